@@ -1,0 +1,2 @@
+//! Chooses the bindings. (Placeholder until the toolkit search lands.)
+fn main() {}

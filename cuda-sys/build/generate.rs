@@ -1,0 +1,246 @@
+//! The one bindgen recipe: `cuda.h` in, Rust text out.
+//!
+//! The build script calls it for the header it found, `cargo xtask bindings` for the header whose
+//! output is checked in. Both therefore yield the same text for the same header.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use bindgen::callbacks::{EnumVariantCustomBehavior, EnumVariantValue, ParseCallbacks};
+use bindgen::{Builder, CodegenConfig, EnumVariation, Formatter, RustEdition, RustTarget};
+
+/// Symbols that every header since CUDA 11.8 must yield, one a line.
+const FLOOR: &str = include_str!("floor_11_8.txt");
+
+/// Generated bindings, split by kind of item.
+pub struct Bindings {
+    /// One `driver_api! { .. }` invocation that declares every function.
+    pub functions: String,
+    /// Plain names that the header maps to suffixed ones: `cuMemAlloc` for `cuMemAlloc_v2`.
+    pub names: String,
+    /// Structs, unions, handles and enum newtypes.
+    pub types: String,
+    /// Enumerators and macro constants.
+    pub constants: String,
+    /// Compile-time assertions on size, alignment and offset.
+    pub layout: String,
+}
+
+impl Bindings {
+    /// File name and text of each part, in the order in which they are included.
+    pub fn files(&self) -> [(&'static str, &str); 5] {
+        [
+            ("functions.rs", &self.functions),
+            ("names.rs", &self.names),
+            ("types.rs", &self.types),
+            ("constants.rs", &self.constants),
+            ("layout.rs", &self.layout),
+        ]
+    }
+}
+
+/// Why no bindings came out.
+#[derive(Debug)]
+pub enum Error {
+    /// libclang could not be loaded; bindgen reports this by a panic.
+    Libclang(String),
+    /// The header was found but not understood.
+    Header(String),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Libclang(why) => write!(f, "libclang could not be loaded: {why}"),
+            Error::Header(why) => write!(f, "bindgen failed on cuda.h: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Runs bindgen over `wrapper`, which includes the `cuda.h` of `include_dir`.
+///
+/// `target` is a clang target triple, needed only when it differs from the host's.
+pub fn generate(
+    include_dir: &Path,
+    wrapper: &Path,
+    target: Option<&str>,
+) -> Result<Bindings, Error> {
+    let header = std::fs::read_to_string(include_dir.join("cuda.h"))
+        .map_err(|e| Error::Header(format!("{}: {e}", include_dir.join("cuda.h").display())))?;
+
+    let declared = run(base(include_dir, wrapper, target).allowlist_file(".*[/\\\\]cuda\\.h"))?;
+    let mut parts = split(&declared);
+
+    // Newer headers stop declaring old names that the driver still exports. The internal view
+    // shows them all; only what the floor promises is taken from it.
+    let bound = function_names(&parts.functions);
+    let lost: Vec<&str> = FLOOR.lines().filter(|name| !bound.contains(*name)).collect();
+    if !lost.is_empty() {
+        let mut builder = base(include_dir, wrapper, target)
+            .clang_arg("-D__CUDA_API_VERSION_INTERNAL")
+            .with_codegen_config(CodegenConfig::FUNCTIONS)
+            .allowlist_recursively(false);
+        for name in &lost {
+            builder = builder.allowlist_function(name);
+        }
+        parts.functions.push_str(&split(&run(builder)?).functions);
+    }
+
+    let bound = function_names(&parts.functions);
+    let names = plain_names(&header, &bound);
+    Ok(Bindings {
+        functions: format!("driver_api! {{\n{}}}\n", parts.functions),
+        names: names
+            .iter()
+            .map(|(plain, target)| format!("pub use super::symbol::{target} as {plain};\n"))
+            .collect(),
+        types: parts.types,
+        constants: parts.constants,
+        layout: parts.layout,
+    })
+}
+
+fn base(include_dir: &Path, wrapper: &Path, target: Option<&str>) -> Builder {
+    let mut builder = bindgen::builder()
+        .header(wrapper.to_string_lossy())
+        .clang_arg(format!("-I{}", include_dir.display()))
+        .parse_callbacks(Box::new(HideCounts))
+        .formatter(Formatter::Prettyplease)
+        .disable_header_comment()
+        .generate_comments(false)
+        .merge_extern_blocks(true)
+        .use_core()
+        .rust_edition(RustEdition::Edition2024)
+        .rust_target(RustTarget::stable(85, 0).unwrap_or_default())
+        .default_enum_style(EnumVariation::NewType {
+            is_bitfield: false,
+            is_global: true,
+        })
+        .prepend_enum_name(false)
+        .derive_default(true)
+        .derive_debug(true)
+        .layout_tests(true);
+    if let Some(target) = target {
+        builder = builder.clang_arg(format!("--target={target}"));
+    }
+    builder
+}
+
+/// Leaves out enumerators that only say how many there are: their value changes with every
+/// release.
+#[derive(Debug)]
+struct HideCounts;
+
+impl ParseCallbacks for HideCounts {
+    fn enum_variant_behavior(
+        &self,
+        _enum_name: Option<&str>,
+        variant: &str,
+        _value: EnumVariantValue,
+    ) -> Option<EnumVariantCustomBehavior> {
+        variant
+            .ends_with("_MAX")
+            .then_some(EnumVariantCustomBehavior::Hide)
+    }
+}
+
+fn run(builder: Builder) -> Result<String, Error> {
+    // bindgen panics where libclang cannot be loaded; a build must not die of that.
+    let outcome = catch_unwind(AssertUnwindSafe(|| builder.generate()));
+    match outcome {
+        Ok(Ok(bindings)) => Ok(bindings.to_string()),
+        Ok(Err(error)) => Err(Error::Header(error.to_string())),
+        Err(payload) => {
+            let text = payload
+                .downcast_ref::<String>()
+                .map(String::as_str)
+                .or_else(|| payload.downcast_ref::<&str>().copied())
+                .unwrap_or("bindgen panicked");
+            Err(Error::Libclang(text.to_owned()))
+        }
+    }
+}
+
+#[derive(Default)]
+struct Parts {
+    functions: String,
+    types: String,
+    constants: String,
+    layout: String,
+}
+
+/// Sorts the top-level items of formatted Rust text by kind.
+///
+/// prettyplease starts every item in the first column and ends a braced one with a `}` there, so
+/// lines are enough to tell items apart.
+fn split(text: &str) -> Parts {
+    let mut parts = Parts::default();
+    let mut item = String::new();
+    for line in text.lines() {
+        item.push_str(line);
+        item.push('\n');
+        let continues = line.starts_with(' ') || line.starts_with('#');
+        let opens = line.ends_with(['{', '(', '[', '=', '<', ',']);
+        if continues || opens {
+            continue;
+        }
+        let item = std::mem::take(&mut item);
+        let head = item
+            .lines()
+            .find(|line| !line.starts_with('#'))
+            .unwrap_or_default();
+        if head.starts_with("unsafe extern") {
+            for line in item.lines().filter(|line| line.starts_with(' ')) {
+                parts.functions.push_str(line);
+                parts.functions.push('\n');
+            }
+        } else if head.starts_with("const _:") {
+            parts.layout.push_str(&item);
+        } else if head.starts_with("pub const") {
+            parts.constants.push_str(&item);
+        } else {
+            parts.types.push_str(&item);
+        }
+    }
+    parts
+}
+
+/// Names declared in the body of the extern block.
+fn function_names(functions: &str) -> BTreeSet<String> {
+    functions
+        .lines()
+        .filter_map(|line| line.trim_start().strip_prefix("pub fn "))
+        .filter_map(|rest| rest.split('(').next())
+        .map(str::to_owned)
+        .collect()
+}
+
+/// What the header's own macros make of a plain name: `#define cuMemAlloc cuMemAlloc_v2`, or, for
+/// names with a per-thread form, `#define cuMemcpyHtoD __CUDA_API_PTDS(cuMemcpyHtoD_v2)`.
+fn plain_names(header: &str, bound: &BTreeSet<String>) -> BTreeMap<String, String> {
+    let mut names = BTreeMap::new();
+    for line in header.lines() {
+        let Some(rest) = line.trim_start().strip_prefix('#') else {
+            continue;
+        };
+        let mut words = rest.split_whitespace();
+        if words.next() != Some("define") {
+            continue;
+        }
+        let (Some(plain), Some(target)) = (words.next(), words.next()) else {
+            continue;
+        };
+        let target = target
+            .strip_prefix("__CUDA_API_PTDS(")
+            .or_else(|| target.strip_prefix("__CUDA_API_PTSZ("))
+            .map_or(target, |inner| inner.trim_end_matches(')'));
+        if plain.starts_with("cu") && plain != target && bound.contains(target) {
+            names.insert(plain.to_owned(), target.to_owned());
+        }
+    }
+    names
+}

@@ -1,0 +1,2 @@
+/* The one header that bindgen and the C compiler read. */
+#include <cuda.h>
