@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 
 use bindgen::callbacks::{EnumVariantCustomBehavior, EnumVariantValue, ParseCallbacks};
@@ -14,24 +14,36 @@ use bindgen::{Builder, CodegenConfig, EnumVariation, Formatter, RustEdition, Rus
 /// Symbols that every header since CUDA 11.8 must yield, one a line.
 const FLOOR: &str = include_str!("floor_11_8.txt");
 
+/// The module over the parts.
+const MODULE: &str = r#"include!("types.rs");
+include!("constants.rs");
+include!("layout.rs");
+include!("functions.rs");
+pub(crate) mod names {
+    pub use super::symbol::*;
+    include!("names.rs");
+}
+"#;
+
 /// Generated bindings, split by kind of item.
-pub struct Bindings {
+pub(crate) struct Bindings {
     /// One `driver_api! { .. }` invocation that declares every function.
-    pub functions: String,
+    pub(crate) functions: String,
     /// Plain names that the header maps to suffixed ones: `cuMemAlloc` for `cuMemAlloc_v2`.
-    pub names: String,
+    pub(crate) names: String,
     /// Structs, unions, handles and enum newtypes.
-    pub types: String,
+    pub(crate) types: String,
     /// Enumerators and macro constants.
-    pub constants: String,
+    pub(crate) constants: String,
     /// Compile-time assertions on size, alignment and offset.
-    pub layout: String,
+    pub(crate) layout: String,
 }
 
 impl Bindings {
-    /// File name and text of each part, in the order in which they are included.
-    pub fn files(&self) -> [(&'static str, &str); 5] {
+    /// File name and text of each part, and of the module that brings them together.
+    pub(crate) fn files(&self) -> [(&'static str, &str); 6] {
         [
+            ("mod.rs", MODULE),
             ("functions.rs", &self.functions),
             ("names.rs", &self.names),
             ("types.rs", &self.types),
@@ -43,7 +55,7 @@ impl Bindings {
 
 /// Why no bindings came out.
 #[derive(Debug)]
-pub enum Error {
+pub(crate) enum Error {
     /// libclang could not be loaded; bindgen reports this by a panic.
     Libclang(String),
     /// The header was found but not understood.
@@ -61,26 +73,26 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Runs bindgen over `wrapper`, which includes the `cuda.h` of `include_dir`.
+/// Runs bindgen over the `cuda.h` of `include`. `package` is the directory of this crate, which has
+/// `wrapper.h` and the few standard headers that `cuda.h` asks for.
 ///
-/// `target` is a clang target triple, needed only when it differs from the host's.
-pub fn generate(
-    include_dir: &Path,
-    wrapper: &Path,
-    target: Option<&str>,
-) -> Result<Bindings, Error> {
-    let header = std::fs::read_to_string(include_dir.join("cuda.h"))
-        .map_err(|e| Error::Header(format!("{}: {e}", include_dir.join("cuda.h").display())))?;
+/// Called by a build script, bindgen reads the target from the environment.
+pub(crate) fn generate(include: &Path, package: &Path) -> Result<Bindings, Error> {
+    let header = std::fs::read_to_string(include.join("cuda.h"))
+        .map_err(|e| Error::Header(format!("{}: {e}", include.join("cuda.h").display())))?;
 
-    let declared = run(base(include_dir, wrapper, target).allowlist_file(".*[/\\\\]cuda\\.h"))?;
+    let declared = run(base(include, package).allowlist_file(".*[/\\\\]cuda\\.h"))?;
     let mut parts = split(&declared);
 
     // Newer headers stop declaring old names that the driver still exports. The internal view
     // shows them all; only what the floor promises is taken from it.
     let bound = function_names(&parts.functions);
-    let lost: Vec<&str> = FLOOR.lines().filter(|name| !bound.contains(*name)).collect();
+    let lost: Vec<&str> = FLOOR
+        .lines()
+        .filter(|name| !bound.contains(*name))
+        .collect();
     if !lost.is_empty() {
-        let mut builder = base(include_dir, wrapper, target)
+        let mut builder = base(include, package)
             .clang_arg("-D__CUDA_API_VERSION_INTERNAL")
             .with_codegen_config(CodegenConfig::FUNCTIONS)
             .allowlist_recursively(false);
@@ -92,22 +104,58 @@ pub fn generate(
 
     let bound = function_names(&parts.functions);
     let names = plain_names(&header, &bound);
+    let functions = document(&parts.functions, &pages(&header));
     Ok(Bindings {
-        functions: format!("driver_api! {{\n{}}}\n", parts.functions),
+        functions: format!("driver_api! {{\n{functions}}}\n"),
         names: names
             .iter()
             .map(|(plain, target)| format!("pub use super::symbol::{target} as {plain};\n"))
             .collect(),
-        types: parts.types,
+        types: normalise(&parts.types, &parts.constants),
         constants: parts.constants,
         layout: parts.layout,
     })
 }
 
-fn base(include_dir: &Path, wrapper: &Path, target: Option<&str>) -> Builder {
-    let mut builder = bindgen::builder()
-        .header(wrapper.to_string_lossy())
-        .clang_arg(format!("-I{}", include_dir.display()))
+/// Makes the types the same for every target.
+///
+/// An enum without negative enumerators is an `unsigned int`, but for Microsoft's compiler, which
+/// makes every enum an `int`: four bytes, passed alike. That compiler also gets another spelling of
+/// two fixed-width integers.
+fn normalise(types: &str, constants: &str) -> String {
+    let signed: BTreeSet<&str> = constants
+        .split(';')
+        .filter_map(|constant| constant.split_once(": ")?.1.split_once(" = "))
+        .filter(|(_, value)| value.contains('-'))
+        .map(|(ty, _)| ty)
+        .collect();
+    let mut text = String::new();
+    for line in types.lines() {
+        let newtype = line
+            .strip_prefix("pub struct ")
+            .and_then(|rest| rest.strip_suffix("(pub ::core::ffi::c_int);"));
+        match (newtype, line) {
+            (Some(name), _) if !signed.contains(name) => {
+                text.push_str(&format!("pub struct {name}(pub ::core::ffi::c_uint);"));
+            }
+            (_, "pub type cuuint32_t = ::core::ffi::c_uint;") => {
+                text.push_str("pub type cuuint32_t = u32;");
+            }
+            (_, "pub type cuuint64_t = ::core::ffi::c_ulonglong;") => {
+                text.push_str("pub type cuuint64_t = u64;");
+            }
+            (_, line) => text.push_str(line),
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn base(include: &Path, package: &Path) -> Builder {
+    bindgen::builder()
+        .header(package.join("wrapper.h").to_string_lossy())
+        .clang_arg(format!("-I{}", package.join("build/include").display()))
+        .clang_arg(format!("-I{}", include.display()))
         .parse_callbacks(Box::new(HideCounts))
         .formatter(Formatter::Prettyplease)
         .disable_header_comment()
@@ -123,11 +171,7 @@ fn base(include_dir: &Path, wrapper: &Path, target: Option<&str>) -> Builder {
         .prepend_enum_name(false)
         .derive_default(true)
         .derive_debug(true)
-        .layout_tests(true);
-    if let Some(target) = target {
-        builder = builder.clang_arg(format!("--target={target}"));
-    }
-    builder
+        .layout_tests(true)
 }
 
 /// Leaves out enumerators that only say how many there are: their value changes with every
@@ -149,8 +193,12 @@ impl ParseCallbacks for HideCounts {
 }
 
 fn run(builder: Builder) -> Result<String, Error> {
-    // bindgen panics where libclang cannot be loaded; a build must not die of that.
-    let outcome = catch_unwind(AssertUnwindSafe(|| builder.generate()));
+    // bindgen panics where libclang cannot be loaded: neither must the build die of that nor the
+    // panic's message scare anybody.
+    let hook = panic::take_hook();
+    panic::set_hook(Box::new(|_| {}));
+    let outcome = panic::catch_unwind(AssertUnwindSafe(|| builder.generate()));
+    panic::set_hook(hook);
     match outcome {
         Ok(Ok(bindings)) => Ok(bindings.to_string()),
         Ok(Err(error)) => Err(Error::Header(error.to_string())),
@@ -243,4 +291,57 @@ fn plain_names(header: &str, bound: &BTreeSet<String>) -> BTreeMap<String, Strin
         }
     }
     names
+}
+
+/// The group of NVIDIA's reference that describes each function, from the header's own marks.
+fn pages(header: &str) -> BTreeMap<&str, &str> {
+    let mut pages = BTreeMap::new();
+    let mut defined = "";
+    let mut open = Vec::new();
+    let mut declares = false;
+    for line in header.lines() {
+        if let Some((_, group)) = line.split_once("\\defgroup ") {
+            defined = group.split_whitespace().next().unwrap_or_default();
+        } else if line.contains("@{") {
+            open.push(defined);
+        } else if line.contains("@}") {
+            open.pop();
+        }
+        // The name may stand on the line after its type.
+        let declaration = match line.split_once("CUresult CUDAAPI") {
+            Some((_, rest)) => rest,
+            None if declares => line,
+            None => continue,
+        };
+        declares = declaration.is_empty();
+        let name = declaration
+            .trim_start()
+            .split('(')
+            .next()
+            .unwrap_or_default();
+        if let (Some(group), false) = (open.last(), declares) {
+            pages.entry(name).or_insert(*group);
+        }
+    }
+    pages
+}
+
+/// Puts the address of its page above each function. The page of a suffixed name is the one that
+/// describes the plain name.
+fn document(functions: &str, pages: &BTreeMap<&str, &str>) -> String {
+    let mut text = String::new();
+    for line in functions.lines() {
+        if let Some(declaration) = line.trim_start().strip_prefix("pub fn ") {
+            let name = declaration.split('(').next().unwrap_or_default();
+            let plain = name.rsplit_once("_v").map_or(name, |(plain, _)| plain);
+            let page = match pages.get(name).or_else(|| pages.get(plain)) {
+                Some(group) => format!("group__{}.html", group.replace('_', "__")),
+                None => "index.html".to_owned(),
+            };
+            text.push_str(&format!("    #[page = \"{page}\"]\n"));
+        }
+        text.push_str(line);
+        text.push('\n');
+    }
+    text
 }

@@ -2,24 +2,47 @@
 
 /// Expands the declarations to the function table [`DriverApi`](crate::DriverApi) and to one free
 /// function a symbol, with C's name and signature.
+///
+/// The free functions go through the table, or are the linked library's own under
+/// `cfg(cuda_sys_link)`.
 macro_rules! driver_api {
-    ($(pub fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> CUresult;)*) => {
-        /// One pointer a symbol; those that the driver lacks point to a stub.
+    ($(
+        #[page = $page:literal]
+        pub fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> CUresult;
+    )*) => {
+        /// One function pointer a symbol, under the symbol's name; those that the driver lacks
+        /// point to a stub.
+        ///
+        /// A field's contract is that of the function of the same name in
+        /// [`symbol`](crate::symbol).
         #[derive(Debug)]
         pub struct DriverApi {
             $(
-                #[doc = concat!("`", stringify!($name), "`")]
+                #[doc = concat!(
+                    "[`", stringify!($name), "`]",
+                    "(https://docs.nvidia.com/cuda/cuda-driver-api/", $page, ")"
+                )]
                 pub $name: unsafe extern "C" fn($($ty),*) -> CUresult,
             )*
             missing: Vec<&'static str>,
         }
 
         impl DriverApi {
+            /// Names of all symbols of the table.
+            pub const SYMBOLS: &'static [&'static str] = &[$(stringify!($name),)*];
+
+            /// Names of the symbols that the driver lacks; their stubs return
+            /// [`CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER`](crate::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER).
+            pub fn missing(&self) -> &[&'static str] {
+                &self.missing
+            }
+
             /// Fills the table from `resolve`, which maps a symbol's name to its address.
             ///
             /// # Safety
             /// Each address that is not null is a function with the signature of that symbol, and
             /// stays so for the life of the process.
+            #[cfg(not(cuda_sys_link))]
             pub(crate) unsafe fn from_resolver(
                 resolve: &mut dyn FnMut(&core::ffi::CStr) -> *const core::ffi::c_void,
             ) -> Self {
@@ -35,7 +58,7 @@ macro_rules! driver_api {
                         let address = resolve(NAME);
                         if address.is_null() {
                             missing.push(stringify!($name));
-                            stub::newer_driver::$name
+                            newer_driver::$name
                         } else {
                             // SAFETY: the caller vouches that a non-null address is a function of
                             // this signature; function pointers and data pointers have one size
@@ -52,55 +75,74 @@ macro_rules! driver_api {
                 Self { $($name,)* missing }
             }
 
-            /// The table of a machine without a driver: every entry returns
-            /// `CUDA_ERROR_SHARED_OBJECT_INIT_FAILED`.
+            /// The table of a machine without a driver, where every symbol is missing.
+            #[cfg(not(cuda_sys_link))]
             pub(crate) fn absent() -> Self {
-                Self {
-                    $($name: stub::no_driver::$name,)*
-                    missing: vec![$(stringify!($name),)*],
+                Self { $($name: no_driver::$name,)* missing: Self::SYMBOLS.to_vec() }
+            }
+
+            /// The table of the linked library, which cannot lack a symbol.
+            #[cfg(cuda_sys_link)]
+            pub(crate) fn linked() -> Self {
+                Self { $($name: symbol::$name,)* missing: Vec::new() }
+            }
+
+            /// Calls each entry with zeros for arguments, as only a table of stubs endures.
+            #[cfg(all(test, not(cuda_sys_link)))]
+            pub(crate) fn call_each(&self, mut see: impl FnMut(&'static str, CUresult)) {
+                $({
+                    // SAFETY: a stub, which looks at no argument.
+                    let result = unsafe { (self.$name)($(crate::api::tests::zero::<$ty>()),*) };
+                    see(stringify!($name), result);
+                })*
+            }
+
+            /// A function of the right signature for a symbol: its stub.
+            #[cfg(all(test, not(cuda_sys_link)))]
+            pub(crate) fn stub(name: &str) -> *const core::ffi::c_void {
+                match name {
+                    $(stringify!($name) => no_driver::$name as *const core::ffi::c_void,)*
+                    _ => core::ptr::null(),
                 }
             }
-
-            /// Names of the symbols that the driver lacks; their stubs return
-            /// `CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER`.
-            pub fn missing(&self) -> &[&'static str] {
-                &self.missing
-            }
-
-            /// Names of all symbols of the table.
-            pub const SYMBOLS: &'static [&'static str] = &[$(stringify!($name),)*];
         }
 
-        mod stub {
-            pub(super) mod newer_driver {
-                #[allow(unused_imports)]
-                use super::super::*;
-                $(
-                    pub(in super::super) unsafe extern "C" fn $name($(_: $ty),*) -> CUresult {
-                        // Declared by hand: headers name it only from 13.0 on.
-                        CUresult(36)
-                    }
-                )*
-            }
-            pub(super) mod no_driver {
-                #[allow(unused_imports)]
-                use super::super::*;
-                $(
-                    pub(in super::super) unsafe extern "C" fn $name($(_: $ty),*) -> CUresult {
-                        CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
-                    }
-                )*
-            }
+        /// Stands in for a symbol that the loaded driver lacks.
+        #[cfg(not(cuda_sys_link))]
+        mod newer_driver {
+            use super::*;
+            $(
+                pub(super) unsafe extern "C" fn $name($(_: $ty),*) -> CUresult {
+                    crate::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER
+                }
+            )*
+        }
+
+        /// Stands in for every symbol where there is no driver.
+        #[cfg(not(cuda_sys_link))]
+        mod no_driver {
+            use super::*;
+            $(
+                pub(super) unsafe extern "C" fn $name($(_: $ty),*) -> CUresult {
+                    CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
+                }
+            )*
         }
 
         /// One function a symbol of the driver, under the symbol's own name.
+        ///
+        /// A name here means the same function whatever the header; see [Names](crate#names).
+        #[cfg(not(cuda_sys_link))]
         pub mod symbol {
             use super::*;
             $(
-                #[doc = concat!("Calls the driver's `", stringify!($name), "`.")]
+                #[doc = concat!(
+                    "Calls the driver's `", stringify!($name), "`: see [NVIDIA's reference]",
+                    "(https://docs.nvidia.com/cuda/cuda-driver-api/", $page, ")."
+                )]
                 ///
                 /// # Safety
-                /// As the CUDA driver API reference says for this symbol.
+                /// As NVIDIA's reference says of the arguments.
                 pub unsafe extern "C" fn $name($($arg: $ty),*) -> CUresult {
                     let function = crate::load::table().$name;
                     // SAFETY: the caller keeps the contract of the symbol, to which the table's
@@ -109,5 +151,102 @@ macro_rules! driver_api {
                 }
             )*
         }
+
+        /// One function a symbol of the driver, under the symbol's own name.
+        ///
+        /// A name here means the same function whatever the header; see [Names](crate#names).
+        #[cfg(cuda_sys_link)]
+        pub mod symbol {
+            use super::*;
+            #[link(name = "cuda")]
+            unsafe extern "C" {
+                $(
+                    #[doc = concat!(
+                        "The driver's `", stringify!($name), "`: see [NVIDIA's reference]",
+                        "(https://docs.nvidia.com/cuda/cuda-driver-api/", $page, ")."
+                    )]
+                    ///
+                    /// # Safety
+                    /// As NVIDIA's reference says of the arguments.
+                    pub fn $name($($arg: $ty),*) -> CUresult;
+                )*
+            }
+        }
     };
+}
+
+#[cfg(all(test, not(cuda_sys_link)))]
+pub(crate) mod tests {
+    use std::ptr;
+
+    use crate::*;
+
+    /// A zero of an argument's type.
+    pub(crate) fn zero<T>() -> T {
+        // SAFETY: C's argument types (integers, pointers, structs of both) may be all zeros, and
+        // only those come here.
+        unsafe { std::mem::zeroed() }
+    }
+
+    fn answers(api: &DriverApi, expected: CUresult) {
+        let mut seen = Vec::new();
+        api.call_each(|name, result| {
+            assert_eq!(result, expected, "{name}");
+            seen.push(name);
+        });
+        assert_eq!(seen, DriverApi::SYMBOLS);
+        assert_eq!(api.missing(), DriverApi::SYMBOLS);
+    }
+
+    #[test]
+    fn without_a_driver_every_entry_says_so() {
+        answers(&DriverApi::absent(), CUDA_ERROR_SHARED_OBJECT_INIT_FAILED);
+    }
+
+    #[test]
+    fn of_an_empty_driver_every_entry_asks_for_a_newer_one() {
+        // SAFETY: no address but null.
+        let api = unsafe { DriverApi::from_resolver(&mut |_| ptr::null()) };
+        answers(&api, CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER);
+    }
+
+    #[test]
+    fn a_driver_without_thirty_symbols_has_the_others() {
+        // Every tenth: from all corners of the header, whichever it is.
+        let lacking: Vec<_> = DriverApi::SYMBOLS
+            .iter()
+            .copied()
+            .step_by(10)
+            .take(30)
+            .collect();
+        let mut resolve = |name: &std::ffi::CStr| match name.to_str() {
+            Ok(name) if !lacking.contains(&name) => DriverApi::stub(name),
+            _ => ptr::null(),
+        };
+        // SAFETY: stubs have the signatures of their symbols.
+        let api = unsafe { DriverApi::from_resolver(&mut resolve) };
+        assert_eq!(api.missing().len(), 30);
+        assert_eq!(api.missing(), lacking);
+        api.call_each(|name, result| {
+            let expected = if lacking.contains(&name) {
+                CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER
+            } else {
+                CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
+            };
+            assert_eq!(result, expected, "{name}");
+        });
+    }
+
+    #[test]
+    fn the_resolver_is_asked_for_each_symbol_once_by_its_name() {
+        let mut asked = Vec::new();
+        // SAFETY: no address but null.
+        unsafe {
+            DriverApi::from_resolver(&mut |name| {
+                asked.push(name.to_string_lossy().into_owned());
+                ptr::null()
+            })
+        };
+        assert_eq!(asked, DriverApi::SYMBOLS);
+    }
 }

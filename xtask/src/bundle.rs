@@ -1,11 +1,143 @@
 //! Packs what a machine without cargo needs.
 
+mod manifest;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+
 use crate::Outcome;
+use crate::suite::build::{self, Artifact};
+use crate::suite::table::Table;
+pub(crate) use manifest::Manifest;
+use manifest::Suite;
 
-/// Packs what a machine without cargo needs.
+/// A bundle travels to the machine with the GPUs, often through a slow door.
+const LIMIT: u64 = 40 << 20;
+
+const RUN: &str = "\
+#!/bin/sh
+# Runs the test matrix on this machine's GPUs; ./xtask has the demo and the benches.
+cd \"$(dirname \"$0\")\" && exec ./xtask test-gpu --bundle . \"$@\"
+";
+
+/// Packs what a machine with GPUs and without cargo needs.
+///
+/// The GPU suites, the simulated driver, and this program, which is the runner, the demo and the
+/// benches. On the other machine, x86-64 Linux with a C library no older than this one's:
+/// `./run.sh` for the matrix, `./xtask` for the rest.
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+#[command(after_help = "Exit code: 0 packed, 1 it does not build or is over 40 MiB.")]
+pub(crate) struct Args {
+    /// Directory to write; what a former bundle left there is overwritten.
+    directory: PathBuf,
+}
 
-pub(crate) fn run(_args: &Args) -> anyhow::Result<Outcome> {
-    anyhow::bail!("not built yet")
+pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    let directory = &args.directory;
+    fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
+    let mut pack = Pack {
+        directory,
+        sizes: Vec::new(),
+    };
+    let mut suites = Vec::new();
+    let tests = [
+        "test",
+        "-p",
+        "cuda-tests",
+        "--test",
+        "gpu",
+        "--test",
+        "sticky",
+        "--no-run",
+    ];
+    for artifact in build::build(&[&tests[..], &["--profile", "bundle"]].concat())? {
+        if let Artifact::Test(program) = artifact {
+            let file = program
+                .suite
+                .rsplit("::")
+                .next()
+                .unwrap_or("suite")
+                .to_owned();
+            pack.copy(&program.path, &file)?;
+            suites.push(Suite {
+                suite: program.suite,
+                file,
+            });
+        }
+    }
+    let parts = [
+        "build",
+        "-p",
+        "xtask",
+        "-p",
+        "cuda-driver-sim",
+        "--profile",
+        "bundle",
+    ];
+    let mut simulator = None;
+    for artifact in build::build(&parts)? {
+        match artifact {
+            Artifact::Binary(name, path) => pack.copy(&path, &name)?,
+            Artifact::Cdylib(path) => {
+                let name = path.file_name().context("a library has a name")?;
+                let name = name.to_string_lossy().into_owned();
+                pack.copy(&path, &name)?;
+                simulator = Some(name);
+            }
+            Artifact::Test(_) => {}
+        }
+    }
+    let simulator = simulator.context("cuda-driver-sim builds no library")?;
+    Manifest::new(suites, simulator).write(directory)?;
+    pack.script("run.sh", RUN)?;
+    pack.print()
+}
+
+/// The directory as it fills.
+struct Pack<'a> {
+    directory: &'a Path,
+    sizes: Vec<(String, u64)>,
+}
+
+impl Pack<'_> {
+    fn copy(&mut self, from: &Path, name: &str) -> anyhow::Result<()> {
+        let to = self.directory.join(name);
+        // A program that is running cannot be written to, but it can be replaced.
+        if to.exists() {
+            fs::remove_file(&to)?;
+        }
+        let size = fs::copy(from, &to).with_context(|| from.display().to_string())?;
+        self.sizes.push((name.into(), size));
+        Ok(())
+    }
+
+    fn script(&mut self, name: &str, text: &str) -> anyhow::Result<()> {
+        let path = self.directory.join(name);
+        fs::write(&path, text)?;
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+        }
+        self.sizes.push((name.into(), text.len() as u64));
+        Ok(())
+    }
+
+    fn print(&self) -> anyhow::Result<Outcome> {
+        let mebibytes = |bytes: u64| format!("{:.2}", bytes as f64 / f64::from(1 << 20));
+        let total = self.sizes.iter().map(|(_, size)| size).sum();
+        let mut table = Table::new(["file", "MiB"]);
+        for (name, size) in &self.sizes {
+            table.row([name.clone(), mebibytes(*size)]);
+        }
+        table.row(["total".into(), mebibytes(total)]);
+        println!("{table}");
+        if total > LIMIT {
+            bail!("the bundle is over {} MiB", LIMIT >> 20);
+        }
+        println!("{}/run.sh runs the matrix", self.directory.display());
+        Ok(Outcome::Passed)
+    }
 }

@@ -11,6 +11,7 @@ mod ci;
 mod demo;
 mod headers;
 mod package;
+mod suite;
 mod test;
 mod test_gpu;
 
@@ -27,7 +28,11 @@ enum Outcome {
 
 /// The project's tasks.
 #[derive(Parser)]
-#[command(name = "cargo xtask", bin_name = "cargo xtask", arg_required_else_help = true)]
+#[command(
+    name = "cargo xtask",
+    bin_name = "cargo xtask",
+    arg_required_else_help = true
+)]
 struct Cli {
     #[command(subcommand)]
     task: Task,
@@ -44,6 +49,9 @@ enum Task {
     Headers(headers::Args),
     Package(package::Args),
     Ci(ci::Args),
+    /// Prints what the driver shows, as JSON; `test-gpu` asks so.
+    #[command(hide = true)]
+    Devices,
 }
 
 fn main() -> ExitCode {
@@ -57,6 +65,7 @@ fn main() -> ExitCode {
         Task::Headers(args) => headers::run(args),
         Task::Package(args) => package::run(args),
         Task::Ci(args) => ci::run(args),
+        Task::Devices => test_gpu::print_devices(),
     };
     match outcome {
         Ok(Outcome::Passed) => ExitCode::SUCCESS,

@@ -1,11 +1,149 @@
 //! Runs the tests and says what did not run.
 
+mod miri;
+mod plan;
+mod report;
+
+use std::time::Instant;
+
+use anyhow::Context;
+
 use crate::Outcome;
+use crate::suite::build::{self, Artifact, cargo};
+use crate::suite::process::{Ended, follow};
+use crate::suite::{Finished, Invocation, Program, Verdict};
+use plan::{Mode, Pass};
+use report::Report;
 
-/// Runs the tests and says what did not run.
+/// Runs the tests that need no GPU and says what did not run, and why.
+///
+/// Unit tests, the suites that span the crates, and doc tests; then the GPU suite on the simulated
+/// driver, once with work done as late as CUDA permits (lazy) and once at enqueue (eager). Tests
+/// that poison their process get one each.
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+#[command(after_help = "Exit code: 0 passed, 1 a test failed, 2 the tests could not be run.")]
+pub(crate) struct Args {
+    /// Runs only tests whose path contains this.
+    #[arg(long, value_name = "TEXT")]
+    filter: Option<String>,
+    /// Runs the in-process suites under Miri too, with strict provenance.
+    #[arg(long)]
+    miri: bool,
+    /// Devices of the simulated driver.
+    #[arg(long, value_name = "DEVICES", default_value_t = 4)]
+    sim: u32,
+}
 
-pub(crate) fn run(_args: &Args) -> anyhow::Result<Outcome> {
-    anyhow::bail!("not built yet")
+pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    let started = Instant::now();
+    let mut report = Report::default();
+    let programs = match build::build(&["test", "--workspace", "--no-run"]) {
+        Ok(artifacts) => artifacts
+            .into_iter()
+            .filter_map(program)
+            .collect::<Vec<_>>(),
+        Err(error) => {
+            eprintln!("error: the tests do not build: {error:#}");
+            return Ok(Outcome::Failed);
+        }
+    };
+    for program in &programs {
+        for pass in plan::passes(program, args.sim) {
+            run_pass(program, &pass, args, &mut report)?;
+        }
+    }
+    run_doc_tests(args, &mut report)?;
+    if args.miri {
+        miri::run(args.filter.as_deref(), &mut report)?;
+    }
+    report.print(started.elapsed());
+    Ok(report.outcome())
+}
+
+fn program(artifact: Artifact) -> Option<Program> {
+    match artifact {
+        Artifact::Test(program) => Some(program),
+        Artifact::Binary(..) | Artifact::Cdylib(_) => None,
+    }
+}
+
+fn run_pass(
+    program: &Program,
+    pass: &Pass,
+    args: &Args,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let cases = program.list()?;
+    let mut names = Vec::new();
+    for case in cases.iter().filter(|case| matches(args, &case.name)) {
+        match plan::obstacle(case, pass) {
+            None => names.push(case.name.as_str()),
+            Some(reason) => report.not_run(&program.suite, case.title(), &reason),
+        }
+    }
+    if names.is_empty() {
+        return Ok(());
+    }
+    let suite = match pass.label {
+        Some(label) => format!("{}, {label}", program.suite),
+        None => program.suite.clone(),
+    };
+    println!("\n== {suite}: {} tests", names.len());
+    let invocation = Invocation {
+        environment: pass.environment.clone(),
+        ignored: pass.ignored,
+        serial: pass.ignored,
+        ..Invocation::default()
+    };
+    let run = match pass.mode {
+        Mode::Together => program.run(&invocation, &names, &mut show),
+        Mode::Apart => program.run_apart(&invocation, &names, &mut show_test),
+    }?;
+    for test in &run.finished {
+        if let Verdict::Ignored(reason) = &test.verdict {
+            report.not_run(&program.suite, &test.name, reason);
+        }
+    }
+    report.suite(suite, run.finished, run.complaint);
+    Ok(())
+}
+
+fn matches(args: &Args, name: &str) -> bool {
+    args.filter
+        .as_deref()
+        .is_none_or(|filter| name.contains(filter))
+}
+
+fn show(line: &str) {
+    if !line.is_empty() {
+        println!("{line}");
+    }
+}
+
+/// One process a test prints a frame around each; the verdict is enough.
+fn show_test(line: &str) {
+    let frame = line.starts_with("running ") || line.starts_with("test result: ok");
+    if !frame {
+        show(line);
+    }
+}
+
+fn run_doc_tests(args: &Args, report: &mut Report) -> anyhow::Result<()> {
+    println!("\n== doc tests");
+    let mut command = cargo();
+    command.args(["test", "--workspace", "--doc", "--no-fail-fast"]);
+    if let Some(filter) = &args.filter {
+        command.args(["--", filter]);
+    }
+    let ended = follow(command, &mut show).context("doc tests")?;
+    report.stream("doc tests", ended);
+    Ok(())
+}
+
+/// The failure of a process whose tests all passed or that printed none.
+fn complaint(ended: &Ended, finished: &[Finished]) -> Option<String> {
+    let failed = finished
+        .iter()
+        .any(|test| matches!(test.verdict, Verdict::Failed(_)));
+    (!ended.status.success() && !failed).then(|| ended.report())
 }

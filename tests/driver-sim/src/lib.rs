@@ -1,1 +1,61 @@
-//! The simulated driver.
+#![doc = include_str!("../README.md")]
+
+mod call;
+mod capture;
+mod config;
+mod context;
+mod device;
+mod engine;
+#[allow(non_snake_case, reason = "the driver's own names")]
+mod entry;
+mod exit;
+mod fault;
+mod handle;
+mod leaks;
+mod log;
+mod memory;
+mod report;
+mod session;
+mod state;
+mod thread;
+
+use std::fmt;
+
+pub use config::{Config, Mode};
+pub use fault::Fault;
+pub use log::Call;
+pub use report::{Leak, LeakKind, Report, Violation, ViolationKind};
+pub use session::{Mark, Session};
+
+/// Number of the calling thread, as in [`Call`] and [`Violation`]; never reused.
+#[must_use]
+pub fn thread_number() -> u64 {
+    thread::number()
+}
+
+/// The process has a driver already, simulated or real.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AlreadyInstalled;
+
+impl fmt::Display for AlreadyInstalled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the process has a CUDA driver already")
+    }
+}
+
+impl std::error::Error for AlreadyInstalled {}
+
+/// Makes the simulator this process's driver: every call through `cuda_sys` goes to it.
+///
+/// Must come before the first driver call; works once a process.
+pub fn install(config: Config) -> Result<(), AlreadyInstalled> {
+    let missing = config.missing.clone();
+    if !state::initialise(config) {
+        return Err(AlreadyInstalled);
+    }
+    // SAFETY: the addresses are of functions of this crate, which are never unloaded while it
+    // runs, and whose types the compiler has compared with the declarations of `cuda_sys`; those
+    // that old headers lack are written down from the newest header.
+    let installed = unsafe { cuda_sys::install(|name| entry::resolve(name, &missing)) };
+    if installed { Ok(()) } else { Err(AlreadyInstalled) }
+}

@@ -1,0 +1,155 @@
+//! Has a C compiler check the bindings against the header: `tests/abi.rs` tells the outcome.
+//!
+//! What the bindings claim (`tests/oracle`) becomes C static assertions over `wrapper.h`. Where there is
+//! no header, or no compiler, the report says so and the test counts as not run.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use oracle::{Bindings, Program};
+
+#[path = "tests/oracle/mod.rs"]
+mod oracle;
+
+/// Why the oracle was not asked.
+type NotRun = String;
+
+/// What the compiler said.
+enum Verdict {
+    /// Every assertion holds.
+    Passed(String),
+    /// Some do not.
+    Failed(String),
+}
+
+fn main() {
+    for file in [
+        "build.rs",
+        "wrapper.h",
+        "cuda-sys/wrapper.h",
+        "tests/oracle",
+    ] {
+        println!("cargo::rerun-if-changed={file}");
+    }
+    let report = match ask() {
+        Ok(Verdict::Passed(counts)) => {
+            println!("cargo::rustc-cfg=abi_oracle");
+            format!("passed\n{counts}")
+        }
+        Ok(Verdict::Failed(complaints)) => {
+            println!("cargo::rustc-cfg=abi_oracle");
+            format!("failed\n{complaints}")
+        }
+        Err(why) => format!("not run\n{why}\n"),
+    };
+    let file = Path::new(&env::var_os("OUT_DIR").expect("cargo sets it")).join("abi_report.txt");
+    fs::write(&file, report).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+}
+
+fn ask() -> Result<Verdict, NotRun> {
+    let of_cuda = |name: &str| env::var(format!("DEP_CUDA_{name}"));
+    let include = of_cuda("INCLUDE").map_err(|_| "there is no cuda.h")?;
+    let source = of_cuda("SOURCE").map_err(|_| "cuda-sys' build script was skipped")?;
+    let bound = of_cuda("VERSION").unwrap_or_default();
+    println!("cargo::rerun-if-changed={include}/cuda.h");
+    println!("cargo::rerun-if-changed={source}");
+
+    let header = fs::read_to_string(Path::new(&include).join("cuda.h"))
+        .map_err(|error| format!("{include}/cuda.h: {error}"))?;
+    if !header.lines().any(|line| {
+        line.split_whitespace()
+            .eq(["#define", "CUDA_VERSION", &bound])
+    }) {
+        return Err(format!(
+            "the bindings are of CUDA_VERSION {bound}, {include}/cuda.h is not"
+        ));
+    }
+    let compiler = Compiler::find(include)?;
+    let declared = oracle::declared(&compiler.preprocess()?);
+    let bindings = Bindings::read(Path::new(&source), &header)?;
+
+    let mut complaints = String::new();
+    let mut counts = String::new();
+    for program in bindings.programs(&declared) {
+        let output = compiler.check(&program)?;
+        if !output.status.success() {
+            complaints.push_str(&String::from_utf8_lossy(&output.stderr));
+        }
+        // A compiler that lets one wrong assertion pass proves nothing by its silence.
+        let spoiled = compiler.check(&program.spoiled())?;
+        if spoiled.status.success() {
+            complaints.push_str("the compiler accepts a false assertion\n");
+        }
+        for (kind, count) in program.counts() {
+            counts.push_str(&format!("{kind} {count}\n"));
+        }
+    }
+    for exception in &bindings.exceptions {
+        counts.push_str(&format!("exception {exception}\n"));
+    }
+    Ok(if complaints.is_empty() {
+        Verdict::Passed(counts)
+    } else {
+        Verdict::Failed(complaints)
+    })
+}
+
+/// A C compiler that knows GNU C: the assertions on types need it.
+struct Compiler {
+    tool: cc::Tool,
+    include: String,
+    directory: PathBuf,
+}
+
+impl Compiler {
+    fn find(include: String) -> Result<Self, NotRun> {
+        let tool = cc::Build::new()
+            .cargo_metadata(false)
+            .try_get_compiler()
+            .map_err(|error| format!("no C compiler: {error}"))?;
+        if tool.is_like_msvc() {
+            return Err("the assertions are GNU C; this compiler is Microsoft's".to_owned());
+        }
+        let directory = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
+        Ok(Self {
+            tool,
+            include,
+            directory,
+        })
+    }
+
+    fn command(&self) -> Command {
+        let mut command = self.tool.to_command();
+        let package = env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it");
+        command
+            .arg("-std=gnu11")
+            .arg("-I")
+            .arg(package)
+            .arg("-I")
+            .arg(&self.include);
+        command
+    }
+
+    /// The header as a program sees it.
+    fn preprocess(&self) -> Result<String, NotRun> {
+        let output = run(self.command().args(["-E", "-P", "wrapper.h"]))?;
+        if !output.status.success() {
+            return Err(format!("the compiler cannot read cuda.h: {output:?}"));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    fn check(&self, program: &Program) -> Result<Output, NotRun> {
+        let file = self.directory.join("oracle.c");
+        fs::write(&file, program.text()).map_err(|e| format!("{}: {e}", file.display()))?;
+        run(self.command().arg("-fsyntax-only").arg(&file))
+    }
+}
+
+fn run(command: &mut Command) -> Result<Output, NotRun> {
+    command
+        .output()
+        .map_err(|error| format!("{command:?}: {error}"))
+}

@@ -1,0 +1,446 @@
+//! Contexts: one object for each context of the driver, kept alive by whoever saves its handle.
+
+use std::any::Any;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::ops::BitOr;
+use std::ptr;
+use std::sync::{Arc, Mutex, Weak};
+
+use cuda_sys::{CUcontext, CUfunc_cache, CUlimit, symbol as cu};
+
+use crate::current::{self, Current};
+use crate::device::{self, Device};
+use crate::driver;
+use crate::drops::{self, Resource};
+use crate::error::{Error, Result, check};
+use crate::guard::Guard;
+use crate::stream_core::StreamCore;
+use crate::sync::lock;
+
+/// A context of the driver.
+///
+/// There is one object for each context: two ways to reach it yield equal values that share all
+/// bookkeeping. A clone is a reference; the primary context of a device lives until the process
+/// ends, a created one until its last reference, stream, buffer, event and guard are gone.
+///
+/// No function here changes which context is current, except those that say so.
+#[derive(Clone)]
+pub struct Context(Arc<Inner>);
+
+pub(crate) struct Inner {
+    // INVARIANT: a live context for as long as this value exists: retained (primary), owned
+    // (created), or kept alive by the owner stored beside it (foreign).
+    raw: RawContext,
+    device: Device,
+    kind: Kind,
+    /// The legacy default stream's bookkeeping, shared by all its handles.
+    pub(crate) legacy: Mutex<Weak<StreamCore>>,
+}
+
+enum Kind {
+    Primary,
+    Created,
+    Foreign { _owner: Arc<dyn Any + Send + Sync> },
+}
+
+/// A context's handle.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct RawContext(pub(crate) CUcontext);
+
+// SAFETY: contexts may be used from any thread ("a context may be current to several threads").
+unsafe impl Send for RawContext {}
+// SAFETY: as above; the driver locks.
+unsafe impl Sync for RawContext {}
+
+/// Free and total memory of a device, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryInfo {
+    /// Bytes that an allocation could get.
+    pub free: usize,
+    /// Bytes that the device has.
+    pub total: usize,
+}
+
+/// How a created context waits and what it allows: the flags of `cuCtxCreate`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ContextFlags(pub u32);
+
+impl ContextFlags {
+    /// The driver chooses how a thread waits.
+    pub const SCHED_AUTO: Self = Self(0);
+    /// A waiting thread spins.
+    pub const SCHED_SPIN: Self = Self(1);
+    /// A waiting thread yields.
+    pub const SCHED_YIELD: Self = Self(2);
+    /// A waiting thread blocks.
+    pub const SCHED_BLOCKING_SYNC: Self = Self(4);
+}
+
+impl BitOr for ContextFlags {
+    type Output = Self;
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// Contexts that are not primary, by handle.
+static REGISTRY: Mutex<Vec<(RawContext, Weak<Inner>)>> = Mutex::new(Vec::new());
+
+/// The object for `raw`, if there is one.
+pub(crate) fn known(raw: RawContext) -> Option<Context> {
+    if let Some(primary) = device::retained_primaries().find(|primary| primary.raw() == raw) {
+        return Some(primary.clone());
+    }
+    let registry = lock(&REGISTRY);
+    let (_, weak) = registry.iter().find(|(known, _)| *known == raw)?;
+    weak.upgrade().map(Context)
+}
+
+impl Context {
+    pub(crate) fn retain_primary(device: Device) -> Result<Self> {
+        let mut raw = ptr::null_mut();
+        // SAFETY: the pointer is valid for a write.
+        check("cuDevicePrimaryCtxRetain", unsafe {
+            cu::cuDevicePrimaryCtxRetain(&mut raw, device.as_raw())
+        })?;
+        Ok(Self::wrap(raw, device, Kind::Primary))
+    }
+
+    fn wrap(raw: CUcontext, device: Device, kind: Kind) -> Self {
+        Self(Arc::new(Inner {
+            raw: RawContext(raw),
+            device,
+            kind,
+            legacy: Mutex::new(Weak::new()),
+        }))
+    }
+
+    fn register(self) -> Self {
+        let mut registry = lock(&REGISTRY);
+        registry.retain(|(raw, weak)| *raw != self.raw() && weak.strong_count() > 0);
+        registry.push((self.raw(), Arc::downgrade(&self.0)));
+        drop(registry);
+        self
+    }
+
+    /// Creates a context beside the primary one; what is current stays current: `cuCtxCreate_v2`,
+    /// then `cuCtxPopCurrent_v2`.
+    ///
+    /// Most programs want [`Device::context`] instead, which other libraries share.
+    ///
+    /// ```no_run
+    /// use cuda_core::{Context, ContextFlags, Device};
+    ///
+    /// let context = Context::create(Device::get(0)?, ContextFlags::SCHED_BLOCKING_SYNC)?;
+    /// let stream = context.create_stream()?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn create(device: Device, flags: ContextFlags) -> Result<Self> {
+        let context = Self::create_pushed(device, flags)?;
+        // Once more if it fails: whatever happens, the caller's context must come back. Should it
+        // fail twice, dropping the context destroys it, which pops it too.
+        current::pop().or_else(|first| current::pop().map_err(|_| first))?;
+        Ok(context)
+    }
+
+    /// Creates a context and leaves it current, on top of what was: `cuCtxCreate_v2`.
+    /// [`Context::pop`] brings back what was current before.
+    pub fn create_current(device: Device, flags: ContextFlags) -> Result<Self> {
+        let context = Self::create_pushed(device, flags)?;
+        current::keep_pushed(&context);
+        Ok(context)
+    }
+
+    fn create_pushed(device: Device, flags: ContextFlags) -> Result<Self> {
+        driver::ensure()?;
+        device.default_pool()?;
+        let mut raw = ptr::null_mut();
+        // SAFETY: the pointer is valid for a write.
+        check("cuCtxCreate", unsafe {
+            cu::cuCtxCreate_v2(&mut raw, flags.0, device.as_raw())
+        })?;
+        Ok(Self::wrap(raw, device, Kind::Created).register())
+    }
+
+    /// Takes in a context that somebody else made, with the owner that keeps it alive.
+    ///
+    /// Where this crate knows the context already, the known object is returned and `owner`
+    /// dropped.
+    ///
+    /// # Errors
+    /// What the driver says when asked for the context's device.
+    ///
+    /// # Safety
+    /// `raw` is a context of this process, and stays one for as long as `owner` or a clone of it
+    /// lives.
+    pub unsafe fn from_raw(raw: CUcontext, owner: Arc<dyn Any + Send + Sync>) -> Result<Self> {
+        driver::ensure()?;
+        if let Some(context) = known(RawContext(raw)) {
+            return Ok(context);
+        }
+        let device = device_of(RawContext(raw))?;
+        if let Some(primary) = active_primary(device)?.filter(|p| p.raw().0 == raw) {
+            return Ok(primary.clone());
+        }
+        device.default_pool()?;
+        Ok(Self::wrap(raw, device, Kind::Foreign { _owner: owner }).register())
+    }
+
+    /// The context that is current on this thread, [`None`] if none is: `cuCtxGetCurrent`.
+    ///
+    /// A device's primary context is recognised whoever made it current.
+    ///
+    /// # Errors
+    /// [`Error::UnknownContext`] for a context that somebody else created: this crate cannot keep
+    /// it alive, so its owner has to be named with [`Context::from_raw`].
+    pub fn current() -> Result<Option<Self>> {
+        driver::ensure()?;
+        let raw = current::get()?;
+        if raw.0.is_null() {
+            return Ok(None);
+        }
+        if let Some(context) = known(raw) {
+            return Ok(Some(context));
+        }
+        let device = current::device()?;
+        match active_primary(device)? {
+            Some(primary) if primary.raw() == raw => Ok(Some(primary.clone())),
+            _ => Err(Error::UnknownContext),
+        }
+    }
+
+    /// The device that the context is on.
+    #[inline]
+    pub fn device(&self) -> Device {
+        self.0.device
+    }
+
+    /// The driver's handle, valid for as long as this value or a clone of it lives.
+    #[inline]
+    pub fn as_raw(&self) -> CUcontext {
+        self.0.raw.0
+    }
+
+    #[inline]
+    pub(crate) fn raw(&self) -> RawContext {
+        self.0.raw
+    }
+
+    pub(crate) fn inner(&self) -> &Inner {
+        &self.0
+    }
+
+    /// Whether this is its device's primary context, which lives as long as the process.
+    #[inline]
+    pub fn is_primary(&self) -> bool {
+        matches!(self.0.kind, Kind::Primary)
+    }
+
+    /// Makes the context current until the guard is dropped; see [`Guard`].
+    #[inline]
+    pub fn enter(&self) -> Result<Guard> {
+        Guard::enter(self)
+    }
+
+    /// Makes the context current on this thread in place of what was, and says what that was:
+    /// `cuCtxGetCurrent`, then `cuCtxSetCurrent` if it differs.
+    ///
+    /// The thread keeps the context alive until another call of this crate replaces or pops it,
+    /// or the thread ends. Prefer [`Context::enter`], which brings back what was current.
+    pub fn set_current(&self) -> Result<Current> {
+        driver::ensure()?;
+        let before = current::get()?;
+        if before != self.raw() {
+            current::set(self.raw())?;
+            current::keep_replaced(before, self);
+        }
+        Ok(Current::new(before))
+    }
+
+    /// Pushes the context on this thread's stack: `cuCtxPushCurrent_v2`. The stack keeps it alive.
+    pub fn push(&self) -> Result<()> {
+        driver::ensure()?;
+        // SAFETY: the handle is live while `self` is.
+        check("cuCtxPushCurrent", unsafe {
+            cu::cuCtxPushCurrent_v2(self.as_raw())
+        })?;
+        current::keep_pushed(self);
+        Ok(())
+    }
+
+    /// Pops this thread's current context and returns it: `cuCtxPopCurrent_v2`. It is then
+    /// *floating*: any thread may push it.
+    ///
+    /// # Errors
+    /// The driver's `INVALID_CONTEXT` on an empty stack; [`Error::UnknownContext`], with nothing
+    /// popped, for a context that somebody else created.
+    pub fn pop() -> Result<Self> {
+        let Some(top) = Self::current()? else {
+            return Err(Error::Driver {
+                op: "cuCtxPopCurrent",
+                code: cuda_sys::CUDA_ERROR_INVALID_CONTEXT,
+            });
+        };
+        current::release_popped(current::pop()?);
+        Ok(top)
+    }
+
+    /// Waits for all work of the context: `cuCtxSynchronize`.
+    pub fn synchronize(&self) -> Result<()> {
+        let _guard = self.enter()?;
+        // SAFETY: takes nothing; the guard made a live context current.
+        check("cuCtxSynchronize", unsafe { cu::cuCtxSynchronize() })
+    }
+
+    /// Free and total memory of the device: `cuMemGetInfo_v2`.
+    pub fn memory_info(&self) -> Result<MemoryInfo> {
+        let _guard = self.enter()?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: both pointers are valid for a write.
+        check("cuMemGetInfo", unsafe {
+            cu::cuMemGetInfo_v2(&mut free, &mut total)
+        })?;
+        Ok(MemoryInfo { free, total })
+    }
+
+    /// The least and the greatest priority of a stream, the greatest being the smaller number:
+    /// `cuCtxGetStreamPriorityRange`.
+    pub fn stream_priority_range(&self) -> Result<(i32, i32)> {
+        let _guard = self.enter()?;
+        let (mut least, mut greatest) = (0, 0);
+        // SAFETY: both pointers are valid for a write.
+        check("cuCtxGetStreamPriorityRange", unsafe {
+            cu::cuCtxGetStreamPriorityRange(&mut least, &mut greatest)
+        })?;
+        Ok((least, greatest))
+    }
+
+    /// A limit of the context, in the unit that CUDA gives it: `cuCtxGetLimit`.
+    ///
+    /// # Errors
+    /// The driver's `UNSUPPORTED_LIMIT` or `INVALID_VALUE` for a limit that it does not know.
+    pub fn limit(&self, limit: CUlimit) -> Result<usize> {
+        let _guard = self.enter()?;
+        let mut value = 0;
+        // SAFETY: the pointer is valid for a write; an unknown limit is an error.
+        check("cuCtxGetLimit", unsafe {
+            cu::cuCtxGetLimit(&mut value, limit)
+        })?;
+        Ok(value)
+    }
+
+    /// Sets a limit of the context; the driver may round it up: `cuCtxSetLimit`.
+    pub fn set_limit(&self, limit: CUlimit, value: usize) -> Result<()> {
+        let _guard = self.enter()?;
+        // SAFETY: takes no pointer; an unknown limit is an error.
+        check("cuCtxSetLimit", unsafe { cu::cuCtxSetLimit(limit, value) })
+    }
+
+    /// How kernels split cache and shared memory by default, a hint: `cuCtxGetCacheConfig`.
+    pub fn cache_config(&self) -> Result<CUfunc_cache> {
+        let _guard = self.enter()?;
+        let mut config = CUfunc_cache(0);
+        // SAFETY: the pointer is valid for a write.
+        check("cuCtxGetCacheConfig", unsafe {
+            cu::cuCtxGetCacheConfig(&mut config)
+        })?;
+        Ok(config)
+    }
+
+    /// Sets the hint: `cuCtxSetCacheConfig`.
+    pub fn set_cache_config(&self, config: CUfunc_cache) -> Result<()> {
+        let _guard = self.enter()?;
+        // SAFETY: takes no pointer; an unknown value is an error.
+        check("cuCtxSetCacheConfig", unsafe {
+            cu::cuCtxSetCacheConfig(config)
+        })
+    }
+}
+
+/// The device of a context that need not be current.
+fn device_of(raw: RawContext) -> Result<Device> {
+    let before = current::get()?;
+    if before == raw {
+        return current::device();
+    }
+    current::set(raw)?;
+    let device = current::device();
+    current::restore(before)?;
+    device
+}
+
+/// The device's primary context, if somebody has created it. Creates none.
+fn active_primary(device: Device) -> Result<Option<&'static Context>> {
+    if let Some(primary) = device.retained_primary() {
+        return Ok(Some(primary));
+    }
+    if !device.is_primary_active()? {
+        return Ok(None);
+    }
+    device.primary().map(Some)
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if !matches!(self.kind, Kind::Created) {
+            return;
+        }
+        let raw = self.raw;
+        // Before the handle dies, so that a new context with the same handle is told apart.
+        lock(&REGISTRY).retain(|(known, weak)| *known != raw || weak.strong_count() > 0);
+        drops::run_or_defer(move || {
+            if let Err(error) = destroy(raw) {
+                drops::report(Resource::Context, raw.0.addr() as u64, 0, Some(error));
+            }
+        });
+    }
+}
+
+/// Waits for the context's work, then destroys it. Everything made in it is gone by now, but the
+/// work itself may still run.
+fn destroy(raw: RawContext) -> Result<()> {
+    let waited = (|| {
+        let before = current::get()?;
+        current::set(raw)?;
+        // SAFETY: takes nothing; a live context is current.
+        let waited = check("cuCtxSynchronize", unsafe { cu::cuCtxSynchronize() });
+        current::restore(before)?;
+        waited
+    })();
+    // SAFETY: the last reference is gone, so nobody uses the handle after this call.
+    let destroyed = check("cuCtxDestroy", unsafe { cu::cuCtxDestroy_v2(raw.0) });
+    // A failed wait is no failure to destroy: the work's own error reached whoever waited for it.
+    let _ = waited;
+    destroyed
+}
+
+impl PartialEq for Context {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Context {}
+
+impl Hash for Context {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.0).hash(state);
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.0.kind {
+            Kind::Primary => "primary",
+            Kind::Created => "created",
+            Kind::Foreign { .. } => "foreign",
+        };
+        write!(
+            f,
+            "Context({kind}, {:?}, {:p})",
+            self.device(),
+            self.as_raw()
+        )
+    }
+}

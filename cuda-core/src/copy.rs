@@ -1,0 +1,222 @@
+//! Copies between buffers: one driver call each, ordered by the buffers' ledgers.
+
+use cuda_sys::{CUresult, CUstream, symbol as cu};
+
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::memory::device::{DeviceSlice, DeviceSliceMut};
+use crate::memory::ledger::{Access, Bytes, Fences, Ledger};
+use crate::memory::pinned::{PinnedSlice, PinnedSliceMut};
+use crate::memory::pod::Pod;
+use crate::stream::{Kind, Stream};
+use crate::stream_core::{Bound, StreamCore};
+
+/// Bytes that an operation touches, and what for.
+pub(crate) struct Touch<'a> {
+    pub(crate) ledger: &'a Ledger,
+    pub(crate) range: Bytes,
+    pub(crate) access: Access,
+}
+
+/// Enqueues one operation: makes the stream wait for what conflicts with it, calls the driver,
+/// and marks what was touched, even if the call failed.
+///
+/// The marks are made under the borrows that the caller holds, so no conflicting access can come
+/// in between. No ledger is locked while the driver is called.
+pub(crate) fn submit<const N: usize>(
+    core: &StreamCore,
+    stream: &Bound<'_>,
+    op: &'static str,
+    touches: [Touch<'_>; N],
+    call: impl FnOnce(CUstream) -> CUresult,
+) -> (u64, Result<()>) {
+    let timeline = core.timeline();
+    let mut fences = [const { Fences::none() }; N];
+    for (touch, fences) in touches.iter().zip(&mut fences) {
+        let Touch {
+            ledger,
+            range,
+            access,
+        } = touch;
+        ledger.conflicts(range, *access, Some(timeline), fences);
+        if let Err(error) = fences.wait_on(stream) {
+            return (0, Err(error));
+        }
+    }
+    let (seq, result) = stream.enqueue(op, call);
+    for (touch, fences) in touches.iter().zip(&fences) {
+        touch
+            .ledger
+            .mark(&touch.range, touch.access, timeline, seq, fences);
+    }
+    (seq, result)
+}
+
+/// Refuses a copy between slices of different length.
+pub(crate) fn same_len(op: &'static str, source_len: usize, destination_len: usize) -> Result<()> {
+    if source_len == destination_len {
+        return Ok(());
+    }
+    Err(Error::LengthMismatch {
+        op,
+        source_len,
+        destination_len,
+    })
+}
+
+/// Refuses memory of another device than the stream's.
+pub(crate) fn same_device(op: &'static str, core: &StreamCore, memory: Device) -> Result<()> {
+    if core.device() == memory {
+        return Ok(());
+    }
+    Err(Error::WrongDevice {
+        op,
+        memory: memory.ordinal(),
+        stream: core.device().ordinal(),
+    })
+}
+
+impl<T: Pod> DeviceSlice<'_, T> {
+    pub(crate) fn read(&self) -> Touch<'_> {
+        Touch {
+            ledger: self.ledger(),
+            range: self.range(),
+            access: Access::Read,
+        }
+    }
+}
+
+impl<T: Pod> DeviceSliceMut<'_, T> {
+    pub(crate) fn write(&self) -> Touch<'_> {
+        Touch {
+            ledger: self.view().ledger(),
+            range: self.view().range(),
+            access: Access::Write,
+        }
+    }
+}
+
+impl<K: Kind> Stream<K> {
+    /// Copies pinned memory to the stream's device, asynchronously: `cuMemcpyHtoDAsync_v2`.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before the driver is asked.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// # let stream = device.create_stream()?;
+    /// let host = cuda_core::PinnedBuffer::from_slice(&device.context()?, &[1.0f32; 256])?;
+    /// let mut buffer = stream.alloc(256)?;
+    /// stream.upload(&host, &mut buffer)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn upload<'a, 'b, T: Pod>(
+        &self,
+        source: impl Into<PinnedSlice<'a, T>>,
+        destination: impl Into<DeviceSliceMut<'b, T>>,
+    ) -> Result<()> {
+        let (source, destination) = (source.into(), destination.into());
+        let op = "cuMemcpyHtoDAsync";
+        same_len(op, source.len(), destination.len())?;
+        let core = self.core();
+        same_device(op, core, destination.view().device())?;
+        if source.byte_len() == 0 {
+            return Ok(());
+        }
+        let stream = core.bind()?;
+        let touches = [
+            Touch {
+                ledger: source.ledger(),
+                range: source.range(),
+                access: Access::Read,
+            },
+            destination.write(),
+        ];
+        let (to, from, bytes) = (destination.as_raw(), source.as_ptr(), source.byte_len());
+        let call = |stream| {
+            // SAFETY: both sides have `bytes` bytes that stay allocated until this copy is done:
+            // freeing either waits for the mark that is made of it.
+            unsafe { cu::cuMemcpyHtoDAsync_v2(to, from.cast(), bytes, stream) }
+        };
+        submit(core, &stream, op, touches, call).1
+    }
+
+    /// Copies from the stream's device to pinned memory, asynchronously: `cuMemcpyDtoHAsync_v2`.
+    /// Looking at the destination waits for the copy.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before the driver is asked.
+    pub fn download<'a, 'b, T: Pod>(
+        &self,
+        source: impl Into<DeviceSlice<'a, T>>,
+        destination: impl Into<PinnedSliceMut<'b, T>>,
+    ) -> Result<()> {
+        let (source, destination) = (source.into(), destination.into());
+        let op = "cuMemcpyDtoHAsync";
+        same_len(op, source.len(), destination.len())?;
+        let core = self.core();
+        same_device(op, core, source.device())?;
+        if source.byte_len() == 0 {
+            return Ok(());
+        }
+        let stream = core.bind()?;
+        let target = destination.view();
+        let touches = [
+            source.read(),
+            Touch {
+                ledger: target.ledger(),
+                range: target.range(),
+                access: Access::Write,
+            },
+        ];
+        let (to, from, bytes) = (target.as_ptr(), source.as_raw(), source.byte_len());
+        let call = |stream| {
+            // SAFETY: as in `upload`; and the host cannot look at the destination before the copy
+            // is done, since the accessors wait for its mark.
+            unsafe { cu::cuMemcpyDtoHAsync_v2(to.cast(), from, bytes, stream) }
+        };
+        submit(core, &stream, op, touches, call).1
+    }
+
+    /// Copies device memory, asynchronously: `cuMemcpyDtoDAsync_v2` on one device,
+    /// `cuMemcpyPeerAsync` between two, which works whether or not they have access to each other,
+    /// and ten times faster if they have
+    /// ([`Context::enable_peer_access`](crate::Context::enable_peer_access)).
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`]; [`Error::WrongDevice`] if the stream belongs to neither device.
+    pub fn copy<'a, 'b, T: Pod>(
+        &self,
+        source: impl Into<DeviceSlice<'a, T>>,
+        destination: impl Into<DeviceSliceMut<'b, T>>,
+    ) -> Result<()> {
+        let (source, destination) = (source.into(), destination.into());
+        let target = destination.view();
+        let peers = source.device() != target.device();
+        let op = if peers {
+            "cuMemcpyPeerAsync"
+        } else {
+            "cuMemcpyDtoDAsync"
+        };
+        same_len(op, source.len(), target.len())?;
+        let core = self.core();
+        same_device(op, core, source.device()).or(same_device(op, core, target.device()))?;
+        if source.byte_len() == 0 {
+            return Ok(());
+        }
+        let stream = core.bind()?;
+        let touches = [source.read(), destination.write()];
+        let (to, from, bytes) = (target.as_raw(), source.as_raw(), source.byte_len());
+        let call = |stream| {
+            if !peers {
+                // SAFETY: both sides have `bytes` bytes that stay allocated until this copy is
+                // done: their frees are ordered behind the marks that are made of it.
+                return unsafe { cu::cuMemcpyDtoDAsync_v2(to, from, bytes, stream) };
+            }
+            let (into, of) = (target.home().context(), source.home().context());
+            // SAFETY: as above; the contexts are kept alive by the buffers.
+            unsafe { cu::cuMemcpyPeerAsync(to, into.as_raw(), from, of.as_raw(), bytes, stream) }
+        };
+        submit(core, &stream, op, touches, call).1
+    }
+}

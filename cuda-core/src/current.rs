@@ -1,0 +1,193 @@
+//! What is current on this thread: asked of the driver every time, never remembered.
+//!
+//! Other libraries switch behind us, so the driver's answer is the only one that counts. The one
+//! thing kept here is the *lifetime* of created contexts that this crate left current.
+
+use std::cell::RefCell;
+use std::ptr;
+
+use cuda_sys::{CUcontext, symbol as cu};
+
+use crate::context::{self, Context, RawContext};
+use crate::device::Device;
+use crate::error::{Error, Result, check};
+
+/// What was current before a call that changed it.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Current {
+    /// Nothing.
+    None,
+    /// A context that this crate knows, and keeps alive through this value.
+    Known(Context),
+    /// A context that somebody else made; only its handle is known.
+    Unknown(UnknownContext),
+}
+
+/// The handle of a context that somebody else made, and that somebody else may destroy.
+#[derive(Debug, Clone, Copy)]
+pub struct UnknownContext(RawContext);
+
+impl UnknownContext {
+    /// The driver's handle; whether it is still valid, its owner knows.
+    pub fn as_raw(self) -> CUcontext {
+        self.0.0
+    }
+}
+
+impl Current {
+    pub(crate) fn new(raw: RawContext) -> Self {
+        if raw.0.is_null() {
+            return Current::None;
+        }
+        match context::known(raw) {
+            Some(context) => Current::Known(context),
+            None => Current::Unknown(UnknownContext(raw)),
+        }
+    }
+
+    /// Whether nothing was current.
+    pub fn is_none(&self) -> bool {
+        matches!(self, Current::None)
+    }
+
+    /// The context, if this crate knows it.
+    pub fn context(&self) -> Option<&Context> {
+        match self {
+            Current::Known(context) => Some(context),
+            _ => None,
+        }
+    }
+
+    /// The driver's handle, null if nothing was current.
+    pub fn as_raw(&self) -> CUcontext {
+        match self {
+            Current::None => ptr::null_mut(),
+            Current::Known(context) => context.as_raw(),
+            Current::Unknown(unknown) => unknown.as_raw(),
+        }
+    }
+}
+
+/// `cuCtxGetCurrent`.
+#[inline]
+pub(crate) fn get() -> Result<RawContext> {
+    let mut raw = ptr::null_mut();
+    // SAFETY: the pointer is valid for a write.
+    check("cuCtxGetCurrent", unsafe { cu::cuCtxGetCurrent(&mut raw) })?;
+    Ok(RawContext(raw))
+}
+
+/// `cuCtxSetCurrent`. The caller keeps the context alive for as long as it stays current.
+#[inline]
+pub(crate) fn set(raw: RawContext) -> Result<()> {
+    // SAFETY: null pops an entry; any other handle is live, as the caller sees to.
+    check("cuCtxSetCurrent", unsafe { cu::cuCtxSetCurrent(raw.0) })
+}
+
+/// `cuCtxPopCurrent_v2`.
+pub(crate) fn pop() -> Result<RawContext> {
+    let mut raw = ptr::null_mut();
+    // SAFETY: the pointer is valid for a write.
+    check("cuCtxPopCurrent", unsafe {
+        cu::cuCtxPopCurrent_v2(&mut raw)
+    })?;
+    Ok(RawContext(raw))
+}
+
+/// Makes `saved` current again, whatever is current now.
+///
+/// `cuCtxSetCurrent(NULL)` only pops one entry. If nothing was current before, the stack was
+/// empty, so every entry there is now was pushed since, and goes.
+pub(crate) fn restore(saved: RawContext) -> Result<()> {
+    // Once more if it fails: leaving the wrong context current would break the caller elsewhere.
+    set(saved).or_else(|first| set(saved).map_err(|_| first))?;
+    if !saved.0.is_null() {
+        return Ok(());
+    }
+    const DEEPEST: usize = 1024;
+    for _ in 0..DEEPEST {
+        if get()?.0.is_null() {
+            return Ok(());
+        }
+        set(saved)?;
+    }
+    Err(Error::ContextStack)
+}
+
+/// `cuCtxGetDevice`: the device of whatever is current.
+pub(crate) fn device() -> Result<Device> {
+    let mut raw = 0;
+    // SAFETY: the pointer is valid for a write.
+    check("cuCtxGetDevice", unsafe { cu::cuCtxGetDevice(&mut raw) })?;
+    Device::from_raw(raw)
+}
+
+/// Who put a context on the thread's stack.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Left {
+    /// The caller, for as long as the entry stays.
+    ByCaller,
+    /// A guard that ended and made it current again.
+    ByGuard,
+}
+
+thread_local! {
+    /// Created contexts that this crate left on the thread's stack, oldest first.
+    static KEPT: RefCell<Vec<(Left, Context)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Runs `f` on the list. A thread that is losing its locals is losing its stack too: nothing to
+/// keep then.
+fn with_kept<R>(f: impl FnOnce(&mut Vec<(Left, Context)>) -> R) -> Option<R> {
+    KEPT.try_with(|kept| f(&mut kept.borrow_mut())).ok()
+}
+
+/// Keeps `context` alive while it is on the thread's stack.
+pub(crate) fn keep_pushed(context: &Context) {
+    if !context.is_primary() {
+        with_kept(|kept| kept.push((Left::ByCaller, context.clone())));
+    }
+}
+
+/// The top of the stack, which was `before`, is now `context`.
+pub(crate) fn keep_replaced(before: RawContext, context: &Context) {
+    let replaced = take_last(before);
+    keep_pushed(context);
+    // Dropped last: it may destroy its context, which must not be current any more.
+    drop(replaced);
+}
+
+/// `popped` has left the stack.
+pub(crate) fn release_popped(popped: RawContext) {
+    drop(take_last(popped));
+}
+
+/// A guard made `saved` current again. Whoever made it current first need not be there any more,
+/// as when guards are dropped out of order.
+pub(crate) fn keep_restored(saved: Context) {
+    with_kept(|kept| {
+        if !kept.iter().any(|(_, context)| *context == saved) {
+            kept.push((Left::ByGuard, saved));
+        }
+    });
+}
+
+/// A guard replaced `entered` by something else: an earlier guard's entry has done its duty.
+pub(crate) fn release_restored(entered: RawContext) {
+    drop(take_last_if(|left, context| {
+        left == Left::ByGuard && context.raw() == entered
+    }));
+}
+
+fn take_last(raw: RawContext) -> Option<Context> {
+    take_last_if(|_, context| context.raw() == raw)
+}
+
+fn take_last_if(matches: impl Fn(Left, &Context) -> bool) -> Option<Context> {
+    with_kept(|kept| {
+        let index = kept.iter().rposition(|(left, kept)| matches(*left, kept))?;
+        Some(kept.remove(index).1)
+    })
+    .flatten()
+}

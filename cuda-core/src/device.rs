@@ -1,0 +1,363 @@
+//! Devices: what there is, and what it can do. Looking creates no context.
+
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::mem::MaybeUninit;
+use std::sync::{Mutex, OnceLock};
+
+use cuda_sys::{CUdevice, CUdevice_attribute, CUmemoryPool, CUuuid, symbol as cu};
+
+use crate::context::{Context, MemoryInfo};
+use crate::error::{Error, Result, check};
+use crate::guard::Guard;
+use crate::stream::Stream;
+use crate::sync::lock;
+use crate::{driver, pool};
+
+/// A device attribute, by CUDA's own name: `cuda_sys::CU_DEVICE_ATTRIBUTE_WARP_SIZE`.
+pub type DeviceAttribute = CUdevice_attribute;
+
+/// A GPU, named by its ordinal among those visible to the process.
+///
+/// A `Device` is a small copyable name. Asking it for properties creates no context; its primary
+/// context is retained when something first needs it ([`Device::context`], [`Device::guard`],
+/// [`Device::create_stream`]) and kept for the life of the process.
+///
+/// ```no_run
+/// use cuda_core::Device;
+///
+/// for device in Device::all()? {
+///     let (major, minor) = device.compute_capability()?;
+///     println!("{}: {} ({major}.{minor})", device.ordinal(), device.name()?);
+/// }
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Clone, Copy)]
+pub struct Device {
+    state: &'static DeviceState,
+}
+
+/// What the process remembers of a device.
+pub(crate) struct DeviceState {
+    ordinal: u32,
+    raw: CUdevice,
+    // INVARIANT: once set, the context stays retained until the process ends.
+    primary: OnceLock<Context>,
+    default_pool: OnceLock<Option<Pool>>,
+    /// Held while the primary context is being retained; the fast path reads `primary` alone.
+    first_use: Mutex<()>,
+}
+
+/// A pool handle. Pools of a device live as long as the driver.
+#[derive(Clone, Copy)]
+pub(crate) struct Pool(pub(crate) CUmemoryPool);
+
+// SAFETY: a driver handle; the driver's pool calls may come from any thread.
+unsafe impl Send for Pool {}
+// SAFETY: as above.
+unsafe impl Sync for Pool {}
+
+static DEVICES: OnceLock<Box<[DeviceState]>> = OnceLock::new();
+
+fn devices() -> Result<&'static [DeviceState]> {
+    driver::ensure()?;
+    if let Some(devices) = DEVICES.get() {
+        return Ok(devices);
+    }
+    let mut count = 0;
+    // SAFETY: the pointer is valid for a write.
+    check("cuDeviceGetCount", unsafe {
+        cu::cuDeviceGetCount(&mut count)
+    })?;
+    let mut found = Vec::new();
+    for ordinal in 0..u32::try_from(count).unwrap_or(0) {
+        let mut raw = 0;
+        // SAFETY: the pointer is valid for a write.
+        check("cuDeviceGet", unsafe {
+            cu::cuDeviceGet(&mut raw, ordinal as c_int)
+        })?;
+        found.push(DeviceState {
+            ordinal,
+            raw,
+            primary: OnceLock::new(),
+            default_pool: OnceLock::new(),
+            first_use: Mutex::new(()),
+        });
+    }
+    Ok(DEVICES.get_or_init(|| found.into_boxed_slice()))
+}
+
+/// Primary contexts that this process has retained through this crate.
+pub(crate) fn retained_primaries() -> impl Iterator<Item = &'static Context> {
+    DEVICES
+        .get()
+        .into_iter()
+        .flat_map(|devices| devices.iter())
+        .filter_map(|device| device.primary.get())
+}
+
+impl Device {
+    /// The device with that ordinal, 0 to [`Device::count`] − 1.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchDevice`], [`Error::NoDriver`].
+    ///
+    /// ```no_run
+    /// let device = cuda_core::Device::get(0)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn get(ordinal: u32) -> Result<Self> {
+        let devices = devices()?;
+        match devices.get(ordinal as usize) {
+            Some(state) => Ok(Self { state }),
+            None => Err(Error::NoSuchDevice {
+                ordinal,
+                count: devices.len() as u32,
+            }),
+        }
+    }
+
+    /// How many devices the process sees: `cuDeviceGetCount`.
+    pub fn count() -> Result<u32> {
+        Ok(devices()?.len() as u32)
+    }
+
+    /// All devices, in the order of their ordinals.
+    pub fn all() -> Result<impl ExactSizeIterator<Item = Device>> {
+        Ok(devices()?.iter().map(|state| Self { state }))
+    }
+
+    /// Whether there is a driver and at least one device. Creates no context.
+    pub fn is_available() -> bool {
+        Self::count().is_ok_and(|count| count > 0)
+    }
+
+    /// The device at that PCI address, `DDDD:BB:DD.F`: `cuDeviceGetByPCIBusId`.
+    ///
+    /// # Errors
+    /// The driver's `INVALID_VALUE` or `INVALID_DEVICE` where no device has it; [`Error::Nul`].
+    pub fn by_pci_bus_id(id: &str) -> Result<Self> {
+        let devices = devices()?;
+        let op = "cuDeviceGetByPCIBusId";
+        let id = CString::new(id).map_err(|_| Error::Nul {
+            what: "a PCI bus id",
+        })?;
+        let mut raw = 0;
+        // SAFETY: the string is NUL-terminated and the pointer valid for a write.
+        check(op, unsafe {
+            cu::cuDeviceGetByPCIBusId(&mut raw, id.as_ptr())
+        })?;
+        let state = devices.iter().find(|state| state.raw == raw);
+        state.map(|state| Self { state }).ok_or(Error::Driver {
+            op,
+            code: cuda_sys::CUDA_ERROR_INVALID_DEVICE,
+        })
+    }
+
+    pub(crate) fn from_raw(raw: CUdevice) -> Result<Self> {
+        let devices = devices()?;
+        match devices.iter().find(|state| state.raw == raw) {
+            Some(state) => Ok(Self { state }),
+            None => Err(Error::NoSuchDevice {
+                ordinal: raw as u32,
+                count: devices.len() as u32,
+            }),
+        }
+    }
+
+    /// The ordinal.
+    #[inline]
+    pub fn ordinal(self) -> u32 {
+        self.state.ordinal
+    }
+
+    /// The driver's handle.
+    #[inline]
+    pub fn as_raw(self) -> CUdevice {
+        self.state.raw
+    }
+
+    /// The name, such as "NVIDIA H200": `cuDeviceGetName`.
+    pub fn name(self) -> Result<String> {
+        self.text("cuDeviceGetName", |buffer, len| {
+            // SAFETY: `buffer` is valid for `len` bytes; the driver ends the string within them.
+            unsafe { cu::cuDeviceGetName(buffer, len, self.as_raw()) }
+        })
+    }
+
+    /// The PCI address, `DDDD:BB:DD.F`: `cuDeviceGetPCIBusId`.
+    pub fn pci_bus_id(self) -> Result<String> {
+        self.text("cuDeviceGetPCIBusId", |buffer, len| {
+            // SAFETY: `buffer` is valid for `len` bytes; the driver ends the string within them.
+            unsafe { cu::cuDeviceGetPCIBusId(buffer, len, self.as_raw()) }
+        })
+    }
+
+    fn text(
+        self,
+        op: &'static str,
+        call: impl FnOnce(*mut c_char, c_int) -> cuda_sys::CUresult,
+    ) -> Result<String> {
+        let mut buffer = [0u8; 256];
+        // One byte less than there is, so that a NUL ends the text whatever the driver wrote.
+        let len = buffer.len() as c_int - 1;
+        check(op, call(buffer.as_mut_ptr().cast(), len))?;
+        let text = CStr::from_bytes_until_nul(&buffer).unwrap_or_default();
+        Ok(text.to_string_lossy().into_owned())
+    }
+
+    /// The identifier that no other device has: `cuDeviceGetUuid_v2`.
+    pub fn uuid(self) -> Result<[u8; 16]> {
+        let mut uuid = MaybeUninit::<CUuuid>::zeroed();
+        // SAFETY: the pointer is valid for a write of a CUuuid.
+        check("cuDeviceGetUuid", unsafe {
+            cu::cuDeviceGetUuid_v2(uuid.as_mut_ptr(), self.as_raw())
+        })?;
+        // SAFETY: zeroed at first, which is a valid CUuuid, then written by the driver.
+        let uuid = unsafe { uuid.assume_init() };
+        Ok(uuid.bytes.map(|byte| byte as u8))
+    }
+
+    /// Memory of the device in bytes: `cuDeviceTotalMem_v2`.
+    pub fn total_memory(self) -> Result<usize> {
+        let mut bytes = 0;
+        // SAFETY: the pointer is valid for a write.
+        check("cuDeviceTotalMem", unsafe {
+            cu::cuDeviceTotalMem_v2(&mut bytes, self.as_raw())
+        })?;
+        Ok(bytes)
+    }
+
+    /// One attribute: `cuDeviceGetAttribute`.
+    ///
+    /// # Errors
+    /// The driver's `INVALID_VALUE` for an attribute that it does not know.
+    ///
+    /// ```no_run
+    /// let device = cuda_core::Device::get(0)?;
+    /// assert_eq!(device.attribute(cuda_sys::CU_DEVICE_ATTRIBUTE_WARP_SIZE)?, 32);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn attribute(self, attribute: DeviceAttribute) -> Result<i32> {
+        driver::ensure()?;
+        let mut value = 0;
+        // SAFETY: the pointer is valid for a write; an unknown attribute is an error, not
+        // undefined behaviour.
+        check("cuDeviceGetAttribute", unsafe {
+            cu::cuDeviceGetAttribute(&mut value, attribute, self.as_raw())
+        })?;
+        Ok(value)
+    }
+
+    /// Major and minor compute capability: (9, 0) for Hopper.
+    pub fn compute_capability(self) -> Result<(i32, i32)> {
+        Ok((
+            self.attribute(cuda_sys::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+            self.attribute(cuda_sys::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        ))
+    }
+
+    /// Whether the device supports stream-ordered allocation, on which
+    /// [`Stream::alloc`](crate::Stream::alloc) rests.
+    pub fn supports_memory_pools(self) -> Result<bool> {
+        Ok(self.default_pool()?.is_some())
+    }
+
+    /// The primary context, retained at its first use and kept for the life of the process:
+    /// `cuDevicePrimaryCtxRetain`. The thread's current context stays what it was.
+    pub fn context(self) -> Result<Context> {
+        self.primary().cloned()
+    }
+
+    pub(crate) fn primary(self) -> Result<&'static Context> {
+        driver::ensure()?;
+        if let Some(context) = self.state.primary.get() {
+            return Ok(context);
+        }
+        // One lock a device: contexts of several devices may be retained at the same time.
+        let _first_use = lock(&self.state.first_use);
+        if let Some(context) = self.state.primary.get() {
+            return Ok(context);
+        }
+        self.default_pool()?;
+        let context = Context::retain_primary(self)?;
+        Ok(self.state.primary.get_or_init(|| context))
+    }
+
+    /// The primary context, if this crate has retained it.
+    pub(crate) fn retained_primary(self) -> Option<&'static Context> {
+        self.state.primary.get()
+    }
+
+    /// Makes the primary context current until the guard is dropped; see [`Guard`].
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// {
+    ///     let _guard = device.guard()?;
+    ///     // cuBLAS, NCCL, the runtime API: whatever looks at the current context sees the device.
+    /// }
+    /// // What was current before is current again.
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn guard(self) -> Result<Guard> {
+        self.primary()?.enter()
+    }
+
+    /// A new non-blocking stream in the primary context; see
+    /// [`Context::create_stream`](crate::Context::create_stream).
+    pub fn create_stream(self) -> Result<Stream> {
+        self.primary()?.create_stream()
+    }
+
+    /// Waits for all work of the primary context: `cuCtxSynchronize`.
+    pub fn synchronize(self) -> Result<()> {
+        self.primary()?.synchronize()
+    }
+
+    /// Free and total memory: `cuMemGetInfo_v2`. Needs the primary context.
+    pub fn memory_info(self) -> Result<MemoryInfo> {
+        self.primary()?.memory_info()
+    }
+
+    /// Whether the primary context exists, whoever created it: `cuDevicePrimaryCtxGetState`.
+    pub fn is_primary_active(self) -> Result<bool> {
+        driver::ensure()?;
+        let (mut flags, mut active) = (0, 0);
+        // SAFETY: both pointers are valid for a write.
+        check("cuDevicePrimaryCtxGetState", unsafe {
+            cu::cuDevicePrimaryCtxGetState(self.as_raw(), &mut flags, &mut active)
+        })?;
+        Ok(active != 0)
+    }
+
+    /// The default pool with its threshold raised, or [`None`] where the device has no pools.
+    pub(crate) fn default_pool(self) -> Result<Option<Pool>> {
+        if let Some(pool) = self.state.default_pool.get() {
+            return Ok(*pool);
+        }
+        let pool = pool::prepare_default(self)?;
+        Ok(*self.state.default_pool.get_or_init(|| pool))
+    }
+}
+
+impl PartialEq for Device {
+    fn eq(&self, other: &Self) -> bool {
+        self.ordinal() == other.ordinal()
+    }
+}
+
+impl Eq for Device {}
+
+impl Hash for Device {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.ordinal().hash(state);
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Device({})", self.ordinal())
+    }
+}

@@ -1,0 +1,160 @@
+//! The process and the driver: initialisation, and the states in which it must not be called.
+
+use std::cell::Cell;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use cuda_sys::symbol as cu;
+
+use crate::error::{Error, Result, check};
+
+/// `cuDriverGetVersion` of the oldest driver that works: the one of CUDA 11.8.
+const FLOOR: i32 = 11080;
+
+const COLD: u8 = 0;
+const READY: u8 = 1;
+const FORKED: u8 = 2;
+const EXITING: u8 = 3;
+
+static STATE: AtomicU8 = AtomicU8::new(COLD);
+
+thread_local! {
+    static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Initialises the driver once, and refuses the call where CUDA cannot be called at all.
+///
+/// Every operation begins here, before it takes any lock. Costs one thread-local read and one load.
+#[inline]
+pub(crate) fn ensure() -> Result<()> {
+    if in_callback() {
+        return Err(Error::InCallback);
+    }
+    if STATE.load(Ordering::Acquire) == READY {
+        return Ok(());
+    }
+    ensure_slow()
+}
+
+#[cold]
+fn ensure_slow() -> Result<()> {
+    match STATE.load(Ordering::Acquire) {
+        FORKED => return Err(Error::Forked),
+        EXITING => return Err(Error::Exiting),
+        _ => {}
+    }
+    static INIT: Mutex<()> = Mutex::new(());
+    let _init = INIT.lock().unwrap_or_else(|poison| poison.into_inner());
+    if STATE.load(Ordering::Acquire) == READY {
+        return Ok(());
+    }
+    cuda_sys::load()?;
+    // SAFETY: cuInit takes no pointer; flags must be zero.
+    check("cuInit", unsafe { cu::cuInit(0) })?;
+    let mut found = 0;
+    // SAFETY: the pointer is valid for a write.
+    check("cuDriverGetVersion", unsafe {
+        cu::cuDriverGetVersion(&mut found)
+    })?;
+    if found < FLOOR {
+        return Err(Error::DriverTooOld { found });
+    }
+    hooks::register();
+    STATE.store(READY, Ordering::Release);
+    Ok(())
+}
+
+/// Whether this thread is running a host function of a stream.
+#[inline]
+pub(crate) fn in_callback() -> bool {
+    // A thread whose locals are gone is exiting, which the driver's callback thread does not do
+    // while it runs a host function.
+    IN_CALLBACK.try_with(Cell::get).unwrap_or(false)
+}
+
+/// Marks this thread as the driver's callback thread for as long as the value lives.
+pub(crate) struct CallbackScope(());
+
+impl CallbackScope {
+    pub(crate) fn enter() -> Self {
+        let _ = IN_CALLBACK.try_with(|flag| flag.set(true));
+        Self(())
+    }
+}
+
+impl Drop for CallbackScope {
+    fn drop(&mut self) {
+        let _ = IN_CALLBACK.try_with(|flag| flag.set(false));
+    }
+}
+
+/// Whether the driver is beyond reach for good: the process exits, or is a fork's child.
+pub(crate) fn is_gone() -> bool {
+    matches!(STATE.load(Ordering::Acquire), FORKED | EXITING)
+}
+
+/// The driver's version: `cuDriverGetVersion`, 12040 for CUDA 12.4. Needs no context.
+///
+/// # Errors
+/// [`Error::NoDriver`] without a driver.
+///
+/// ```no_run
+/// assert!(cuda_core::driver_version()? >= 11080);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub fn driver_version() -> Result<i32> {
+    ensure()?;
+    let mut version = 0;
+    // SAFETY: the pointer is valid for a write.
+    check("cuDriverGetVersion", unsafe {
+        cu::cuDriverGetVersion(&mut version)
+    })?;
+    Ok(version)
+}
+
+/// Process hooks: a child of `fork` and an exiting process must not call the driver.
+#[cfg(all(unix, not(miri)))]
+mod hooks {
+    use std::ffi::c_int;
+    use std::sync::Once;
+    use std::sync::atomic::Ordering;
+
+    type Hook = extern "C" fn();
+
+    unsafe extern "C" {
+        fn atexit(hook: Hook) -> c_int;
+        fn pthread_atfork(
+            prepare: Option<Hook>,
+            parent: Option<Hook>,
+            child: Option<Hook>,
+        ) -> c_int;
+    }
+
+    extern "C" fn at_exit() {
+        super::STATE.store(super::EXITING, Ordering::Release);
+        crate::drops::park();
+    }
+
+    extern "C" fn in_child() {
+        super::STATE.store(super::FORKED, Ordering::Release);
+    }
+
+    /// Registered after `cuInit`: handlers run last in, first out, so ours runs before the
+    /// driver's own.
+    pub(super) fn register() {
+        static ONCE: Once = Once::new();
+        ONCE.call_once(|| {
+            // SAFETY: the handler is a function that lives as long as the process and does not
+            // unwind. A failure means only that drops at exit reach a driver that refuses them.
+            unsafe { atexit(at_exit) };
+            // SAFETY: as above; the child's handler does one atomic store, which is
+            // async-signal-safe.
+            unsafe { pthread_atfork(None, None, Some(in_child)) };
+        });
+    }
+}
+
+#[cfg(not(all(unix, not(miri))))]
+mod hooks {
+    pub(super) fn register() {}
+}

@@ -1,0 +1,180 @@
+//! What a `Drop` could not do: counted, told to a hook, and never a panic.
+//!
+//! Each `Drop` of this crate that can fail has an explicit twin (`close`, `restore`) that returns
+//! the error instead.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use crate::driver;
+use crate::error::Error;
+use crate::sync::lock;
+
+/// What a failed `Drop` left behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Resource {
+    /// Device memory, still allocated.
+    DeviceMemory,
+    /// Pinned host memory, still allocated.
+    PinnedMemory,
+    /// A stream that was not destroyed.
+    Stream,
+    /// An event that was not destroyed.
+    Event,
+    /// A context that was not destroyed.
+    Context,
+    /// The thread's current context, which a guard could not bring back.
+    Current,
+    /// A host function that panicked.
+    HostFunction,
+}
+
+/// One thing that a `Drop` could not do.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct DropFailure {
+    /// What was left behind.
+    pub resource: Resource,
+    /// Its address or handle; zero where it has none.
+    pub handle: u64,
+    /// Its size in bytes; zero where it has none.
+    pub bytes: usize,
+    /// Why; [`None`] for the panic of a host function.
+    pub error: Option<Error>,
+}
+
+/// Told of each failed `Drop`; see [`set_drop_hook`].
+pub type DropHook = Arc<dyn Fn(&DropFailure) + Send + Sync>;
+
+static FAILURES: AtomicU64 = AtomicU64::new(0);
+static HOOK: RwLock<Option<DropHook>> = RwLock::new(None);
+
+/// How often a `Drop` of this crate failed since the process began. Failures while the process
+/// exits, or in a fork's child, are not counted.
+pub fn drop_failures() -> u64 {
+    FAILURES.load(Ordering::Relaxed)
+}
+
+/// Calls `hook` for each failed `Drop` from now on; [`None`] removes it. Returns nothing: hooks do
+/// not chain.
+///
+/// The hook runs on the thread that drops. A panic in it is caught and ignored.
+///
+/// ```
+/// cuda_core::set_drop_hook(Some(std::sync::Arc::new(|failure: &cuda_core::DropFailure| {
+///     eprintln!("{failure:?}");
+/// })));
+/// # cuda_core::set_drop_hook(None);
+/// ```
+pub fn set_drop_hook(hook: Option<DropHook>) {
+    let old = {
+        let mut slot = HOOK.write().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *slot, hook)
+    };
+    // The old hook's captures may do anything when dropped: not under the lock.
+    drop(old);
+}
+
+/// Counts a failure and tells the hook, unless the driver is gone with the process.
+pub(crate) fn report(resource: Resource, handle: u64, bytes: usize, error: Option<Error>) {
+    if driver::is_gone() || error.as_ref().is_some_and(Error::is_shutdown) {
+        return;
+    }
+    FAILURES.fetch_add(1, Ordering::Relaxed);
+    let hook = HOOK.read().unwrap_or_else(PoisonError::into_inner).clone();
+    if let Some(hook) = hook {
+        let failure = DropFailure {
+            resource,
+            handle,
+            bytes,
+            error,
+        };
+        let _ = catch_unwind(AssertUnwindSafe(|| hook(&failure)));
+    }
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Runs `job` now, or on a host thread of ours where CUDA cannot be called on this one. Forgets it
+/// where the driver is gone: the process ends, and everything with it.
+pub(crate) fn run_or_defer(job: impl FnOnce() + Send + 'static) {
+    if driver::is_gone() {
+        std::mem::forget(job);
+    } else if driver::in_callback() {
+        defer(Box::new(job));
+    } else {
+        job();
+    }
+}
+
+static REAPER: Mutex<Option<Sender<Job>>> = Mutex::new(None);
+
+/// Held while a deferred job runs, and for good once the process exits.
+static GATE: Mutex<()> = Mutex::new(());
+
+fn defer(job: Job) {
+    let mut reaper = lock(&REAPER);
+    let sender = match &*reaper {
+        Some(sender) => sender,
+        None => match start() {
+            Some(sender) => reaper.insert(sender),
+            None => {
+                std::mem::forget(job);
+                return;
+            }
+        },
+    };
+    if let Err(returned) = sender.send(job) {
+        // Dropping it here would call the driver on its own callback thread.
+        std::mem::forget(returned);
+    }
+}
+
+fn start() -> Option<Sender<Job>> {
+    let (sender, receiver) = channel::<Job>();
+    std::thread::Builder::new()
+        .name("cuda-core drops".to_owned())
+        .spawn(move || {
+            while let Ok(job) = receiver.recv() {
+                let gate = lock(&GATE);
+                if driver::is_gone() {
+                    std::mem::forget(job);
+                } else {
+                    let _ = catch_unwind(AssertUnwindSafe(job));
+                }
+                drop(gate);
+            }
+        })
+        .ok()
+        .map(|_| sender)
+}
+
+/// Keeps the thread of deferred drops out of the driver from now on; called as the process exits.
+#[cfg_attr(any(not(unix), miri), allow(dead_code))]
+pub(crate) fn park() {
+    std::mem::forget(lock(&GATE));
+}
+
+/// Waits until every drop deferred before this call has run. For tests and orderly shutdowns.
+///
+/// Does nothing inside a host function: the drops may be waiting for that very function.
+///
+/// ```
+/// cuda_core::flush_deferred_drops();
+/// ```
+pub fn flush_deferred_drops() {
+    if driver::in_callback() || driver::is_gone() {
+        return;
+    }
+    let sender = lock(&REAPER).clone();
+    if let Some(sender) = sender {
+        let (done, wait) = channel::<()>();
+        if sender.send(Box::new(move || drop(done))).is_ok() {
+            // Ends with an error when the job has run and dropped its end.
+            let _ = wait.recv();
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The guard: a context is current for a scope, and afterwards what was current before it is again.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use crate::context::{self, Context, RawContext};
+use crate::current;
+use crate::driver;
+use crate::drops::{self, Resource};
+use crate::error::Result;
+
+/// Makes a context current until it is dropped; then whatever was current before, *none* included,
+/// is current again.
+///
+/// The guard asks the driver what is current when it begins and again when it ends, so it is right
+/// whatever other libraries do on the thread in between. It compares handles, not devices: another
+/// context of the same device is another context. Two driver calls if the context is current
+/// already, four otherwise, five if nothing was.
+///
+/// Guards that are dropped out of order restore what each of them saw; the last one dropped decides.
+/// A forgotten guard leaves its context current, which stays alive.
+///
+/// ```no_run
+/// use cuda_core::Device;
+///
+/// let guard = Device::get(1)?.guard()?;
+/// // Device 1 is current here.
+/// guard.restore()?; // or let it drop
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+///
+/// A guard belongs to its thread and stands for one entry:
+///
+/// ```compile_fail,E0277
+/// fn send<T: Send>(_: T) {}
+/// send(cuda_core::Device::get(0).unwrap().guard().unwrap());
+/// ```
+/// ```compile_fail,E0599
+/// let guard = cuda_core::Device::get(0).unwrap().guard().unwrap();
+/// let twice = guard.clone();
+/// ```
+#[must_use = "the context is current only while the guard lives"]
+pub struct Guard {
+    saved: RawContext,
+    /// What keeps the saved context alive, where anything has to.
+    saved_keep: Option<Context>,
+    entered: Context,
+    armed: bool,
+    /// What is current belongs to the thread.
+    _not_send: PhantomData<*const ()>,
+}
+
+impl Guard {
+    #[inline]
+    pub(crate) fn enter(context: &Context) -> Result<Self> {
+        driver::ensure()?;
+        let saved = current::get()?;
+        let mut saved_keep = None;
+        if saved != context.raw() {
+            if !saved.0.is_null() {
+                saved_keep = context::known(saved).filter(|saved| !saved.is_primary());
+            }
+            current::set(context.raw())?;
+        }
+        Ok(Self {
+            saved,
+            saved_keep,
+            entered: context.clone(),
+            armed: true,
+            _not_send: PhantomData,
+        })
+    }
+
+    /// The context that the guard made current.
+    pub fn context(&self) -> &Context {
+        &self.entered
+    }
+
+    /// Ends the scope now and says whether it worked; dropping reports a failure to the hook of
+    /// [`set_drop_hook`](crate::set_drop_hook) instead.
+    ///
+    /// # Errors
+    /// What the driver says; [`Error::ContextStack`](crate::Error::ContextStack) where entries
+    /// that were pushed inside the scope cannot be removed.
+    pub fn restore(mut self) -> Result<()> {
+        self.leave()
+    }
+
+    fn leave(&mut self) -> Result<()> {
+        self.armed = false;
+        match current::get() {
+            Ok(now) if now == self.saved => {}
+            Ok(_) => current::restore(self.saved)?,
+            // Not knowing what is current, put back what was, if this guard ever replaced it.
+            Err(error) => {
+                if self.saved != self.entered.raw() {
+                    current::restore(self.saved)?;
+                }
+                return Err(error);
+            }
+        }
+        // Created contexts live by count, so what is current needs a keeper of its own.
+        if let Some(saved) = self.saved_keep.take() {
+            current::keep_restored(saved);
+        }
+        if !self.entered.is_primary() && self.entered.raw() != self.saved {
+            current::release_restored(self.entered.raw());
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if !self.armed || driver::is_gone() {
+            return;
+        }
+        if let Err(error) = self.leave() {
+            let handle = self.saved.0.addr() as u64;
+            drops::report(Resource::Current, handle, 0, Some(error));
+        }
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("entered", &self.entered)
+            .field("saved", &self.saved.0)
+            .finish()
+    }
+}

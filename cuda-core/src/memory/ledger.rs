@@ -1,0 +1,305 @@
+//! The ledger of an allocation: which streams use which bytes, and up to which point.
+//!
+//! An access waits for the entries that conflict with it and overlap its range; then it leaves an
+//! entry of its own. A write replaces what its own range covers, since it waited for all of that.
+//! Views carry their range, so two halves used on two streams neither lose each other's entries nor
+//! wait for each other.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+use crate::error::Result;
+use crate::stream_core::Bound;
+use crate::sync::lock;
+use crate::timeline::{Mark, Timeline};
+
+/// What an operation does to memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Reads it: any number of readers may do so at once.
+    Read,
+    /// Writes it, or reads and writes.
+    Write,
+}
+
+impl Access {
+    fn conflicts(self, earlier: Access) -> bool {
+        self == Access::Write || earlier == Access::Write
+    }
+}
+
+/// Bytes of an allocation.
+pub(crate) type Bytes = Range<usize>;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Ledger(Mutex<Entries>);
+
+/// The first entry sits inline: one stream that uses the whole allocation allocates nothing.
+#[derive(Default)]
+struct Entries {
+    first: Option<Entry>,
+    rest: Vec<Entry>,
+}
+
+struct Entry {
+    range: Bytes,
+    access: Access,
+    mark: Mark,
+}
+
+/// Entries of one stream and kind beyond which ranges are merged, at the price of an order that
+/// need not be.
+const MANY: usize = 32;
+
+/// Points of other streams that an access has to come after.
+pub(crate) struct Fences(Vec<Mark>);
+
+impl Fences {
+    pub(crate) const fn none() -> Self {
+        Self(Vec::new())
+    }
+
+    fn add(&mut self, mark: &Mark) {
+        let same = |known: &&mut Mark| known.timeline.id() == mark.timeline.id();
+        match self.0.iter_mut().find(same) {
+            Some(known) => known.seq = known.seq.max(mark.seq),
+            None => self.0.push(mark.clone()),
+        }
+    }
+
+    /// Makes the stream wait for all of them.
+    pub(crate) fn wait_on(&self, stream: &Bound<'_>) -> Result<()> {
+        self.0.iter().try_for_each(|mark| stream.wait_for(mark))
+    }
+
+    /// Blocks the thread until all of them have been reached.
+    pub(crate) fn wait_host(&self) -> Result<()> {
+        let wait = |mark: &Mark| mark.timeline.wait_host(mark.seq);
+        self.0.iter().try_for_each(wait)
+    }
+
+    /// Whether all of them have been reached.
+    pub(crate) fn query(&self) -> Result<bool> {
+        for mark in &self.0 {
+            if !mark.timeline.query(mark.seq)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn covers(&self, mark: &Mark) -> bool {
+        let waited =
+            |known: &Mark| known.timeline.id() == mark.timeline.id() && known.seq >= mark.seq;
+        self.0.iter().any(waited)
+    }
+}
+
+impl Ledger {
+    /// Adds to `fences` what an access to `range` on `stream` has to wait for; [`None`] is the
+    /// host. Work of the same stream is in order already.
+    pub(crate) fn conflicts(
+        &self,
+        range: &Bytes,
+        access: Access,
+        stream: Option<&Timeline>,
+        fences: &mut Fences,
+    ) {
+        if range.is_empty() {
+            return;
+        }
+        let entries = lock(&self.0);
+        for entry in entries.iter() {
+            let same = stream.is_some_and(|stream| stream.id() == entry.mark.timeline.id());
+            if !same
+                && access.conflicts(entry.access)
+                && overlap(&entry.range, range)
+                && !entry.mark.timeline.has_completed(entry.mark.seq)
+            {
+                fences.add(&entry.mark);
+            }
+        }
+    }
+
+    /// Enters an access to `range` by `stream` at `seq`, after it was made to wait for `fences`.
+    pub(crate) fn mark(
+        &self,
+        range: &Bytes,
+        access: Access,
+        stream: &Arc<Timeline>,
+        seq: u64,
+        fences: &Fences,
+    ) {
+        if range.is_empty() {
+            return;
+        }
+        // Dropping the last reference to a timeline calls the driver: not under the lock.
+        let mut spent = Vec::new();
+        let mut entries = lock(&self.0);
+        if !entries.advance(range, access, stream, seq) {
+            if access == Access::Write {
+                entries.supersede(range, stream, fences, &mut spent);
+            }
+            entries.enter(range, access, stream, seq, &mut spent);
+        }
+        drop(entries);
+        drop(spent);
+    }
+
+    /// Forgets what is known to have completed.
+    pub(crate) fn prune(&self) {
+        let mut spent = Vec::new();
+        lock(&self.0).prune(&mut spent);
+        drop(spent);
+    }
+}
+
+impl Entries {
+    fn iter(&self) -> impl Iterator<Item = &Entry> {
+        self.first.iter().chain(&self.rest)
+    }
+
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut Entry> {
+        self.first.iter_mut().chain(&mut self.rest)
+    }
+
+    fn len(&self) -> usize {
+        usize::from(self.first.is_some()) + self.rest.len()
+    }
+
+    fn push(&mut self, entry: Entry) {
+        if self.first.is_none() {
+            self.first = Some(entry);
+        } else {
+            self.rest.push(entry);
+        }
+    }
+
+    /// The common case: the only entry is this stream's and says less than the new one.
+    fn advance(&mut self, range: &Bytes, access: Access, stream: &Arc<Timeline>, seq: u64) -> bool {
+        let only = self.first.as_mut().filter(|_| self.rest.is_empty());
+        let Some(entry) = only.filter(|entry| {
+            entry.mark.timeline.id() == stream.id()
+                && within(&entry.range, range)
+                && (access == Access::Write || entry.access == Access::Read)
+        }) else {
+            return false;
+        };
+        entry.range = range.clone();
+        entry.access = access;
+        entry.mark.seq = entry.mark.seq.max(seq);
+        true
+    }
+
+    /// Removes every entry that `keep` refuses.
+    fn retain(&mut self, spent: &mut Vec<Mark>, mut keep: impl FnMut(&Entry) -> bool) {
+        let mut at = 0;
+        while at < self.rest.len() {
+            if keep(&self.rest[at]) {
+                at += 1;
+            } else {
+                spent.push(self.rest.swap_remove(at).mark);
+            }
+        }
+        if self.first.as_ref().is_some_and(|entry| !keep(entry)) {
+            let replacement = self.rest.pop();
+            spent.extend(std::mem::replace(&mut self.first, replacement).map(|e| e.mark));
+        }
+    }
+
+    /// Takes `range` out of the entries that a write to it has waited for, or follows in order.
+    fn supersede(
+        &mut self,
+        range: &Bytes,
+        stream: &Arc<Timeline>,
+        fences: &Fences,
+        spent: &mut Vec<Mark>,
+    ) {
+        let ordered = |entry: &Entry| {
+            entry.mark.timeline.id() == stream.id()
+                || entry.mark.timeline.has_completed(entry.mark.seq)
+                || fences.covers(&entry.mark)
+        };
+        let mut tails = Vec::new();
+        for entry in self.iter_mut() {
+            if !overlap(&entry.range, range) || !ordered(entry) || within(&entry.range, range) {
+                continue;
+            }
+            let head = entry.range.start..range.start.max(entry.range.start);
+            let tail = range.end.min(entry.range.end)..entry.range.end;
+            if head.is_empty() {
+                entry.range = tail;
+            } else {
+                if !tail.is_empty() {
+                    tails.push(Entry {
+                        range: tail,
+                        access: entry.access,
+                        mark: entry.mark.clone(),
+                    });
+                }
+                entry.range = head;
+            }
+        }
+        self.retain(spent, |entry| {
+            !(within(&entry.range, range) && ordered(entry))
+        });
+        tails.into_iter().for_each(|tail| self.push(tail));
+    }
+
+    fn enter(
+        &mut self,
+        range: &Bytes,
+        access: Access,
+        stream: &Arc<Timeline>,
+        seq: u64,
+        spent: &mut Vec<Mark>,
+    ) {
+        // A later access of the same kind by the same stream says all that the earlier one said.
+        let earlier = self.iter_mut().find(|entry| {
+            entry.access == access
+                && entry.mark.timeline.id() == stream.id()
+                && within(&entry.range, range)
+        });
+        if let Some(entry) = earlier {
+            entry.range = range.clone();
+            entry.mark.seq = entry.mark.seq.max(seq);
+            return;
+        }
+        if self.len() >= MANY {
+            self.prune(spent);
+        }
+        if self.len() >= MANY {
+            let mergeable = self
+                .iter_mut()
+                .find(|entry| entry.access == access && entry.mark.timeline.id() == stream.id());
+            if let Some(entry) = mergeable {
+                entry.range = entry.range.start.min(range.start)..entry.range.end.max(range.end);
+                entry.mark.seq = entry.mark.seq.max(seq);
+                return;
+            }
+        }
+        self.push(Entry {
+            range: range.clone(),
+            access,
+            mark: Mark {
+                timeline: stream.clone(),
+                seq,
+            },
+        });
+    }
+
+    fn prune(&mut self, spent: &mut Vec<Mark>) {
+        self.retain(spent, |entry| {
+            !entry.mark.timeline.has_completed(entry.mark.seq)
+        });
+    }
+}
+
+fn overlap(a: &Bytes, b: &Bytes) -> bool {
+    a.start < b.end && b.start < a.end
+}
+
+fn within(inner: &Bytes, outer: &Bytes) -> bool {
+    outer.start <= inner.start && inner.end <= outer.end
+}

@@ -1,0 +1,117 @@
+//! Memory: blocks of the device and of the host, each with a ledger of who uses it.
+
+use std::mem::ManuallyDrop;
+
+use crate::drops::{self, Resource};
+use crate::error::{Error, Result};
+
+pub(crate) mod device;
+pub(crate) mod ledger;
+pub(crate) mod pinned;
+pub(crate) mod pod;
+pub(crate) mod view;
+
+use ledger::{Bytes, Ledger};
+
+/// A kind of memory: of the device ([`DeviceMemory`](crate::DeviceMemory)), or pinned on the host
+/// ([`PinnedMemory`](crate::PinnedMemory)). Sealed.
+#[allow(private_bounds, reason = "that bound is the seal")]
+pub trait Memory: Kind {}
+
+impl<M: Kind> Memory for M {}
+
+/// What differs between kinds of memory.
+pub(crate) trait Kind: Sized + 'static {
+    /// Where a block is.
+    type Address: Copy + Send + Sync;
+    /// What a block needs to stay alive.
+    type Keeper: Send + Sync;
+
+    /// What a block that could not be freed is reported as.
+    const RESOURCE: Resource;
+
+    /// Frees a block behind all work that uses it.
+    fn free(block: &Block<Self>) -> Result<()>;
+
+    /// The address as a number, for reports.
+    fn number(address: Self::Address) -> u64;
+}
+
+/// An allocation with its ledger.
+pub(crate) struct Block<M: Kind> {
+    // INVARIANT: unless `bytes` is zero, the first of `bytes` allocated bytes that nobody frees
+    // before this block does.
+    pub(crate) address: M::Address,
+    pub(crate) bytes: usize,
+    pub(crate) ledger: Ledger,
+    pub(crate) keeper: M::Keeper,
+}
+
+impl<M: Kind> Block<M> {
+    pub(crate) fn whole(&self) -> Bytes {
+        0..self.bytes
+    }
+}
+
+/// An allocation that frees itself.
+pub(crate) struct Storage<M: Kind> {
+    // INVARIANT: taken by `Drop` alone.
+    block: ManuallyDrop<Block<M>>,
+    freed: bool,
+}
+
+impl<M: Kind> Storage<M> {
+    pub(crate) fn new(block: Block<M>) -> Self {
+        Self {
+            block: ManuallyDrop::new(block),
+            freed: false,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn block(&self) -> &Block<M> {
+        &self.block
+    }
+
+    /// What `Drop` does, with its error.
+    pub(crate) fn free(&mut self) -> Result<()> {
+        if self.block.bytes > 0 && !self.freed {
+            M::free(&self.block)?;
+        }
+        self.freed = true;
+        Ok(())
+    }
+}
+
+impl<M: Kind> Drop for Storage<M> {
+    fn drop(&mut self) {
+        // SAFETY: the field is not touched after this, the only taking.
+        let block = unsafe { ManuallyDrop::take(&mut self.block) };
+        if self.freed || block.bytes == 0 {
+            return;
+        }
+        drops::run_or_defer(move || {
+            if let Err(error) = M::free(&block) {
+                let address = M::number(block.address);
+                drops::report(M::RESOURCE, address, block.bytes, Some(error));
+            }
+        });
+    }
+}
+
+/// Bytes of `len` elements of `T`, if an object may have that many and `T` fits memory that is
+/// aligned to `alignment`.
+pub(crate) fn byte_len<T>(len: usize, alignment: usize) -> Result<usize> {
+    if align_of::<T>() > alignment {
+        return Err(Error::OverAligned {
+            alignment: align_of::<T>(),
+            available: alignment,
+        });
+    }
+    len.checked_mul(size_of::<T>())
+        .filter(|bytes| *bytes <= isize::MAX as usize)
+        .ok_or(Error::SizeOverflow {
+            len,
+            element_size: size_of::<T>(),
+        })
+}

@@ -1,0 +1,326 @@
+//! Pinned host memory: the device reads and writes it while the host does something else.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::RangeBounds;
+use std::ptr::{self, NonNull};
+
+use cuda_sys::symbol as cu;
+
+use crate::context::Context;
+use crate::driver;
+use crate::drops::Resource;
+use crate::error::{Error, Result, check};
+use crate::memory::ledger::{Access, Fences, Ledger};
+use crate::memory::pod::Pod;
+use crate::memory::view::{Slice, SliceMut};
+use crate::memory::{self, Block, Storage, byte_len};
+
+/// Pinned memory of the host.
+#[derive(Debug)]
+pub enum PinnedMemory {}
+
+/// A shared view of a [`PinnedBuffer`].
+pub type PinnedSlice<'a, T> = Slice<'a, T, PinnedMemory>;
+
+/// An exclusive view of a [`PinnedBuffer`].
+pub type PinnedSliceMut<'a, T> = SliceMut<'a, T, PinnedMemory>;
+
+/// Alignment of every pinned allocation: a page.
+const ALIGNMENT: usize = 4096;
+
+/// An address of the host.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HostAddress(pub(crate) NonNull<u8>);
+
+// SAFETY: an address; who may touch what it points to, the ledger and the borrows of its buffer say.
+unsafe impl Send for HostAddress {}
+// SAFETY: as above.
+unsafe impl Sync for HostAddress {}
+
+impl memory::Kind for PinnedMemory {
+    type Address = HostAddress;
+    /// The context that the memory was allocated in.
+    type Keeper = Context;
+
+    const RESOURCE: Resource = Resource::PinnedMemory;
+
+    fn free(block: &Block<Self>) -> Result<()> {
+        let mut fences = Fences::none();
+        block
+            .ledger
+            .conflicts(&block.whole(), Access::Write, None, &mut fences);
+        fences.wait_host()?;
+        free_raw(block.address)
+    }
+
+    fn number(address: HostAddress) -> u64 {
+        address.0.addr().get() as u64
+    }
+}
+
+/// `cuMemFreeHost`.
+pub(crate) fn free_raw(address: HostAddress) -> Result<()> {
+    // SAFETY: allocated by cuMemHostAlloc, freed once, and no work uses it any more. Needs no
+    // current context.
+    check("cuMemFreeHost", unsafe {
+        cu::cuMemFreeHost(address.0.as_ptr().cast())
+    })
+}
+
+/// `cuMemHostAlloc`, pinned for every context. `bytes` is not zero.
+pub(crate) fn alloc_raw(context: &Context, bytes: usize) -> Result<HostAddress> {
+    let op = "cuMemHostAlloc";
+    let guard = context.enter()?;
+    let mut raw = ptr::null_mut();
+    // SAFETY: the pointer is valid for a write; the guard made a live context current.
+    let result = check(op, unsafe {
+        cu::cuMemHostAlloc(&mut raw, bytes, cuda_sys::CU_MEMHOSTALLOC_PORTABLE)
+    });
+    drop(guard);
+    match (result, NonNull::new(raw.cast::<u8>())) {
+        (Ok(()), Some(address)) => Ok(HostAddress(address)),
+        (Err(error), _) if error.code() != Some(cuda_sys::CUDA_ERROR_OUT_OF_MEMORY) => Err(error),
+        _ => Err(Error::OutOfMemory {
+            op,
+            requested: bytes,
+            device: context.device().ordinal(),
+            memory: None,
+        }),
+    }
+}
+
+/// Elements in pinned host memory: `cuMemHostAlloc`, portable to every device.
+///
+/// Copies between it and a device run asynchronously and at full speed. Looking at the elements
+/// waits for the copies that write them, changing or dropping them for all copies that use them.
+///
+/// ```no_run
+/// use cuda_core::{Device, PinnedBuffer};
+///
+/// let device = Device::get(0)?;
+/// let stream = device.create_stream()?;
+/// let source = PinnedBuffer::from_slice(&device.context()?, &[1u32, 2, 3])?;
+/// let mut target = PinnedBuffer::new(&device.context()?, 3)?;
+/// let mut buffer = stream.alloc(3)?;
+/// stream.upload(&source, &mut buffer)?; // returns at once
+/// stream.download(&buffer, &mut target)?; // so does this
+/// assert_eq!(target.as_slice()?, [1, 2, 3]); // waits
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub struct PinnedBuffer<T: Pod> {
+    storage: Storage<PinnedMemory>,
+    // INVARIANT: the storage has room for so many elements.
+    len: usize,
+    _elements: PhantomData<T>,
+}
+
+impl<T: Pod> PinnedBuffer<T> {
+    /// `len` elements of unspecified value; no driver call if `len` is zero.
+    ///
+    /// # Errors
+    /// [`Error::SizeOverflow`] and [`Error::OverAligned`] before the driver is asked;
+    /// [`Error::OutOfMemory`].
+    pub fn new(context: &Context, len: usize) -> Result<Self> {
+        driver::ensure()?;
+        let bytes = byte_len::<T>(len, ALIGNMENT)?;
+        let address = if bytes == 0 {
+            HostAddress(NonNull::<T>::dangling().cast())
+        } else {
+            alloc_raw(context, bytes)?
+        };
+        Ok(Self {
+            storage: Storage::new(Block {
+                address,
+                bytes,
+                ledger: Ledger::default(),
+                keeper: context.clone(),
+            }),
+            len,
+            _elements: PhantomData,
+        })
+    }
+
+    /// A copy of `elements`.
+    ///
+    /// # Errors
+    /// As [`PinnedBuffer::new`].
+    pub fn from_slice(context: &Context, elements: &[T]) -> Result<Self> {
+        let mut buffer = Self::new(context, elements.len())?;
+        buffer.as_mut_slice()?.copy_from_slice(elements);
+        Ok(buffer)
+    }
+
+    /// `len` elements whose bytes are all zero.
+    ///
+    /// # Errors
+    /// As [`PinnedBuffer::new`].
+    pub fn zeroed(context: &Context, len: usize) -> Result<Self> {
+        let buffer = Self::new(context, len)?;
+        let block = buffer.storage.block();
+        // SAFETY: the block is ours and new, so nobody else touches these bytes, and it has this
+        // size; an empty one writes nothing.
+        unsafe { ptr::write_bytes(block.address.0.as_ptr(), 0, block.bytes) };
+        Ok(buffer)
+    }
+
+    /// Elements in the buffer.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Size in bytes.
+    pub fn byte_len(&self) -> usize {
+        self.storage.block().bytes
+    }
+
+    /// The elements, once the copies that write them have completed.
+    ///
+    /// # Errors
+    /// What the driver says of those copies.
+    pub fn as_slice(&self) -> Result<&[T]> {
+        Slice::whole(&self.storage, self.len).as_slice()
+    }
+
+    /// The elements, or [`None`] while copies that write them are pending.
+    ///
+    /// # Errors
+    /// What the driver says of those copies.
+    pub fn try_as_slice(&self) -> Result<Option<&[T]>> {
+        Slice::whole(&self.storage, self.len).try_as_slice()
+    }
+
+    /// The elements, to be changed, once all copies that use them have completed.
+    ///
+    /// # Errors
+    /// What the driver says of those copies.
+    pub fn as_mut_slice(&mut self) -> Result<&mut [T]> {
+        SliceMut::whole(&mut self.storage, self.len).into_mut_slice()
+    }
+
+    /// A view of some elements.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`].
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<PinnedSlice<'_, T>> {
+        Slice::whole(&self.storage, self.len).slice(range)
+    }
+
+    /// An exclusive view of some elements.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`].
+    pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<PinnedSliceMut<'_, T>> {
+        SliceMut::whole(&mut self.storage, self.len).into_slice(range)
+    }
+
+    /// Exclusive views of the elements before `mid` and from it on, usable on two streams at once.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`] if `mid` is greater than the length.
+    pub fn split_at_mut(
+        &mut self,
+        mid: usize,
+    ) -> Result<(PinnedSliceMut<'_, T>, PinnedSliceMut<'_, T>)> {
+        SliceMut::whole(&mut self.storage, self.len).split_at_mut(mid)
+    }
+
+    /// Waits for all work on the buffer, frees it, and says whether that worked: `cuMemFreeHost`.
+    /// Dropping the buffer does the same and reports a failure to the hook of
+    /// [`set_drop_hook`](crate::set_drop_hook).
+    ///
+    /// # Errors
+    /// The driver's, with the buffer itself, still allocated.
+    pub fn close(mut self) -> Result<(), (Error, Self)> {
+        match driver::ensure().and_then(|()| self.storage.free()) {
+            Ok(()) => Ok(()),
+            Err(error) => Err((error, self)),
+        }
+    }
+}
+
+impl<'a, T: Pod> PinnedSlice<'a, T> {
+    /// The host's address of the first element.
+    pub(crate) fn as_ptr(&self) -> *mut T {
+        // SAFETY: `start` is within the allocation, by the view's invariant.
+        let first = unsafe { self.block().address.0.as_ptr().add(self.range().start) };
+        first.cast()
+    }
+
+    /// The elements, once the copies that write them have completed.
+    ///
+    /// # Errors
+    /// What the driver says of those copies.
+    pub fn as_slice(&self) -> Result<&'a [T]> {
+        self.fences(Access::Read)?.wait_host()?;
+        // SAFETY: within the allocation and aligned, by the view's invariant; initialised, as
+        // pinned memory is; nobody writes it: the device's copies were waited for, and new ones
+        // and the host need exclusive access, which the borrow `'a` rules out.
+        Ok(unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len()) })
+    }
+
+    /// The elements, or [`None`] while copies that write them are pending.
+    ///
+    /// # Errors
+    /// What the driver says of those copies.
+    pub fn try_as_slice(&self) -> Result<Option<&'a [T]>> {
+        if !self.fences(Access::Read)?.query()? {
+            return Ok(None);
+        }
+        self.as_slice().map(Some)
+    }
+
+    fn fences(&self, access: Access) -> Result<Fences> {
+        driver::ensure()?;
+        let mut fences = Fences::none();
+        self.ledger()
+            .conflicts(&self.range(), access, None, &mut fences);
+        Ok(fences)
+    }
+}
+
+impl<'a, T: Pod> PinnedSliceMut<'a, T> {
+    /// The elements, to be changed, once all copies that use them have completed.
+    ///
+    /// # Errors
+    /// What the driver says of those copies.
+    pub fn as_mut_slice(&mut self) -> Result<&mut [T]> {
+        self.reborrow().into_mut_slice()
+    }
+
+    fn into_mut_slice(self) -> Result<&'a mut [T]> {
+        let view = self.view();
+        view.fences(Access::Write)?.wait_host()?;
+        view.ledger().prune();
+        // SAFETY: within the allocation and aligned, by the view's invariant; initialised, as
+        // pinned memory is; nobody else touches it: the device's copies were waited for, and the
+        // view is exclusive for `'a`.
+        Ok(unsafe { std::slice::from_raw_parts_mut(view.as_ptr(), view.len()) })
+    }
+}
+
+impl<'a, T: Pod> From<&'a PinnedBuffer<T>> for PinnedSlice<'a, T> {
+    fn from(buffer: &'a PinnedBuffer<T>) -> Self {
+        Slice::whole(&buffer.storage, buffer.len)
+    }
+}
+
+impl<'a, T: Pod> From<&'a mut PinnedBuffer<T>> for PinnedSliceMut<'a, T> {
+    fn from(buffer: &'a mut PinnedBuffer<T>) -> Self {
+        SliceMut::whole(&mut buffer.storage, buffer.len)
+    }
+}
+
+impl<T: Pod> fmt::Debug for PinnedBuffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PinnedBuffer")
+            .field("address", &self.storage.block().address.0)
+            .field("len", &self.len)
+            .finish()
+    }
+}

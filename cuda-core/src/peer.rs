@@ -1,0 +1,86 @@
+//! Access of one device to another's memory.
+
+use cuda_sys::symbol as cu;
+
+use crate::context::Context;
+use crate::device::Device;
+use crate::driver;
+use crate::error::{Error, Result, check};
+use crate::pool;
+
+impl Device {
+    /// Whether this device can be given access to `peer`'s memory: `cuDeviceCanAccessPeer`. A
+    /// device is no peer of itself.
+    pub fn can_access_peer(self, peer: Device) -> Result<bool> {
+        driver::ensure()?;
+        if self == peer {
+            return Ok(false);
+        }
+        let mut can = 0;
+        // SAFETY: the pointer is valid for a write.
+        check("cuDeviceCanAccessPeer", unsafe {
+            cu::cuDeviceCanAccessPeer(&mut can, self.as_raw(), peer.as_raw())
+        })?;
+        Ok(can != 0)
+    }
+}
+
+impl Context {
+    /// Gives this context's device access to the memory of `peer`'s: `cuCtxEnablePeerAccess`, and
+    /// `cuMemPoolSetAccess` on the default pool that `peer`'s buffers come from, without which
+    /// copies between them run at a tenth. Once more does nothing.
+    ///
+    /// Access goes one way; copies are as fast as they can be when both devices have it.
+    ///
+    /// # Errors
+    /// The driver's `PEER_ACCESS_UNSUPPORTED` for devices that cannot; `INVALID_CONTEXT` for the
+    /// same device.
+    ///
+    /// ```no_run
+    /// use cuda_core::Device;
+    ///
+    /// let (a, b) = (Device::get(0)?.context()?, Device::get(1)?.context()?);
+    /// a.enable_peer_access(&b)?;
+    /// b.enable_peer_access(&a)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn enable_peer_access(&self, peer: &Context) -> Result<()> {
+        let guard = self.enter()?;
+        // SAFETY: `peer` is live; flags must be zero.
+        let enabled = check("cuCtxEnablePeerAccess", unsafe {
+            cu::cuCtxEnablePeerAccess(peer.as_raw(), 0)
+        });
+        drop(guard);
+        match enabled {
+            Err(Error::Driver { code, .. })
+                if code == cuda_sys::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => {}
+            other => other?,
+        }
+        pool::set_access(
+            peer.device(),
+            self.device(),
+            cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+        )
+    }
+
+    /// Takes the access away again, once the work of both contexts has completed:
+    /// `cuCtxDisablePeerAccess`, `cuMemPoolSetAccess`. Copies still work, more slowly.
+    ///
+    /// # Errors
+    /// The driver's `PEER_ACCESS_NOT_ENABLED` if there was none.
+    pub fn disable_peer_access(&self, peer: &Context) -> Result<()> {
+        self.synchronize()?;
+        peer.synchronize()?;
+        let guard = self.enter()?;
+        // SAFETY: `peer` is live; no work that needs the access is queued.
+        check("cuCtxDisablePeerAccess", unsafe {
+            cu::cuCtxDisablePeerAccess(peer.as_raw())
+        })?;
+        drop(guard);
+        pool::set_access(
+            peer.device(),
+            self.device(),
+            cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_NONE,
+        )
+    }
+}

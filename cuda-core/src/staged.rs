@@ -1,0 +1,235 @@
+//! Copies of borrowed slices, through pinned chunks of our own.
+
+use std::collections::VecDeque;
+
+use cuda_sys::symbol as cu;
+
+use crate::copy::{same_device, same_len, submit};
+use crate::error::Result;
+use crate::memory::device::{DeviceSlice, DeviceSliceMut};
+use crate::memory::pod::{Pod, bytes_of, bytes_of_mut};
+use crate::staging::{self, CHUNK, Region};
+use crate::stream::{Kind, Stream};
+use crate::stream_core::{Bound, StreamCore};
+
+/// Chunks of one large copy that are in flight while another is filled or emptied.
+const DEPTH: usize = 4;
+
+/// Bytes that a scope stages before it waits in between.
+const SCOPE_LIMIT: usize = 16 * CHUNK;
+
+impl<K: Kind> Stream<K> {
+    /// Copies a borrowed slice to the stream's device. Returns as soon as the bytes are staged in
+    /// pinned memory: the slice may be changed at once, and nothing waits for the device.
+    ///
+    /// A small slice costs one `memcpy` and one `cuMemcpyHtoDAsync_v2`.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`](crate::Error::LengthMismatch) and
+    /// [`Error::WrongDevice`](crate::Error::WrongDevice) before the driver is asked. After a
+    /// failure of the driver a large destination may be written in part.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let mut buffer = stream.alloc(3)?;
+    /// stream.upload_from(&[1u32, 2, 3], &mut buffer)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn upload_from<'b, T: Pod>(
+        &self,
+        source: &[T],
+        destination: impl Into<DeviceSliceMut<'b, T>>,
+    ) -> Result<()> {
+        let destination = destination.into();
+        let op = "cuMemcpyHtoDAsync";
+        same_len(op, source.len(), destination.len())?;
+        let core = self.core();
+        same_device(op, core, destination.view().device())?;
+        let bytes = bytes_of(source);
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let stream = core.bind()?;
+        for (index, piece) in bytes.chunks(CHUNK).enumerate() {
+            let mut region = staging::reserve(core, &stream, piece.len())?;
+            region.write(piece);
+            let to = destination.as_raw() + (index * CHUNK) as u64;
+            let call = |stream| {
+                let from = region.as_ptr().cast_const();
+                // SAFETY: the region has the piece's bytes and is left alone until its mark has
+                // completed; the destination stays allocated until its own mark has.
+                unsafe { cu::cuMemcpyHtoDAsync_v2(to, from.cast(), piece.len(), stream) }
+            };
+            let (seq, result) = submit(core, &stream, op, [destination.write()], call);
+            region.mark(seq);
+            result?;
+            if bytes.len() > CHUNK {
+                // Lets the chunk be taken again as soon as it has been read.
+                core.timeline().checkpoint(false, stream.guard())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies device memory to a borrowed slice and waits for it.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`](crate::Error::LengthMismatch) and
+    /// [`Error::WrongDevice`](crate::Error::WrongDevice) before the driver is asked. A slice of up
+    /// to a mebibyte is untouched after a failure, a larger one may be written in part.
+    pub fn download_to<'a, T: Pod>(
+        &self,
+        source: impl Into<DeviceSlice<'a, T>>,
+        destination: &mut [T],
+    ) -> Result<()> {
+        let source = source.into();
+        let core = self.core();
+        check_download(core, &source, destination.len())?;
+        let bytes = bytes_of_mut(destination);
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let stream = core.bind()?;
+        if bytes.len() <= CHUNK {
+            let (region, _) = stage(core, &stream, &source, 0, bytes.len())?;
+            core.synchronize_bound(&stream)?;
+            region.read(bytes);
+            return Ok(());
+        }
+        let mut in_flight = VecDeque::with_capacity(DEPTH);
+        let total = bytes.len();
+        let mut pieces = bytes.chunks_mut(CHUNK);
+        for start in (0..total).step_by(CHUNK) {
+            if in_flight.len() == DEPTH {
+                drain_one(core, &mut in_flight, &mut pieces)?;
+            }
+            let len = CHUNK.min(total - start);
+            in_flight.push_back(stage(core, &stream, &source, start, len)?);
+            core.timeline().checkpoint(false, stream.guard())?;
+        }
+        while !in_flight.is_empty() {
+            drain_one(core, &mut in_flight, &mut pieces)?;
+        }
+        Ok(())
+    }
+
+    /// Collects several downloads into borrowed slices and waits once for all of them.
+    ///
+    /// The slices are filled when `f` has returned `Ok`. If it returns an error or panics, or the
+    /// wait fails, they are untouched, except those that were filled in between because more than
+    /// 16 MiB were asked for.
+    ///
+    /// # Errors
+    /// Those of `f`, and of the wait.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # let (a, b) = (stream.alloc_zeroed::<u8>(4)?, stream.alloc_zeroed::<u64>(2)?);
+    /// let (mut x, mut y) = ([1u8; 4], [1u64; 2]);
+    /// stream.scope(|scope| {
+    ///     scope.download(&a, &mut x)?;
+    ///     scope.download(&b, &mut y)
+    /// })?;
+    /// assert_eq!((x, y), ([0; 4], [0; 2]));
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn scope<'env, R>(&self, f: impl FnOnce(&mut Scope<'_, 'env>) -> Result<R>) -> Result<R> {
+        let mut scope = Scope {
+            core: self.core(),
+            staged: Vec::new(),
+            bytes: 0,
+        };
+        let value = f(&mut scope)?;
+        scope.finish()?;
+        Ok(value)
+    }
+}
+
+/// Downloads that are waited for together; see [`Stream::scope`].
+pub struct Scope<'s, 'env> {
+    core: &'s StreamCore,
+    staged: Vec<(Region, &'env mut [u8])>,
+    bytes: usize,
+}
+
+impl<'env> Scope<'_, 'env> {
+    /// Copies device memory to a borrowed slice, which is filled when the scope ends.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`](crate::Error::LengthMismatch) and
+    /// [`Error::WrongDevice`](crate::Error::WrongDevice) before the driver is asked.
+    pub fn download<'a, T: Pod>(
+        &mut self,
+        source: impl Into<DeviceSlice<'a, T>>,
+        destination: &'env mut [T],
+    ) -> Result<()> {
+        let source = source.into();
+        check_download(self.core, &source, destination.len())?;
+        for (index, piece) in bytes_of_mut(destination).chunks_mut(CHUNK).enumerate() {
+            if self.bytes + piece.len() > SCOPE_LIMIT {
+                self.finish()?;
+            }
+            let stream = self.core.bind()?;
+            let (region, _) = stage(self.core, &stream, &source, index * CHUNK, piece.len())?;
+            self.bytes += piece.len();
+            self.staged.push((region, piece));
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        if self.staged.is_empty() {
+            return Ok(());
+        }
+        self.core.synchronize()?;
+        self.bytes = 0;
+        for (region, piece) in self.staged.drain(..) {
+            region.read(piece);
+        }
+        Ok(())
+    }
+}
+
+fn check_download<T: Pod>(
+    core: &StreamCore,
+    source: &DeviceSlice<'_, T>,
+    destination_len: usize,
+) -> Result<()> {
+    let op = "cuMemcpyDtoHAsync";
+    same_len(op, source.len(), destination_len)?;
+    same_device(op, core, source.device())
+}
+
+/// Enqueues a copy of `len` bytes of `source`, from byte `start` on, into a region.
+fn stage<T: Pod>(
+    core: &StreamCore,
+    stream: &Bound<'_>,
+    source: &DeviceSlice<'_, T>,
+    start: usize,
+    len: usize,
+) -> Result<(Region, u64)> {
+    let region = staging::reserve(core, stream, len)?;
+    let from = source.as_raw() + start as u64;
+    let call = |stream| {
+        // SAFETY: the source stays allocated until its mark has completed; the region has `len`
+        // bytes and is left alone until its own mark has.
+        unsafe { cu::cuMemcpyDtoHAsync_v2(region.as_ptr().cast(), from, len, stream) }
+    };
+    let (seq, result) = submit(core, stream, "cuMemcpyDtoHAsync", [source.read()], call);
+    region.mark(seq);
+    result?;
+    Ok((region, seq))
+}
+
+/// Waits for the oldest piece in flight and copies it out.
+fn drain_one<'b>(
+    core: &StreamCore,
+    in_flight: &mut VecDeque<(Region, u64)>,
+    pieces: &mut impl Iterator<Item = &'b mut [u8]>,
+) -> Result<()> {
+    if let (Some((region, seq)), Some(piece)) = (in_flight.pop_front(), pieces.next()) {
+        core.timeline().wait_host(seq)?;
+        region.read(piece);
+    }
+    Ok(())
+}

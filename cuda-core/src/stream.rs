@@ -1,0 +1,353 @@
+//! Streams: handles of timelines.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::marker::PhantomData;
+use std::ptr;
+use std::sync::{Arc, Weak};
+
+use cuda_sys::{CUstream, symbol as cu};
+
+use crate::context::Context;
+use crate::device::Device;
+use crate::driver;
+use crate::error::{Error, Result, check};
+use crate::event::{Event, ready};
+use crate::stream_core::StreamCore;
+use crate::sync::lock;
+use crate::timeline::{Flavor, Mark};
+
+/// Which threads may use a stream's handle.
+pub trait Kind: sealed::Sealed {
+    #[doc(hidden)]
+    type Marker;
+}
+
+/// Any thread: created streams and the legacy default stream.
+#[derive(Debug)]
+pub enum Shared {}
+
+/// The thread that made the handle: the per-thread default stream.
+#[derive(Debug)]
+pub enum ThreadBound {}
+
+impl Kind for Shared {
+    type Marker = ();
+}
+
+impl Kind for ThreadBound {
+    type Marker = *const ();
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::Shared {}
+    impl Sealed for super::ThreadBound {}
+}
+
+/// A stream: work enqueued on it runs in order, beside the work of other streams.
+///
+/// Copies, fills and frees of this crate are ordered between streams by themselves: each buffer
+/// knows which streams used it last, and a stream that must wait is made to. Nothing here waits
+/// with the host, unless it says so.
+///
+/// Handles are references: clones, and all handles of a default stream, are the same stream and
+/// equal. When the last is gone and no buffer was allocated on it, the stream is destroyed; its
+/// work still completes.
+///
+/// ```no_run
+/// use cuda_core::Device;
+///
+/// let stream = Device::get(0)?.create_stream()?;
+/// let mut buffer = stream.alloc_zeroed::<f32>(1 << 20)?;
+/// stream.fill(&mut buffer, 1.0f32)?;
+/// stream.synchronize()?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub struct Stream<K: Kind = Shared> {
+    core: Arc<StreamCore>,
+    _kind: PhantomData<K::Marker>,
+}
+
+/// The calling thread's per-thread default stream in one context. It means another stream on every
+/// thread, so it stays on this one:
+///
+/// ```compile_fail,E0277
+/// fn send<T: Send>(_: T) {}
+/// let context = cuda_core::Device::get(0).unwrap().context().unwrap();
+/// send(context.per_thread_stream().unwrap());
+/// ```
+pub type PerThreadStream = Stream<ThreadBound>;
+
+impl Context {
+    /// A new stream that does not synchronise with the legacy default stream:
+    /// `cuStreamCreateWithPriority` with `CU_STREAM_NON_BLOCKING`.
+    pub fn create_stream(&self) -> Result<Stream> {
+        self.stream_builder().build()
+    }
+
+    /// A new stream with options; see [`StreamBuilder`].
+    pub fn stream_builder(&self) -> StreamBuilder<'_> {
+        StreamBuilder {
+            context: self,
+            blocking: false,
+            priority: 0,
+        }
+    }
+
+    /// The legacy default stream, which synchronises with all streams of the context but those
+    /// that are non-blocking. Its calls cost a guard each: prefer a created stream.
+    pub fn default_stream(&self) -> Result<Stream> {
+        driver::ensure()?;
+        let mut slot = lock(&self.inner().legacy);
+        let core = slot.upgrade().unwrap_or_else(|| {
+            let core = StreamCore::new(self, Flavor::Legacy, legacy_handle());
+            *slot = Arc::downgrade(&core);
+            core
+        });
+        drop(slot);
+        Ok(Stream::new(core))
+    }
+
+    /// This thread's default stream in the context; see [`PerThreadStream`]. Every operation on it
+    /// costs a guard and an event's record: prefer a created stream.
+    pub fn per_thread_stream(&self) -> Result<PerThreadStream> {
+        driver::ensure()?;
+        PER_THREAD.with(|streams| {
+            let mut streams = streams.borrow_mut();
+            let found = streams
+                .iter()
+                .filter_map(Weak::upgrade)
+                .find(|core| core.context() == self);
+            let core = found.unwrap_or_else(|| {
+                streams.retain(|core| core.strong_count() > 0);
+                let core = StreamCore::new(self, Flavor::PerThread, per_thread_handle());
+                streams.push(Arc::downgrade(&core));
+                core
+            });
+            Ok(Stream::new(core))
+        })
+    }
+}
+
+thread_local! {
+    /// The thread's default streams, one a context, for as long as it has handles of them.
+    static PER_THREAD: RefCell<Vec<Weak<StreamCore>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// `CU_STREAM_LEGACY`, a macro with a cast that bindgen does not translate.
+fn legacy_handle() -> CUstream {
+    ptr::without_provenance_mut(1)
+}
+
+/// `CU_STREAM_PER_THREAD`, likewise.
+fn per_thread_handle() -> CUstream {
+    ptr::without_provenance_mut(2)
+}
+
+/// Options of a new stream.
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// let (least, greatest) = context.stream_priority_range()?;
+/// let urgent = context.stream_builder().priority(greatest).build()?;
+/// assert_eq!(urgent.priority()?, greatest);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct StreamBuilder<'a> {
+    context: &'a Context,
+    blocking: bool,
+    priority: i32,
+}
+
+impl StreamBuilder<'_> {
+    /// Makes the stream synchronise with the legacy default stream, as `CU_STREAM_DEFAULT` does.
+    pub fn blocking(mut self) -> Self {
+        self.blocking = true;
+        self
+    }
+
+    /// The priority, smaller numbers first; the driver clamps it to
+    /// [`Context::stream_priority_range`].
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Creates the stream: `cuStreamCreateWithPriority`.
+    pub fn build(self) -> Result<Stream> {
+        let guard = self.context.enter()?;
+        let flags = if self.blocking { 0 } else { NON_BLOCKING };
+        let mut raw = ptr::null_mut();
+        // SAFETY: the pointer is valid for a write; the guard made a live context current.
+        check("cuStreamCreateWithPriority", unsafe {
+            cu::cuStreamCreateWithPriority(&mut raw, flags, self.priority)
+        })?;
+        drop(guard);
+        Ok(Stream::new(StreamCore::new(
+            self.context,
+            Flavor::Created,
+            raw,
+        )))
+    }
+}
+
+const NON_BLOCKING: u32 = cuda_sys::CU_STREAM_NON_BLOCKING.0;
+
+impl<K: Kind> Stream<K> {
+    fn new(core: Arc<StreamCore>) -> Self {
+        Self {
+            core,
+            _kind: PhantomData,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn core(&self) -> &Arc<StreamCore> {
+        &self.core
+    }
+
+    /// The context that the stream belongs to.
+    pub fn context(&self) -> &Context {
+        self.core.context()
+    }
+
+    /// The device that the stream belongs to.
+    pub fn device(&self) -> Device {
+        self.core.device()
+    }
+
+    /// The driver's handle, valid while `self` lives. Work that is enqueued through it is unknown
+    /// to the buffers it uses.
+    pub fn as_raw(&self) -> CUstream {
+        self.core.raw()
+    }
+
+    /// An identifier of this stream that no other stream of the process ever has, unlike its
+    /// handle.
+    pub fn id(&self) -> u64 {
+        self.core.timeline().id()
+    }
+
+    /// Blocks the thread until everything on the stream has completed: `cuStreamSynchronize`.
+    pub fn synchronize(&self) -> Result<()> {
+        self.core.synchronize()
+    }
+
+    /// Whether everything on the stream has completed: `cuStreamQuery`.
+    pub fn query(&self) -> Result<bool> {
+        let bound = self.core.bind()?;
+        let issued = self.core.timeline().issued();
+        // SAFETY: the stream is live.
+        let done = ready("cuStreamQuery", unsafe { cu::cuStreamQuery(bound.raw()) })?;
+        if done {
+            self.core.timeline().complete(issued);
+        }
+        Ok(done)
+    }
+
+    /// Makes work enqueued from now on wait for the event's last record: `cuStreamWaitEvent`. An
+    /// event never recorded makes nothing wait; events of other devices are fine.
+    pub fn wait_event(&self, event: &Event) -> Result<()> {
+        let bound = self.core.bind()?;
+        // SAFETY: stream and event are live; flags must be zero.
+        check("cuStreamWaitEvent", unsafe {
+            cu::cuStreamWaitEvent(bound.raw(), event.as_raw(), 0)
+        })
+    }
+
+    /// Makes work enqueued from now on wait for everything that is on `other` now. No driver call
+    /// if it does already.
+    pub fn wait_stream<L: Kind>(&self, other: &Stream<L>) -> Result<()> {
+        let timeline = Arc::clone(other.core.timeline());
+        let seq = timeline.issued();
+        self.core.bind()?.wait_for(&Mark { timeline, seq })
+    }
+
+    /// Records an event here and now, for streams that will wait for what is on the stream so far
+    /// but not for what comes next. No driver call if there is one already.
+    ///
+    /// Without it a stream that waits is made to wait for everything enqueued up to that moment,
+    /// which pipelines that overlap copies and kernels may not want. Host functions have one of
+    /// their own.
+    pub fn checkpoint(&self) -> Result<()> {
+        let bound = self.core.bind()?;
+        self.core.timeline().checkpoint(false, bound.guard())
+    }
+
+    /// Whether the stream ignores the legacy default stream: `cuStreamGetFlags`.
+    pub fn is_non_blocking(&self) -> Result<bool> {
+        let bound = self.core.bind()?;
+        let mut flags = 0;
+        // SAFETY: the stream is live; the pointer is valid for a write.
+        check("cuStreamGetFlags", unsafe {
+            cu::cuStreamGetFlags(bound.raw(), &mut flags)
+        })?;
+        Ok(flags & NON_BLOCKING != 0)
+    }
+
+    /// The priority that the driver gave it: `cuStreamGetPriority`.
+    pub fn priority(&self) -> Result<i32> {
+        let bound = self.core.bind()?;
+        let mut priority = 0;
+        // SAFETY: the stream is live; the pointer is valid for a write.
+        check("cuStreamGetPriority", unsafe {
+            cu::cuStreamGetPriority(bound.raw(), &mut priority)
+        })?;
+        Ok(priority)
+    }
+}
+
+impl Stream {
+    /// Destroys the stream, if nothing else refers to it, and says whether that worked:
+    /// `cuStreamDestroy_v2`. Dropping it reports a failure to the hook of
+    /// [`set_drop_hook`](crate::set_drop_hook) instead. Pending work completes either way.
+    ///
+    /// A stream that has other handles, or buffers allocated on it, lives on with them.
+    ///
+    /// # Errors
+    /// The driver's, with the stream itself.
+    pub fn close(self) -> Result<(), (Error, Self)> {
+        if let Err(error) = driver::ensure() {
+            return Err((error, self));
+        }
+        match Arc::try_unwrap(self.core) {
+            Ok(core) => core
+                .close()
+                .map_err(|(error, core)| (error, Self::new(Arc::new(core)))),
+            Err(_shared) => Ok(()),
+        }
+    }
+}
+
+impl<K: Kind> Clone for Stream<K> {
+    fn clone(&self) -> Self {
+        Self::new(self.core.clone())
+    }
+}
+
+impl<K: Kind, L: Kind> PartialEq<Stream<L>> for Stream<K> {
+    fn eq(&self, other: &Stream<L>) -> bool {
+        self.id() == other.id()
+    }
+}
+
+impl<K: Kind> Eq for Stream<K> {}
+
+impl<K: Kind> Hash for Stream<K> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.id().hash(state);
+    }
+}
+
+impl<K: Kind> fmt::Debug for Stream<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stream")
+            .field("id", &self.id())
+            .field("flavor", &self.core.timeline().flavor())
+            .field("context", self.context())
+            .finish()
+    }
+}

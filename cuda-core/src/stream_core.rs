@@ -1,0 +1,202 @@
+//! The driver's stream behind all its handles, and the one place where work is enqueued.
+
+use std::mem::ManuallyDrop;
+use std::sync::{Arc, Mutex};
+
+use cuda_sys::{CUresult, CUstream, symbol as cu};
+
+use crate::context::Context;
+use crate::device::Device;
+use crate::driver;
+use crate::drops::{self, Resource};
+use crate::error::{Error, Result, check};
+use crate::guard::Guard;
+use crate::staging::Lease;
+use crate::sync::lock;
+use crate::timeline::{Flavor, Mark, RawStream, Timeline};
+
+/// The driver's stream with its timeline; destroyed with the last handle and the last buffer that
+/// calls it home.
+pub(crate) struct StreamCore {
+    // INVARIANT: until `Drop`, a live stream of the timeline's context, or a default stream.
+    raw: RawStream,
+    // INVARIANT: taken by `Drop` alone.
+    timeline: ManuallyDrop<Arc<Timeline>>,
+    /// The stream is destroyed already.
+    retired: bool,
+    /// The chunk that small uploads are staged in.
+    pub(crate) staging: Mutex<Option<Arc<Lease>>>,
+}
+
+/// A stream whose calls can be made: its context is current, if they need that.
+pub(crate) struct Bound<'a> {
+    core: &'a StreamCore,
+    guard: Option<Guard>,
+}
+
+impl StreamCore {
+    pub(crate) fn new(context: &Context, flavor: Flavor, raw: CUstream) -> Arc<Self> {
+        let raw = RawStream(raw);
+        Arc::new(Self {
+            raw,
+            timeline: ManuallyDrop::new(Timeline::new(context.clone(), flavor, raw)),
+            retired: false,
+            staging: Mutex::new(None),
+        })
+    }
+
+    #[inline]
+    pub(crate) fn raw(&self) -> CUstream {
+        self.raw.0
+    }
+
+    #[inline]
+    pub(crate) fn timeline(&self) -> &Arc<Timeline> {
+        &self.timeline
+    }
+
+    #[inline]
+    pub(crate) fn context(&self) -> &Context {
+        self.timeline.context()
+    }
+
+    #[inline]
+    pub(crate) fn device(&self) -> Device {
+        self.context().device()
+    }
+
+    /// Prepares for calls on the stream. Costs no driver call for a created stream, a guard for a
+    /// default one.
+    #[inline]
+    pub(crate) fn bind(&self) -> Result<Bound<'_>> {
+        driver::ensure()?;
+        let guard = match self.timeline.flavor() {
+            Flavor::Created => None,
+            Flavor::Legacy | Flavor::PerThread => Some(self.context().enter()?),
+        };
+        Ok(Bound { core: self, guard })
+    }
+
+    /// Destroys the stream now. On failure it lives on.
+    pub(crate) fn close(mut self) -> Result<(), (Error, Self)> {
+        drop(lock(&self.staging).take());
+        match retire(&self.timeline, self.raw) {
+            Ok(()) => {
+                self.retired = true;
+                Ok(())
+            }
+            Err(error) => {
+                self.timeline.reopen(self.raw);
+                Err((error, self))
+            }
+        }
+    }
+
+    /// Waits with the host for everything enqueued so far: `cuStreamSynchronize`.
+    pub(crate) fn synchronize(&self) -> Result<()> {
+        self.synchronize_bound(&self.bind()?)
+    }
+
+    pub(crate) fn synchronize_bound(&self, bound: &Bound<'_>) -> Result<()> {
+        let issued = self.timeline.issued();
+        // SAFETY: the stream is live, its context current where that is needed.
+        check("cuStreamSynchronize", unsafe {
+            cu::cuStreamSynchronize(bound.raw())
+        })?;
+        self.timeline.complete(issued);
+        Ok(())
+    }
+}
+
+impl Bound<'_> {
+    #[inline]
+    pub(crate) fn raw(&self) -> CUstream {
+        self.core.raw.0
+    }
+
+    /// Makes the stream wait for a point of another; see [`Timeline::wait_for`].
+    #[inline]
+    pub(crate) fn wait_for(&self, mark: &Mark) -> Result<()> {
+        // SAFETY: `raw` is the timeline's own stream, live while the core is; binding made its
+        // context current where needed.
+        unsafe { self.core.timeline.wait_for(self.raw(), mark) }
+    }
+
+    /// Makes the call that enqueues something and counts it, even if it failed: whoever marks the
+    /// point then waits for more than needed, never for less.
+    #[inline]
+    pub(crate) fn enqueue(
+        &self,
+        op: &'static str,
+        call: impl FnOnce(CUstream) -> CUresult,
+    ) -> (u64, Result<()>) {
+        let result = check(op, call(self.raw()));
+        (self.count(), result)
+    }
+
+    /// Counts one enqueue that has been made, and names it.
+    #[inline]
+    pub(crate) fn count(&self) -> u64 {
+        let seq = self.core.timeline.issue();
+        if self.core.timeline.flavor() == Flavor::PerThread {
+            self.record_each();
+        }
+        seq
+    }
+
+    /// Another thread cannot record on this one's default stream, so an event follows every
+    /// operation.
+    fn record_each(&self) {
+        let timeline = &self.core.timeline;
+        if timeline.checkpoint(false, self.guard.as_ref()).is_ok() {
+            return;
+        }
+        let issued = timeline.issued();
+        // SAFETY: the stream is live, its context current.
+        let waited = check("cuStreamSynchronize", unsafe {
+            cu::cuStreamSynchronize(self.raw())
+        });
+        // If this fails too, whoever waits for the point is told that it cannot be proven.
+        if waited.is_ok() {
+            timeline.complete(issued);
+        }
+    }
+
+    pub(crate) fn guard(&self) -> Option<&Guard> {
+        self.guard.as_ref()
+    }
+}
+
+/// Records a last event for the marks that outlive the stream, then destroys it.
+fn retire(timeline: &Arc<Timeline>, raw: RawStream) -> Result<()> {
+    // Other references than the caller's are marks: handles and buffers are gone.
+    let marked = Arc::strong_count(timeline) > 1;
+    // Where this fails, whoever waits for the stream's last work is told so.
+    let _ = timeline.close(marked);
+    if timeline.flavor() != Flavor::Created {
+        return Ok(());
+    }
+    // SAFETY: nobody else can reach the handle any more, since the timeline was closed. Pending
+    // work completes: cuStreamDestroy returns at once and "the resources associated with hStream
+    // will be released automatically once the device has completed all work".
+    check("cuStreamDestroy", unsafe { cu::cuStreamDestroy_v2(raw.0) })
+}
+
+impl Drop for StreamCore {
+    fn drop(&mut self) {
+        // SAFETY: the field is not touched after this, the only taking.
+        let timeline = unsafe { ManuallyDrop::take(&mut self.timeline) };
+        if self.retired {
+            return;
+        }
+        let raw = self.raw;
+        // Its chunk goes back first, so that the mark it leaves is seen.
+        let staging = lock(&self.staging).take();
+        drops::run_or_defer(move || {
+            drop(staging);
+            if let Err(error) = retire(&timeline, raw) {
+                drops::report(Resource::Stream, raw.0.addr() as u64, 0, Some(error));
+            }
+        });
+    }
+}

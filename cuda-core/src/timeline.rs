@@ -1,0 +1,387 @@
+//! Streams as timelines: points are numbered, and an event is recorded only when somebody waits.
+//!
+//! Every stream has an identity that is never used twice and a counter, `issued`, which is raised
+//! after each enqueue. A [`Mark`] names a point of it. Ordering two streams costs nothing until one
+//! of them must wait; then an event is recorded *late* on the stream waited for, and covers
+//! everything issued before it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+
+use cuda_sys::{CUstream, symbol as cu};
+
+use crate::context::Context;
+use crate::error::{Error, Result, check};
+use crate::event::RawEvent;
+use crate::guard::Guard;
+use crate::sync::lock;
+
+/// A stream's handle.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct RawStream(pub(crate) CUstream);
+
+// SAFETY: streams may be used from any thread; the driver locks. The per-thread default stream
+// means another stream on each, and is kept to one thread by `Timeline::records_from_anywhere`.
+unsafe impl Send for RawStream {}
+// SAFETY: as above.
+unsafe impl Sync for RawStream {}
+
+/// Which of CUDA's streams a timeline stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Flavor {
+    /// Made by `cuStreamCreate`; its calls need no current context.
+    Created,
+    /// The context's legacy default stream; its calls need the context to be current.
+    Legacy,
+    /// The per-thread default stream of one thread; its calls need the context to be current.
+    PerThread,
+}
+
+/// What is known of a stream, shared by its handles and by every mark that names it.
+pub(crate) struct Timeline {
+    /// Never used twice, unlike the driver's handle.
+    id: u64,
+    context: Context,
+    flavor: Flavor,
+    issued: AtomicU64,
+    /// Everything up to here has completed.
+    completed: AtomicU64,
+    /// The handle for late records; gone once the stream is destroyed. Locked for reading while a
+    /// record is under way, for writing only to take the handle out.
+    // INVARIANT: while `Some`, the stream has not been destroyed.
+    recorder: RwLock<Option<RawStream>>,
+    events: Mutex<Events>,
+    /// How far this stream has waited for others.
+    waited: Mutex<Vec<Waited>>,
+}
+
+/// A point of a timeline: everything up to `seq`.
+#[derive(Clone)]
+pub(crate) struct Mark {
+    pub(crate) timeline: Arc<Timeline>,
+    pub(crate) seq: u64,
+}
+
+struct Waited {
+    timeline: Weak<Timeline>,
+    id: u64,
+    seq: u64,
+}
+
+/// Events recorded on a stream, oldest first.
+#[derive(Default)]
+struct Events {
+    recorded: Vec<Recorded>,
+    /// Completed events, to be recorded again.
+    spare: Vec<Arc<RawEvent>>,
+}
+
+#[derive(Clone)]
+struct Recorded {
+    event: Arc<RawEvent>,
+    /// Everything up to here was issued before the record.
+    seq: u64,
+    /// A host function or a wait on a value follows: the next event may come much later.
+    barrier: bool,
+}
+
+/// Events kept for points that may still be pending, unless barriers lie between them.
+const RING: usize = 8;
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+impl Timeline {
+    pub(crate) fn new(context: Context, flavor: Flavor, raw: RawStream) -> Arc<Self> {
+        Arc::new(Self {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            context,
+            flavor,
+            issued: AtomicU64::new(0),
+            completed: AtomicU64::new(0),
+            recorder: RwLock::new(Some(raw)),
+            events: Mutex::default(),
+            waited: Mutex::default(),
+        })
+    }
+
+    #[inline]
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    #[inline]
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    #[inline]
+    pub(crate) fn flavor(&self) -> Flavor {
+        self.flavor
+    }
+
+    /// Counts one enqueue that has returned, and names it.
+    #[inline]
+    pub(crate) fn issue(&self) -> u64 {
+        self.issued.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Everything enqueued so far.
+    #[inline]
+    pub(crate) fn issued(&self) -> u64 {
+        self.issued.load(Ordering::Acquire)
+    }
+
+    #[inline]
+    pub(crate) fn has_completed(&self, seq: u64) -> bool {
+        self.completed.load(Ordering::Acquire) >= seq
+    }
+
+    /// Notes that everything up to `seq` has completed, as the driver said.
+    pub(crate) fn complete(&self, seq: u64) {
+        self.completed.fetch_max(seq, Ordering::AcqRel);
+    }
+
+    /// An event that completes when everything up to `seq` has, and the point that it covers;
+    /// [`None`] if all of that has completed already.
+    ///
+    /// Records one if none of those recorded covers the point: one driver call once the stream has
+    /// an event to spare.
+    fn covering(&self, seq: u64) -> Result<Option<(Arc<RawEvent>, u64)>> {
+        if self.has_completed(seq) {
+            return Ok(None);
+        }
+        if let Some(recorded) = self.recorded_for(seq) {
+            return Ok(Some((recorded.event, recorded.seq)));
+        }
+        if self.flavor == Flavor::PerThread {
+            // Only its own thread can record on it, and does so after every operation.
+            return Err(Error::LostStream);
+        }
+        match self.record(false, None)? {
+            Some(recorded) => Ok(Some((recorded.event, recorded.seq))),
+            // The stream was destroyed meanwhile, after its last event.
+            None => self
+                .recorded_for(seq)
+                .map(|recorded| Some((recorded.event, recorded.seq)))
+                .ok_or(Error::LostStream),
+        }
+    }
+
+    /// The earliest event that covers the point: a later one could wait for more than it must.
+    fn recorded_for(&self, seq: u64) -> Option<Recorded> {
+        let events = lock(&self.events);
+        events.recorded.iter().find(|r| r.seq >= seq).cloned()
+    }
+
+    /// Records an event behind everything issued so far. [`None`]: the stream is gone.
+    ///
+    /// A default stream wants its context current: `entered`, or a guard made here.
+    fn record(&self, barrier: bool, entered: Option<&Guard>) -> Result<Option<Recorded>> {
+        let event = match self.spare_event() {
+            Some(event) => event,
+            None => Arc::new(RawEvent::for_ordering(&self.context)?),
+        };
+        let recorder = self.recorder.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(raw) = *recorder else {
+            return Ok(None);
+        };
+        let guard = match (self.flavor, entered) {
+            (Flavor::Created, _) | (_, Some(_)) => None,
+            (Flavor::Legacy | Flavor::PerThread, None) => Some(self.context.enter()?),
+        };
+        // Read before the record: what is counted later need not have been enqueued before it.
+        let seq = self.issued();
+        // SAFETY: the event is live and of the stream's context; the stream is live while the
+        // read lock is held, by the recorder's invariant.
+        let result = check("cuEventRecord", unsafe {
+            cu::cuEventRecord(event.as_raw(), raw.0)
+        });
+        drop(guard);
+        drop(recorder);
+        if let Err(error) = result {
+            lock(&self.events).spare.push(event);
+            return Err(error);
+        }
+        let recorded = Recorded {
+            event,
+            seq,
+            barrier,
+        };
+        let mut events = lock(&self.events);
+        let at = events.recorded.partition_point(|r| r.seq <= seq);
+        events.recorded.insert(at, recorded.clone());
+        Ok(Some(recorded))
+    }
+
+    /// An event that nobody needs any more.
+    fn spare_event(&self) -> Option<Arc<RawEvent>> {
+        let completed = self.completed.load(Ordering::Acquire);
+        let mut guard = lock(&self.events);
+        let events = &mut *guard;
+        let done = events.recorded.partition_point(|r| r.seq <= completed);
+        events
+            .spare
+            .extend(events.recorded.drain(..done).map(|r| r.event));
+        if events.spare.is_empty() && events.recorded.len() >= RING {
+            // The oldest one's points are covered by the next as well. Behind a barrier they would
+            // be covered too late: then the list grows instead, at most as far as the driver's own
+            // queue.
+            let old = events
+                .recorded
+                .iter()
+                .position(|r| !r.barrier && Arc::strong_count(&r.event) == 1)
+                .filter(|at| at + 1 < events.recorded.len());
+            if let Some(at) = old {
+                return Some(events.recorded.remove(at).event);
+            }
+        }
+        // Not one that somebody still polls: recorded again, it would come later than promised.
+        let free = events
+            .spare
+            .iter()
+            .position(|event| Arc::strong_count(event) == 1)?;
+        Some(events.spare.swap_remove(free))
+    }
+
+    /// Records an event now, so that who waits for what was issued before need not wait for what
+    /// comes after. No driver call if one covers it already. `barrier`: what comes next may take
+    /// any time, so this event must not be given up for a later one.
+    pub(crate) fn checkpoint(&self, barrier: bool, entered: Option<&Guard>) -> Result<()> {
+        let issued = self.issued();
+        if self.has_completed(issued) {
+            return Ok(());
+        }
+        {
+            let mut events = lock(&self.events);
+            if let Some(last) = events.recorded.last_mut().filter(|r| r.seq >= issued) {
+                last.barrier |= barrier;
+                return Ok(());
+            }
+        }
+        self.record(barrier, entered).map(|_| ())
+    }
+
+    /// Makes the stream `raw` of this timeline wait for `mark`. No driver call if it has, or need
+    /// not; otherwise two.
+    ///
+    /// # Safety
+    /// `raw` is this timeline's stream and lives; its context is current if it is a default stream.
+    pub(crate) unsafe fn wait_for(&self, raw: CUstream, mark: &Mark) -> Result<()> {
+        let other = &mark.timeline;
+        if other.id == self.id || other.has_completed(mark.seq) || self.has_waited(mark) {
+            return Ok(());
+        }
+        let Some((event, covered)) = other.covering(mark.seq)? else {
+            return Ok(());
+        };
+        // SAFETY: the event is live through the Arc, the stream by the caller's promise. A wait on
+        // an event of another device or context is allowed.
+        check("cuStreamWaitEvent", unsafe {
+            cu::cuStreamWaitEvent(raw, event.as_raw(), 0)
+        })?;
+        self.note_waited(other, covered);
+        Ok(())
+    }
+
+    /// Whether this stream has been made to wait for the point.
+    pub(crate) fn has_waited(&self, mark: &Mark) -> bool {
+        let waited = lock(&self.waited);
+        waited
+            .iter()
+            .any(|w| w.id == mark.timeline.id && w.seq >= mark.seq)
+    }
+
+    fn note_waited(&self, other: &Arc<Timeline>, seq: u64) {
+        // The last reference to a timeline destroys its events: not under the lock.
+        let mut looked_at = Vec::new();
+        let mut waited = lock(&self.waited);
+        if let Some(entry) = waited.iter_mut().find(|w| w.id == other.id) {
+            entry.seq = entry.seq.max(seq);
+            return;
+        }
+        // What has completed, or whose marks are all gone, need not be remembered.
+        waited.retain(|w| {
+            let Some(timeline) = w.timeline.upgrade() else {
+                return false;
+            };
+            let pending = !timeline.has_completed(w.seq);
+            looked_at.push(timeline);
+            pending
+        });
+        waited.push(Waited {
+            timeline: Arc::downgrade(other),
+            id: other.id,
+            seq,
+        });
+        drop(waited);
+        drop(looked_at);
+    }
+
+    /// Blocks the thread until everything up to `seq` has completed.
+    pub(crate) fn wait_host(&self, seq: u64) -> Result<()> {
+        let Some((event, covered)) = self.covering(seq)? else {
+            return Ok(());
+        };
+        event.synchronize()?;
+        self.complete(covered);
+        Ok(())
+    }
+
+    /// Whether everything up to `seq` has completed; asks the driver if that is not known.
+    pub(crate) fn query(&self, seq: u64) -> Result<bool> {
+        let Some((event, covered)) = self.covering(seq)? else {
+            return Ok(true);
+        };
+        let done = event.query()?;
+        if done {
+            self.complete(covered);
+        }
+        Ok(done)
+    }
+
+    /// Whether the points up to `seq` are known to be complete, or are so by an event that is
+    /// recorded already. At most one driver call, and never a record.
+    pub(crate) fn peek(&self, seq: u64) -> bool {
+        if self.has_completed(seq) {
+            return true;
+        }
+        let Some(recorded) = self.recorded_for(seq) else {
+            return false;
+        };
+        let done = recorded.event.query().unwrap_or(false);
+        if done {
+            self.complete(recorded.seq);
+        }
+        done
+    }
+
+    /// The stream is about to be destroyed: records a last event for the marks that outlive it,
+    /// then takes the handle out of everybody's reach.
+    ///
+    /// `marked`: whether any mark still names this timeline. On failure the points not covered can
+    /// never be proven complete.
+    pub(crate) fn close(&self, marked: bool) -> Result<()> {
+        let issued = self.issued();
+        let covered = self.has_completed(issued) || self.recorded_for(issued).is_some();
+        let result = match (marked && !covered, self.flavor) {
+            // A second try: a mark that cannot be proven costs its owner's memory.
+            (true, Flavor::Created | Flavor::Legacy) => self
+                .record(false, None)
+                .or_else(|first| self.record(false, None).map_err(|_| first)),
+            _ => Ok(None),
+        };
+        *self
+            .recorder
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = None;
+        result.map(|_| ())
+    }
+
+    /// Undoes [`Timeline::close`]: the stream could not be destroyed and lives on.
+    pub(crate) fn reopen(&self, raw: RawStream) {
+        *self
+            .recorder
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = Some(raw);
+    }
+}

@@ -1,0 +1,402 @@
+//! Finds a CUDA toolkit, or rather the directory of its `cuda.h`.
+//!
+//! Nothing here touches the process: the environment comes as a function and the machine's own
+//! directories below a root, so that the tests run over temporary directories.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The oldest `CUDA_VERSION` whose header yields all that the crate promises: 11.8.
+pub(crate) const FLOOR: u32 = 11080;
+
+/// Variables that name a toolkit's root, in the order in which they are asked.
+pub(crate) const ROOT_VARIABLES: [&str; 4] = [
+    "CUDA_HOME",
+    "CUDA_PATH",
+    "CUDA_ROOT",
+    "CUDA_TOOLKIT_ROOT_DIR",
+];
+
+/// The variable that names the directory of `cuda.h` itself.
+pub(crate) const INCLUDE_VARIABLE: &str = "CUDA_SYS_INCLUDE_DIR";
+
+/// Where to look, and for which target.
+pub(crate) struct Search<'a> {
+    /// The environment.
+    pub(crate) env: &'a dyn Fn(&str) -> Option<OsString>,
+    /// Where the machine's own directories begin: `/`, but for tests.
+    pub(crate) machine: &'a Path,
+    /// Target triple of the machine that compiles.
+    pub(crate) host: &'a str,
+    /// Target triple that is compiled for.
+    pub(crate) target: &'a str,
+}
+
+/// A directory with NVIDIA's `cuda.h`, and what is known of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Toolkit {
+    /// The toolkit's root.
+    pub(crate) root: PathBuf,
+    /// The directory of `cuda.h`.
+    pub(crate) include: PathBuf,
+    /// The header's `CUDA_VERSION`: 12040 is CUDA 12.4.
+    pub(crate) version: u32,
+}
+
+/// Who named a place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// A variable of the environment that says where CUDA is.
+    Variable(String),
+    /// The compiler on `PATH`.
+    Nvcc,
+    /// An activated conda environment, which need not hold CUDA.
+    Conda,
+    /// A customary directory.
+    Customary,
+}
+
+/// What was found at a place that yielded no toolkit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// No such directory.
+    Absent,
+    /// A directory without a `cuda.h` in any of the usual subdirectories.
+    NoHeader,
+    /// A directory of the host's with no `cuda.h` for the target that is compiled for.
+    NoTargetHeader,
+    /// A `cuda.h` that does not define `CUDA_VERSION`: other files bear the name.
+    NotNvidia,
+}
+
+/// A place that was searched in vain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Tried {
+    /// Who named it.
+    pub(crate) source: Source,
+    /// The directory.
+    pub(crate) place: PathBuf,
+    /// What it held.
+    pub(crate) verdict: Verdict,
+}
+
+/// What the search came to.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// The first place with a header.
+    pub(crate) toolkit: Option<Toolkit>,
+    /// The places before it.
+    pub(crate) tried: Vec<Tried>,
+}
+
+impl fmt::Display for Tried {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = self.place.display();
+        match &self.source {
+            Source::Variable(name) => write!(f, "{name}={place}")?,
+            Source::Nvcc => write!(f, "{place} (of the nvcc on PATH)")?,
+            Source::Conda => write!(f, "CONDA_PREFIX={place}")?,
+            Source::Customary => write!(f, "{place}")?,
+        }
+        f.write_str(match self.verdict {
+            Verdict::Absent => ": no such directory",
+            Verdict::NoHeader => ": no cuda.h",
+            Verdict::NoTargetHeader => ": no cuda.h for this target",
+            Verdict::NotNvidia => ": a cuda.h that does not define CUDA_VERSION",
+        })
+    }
+}
+
+impl Found {
+    /// A place that looks like a toolkit, or was said to be one, and has no usable header.
+    pub(crate) fn suspicious(&self) -> Option<&Tried> {
+        self.tried
+            .iter()
+            .find(|tried| match (&tried.source, tried.verdict) {
+                (_, Verdict::NoTargetHeader) | (Source::Conda, _) => false,
+                (Source::Variable(_) | Source::Nvcc, _) => true,
+                // Every machine has a `/usr`; a `/usr/local/cuda` means something.
+                (Source::Customary, verdict) => {
+                    verdict == Verdict::NoHeader && !tried.place.ends_with("usr")
+                }
+            })
+    }
+}
+
+/// A place to look at, before it is looked at.
+struct Candidate {
+    source: Source,
+    place: PathBuf,
+    layout: Layout,
+}
+
+/// Where in a place the header may lie.
+#[derive(Clone, Copy)]
+enum Layout {
+    /// The place is the include directory.
+    Include,
+    /// The place is the root of a toolkit for this target.
+    TargetRoot,
+    /// The place is a root of the host's: when cross-compiling, only its `targets/` count.
+    HostRoot,
+}
+
+impl Search<'_> {
+    /// Looks at each place in turn and stops at the first that holds NVIDIA's header.
+    pub(crate) fn run(&self) -> Found {
+        let mut tried = Vec::new();
+        let pointed = self
+            .variable(INCLUDE_VARIABLE)
+            .map(|(name, place)| Candidate {
+                source: Source::Variable(name),
+                place,
+                layout: Layout::Include,
+            });
+        // Whoever names the very directory wants that one or none.
+        let candidates = match pointed {
+            Some(only) => vec![only],
+            None => self.candidates(),
+        };
+        for candidate in candidates {
+            match self.examine(&candidate) {
+                Ok(toolkit) => {
+                    return Found {
+                        toolkit: Some(toolkit),
+                        tried,
+                    };
+                }
+                Err(verdict) => tried.push(Tried {
+                    source: candidate.source,
+                    place: candidate.place,
+                    verdict,
+                }),
+            }
+        }
+        Found {
+            toolkit: None,
+            tried,
+        }
+    }
+
+    /// Directories of `toolkit` in which the linker finds the driver's library or its stub.
+    pub(crate) fn link_directories(&self, toolkit: &Toolkit) -> Vec<PathBuf> {
+        let mut below = vec!["lib64".to_owned(), "lib".to_owned(), "lib/x64".to_owned()];
+        below.extend(
+            self.target_directories()
+                .into_iter()
+                .map(|dir| format!("{dir}/lib")),
+        );
+        if let Some(multiarch) = self.debian_multiarch() {
+            below.push(format!("lib/{multiarch}"));
+        }
+        let library = if self.target.contains("windows") {
+            "cuda.lib"
+        } else {
+            "libcuda.so"
+        };
+        below
+            .iter()
+            .map(|dir| toolkit.root.join(dir))
+            .flat_map(|dir| [dir.join("stubs"), dir])
+            .filter(|dir| dir.join(library).is_file())
+            .collect()
+    }
+
+    /// The value of `name`, or of its form for this target alone
+    /// (`AARCH64_UNKNOWN_LINUX_GNU_CUDA_HOME`), with the name under which it was found.
+    pub(crate) fn variable(&self, name: &str) -> Option<(String, PathBuf)> {
+        let prefixed = format!(
+            "{}_{name}",
+            self.target.to_uppercase().replace(['-', '.'], "_")
+        );
+        [prefixed, name.to_owned()].into_iter().find_map(|name| {
+            let value = (self.env)(&name).filter(|value| !value.is_empty())?;
+            Some((name, PathBuf::from(value)))
+        })
+    }
+
+    fn candidates(&self) -> Vec<Candidate> {
+        let mut candidates = Vec::new();
+        for name in ROOT_VARIABLES {
+            if let Some((found, place)) = self.variable(name) {
+                // A variable for this target alone speaks of a toolkit for this target.
+                let layout = if found == name {
+                    Layout::HostRoot
+                } else {
+                    Layout::TargetRoot
+                };
+                candidates.push(Candidate {
+                    source: Source::Variable(found),
+                    place,
+                    layout,
+                });
+            }
+        }
+        let mut host = |source, place| {
+            candidates.push(Candidate {
+                source,
+                place,
+                layout: Layout::HostRoot,
+            });
+        };
+        for root in self.nvcc_roots() {
+            host(Source::Nvcc, root);
+        }
+        if let Some((_, prefix)) = self.variable("CONDA_PREFIX") {
+            host(Source::Conda, prefix);
+        }
+        for root in ["usr/local/cuda", "opt/cuda", "usr"] {
+            host(Source::Customary, self.machine.join(root));
+        }
+        candidates
+    }
+
+    /// Roots of the `nvcc` on `PATH`: as it is named there, and where links lead to.
+    fn nvcc_roots(&self) -> Vec<PathBuf> {
+        let Some(path) = (self.env)("PATH") else {
+            return Vec::new();
+        };
+        let name = if cfg!(windows) { "nvcc.exe" } else { "nvcc" };
+        let Some(nvcc) = std::env::split_paths(&path)
+            .map(|dir| dir.join(name))
+            .find(|nvcc| nvcc.is_file())
+        else {
+            return Vec::new();
+        };
+        let root = |nvcc: &Path| Some(nvcc.parent()?.parent()?.to_owned());
+        let mut roots: Vec<_> = root(&nvcc).into_iter().collect();
+        roots.extend(fs::canonicalize(&nvcc).ok().and_then(|real| root(&real)));
+        roots.dedup();
+        roots
+    }
+
+    fn examine(&self, candidate: &Candidate) -> Result<Toolkit, Verdict> {
+        let place = &candidate.place;
+        if !place.is_dir() {
+            return Err(Verdict::Absent);
+        }
+        let mut verdict = match candidate.layout {
+            Layout::HostRoot if !self.is_native() => Verdict::NoTargetHeader,
+            _ => Verdict::NoHeader,
+        };
+        for include in self.include_directories(place, candidate.layout) {
+            let Ok(header) = fs::read(include.join("cuda.h")) else {
+                continue;
+            };
+            let Some(version) = version(&String::from_utf8_lossy(&header)) else {
+                verdict = Verdict::NotNvidia;
+                continue;
+            };
+            let root = match candidate.layout {
+                Layout::Include => include.parent().unwrap_or(&include).to_owned(),
+                // Pip's packages are roots of their own, below the one that was named.
+                _ => match include.strip_prefix(place.join("nvidia")) {
+                    Ok(_) => include.parent().unwrap_or(place).to_owned(),
+                    Err(_) => place.clone(),
+                },
+            };
+            return Ok(Toolkit {
+                root,
+                include,
+                version,
+            });
+        }
+        Err(verdict)
+    }
+
+    fn include_directories(&self, place: &Path, layout: Layout) -> Vec<PathBuf> {
+        if let Layout::Include = layout {
+            return vec![place.to_owned()];
+        }
+        let mut directories = Vec::new();
+        if matches!(layout, Layout::TargetRoot) || self.is_native() {
+            directories.push(place.join("include"));
+            directories.push(place.join("Library/include")); // conda on Windows
+        }
+        let targets = self.target_directories();
+        directories.extend(targets.iter().map(|dir| place.join(dir).join("include")));
+        directories.extend(pip_directories(place));
+        directories
+    }
+
+    /// The toolkit's own names for the target: `targets/x86_64-linux`. Servers and Jetsons on
+    /// AArch64 have different ones.
+    fn target_directories(&self) -> Vec<String> {
+        if !self.target.contains("-linux-") {
+            return Vec::new();
+        }
+        let names: &[&str] = match architecture(self.target) {
+            "aarch64" => &["sbsa", "aarch64"],
+            "powerpc64le" => &["ppc64le"],
+            other => &[other],
+        };
+        names
+            .iter()
+            .map(|name| format!("targets/{name}-linux"))
+            .collect()
+    }
+
+    /// Debian's directory for libraries of the target: `x86_64-linux-gnu`.
+    fn debian_multiarch(&self) -> Option<String> {
+        self.target
+            .contains("-linux-gnu")
+            .then(|| format!("{}-linux-gnu", architecture(self.target)))
+    }
+
+    /// Whether the host's headers describe the target: same architecture, same system, whatever
+    /// the C library.
+    fn is_native(&self) -> bool {
+        architecture(self.host) == architecture(self.target)
+            && ["linux", "windows"]
+                .iter()
+                .all(|system| self.host.contains(system) == self.target.contains(system))
+    }
+}
+
+fn architecture(triple: &str) -> &str {
+    triple.split('-').next().unwrap_or(triple)
+}
+
+/// Include directories of pip's wheels below `site-packages`: `nvidia/cu13`, the newest first, and
+/// `nvidia/cuda_runtime` up to CUDA 12.
+fn pip_directories(site_packages: &Path) -> Vec<PathBuf> {
+    let nvidia = site_packages.join("nvidia");
+    let mut releases: Vec<(u32, PathBuf)> = fs::read_dir(&nvidia)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            let release = entry
+                .file_name()
+                .to_str()?
+                .strip_prefix("cu")?
+                .parse()
+                .ok()?;
+            Some((release, entry.path().join("include")))
+        })
+        .collect();
+    releases.sort_by(|a, b| b.cmp(a));
+    releases
+        .into_iter()
+        .map(|(_, include)| include)
+        .chain([nvidia.join("cuda_runtime/include")])
+        .collect()
+}
+
+/// The value of `CUDA_VERSION` in a header's text.
+pub(crate) fn version(header: &str) -> Option<u32> {
+    header.lines().find_map(|line| {
+        let mut words = line.trim_start().strip_prefix('#')?.split_whitespace();
+        match (words.next()?, words.next()?, words.next()?) {
+            ("define", "CUDA_VERSION", value) => value.parse().ok(),
+            _ => None,
+        }
+    })
+}
+
+/// `12.4` for 12040.
+pub(crate) fn release(version: u32) -> String {
+    format!("{}.{}", version / 1000, version % 1000 / 10)
+}

@@ -1,0 +1,8 @@
+include!("types.rs");
+include!("constants.rs");
+include!("layout.rs");
+include!("functions.rs");
+pub(crate) mod names {
+    pub use super::symbol::*;
+    include!("names.rs");
+}

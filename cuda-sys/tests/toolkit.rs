@@ -1,0 +1,449 @@
+//! The search for `cuda.h`, over temporary directories; see `build/toolkit.rs`.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use choice::{Mode, Plan};
+use toolkit::{Found, Search, Source, Toolkit, Verdict};
+
+#[path = "../build/choice.rs"]
+mod choice;
+#[path = "../build/toolkit.rs"]
+mod toolkit;
+
+const LINUX: &str = "x86_64-unknown-linux-gnu";
+const ARM: &str = "aarch64-unknown-linux-gnu";
+
+/// A machine: a directory with files in it, and an environment.
+struct Machine {
+    root: PathBuf,
+    env: HashMap<String, OsString>,
+    target: &'static str,
+}
+
+impl Machine {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!(
+            "{}-{}",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        );
+        let root = Path::new(env!("CARGO_TARGET_TMPDIR"))
+            .join("toolkit")
+            .join(name);
+        fs::create_dir_all(&root).expect("a fresh directory");
+        Self {
+            root,
+            env: HashMap::new(),
+            target: LINUX,
+        }
+    }
+
+    fn target(mut self, target: &'static str) -> Self {
+        self.target = target;
+        self
+    }
+
+    fn file(self, path: &str, text: &str) -> Self {
+        let file = self.root.join(path);
+        fs::create_dir_all(file.parent().expect("below the root")).expect("directories");
+        fs::write(file, text).expect("a file");
+        self
+    }
+
+    /// NVIDIA's header, as far as the search looks at it.
+    fn header(self, directory: &str, version: u32) -> Self {
+        let text = format!("/* x */\n#define CUDA_VERSION {version}\n");
+        self.file(&format!("{directory}/cuda.h"), &text)
+    }
+
+    /// Sets a variable to a directory of the machine.
+    fn var(mut self, name: &str, path: &str) -> Self {
+        let path = self.root.join(path);
+        self.env.insert(name.to_owned(), path.into());
+        self
+    }
+
+    fn with<R>(&self, action: impl FnOnce(&Search<'_>) -> R) -> R {
+        action(&Search {
+            env: &|name| self.env.get(name).cloned(),
+            machine: &self.root,
+            host: LINUX,
+            target: self.target,
+        })
+    }
+
+    fn search(&self) -> Found {
+        self.with(|search| search.run())
+    }
+
+    /// Include directory, relative to the machine, and version of what is found.
+    fn found(&self) -> Option<(String, u32)> {
+        let toolkit = self.search().toolkit?;
+        Some((self.relative(&toolkit.include), toolkit.version))
+    }
+
+    fn relative(&self, path: &Path) -> String {
+        path.strip_prefix(&self.root)
+            .expect("below the root")
+            .to_string_lossy()
+            .into_owned()
+    }
+
+    fn plan(&self, mode: Mode) -> Result<Plan, String> {
+        mode.plan(&self.search(), true)
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.root);
+    }
+}
+
+fn at(include: &str, version: u32) -> Option<(String, u32)> {
+    Some((include.to_owned(), version))
+}
+
+#[test]
+fn an_empty_machine_has_none_and_arouses_no_suspicion() {
+    let machine = Machine::new().file("usr/include/stdio.h", "");
+    assert_eq!(machine.found(), None);
+    assert_eq!(
+        machine.plan(Mode::Auto),
+        Ok(Plan::Bundled { warning: None })
+    );
+}
+
+#[test]
+fn the_order_is_as_documented() {
+    let mut machine = Machine::new();
+    let mut expected = Vec::new();
+    // From the last place to the first: each one put there wins over those before.
+    for (i, (variable, root, include)) in [
+        (None, "usr", "usr/include"),
+        (None, "opt/cuda", "opt/cuda/include"),
+        (None, "usr/local/cuda", "usr/local/cuda/include"),
+        (Some("CONDA_PREFIX"), "conda", "conda/include"),
+        (Some("PATH"), "sdk", "sdk/include"),
+        (Some("CUDA_TOOLKIT_ROOT_DIR"), "e", "e/include"),
+        (Some("CUDA_ROOT"), "d", "d/include"),
+        (Some("CUDA_PATH"), "c", "c/include"),
+        (Some("CUDA_HOME"), "b", "b/include"),
+        (
+            Some("X86_64_UNKNOWN_LINUX_GNU_CUDA_HOME"),
+            "bt",
+            "bt/include",
+        ),
+        (Some("CUDA_SYS_INCLUDE_DIR"), "a", "a"),
+        (
+            Some("X86_64_UNKNOWN_LINUX_GNU_CUDA_SYS_INCLUDE_DIR"),
+            "at",
+            "at",
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let version = 12_000 + 10 * i as u32;
+        machine = machine.header(include, version);
+        machine = match variable {
+            Some("PATH") => machine.file("sdk/bin/nvcc", "").var("PATH", "sdk/bin"),
+            Some(name) => machine.var(name, root),
+            None => machine,
+        };
+        expected.push(at(include, version));
+        assert_eq!(
+            &machine.found(),
+            expected.last().expect("just pushed"),
+            "{variable:?}"
+        );
+    }
+}
+
+#[test]
+fn the_directory_itself_is_that_one_or_none() {
+    let machine = Machine::new()
+        .header("usr/local/cuda/include", 12_040)
+        .var("CUDA_SYS_INCLUDE_DIR", "nowhere");
+    assert_eq!(machine.found(), None);
+    let Ok(Plan::Bundled {
+        warning: Some(warning),
+    }) = machine.plan(Mode::Auto)
+    else {
+        panic!("a mistaken variable deserves a warning");
+    };
+    assert!(warning.contains("CUDA_SYS_INCLUDE_DIR=") && warning.contains("no such directory"));
+}
+
+#[test]
+fn other_files_bear_the_name() {
+    let machine = Machine::new()
+        .file(
+            "usr/include/cuda.h",
+            "#define BOOST_PREDEF_LANGUAGE_CUDA_H\n",
+        )
+        .header("usr/local/cuda/include", 12_040);
+    assert_eq!(machine.found(), at("usr/local/cuda/include", 12_040));
+
+    let machine = Machine::new()
+        .file("b/include/cuda.h", "int x;\n")
+        .var("CUDA_HOME", "b");
+    assert_eq!(machine.found(), None);
+    assert_eq!(machine.search().tried[0].verdict, Verdict::NotNvidia);
+}
+
+#[test]
+fn pip_conda_and_debian_have_their_own_layouts() {
+    let pip13 = Machine::new()
+        .header("site-packages/nvidia/cu13/include", 13_000)
+        .header("site-packages/nvidia/cu14/include", 14_000)
+        .header("site-packages/nvidia/cuda_runtime/include", 12_040)
+        .var("CUDA_HOME", "site-packages");
+    assert_eq!(
+        pip13.found(),
+        at("site-packages/nvidia/cu14/include", 14_000)
+    );
+    let toolkit = pip13.search().toolkit.expect("found");
+    assert_eq!(pip13.relative(&toolkit.root), "site-packages/nvidia/cu14");
+
+    let pip12 = Machine::new()
+        .header("site-packages/nvidia/cuda_runtime/include", 12_040)
+        .var("CUDA_HOME", "site-packages");
+    assert_eq!(
+        pip12.found(),
+        at("site-packages/nvidia/cuda_runtime/include", 12_040)
+    );
+
+    let one_wheel = Machine::new()
+        .header("site-packages/nvidia/cu13/include", 13_000)
+        .var("CUDA_HOME", "site-packages/nvidia/cu13");
+    assert_eq!(
+        one_wheel.found(),
+        at("site-packages/nvidia/cu13/include", 13_000)
+    );
+
+    let conda = Machine::new()
+        .header("conda/targets/x86_64-linux/include", 12_090)
+        .var("CONDA_PREFIX", "conda");
+    assert_eq!(
+        conda.found(),
+        at("conda/targets/x86_64-linux/include", 12_090)
+    );
+
+    let debian = Machine::new()
+        .header("usr/include", 11_080)
+        .file("usr/bin/nvcc", "")
+        .var("PATH", "usr/bin");
+    assert_eq!(debian.found(), at("usr/include", 11_080));
+}
+
+#[cfg(unix)]
+#[test]
+fn nvcc_may_be_a_link_into_the_toolkit() {
+    let machine = Machine::new()
+        .header("sdk/12.9/include", 12_090)
+        .file("sdk/12.9/bin/nvcc", "")
+        .file("home/bin/other", "")
+        .var("PATH", "home/bin");
+    let (real, link) = (
+        machine.root.join("sdk/12.9/bin/nvcc"),
+        machine.root.join("home/bin/nvcc"),
+    );
+    std::os::unix::fs::symlink(real, link).expect("a link");
+    let toolkit = machine.search().toolkit.expect("found");
+    assert_eq!(toolkit.version, 12_090);
+}
+
+#[test]
+fn a_foreign_target_takes_its_own_headers_only() {
+    let host_only = Machine::new()
+        .header("usr/local/cuda/include", 12_040)
+        .header("usr/local/cuda/targets/x86_64-linux/include", 12_040)
+        .header("usr/include", 12_040)
+        .var("CUDA_HOME", "usr/local/cuda")
+        .target(ARM);
+    assert_eq!(host_only.found(), None);
+    assert_eq!(
+        host_only.plan(Mode::Auto),
+        Ok(Plan::Bundled { warning: None }),
+        "cross-compiling without the target's toolkit is nothing to warn of"
+    );
+
+    let server = Machine::new()
+        .header("usr/local/cuda/include", 12_040)
+        .header("usr/local/cuda/targets/sbsa-linux/include", 12_060)
+        .target(ARM);
+    assert_eq!(
+        server.found(),
+        at("usr/local/cuda/targets/sbsa-linux/include", 12_060)
+    );
+
+    let jetson = Machine::new()
+        .header("usr/local/cuda/targets/aarch64-linux/include", 12_060)
+        .target(ARM);
+    assert_eq!(
+        jetson.found(),
+        at("usr/local/cuda/targets/aarch64-linux/include", 12_060)
+    );
+
+    let own_variable = Machine::new()
+        .header("arm/include", 12_080)
+        .var("AARCH64_UNKNOWN_LINUX_GNU_CUDA_HOME", "arm")
+        .target(ARM);
+    assert_eq!(own_variable.found(), at("arm/include", 12_080));
+
+    let other_libc = Machine::new()
+        .header("usr/local/cuda/include", 12_040)
+        .target("x86_64-unknown-linux-musl");
+    assert_eq!(other_libc.found(), at("usr/local/cuda/include", 12_040));
+}
+
+#[test]
+fn an_older_header_than_the_floor_is_not_used() {
+    let machine = Machine::new().header("usr/local/cuda/include", 11_070);
+    let Ok(Plan::Bundled {
+        warning: Some(warning),
+    }) = machine.plan(Mode::Auto)
+    else {
+        panic!("a header too old deserves a warning");
+    };
+    assert!(
+        warning.contains("is of CUDA 11.7; cuda-sys needs 11.8"),
+        "{warning}"
+    );
+    let error = machine
+        .plan(Mode::System)
+        .expect_err("asked for, and not usable");
+    assert!(error.contains("is of CUDA 11.7"), "{error}");
+
+    let machine = Machine::new().header("usr/local/cuda/include", 11_080);
+    assert!(matches!(machine.plan(Mode::Auto), Ok(Plan::Generate(_))));
+}
+
+#[test]
+fn a_toolkit_without_the_header_is_worth_one_warning() {
+    for machine in [
+        Machine::new().file("usr/local/cuda/lib64/libcudart.so", ""),
+        Machine::new()
+            .file("b/version.json", "")
+            .var("CUDA_HOME", "b"),
+        Machine::new().var("CUDA_PATH", "nowhere"),
+        Machine::new()
+            .file("sdk/bin/nvcc", "")
+            .var("PATH", "sdk/bin"),
+    ] {
+        let plan = machine.plan(Mode::Auto);
+        let Ok(Plan::Bundled {
+            warning: Some(warning),
+        }) = plan
+        else {
+            panic!("no warning of {:?}", machine.search().tried);
+        };
+        assert!(!warning.contains('\n'), "{warning}");
+    }
+    let conda = Machine::new()
+        .file("conda/bin/python", "")
+        .var("CONDA_PREFIX", "conda");
+    assert_eq!(conda.plan(Mode::Auto), Ok(Plan::Bundled { warning: None }));
+}
+
+#[test]
+fn system_says_what_was_tried_and_what_to_set() {
+    let machine = Machine::new()
+        .var("CUDA_HOME", "nowhere")
+        .file("opt/cuda/README", "");
+    let error = machine.plan(Mode::System).expect_err("nothing there");
+    for part in [
+        "CUDA_HOME=",
+        "nowhere: no such directory",
+        "usr/local/cuda: no such directory",
+        "opt/cuda: no cuda.h",
+        "Set CUDA_SYS_INCLUDE_DIR",
+    ] {
+        assert!(error.contains(part), "`{part}` is not in:\n{error}");
+    }
+    let sources: Vec<_> = machine
+        .search()
+        .tried
+        .into_iter()
+        .map(|tried| tried.source)
+        .collect();
+    assert_eq!(sources[0], Source::Variable("CUDA_HOME".to_owned()));
+    assert_eq!(
+        sources[1..],
+        [Source::Customary, Source::Customary, Source::Customary]
+    );
+}
+
+#[test]
+fn modes_are_read_strictly() {
+    let parse = |value: &str| Mode::parse(Some(value.into()));
+    assert_eq!(Mode::parse(None), Ok(Mode::Auto));
+    assert_eq!(parse(""), Ok(Mode::Auto));
+    assert_eq!(parse("auto"), Ok(Mode::Auto));
+    assert_eq!(parse("system"), Ok(Mode::System));
+    assert_eq!(parse("bundled"), Ok(Mode::Bundled));
+    assert!(parse("System").is_err_and(|error| error.contains("`System`")));
+}
+
+#[test]
+fn without_the_generator_only_system_complains() {
+    let machine = Machine::new().header("usr/local/cuda/include", 12_040);
+    let found = machine.search();
+    assert_eq!(
+        Mode::Auto.plan(&found, false),
+        Ok(Plan::Bundled { warning: None })
+    );
+    assert_eq!(
+        Mode::Bundled.plan(&found, true),
+        Ok(Plan::Bundled { warning: None })
+    );
+    let error = Mode::System
+        .plan(&found, false)
+        .expect_err("cannot generate");
+    assert!(error.contains("buildtime-bindgen"), "{error}");
+}
+
+#[test]
+fn the_linker_is_shown_the_stub() {
+    let machine = Machine::new()
+        .header("usr/local/cuda/include", 12_040)
+        .file("usr/local/cuda/lib64/stubs/libcuda.so", "")
+        .file("usr/local/cuda/lib/libother.so", "")
+        .file(
+            "usr/local/cuda/targets/x86_64-linux/lib/stubs/libcuda.so",
+            "",
+        );
+    let toolkit: Toolkit = machine.search().toolkit.expect("found");
+    let directories = machine.with(|search| search.link_directories(&toolkit));
+    let directories: Vec<_> = directories
+        .iter()
+        .map(|dir| machine.relative(dir))
+        .collect();
+    assert_eq!(
+        directories,
+        [
+            "usr/local/cuda/lib64/stubs",
+            "usr/local/cuda/targets/x86_64-linux/lib/stubs"
+        ]
+    );
+}
+
+#[test]
+fn versions_are_read_and_told() {
+    assert_eq!(
+        toolkit::version("# define CUDA_VERSION   13050 /* x */"),
+        Some(13_050)
+    );
+    assert_eq!(
+        toolkit::version("#define CUDA_VERSION_X 13050\n#if CUDA_VERSION > 1"),
+        None
+    );
+    assert_eq!(toolkit::release(13_050), "13.5");
+    assert_eq!(toolkit::release(11_080), "11.8");
+}

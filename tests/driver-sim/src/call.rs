@@ -1,0 +1,305 @@
+//! One call of the driver: counting it, failing it on purpose, resolving its handles, waiting.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::{MutexGuard, PoisonError};
+use std::time::Duration;
+
+use cuda_sys::*;
+
+use crate::engine::clock::{Clock, Point};
+use crate::engine::stream::{Stream, StreamKind};
+use crate::fault::Effect;
+use crate::handle::{Dangling, Id};
+use crate::report::ViolationKind;
+use crate::state::{self, State};
+use crate::{Mode, thread};
+
+/// What a driver function answers: nothing, or a code that is not success.
+pub(crate) type Outcome<T = ()> = Result<T, CUresult>;
+
+/// A driver function at work: the lock on the driver, and who called.
+pub(crate) struct Call {
+    state: Option<MutexGuard<'static, State>>,
+    pub(crate) name: &'static str,
+}
+
+/// Functions that work in a host function, and before `cuInit`.
+const ALWAYS: [&str; 2] = ["cuGetErrorName", "cuGetErrorString"];
+const BEFORE_INIT: [&str; 2] = ["cuInit", "cuDriverGetVersion"];
+/// Functions that a lost context does not stop.
+const SURVIVES: [&str; 7] = [
+    "cuInit",
+    "cuDriverGetVersion",
+    "cuCtxGetCurrent",
+    "cuCtxSetCurrent",
+    "cuCtxPushCurrent_v2",
+    "cuCtxPopCurrent_v2",
+    "cuCtxGetDevice",
+];
+
+/// Runs one driver function.
+pub(crate) fn run(name: &'static str, body: impl FnOnce(&mut Call) -> Outcome) -> CUresult {
+    let mut call = Call { state: Some(state::lock()), name };
+    let outcome = call.admit().and_then(|()| body(&mut call));
+    outcome.err().unwrap_or(CUDA_SUCCESS)
+}
+
+impl Deref for Call {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        self.state.as_deref().expect("the lock is only away inside `wait`")
+    }
+}
+
+impl DerefMut for Call {
+    fn deref_mut(&mut self) -> &mut State {
+        self.state.as_deref_mut().expect("the lock is only away inside `wait`")
+    }
+}
+
+impl Call {
+    /// Counts the call and says whether it may go on.
+    fn admit(&mut self) -> Outcome {
+        let name = self.name;
+        self.log.count(name);
+        if ALWAYS.contains(&name) {
+            return Ok(());
+        }
+        if thread::runs_callback() {
+            let message = "called inside a host function".to_owned();
+            self.log.violation(ViolationKind::CallInCallback, name, message);
+            return Err(CUDA_ERROR_NOT_PERMITTED);
+        }
+        let thread = thread::number();
+        // Every fault counts the call, also behind one that fires.
+        let mut effect = None;
+        for fault in &mut self.log.faults {
+            effect = effect.or(fault.observe(name, thread));
+        }
+        match effect {
+            Some(Effect::Fails(code)) => return Err(code),
+            Some(Effect::LosesContext(code)) => {
+                self.lose_context(code);
+                return Err(code);
+            }
+            None => {}
+        }
+        if !self.initialized && !BEFORE_INIT.contains(&name) {
+            return Err(CUDA_ERROR_NOT_INITIALIZED);
+        }
+        if SURVIVES.contains(&name) || name.starts_with("cuDevice") {
+            return Ok(());
+        }
+        match self.current().ok().and_then(|id| self.contexts[&id].lost) {
+            Some(code) => Err(code),
+            None => Ok(()),
+        }
+    }
+
+    /// The current context is lost; all of them where none is current.
+    fn lose_context(&mut self, code: CUresult) {
+        match self.current() {
+            Ok(id) => {
+                if let Some(context) = self.contexts.get_mut(&id) {
+                    context.lost = Some(code);
+                }
+            }
+            Err(_) => self.contexts.values_mut().for_each(|context| context.lost = Some(code)),
+        }
+    }
+
+    /// The calling thread's current context.
+    pub(crate) fn current(&self) -> Outcome<Id> {
+        let stack = self.stacks.get(&thread::number());
+        let entry = stack.and_then(|stack| stack.last()).ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
+        if self.contexts.contains_key(&entry.context) {
+            Ok(entry.context)
+        } else {
+            Err(CUDA_ERROR_CONTEXT_IS_DESTROYED)
+        }
+    }
+
+    pub(crate) fn current_device(&self) -> Outcome<usize> {
+        self.current().map(|id| self.contexts[&id].device)
+    }
+
+    /// The device with this ordinal.
+    pub(crate) fn device(&self, device: CUdevice) -> Outcome<usize> {
+        let index = usize::try_from(device).map_err(|_| CUDA_ERROR_INVALID_DEVICE)?;
+        if index < self.devices.len() { Ok(index) } else { Err(CUDA_ERROR_INVALID_DEVICE) }
+    }
+
+    pub(crate) fn context(&mut self, handle: CUcontext) -> Outcome<Id> {
+        let found = self.context_handles.resolve(handle);
+        self.found(found, "context", handle.addr(), |dangling| match dangling {
+            Dangling::Destroyed => CUDA_ERROR_CONTEXT_IS_DESTROYED,
+            Dangling::Null | Dangling::NeverIssued => CUDA_ERROR_INVALID_CONTEXT,
+        })
+    }
+
+    pub(crate) fn event(&mut self, handle: CUevent) -> Outcome<Id> {
+        let found = self.event_handles.resolve(handle);
+        self.found(found, "event", handle.addr(), |_| CUDA_ERROR_INVALID_HANDLE)
+    }
+
+    pub(crate) fn pool(&mut self, handle: CUmemoryPool) -> Outcome<Id> {
+        let found = self.pool_handles.resolve(handle);
+        self.found(found, "pool", handle.addr(), |_| CUDA_ERROR_INVALID_VALUE)
+    }
+
+    pub(crate) fn graph(&mut self, handle: CUgraph) -> Outcome<Id> {
+        let found = self.graph_handles.resolve(handle);
+        self.found(found, "graph", handle.addr(), |_| CUDA_ERROR_INVALID_VALUE)
+    }
+
+    fn found(
+        &mut self,
+        found: Result<Id, Dangling>,
+        what: &str,
+        handle: usize,
+        code: impl FnOnce(Dangling) -> CUresult,
+    ) -> Outcome<Id> {
+        found.map_err(|dangling| {
+            let how = match dangling {
+                Dangling::Null => None,
+                Dangling::Destroyed => Some("was destroyed"),
+                Dangling::NeverIssued => Some("never existed"),
+            };
+            if let Some(how) = how {
+                let name = self.name;
+                let message = format!("the {what} {handle:#x} {how}");
+                self.log.violation(ViolationKind::DanglingHandle, name, message);
+            }
+            code(dangling)
+        })
+    }
+
+    /// The stream of a handle, default streams of the current context included.
+    pub(crate) fn stream(&mut self, handle: CUstream) -> Outcome<Id> {
+        let id = match handle.addr() {
+            0 | 1 => {
+                let current = self.current()?;
+                self.contexts[&current].legacy
+            }
+            2 => self.per_thread_stream()?,
+            _ => {
+                let found = self.stream_handles.resolve(handle);
+                self.found(found, "stream", handle.addr(), |_| CUDA_ERROR_INVALID_HANDLE)?
+            }
+        };
+        let context = self.streams[&id].context;
+        match self.contexts.get(&context).and_then(|context| context.lost) {
+            Some(code) => Err(code),
+            None => Ok(id),
+        }
+    }
+
+    fn per_thread_stream(&mut self) -> Outcome<Id> {
+        let current = self.current()?;
+        let thread = thread::number();
+        if let Some(&id) = self.contexts[&current].per_thread.get(&thread) {
+            return Ok(id);
+        }
+        let device = self.contexts[&current].device;
+        let id = self.new_stream(Stream::new(current, device, StreamKind::PerThread { thread }, 0));
+        if let Some(context) = self.contexts.get_mut(&current) {
+            context.per_thread.insert(thread, id);
+        }
+        Ok(id)
+    }
+
+    /// Waits until everything on these streams is done, and tells the host's clock.
+    pub(crate) fn synchronize(&mut self, streams: &[Id]) {
+        let mut targets = Vec::new();
+        for &id in streams {
+            if let Some(stream) = self.streams.get(&id) {
+                targets.push((Point { stream: id, seq: stream.issued }, stream.clock.clone()));
+            }
+        }
+        for (point, _) in &targets {
+            self.drive(*point);
+        }
+        for (_, clock) in &targets {
+            self.host_join(clock);
+        }
+        self.trim_idle_pools();
+    }
+
+    /// Waits until `target` is done. The lock is given up while a host function runs.
+    pub(crate) fn drive(&mut self, target: Point) {
+        while !self.advance(target) {
+            let patience = if self.waits_for_value() {
+                // The value may come from another stream, or from the host without a call.
+                self.advance_all();
+                Some(Duration::from_millis(1))
+            } else {
+                None
+            };
+            if !self.is_complete(target) {
+                self.wait(patience);
+            }
+        }
+    }
+
+    fn wait(&mut self, patience: Option<Duration>) {
+        let Some(state) = self.state.take() else { return };
+        let state = match patience {
+            None => state::CHANGED.wait(state).unwrap_or_else(PoisonError::into_inner),
+            Some(patience) => {
+                let waited = state::CHANGED.wait_timeout(state, patience);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+        };
+        self.state = Some(state);
+    }
+
+    /// Pools give back to the device what is above their release threshold.
+    fn trim_idle_pools(&mut self) {
+        for pool in self.pools.values_mut() {
+            let keep = usize::try_from(pool.release_threshold).unwrap_or(usize::MAX);
+            pool.trim(keep);
+        }
+    }
+
+    /// Whether a query that has been answered `polls` times with "not ready" shall make progress,
+    /// and then whether `point` is done.
+    pub(crate) fn query(&mut self, point: Point, clock: &Clock, polls: u32) -> bool {
+        if polls > self.config.polls || self.mode == Mode::Eager {
+            self.advance(point);
+            if self.waits_for_value() {
+                self.advance_all();
+            }
+        }
+        let done = self.is_complete(point);
+        if done {
+            self.host_join(clock);
+        }
+        done
+    }
+
+    /// All streams of a device, in every context.
+    pub(crate) fn streams_of_device(&self, device: usize) -> Vec<Id> {
+        let streams = self.streams.iter().filter(|(_, stream)| stream.device == device);
+        streams.map(|(&id, _)| id).collect()
+    }
+
+    pub(crate) fn streams_of_context(&self, context: Id) -> Vec<Id> {
+        let streams = self.streams.iter().filter(|(_, stream)| stream.context == context);
+        streams.map(|(&id, _)| id).collect()
+    }
+}
+
+/// Stores a result where the caller wants it.
+///
+/// # Safety
+/// `to` is null or valid for a write of `T`.
+pub(crate) unsafe fn put<T>(to: *mut T, value: T) -> Outcome {
+    if to.is_null() {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    // SAFETY: not null, so valid for a write by this function's contract.
+    unsafe { to.write(value) };
+    Ok(())
+}
+

@@ -1,0 +1,188 @@
+//! Stream capture: work of a capturing stream is noted, not run.
+//!
+//! Enough of CUDA's rules that a library which captures, or runs beside a capture, meets the
+//! errors that it would meet. Graphs cannot be launched.
+
+use std::collections::BTreeMap;
+
+use cuda_sys::*;
+
+use crate::call::{Call, Outcome};
+use crate::engine::clock::{Clock, Point};
+use crate::engine::stream::StreamKind;
+use crate::handle::Id;
+use crate::state::State;
+use crate::thread;
+
+/// Which threads a capture forbids to make unsafe calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CaptureMode {
+    Global,
+    ThreadLocal,
+    Relaxed,
+}
+
+#[derive(Debug)]
+pub(crate) struct Capture {
+    pub(crate) origin: Id,
+    pub(crate) mode: CaptureMode,
+    pub(crate) thread: u64,
+    pub(crate) valid: bool,
+    /// Streams that take part, with the clocks that they had outside.
+    streams: BTreeMap<Id, Clock>,
+    /// Number of operations of each stream; their clocks count these while they capture.
+    lengths: BTreeMap<Id, u64>,
+}
+
+/// The outcome of a capture.
+#[derive(Debug)]
+pub(crate) struct Graph {
+    pub(crate) handle: usize,
+}
+
+impl State {
+    /// Notes an operation of a capturing stream, behind what its clock and `joins` cover.
+    pub(crate) fn capture_work(&mut self, capture: Id, stream: Id, joins: Option<Clock>) {
+        let Some(capture) = self.captures.get_mut(&capture) else { return };
+        let Some(stream_state) = self.streams.get_mut(&stream) else { return };
+        let length = capture.lengths.entry(stream).or_default();
+        *length += 1;
+        if let Some(joins) = joins {
+            stream_state.clock.join(&joins);
+        }
+        stream_state.clock.set(Point { stream, seq: *length });
+    }
+
+    pub(crate) fn invalidate(&mut self, capture: Id) {
+        if let Some(capture) = self.captures.get_mut(&capture) {
+            capture.valid = false;
+        }
+    }
+
+    /// Ends a capture without a graph, as when one of its streams is destroyed.
+    pub(crate) fn abandon_capture(&mut self, stream: Id) {
+        let Some(capture) = self.streams.get(&stream).and_then(|stream| stream.capture) else {
+            return;
+        };
+        self.leave_capture(capture);
+    }
+
+    fn leave_capture(&mut self, capture: Id) {
+        let Some(capture) = self.captures.remove(&capture) else { return };
+        for (id, clock) in capture.streams {
+            if let Some(stream) = self.streams.get_mut(&id) {
+                stream.capture = None;
+                stream.clock = clock;
+            }
+        }
+    }
+}
+
+impl Call {
+    pub(crate) fn begin_capture(&mut self, stream: Id, mode: CaptureMode) -> Outcome {
+        match self.streams[&stream].kind {
+            StreamKind::Legacy => return Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED),
+            _ if self.streams[&stream].capture.is_some() => return Err(CUDA_ERROR_ILLEGAL_STATE),
+            _ => {}
+        }
+        let id = self.new_id();
+        let capture = Capture {
+            origin: stream,
+            mode,
+            thread: thread::number(),
+            valid: true,
+            streams: BTreeMap::new(),
+            lengths: BTreeMap::new(),
+        };
+        self.captures.insert(id, capture);
+        self.join_capture(stream, id)
+    }
+
+    /// A stream starts to take part in a capture.
+    pub(crate) fn join_capture(&mut self, stream: Id, capture: Id) -> Outcome {
+        let Some(joined) = self.captures.get(&capture) else {
+            return Err(CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
+        };
+        match self.streams[&stream].capture {
+            Some(own) if own == capture => return Ok(()),
+            Some(own) => {
+                self.invalidate(own);
+                self.invalidate(capture);
+                return Err(CUDA_ERROR_STREAM_CAPTURE_MERGE);
+            }
+            None if !joined.valid => return Err(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED),
+            None => {}
+        }
+        let Some(state) = self.streams.get_mut(&stream) else { return Ok(()) };
+        state.capture = Some(capture);
+        let outside = std::mem::take(&mut state.clock);
+        if let Some(capture) = self.captures.get_mut(&capture) {
+            capture.streams.insert(stream, outside);
+        }
+        Ok(())
+    }
+
+    /// Ends the capture that began on this stream.
+    pub(crate) fn end_capture(&mut self, stream: Id) -> Outcome<Id> {
+        let id = self.streams[&stream].capture.ok_or(CUDA_ERROR_ILLEGAL_STATE)?;
+        let capture = &self.captures[&id];
+        if capture.origin != stream {
+            self.invalidate(id);
+            return Err(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
+        }
+        if capture.mode != CaptureMode::Relaxed && capture.thread != thread::number() {
+            return Err(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
+        }
+        let valid = capture.valid;
+        let seen = &self.streams[&stream].clock;
+        let mut lengths = capture.lengths.iter();
+        let joined = lengths.all(|(&stream, &seq)| seen.covers(Point { stream, seq }));
+        self.leave_capture(id);
+        if !valid {
+            return Err(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+        }
+        if !joined {
+            return Err(CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+        }
+        let graph = self.new_id();
+        let handle = self.graph_handles.issue(graph);
+        self.graphs.insert(graph, Graph { handle });
+        Ok(graph)
+    }
+
+    /// A call that a capture somewhere does not allow: the capture is lost.
+    pub(crate) fn forbid_in_capture(&mut self) -> Outcome {
+        let thread = thread::number();
+        let mut hit = false;
+        for capture in self.captures.values_mut() {
+            let applies = match capture.mode {
+                CaptureMode::Global => true,
+                CaptureMode::ThreadLocal => capture.thread == thread,
+                CaptureMode::Relaxed => false,
+            };
+            if applies {
+                capture.valid = false;
+                hit = true;
+            }
+        }
+        if hit { Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
+    }
+
+    /// A call that waits for this stream, or asks it: not while it captures, and not for the
+    /// legacy stream while one that it would join captures.
+    pub(crate) fn forbid_capturing(&mut self, stream: Id) -> Outcome {
+        if let Some(capture) = self.streams[&stream].capture {
+            self.invalidate(capture);
+            return Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+        }
+        let Some(stream) = self.streams.get(&stream) else { return Ok(()) };
+        if stream.kind != StreamKind::Legacy {
+            return Ok(());
+        }
+        let mut others = self.streams.values().filter(|other| other.context == stream.context);
+        if others.any(|other| other.joins_legacy() && other.capture.is_some()) {
+            return Err(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,100 @@
+//! Contexts, and every thread's stack of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cuda_sys::CUresult;
+
+use crate::engine::stream::{Stream, StreamKind};
+use crate::engine::work::Work;
+use crate::handle::Id;
+use crate::state::State;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ContextKind {
+    Primary,
+    Created,
+}
+
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) handle: usize,
+    pub(crate) device: usize,
+    pub(crate) kind: ContextKind,
+    pub(crate) flags: u32,
+    pub(crate) limits: BTreeMap<u32, usize>,
+    pub(crate) cache_config: u32,
+    /// Contexts whose memory it may reach.
+    pub(crate) peers: BTreeSet<Id>,
+    pub(crate) legacy: Id,
+    pub(crate) per_thread: BTreeMap<u64, Id>,
+    /// The error that every call of this context returns from now on.
+    pub(crate) lost: Option<CUresult>,
+}
+
+/// One entry of a thread's stack. The handle is kept beside the identity: after the context was
+/// destroyed, and even after its handle was given to another, this entry means the old one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) context: Id,
+    pub(crate) handle: usize,
+}
+
+/// `CUlimit` values with what the device starts with.
+const LIMITS: [(u32, usize); 7] =
+    [(0, 1024), (1, 7 << 20), (2, 8 << 20), (3, 2), (4, 2048), (5, 128), (6, 0)];
+
+impl State {
+    pub(crate) fn new_context(&mut self, device: usize, kind: ContextKind, flags: u32) -> Id {
+        let id = self.new_id();
+        let handle = self.context_handles.issue(id);
+        let legacy = self.new_stream(Stream::new(id, device, StreamKind::Legacy, 0));
+        let context = Context {
+            handle,
+            device,
+            kind,
+            flags,
+            limits: LIMITS.into_iter().collect(),
+            cache_config: 0,
+            peers: BTreeSet::new(),
+            legacy,
+            per_thread: BTreeMap::new(),
+            lost: None,
+        };
+        self.contexts.insert(id, context);
+        id
+    }
+
+    /// Takes a context away with everything that was made in it. Its work is done or given up.
+    pub(crate) fn destroy_context(&mut self, id: Id, call: &'static str) {
+        let Some(context) = self.contexts.remove(&id) else { return };
+        self.context_handles.retire(context.handle);
+        for other in self.contexts.values_mut() {
+            other.peers.remove(&id);
+        }
+        let streams = self.streams.iter().filter(|(_, stream)| stream.context == id);
+        for stream in streams.map(|(&stream, _)| stream).collect::<Vec<_>>() {
+            if let Some(stream) = self.streams.get_mut(&stream) {
+                let calls = stream.queue.iter().filter(|op| matches!(op.work, Work::Call { .. }));
+                self.dropped_calls += calls.count() as u64;
+                stream.queue.clear();
+                stream.completed = stream.issued;
+                self.stream_handles.retire(stream.handle);
+            }
+            self.bury(stream);
+        }
+        let events = self.events.iter().filter(|(_, event)| event.context == id);
+        for event in events.map(|(&event, _)| event).collect::<Vec<_>>() {
+            if let Some(event) = self.events.remove(&event) {
+                self.event_handles.retire(event.handle);
+            }
+        }
+        let blocks = self.space.blocks.iter().filter(|(_, block)| block.context == Some(id));
+        for block in blocks.map(|(&block, _)| block).collect::<Vec<_>>() {
+            self.release_block(block, call);
+        }
+        let pinned = self.pinned.blocks.iter().filter(|(_, block)| block.context == id);
+        for block in pinned.map(|(&block, _)| block).collect::<Vec<_>>() {
+            self.pinned.remove(block, call);
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Vector clocks over streams: what has certainly happened before.
+
+use crate::handle::Id;
+
+/// A point on a stream: its operation number `seq`, counted from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Point {
+    pub(crate) stream: Id,
+    pub(crate) seq: u64,
+}
+
+/// For every stream, the last operation that is known to be done; sorted by stream.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Clock(Vec<Point>);
+
+impl Clock {
+    pub(crate) fn covers(&self, point: Point) -> bool {
+        match self.0.binary_search_by_key(&point.stream, |p| p.stream) {
+            Ok(at) => self.0[at].seq >= point.seq,
+            Err(_) => false,
+        }
+    }
+
+    pub(crate) fn set(&mut self, point: Point) {
+        match self.0.binary_search_by_key(&point.stream, |p| p.stream) {
+            Ok(at) => self.0[at].seq = self.0[at].seq.max(point.seq),
+            Err(at) => self.0.insert(at, point),
+        }
+    }
+
+    pub(crate) fn join(&mut self, other: &Clock) {
+        for &point in &other.0 {
+            self.set(point);
+        }
+    }
+
+    pub(crate) fn forget(&mut self, stream: Id) {
+        self.0.retain(|p| p.stream != stream);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn join_keeps_the_later() {
+        let mut a = Clock::default();
+        a.set(Point { stream: 2, seq: 5 });
+        let mut b = Clock::default();
+        b.set(Point { stream: 1, seq: 1 });
+        b.set(Point { stream: 2, seq: 3 });
+        a.join(&b);
+        assert!(a.covers(Point { stream: 1, seq: 1 }));
+        assert!(a.covers(Point { stream: 2, seq: 5 }));
+        assert!(!a.covers(Point { stream: 2, seq: 6 }));
+        assert!(!a.covers(Point { stream: 3, seq: 1 }));
+    }
+}

@@ -1,0 +1,161 @@
+//! Putting work on a stream: what it waits for, and whether its accesses are ordered.
+
+use cuda_sys::{CUDA_ERROR_INVALID_HANDLE, CUresult};
+
+use crate::engine::clock::{Clock, Point};
+use crate::engine::stream::StreamKind;
+use crate::engine::work::{Access, AccessKind, Op, Target, Work};
+use crate::handle::Id;
+use crate::memory::block::Phase;
+use crate::report::ViolationKind;
+use crate::state::State;
+use crate::{Mode, log::Log};
+
+/// Work that a call hands to a stream.
+pub(crate) struct Submission {
+    pub(crate) stream: Id,
+    pub(crate) work: Work,
+    pub(crate) accesses: Vec<Access>,
+    /// A point of another stream that it waits for, and what happened before that.
+    pub(crate) waits: Option<(Point, Clock)>,
+}
+
+impl Submission {
+    pub(crate) fn new(stream: Id, work: Work) -> Self {
+        Self { stream, work, accesses: Vec::new(), waits: None }
+    }
+}
+
+impl State {
+    /// Appends work to its stream. Work of a capturing stream is noted in the capture instead, and
+    /// `None` comes back.
+    pub(crate) fn enqueue(
+        &mut self,
+        call: &'static str,
+        submission: Submission,
+    ) -> Result<Option<Point>, CUresult> {
+        let Submission { stream: id, work, accesses, waits } = submission;
+        let stream = self.streams.get(&id).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+        if let Some(capture) = stream.capture {
+            self.capture_work(capture, id, waits.map(|(_, clock)| clock));
+            return Ok(None);
+        }
+        let (context, kind) = (stream.context, stream.kind);
+        let mut clock = stream.clock.clone();
+        clock.join(&self.host);
+        let mut deps = Vec::new();
+        if let Some((point, before)) = waits {
+            clock.join(&before);
+            deps.push(point);
+        }
+        for other in self.implicit_dependencies(id, context, kind) {
+            let other_stream = &self.streams[&other];
+            clock.join(&other_stream.clock);
+            deps.push(Point { stream: other, seq: other_stream.issued });
+        }
+        deps.retain(|&dep| !self.is_complete(dep));
+
+        let seq = stream_seq(self, id);
+        let point = Point { stream: id, seq };
+        clock.set(point);
+        for access in accesses {
+            self.check_access(call, access, point, &clock);
+        }
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.issued = seq;
+            stream.clock = clock;
+            stream.queue.push_back(Op { seq, call, deps, work });
+        }
+        if self.mode == Mode::Eager {
+            self.advance_all();
+        }
+        Ok(Some(point))
+    }
+
+    /// Streams that CUDA orders before new work of this one without being told: the legacy stream
+    /// before blocking ones and the other way round.
+    fn implicit_dependencies(&self, id: Id, context: Id, kind: StreamKind) -> Vec<Id> {
+        if kind == StreamKind::NonBlocking {
+            return Vec::new();
+        }
+        let is_legacy = kind == StreamKind::Legacy;
+        let joins = self.streams.iter().filter(|&(&other, stream)| {
+            other != id
+                && stream.context == context
+                && stream.capture.is_none()
+                && if is_legacy { stream.joins_legacy() } else { stream.kind == StreamKind::Legacy }
+        });
+        joins.map(|(&other, _)| other).collect()
+    }
+
+    /// Reports what this access conflicts with, and notes it.
+    fn check_access(&mut self, call: &'static str, access: Access, at: Point, clock: &Clock) {
+        let Access { target, range, kind } = access;
+        let Self { log, space, pinned, host, retired, .. } = self;
+        let (history, what) = match target {
+            Target::Device(id) => {
+                let Some(block) = space.blocks.get_mut(&id) else { return };
+                if let Phase::Condemned(free) = block.phase {
+                    let message = format!(
+                        "{:#x} was given to {free} before",
+                        block.address + range.start as u64
+                    );
+                    log.violation(ViolationKind::UseAfterFree, call, message);
+                }
+                (&mut block.history, "device")
+            }
+            Target::Pinned(id) => {
+                let Some(block) = pinned.blocks.get_mut(&id) else { return };
+                (&mut block.history, "pinned")
+            }
+        };
+        let ordered = |point: Point| {
+            point.stream == at.stream || clock.covers(point) || retired.contains(&point.stream)
+        };
+        for conflict in history.conflicts(&range, kind, ordered) {
+            report_race(log, call, kind, what, Some(at.stream), &conflict);
+        }
+        let forever = |point: Point| host.covers(point) || retired.contains(&point.stream);
+        history.add(range, kind, at, call, forever);
+    }
+
+    /// Reports work on this memory that the host has not waited for, before the host frees it.
+    pub(crate) fn check_host_free(&mut self, call: &'static str, target: Target) {
+        let Self { log, space, pinned, host, retired, .. } = self;
+        let (history, size, what) = match target {
+            Target::Device(id) => {
+                let Some(block) = space.blocks.get(&id) else { return };
+                (&block.history, block.size, "device")
+            }
+            Target::Pinned(id) => {
+                let Some(block) = pinned.blocks.get(&id) else { return };
+                (&block.history, block.size, "pinned")
+            }
+        };
+        let ordered = |point: Point| host.covers(point) || retired.contains(&point.stream);
+        for conflict in history.conflicts(&(0..size), AccessKind::Write, ordered) {
+            report_race(log, call, AccessKind::Write, what, None, &conflict);
+        }
+    }
+}
+
+fn stream_seq(state: &State, id: Id) -> u64 {
+    state.streams.get(&id).map_or(1, |stream| stream.issued + 1)
+}
+
+fn report_race(
+    log: &mut Log,
+    call: &'static str,
+    kind: AccessKind,
+    what: &str,
+    stream: Option<Id>,
+    earlier: &crate::engine::order::Conflict,
+) {
+    let here = stream.map_or("the host".to_owned(), |id| format!("stream #{id}"));
+    let message = format!(
+        "its {kind:?} of {what} memory on {here} is not ordered after the {:?} of bytes {:?} by \
+         {} on stream #{}",
+        earlier.kind, earlier.range, earlier.call, earlier.stream
+    );
+    log.violation(ViolationKind::Race, call, message);
+}

@@ -1,0 +1,9 @@
+//! Streams as queues of work, the order between them, and who runs what when.
+
+pub(crate) mod callback;
+pub(crate) mod clock;
+pub(crate) mod enqueue;
+pub(crate) mod order;
+pub(crate) mod run;
+pub(crate) mod stream;
+pub(crate) mod work;

@@ -1,0 +1,75 @@
+//! The ordering checker: every access of a block, until later work is known to come after it.
+
+use std::ops::Range;
+
+use crate::engine::clock::Point;
+use crate::engine::work::AccessKind;
+
+/// An access that was enqueued.
+#[derive(Debug)]
+struct Past {
+    range: Range<usize>,
+    kind: AccessKind,
+    point: Point,
+    call: &'static str,
+}
+
+/// The accesses of one block that something may still be unordered with.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    past: Vec<Past>,
+}
+
+/// An earlier access that a new one conflicts with and does not come after.
+pub(crate) struct Conflict {
+    pub(crate) call: &'static str,
+    pub(crate) kind: AccessKind,
+    pub(crate) range: Range<usize>,
+    pub(crate) stream: u64,
+}
+
+impl History {
+    /// Earlier accesses that conflict with this one, though `ordered` does not say that they
+    /// happened before it.
+    pub(crate) fn conflicts(
+        &self,
+        range: &Range<usize>,
+        kind: AccessKind,
+        ordered: impl Fn(Point) -> bool,
+    ) -> Vec<Conflict> {
+        let unordered = self.past.iter().filter(|past| {
+            let overlap = past.range.start < range.end && range.start < past.range.end;
+            let both_read = past.kind == AccessKind::Read && kind == AccessKind::Read;
+            overlap && !both_read && !ordered(past.point)
+        });
+        unordered
+            .map(|past| Conflict {
+                call: past.call,
+                kind: past.kind,
+                range: past.range.clone(),
+                stream: past.point.stream,
+            })
+            .collect()
+    }
+
+    /// Adds an access. `forever` says that an earlier one happened before all work to come, so
+    /// that it may be forgotten.
+    pub(crate) fn add(
+        &mut self,
+        range: Range<usize>,
+        kind: AccessKind,
+        point: Point,
+        call: &'static str,
+        forever: impl Fn(Point) -> bool,
+    ) {
+        self.past.retain(|past| {
+            let inside = range.start <= past.range.start && past.range.end <= range.end;
+            // Whatever comes after the newer access of this stream comes after the older one.
+            let replaced = inside
+                && past.point.stream == point.stream
+                && (kind == AccessKind::Write || past.kind == AccessKind::Read);
+            !replaced && !forever(past.point)
+        });
+        self.past.push(Past { range, kind, point, call });
+    }
+}

@@ -1,0 +1,256 @@
+//! Running queued work: only as far as somebody needs it, dependencies first.
+
+use std::time::Instant;
+
+use crate::engine::clock::Point;
+use crate::engine::stream::Recorded;
+use crate::engine::work::{Compare, Place, Work};
+use crate::handle::Id;
+use crate::memory::block::Phase;
+use crate::report::ViolationKind;
+use crate::state::State;
+
+/// What became of the operation in front of a stream.
+enum Step {
+    Ran,
+    Needs(Point),
+    Blocked,
+}
+
+/// Bytes moved at once.
+const CHUNK: usize = 64 << 10;
+
+impl State {
+    pub(crate) fn is_complete(&self, point: Point) -> bool {
+        self.streams.get(&point.stream).is_none_or(|stream| stream.completed >= point.seq)
+    }
+
+    /// Runs what `target` needs, in order. `false`: a host function or a value is in the way.
+    pub(crate) fn advance(&mut self, target: Point) -> bool {
+        let mut needed = vec![target];
+        while let Some(&point) = needed.last() {
+            if self.is_complete(point) {
+                needed.pop();
+                continue;
+            }
+            match self.step(point.stream) {
+                Step::Ran => {}
+                Step::Needs(other) => needed.push(other),
+                Step::Blocked => return false,
+            }
+        }
+        true
+    }
+
+    /// Runs everything that can run.
+    pub(crate) fn advance_all(&mut self) {
+        loop {
+            let busy = self.streams.iter().filter(|(_, stream)| !stream.is_idle());
+            let streams: Vec<Id> = busy.map(|(&id, _)| id).collect();
+            let mut progress = false;
+            for id in streams {
+                while matches!(self.step(id), Step::Ran) {
+                    progress = true;
+                }
+            }
+            if !progress {
+                return;
+            }
+        }
+    }
+
+    /// Whether some stream waits for a value in memory, which needs no driver call to arrive.
+    pub(crate) fn waits_for_value(&self) -> bool {
+        self.streams
+            .values()
+            .any(|stream| matches!(stream.queue.front(), Some(op) if matches!(op.work, Work::WaitValue { .. })))
+    }
+
+    fn step(&mut self, id: Id) -> Step {
+        let Some(stream) = self.streams.get(&id) else { return Step::Blocked };
+        let Some(op) = stream.queue.front().filter(|_| !stream.in_callback) else {
+            return Step::Blocked;
+        };
+        if let Some(&dep) = op.deps.iter().find(|&&dep| !self.is_complete(dep)) {
+            return Step::Needs(dep);
+        }
+        if matches!(op.work, Work::Call { .. }) {
+            self.dispatch(id);
+            return Step::Blocked;
+        }
+        let Some(op) = self.streams.get_mut(&id).and_then(|s| s.queue.pop_front()) else {
+            return Step::Blocked;
+        };
+        if let Work::WaitValue { src, value, width, compare } = &op.work {
+            if !self.value_arrived(op.call, src, *value, *width, *compare) {
+                if let Some(stream) = self.streams.get_mut(&id) {
+                    stream.queue.push_front(op);
+                }
+                return Step::Blocked;
+            }
+        }
+        self.execute(id, op.seq, op.call, op.work);
+        self.complete(id, op.seq);
+        Step::Ran
+    }
+
+    /// Notes that an operation is done, and buries a destroyed stream with its last one.
+    pub(crate) fn complete(&mut self, id: Id, seq: u64) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        stream.completed = seq;
+        stream.polls = 0;
+        if stream.destroyed && stream.is_idle() {
+            self.bury(id);
+        }
+    }
+
+    fn execute(&mut self, stream: Id, seq: u64, call: &'static str, work: Work) {
+        match work {
+            Work::Nothing | Work::WaitValue { .. } | Work::Call { .. } => {}
+            Work::Copy { dst, src, bytes } => self.copy(call, &dst, &src, bytes),
+            Work::Fill { dst, pattern, width, count } => {
+                let pattern = &pattern.to_le_bytes()[..width];
+                let chunk = pattern.repeat((CHUNK / width).min(count));
+                let mut done = 0;
+                while done < count * width {
+                    let piece = chunk.len().min(count * width - done);
+                    if !self.write(call, &dst, done, &chunk[..piece]) {
+                        return;
+                    }
+                    done += piece;
+                }
+            }
+            Work::Alloc { block } => {
+                if let Some(block) = self.space.blocks.get_mut(&block) {
+                    block.exists = true;
+                    if block.phase == Phase::Promised {
+                        block.phase = Phase::Live;
+                    }
+                }
+            }
+            Work::Free { block } => self.release_block(block, call),
+            Work::Record { event } => {
+                let here = Point { stream, seq };
+                if let Some(event) = self.events.get_mut(&event) {
+                    if let Recorded::On { point, reached, .. } = &mut event.recorded {
+                        if *point == here {
+                            *reached = Some(Instant::now());
+                        }
+                    }
+                }
+            }
+            Work::WriteValue { dst, value, width } => {
+                self.write(call, &dst, 0, &value.to_le_bytes()[..width]);
+            }
+        }
+    }
+
+    fn value_arrived(
+        &mut self,
+        call: &'static str,
+        src: &Place,
+        value: u64,
+        width: usize,
+        compare: Compare,
+    ) -> bool {
+        let mut bytes = [0; 8];
+        if !self.read(call, src, 0, &mut bytes[..width]) {
+            return true;
+        }
+        let memory = u64::from_le_bytes(bytes);
+        let unused = 64 - 8 * width as u32;
+        match compare {
+            Compare::Geq => ((memory.wrapping_sub(value)) << unused) as i64 >= 0,
+            Compare::Eq => memory == value,
+            Compare::And => memory & value != 0,
+            Compare::Nor => !((memory | value) << unused >> unused) << unused != 0,
+        }
+    }
+
+    fn copy(&mut self, call: &'static str, dst: &Place, src: &Place, bytes: usize) {
+        let mut buffer = vec![0; CHUNK.min(bytes)];
+        let mut done = 0;
+        while done < bytes {
+            let piece = buffer.len().min(bytes - done);
+            let buffer = &mut buffer[..piece];
+            if !self.read(call, src, done, buffer) || !self.write(call, dst, done, buffer) {
+                return;
+            }
+            done += piece;
+        }
+    }
+
+    fn read(&mut self, call: &'static str, place: &Place, at: usize, to: &mut [u8]) -> bool {
+        match place {
+            Place::Device { block, offset } => {
+                let Some(pages) = self.usable_pages(call, *block) else { return false };
+                pages.read(offset + at, to);
+            }
+            Place::Staged(bytes) => to.copy_from_slice(&bytes[at..at + to.len()]),
+            Place::Pinned { .. } | Place::Pageable(_) => {
+                let Some(from) = self.host_pointer(call, place, at) else { return false };
+                // SAFETY: the range was inside its pinned block at enqueue and the block still
+                // exists, or the caller of the copy vouched for its pageable memory and is still
+                // inside that call. `to` is the simulator's own buffer.
+                unsafe { std::ptr::copy_nonoverlapping(from.cast_const(), to.as_mut_ptr(), to.len()) };
+            }
+        }
+        true
+    }
+
+    fn write(&mut self, call: &'static str, place: &Place, at: usize, from: &[u8]) -> bool {
+        match place {
+            Place::Device { block, offset } => {
+                let Some(pages) = self.usable_pages(call, *block) else { return false };
+                pages.write(offset + at, from);
+            }
+            Place::Staged(_) => return false,
+            Place::Pinned { .. } | Place::Pageable(_) => {
+                let Some(to) = self.host_pointer(call, place, at) else { return false };
+                // SAFETY: as in `read`, and the memory is the destination of this operation, so
+                // the program does not touch it meanwhile.
+                unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
+            }
+        }
+        true
+    }
+
+    /// The bytes of a block, unless it is gone; that, and use before its allocation, is reported.
+    fn usable_pages(&mut self, call: &'static str, id: Id) -> Option<&mut crate::memory::pages::Pages> {
+        let Self { space, log, .. } = self;
+        let block = space.blocks.get_mut(&id);
+        let freed = match &block {
+            None => Some("a call long ago"),
+            Some(block) => match block.phase {
+                Phase::Freed(free) => Some(free),
+                _ => None,
+            },
+        };
+        if let Some(free) = freed {
+            let message = format!("its work ran after the block was freed by {free}");
+            log.violation(ViolationKind::UseAfterFree, call, message);
+            return None;
+        }
+        let block = block?;
+        if !block.exists {
+            let message = format!("its work ran before the {} of the block did", block.call);
+            log.violation(ViolationKind::UseBeforeAllocation, call, message);
+        }
+        Some(&mut block.pages)
+    }
+
+    fn host_pointer(&mut self, call: &'static str, place: &Place, at: usize) -> Option<*mut u8> {
+        match *place {
+            Place::Pageable(pointer) => Some(pointer.0.wrapping_add(at)),
+            Place::Pinned { block, offset } => match self.pinned.blocks.get(&block) {
+                Some(pinned) => Some(pinned.base.0.wrapping_add(offset + at)),
+                None => {
+                    let message = "its work ran after the pinned memory was given back".to_owned();
+                    self.log.violation(ViolationKind::UseAfterFree, call, message);
+                    None
+                }
+            },
+            Place::Device { .. } | Place::Staged(_) => None,
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Streams and events.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use crate::engine::clock::{Clock, Point};
+use crate::engine::work::Op;
+use crate::handle::Id;
+
+/// Which of CUDA's streams this is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StreamKind {
+    /// From `cuStreamCreate`, ordered with the legacy stream.
+    Blocking,
+    /// From `cuStreamCreate` with `CU_STREAM_NON_BLOCKING`.
+    NonBlocking,
+    /// The context's legacy default stream.
+    Legacy,
+    /// One thread's default stream of the context; ordered with the legacy stream.
+    PerThread { thread: u64 },
+}
+
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) handle: usize,
+    pub(crate) context: Id,
+    pub(crate) device: usize,
+    pub(crate) kind: StreamKind,
+    pub(crate) priority: i32,
+    pub(crate) issued: u64,
+    pub(crate) completed: u64,
+    pub(crate) queue: VecDeque<Op>,
+    /// The operation in front is a host function that was handed to the callback thread.
+    pub(crate) in_callback: bool,
+    /// Destroyed by the user; kept until its work is done.
+    pub(crate) destroyed: bool,
+    /// What has happened before anything that is enqueued next.
+    pub(crate) clock: Clock,
+    pub(crate) polls: u32,
+    pub(crate) capture: Option<Id>,
+}
+
+impl Stream {
+    pub(crate) fn new(context: Id, device: usize, kind: StreamKind, priority: i32) -> Self {
+        Self {
+            handle: 0,
+            context,
+            device,
+            kind,
+            priority,
+            issued: 0,
+            completed: 0,
+            queue: VecDeque::new(),
+            in_callback: false,
+            destroyed: false,
+            clock: Clock::default(),
+            polls: 0,
+            capture: None,
+        }
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.completed == self.issued
+    }
+
+    /// Whether the legacy stream waits for this one and the other way round.
+    pub(crate) fn joins_legacy(&self) -> bool {
+        matches!(self.kind, StreamKind::Blocking | StreamKind::PerThread { .. })
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Event {
+    pub(crate) handle: usize,
+    pub(crate) context: Id,
+    pub(crate) timing: bool,
+    pub(crate) recorded: Recorded,
+    pub(crate) polls: u32,
+}
+
+/// The latest record of an event.
+#[derive(Debug)]
+pub(crate) enum Recorded {
+    Never,
+    On { point: Point, clock: Clock, reached: Option<Instant> },
+    Captured { capture: Id, clock: Clock },
+}

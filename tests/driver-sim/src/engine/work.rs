@@ -1,0 +1,92 @@
+//! What a queued operation does.
+
+use std::ffi::c_void;
+use std::ops::Range;
+
+use crate::engine::clock::Point;
+use crate::handle::Id;
+
+/// A host pointer, kept as a pointer so that its provenance survives.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HostPtr(pub(crate) *mut u8);
+
+// SAFETY: the pointer is only followed under the simulator's lock, or handed to the host function
+// that it was given with, whose contract allows another thread.
+unsafe impl Send for HostPtr {}
+
+/// One end of a copy, bound to its object at enqueue: an address that is reused later does not
+/// change what the operation touches.
+#[derive(Debug)]
+pub(crate) enum Place {
+    Device { block: Id, offset: usize },
+    Pinned { block: Id, offset: usize },
+    /// Pageable memory; the call does not return before the operation ran.
+    Pageable(HostPtr),
+    /// Pageable source, copied when the call was made.
+    Staged(Box<[u8]>),
+}
+
+/// Memory that an operation reads or writes.
+#[derive(Debug, Clone)]
+pub(crate) struct Access {
+    pub(crate) target: Target,
+    pub(crate) range: Range<usize>,
+    pub(crate) kind: AccessKind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Target {
+    Device(Id),
+    Pinned(Id),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AccessKind {
+    Read,
+    Write,
+}
+
+pub(crate) type HostFn = unsafe extern "C" fn(*mut c_void);
+
+#[derive(Debug)]
+pub(crate) enum Work {
+    Nothing,
+    Copy { dst: Place, src: Place, bytes: usize },
+    Fill { dst: Place, pattern: u32, width: usize, count: usize },
+    Alloc { block: Id },
+    Free { block: Id },
+    Record { event: Id },
+    Call { function: HostFn, data: HostPtr },
+    WriteValue { dst: Place, value: u64, width: usize },
+    WaitValue { src: Place, value: u64, width: usize, compare: Compare },
+}
+
+/// How `cuStreamWaitValue` compares memory `m` with the value `v`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Compare {
+    /// `m - v` is not negative, cyclically.
+    Geq,
+    Eq,
+    And,
+    Nor,
+}
+
+#[derive(Debug)]
+pub(crate) struct Op {
+    pub(crate) seq: u64,
+    pub(crate) call: &'static str,
+    pub(crate) deps: Vec<Point>,
+    pub(crate) work: Work,
+}
+
+impl Place {
+    /// The access that `bytes` at this place are, where the simulator can track it.
+    pub(crate) fn access(&self, bytes: usize, kind: AccessKind) -> Option<Access> {
+        let (target, offset) = match *self {
+            Place::Device { block, offset } => (Target::Device(block), offset),
+            Place::Pinned { block, offset } => (Target::Pinned(block), offset),
+            Place::Pageable(_) | Place::Staged(_) => return None,
+        };
+        Some(Access { target, range: offset..offset + bytes, kind })
+    }
+}

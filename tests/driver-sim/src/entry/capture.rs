@@ -1,0 +1,91 @@
+//! Stream capture and the graphs that come of it.
+
+use cuda_sys::*;
+
+use crate::call::{Call, Outcome, put};
+use crate::capture::CaptureMode;
+use crate::handle::{Id, pointer};
+
+entries! {
+    floor cuStreamBeginCapture_v2(stream: CUstream, mode: CUstreamCaptureMode) |call| {
+        let id = call.stream(stream)?;
+        let mode = match mode {
+            CU_STREAM_CAPTURE_MODE_GLOBAL => CaptureMode::Global,
+            CU_STREAM_CAPTURE_MODE_THREAD_LOCAL => CaptureMode::ThreadLocal,
+            CU_STREAM_CAPTURE_MODE_RELAXED => CaptureMode::Relaxed,
+            _ => return Err(CUDA_ERROR_INVALID_VALUE),
+        };
+        call.begin_capture(id, mode)
+    }
+
+    floor cuStreamEndCapture(stream: CUstream, graph: *mut CUgraph) |call| {
+        if graph.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let id = call.stream(stream)?;
+        // SAFETY: not null, so the caller passes a place for the graph.
+        unsafe { put(graph, std::ptr::null_mut()) }?;
+        let id = call.end_capture(id)?;
+        // SAFETY: as above.
+        unsafe { put(graph, pointer(call.graphs[&id].handle)) }
+    }
+
+    floor cuStreamIsCapturing(stream: CUstream, status: *mut CUstreamCaptureStatus) |call| {
+        let id = call.stream(stream)?;
+        let (found, _) = status_of(call, id)?;
+        // SAFETY: the caller passes a place for the status.
+        unsafe { put(status, found) }
+    }
+
+    floor cuStreamGetCaptureInfo_v2(
+        stream: CUstream,
+        status: *mut CUstreamCaptureStatus,
+        id_out: *mut cuuint64_t,
+        graph: *mut CUgraph,
+        dependencies: *mut *const CUgraphNode,
+        count: *mut usize,
+    ) |call| {
+        let id = call.stream(stream)?;
+        let (found, capture) = status_of(call, id)?;
+        // SAFETY: the caller passes a place for the status.
+        unsafe { put(status, found) }?;
+        if !id_out.is_null() {
+            // SAFETY: not null, so a place for the id.
+            unsafe { put(id_out, capture.unwrap_or(0)) }?;
+        }
+        if !graph.is_null() {
+            // SAFETY: not null, so a place for the graph.
+            unsafe { put(graph, std::ptr::null_mut()) }?;
+        }
+        if !dependencies.is_null() {
+            // SAFETY: not null, so a place for the pointer.
+            unsafe { put(dependencies, std::ptr::null()) }?;
+        }
+        if !count.is_null() {
+            // SAFETY: not null, so a place for the count.
+            unsafe { put(count, 0) }?;
+        }
+        Ok(())
+    }
+
+    floor cuGraphDestroy(graph: CUgraph) |call| {
+        let id = call.graph(graph)?;
+        call.graphs.remove(&id);
+        call.graph_handles.retire(graph.addr());
+        Ok(())
+    }
+}
+
+fn status_of(call: &mut Call, stream: Id) -> Outcome<(CUstreamCaptureStatus, Option<Id>)> {
+    let Some(id) = call.streams[&stream].capture else {
+        call.forbid_capturing(stream)?;
+        return Ok((CU_STREAM_CAPTURE_STATUS_NONE, None));
+    };
+    let valid = call.captures.get(&id).is_some_and(|capture| capture.valid);
+    let status = if valid {
+        CU_STREAM_CAPTURE_STATUS_ACTIVE
+    } else {
+        CU_STREAM_CAPTURE_STATUS_INVALIDATED
+    };
+    Ok((status, Some(id)))
+}

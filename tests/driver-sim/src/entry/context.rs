@@ -1,0 +1,200 @@
+//! Contexts: creation, the thread's stack, limits.
+
+use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
+
+use cuda_sys::*;
+
+use crate::call::{Call, Outcome, put};
+use crate::context::{ContextKind, Entry};
+use crate::handle::pointer;
+use crate::thread;
+
+entries! {
+    floor cuCtxCreate_v2(context: *mut CUcontext, flags: c_uint, dev: CUdevice) |call| {
+        // SAFETY: the caller passes a place for the context.
+        unsafe { create(call, context, flags, dev) }
+    }
+
+    newer cuCtxCreate_v4(
+        context: *mut CUcontext,
+        _params: *mut c_void,
+        flags: c_uint,
+        dev: CUdevice,
+    ) |call| {
+        // SAFETY: the caller passes a place for the context.
+        unsafe { create(call, context, flags, dev) }
+    }
+
+    floor cuCtxDestroy_v2(context: CUcontext) |call| {
+        let id = call.context(context)?;
+        if call.contexts[&id].kind == ContextKind::Primary {
+            return Err(CUDA_ERROR_INVALID_CONTEXT);
+        }
+        let streams = call.streams_of_context(id);
+        call.synchronize(&streams);
+        let stack = call.stacks.entry(thread::number()).or_default();
+        if stack.last().is_some_and(|entry| entry.context == id) {
+            stack.pop();
+        }
+        let name = call.name;
+        call.destroy_context(id, name);
+        Ok(())
+    }
+
+    floor cuCtxPushCurrent_v2(context: CUcontext) |call| {
+        let entry = entry(call, context)?;
+        call.stacks.entry(thread::number()).or_default().push(entry);
+        Ok(())
+    }
+
+    floor cuCtxPopCurrent_v2(context: *mut CUcontext) |call| {
+        let stack = call.stacks.entry(thread::number()).or_default();
+        let entry = stack.pop().ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
+        if context.is_null() {
+            return Ok(());
+        }
+        // SAFETY: not null, so the caller passes a place for the context.
+        unsafe { put(context, pointer(entry.handle)) }
+    }
+
+    floor cuCtxSetCurrent(context: CUcontext) |call| {
+        if context.is_null() {
+            // Only the top goes; what was pushed below it becomes current.
+            call.stacks.entry(thread::number()).or_default().pop();
+            return Ok(());
+        }
+        let entry = entry(call, context)?;
+        let stack = call.stacks.entry(thread::number()).or_default();
+        stack.pop();
+        stack.push(entry);
+        Ok(())
+    }
+
+    floor cuCtxGetCurrent(context: *mut CUcontext) |call| {
+        let top = call.stacks.get(&thread::number()).and_then(|stack| stack.last());
+        let handle = top.map_or(0, |entry| entry.handle);
+        // SAFETY: the caller passes a place for the context.
+        unsafe { put(context, pointer(handle)) }
+    }
+
+    floor cuCtxGetDevice(device: *mut CUdevice) |call| {
+        let current = call.current_device()?;
+        // SAFETY: the caller passes a place for the device.
+        unsafe { put(device, current as CUdevice) }
+    }
+
+    newer cuCtxGetDevice_v2(device: *mut CUdevice, context: CUcontext) |call| {
+        let id = current_or(call, context)?;
+        // SAFETY: the caller passes a place for the device.
+        unsafe { put(device, call.contexts[&id].device as CUdevice) }
+    }
+
+    floor cuCtxGetFlags(flags: *mut c_uint) |call| {
+        let id = call.current()?;
+        // SAFETY: the caller passes a place for the flags.
+        unsafe { put(flags, call.contexts[&id].flags) }
+    }
+
+    newer cuCtxGetId(context: CUcontext, id: *mut c_ulonglong) |call| {
+        let found = current_or(call, context)?;
+        // SAFETY: the caller passes a place for the id.
+        unsafe { put(id, found) }
+    }
+
+    floor cuCtxGetApiVersion(context: CUcontext, version: *mut c_uint) |call| {
+        current_or(call, context)?;
+        // SAFETY: the caller passes a place for the version.
+        unsafe { put(version, 3020) }
+    }
+
+    floor cuCtxSynchronize() |call| {
+        let id = call.current()?;
+        synchronize(call, id)
+    }
+
+    newer cuCtxSynchronize_v2(context: CUcontext) |call| {
+        let id = current_or(call, context)?;
+        synchronize(call, id)
+    }
+
+    floor cuCtxSetLimit(limit: CUlimit, value: usize) |call| {
+        let id = call.current()?;
+        let limits = call.contexts.get_mut(&id).map(|context| &mut context.limits);
+        let slot = limits.and_then(|limits| limits.get_mut(&(limit.0 as u32)));
+        *slot.ok_or(CUDA_ERROR_UNSUPPORTED_LIMIT)? = value;
+        Ok(())
+    }
+
+    floor cuCtxGetLimit(value: *mut usize, limit: CUlimit) |call| {
+        let id = call.current()?;
+        let found = call.contexts[&id].limits.get(&(limit.0 as u32)).copied();
+        // SAFETY: the caller passes a place for the value.
+        unsafe { put(value, found.ok_or(CUDA_ERROR_UNSUPPORTED_LIMIT)?) }
+    }
+
+    floor cuCtxSetCacheConfig(config: CUfunc_cache) |call| {
+        let id = call.current()?;
+        let config = config.0 as u32;
+        if config > 3 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        if let Some(context) = call.contexts.get_mut(&id) {
+            context.cache_config = config;
+        }
+        Ok(())
+    }
+
+    floor cuCtxGetCacheConfig(config: *mut CUfunc_cache) |call| {
+        let id = call.current()?;
+        let value = call.contexts[&id].cache_config;
+        // SAFETY: the caller passes a place for the value.
+        unsafe { put(config, CUfunc_cache(value as _)) }
+    }
+
+    floor cuCtxGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int) |call| {
+        call.current()?;
+        if !least.is_null() {
+            // SAFETY: not null, so a place for the value.
+            unsafe { put(least, super::stream::LEAST_PRIORITY) }?;
+        }
+        if !greatest.is_null() {
+            // SAFETY: not null, so a place for the value.
+            unsafe { put(greatest, super::stream::GREATEST_PRIORITY) }?;
+        }
+        Ok(())
+    }
+}
+
+/// # Safety
+/// `context` is null or valid for a write.
+unsafe fn create(
+    call: &mut Call,
+    context: *mut CUcontext,
+    flags: c_uint,
+    dev: CUdevice,
+) -> Outcome {
+    let device = call.device(dev)?;
+    if context.is_null() {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let id = call.new_context(device, ContextKind::Created, flags);
+    let handle = call.contexts[&id].handle;
+    call.stacks.entry(thread::number()).or_default().push(Entry { context: id, handle });
+    // SAFETY: the caller's contract.
+    unsafe { put(context, pointer(handle)) }
+}
+
+fn entry(call: &mut Call, context: CUcontext) -> Outcome<Entry> {
+    Ok(Entry { context: call.context(context)?, handle: context.addr() })
+}
+
+fn current_or(call: &mut Call, context: CUcontext) -> Outcome<u64> {
+    if context.is_null() { call.current() } else { call.context(context) }
+}
+
+fn synchronize(call: &mut Call, context: u64) -> Outcome {
+    call.forbid_in_capture()?;
+    let streams = call.streams_of_context(context);
+    call.synchronize(&streams);
+    Ok(())
+}

@@ -1,0 +1,227 @@
+//! Copies. A synchronous copy is work on the legacy stream that the host waits for, where CUDA
+//! lets it wait at all: between two devices' blocks it does not.
+
+use std::ffi::c_void;
+
+use cuda_sys::*;
+
+use crate::call::{Call, Outcome};
+use crate::engine::enqueue::Submission;
+use crate::engine::work::{AccessKind, HostPtr, Place, Work};
+use crate::handle::Id;
+use crate::report::ViolationKind;
+
+entries! {
+    floor cuMemcpy(dst: CUdeviceptr, src: CUdeviceptr, bytes: usize) |call| {
+        copy_unified(call, dst, src, bytes, None)
+    }
+
+    floor cuMemcpyHtoD_v2(dst: CUdeviceptr, src: *const c_void, bytes: usize) |call| {
+        // SAFETY: the caller passes `bytes` readable bytes.
+        unsafe { upload(call, dst, src, bytes, None) }
+    }
+
+    floor cuMemcpyDtoH_v2(dst: *mut c_void, src: CUdeviceptr, bytes: usize) |call| {
+        download(call, dst, src, bytes, None)
+    }
+
+    floor cuMemcpyDtoD_v2(dst: CUdeviceptr, src: CUdeviceptr, bytes: usize) |call| {
+        copy_unified(call, dst, src, bytes, None)
+    }
+
+    floor cuMemcpyPeer(
+        dst: CUdeviceptr,
+        dst_context: CUcontext,
+        src: CUdeviceptr,
+        src_context: CUcontext,
+        bytes: usize,
+    ) |call| {
+        copy_peer(call, (dst, dst_context), (src, src_context), bytes, None)
+    }
+
+    floor cuMemcpyAsync(
+        dst: CUdeviceptr,
+        src: CUdeviceptr,
+        bytes: usize,
+        stream: CUstream,
+    ) |call| {
+        copy_unified(call, dst, src, bytes, Some(stream))
+    }
+
+    floor cuMemcpyHtoDAsync_v2(
+        dst: CUdeviceptr,
+        src: *const c_void,
+        bytes: usize,
+        stream: CUstream,
+    ) |call| {
+        // SAFETY: the caller passes `bytes` readable bytes.
+        unsafe { upload(call, dst, src, bytes, Some(stream)) }
+    }
+
+    floor cuMemcpyDtoHAsync_v2(
+        dst: *mut c_void,
+        src: CUdeviceptr,
+        bytes: usize,
+        stream: CUstream,
+    ) |call| {
+        download(call, dst, src, bytes, Some(stream))
+    }
+
+    floor cuMemcpyDtoDAsync_v2(
+        dst: CUdeviceptr,
+        src: CUdeviceptr,
+        bytes: usize,
+        stream: CUstream,
+    ) |call| {
+        copy_unified(call, dst, src, bytes, Some(stream))
+    }
+
+    floor cuMemcpyPeerAsync(
+        dst: CUdeviceptr,
+        dst_context: CUcontext,
+        src: CUdeviceptr,
+        src_context: CUcontext,
+        bytes: usize,
+        stream: CUstream,
+    ) |call| {
+        copy_peer(call, (dst, dst_context), (src, src_context), bytes, Some(stream))
+    }
+}
+
+/// The stream to copy on: the given one, or for synchronous copies the current legacy stream.
+fn home(call: &mut Call, stream: Option<CUstream>) -> Outcome<Id> {
+    call.stream(stream.unwrap_or(std::ptr::null_mut()))
+}
+
+/// # Safety
+/// `src` is null or valid for reads of `bytes` bytes.
+unsafe fn upload(
+    call: &mut Call,
+    dst: CUdeviceptr,
+    src: *const c_void,
+    bytes: usize,
+    stream: Option<CUstream>,
+) -> Outcome {
+    let home = home(call, stream)?;
+    if bytes == 0 {
+        return Ok(());
+    }
+    let name = call.name;
+    let dst = call.device_place(name, dst, bytes)?;
+    let src = match call.host_place(name, src.cast_mut().cast(), bytes)? {
+        Place::Pageable(HostPtr(from)) => {
+            let mut staged = vec![0_u8; bytes];
+            // SAFETY: valid for reads by this function's contract; `staged` is new.
+            unsafe { std::ptr::copy_nonoverlapping(from.cast_const(), staged.as_mut_ptr(), bytes) };
+            Place::Staged(staged.into_boxed_slice())
+        }
+        pinned => pinned,
+    };
+    submit(call, home, dst, src, bytes, stream.is_none())
+}
+
+fn download(
+    call: &mut Call,
+    dst: *mut c_void,
+    src: CUdeviceptr,
+    bytes: usize,
+    stream: Option<CUstream>,
+) -> Outcome {
+    let home = home(call, stream)?;
+    if bytes == 0 {
+        return Ok(());
+    }
+    let name = call.name;
+    let src = call.device_place(name, src, bytes)?;
+    let dst = call.host_place(name, dst.cast(), bytes)?;
+    // A copy to pageable memory is complete when the call returns, whatever its name says.
+    let wait = stream.is_none() || matches!(dst, Place::Pageable(_));
+    submit(call, home, dst, src, bytes, wait)
+}
+
+fn copy_unified(
+    call: &mut Call,
+    dst: CUdeviceptr,
+    src: CUdeviceptr,
+    bytes: usize,
+    stream: Option<CUstream>,
+) -> Outcome {
+    let home = home(call, stream)?;
+    if bytes == 0 {
+        return Ok(());
+    }
+    let name = call.name;
+    let dst = call.device_place(name, dst, bytes)?;
+    let src = call.device_place(name, src, bytes)?;
+    if !pools_are_open(call, &dst, &src) {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let on_host = |place: &Place| matches!(place, Place::Pinned { .. });
+    let wait = stream.is_none() && (on_host(&dst) || on_host(&src));
+    submit(call, home, dst, src, bytes, wait)
+}
+
+fn copy_peer(
+    call: &mut Call,
+    (dst, dst_context): (CUdeviceptr, CUcontext),
+    (src, src_context): (CUdeviceptr, CUcontext),
+    bytes: usize,
+    stream: Option<CUstream>,
+) -> Outcome {
+    let home = home(call, stream)?;
+    call.context(dst_context)?;
+    call.context(src_context)?;
+    if bytes == 0 {
+        return Ok(());
+    }
+    let name = call.name;
+    let dst = call.device_place(name, dst, bytes)?;
+    let src = call.device_place(name, src, bytes)?;
+    submit(call, home, dst, src, bytes, false)
+}
+
+/// Pool memory of two devices: one pool must be open to the other's device.
+fn pools_are_open(call: &Call, dst: &Place, src: &Place) -> bool {
+    let (Some(dst), Some(src)) = (call.device_block(dst), call.device_block(src)) else {
+        return true;
+    };
+    if dst.device == src.device {
+        return true;
+    }
+    let open = |pool: Option<Id>, to: usize| {
+        pool.and_then(|id| call.pools.get(&id)).is_none_or(|pool| pool.is_open_to(to))
+    };
+    open(dst.pool, src.device) || open(src.pool, dst.device)
+}
+
+fn submit(
+    call: &mut Call,
+    stream: Id,
+    dst: Place,
+    src: Place,
+    bytes: usize,
+    wait: bool,
+) -> Outcome {
+    let name = call.name;
+    if wait {
+        call.forbid_capturing(stream)?;
+    }
+    let write = dst.access(bytes, AccessKind::Write);
+    let read = src.access(bytes, AccessKind::Read);
+    if let (Some(write), Some(read)) = (&write, &read) {
+        let shared = write.range.start < read.range.end && read.range.start < write.range.end;
+        if write.target == read.target && shared {
+            let message = format!("bytes {:?} onto {:?}", read.range, write.range);
+            call.log.violation(ViolationKind::Overlap, name, message);
+        }
+    }
+    let mut submission = Submission::new(stream, Work::Copy { dst, src, bytes });
+    submission.accesses.extend(read.into_iter().chain(write));
+    let point = call.enqueue(name, submission)?;
+    if let (true, Some(point)) = (wait, point) {
+        let clock = call.streams[&stream].clock.clone();
+        call.drive(point);
+        call.host_join(&clock);
+    }
+    Ok(())
+}

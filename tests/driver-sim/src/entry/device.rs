@@ -1,0 +1,107 @@
+//! Devices: looking at them, which makes nothing.
+
+use std::ffi::{CStr, c_char, c_int};
+
+use cuda_sys::*;
+
+use crate::call::{Outcome, put};
+use crate::device;
+
+entries! {
+    floor cuDeviceGet(device: *mut CUdevice, ordinal: c_int) |call| {
+        call.device(ordinal)?;
+        // SAFETY: the caller passes a place for the device.
+        unsafe { put(device, ordinal) }
+    }
+
+    floor cuDeviceGetCount(count: *mut c_int) |call| {
+        // SAFETY: the caller passes a place for the count.
+        unsafe { put(count, call.devices.len() as c_int) }
+    }
+
+    floor cuDeviceGetName(name: *mut c_char, len: c_int, dev: CUdevice) |call| {
+        call.device(dev)?;
+        // SAFETY: the caller passes a buffer of `len` characters.
+        unsafe { put_text(name, len, device::NAME) }
+    }
+
+    floor cuDeviceGetUuid(uuid: *mut CUuuid, dev: CUdevice) |call| {
+        let bytes = device::uuid(call.device(dev)?);
+        // SAFETY: the caller passes a place for the id, which is 16 bytes.
+        unsafe { put(uuid.cast(), bytes) }
+    }
+
+    floor cuDeviceGetUuid_v2(uuid: *mut CUuuid, dev: CUdevice) |call| {
+        let bytes = device::uuid(call.device(dev)?);
+        // SAFETY: the caller passes a place for the id, which is 16 bytes.
+        unsafe { put(uuid.cast(), bytes) }
+    }
+
+    floor cuDeviceTotalMem_v2(bytes: *mut usize, dev: CUdevice) |call| {
+        call.device(dev)?;
+        // SAFETY: the caller passes a place for the size.
+        unsafe { put(bytes, call.config.memory) }
+    }
+
+    floor cuDeviceGetAttribute(
+        value: *mut c_int,
+        attribute: CUdevice_attribute,
+        dev: CUdevice,
+    ) |call| {
+        let device = call.device(dev)?;
+        let found = device::attribute(attribute, device, call.config.memory_pools);
+        // SAFETY: the caller passes a place for the value.
+        unsafe { put(value, found.ok_or(CUDA_ERROR_INVALID_VALUE)?) }
+    }
+
+    floor cuDeviceGetPCIBusId(id: *mut c_char, len: c_int, dev: CUdevice) |call| {
+        let text = device::pci_bus_id(call.device(dev)?);
+        // SAFETY: the caller passes a buffer of `len` characters.
+        unsafe { put_text(id, len, &text) }
+    }
+
+    floor cuDeviceGetByPCIBusId(dev: *mut CUdevice, id: *const c_char) |call| {
+        if id.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        // SAFETY: not null, so the caller passes a string that ends in NUL.
+        let id = unsafe { CStr::from_ptr(id) };
+        let wanted = parse_bus_id(&id.to_string_lossy()).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let found = (0..call.devices.len())
+            .find(|&device| parse_bus_id(&device::pci_bus_id(device)) == Some(wanted));
+        // SAFETY: the caller passes a place for the device.
+        unsafe { put(dev, found.ok_or(CUDA_ERROR_INVALID_DEVICE)? as CUdevice) }
+    }
+}
+
+/// `[domain:]bus:device[.function]`, in hexadecimal.
+fn parse_bus_id(text: &str) -> Option<(u32, u32, u32, u32)> {
+    let hex = |part: &str| u32::from_str_radix(part, 16).ok();
+    let (rest, function) = text.split_once('.').unwrap_or((text, "0"));
+    let parts: Vec<_> = rest.split(':').collect();
+    let (domain, bus, device) = match parts[..] {
+        [bus, device] => ("0", bus, device),
+        [domain, bus, device] => (domain, bus, device),
+        _ => return None,
+    };
+    Some((hex(domain)?, hex(bus)?, hex(device)?, hex(function)?))
+}
+
+/// Stores as much of a text as fits, with its NUL.
+///
+/// # Safety
+/// `to` is null or valid for writes of `len` characters.
+unsafe fn put_text(to: *mut c_char, len: c_int, text: &str) -> Outcome {
+    let room = usize::try_from(len).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
+    if to.is_null() || room == 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let shown = text.len().min(room - 1);
+    // SAFETY: at most `room - 1` characters, into a buffer of `room` by this function's contract.
+    unsafe { std::ptr::copy_nonoverlapping(text.as_ptr().cast(), to, shown) };
+    // SAFETY: `shown` is less than `room`.
+    let end = unsafe { to.add(shown) };
+    // SAFETY: inside the buffer, as above.
+    unsafe { end.write(0) };
+    Ok(())
+}

@@ -1,0 +1,179 @@
+//! Events.
+
+use std::ffi::c_uint;
+use std::time::Instant;
+
+use cuda_sys::*;
+
+use crate::call::{Call, Outcome, put};
+use crate::engine::clock::{Clock, Point};
+use crate::engine::enqueue::Submission;
+use crate::engine::stream::{Event, Recorded};
+use crate::engine::work::Work;
+use crate::handle::{Id, pointer};
+
+const DISABLE_TIMING: c_uint = 2;
+const FLAGS: c_uint = 7;
+
+entries! {
+    floor cuEventCreate(event: *mut CUevent, flags: c_uint) |call| {
+        let context = call.current()?;
+        let interprocess_with_timing = flags & 6 == 4;
+        if event.is_null() || flags & !FLAGS != 0 || interprocess_with_timing {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let id = call.new_id();
+        let handle = call.event_handles.issue(id);
+        let timing = flags & DISABLE_TIMING == 0;
+        let recorded = Recorded::Never;
+        call.events.insert(id, Event { handle, context, timing, recorded, polls: 0 });
+        // SAFETY: the caller passes a place for the event.
+        unsafe { put(event, pointer(handle)) }
+    }
+
+    floor cuEventDestroy_v2(event: CUevent) |call| {
+        let id = call.event(event)?;
+        call.events.remove(&id);
+        call.event_handles.retire(event.addr());
+        Ok(())
+    }
+
+    floor cuEventRecord(event: CUevent, stream: CUstream) |call| {
+        record(call, event, stream)
+    }
+
+    floor cuEventRecordWithFlags(event: CUevent, stream: CUstream, flags: c_uint) |call| {
+        if flags > 1 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        record(call, event, stream)
+    }
+
+    floor cuEventQuery(event: CUevent) |call| {
+        let id = call.event(event)?;
+        let Some((point, clock)) = last_record(call, id)? else { return Ok(()) };
+        if query(call, id, point, &clock) { Ok(()) } else { Err(CUDA_ERROR_NOT_READY) }
+    }
+
+    floor cuEventSynchronize(event: CUevent) |call| {
+        let id = call.event(event)?;
+        let Some((point, clock)) = last_record(call, id)? else { return Ok(()) };
+        call.drive(point);
+        call.host_join(&clock);
+        Ok(())
+    }
+
+    floor cuEventElapsedTime(ms: *mut f32, start: CUevent, end: CUevent) |call| {
+        // SAFETY: the caller passes a place for the time.
+        unsafe { elapsed(call, ms, start, end) }
+    }
+
+    newer cuEventElapsedTime_v2(ms: *mut f32, start: CUevent, end: CUevent) |call| {
+        // SAFETY: the caller passes a place for the time.
+        unsafe { elapsed(call, ms, start, end) }
+    }
+}
+
+fn record(call: &mut Call, event: CUevent, stream: CUstream) -> Outcome {
+    let stream = call.stream(stream)?;
+    let id = call.event(event)?;
+    if call.events[&id].context != call.streams[&stream].context {
+        return Err(CUDA_ERROR_INVALID_HANDLE);
+    }
+    let name = call.name;
+    if let Some(capture) = call.streams[&stream].capture {
+        call.enqueue(name, Submission::new(stream, Work::Nothing))?;
+        let clock = call.streams[&stream].clock.clone();
+        set_record(call, id, Recorded::Captured { capture, clock });
+        return Ok(());
+    }
+    // The record is in place before the work is: in eager mode it runs at once.
+    let point = Point { stream, seq: call.streams[&stream].issued + 1 };
+    set_record(call, id, Recorded::On { point, clock: Clock::default(), reached: None });
+    call.enqueue(name, Submission::new(stream, Work::Record { event: id }))?;
+    let before = call.streams.get(&stream).map(|stream| stream.clock.clone());
+    if let Some(Event { recorded: Recorded::On { clock, .. }, .. }) = call.events.get_mut(&id) {
+        *clock = before.unwrap_or_default();
+    }
+    Ok(())
+}
+
+fn set_record(call: &mut Call, event: Id, recorded: Recorded) {
+    if let Some(event) = call.events.get_mut(&event) {
+        event.recorded = recorded;
+        event.polls = 0;
+    }
+}
+
+/// The point that an event stands for, if it was ever recorded.
+fn last_record(call: &mut Call, event: Id) -> Outcome<Option<(Point, Clock)>> {
+    match &call.events[&event].recorded {
+        Recorded::Never => Ok(None),
+        Recorded::On { point, clock, .. } => Ok(Some((*point, clock.clone()))),
+        Recorded::Captured { capture, .. } => {
+            let capture = *capture;
+            call.invalidate(capture);
+            Err(CUDA_ERROR_CAPTURED_EVENT)
+        }
+    }
+}
+
+fn query(call: &mut Call, event: Id, point: Point, clock: &Clock) -> bool {
+    let polls = call.events.get_mut(&event).map_or(0, |event| {
+        event.polls += 1;
+        event.polls
+    });
+    call.query(point, clock, polls)
+}
+
+/// # Safety
+/// `ms` is null or valid for a write.
+unsafe fn elapsed(call: &mut Call, ms: *mut f32, start: CUevent, end: CUevent) -> Outcome {
+    let ids = [call.event(start)?, call.event(end)?];
+    if call.events[&ids[0]].context != call.events[&ids[1]].context {
+        return Err(CUDA_ERROR_INVALID_HANDLE);
+    }
+    if ids.iter().any(|id| !call.events[id].timing) {
+        return Err(CUDA_ERROR_INVALID_HANDLE);
+    }
+    let mut times: [Option<Instant>; 2] = [None; 2];
+    for (id, time) in ids.into_iter().zip(&mut times) {
+        let record = last_record(call, id)?;
+        let (point, clock) = record.ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+        if !query(call, id, point, &clock) {
+            return Err(CUDA_ERROR_NOT_READY);
+        }
+        if let Recorded::On { reached, .. } = call.events[&id].recorded {
+            *time = reached;
+        }
+    }
+    let [Some(from), Some(to)] = times else { return Err(CUDA_ERROR_INVALID_HANDLE) };
+    let forward = to.checked_duration_since(from).map(|time| time.as_secs_f32());
+    let seconds = forward.unwrap_or_else(|| -from.duration_since(to).as_secs_f32());
+    // SAFETY: the caller's contract.
+    unsafe { put(ms, seconds * 1000.0) }
+}
+
+impl Call {
+    /// Makes a stream wait for what the event stands for now.
+    pub(crate) fn wait_event(&mut self, stream: Id, event: Id) -> Outcome {
+        let name = self.name;
+        let mut submission = Submission::new(stream, Work::Nothing);
+        match &self.events[&event].recorded {
+            Recorded::Never => return Ok(()),
+            Recorded::On { point, clock, .. } => {
+                if self.streams[&stream].capture.is_some() {
+                    return Err(CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
+                }
+                submission.waits = Some((*point, clock.clone()));
+            }
+            Recorded::Captured { capture, clock } => {
+                let (capture, clock) = (*capture, clock.clone());
+                self.join_capture(stream, capture)?;
+                submission.waits = Some((Point { stream, seq: 0 }, clock));
+            }
+        }
+        self.enqueue(name, submission)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,160 @@
+//! Device memory: synchronous and stream-ordered allocation.
+
+use cuda_sys::*;
+
+use crate::call::{Call, Outcome, put};
+use crate::engine::enqueue::Submission;
+use crate::engine::work::{Access, AccessKind, Target, Work};
+use crate::handle::Id;
+use crate::memory::block::Phase;
+use crate::memory::place::Owner;
+
+entries! {
+    floor cuMemGetInfo_v2(free: *mut usize, total: *mut usize) |call| {
+        let device = call.current_device()?;
+        let available = call.free_bytes(device);
+        // SAFETY: the caller passes a place for the number.
+        unsafe { put(free, available) }?;
+        // SAFETY: the caller passes a place for the number.
+        unsafe { put(total, call.config.memory) }
+    }
+
+    floor cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize) |call| {
+        let context = call.current()?;
+        if bytes == 0 || address.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        call.forbid_in_capture()?;
+        let device = call.contexts[&context].device;
+        call.reserve(device, None, bytes)?;
+        let name = call.name;
+        let (_, start) = call.new_block(name, device, Owner::Context(context), bytes);
+        // SAFETY: the caller passes a place for the address.
+        unsafe { put(address, start) }
+    }
+
+    floor cuMemFree_v2(address: CUdeviceptr) |call| {
+        if address == 0 {
+            return Ok(());
+        }
+        call.forbid_in_capture()?;
+        let name = call.name;
+        let block = call.block_to_free(name, address)?;
+        // What follows waits for the device, as CUDA does; a program that relies on it stops the
+        // whole device, and on other devices' work it cannot rely.
+        call.check_free(name, block);
+        let device = call.space.blocks[&block].device;
+        let streams = call.streams_of_device(device);
+        call.synchronize(&streams);
+        call.release_block(block, name);
+        Ok(())
+    }
+
+    floor cuMemAllocAsync(address: *mut CUdeviceptr, bytes: usize, stream: CUstream) |call| {
+        let stream = call.stream(stream)?;
+        let device = call.streams[&stream].device;
+        let pool = call.devices[device].current_pool;
+        // SAFETY: the caller passes a place for the address.
+        unsafe { alloc_async(call, address, bytes, pool, stream) }
+    }
+
+    floor cuMemAllocFromPoolAsync(
+        address: *mut CUdeviceptr,
+        bytes: usize,
+        pool: CUmemoryPool,
+        stream: CUstream,
+    ) |call| {
+        let stream = call.stream(stream)?;
+        let pool = call.pool(pool)?;
+        // SAFETY: the caller passes a place for the address.
+        unsafe { alloc_async(call, address, bytes, pool, stream) }
+    }
+
+    floor cuMemFreeAsync(address: CUdeviceptr, stream: CUstream) |call| {
+        let stream = call.stream(stream)?;
+        if address == 0 {
+            return Ok(());
+        }
+        if call.streams[&stream].capture.is_some() {
+            // A captured free needs a captured allocation, which this driver does not have.
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let name = call.name;
+        let id = call.block_to_free(name, address)?;
+        let mut submission = Submission::new(stream, Work::Free { block: id });
+        submission.accesses.push(whole(call, id));
+        // From here on the block is gone for the program, though not for the device.
+        call.enqueue(name, submission)?;
+        if let Some(block) = call.space.blocks.get_mut(&id) {
+            if block.is_held() {
+                block.phase = Phase::Condemned(name);
+            }
+        }
+        Ok(())
+    }
+
+    floor cuMemGetAddressRange_v2(
+        base: *mut CUdeviceptr,
+        size: *mut usize,
+        address: CUdeviceptr,
+    ) |call| {
+        call.current()?;
+        let (start, len) = call.allocation(address).ok_or(CUDA_ERROR_NOT_FOUND)?;
+        if !base.is_null() {
+            // SAFETY: not null, so a place for the address.
+            unsafe { put(base, start) }?;
+        }
+        if !size.is_null() {
+            // SAFETY: not null, so a place for the size.
+            unsafe { put(size, len) }?;
+        }
+        Ok(())
+    }
+}
+
+/// # Safety
+/// `address` is null or valid for a write.
+unsafe fn alloc_async(
+    call: &mut Call,
+    address: *mut CUdeviceptr,
+    bytes: usize,
+    pool: Id,
+    stream: Id,
+) -> Outcome {
+    if !call.config.memory_pools {
+        return Err(CUDA_ERROR_NOT_SUPPORTED);
+    }
+    if bytes == 0 || address.is_null() {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    if call.streams[&stream].capture.is_some() {
+        return Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    }
+    let device = call.pools[&pool].device;
+    call.reserve(device, Some(pool), bytes)?;
+    let name = call.name;
+    let (id, start) = call.new_block(name, device, Owner::Pool(pool), bytes);
+    let mut submission = Submission::new(stream, Work::Alloc { block: id });
+    submission.accesses.push(whole(call, id));
+    call.enqueue(name, submission)?;
+    // SAFETY: the caller's contract.
+    unsafe { put(address, start) }
+}
+
+/// Allocating and freeing write the whole block.
+fn whole(call: &Call, id: Id) -> Access {
+    let size = call.space.blocks[&id].size;
+    Access { target: Target::Device(id), range: 0..size, kind: AccessKind::Write }
+}
+
+impl Call {
+    /// Start and size of the allocation that an address is in, device or pinned.
+    pub(crate) fn allocation(&self, address: CUdeviceptr) -> Option<(CUdeviceptr, usize)> {
+        if let Some((id, offset)) = self.pinned.find(address as usize) {
+            return Some((address - offset as u64, self.pinned.blocks[&id].size));
+        }
+        let block = &self.space.blocks[&self.space.find(address)?];
+        let held = block.is_held() && block.contains(address);
+        held.then_some((block.address, block.size))
+    }
+}

@@ -1,0 +1,78 @@
+//! The driver's symbols, as `extern "C"` functions, and the table that finds them by name.
+
+use std::ffi::{CStr, c_void};
+
+/// Defines driver functions: each is exported under its name, is counted and may be failed on
+/// purpose before its body runs, and is listed in `ENTRIES`.
+///
+/// A function marked `newer` is missing from the oldest headers; all others are compared with
+/// `cuda_sys`'s declaration by the compiler.
+macro_rules! entries {
+    ($($kind:ident $name:ident($($arg:ident: $ty:ty),* $(,)?) |$call:pat_param| $body:block)*) => {
+        $(
+            #[doc = concat!("`", stringify!($name), "` of the simulated driver.")]
+            ///
+            /// # Safety
+            /// As the CUDA driver API reference says for this symbol.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name($($arg: $ty),*) -> cuda_sys::CUresult {
+                $crate::call::run(stringify!($name), |$call: &mut $crate::call::Call| $body)
+            }
+            entries!(@$kind $name($($ty),*));
+        )*
+
+        pub(super) const ENTRIES: &[(&str, fn() -> *const std::ffi::c_void)] = &[
+            $((stringify!($name), || $name as *const std::ffi::c_void),)*
+        ];
+    };
+    (@newer $name:ident($($ty:ty),*)) => {};
+    (@floor $name:ident($($ty:ty),*)) => {
+        const _: [unsafe extern "C" fn($($ty),*) -> cuda_sys::CUresult; 2] =
+            [$name, cuda_sys::symbol::$name];
+    };
+}
+
+mod capture;
+mod context;
+mod copy;
+mod device;
+mod driver;
+mod error;
+mod event;
+mod fill;
+mod host;
+mod memory;
+mod peer;
+mod pointer;
+mod pool;
+mod primary;
+mod stream;
+mod value;
+
+/// The address of a symbol; null where the simulated driver lacks it.
+pub(crate) fn resolve(name: &CStr, missing: &[String]) -> *const c_void {
+    let Ok(name) = name.to_str() else { return std::ptr::null() };
+    if missing.iter().any(|symbol| symbol == name) {
+        return std::ptr::null();
+    }
+    let tables = [
+        capture::ENTRIES,
+        context::ENTRIES,
+        copy::ENTRIES,
+        device::ENTRIES,
+        driver::ENTRIES,
+        error::ENTRIES,
+        event::ENTRIES,
+        fill::ENTRIES,
+        host::ENTRIES,
+        memory::ENTRIES,
+        peer::ENTRIES,
+        pointer::ENTRIES,
+        pool::ENTRIES,
+        primary::ENTRIES,
+        stream::ENTRIES,
+        value::ENTRIES,
+    ];
+    let found = tables.iter().copied().flatten().find(|(symbol, _)| *symbol == name);
+    found.map_or(std::ptr::null(), |(_, address)| address())
+}

@@ -1,0 +1,70 @@
+//! Access of one device to another's memory.
+
+use std::ffi::{c_int, c_uint};
+
+use cuda_sys::*;
+
+use crate::call::{Call, put};
+
+entries! {
+    floor cuDeviceCanAccessPeer(can: *mut c_int, dev: CUdevice, peer: CUdevice) |call| {
+        let (device, peer) = (call.device(dev)?, call.device(peer)?);
+        // SAFETY: the caller passes a place for the answer.
+        unsafe { put(can, c_int::from(reaches(call, device, peer))) }
+    }
+
+    floor cuDeviceGetP2PAttribute(
+        value: *mut c_int,
+        attribute: CUdevice_P2PAttribute,
+        src: CUdevice,
+        dst: CUdevice,
+    ) |call| {
+        let (src, dst) = (call.device(src)?, call.device(dst)?);
+        if src == dst {
+            return Err(CUDA_ERROR_INVALID_DEVICE);
+        }
+        let reachable = c_int::from(reaches(call, src, dst));
+        let found = match attribute {
+            CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK => 0,
+            CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED
+            | CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED
+            | CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED => reachable,
+            _ => return Err(CUDA_ERROR_INVALID_VALUE),
+        };
+        // SAFETY: the caller passes a place for the value.
+        unsafe { put(value, found) }
+    }
+
+    floor cuCtxEnablePeerAccess(peer: CUcontext, flags: c_uint) |call| {
+        let current = call.current()?;
+        let peer = call.context(peer)?;
+        if flags != 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let (from, to) = (call.contexts[&current].device, call.contexts[&peer].device);
+        if current == peer || from == to {
+            return Err(CUDA_ERROR_INVALID_CONTEXT);
+        }
+        if !reaches(call, from, to) {
+            return Err(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
+        }
+        match call.contexts.get_mut(&current) {
+            Some(context) if context.peers.insert(peer) => Ok(()),
+            _ => Err(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED),
+        }
+    }
+
+    floor cuCtxDisablePeerAccess(peer: CUcontext) |call| {
+        let current = call.current()?;
+        let peer = call.context(peer)?;
+        match call.contexts.get_mut(&current) {
+            Some(context) if context.peers.remove(&peer) => Ok(()),
+            _ => Err(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED),
+        }
+    }
+}
+
+/// Whether a device can map a peer's memory; never its own.
+pub(super) fn reaches(call: &Call, device: usize, peer: usize) -> bool {
+    device != peer && !call.devices[device].unreachable.contains(&peer)
+}

@@ -1,0 +1,82 @@
+//! Primary contexts: one a device, retained and released.
+
+use std::ffi::{c_int, c_uint};
+
+use cuda_sys::*;
+
+use crate::call::{Call, Outcome, put};
+use crate::context::ContextKind;
+use crate::handle::pointer;
+
+entries! {
+    floor cuDevicePrimaryCtxRetain(context: *mut CUcontext, dev: CUdevice) |call| {
+        let device = call.device(dev)?;
+        if context.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let id = match call.devices[device].primary {
+            Some(id) => id,
+            None => {
+                let flags = call.devices[device].primary_flags;
+                let id = call.new_context(device, ContextKind::Primary, flags);
+                call.devices[device].primary = Some(id);
+                id
+            }
+        };
+        call.devices[device].retained += 1;
+        // SAFETY: the caller passes a place for the context.
+        unsafe { put(context, pointer(call.contexts[&id].handle)) }
+    }
+
+    floor cuDevicePrimaryCtxRelease_v2(dev: CUdevice) |call| {
+        let device = call.device(dev)?;
+        match call.devices[device].retained {
+            0 => Err(CUDA_ERROR_INVALID_CONTEXT),
+            1 => reset(call, device),
+            count => {
+                call.devices[device].retained = count - 1;
+                Ok(())
+            }
+        }
+    }
+
+    floor cuDevicePrimaryCtxReset_v2(dev: CUdevice) |call| {
+        let device = call.device(dev)?;
+        reset(call, device)
+    }
+
+    floor cuDevicePrimaryCtxGetState(
+        dev: CUdevice,
+        flags: *mut c_uint,
+        active: *mut c_int,
+    ) |call| {
+        let device = call.device(dev)?;
+        // SAFETY: the caller passes a place for the flags.
+        unsafe { put(flags, call.devices[device].primary_flags) }?;
+        // SAFETY: the caller passes a place for the state.
+        unsafe { put(active, c_int::from(call.devices[device].primary.is_some())) }
+    }
+
+    floor cuDevicePrimaryCtxSetFlags_v2(dev: CUdevice, flags: c_uint) |call| {
+        let device = call.device(dev)?;
+        call.devices[device].primary_flags = flags;
+        if let Some(id) = call.devices[device].primary {
+            if let Some(context) = call.contexts.get_mut(&id) {
+                context.flags = flags;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The context ends; a later retain makes a new one.
+fn reset(call: &mut Call, device: usize) -> Outcome {
+    let Some(id) = call.devices[device].primary else { return Ok(()) };
+    let streams = call.streams_of_context(id);
+    call.synchronize(&streams);
+    call.devices[device].primary = None;
+    call.devices[device].retained = 0;
+    let name = call.name;
+    call.destroy_context(id, name);
+    Ok(())
+}

@@ -1,0 +1,142 @@
+//! Streams and host functions.
+
+use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
+
+use cuda_sys::*;
+
+use crate::call::{Call, Outcome, put};
+use crate::engine::clock::Point;
+use crate::engine::enqueue::Submission;
+use crate::engine::stream::{Stream, StreamKind};
+use crate::engine::work::{HostPtr, Work};
+use crate::handle::pointer;
+
+pub(super) const LEAST_PRIORITY: c_int = 0;
+pub(super) const GREATEST_PRIORITY: c_int = -5;
+
+const NON_BLOCKING: c_uint = 1;
+
+entries! {
+    floor cuStreamCreate(stream: *mut CUstream, flags: c_uint) |call| {
+        // SAFETY: the caller passes a place for the stream.
+        unsafe { create(call, stream, flags, 0) }
+    }
+
+    floor cuStreamCreateWithPriority(stream: *mut CUstream, flags: c_uint, priority: c_int) |call| {
+        // SAFETY: the caller passes a place for the stream.
+        unsafe { create(call, stream, flags, priority) }
+    }
+
+    floor cuStreamDestroy_v2(stream: CUstream) |call| {
+        if stream.addr() <= 2 {
+            return Err(CUDA_ERROR_INVALID_HANDLE);
+        }
+        let id = call.stream(stream)?;
+        call.abandon_capture(id);
+        call.stream_handles.retire(stream.addr());
+        let Some(stream) = call.streams.get_mut(&id) else { return Ok(()) };
+        stream.destroyed = true;
+        // Its work goes on; the handle may mean another stream from here on.
+        if stream.is_idle() {
+            call.bury(id);
+        }
+        Ok(())
+    }
+
+    floor cuStreamQuery(stream: CUstream) |call| {
+        let id = call.stream(stream)?;
+        call.forbid_capturing(id)?;
+        let Some(stream) = call.streams.get_mut(&id) else { return Ok(()) };
+        stream.polls += 1;
+        let (point, polls) = (Point { stream: id, seq: stream.issued }, stream.polls);
+        let clock = stream.clock.clone();
+        if call.query(point, &clock, polls) { Ok(()) } else { Err(CUDA_ERROR_NOT_READY) }
+    }
+
+    floor cuStreamSynchronize(stream: CUstream) |call| {
+        let id = call.stream(stream)?;
+        call.forbid_capturing(id)?;
+        if call.streams[&id].kind == StreamKind::Legacy {
+            // The legacy stream stands behind the blocking ones, as its next work would.
+            let name = call.name;
+            call.enqueue(name, Submission::new(id, Work::Nothing))?;
+        }
+        call.synchronize(&[id]);
+        Ok(())
+    }
+
+    floor cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint) |call| {
+        let stream = call.stream(stream)?;
+        let event = call.event(event)?;
+        if flags > 1 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        call.wait_event(stream, event)
+    }
+
+    floor cuStreamGetCtx(stream: CUstream, context: *mut CUcontext) |call| {
+        let id = call.stream(stream)?;
+        let owner = call.streams[&id].context;
+        let handle = call.contexts.get(&owner).map_or(0, |context| context.handle);
+        // SAFETY: the caller passes a place for the context.
+        unsafe { put(context, pointer(handle)) }
+    }
+
+    newer cuStreamGetDevice(stream: CUstream, device: *mut CUdevice) |call| {
+        let id = call.stream(stream)?;
+        // SAFETY: the caller passes a place for the device.
+        unsafe { put(device, call.streams[&id].device as CUdevice) }
+    }
+
+    floor cuStreamGetFlags(stream: CUstream, flags: *mut c_uint) |call| {
+        let id = call.stream(stream)?;
+        let non_blocking = call.streams[&id].kind == StreamKind::NonBlocking;
+        // SAFETY: the caller passes a place for the flags.
+        unsafe { put(flags, if non_blocking { NON_BLOCKING } else { 0 }) }
+    }
+
+    floor cuStreamGetPriority(stream: CUstream, priority: *mut c_int) |call| {
+        let id = call.stream(stream)?;
+        // SAFETY: the caller passes a place for the priority.
+        unsafe { put(priority, call.streams[&id].priority) }
+    }
+
+    newer cuStreamGetId(stream: CUstream, id: *mut c_ulonglong) |call| {
+        let found = call.stream(stream)?;
+        // SAFETY: the caller passes a place for the id.
+        unsafe { put(id, found) }
+    }
+
+    floor cuLaunchHostFunc(stream: CUstream, function: CUhostFn, data: *mut c_void) |call| {
+        let id = call.stream(stream)?;
+        let function = function.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let work = Work::Call { function, data: HostPtr(data.cast()) };
+        let name = call.name;
+        call.enqueue(name, Submission::new(id, work))?;
+        Ok(())
+    }
+}
+
+/// # Safety
+/// `stream` is null or valid for a write.
+unsafe fn create(
+    call: &mut Call,
+    stream: *mut CUstream,
+    flags: c_uint,
+    priority: c_int,
+) -> Outcome {
+    let context = call.current()?;
+    if stream.is_null() || flags & !NON_BLOCKING != 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let kind = if flags == 0 { StreamKind::Blocking } else { StreamKind::NonBlocking };
+    let device = call.contexts[&context].device;
+    let priority = priority.clamp(GREATEST_PRIORITY, LEAST_PRIORITY);
+    let id = call.new_stream(Stream::new(context, device, kind, priority));
+    let handle = call.stream_handles.issue(id);
+    if let Some(stream) = call.streams.get_mut(&id) {
+        stream.handle = handle;
+    }
+    // SAFETY: the caller's contract.
+    unsafe { put(stream, pointer(handle)) }
+}

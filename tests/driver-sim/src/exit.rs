@@ -1,0 +1,46 @@
+//! The report of a whole program, for the library form of the simulator.
+
+use std::ffi::c_int;
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use crate::report::Report;
+use crate::{leaks, state};
+
+unsafe extern "C" {
+    safe fn atexit(callback: extern "C" fn()) -> c_int;
+}
+
+/// Writes a report when the program ends, if `CUDA_SIM_REPORT` asks for one.
+pub(crate) fn report_at_exit() {
+    if std::env::var_os("CUDA_SIM_REPORT").is_some() && atexit(report) != 0 {
+        eprintln!("cuda-driver-sim: no report will be written: the exit handlers are full");
+    }
+}
+
+extern "C" fn report() {
+    let Some(target) = std::env::var_os("CUDA_SIM_REPORT") else { return };
+    let text = text();
+    if target == "stderr" {
+        // A closed stderr leaves nobody to tell.
+        let _ = std::io::stderr().write_all(text.as_bytes());
+    } else if let Err(error) = std::fs::write(&target, &text) {
+        eprintln!("cuda-driver-sim: {}: {error}\n{text}", target.to_string_lossy());
+    }
+}
+
+fn text() -> String {
+    let state = state::lock();
+    let report = Report {
+        violations: state.log.violations.clone(),
+        leaks: leaks::find(&state, 0, 0).into_iter().collect(),
+    };
+    let verdict = if report.violations.is_empty() { "no violation" } else { "VIOLATIONS" };
+    let total: u64 = state.log.counts.values().sum();
+    let mut text = format!("cuda-driver-sim: {verdict}; {total} calls; {report}");
+    for (name, count) in &state.log.counts {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "  {count:>8} {name}");
+    }
+    text
+}

@@ -1,0 +1,105 @@
+//! Faults: the N-th call of a function returns a code and does nothing else.
+
+use cuda_sys::CUresult;
+
+use crate::thread;
+
+/// A call that shall fail.
+#[derive(Debug, Clone)]
+pub struct Fault {
+    function: Option<String>,
+    nth: u64,
+    seen: u64,
+    code: CUresult,
+    repeat: Repeat,
+    thread: Option<u64>,
+    pub(crate) fired: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Repeat {
+    Once,
+    FromThenOn,
+    Sticky,
+}
+
+/// What a fault does to a call.
+pub(crate) enum Effect {
+    /// The call returns the code.
+    Fails(CUresult),
+    /// The call returns the code, and so does every later call of its context.
+    LosesContext(CUresult),
+}
+
+impl Fault {
+    /// The next call of any function returns `code`, once.
+    #[must_use]
+    pub fn new(code: CUresult) -> Self {
+        Self {
+            function: None,
+            nth: 1,
+            seen: 0,
+            code,
+            repeat: Repeat::Once,
+            thread: None,
+            fired: 0,
+        }
+    }
+
+    /// Counts, and fails, calls of this function only.
+    #[must_use]
+    pub fn function(mut self, name: &str) -> Self {
+        self.function = Some(name.to_owned());
+        self
+    }
+
+    /// The N-th matching call fails, counted from 1.
+    #[must_use]
+    pub fn nth(mut self, nth: u64) -> Self {
+        self.nth = nth;
+        self
+    }
+
+    /// Every matching call from the N-th on fails.
+    #[must_use]
+    pub fn from_then_on(mut self) -> Self {
+        self.repeat = Repeat::FromThenOn;
+        self
+    }
+
+    /// After it fired, every call of the same context returns the code: the context is lost.
+    #[must_use]
+    pub fn sticky(mut self) -> Self {
+        self.repeat = Repeat::Sticky;
+        self
+    }
+
+    /// Counts, and fails, calls of the calling thread only.
+    #[must_use]
+    pub fn on_this_thread(mut self) -> Self {
+        self.thread = Some(thread::number());
+        self
+    }
+
+    /// Counts one call; says what becomes of it.
+    pub(crate) fn observe(&mut self, function: &str, thread: u64) -> Option<Effect> {
+        let matches = self.function.as_deref().is_none_or(|name| name == function)
+            && self.thread.is_none_or(|only| only == thread);
+        if !matches {
+            return None;
+        }
+        self.seen += 1;
+        let hit = match self.repeat {
+            Repeat::FromThenOn => self.seen >= self.nth,
+            Repeat::Once | Repeat::Sticky => self.seen == self.nth,
+        };
+        if !hit {
+            return None;
+        }
+        self.fired += 1;
+        Some(match self.repeat {
+            Repeat::Sticky => Effect::LosesContext(self.code),
+            Repeat::Once | Repeat::FromThenOn => Effect::Fails(self.code),
+        })
+    }
+}

@@ -1,0 +1,45 @@
+//! One device allocation.
+
+use crate::engine::order::History;
+use crate::handle::Id;
+use crate::memory::pages::Pages;
+
+/// Where a block is in its life. Enqueued and executed are two things: work is checked when it is
+/// enqueued, and again when it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Its allocation is queued.
+    Promised,
+    Live,
+    /// Its free is queued, by this call.
+    Condemned(&'static str),
+    Freed(&'static str),
+}
+
+#[derive(Debug)]
+pub(crate) struct Block {
+    pub(crate) address: u64,
+    pub(crate) size: usize,
+    pub(crate) device: usize,
+    /// The context that allocated it; pool memory belongs to none.
+    pub(crate) context: Option<Id>,
+    pub(crate) pool: Option<Id>,
+    pub(crate) phase: Phase,
+    /// The allocation has been executed.
+    pub(crate) exists: bool,
+    pub(crate) pages: Pages,
+    pub(crate) history: History,
+    /// The call that allocated it.
+    pub(crate) call: &'static str,
+}
+
+impl Block {
+    /// Allocated and not yet given back, as the program sees it.
+    pub(crate) fn is_held(&self) -> bool {
+        matches!(self.phase, Phase::Promised | Phase::Live)
+    }
+
+    pub(crate) fn contains(&self, address: u64) -> bool {
+        address >= self.address && address - self.address < self.size as u64
+    }
+}

@@ -1,0 +1,230 @@
+//! From addresses to memory: what a pointer that a program passed stands for, and the life of
+//! blocks.
+
+use cuda_sys::*;
+
+use crate::engine::work::{HostPtr, Place, Target};
+use crate::engine::order::History;
+use crate::handle::Id;
+use crate::memory::block::{Block, Phase};
+use crate::memory::pages::Pages;
+use crate::report::ViolationKind;
+use crate::state::State;
+
+impl State {
+    /// The device block, or pinned memory under its device address, of `bytes` at `address`.
+    pub(crate) fn device_place(
+        &mut self,
+        call: &'static str,
+        address: CUdeviceptr,
+        bytes: usize,
+    ) -> Result<Place, CUresult> {
+        if let Some((block, offset)) = self.pinned.find(address as usize) {
+            self.check_range(call, address, offset, bytes, self.pinned.blocks[&block].size)?;
+            return Ok(Place::Pinned { block, offset });
+        }
+        let Some(id) = self.space.find(address) else {
+            return Err(self.unknown(call, address));
+        };
+        let block = &self.space.blocks[&id];
+        let offset = (address - block.address) as usize;
+        if let Phase::Freed(free) = block.phase {
+            let message = format!("{address:#x} was freed by {free}");
+            self.log.violation(ViolationKind::UseAfterFree, call, message);
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        self.check_range(call, address, offset, bytes, block.size)?;
+        Ok(Place::Device { block: id, offset })
+    }
+
+    /// Pinned memory, or pageable memory that is left as it is.
+    pub(crate) fn host_place(
+        &mut self,
+        call: &'static str,
+        pointer: *mut u8,
+        bytes: usize,
+    ) -> Result<Place, CUresult> {
+        if pointer.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let Some((block, offset)) = self.pinned.find(pointer.addr()) else {
+            return Ok(Place::Pageable(HostPtr(pointer)));
+        };
+        let size = self.pinned.blocks[&block].size;
+        self.check_range(call, pointer.addr() as u64, offset, bytes, size)?;
+        Ok(Place::Pinned { block, offset })
+    }
+
+    /// An address that means nothing: reported, and the code that CUDA returns.
+    pub(crate) fn unknown(&mut self, call: &'static str, address: u64) -> CUresult {
+        let message = match self.pinned.freed_by(address as usize) {
+            Some(free) => format!("{address:#x} was given back by {free}"),
+            None => format!("{address:#x} is in no allocation"),
+        };
+        self.log.violation(ViolationKind::UnknownAddress, call, message);
+        CUDA_ERROR_INVALID_VALUE
+    }
+
+    fn check_range(
+        &mut self,
+        call: &'static str,
+        address: u64,
+        offset: usize,
+        bytes: usize,
+        size: usize,
+    ) -> Result<(), CUresult> {
+        if offset.checked_add(bytes).is_some_and(|end| end <= size) {
+            return Ok(());
+        }
+        let message = format!(
+            "{bytes} bytes at {address:#x}, which is {offset} bytes into a block of {size}"
+        );
+        self.log.violation(ViolationKind::OutOfRange, call, message);
+        Err(CUDA_ERROR_INVALID_VALUE)
+    }
+
+    /// Bytes of a device that nobody holds.
+    pub(crate) fn free_bytes(&self, device: usize) -> usize {
+        let pools = self.pools.values().filter(|pool| pool.device == device);
+        let reserved: usize = pools.map(|pool| pool.reserved.current).sum();
+        self.config.memory.saturating_sub(self.devices[device].allocated + reserved)
+    }
+
+    /// Finds room for `size` more bytes outside pools, or in this one.
+    pub(crate) fn reserve(
+        &mut self,
+        device: usize,
+        pool: Option<Id>,
+        size: usize,
+    ) -> Result<(), CUresult> {
+        if size > self.config.memory {
+            return Err(CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        if let Some(pool) = pool.and_then(|id| self.pools.get(&id)) {
+            if pool.max_size != 0 && pool.used.current + size > pool.max_size {
+                return Err(CUDA_ERROR_OUT_OF_MEMORY);
+            }
+        }
+        for attempt in 0..3 {
+            match attempt {
+                0 => {}
+                // What pools keep for later, then what queued frees will give back.
+                1 => self.trim_pools(device),
+                _ => {
+                    self.advance_all();
+                    self.trim_pools(device);
+                }
+            }
+            let grow = pool.and_then(|id| self.pools.get(&id)).map_or(size, |p| p.growth(size));
+            if grow <= self.free_bytes(device) {
+                return Ok(());
+            }
+        }
+        Err(CUDA_ERROR_OUT_OF_MEMORY)
+    }
+
+    fn trim_pools(&mut self, device: usize) {
+        for pool in self.pools.values_mut().filter(|pool| pool.device == device) {
+            pool.trim(0);
+        }
+    }
+
+    /// A block of which the accounts know; `phase` says whether it is there yet.
+    pub(crate) fn new_block(
+        &mut self,
+        call: &'static str,
+        device: usize,
+        owner: Owner,
+        size: usize,
+    ) -> (Id, u64) {
+        let (context, pool) = match owner {
+            Owner::Context(context) => (Some(context), None),
+            Owner::Pool(pool) => (None, Some(pool)),
+        };
+        match pool.and_then(|id| self.pools.get_mut(&id)) {
+            Some(pool) => pool.take(size),
+            None => self.devices[device].allocated += size,
+        }
+        let id = self.new_id();
+        let address = self.space.place(device, size);
+        let exists = pool.is_none();
+        let block = Block {
+            address,
+            size,
+            device,
+            context,
+            pool,
+            phase: if exists { Phase::Live } else { Phase::Promised },
+            exists,
+            pages: Pages::new(size),
+            history: History::default(),
+            call,
+        };
+        self.space.insert(id, block);
+        (id, address)
+    }
+
+    /// The free of a block takes place: its bytes are gone, its addresses are set aside.
+    pub(crate) fn release_block(&mut self, id: Id, call: &'static str) {
+        let Some(block) = self.space.blocks.get_mut(&id) else { return };
+        if let Phase::Freed(_) = block.phase {
+            return;
+        }
+        block.phase = Phase::Freed(call);
+        block.pages = Pages::default();
+        let (device, pool, size) = (block.device, block.pool, block.size);
+        match pool {
+            Some(id) => {
+                if let Some(pool) = self.pools.get_mut(&id) {
+                    pool.give(size);
+                    if pool.destroyed && pool.used.current == 0 {
+                        self.pools.remove(&id);
+                    }
+                }
+            }
+            None => self.devices[device].allocated -= size,
+        }
+        self.space.quarantine(id, self.config.quarantine);
+    }
+
+    /// The block that a free names: it must start there, and be held.
+    pub(crate) fn block_to_free(
+        &mut self,
+        call: &'static str,
+        address: CUdeviceptr,
+    ) -> Result<Id, CUresult> {
+        let Some(id) = self.space.find(address) else {
+            return Err(self.unknown(call, address));
+        };
+        let block = &self.space.blocks[&id];
+        if let Phase::Freed(free) | Phase::Condemned(free) = block.phase {
+            let message = format!("{address:#x} was given to {free} before");
+            self.log.violation(ViolationKind::DoubleFree, call, message);
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        if block.address != address {
+            return Err(self.unknown(call, address));
+        }
+        Ok(id)
+    }
+
+    /// The device of a place, where it has one.
+    pub(crate) fn device_block(&self, place: &Place) -> Option<&Block> {
+        match place {
+            Place::Device { block, .. } => self.space.blocks.get(block),
+            _ => None,
+        }
+    }
+
+    /// Reports queued work on a block that the host frees without having waited for it.
+    pub(crate) fn check_free(&mut self, call: &'static str, block: Id) {
+        self.check_host_free(call, Target::Device(block));
+    }
+}
+
+/// What a device block belongs to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Owner {
+    Context(Id),
+    Pool(Id),
+}

@@ -1,0 +1,75 @@
+//! Stream-ordered memory pools, as accounts: what they hold, and who may reach it.
+
+use std::collections::BTreeSet;
+
+#[derive(Debug)]
+pub(crate) struct Pool {
+    pub(crate) handle: usize,
+    pub(crate) device: usize,
+    pub(crate) is_default: bool,
+    pub(crate) destroyed: bool,
+    /// 0: no limit.
+    pub(crate) max_size: usize,
+    pub(crate) release_threshold: u64,
+    /// Values of the three reuse attributes: opportunistic and internal dependencies, event ones.
+    pub(crate) reuse: [i32; 3],
+    /// Devices beside its own that may reach its memory.
+    pub(crate) access: BTreeSet<usize>,
+    pub(crate) used: Gauge,
+    pub(crate) reserved: Gauge,
+}
+
+/// A value and the highest it has been.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Gauge {
+    pub(crate) current: usize,
+    pub(crate) high: usize,
+}
+
+impl Gauge {
+    pub(crate) fn set(&mut self, value: usize) {
+        self.current = value;
+        self.high = self.high.max(value);
+    }
+}
+
+impl Pool {
+    pub(crate) fn new(device: usize, is_default: bool) -> Self {
+        Self {
+            handle: 0,
+            device,
+            is_default,
+            destroyed: false,
+            max_size: 0,
+            release_threshold: 0,
+            reuse: [1; 3],
+            access: BTreeSet::new(),
+            used: Gauge::default(),
+            reserved: Gauge::default(),
+        }
+    }
+
+    /// Bytes that it must take from the device for `size` more.
+    pub(crate) fn growth(&self, size: usize) -> usize {
+        (self.used.current + size).saturating_sub(self.reserved.current)
+    }
+
+    pub(crate) fn take(&mut self, size: usize) {
+        self.used.set(self.used.current + size);
+        self.reserved.set(self.reserved.current.max(self.used.current));
+    }
+
+    pub(crate) fn give(&mut self, size: usize) {
+        self.used.set(self.used.current - size);
+    }
+
+    /// Returns to the device what is cached above `keep`.
+    pub(crate) fn trim(&mut self, keep: usize) {
+        let target = self.used.current.max(keep.min(self.reserved.current));
+        self.reserved.set(target);
+    }
+
+    pub(crate) fn is_open_to(&self, device: usize) -> bool {
+        self.device == device || self.access.contains(&device)
+    }
+}

@@ -1,0 +1,76 @@
+//! Device addresses: a range a device, handed out upwards, reused only after a quarantine.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::handle::Id;
+use crate::memory::block::Block;
+
+/// Outside what any host pointer can be, yet within 49 bits.
+const BASE: u64 = 3 << 47;
+const DEVICE_SHIFT: u32 = 41;
+
+/// Alignment of every block.
+pub(crate) const ALIGNMENT: usize = 512;
+
+#[derive(Debug, Default)]
+pub(crate) struct Space {
+    pub(crate) blocks: BTreeMap<Id, Block>,
+    /// Start addresses of live and quarantined blocks.
+    by_address: BTreeMap<u64, Id>,
+    /// First address never handed out, per device.
+    next: Vec<u64>,
+    quarantine: VecDeque<(Id, usize)>,
+    /// Ranges out of quarantine: (device, size, address), the newest last.
+    reusable: Vec<(usize, usize, u64)>,
+}
+
+impl Space {
+    pub(crate) fn new(devices: usize) -> Self {
+        let next = (0..devices as u64).map(|device| BASE + (device << DEVICE_SHIFT) + (1 << 21));
+        Self { next: next.collect(), ..Self::default() }
+    }
+
+    /// An address for a block of `size` bytes. A recycled range is preferred.
+    pub(crate) fn place(&mut self, device: usize, size: usize) -> u64 {
+        let room = size.next_multiple_of(ALIGNMENT);
+        let fits = |&(d, s, _): &(usize, usize, u64)| d == device && s == room;
+        if let Some(at) = self.reusable.iter().rposition(fits) {
+            return self.reusable.remove(at).2;
+        }
+        let address = self.next[device];
+        // One unused unit between blocks: an access beyond the end hits nothing.
+        self.next[device] += (room + ALIGNMENT) as u64;
+        address
+    }
+
+    pub(crate) fn insert(&mut self, id: Id, block: Block) {
+        self.by_address.insert(block.address, id);
+        self.blocks.insert(id, block);
+    }
+
+    /// The block, live or quarantined, that holds `address`; one that merely ends there counts
+    /// when `address` is its end, so that an access beyond it can be named.
+    pub(crate) fn find(&self, address: u64) -> Option<Id> {
+        let (_, &id) = self.by_address.range(..=address).next_back()?;
+        let block = &self.blocks[&id];
+        let end = block.address + (block.size.next_multiple_of(ALIGNMENT) as u64);
+        (address < end).then_some(id)
+    }
+
+    /// Puts a freed block's addresses aside; the oldest beyond `limit` become reusable.
+    pub(crate) fn quarantine(&mut self, id: Id, limit: usize) {
+        let size = self.blocks[&id].size.next_multiple_of(ALIGNMENT);
+        self.quarantine.push_back((id, size));
+        while self.quarantine.len() > limit {
+            let Some((old, size)) = self.quarantine.pop_front() else { break };
+            let Some(block) = self.blocks.remove(&old) else { continue };
+            self.by_address.remove(&block.address);
+            self.reusable.push((block.device, size, block.address));
+        }
+    }
+
+    /// Whether `address` is in a device's range at all.
+    pub(crate) fn is_device_address(&self, address: u64) -> bool {
+        address >= BASE && ((address - BASE) >> DEVICE_SHIFT) < self.next.len() as u64
+    }
+}

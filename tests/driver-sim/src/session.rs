@@ -1,0 +1,224 @@
+//! A test's own view of the driver: what it called, what failed, what it left behind.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use cuda_sys::CUresult;
+
+use crate::config::Mode;
+use crate::fault::Fault;
+use crate::handle::Id;
+use crate::log::Call;
+use crate::report::{Report, Violation};
+use crate::{leaks, report::Leak, state};
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// How long a new session waits for host functions of the previous one.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// One test's use of the driver; only one exists at a time in a process.
+///
+/// Counters, trace, faults and violations start empty. Objects that exist already, such as a
+/// library's retained primary contexts and cached pinned memory, are not leaks of this session.
+#[derive(Debug)]
+pub struct Session {
+    baseline: Id,
+    dropped_calls: u64,
+    default_mode: Mode,
+    _only: MutexGuard<'static, ()>,
+}
+
+/// A moment of a session, to count from.
+#[derive(Debug, Clone, Copy)]
+pub struct Mark(usize);
+
+impl Session {
+    /// Waits for other sessions to end, then starts one.
+    #[must_use]
+    pub fn begin() -> Self {
+        let only = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        settle();
+        let mut state = state::lock();
+        state.mode = state.config.mode;
+        state.log = Default::default();
+        state.log.traces = true;
+        Self {
+            baseline: state.next_id,
+            dropped_calls: state.dropped_calls,
+            default_mode: state.config.mode,
+            _only: only,
+        }
+    }
+
+    /// Changes when queued work runs, for this session.
+    pub fn set_mode(&self, mode: Mode) {
+        let mut state = state::lock();
+        state.mode = mode;
+        if mode == Mode::Eager {
+            state.advance_all();
+        }
+    }
+
+    /// How often in lazy mode a query answers "not ready" before it makes progress, from now on.
+    pub fn set_polls(&self, polls: u32) {
+        state::lock().config.polls = polls;
+    }
+
+    /// How often a symbol was called.
+    #[must_use]
+    pub fn calls(&self, name: &str) -> u64 {
+        state::lock().log.counts.get(name).copied().unwrap_or(0)
+    }
+
+    /// How often any symbol was called.
+    #[must_use]
+    pub fn total_calls(&self) -> u64 {
+        state::lock().log.counts.values().sum()
+    }
+
+    /// All calls, in order.
+    #[must_use]
+    pub fn trace(&self) -> Vec<Call> {
+        state::lock().log.trace.clone()
+    }
+
+    /// This moment, for [`since`](Self::since).
+    #[must_use]
+    pub fn mark(&self) -> Mark {
+        Mark(state::lock().log.trace.len())
+    }
+
+    /// The calls since a mark, of all threads.
+    #[must_use]
+    pub fn since(&self, mark: Mark) -> Vec<Call> {
+        state::lock().log.trace.get(mark.0..).unwrap_or_default().to_vec()
+    }
+
+    /// The names that this thread called since a mark.
+    #[must_use]
+    pub fn names_since(&self, mark: Mark) -> Vec<&'static str> {
+        let thread = crate::thread_number();
+        let calls = self.since(mark).into_iter().filter(|call| call.thread == thread);
+        calls.map(|call| call.name).collect()
+    }
+
+    /// Makes the N-th call from now, of `function` or of any, return `code` and do nothing.
+    /// `cuGetErrorName` and `cuGetErrorString` never fail and are not counted.
+    pub fn fail_nth(&self, function: Option<&str>, nth: u64, code: CUresult) {
+        let fault = Fault::new(code).nth(nth);
+        self.inject(match function {
+            Some(name) => fault.function(name),
+            None => fault,
+        });
+    }
+
+    /// Adds a fault of any kind.
+    pub fn inject(&self, fault: Fault) {
+        state::lock().log.faults.push(fault);
+    }
+
+    /// Whether any fault has fired.
+    #[must_use]
+    pub fn fault_fired(&self) -> bool {
+        state::lock().log.faults.iter().any(|fault| fault.fired > 0)
+    }
+
+    /// Takes all faults away, and gives lost contexts back.
+    pub fn clear_faults(&self) {
+        let mut state = state::lock();
+        state.log.faults.clear();
+        state.contexts.values_mut().for_each(|context| context.lost = None);
+    }
+
+    /// What was found so far.
+    #[must_use]
+    pub fn violations(&self) -> Vec<Violation> {
+        state::lock().log.violations.clone()
+    }
+
+    /// Takes the violations out, for a test that provokes them.
+    #[must_use]
+    pub fn take_violations(&self) -> Vec<Violation> {
+        std::mem::take(&mut state::lock().log.violations)
+    }
+
+    /// What was made in this session and still exists.
+    #[must_use]
+    pub fn leaks(&self) -> Vec<Leak> {
+        leaks::find(&state::lock(), self.baseline, self.dropped_calls)
+    }
+
+    /// Number of operations that are queued and not done, of all streams.
+    #[must_use]
+    pub fn pending_ops(&self) -> u64 {
+        state::lock().streams.values().map(|stream| stream.issued - stream.completed).sum()
+    }
+
+    /// Bytes that programs hold of a device's memory; what pools cache is not counted. A queued
+    /// free counts from its execution on.
+    #[must_use]
+    pub fn device_bytes_in_use(&self, device: u32) -> usize {
+        let state = state::lock();
+        let device = device as usize;
+        let pools = state.pools.values().filter(|pool| pool.device == device);
+        let pooled: usize = pools.map(|pool| pool.used.current).sum();
+        state.devices.get(device).map_or(0, |device| device.allocated) + pooled
+    }
+
+    /// Runs all queued work that can run, and waits for host functions; no driver call is counted.
+    pub fn settle(&self) {
+        settle();
+    }
+
+    /// Ends the session and says what it found.
+    #[must_use]
+    pub fn finish(self) -> Report {
+        self.report()
+    }
+
+    /// Panics with a readable report unless nothing was found.
+    #[track_caller]
+    pub fn assert_clean(&self) {
+        let report = self.report();
+        assert!(report.is_clean(), "the driver was misused: {report}");
+    }
+
+    fn report(&self) -> Report {
+        Report { violations: self.violations(), leaks: self.leaks() }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let mut state = state::lock();
+        state.log = Default::default();
+        state.contexts.values_mut().for_each(|context| context.lost = None);
+        state.mode = self.default_mode;
+        let thread = state.callbacks.finished_thread();
+        drop(state);
+        if let Some(thread) = thread {
+            // It runs nothing any more; its panic would be the program's own.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Lets queued work of earlier sessions run out, as far as it can.
+fn settle() {
+    let deadline = Instant::now() + PATIENCE;
+    let mut state = state::lock();
+    loop {
+        state.advance_all();
+        if !state.callbacks.is_active() || Instant::now() > deadline {
+            break;
+        }
+        let waited = state::CHANGED.wait_timeout(state, Duration::from_millis(10));
+        state = waited.unwrap_or_else(PoisonError::into_inner).0;
+    }
+    let thread = state.callbacks.finished_thread();
+    drop(state);
+    if let Some(thread) = thread {
+        let _ = thread.join();
+    }
+}

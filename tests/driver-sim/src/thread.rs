@@ -1,0 +1,32 @@
+//! Numbers for host threads, and the mark of the callback thread.
+//!
+//! Neither has a destructor, so both can be asked while a thread's own locals are torn down.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+thread_local! {
+    static NUMBER: Cell<u64> = const { Cell::new(0) };
+    static RUNS_CALLBACK: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The calling thread's number, never reused.
+pub(crate) fn number() -> u64 {
+    NUMBER.with(|number| {
+        if number.get() == 0 {
+            number.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        }
+        number.get()
+    })
+}
+
+/// Whether the calling thread is the one that runs host functions.
+pub(crate) fn runs_callback() -> bool {
+    RUNS_CALLBACK.with(Cell::get)
+}
+
+pub(crate) fn mark_callback_thread() {
+    RUNS_CALLBACK.with(|mark| mark.set(true));
+}

@@ -1,0 +1,258 @@
+//! Misuse that must not compile.
+//!
+//! Each file of `tests/misuse/` opens with the error code that it is about, `//~ E0277`, and holds
+//! the misuse under `#[cfg(misuse)]` beside a twin that compiles under `#[cfg(not(misuse))]`. The
+//! twin is what makes the misuse's failure mean something: both differ in the one thing that is
+//! wrong, so a name that was mistyped or moved breaks the twin too.
+//!
+//! The cases become the examples of a scratch crate that cargo checks twice.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Where the scratch crate and what cargo builds of it live.
+const SCRATCH: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/misuse");
+
+const MANIFEST: &str = r#"
+[package]
+name = "misuse"
+edition = "2024"
+
+[workspace]
+
+[features]
+misuse = []
+
+[dependencies]
+cuda-core = { path = "CUDA_CORE", default-features = false }
+
+[lints.rust]
+unexpected_cfgs = { level = "warn", check-cfg = ["cfg(misuse)"] }
+dead_code = "allow"
+"#;
+
+/// A feature does not rebuild the dependencies, which `--cfg` in `RUSTFLAGS` would.
+const BUILD_SCRIPT: &str = r#"
+fn main() {
+    if std::env::var_os("CARGO_FEATURE_MISUSE").is_some() {
+        println!("cargo::rustc-cfg=misuse");
+    }
+}
+"#;
+
+/// Codes of the errors in each example that has any.
+type Errors = BTreeMap<String, BTreeSet<String>>;
+
+#[test]
+#[cfg_attr(miri, ignore = "runs cargo")]
+fn misuse_does_not_compile_and_its_twin_does() {
+    let cases = cases();
+    assert!(!cases.is_empty(), "tests/misuse holds no case");
+    write_scratch_crate();
+    let twins = errors(&check(&[]));
+    let misuses = errors(&check(&["--features", "misuse"]));
+    let wrong: Vec<String> = cases
+        .iter()
+        .filter_map(|(name, code)| {
+            verdict(code, twins.get(name), misuses.get(name))
+                .err()
+                .map(|reason| format!("{name}: {reason}"))
+        })
+        .collect();
+    assert!(
+        wrong.is_empty(),
+        "{} of {} cases:\n{}",
+        wrong.len(),
+        cases.len(),
+        wrong.join("\n")
+    );
+}
+
+/// What is wrong with a case whose twin and misuse produced these errors, if anything.
+fn verdict(
+    code: &str,
+    twin: Option<&BTreeSet<String>>,
+    misuse: Option<&BTreeSet<String>>,
+) -> Result<(), String> {
+    if let Some(errors) = twin {
+        return Err(format!("the twin does not compile: {errors:?}"));
+    }
+    match misuse {
+        None => Err(format!("the misuse compiles, {code} expected")),
+        Some(errors) if errors.iter().eq([code]) => Ok(()),
+        Some(errors) => Err(format!(
+            "the misuse fails with {errors:?}, {code} alone expected"
+        )),
+    }
+}
+
+/// Name and expected code of each case.
+fn cases() -> Vec<(String, String)> {
+    let mut cases: Vec<_> = files()
+        .iter()
+        .map(|path| (name(path), expected(path)))
+        .collect();
+    cases.sort();
+    cases
+}
+
+fn files() -> Vec<PathBuf> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/misuse");
+    let entries = fs::read_dir(directory).expect("tests/misuse is a directory");
+    entries
+        .map(|entry| entry.expect("an entry can be read").path())
+        .collect()
+}
+
+fn name(path: &Path) -> String {
+    path.file_stem()
+        .expect("a case has a name")
+        .to_string_lossy()
+        .into_owned()
+}
+
+fn expected(path: &Path) -> String {
+    let text = fs::read_to_string(path).expect("a case is a text file");
+    let code = text
+        .lines()
+        .next()
+        .and_then(|line| line.strip_prefix("//~ "));
+    let code =
+        code.unwrap_or_else(|| panic!("{}: the first line is not `//~ CODE`", path.display()));
+    for half in ["#[cfg(misuse)]", "#[cfg(not(misuse))]"] {
+        assert!(text.contains(half), "{}: no {half}", path.display());
+    }
+    code.trim().to_owned()
+}
+
+fn write_scratch_crate() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let scratch = Path::new(SCRATCH);
+    // A case that was removed must not live on as an example.
+    let _ = fs::remove_dir_all(scratch.join("examples"));
+    fs::create_dir_all(scratch.join("examples")).expect("a directory can be made");
+    fs::create_dir_all(scratch.join("src")).expect("a directory can be made");
+    let core = root
+        .join("cuda-core")
+        .display()
+        .to_string()
+        .replace('\\', "/");
+    let write = |file: &str, text: &str| {
+        fs::write(scratch.join(file), text).unwrap_or_else(|error| panic!("{file}: {error}"));
+    };
+    write("Cargo.toml", &MANIFEST.replace("CUDA_CORE", &core));
+    write("build.rs", BUILD_SCRIPT);
+    write("src/lib.rs", "");
+    // The versions that the workspace was built with are the ones at hand offline.
+    fs::copy(root.join("Cargo.lock"), scratch.join("Cargo.lock")).expect("the lock file is there");
+    for case in files() {
+        let to = scratch
+            .join("examples")
+            .join(case.file_name().expect("a case has a name"));
+        fs::copy(&case, to).expect("a case can be copied");
+    }
+}
+
+/// Cargo's messages about the scratch crate.
+fn check(arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO"))
+        .args([
+            "check",
+            "--offline",
+            "--examples",
+            "--keep-going",
+            "--message-format=json",
+        ])
+        .args(arguments)
+        .args(["--target-dir", "target"])
+        .current_dir(SCRATCH)
+        .env_remove("CARGO_TARGET_DIR")
+        .output()
+        .expect("cargo starts");
+    let messages = String::from_utf8(output.stdout).expect("cargo writes UTF-8");
+    let core = messages.lines().any(|line| {
+        let message: Value = serde_json::from_str(line).expect("cargo writes JSON");
+        message["reason"] == "compiler-artifact" && message["target"]["name"] == "cuda_core"
+    });
+    // Otherwise every misuse would "fail", for a reason of its own.
+    assert!(
+        core,
+        "cuda-core does not build:\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    messages
+}
+
+fn errors(messages: &str) -> Errors {
+    let mut errors = Errors::new();
+    for line in messages.lines() {
+        let line: Value = serde_json::from_str(line).expect("cargo writes JSON");
+        let message = &line["message"];
+        if line["reason"] != "compiler-message" || message["level"] != "error" {
+            continue;
+        }
+        let code = match message["code"]["code"].as_str() {
+            Some(code) => code,
+            // The compiler's closing line, not an error.
+            None if is_summary(message["message"].as_str()) => continue,
+            None => "an error without a code",
+        };
+        let name = line["target"]["name"]
+            .as_str()
+            .expect("a target has a name");
+        errors.entry(name.into()).or_default().insert(code.into());
+    }
+    errors
+}
+
+fn is_summary(message: Option<&str>) -> bool {
+    message.is_some_and(|text| text.starts_with("aborting due to"))
+}
+
+mod mechanism {
+    use super::*;
+
+    fn set(codes: &[&str]) -> BTreeSet<String> {
+        codes.iter().map(|&code| code.to_owned()).collect()
+    }
+
+    #[test]
+    fn exactly_the_named_code() {
+        assert_eq!(verdict("E0277", None, Some(&set(&["E0277"]))), Ok(()));
+        assert!(verdict("E0277", None, Some(&set(&["E0277", "E0308"]))).is_err());
+        assert!(verdict("E0277", None, Some(&set(&["E0308"]))).is_err());
+    }
+
+    #[test]
+    fn a_misuse_that_compiles_and_a_twin_that_does_not() {
+        assert!(verdict("E0277", None, None).is_err_and(|reason| reason.contains("compiles")));
+        let broken = set(&["E0425"]);
+        assert!(verdict("E0277", Some(&broken), Some(&set(&["E0277"]))).is_err());
+    }
+
+    #[test]
+    fn codes_are_read_from_errors_only() {
+        let message = |level: &str, code: &str| {
+            format!(
+                r#"{{"reason":"compiler-message","target":{{"name":"a"}},"message":
+                {{"level":"{level}","message":"text","code":{{"code":"{code}"}}}}}}"#
+            )
+            .replace('\n', " ")
+        };
+        let closing = r#"{"reason":"compiler-message","target":{"name":"a"},"message":{"level":"error","message":"aborting due to 1 previous error","code":null}}"#;
+        let text = [
+            message("warning", "dead_code"),
+            message("error", "E0277"),
+            closing.into(),
+        ];
+        assert_eq!(
+            errors(&text.join("\n")),
+            Errors::from([("a".into(), set(&["E0277"]))])
+        );
+    }
+}

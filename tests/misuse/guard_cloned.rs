@@ -1,0 +1,16 @@
+//~ E0599
+// A guard stands for one entry; two would restore twice.
+use cuda_core::{Device, Result};
+
+fn twice(device: Device) -> Result<()> {
+    let guard = device.guard()?;
+    #[cfg(misuse)]
+    let second = guard.clone();
+    #[cfg(not(misuse))]
+    let second = device.guard()?;
+    drop(second);
+    drop(guard);
+    Ok(())
+}
+
+fn main() {}

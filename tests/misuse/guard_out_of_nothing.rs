@@ -1,0 +1,16 @@
+//~ E0277
+use cuda_core::{Device, Guard, Result};
+
+fn guard(_device: Device) -> Result<Guard> {
+    #[cfg(misuse)]
+    return Ok(make());
+    #[cfg(not(misuse))]
+    _device.guard()
+}
+
+#[cfg(misuse)]
+fn make<T: Default>() -> T {
+    T::default()
+}
+
+fn main() {}

@@ -1,0 +1,97 @@
+//! Test patterns, and comparisons that say where two buffers part.
+
+/// Byte `offset` of the pattern `seed`: depends on every bit of both, so that neither a shifted copy
+/// nor a repeated page compares equal.
+fn byte(seed: u64, offset: usize) -> u8 {
+    // The finaliser of SplitMix64.
+    let mut x = seed ^ (offset as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    (x ^ (x >> 31)) as u8
+}
+
+/// Fills `bytes` with the pattern `seed`.
+pub fn fill(bytes: &mut [u8], seed: u64) {
+    for (offset, slot) in bytes.iter_mut().enumerate() {
+        *slot = byte(seed, offset);
+    }
+}
+
+/// `len` bytes of the pattern `seed`.
+pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    fill(&mut bytes, seed);
+    bytes
+}
+
+/// Panics unless `bytes` hold the pattern `seed`, naming the first difference.
+///
+/// # Panics
+/// See above.
+#[track_caller]
+pub fn assert_pattern(bytes: &[u8], seed: u64) {
+    assert_bytes(bytes, &pattern(seed, bytes.len()));
+}
+
+/// Panics unless both are equal, naming lengths or the first difference.
+///
+/// # Panics
+/// See above.
+#[track_caller]
+pub fn assert_bytes(actual: &[u8], expected: &[u8]) {
+    if let Some(difference) = difference(actual, expected) {
+        panic!("{difference}");
+    }
+}
+
+fn difference(actual: &[u8], expected: &[u8]) -> Option<String> {
+    if actual.len() != expected.len() {
+        return Some(format!(
+            "{} bytes, expected {}",
+            actual.len(),
+            expected.len()
+        ));
+    }
+    let first = actual.iter().zip(expected).position(|(a, e)| a != e)?;
+    let wrong = actual.iter().zip(expected).filter(|(a, e)| a != e).count();
+    let end = actual.len().min(first + 8);
+    Some(format!(
+        "{wrong} of {} bytes differ, the first at offset {first} ({first:#x}): {:02x?}, expected {:02x?}",
+        actual.len(),
+        &actual[first..end],
+        &expected[first..end],
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pattern_has_no_short_period_and_depends_on_the_seed() {
+        let bytes = pattern(7, 4096);
+        for period in [1, 2, 4, 16, 256, 512, 1024, 2048] {
+            assert_ne!(
+                bytes[..period],
+                bytes[period..2 * period],
+                "period {period}"
+            );
+        }
+        assert_ne!(bytes, pattern(8, 4096));
+    }
+
+    #[test]
+    fn a_difference_is_named_by_offset_and_value() {
+        let expected = pattern(1, 100);
+        let mut actual = expected.clone();
+        assert_eq!(difference(&actual, &expected), None);
+        actual[42] ^= 0xFF;
+        actual[99] ^= 0xFF;
+        let message = difference(&actual, &expected).expect("two bytes differ");
+        assert!(message.starts_with("2 of 100 bytes differ, the first at offset 42 (0x2a): ["));
+        assert_eq!(
+            difference(&actual[..3], &expected).as_deref(),
+            Some("3 bytes, expected 100")
+        );
+    }
+}

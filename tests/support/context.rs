@@ -1,0 +1,136 @@
+//! The thread's context stack, read and changed behind the library's back.
+//!
+//! Handles are compared, never ordinals: two contexts of one device are two contexts.
+
+use std::ptr;
+
+use cuda_sys::{
+    CUcontext, CUdevice, cuCtxCreate_v2, cuCtxDestroy_v2, cuCtxGetCurrent, cuCtxPopCurrent_v2,
+    cuCtxPushCurrent_v2, cuCtxSetCurrent, cuDeviceGet, cuDevicePrimaryCtxRelease_v2,
+    cuDevicePrimaryCtxRetain,
+};
+
+use crate::driver::check;
+
+/// What `cuCtxGetCurrent` says on this thread; null for none.
+///
+/// # Panics
+/// If the driver returns an error.
+#[track_caller]
+pub fn current() -> CUcontext {
+    let mut context = ptr::null_mut();
+    // SAFETY: `context` is valid for the one handle that the driver writes.
+    check("cuCtxGetCurrent", unsafe { cuCtxGetCurrent(&mut context) });
+    context
+}
+
+/// `cuCtxSetCurrent`; null pops one entry.
+///
+/// # Panics
+/// If the driver returns an error: an invalid handle, say.
+#[track_caller]
+pub fn set_current(context: CUcontext) {
+    // SAFETY: the driver checks the handle against those that exist.
+    check("cuCtxSetCurrent", unsafe { cuCtxSetCurrent(context) });
+}
+
+/// `cuCtxPushCurrent`.
+///
+/// # Panics
+/// If the driver returns an error: an invalid handle, say.
+#[track_caller]
+pub fn push(context: CUcontext) {
+    // SAFETY: the driver checks the handle against those that exist.
+    check("cuCtxPushCurrent", unsafe { cuCtxPushCurrent_v2(context) });
+}
+
+/// `cuCtxPopCurrent`: the context that was on top, or `None` where the stack is empty.
+///
+/// # Panics
+/// If the driver returns an error other than that of an empty stack.
+#[track_caller]
+pub fn pop() -> Option<CUcontext> {
+    let mut context = ptr::null_mut();
+    // SAFETY: `context` is valid for the one handle that the driver writes.
+    let result = unsafe { cuCtxPopCurrent_v2(&mut context) };
+    if result == cuda_sys::CUDA_ERROR_INVALID_CONTEXT {
+        return None;
+    }
+    check("cuCtxPopCurrent", result);
+    Some(context)
+}
+
+/// The driver's device of that ordinal.
+///
+/// # Panics
+/// If there is none.
+#[track_caller]
+pub fn device(ordinal: u32) -> CUdevice {
+    let mut device = 0;
+    let ordinal = i32::try_from(ordinal).expect("an ordinal fits an int");
+    // SAFETY: `device` is valid for the one `CUdevice` that the driver writes.
+    check("cuDeviceGet", unsafe { cuDeviceGet(&mut device, ordinal) });
+    device
+}
+
+/// The handle of a device's primary context, by retaining and releasing it.
+///
+/// It stays valid afterwards if somebody else retains it too, the library under test for one.
+///
+/// # Panics
+/// If the driver returns an error.
+#[track_caller]
+pub fn primary(ordinal: u32) -> CUcontext {
+    let device = device(ordinal);
+    let mut context = ptr::null_mut();
+    // SAFETY: `context` is valid for the one handle that the driver writes.
+    check("cuDevicePrimaryCtxRetain", unsafe {
+        cuDevicePrimaryCtxRetain(&mut context, device)
+    });
+    // SAFETY: takes back the count of the line above, and no more.
+    check("cuDevicePrimaryCtxRelease", unsafe {
+        cuDevicePrimaryCtxRelease_v2(device)
+    });
+    context
+}
+
+/// A context made with the raw call, which the library under test knows nothing of; destroyed when
+/// it is dropped.
+pub struct Foreign {
+    // INVARIANT: made by `cuCtxCreate`, destroyed in `drop` only.
+    handle: CUcontext,
+}
+
+impl Foreign {
+    /// Creates one on the device and leaves the thread's stack as it was.
+    ///
+    /// # Panics
+    /// If the driver returns an error.
+    #[track_caller]
+    pub fn create(ordinal: u32) -> Self {
+        let device = device(ordinal);
+        let mut handle = ptr::null_mut();
+        // SAFETY: `handle` is valid for the one handle that the driver writes.
+        check("cuCtxCreate", unsafe {
+            cuCtxCreate_v2(&mut handle, 0, device)
+        });
+        // Creating pushes.
+        assert_eq!(pop(), Some(handle));
+        Self { handle }
+    }
+
+    /// Its handle, valid until this is dropped.
+    pub fn handle(&self) -> CUcontext {
+        self.handle
+    }
+}
+
+impl Drop for Foreign {
+    fn drop(&mut self) {
+        // SAFETY: the invariant; the test no longer uses the handle.
+        let result = unsafe { cuCtxDestroy_v2(self.handle) };
+        if !std::thread::panicking() {
+            check("cuCtxDestroy", result);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Which driver this process tests, and how many devices it has.
+
+use std::env;
+
+use cuda_sys::{CUresult, cuDeviceGetCount, cuInit};
+
+/// Devices of the simulated driver where the environment does not say: under Miri.
+const DEFAULT_SIMULATED_DEVICES: u32 = 4;
+
+/// The driver under the tests of this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Driver {
+    /// The simulated driver, linked into the test: `CUDA_TESTS_SIM=<devices>`, or Miri.
+    Simulated {
+        /// Devices that it shows.
+        devices: u32,
+    },
+    /// Whatever `cuda-sys` loads; `CUDA_SYS_LIBRARY` is honoured.
+    Loaded,
+}
+
+impl Driver {
+    /// The driver that the environment asks for.
+    ///
+    /// # Panics
+    /// If `CUDA_TESTS_SIM` is not a number of devices.
+    pub fn selected() -> Self {
+        match env::var("CUDA_TESTS_SIM") {
+            Ok(devices) => match devices.parse() {
+                Ok(devices) => Self::Simulated { devices },
+                Err(_) => panic!("CUDA_TESTS_SIM={devices}: not a number of devices"),
+            },
+            Err(_) if cfg!(miri) => Self::Simulated {
+                devices: DEFAULT_SIMULATED_DEVICES,
+            },
+            Err(_) => Self::Loaded,
+        }
+    }
+}
+
+/// Panics with the call's name unless the driver returned success.
+///
+/// # Panics
+/// See above.
+#[track_caller]
+pub fn check(call: &str, result: CUresult) {
+    assert!(
+        result == cuda_sys::CUDA_SUCCESS,
+        "{call}: the driver returned {}",
+        result.0
+    );
+}
+
+/// The driver, made ready for one test.
+pub(crate) struct Session;
+
+impl Session {
+    /// Installs the simulated driver if that is the one, and fails the test unless the driver shows
+    /// at least `needs` devices.
+    pub(crate) fn open(_driver: Driver, needs: u32) -> Self {
+        require_devices(needs);
+        Self
+    }
+
+    /// Asserts what only the simulated driver sees.
+    pub(crate) fn close(self) {}
+}
+
+/// Initialises the driver and fails the test unless it shows at least `needs` devices.
+fn require_devices(needs: u32) {
+    if let Err(error) = cuda_sys::load() {
+        panic!("needs {needs} devices: {error}");
+    }
+    // SAFETY: `cuInit` takes no pointer and may be called at any time, repeatedly.
+    check("cuInit", unsafe { cuInit(0) });
+    let mut count = 0;
+    // SAFETY: `count` is valid for the one `int` that the driver writes.
+    check("cuDeviceGetCount", unsafe { cuDeviceGetCount(&mut count) });
+    assert!(
+        u32::try_from(count).is_ok_and(|count| count >= needs),
+        "needs {needs} devices, the driver shows {count}"
+    );
+}

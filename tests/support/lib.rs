@@ -1,0 +1,21 @@
+//! What the suites share: choosing a driver, declaring GPU tests, stalling streams, comparing bytes.
+//!
+//! A GPU test is declared with [`gpu_test!`]; its body runs under [`run()`], on the real driver or,
+//! with `CUDA_TESTS_SIM=<devices>` in the environment (and always under Miri), on the simulated one.
+//! Nothing here skips: a test that finds fewer devices than it needs fails.
+
+mod bytes;
+mod clock;
+pub mod context;
+mod driver;
+mod macros;
+mod run;
+mod stall;
+mod watchdog;
+
+pub use bytes::{assert_bytes, assert_pattern, fill, pattern};
+#[cfg(unix)]
+pub use clock::thread_cpu_time;
+pub use driver::{Driver, check};
+pub use run::{Outcome, run};
+pub use stall::{Stall, stall};

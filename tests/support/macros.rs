@@ -1,0 +1,81 @@
+//! The declaration of a GPU test.
+
+/// Declares a GPU test: how many devices it needs, its tags, its body.
+///
+/// ```text
+/// gpu_test! { needs 2; fn a01_guard_basic() { .. } }
+/// gpu_test! { needs 2, asynchronous; fn a37_sync_other_device() { .. } }
+/// gpu_test! { needs 1; fn j02_offsets() -> cuda_core::Result<()> { .. } }
+/// ```
+///
+/// The path of the test that comes out says all of it, `a37_sync_other_device::asynchronous::needs_2`,
+/// so that `--list` tells the runner what it may run where. The tags:
+///
+/// * `asynchronous`: asserts that a call returns while the device is busy, which is false under
+///   `CUDA_LAUNCH_BLOCKING=1` and under a sanitizer;
+/// * `timing`: asserts a duration or a rate;
+/// * `faulting`: makes the device fault, which a sanitizer would report;
+/// * `real`: means nothing on the simulated driver;
+/// * `simulated`: needs the simulated driver's eyes (call counters, faults, quarantine).
+///
+/// A tag that is not in this list does not compile. The test is ignored by a plain `cargo test`,
+/// which says so; see [`run`](crate::run()) for what surrounds the body.
+#[macro_export]
+macro_rules! gpu_test {
+    (
+        $(#[$attribute:meta])*
+        needs $needs:tt $(, $tag:ident)*;
+        fn $name:ident() $(-> $outcome:ty)? $body:block
+    ) => {
+        $(#[$attribute])*
+        mod $name {
+            #[allow(unused_imports, reason = "not every body uses its parent's names")]
+            use super::*;
+            $crate::gpu_test! { @tags [$($tag)*] $needs [$($outcome)?] $body }
+        }
+    };
+
+    (@tags [asynchronous $($rest:ident)*] $($test:tt)*) => {
+        $crate::gpu_test! { @module asynchronous [$($rest)*] $($test)* }
+    };
+    (@tags [timing $($rest:ident)*] $($test:tt)*) => {
+        $crate::gpu_test! { @module timing [$($rest)*] $($test)* }
+    };
+    (@tags [faulting $($rest:ident)*] $($test:tt)*) => {
+        $crate::gpu_test! { @module faulting [$($rest)*] $($test)* }
+    };
+    (@tags [real $($rest:ident)*] $($test:tt)*) => {
+        $crate::gpu_test! { @module real [$($rest)*] $($test)* }
+    };
+    (@tags [simulated $($rest:ident)*] $($test:tt)*) => {
+        $crate::gpu_test! { @module simulated [$($rest)*] $($test)* }
+    };
+    (@module $tag:ident [$($rest:ident)*] $($test:tt)*) => {
+        mod $tag {
+            #[allow(unused_imports, reason = "not every body uses its parent's names")]
+            use super::*;
+            $crate::gpu_test! { @tags [$($rest)*] $($test)* }
+        }
+    };
+
+    (@tags [] 1 $($test:tt)*) => {
+        $crate::gpu_test! { @test needs_1 1 "needs 1 GPU: cargo xtask test-gpu" $($test)* }
+    };
+    (@tags [] 2 $($test:tt)*) => {
+        $crate::gpu_test! { @test needs_2 2 "needs 2 GPUs: cargo xtask test-gpu" $($test)* }
+    };
+    (@tags [] 4 $($test:tt)*) => {
+        $crate::gpu_test! { @test needs_4 4 "needs 4 GPUs: cargo xtask test-gpu" $($test)* }
+    };
+    (@tags [] 8 $($test:tt)*) => {
+        $crate::gpu_test! { @test needs_8 8 "needs 8 GPUs: cargo xtask test-gpu" $($test)* }
+    };
+    (@test $function:ident $needs:literal $reason:literal [$($outcome:ty)?] $body:block) => {
+        #[test]
+        #[ignore = $reason]
+        fn $function() {
+            fn body() $(-> $outcome)? $body
+            $crate::run($needs, module_path!(), body);
+        }
+    };
+}

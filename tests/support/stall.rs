@@ -1,0 +1,87 @@
+//! Holding a stream up.
+
+use std::ffi::c_void;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use cuda_sys::{CUstream, cuLaunchHostFunc};
+
+use crate::driver::check;
+
+/// A stream that waits; dropping this lets it go on, on every way out of a test.
+///
+/// Warm up whatever the test does meanwhile, and stall one stream at a time: module loading and
+/// context-wide calls wait behind a stall, and host functions may share one thread.
+#[must_use = "dropping it ends the stall"]
+pub struct Stall {
+    gate: Arc<Gate>,
+}
+
+#[derive(Default)]
+struct Gate {
+    open: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    fn open(&self) {
+        *self.open.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.opened.notify_all();
+    }
+
+    fn pass(&self) {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(
+            self.opened
+                .wait_while(open, |open| !*open)
+                .unwrap_or_else(PoisonError::into_inner),
+        );
+    }
+}
+
+/// Enqueues on `stream` a host function that blocks until the returned value is released or dropped.
+///
+/// A raw handle, a raw call: the library under test does not know of the stall.
+///
+/// # Panics
+/// If the driver refuses the host function.
+#[track_caller]
+pub fn stall(stream: CUstream) -> Stall {
+    let gate = Arc::new(Gate::default());
+    let data = Arc::into_raw(Arc::clone(&gate)).cast_mut().cast::<c_void>();
+    // SAFETY: `wait_at_gate` takes over the count behind `data` when the driver calls it, which it
+    // does once for each successful enqueue.
+    let result = unsafe { cuLaunchHostFunc(stream, Some(wait_at_gate), data) };
+    if result != cuda_sys::CUDA_SUCCESS {
+        // SAFETY: the enqueue failed, so the count made by `into_raw` above is still ours.
+        drop(unsafe { Arc::from_raw(data.cast::<Gate>()) });
+    }
+    check("cuLaunchHostFunc", result);
+    Stall { gate }
+}
+
+unsafe extern "C" fn wait_at_gate(data: *mut c_void) {
+    // SAFETY: `stall` passed the pointer of `Arc::into_raw`, and the driver calls this once.
+    let gate = unsafe { Arc::from_raw(data.cast::<Gate>()) };
+    gate.pass();
+}
+
+impl Stall {
+    /// Lets the stream go on now.
+    pub fn release(self) {}
+
+    /// Lets the stream go on after `delay`, from another thread, for tests that block meanwhile.
+    pub fn release_after(self, delay: Duration) {
+        thread::spawn(move || {
+            thread::sleep(delay);
+            drop(self);
+        });
+    }
+}
+
+impl Drop for Stall {
+    fn drop(&mut self) {
+        self.gate.open();
+    }
+}

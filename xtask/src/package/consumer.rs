@@ -1,0 +1,220 @@
+//! The crates that depend on ours, written and built anew by each row.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, ensure};
+
+use super::build::{Built, output};
+use super::workshop::{Target, Workshop};
+
+/// Devices that the simulated driver is told to have, so that a program's answer shows whom it
+/// asked.
+const DEVICES: &str = "3";
+
+const BUILD: &str = include_str!("consumer/build.rs");
+const SYS: &str = include_str!("consumer/sys.rs");
+const CORE: &str = include_str!("consumer/core.rs");
+
+/// Which crates a consumer depends on; it has a program for each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Crates {
+    /// `cuda-sys` alone.
+    Sys,
+    /// `cuda-core`, and `cuda-sys` beside it.
+    Core,
+}
+
+/// Which features of ours a consumer takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Features {
+    /// What a newcomer gets.
+    Default,
+    /// No bindgen.
+    None,
+}
+
+/// Where a consumer says that the crates come from.
+#[derive(Debug, Clone)]
+pub(super) enum Source {
+    /// Directories below this one.
+    Path(PathBuf),
+    /// A commit of this repository.
+    Git { url: String, commit: String },
+    /// A registry, by version; the row makes cargo find them.
+    Registry,
+}
+
+impl Source {
+    /// The dependency's fields in a manifest.
+    fn fields(&self, krate: &str) -> String {
+        match self {
+            // A literal string of TOML: nothing in it is escaped.
+            Source::Path(folder) => format!("path = '{}'", folder.join(krate).display()),
+            Source::Git { url, commit } => format!("git = '{url}', rev = '{commit}'"),
+            Source::Registry => "version = '0.1'".to_owned(),
+        }
+    }
+}
+
+/// A consumer on disk.
+#[derive(Debug)]
+pub(super) struct Consumer {
+    pub(super) directory: PathBuf,
+    crates: Crates,
+}
+
+/// What a consumer's build saw of cuda-sys.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// `DEP_CUDA_BINDINGS`.
+    pub(super) bindings: String,
+    /// `DEP_CUDA_VERSION`.
+    pub(super) version: Option<u32>,
+    /// `DEP_CUDA_INCLUDE`.
+    pub(super) include: Option<PathBuf>,
+    /// `DEP_CUDA_ROOT`.
+    pub(super) root: Option<PathBuf>,
+    /// Whether cuda-sys was told to compile generated bindings.
+    pub(super) generated: bool,
+}
+
+impl fmt::Display for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bindings", self.bindings)?;
+        match self.version {
+            Some(version) => write!(f, " of {}.{}", version / 1000, version % 1000 / 10),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Consumer {
+    /// Writes a consumer to a directory named `name`.
+    pub(super) fn write(
+        workshop: &Workshop,
+        name: &str,
+        source: &Source,
+        crates: Crates,
+        features: Features,
+    ) -> anyhow::Result<Self> {
+        let directory = workshop.directory(name)?;
+        let defaults = features == Features::Default;
+        let mut manifest = "[package]\nname = 'consumer'\nversion = '0.0.0'\nedition = '2024'\n\n\
+            [workspace]\n\n[dependencies]\n"
+            .to_owned();
+        let programs = directory.join("src/bin");
+        fs::create_dir_all(&programs)?;
+        fs::write(directory.join("build.rs"), BUILD)?;
+        let names: &[_] = match crates {
+            Crates::Sys => &[("cuda-sys", "sys.rs", SYS)],
+            Crates::Core => &[("cuda-sys", "sys.rs", SYS), ("cuda-core", "core.rs", CORE)],
+        };
+        for (krate, file, text) in names {
+            let fields = source.fields(krate);
+            manifest += &format!("{krate} = {{ {fields}, default-features = {defaults} }}\n");
+            fs::write(programs.join(file), text)?;
+        }
+        fs::write(directory.join("Cargo.toml"), manifest)?;
+        // The versions that the workspace was tested with, which are downloaded already.
+        fs::copy(workshop.source().join("Cargo.lock"), directory.join("Cargo.lock"))?;
+        Ok(Self { directory, crates })
+    }
+
+    /// cargo, to build this consumer.
+    pub(super) fn cargo(&self, workshop: &Workshop, task: &str) -> anyhow::Result<Command> {
+        let mut cargo = workshop.cargo(&self.directory, Target::Shared)?;
+        cargo.arg(task);
+        Ok(cargo)
+    }
+
+    /// Builds the consumer with these variables set.
+    pub(super) fn build(
+        &self,
+        workshop: &Workshop,
+        environment: &[(&str, &OsStr)],
+    ) -> anyhow::Result<Built> {
+        Built::run(self.cargo(workshop, "build")?.envs(environment.iter().copied()))
+    }
+
+    /// Runs every program on the simulated driver.
+    pub(super) fn run(&self, workshop: &Workshop, built: &Built) -> anyhow::Result<()> {
+        let simulator = workshop.simulator()?;
+        self.run_with(workshop, built, |command| {
+            command.env("CUDA_SYS_LIBRARY", simulator);
+        })
+    }
+
+    /// Runs every program, prepared by `prepare`.
+    pub(super) fn run_with(
+        &self,
+        workshop: &Workshop,
+        built: &Built,
+        prepare: impl Fn(&mut Command),
+    ) -> anyhow::Result<()> {
+        for program in self.programs() {
+            let mut command = workshop.machine.command(built.program(program)?.as_os_str());
+            command.env("CUDA_SIM_DEVICES", DEVICES);
+            prepare(&mut command);
+            let said = output(&mut command).with_context(|| format!("running `{program}`"))?;
+            ensure!(
+                said.starts_with(&format!("{DEVICES} devices, ")),
+                "`{program}` did not ask the simulated driver: {said}"
+            );
+        }
+        Ok(())
+    }
+
+    /// The names of its programs.
+    pub(super) fn programs(&self) -> &'static [&'static str] {
+        match self.crates {
+            Crates::Sys => &["sys"],
+            Crates::Core => &["sys", "core"],
+        }
+    }
+}
+
+impl Built {
+    /// A program of the consumer's.
+    pub(super) fn program(&self, name: &str) -> anyhow::Result<PathBuf> {
+        self.file(name, |file| Path::new(file).file_stem() == Some(OsStr::new(name)))
+    }
+
+    /// What the consumer's build script saw, which must agree with what cuda-sys compiles.
+    pub(super) fn seen(&self) -> anyhow::Result<Seen> {
+        let seen = &self.script("consumer")?.environment;
+        let path = |name: &str| seen.get(name).map(PathBuf::from);
+        let seen = Seen {
+            bindings: seen.get("SEEN_BINDINGS").cloned().context("no DEP_CUDA_BINDINGS came")?,
+            version: seen.get("SEEN_VERSION").and_then(|text| text.parse().ok()),
+            include: path("SEEN_INCLUDE"),
+            root: path("SEEN_ROOT"),
+            generated: self.has_script("cuda-sys")
+                && self.script("cuda-sys")?.cfgs.iter().any(|cfg| cfg == "cuda_sys_generated"),
+        };
+        ensure!(
+            seen.generated == (seen.bindings == "system"),
+            "DEP_CUDA_BINDINGS is {}, but cuda_sys_generated is {}",
+            seen.bindings,
+            if seen.generated { "on" } else { "off" }
+        );
+        Ok(seen)
+    }
+
+    /// Asserts that the checked-in bindings were used.
+    pub(super) fn is_bundled(&self) -> anyhow::Result<Seen> {
+        let seen = self.seen()?;
+        ensure!(seen.bindings == "bundled", "expected bundled bindings, got {seen:?}");
+        Ok(seen)
+    }
+
+    /// Asserts how many warnings cuda-sys gave.
+    pub(super) fn warns(&self, times: usize) -> anyhow::Result<()> {
+        let warnings = self.script_warnings("cuda-sys");
+        ensure!(warnings.len() == times, "expected {times} warnings, got {warnings:#?}");
+        Ok(())
+    }
+}

@@ -1,0 +1,100 @@
+//! What a test's path says about it; `tests/support/macros.rs` is the other end.
+
+/// A property of a GPU test that decides where it means something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tag {
+    /// Asserts that a call returns while the device is busy.
+    Asynchronous,
+    /// Asserts a duration or a rate.
+    Timing,
+    /// Makes the device fault on purpose.
+    Faulting,
+    /// Means nothing on the simulated driver.
+    Real,
+    /// Needs the simulated driver's eyes, in process.
+    Simulated,
+}
+
+impl Tag {
+    const ALL: [(&'static str, Self); 5] = [
+        ("asynchronous", Self::Asynchronous),
+        ("timing", Self::Timing),
+        ("faulting", Self::Faulting),
+        ("real", Self::Real),
+        ("simulated", Self::Simulated),
+    ];
+
+    /// The word in the test's path.
+    pub(crate) fn name(self) -> &'static str {
+        Self::ALL
+            .iter()
+            .find(|(_, tag)| *tag == self)
+            .map_or("", |(name, _)| name)
+    }
+
+    fn parse(segment: &str) -> Option<Self> {
+        Self::ALL
+            .iter()
+            .find(|(name, _)| *name == segment)
+            .map(|(_, tag)| *tag)
+    }
+}
+
+/// A test of a program, as `--list` shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Case {
+    pub(crate) name: String,
+    /// Devices it needs; zero for a test that was not declared with `gpu_test!`.
+    pub(crate) needs: u32,
+    pub(crate) tags: Vec<Tag>,
+}
+
+impl Case {
+    /// Reads `module::a37_name::asynchronous::needs_2`.
+    pub(crate) fn parse(name: &str) -> Self {
+        let mut segments = name.rsplit("::");
+        let needs = segments
+            .next()
+            .and_then(|last| last.strip_prefix("needs_"))
+            .and_then(|devices| devices.parse().ok());
+        let tags = match needs {
+            Some(_) => segments.map_while(Tag::parse).collect(),
+            None => Vec::new(),
+        };
+        Self {
+            name: name.into(),
+            needs: needs.unwrap_or(0),
+            tags,
+        }
+    }
+
+    /// The path without requirement and tags.
+    pub(crate) fn title(&self) -> &str {
+        let drop = self.tags.len() + usize::from(self.needs > 0);
+        let mut title = self.name.as_str();
+        for _ in 0..drop {
+            title = title.rsplit_once("::").map_or(title, |(front, _)| front);
+        }
+        title
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_says_needs_and_tags() {
+        let case = Case::parse("guards::a37_sync::timing::asynchronous::needs_2");
+        assert_eq!(case.needs, 2);
+        assert_eq!(case.tags, [Tag::Asynchronous, Tag::Timing]);
+        assert_eq!(case.title(), "guards::a37_sync");
+    }
+
+    #[test]
+    fn a_plain_test_needs_nothing() {
+        let case = Case::parse("timing::parses");
+        assert_eq!((case.needs, case.tags.len()), (0, 0));
+        assert_eq!(case.title(), "timing::parses");
+    }
+}

@@ -1,0 +1,223 @@
+//! Reads what a libtest program prints.
+//!
+//! The text form, since the JSON form is unstable. A test's own output can land between
+//! `test name ... ` and the verdict (a child process, a C library, a sanitizer), so the verdict may
+//! come lines later.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use super::{Finished, Verdict};
+
+/// How much of other output is kept for reports.
+const KEPT_LINES: usize = 100;
+
+/// Follows the output of one process.
+pub(crate) struct Parser {
+    finished: Vec<Finished>,
+    /// Announced, without a verdict so far.
+    pending: Option<String>,
+    /// The end of what was printed beside libtest's own lines.
+    printed: VecDeque<String>,
+    section: Option<String>,
+    sections: HashMap<String, String>,
+    summaries: usize,
+    blocks: usize,
+    last: Instant,
+}
+
+/// What the output came to.
+pub(crate) struct Output {
+    pub(crate) finished: Vec<Finished>,
+    /// The test that was running when the output stopped.
+    pub(crate) interrupted: Option<String>,
+    /// The end of what was printed beside libtest's own lines.
+    pub(crate) printed: String,
+    /// Every `running N tests` has its `test result`.
+    pub(crate) complete: bool,
+}
+
+impl Parser {
+    pub(crate) fn new() -> Self {
+        Self {
+            finished: Vec::new(),
+            pending: None,
+            printed: VecDeque::new(),
+            section: None,
+            sections: HashMap::new(),
+            summaries: 0,
+            blocks: 0,
+            last: Instant::now(),
+        }
+    }
+
+    /// Takes one line, without its line break.
+    pub(crate) fn line(&mut self, line: &str) {
+        if let Some(name) = line
+            .strip_prefix("---- ")
+            .and_then(|rest| rest.strip_suffix(" stdout ----"))
+        {
+            self.section = Some(name.into());
+        } else if line.starts_with("test result: ") {
+            self.summaries += 1;
+            self.section = None;
+        } else if is_announcement(line) {
+            self.blocks += 1;
+            self.section = None;
+        } else if line == "failures:" {
+            self.section = None;
+        } else if let Some(name) = &self.section {
+            let text = self.sections.entry(name.clone()).or_default();
+            text.push_str(line);
+            text.push('\n');
+        } else if let Some((name, rest)) = announced(line) {
+            self.pending = Some(name.into());
+            self.verdict(rest);
+        } else if self.pending.is_some() {
+            self.verdict(line);
+        } else if !line.is_empty() {
+            self.keep(line);
+        }
+    }
+
+    fn keep(&mut self, line: &str) {
+        if self.printed.len() == KEPT_LINES {
+            self.printed.pop_front();
+        }
+        self.printed.push_back(line.into());
+    }
+
+    /// `text` stands where the pending test's verdict is expected.
+    fn verdict(&mut self, text: &str) {
+        let verdict = match text {
+            "ok" => Verdict::Passed,
+            "FAILED" => Verdict::Failed(String::new()),
+            "ignored" => Verdict::Ignored(String::new()),
+            _ => match text.strip_prefix("ignored, ") {
+                Some(reason) => Verdict::Ignored(reason.into()),
+                None => return self.keep(text),
+            },
+        };
+        if let Some(name) = self.pending.take() {
+            let now = Instant::now();
+            let time = now - self.last;
+            self.last = now;
+            self.finished.push(Finished {
+                name,
+                verdict,
+                time,
+            });
+        }
+    }
+
+    pub(crate) fn finish(mut self) -> Output {
+        for test in &mut self.finished {
+            if let Verdict::Failed(output) = &mut test.verdict {
+                *output = self.sections.remove(&test.name).unwrap_or_default();
+            }
+        }
+        Output {
+            finished: self.finished,
+            interrupted: self.pending,
+            printed: Vec::from(self.printed).join("\n"),
+            complete: self.blocks == self.summaries,
+        }
+    }
+
+    /// When the last verdict came, for the time of a test that never got one.
+    pub(crate) fn since_last(&self) -> Duration {
+        self.last.elapsed()
+    }
+}
+
+/// `running 12 tests`.
+fn is_announcement(line: &str) -> bool {
+    line.strip_prefix("running ")
+        .and_then(|rest| {
+            rest.strip_suffix(" tests")
+                .or_else(|| rest.strip_suffix(" test"))
+        })
+        .is_some_and(|count| count.parse::<usize>().is_ok())
+}
+
+/// `test name ... rest`, with what libtest adds to the name taken off.
+fn announced(line: &str) -> Option<(&str, &str)> {
+    let (name, rest) = line.strip_prefix("test ")?.split_once(" ... ")?;
+    Some((name.strip_suffix(" - should panic").unwrap_or(name), rest))
+}
+
+/// Names from `--list --format terse`.
+pub(crate) fn listed(output: &str) -> Vec<String> {
+    output
+        .lines()
+        .filter_map(|line| line.strip_suffix(": test"))
+        .map(Into::into)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Output {
+        let mut parser = Parser::new();
+        for line in text.lines() {
+            parser.line(line);
+        }
+        parser.finish()
+    }
+
+    #[test]
+    fn verdicts_reasons_and_failure_output() {
+        let output = parse(
+            "\nrunning 4 tests\ntest a ... ok\ntest b - should panic ... ok\n\
+             test c ... ignored, needs 2 GPUs\ntest d ... FAILED\n\nfailures:\n\n\
+             ---- d stdout ----\nthread 'd' panicked\nleft: 1\n\nfailures:\n    d\n\n\
+             test result: FAILED. 2 passed; 1 failed; 1 ignored\n",
+        );
+        assert!(output.complete);
+        let verdicts: Vec<_> = output
+            .finished
+            .iter()
+            .map(|test| (test.name.as_str(), test.verdict.clone()))
+            .collect();
+        assert_eq!(
+            verdicts,
+            [
+                ("a", Verdict::Passed),
+                ("b", Verdict::Passed),
+                ("c", Verdict::Ignored("needs 2 GPUs".into())),
+                (
+                    "d",
+                    Verdict::Failed("thread 'd' panicked\nleft: 1\n\n".into())
+                ),
+            ]
+        );
+    }
+
+    #[test]
+    fn output_between_name_and_verdict() {
+        let output = parse("running 2 tests\ntest a ... hello\n========= x\nok\ntest b ... ok\n");
+        assert_eq!(output.finished.len(), 2);
+        assert!(
+            output
+                .finished
+                .iter()
+                .all(|test| test.verdict == Verdict::Passed)
+        );
+        assert!(!output.complete, "there was no summary");
+    }
+
+    #[test]
+    fn a_process_that_died_names_the_test() {
+        let output = parse("running 2 tests\ntest a ... ok\ntest b ... \nwatchdog\n");
+        assert_eq!(output.interrupted.as_deref(), Some("b"));
+        assert_eq!(output.printed, "\nwatchdog");
+        assert!(!output.complete);
+    }
+
+    #[test]
+    fn lists() {
+        assert_eq!(listed("a::b: test\nc: benchmark\nd: test\n"), ["a::b", "d"]);
+    }
+}

@@ -1,0 +1,53 @@
+//! Running libtest programs one by one and knowing what became of every test in them.
+
+pub(crate) mod build;
+pub(crate) mod case;
+pub(crate) mod libtest;
+pub(crate) mod process;
+pub(crate) mod table;
+
+pub(crate) use case::{Case, Tag};
+pub(crate) use process::{Invocation, Program};
+
+use std::time::Duration;
+
+/// What became of a test.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Passed,
+    /// With what the test printed.
+    Failed(String),
+    /// With the reason in its `#[ignore]`, if any.
+    Ignored(String),
+}
+
+/// A test and what became of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Finished {
+    pub(crate) name: String,
+    pub(crate) verdict: Verdict,
+    /// Since the test before it ended: its own time where tests run one after the other.
+    pub(crate) time: Duration,
+}
+
+/// Counts of one table row.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) passed: usize,
+    pub(crate) failed: usize,
+    pub(crate) ignored: usize,
+}
+
+impl Counts {
+    pub(crate) fn of(finished: &[Finished]) -> Self {
+        let mut counts = Self::default();
+        for test in finished {
+            match test.verdict {
+                Verdict::Passed => counts.passed += 1,
+                Verdict::Failed(_) => counts.failed += 1,
+                Verdict::Ignored(_) => counts.ignored += 1,
+            }
+        }
+        counts
+    }
+}

@@ -1,0 +1,263 @@
+//! One libtest program, run so that no test is lost, whatever becomes of the process.
+
+use std::collections::{HashSet, VecDeque};
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Read};
+use std::mem;
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+
+use super::libtest::{self, Output, Parser};
+use super::{Case, Finished, Verdict};
+
+/// Lines of a dead process's error output that its test's failure quotes.
+const QUOTED_LINES: usize = 40;
+
+/// A built test program.
+#[derive(Debug, Clone)]
+pub(crate) struct Program {
+    /// Package and target, for people.
+    pub(crate) suite: String,
+    pub(crate) path: PathBuf,
+    /// Where cargo would run it: its package's directory.
+    pub(crate) directory: Option<PathBuf>,
+}
+
+/// How a program is run.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Invocation {
+    /// A program, with arguments, that runs the test program: a sanitizer.
+    pub(crate) wrapper: Vec<OsString>,
+    pub(crate) environment: Vec<(String, String)>,
+    /// Tests with `#[ignore]` are run too.
+    pub(crate) ignored: bool,
+    /// Tests run one after the other.
+    pub(crate) serial: bool,
+}
+
+/// What a run came to beyond its tests.
+pub(crate) struct Run {
+    pub(crate) finished: Vec<Finished>,
+    /// The process failed although every test in it passed: a sanitizer's verdict, say.
+    pub(crate) complaint: Option<String>,
+}
+
+impl Program {
+    /// Every test in the program.
+    pub(crate) fn list(&self) -> anyhow::Result<Vec<Case>> {
+        let output = Command::new(&self.path)
+            .args(["--list", "--format", "terse"])
+            .stderr(Stdio::inherit())
+            .output()
+            .with_context(|| format!("{}", self.path.display()))?;
+        if !output.status.success() {
+            bail!("{} --list: {}", self.path.display(), output.status);
+        }
+        let names = libtest::listed(&String::from_utf8(output.stdout)?);
+        Ok(names.iter().map(|name| Case::parse(name)).collect())
+    }
+
+    /// Runs the tests named, all in one process for as long as it lives; when it dies, the test that
+    /// it died in has failed and the rest goes on in another.
+    pub(crate) fn run(
+        &self,
+        invocation: &Invocation,
+        names: &[&str],
+        echo: &mut dyn FnMut(&str),
+    ) -> anyhow::Result<Run> {
+        let mut remaining: Vec<&str> = names.to_vec();
+        let mut run = Run {
+            finished: Vec::new(),
+            complaint: None,
+        };
+        let mut serial = invocation.serial;
+        while !remaining.is_empty() {
+            let mut ended = self.spawn(invocation, serial, &remaining, echo)?;
+            let finished = mem::take(&mut ended.output.finished);
+            let reported: HashSet<&str> = finished.iter().map(|test| test.name.as_str()).collect();
+            remaining.retain(|name| !reported.contains(name));
+            let failed = finished
+                .iter()
+                .any(|test| matches!(test.verdict, Verdict::Failed(_)));
+            run.finished.extend(finished);
+            if ended.output.complete {
+                if !ended.status.success() && !failed {
+                    run.complaint = Some(ended.report());
+                }
+                run.finished.extend(
+                    remaining
+                        .drain(..)
+                        .map(|name| lost(name, "it reported nothing")),
+                );
+                break;
+            }
+            let report = format!("the process ended: {}", ended.report());
+            match ended
+                .output
+                .interrupted
+                .filter(|name| remaining.contains(&name.as_str()))
+            {
+                Some(name) => {
+                    remaining.retain(|other| *other != name);
+                    let verdict = Verdict::Failed(report);
+                    run.finished.push(Finished {
+                        name,
+                        verdict,
+                        time: ended.unfinished,
+                    });
+                }
+                // Several ran at once; one at a time will show which it was.
+                None if !serial => {}
+                None => {
+                    run.finished
+                        .extend(remaining.drain(..).map(|name| lost(name, &report)));
+                }
+            }
+            serial = true;
+        }
+        Ok(run)
+    }
+
+    /// Runs each test named in a process of its own.
+    pub(crate) fn run_apart(
+        &self,
+        invocation: &Invocation,
+        names: &[&str],
+        echo: &mut dyn FnMut(&str),
+    ) -> anyhow::Result<Run> {
+        let mut all = Run {
+            finished: Vec::new(),
+            complaint: None,
+        };
+        for name in names {
+            let run = self.run(invocation, &[name], echo)?;
+            all.finished.extend(run.finished);
+            all.complaint = all.complaint.or(run.complaint);
+        }
+        Ok(all)
+    }
+
+    fn spawn(
+        &self,
+        invocation: &Invocation,
+        serial: bool,
+        names: &[&str],
+        echo: &mut dyn FnMut(&str),
+    ) -> anyhow::Result<Ended> {
+        let mut words = invocation.wrapper.iter();
+        let mut command = match words.next() {
+            Some(wrapper) => {
+                let mut command = Command::new(wrapper);
+                command.args(words).arg(&self.path);
+                command
+            }
+            None => Command::new(&self.path),
+        };
+        if let Some(directory) = &self.directory {
+            command
+                .current_dir(directory)
+                .env("CARGO_MANIFEST_DIR", directory);
+        }
+        command.envs(
+            invocation
+                .environment
+                .iter()
+                .map(|(name, value)| (name, value)),
+        );
+        if invocation.ignored {
+            command.arg("--include-ignored");
+        }
+        if serial {
+            command.arg("--test-threads=1");
+        }
+        command.arg("--exact").args(names);
+        follow(command, echo)
+    }
+}
+
+fn lost(name: &str, report: &str) -> Finished {
+    let verdict = Verdict::Failed(report.into());
+    Finished {
+        name: name.into(),
+        verdict,
+        time: Duration::ZERO,
+    }
+}
+
+/// A process that ended.
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    pub(crate) output: Output,
+    /// The end of its error output.
+    pub(crate) errors: String,
+    /// Time since the last verdict.
+    pub(crate) unfinished: Duration,
+}
+
+impl Ended {
+    /// Status and the end of what it printed.
+    pub(crate) fn report(&self) -> String {
+        [&self.status.to_string(), &self.output.printed, &self.errors]
+            .map(|part| part.trim_end())
+            .into_iter()
+            .filter(|part| !part.is_empty())
+            .collect::<Vec<_>>()
+            .join("\n")
+    }
+}
+
+/// Runs `command`, reading its output as libtest's and passing every line on as it comes.
+pub(crate) fn follow(mut command: Command, echo: &mut dyn FnMut(&str)) -> anyhow::Result<Ended> {
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("{}", command.get_program().display()))?;
+    let errors = child
+        .stderr
+        .take()
+        .map(|stderr| thread::spawn(move || tail(stderr)));
+    let mut parser = Parser::new();
+    if let Some(stdout) = child.stdout.take() {
+        let mut stdout = BufReader::new(stdout);
+        let mut line = Vec::new();
+        while stdout.read_until(b'\n', &mut line)? > 0 {
+            let text = String::from_utf8_lossy(&line);
+            let text = text.trim_end_matches(['\n', '\r']);
+            parser.line(text);
+            echo(text);
+            line.clear();
+        }
+    }
+    let status = child.wait()?;
+    let errors = match errors.map(thread::JoinHandle::join) {
+        Some(Ok(text)) => text,
+        _ => String::new(),
+    };
+    let unfinished = parser.since_last();
+    Ok(Ended {
+        status,
+        output: parser.finish(),
+        errors,
+        unfinished,
+    })
+}
+
+/// Passes error output on and keeps its end.
+fn tail(stderr: impl Read) -> String {
+    let mut kept = VecDeque::new();
+    for line in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {
+        let line = String::from_utf8_lossy(&line).into_owned();
+        eprintln!("{line}");
+        if kept.len() == QUOTED_LINES {
+            kept.pop_front();
+        }
+        kept.push_back(line);
+    }
+    Vec::from(kept).join("\n")
+}

@@ -1,0 +1,141 @@
+//! What ran, what failed, what was not run and why.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::Outcome;
+use crate::suite::process::Ended;
+use crate::suite::table::Table;
+use crate::suite::{Counts, Finished, Verdict};
+
+/// Names printed for one reason; the rest is counted.
+const NAMES_A_REASON: usize = 12;
+
+#[derive(Default)]
+pub(crate) struct Report {
+    suites: Vec<(String, Counts)>,
+    failures: Vec<(String, String)>,
+    /// By reason. A set, since a test that no pass can run is met once a pass.
+    not_run: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Report {
+    /// A suite ran.
+    pub(crate) fn suite(
+        &mut self,
+        name: String,
+        finished: Vec<Finished>,
+        complaint: Option<String>,
+    ) {
+        let mut counts = Counts::of(&finished);
+        for test in finished {
+            if let Verdict::Failed(output) = test.verdict {
+                self.failures
+                    .push((format!("{name}: {}", test.name), output));
+            }
+        }
+        if let Some(complaint) = complaint {
+            counts.failed += 1;
+            self.failures.push((name.clone(), complaint));
+        }
+        self.suites.push((name, counts));
+    }
+
+    /// A process that cargo ran several suites in.
+    pub(crate) fn stream(&mut self, name: &str, mut ended: Ended) {
+        let mut finished = std::mem::take(&mut ended.output.finished);
+        if let Some(test) = ended.output.interrupted.take() {
+            let verdict = Verdict::Failed(ended.report());
+            finished.push(Finished {
+                name: test,
+                verdict,
+                time: ended.unfinished,
+            });
+        }
+        for test in &finished {
+            if let Verdict::Ignored(reason) = &test.verdict {
+                self.not_run(name, &test.name, reason);
+            }
+        }
+        let complaint = super::complaint(&ended, &finished);
+        self.suite(name.into(), finished, complaint);
+    }
+
+    /// A test, or a whole suite, that nothing ran.
+    pub(crate) fn not_run(&mut self, suite: &str, name: &str, reason: &str) {
+        let reason = if reason.is_empty() {
+            "ignored, no reason given"
+        } else {
+            reason
+        };
+        self.not_run
+            .entry(reason.into())
+            .or_default()
+            .insert(format!("{suite}: {name}"));
+    }
+
+    fn skipped(&self) -> usize {
+        self.not_run.values().map(BTreeSet::len).sum()
+    }
+
+    fn total(&self) -> Counts {
+        self.suites
+            .iter()
+            .fold(Counts::default(), |sum, (_, counts)| Counts {
+                passed: sum.passed + counts.passed,
+                failed: sum.failed + counts.failed,
+                ignored: sum.ignored + counts.ignored,
+            })
+    }
+
+    pub(crate) fn outcome(&self) -> Outcome {
+        let total = self.total();
+        match (total.failed, total.passed) {
+            (0, 0) => Outcome::CouldNotRun,
+            (0, _) => Outcome::Passed,
+            _ => Outcome::Failed,
+        }
+    }
+
+    pub(crate) fn print(&self, elapsed: Duration) {
+        for (name, output) in &self.failures {
+            println!("\n---- {name}\n{}", output.trim_end());
+        }
+        let mut table = Table::new(["suite", "passed", "failed", "not run"]);
+        for (name, counts) in &self.suites {
+            let prefix = format!("{}: ", name.split(", ").next().unwrap_or(name));
+            let not_run = self
+                .not_run
+                .values()
+                .flatten()
+                .filter(|test| test.starts_with(&prefix));
+            table.row([
+                name.clone(),
+                counts.passed.to_string(),
+                counts.failed.to_string(),
+                not_run.count().to_string(),
+            ]);
+        }
+        println!("\n{table}");
+        for (reason, tests) in &self.not_run {
+            println!("not run, {} of them: {reason}", tests.len());
+            for test in tests.iter().take(NAMES_A_REASON) {
+                println!("    {test}");
+            }
+            if tests.len() > NAMES_A_REASON {
+                println!("    and {} more", tests.len() - NAMES_A_REASON);
+            }
+        }
+        for (name, _) in &self.failures {
+            println!("failed: {name}");
+        }
+        let total = self.total();
+        println!(
+            "\n{} passed, {} failed, {} skipped in {:.1} s",
+            total.passed,
+            total.failed,
+            self.skipped(),
+            elapsed.as_secs_f64()
+        );
+    }
+}

@@ -1,0 +1,188 @@
+//! What there is to run on.
+
+use std::env;
+use std::ffi::{CStr, c_char};
+use std::fmt;
+use std::process::{Command, Stdio};
+
+use anyhow::Context;
+use cuda_sys::{CUresult, cuDeviceGetCount, cuDeviceGetName, cuDriverGetVersion, cuInit};
+use serde::{Deserialize, Serialize};
+
+use crate::Outcome;
+
+/// What there is to run on.
+#[derive(Debug)]
+pub(crate) enum Target {
+    /// GPUs behind the driver that `cuda-sys` loads.
+    Real {
+        devices: u32,
+        /// CUDA version of the driver.
+        driver: String,
+        names: Vec<String>,
+        /// `CUDA_VISIBLE_DEVICES` as it was found, entries apart.
+        visible: Option<Vec<String>>,
+    },
+    /// The simulated driver.
+    Simulated { devices: u32 },
+}
+
+/// What the child process answers.
+#[derive(Serialize, Deserialize)]
+struct Probe {
+    devices: u32,
+    driver: String,
+    names: Vec<String>,
+}
+
+impl Target {
+    /// Asks the driver, in a process of its own: an initialised driver is nothing to start others
+    /// from. The inner error says why there is no GPU.
+    pub(crate) fn probe() -> anyhow::Result<Result<Self, String>> {
+        let output = Command::new(env::current_exe()?)
+            .arg("devices")
+            .stdin(Stdio::null())
+            .output()
+            .context("asking for devices")?;
+        if !output.status.success() {
+            let message = String::from_utf8_lossy(&output.stderr);
+            return Ok(Err(message.trim().trim_start_matches("error: ").into()));
+        }
+        let Probe {
+            devices,
+            driver,
+            names,
+        } = serde_json::from_slice(&output.stdout)?;
+        let visible = env::var("CUDA_VISIBLE_DEVICES").ok();
+        let visible = visible.map(|list| list.split(',').map(str::to_owned).collect());
+        Ok(Ok(Self::Real {
+            devices,
+            driver,
+            names,
+            visible,
+        }))
+    }
+
+    pub(crate) fn devices(&self) -> u32 {
+        match self {
+            Self::Real { devices, .. } | Self::Simulated { devices } => *devices,
+        }
+    }
+
+    /// `CUDA_VISIBLE_DEVICES` for the first `devices` of those that this process sees.
+    pub(crate) fn visible(&self, devices: u32) -> String {
+        match self {
+            Self::Real {
+                visible: Some(entries),
+                ..
+            } => {
+                let first: Vec<_> = entries
+                    .iter()
+                    .take(devices as usize)
+                    .map(String::as_str)
+                    .collect();
+                first.join(",")
+            }
+            _ => (0..devices)
+                .map(|ordinal| ordinal.to_string())
+                .collect::<Vec<_>>()
+                .join(","),
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Real {
+                devices,
+                driver,
+                names,
+                ..
+            } => {
+                let name = names.first().map_or("GPU", String::as_str);
+                write!(f, "{devices} × {name}, driver for CUDA {driver}")
+            }
+            Self::Simulated { devices } => write!(f, "simulated driver, {devices} devices"),
+        }
+    }
+}
+
+/// The hidden task `devices`: prints what the driver shows, as JSON.
+pub(crate) fn print_devices() -> anyhow::Result<Outcome> {
+    match ask() {
+        Ok(probe) => {
+            println!("{}", serde_json::to_string(&probe)?);
+            Ok(Outcome::Passed)
+        }
+        Err(reason) => {
+            eprintln!("error: no GPU: {reason}");
+            Ok(Outcome::CouldNotRun)
+        }
+    }
+}
+
+fn ask() -> Result<Probe, String> {
+    cuda_sys::load().map_err(|error| error.to_string())?;
+    // SAFETY: takes no pointer.
+    check("cuInit", unsafe { cuInit(0) })?;
+    let mut devices = 0;
+    // SAFETY: `devices` is valid for the one `int` that is written.
+    check("cuDeviceGetCount", unsafe {
+        cuDeviceGetCount(&mut devices)
+    })?;
+    if devices <= 0 {
+        return Err("the driver shows no device".into());
+    }
+    let mut version = 0;
+    // SAFETY: `version` is valid for the one `int` that is written.
+    check("cuDriverGetVersion", unsafe {
+        cuDriverGetVersion(&mut version)
+    })?;
+    let names = (0..devices).map(name).collect::<Result<_, _>>()?;
+    let driver = format!("{}.{}", version / 1000, version % 1000 / 10);
+    Ok(Probe {
+        devices: devices.unsigned_abs(),
+        driver,
+        names,
+    })
+}
+
+fn name(device: i32) -> Result<String, String> {
+    const LENGTH: i32 = 256;
+    let mut name: [c_char; LENGTH as usize] = [0; LENGTH as usize];
+    // SAFETY: the driver writes at most `LENGTH` bytes, the terminator among them.
+    check("cuDeviceGetName", unsafe {
+        cuDeviceGetName(name.as_mut_ptr(), LENGTH, device)
+    })?;
+    let bytes = name.map(|byte| byte.cast_unsigned());
+    let text = CStr::from_bytes_until_nul(&bytes).map_err(|error| error.to_string())?;
+    Ok(text.to_string_lossy().into_owned())
+}
+
+fn check(call: &str, result: CUresult) -> Result<(), String> {
+    if result == cuda_sys::CUDA_SUCCESS {
+        return Ok(());
+    }
+    Err(format!("{call} returned {}", result.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_choice_made_outside_is_narrowed_not_replaced() {
+        let mut target = Target::Real {
+            devices: 3,
+            driver: "13.0".into(),
+            names: Vec::new(),
+            visible: Some(["2", "5", "7"].map(String::from).to_vec()),
+        };
+        assert_eq!(target.visible(2), "2,5");
+        if let Target::Real { visible, .. } = &mut target {
+            *visible = None;
+        }
+        assert_eq!(target.visible(2), "0,1");
+    }
+}
