@@ -1,10 +1,12 @@
 //! Which driver this process tests, and how many devices it has.
 
 use std::env;
+use std::sync::OnceLock;
 
+use cuda_sim::{Config, Session};
 use cuda_sys::{CUresult, cuDeviceGetCount, cuInit};
 
-/// Devices of the simulated driver where the environment does not say: under Miri.
+/// Devices of the simulated driver where the environment does not say.
 const DEFAULT_SIMULATED_DEVICES: u32 = 4;
 
 /// The driver under the tests of this process.
@@ -51,23 +53,27 @@ pub fn check(call: &str, result: CUresult) {
     );
 }
 
-/// The driver, made ready for one test.
-pub(crate) struct Session;
-
-impl Session {
-    /// Installs the simulated driver if that is the one, and fails the test unless the driver shows
-    /// at least `needs` devices.
-    pub(crate) fn open(_driver: Driver, needs: u32) -> Self {
-        require_devices(needs);
-        Self
-    }
-
-    /// Asserts what only the simulated driver sees.
-    pub(crate) fn close(self) {}
+/// Begins a session of the simulated driver, which becomes this process's driver at the first call:
+/// `CUDA_TESTS_SIM` devices or four, in the mode that `CUDA_SIM_MODE` names.
+///
+/// # Panics
+/// If the process has another driver already.
+pub fn simulator() -> Session {
+    static INSTALLED: OnceLock<()> = OnceLock::new();
+    INSTALLED.get_or_init(|| {
+        let devices = match Driver::selected() {
+            Driver::Simulated { devices } => devices,
+            Driver::Loaded => DEFAULT_SIMULATED_DEVICES,
+        };
+        if let Err(error) = cuda_sim::install(Config::from_env().devices(devices)) {
+            panic!("the simulated driver: {error}");
+        }
+    });
+    Session::begin()
 }
 
 /// Initialises the driver and fails the test unless it shows at least `needs` devices.
-fn require_devices(needs: u32) {
+pub(crate) fn require_devices(needs: u32) {
     if let Err(error) = cuda_sys::load() {
         panic!("needs {needs} devices: {error}");
     }

@@ -16,6 +16,6 @@ mod watchdog;
 pub use bytes::{assert_bytes, assert_pattern, fill, pattern};
 #[cfg(unix)]
 pub use clock::thread_cpu_time;
-pub use driver::{Driver, check};
+pub use driver::{Driver, check, simulator};
 pub use run::{Outcome, run};
 pub use stall::{Stall, stall};

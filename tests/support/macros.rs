@@ -15,8 +15,7 @@
 ///   `CUDA_LAUNCH_BLOCKING=1` and under a sanitizer;
 /// * `timing`: asserts a duration or a rate;
 /// * `faulting`: makes the device fault, which a sanitizer would report;
-/// * `real`: means nothing on the simulated driver;
-/// * `simulated`: needs the simulated driver's eyes (call counters, faults, quarantine).
+/// * `real`: means nothing on the simulated driver.
 ///
 /// A tag that is not in this list does not compile. The test is ignored by a plain `cargo test`,
 /// which says so; see [`run`](crate::run()) for what surrounds the body.
@@ -46,9 +45,6 @@ macro_rules! gpu_test {
     };
     (@tags [real $($rest:ident)*] $($test:tt)*) => {
         $crate::gpu_test! { @module real [$($rest)*] $($test)* }
-    };
-    (@tags [simulated $($rest:ident)*] $($test:tt)*) => {
-        $crate::gpu_test! { @module simulated [$($rest)*] $($test)* }
     };
     (@module $tag:ident [$($rest:ident)*] $($test:tt)*) => {
         mod $tag {

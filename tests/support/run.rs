@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use crate::context;
-use crate::driver::{Driver, Session};
+use crate::driver::{Driver, require_devices, simulator};
 use crate::watchdog::Watchdog;
 
 /// Contexts, pools and the simulated driver belong to the process, so tests take turns.
@@ -36,7 +36,8 @@ impl<E: Debug> Outcome for Result<(), E> {
 /// The body gets a thread of its own, on which nothing is current at first, and tests of one process
 /// run one after the other. Afterwards, besides the body's own verdict:
 /// * the thread's current context is the handle that it was before;
-/// * the simulated driver saw no violation and no leak.
+/// * no `Drop` failed;
+/// * the simulated driver saw no misuse, and everything made in the test is gone.
 ///
 /// # Panics
 /// If the body does, if any of this does not hold, or if the driver shows too few devices: nothing
@@ -45,9 +46,15 @@ pub fn run<O: Outcome + 'static>(needs: u32, path: &'static str, body: fn() -> O
     // A test that failed leaves nothing in the mutex that the next one could trip over.
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let _watchdog = Watchdog::start(path);
-    let driver = Driver::selected();
-    refuse_wrong_driver(driver, path);
-    let session = Session::open(driver, needs);
+    let session = match Driver::selected() {
+        Driver::Simulated { .. } => {
+            refuse_simulator(path);
+            Some(simulator())
+        }
+        Driver::Loaded => None,
+    };
+    require_devices(needs);
+    let failures = cuda_core::drop_failures();
     let thread = thread::Builder::new().name(path.into()).spawn(move || {
         let before = context::current();
         body().check();
@@ -60,20 +67,20 @@ pub fn run<O: Outcome + 'static>(needs: u32, path: &'static str, body: fn() -> O
     if let Err(panic) = thread.expect("the system starts a thread").join() {
         resume_unwind(panic);
     }
-    session.close();
+    cuda_core::flush_deferred_drops();
+    assert_eq!(cuda_core::drop_failures(), failures, "a drop failed");
+    if let Some(session) = session {
+        session.settle();
+        // What the library caches for copies to come is no leak.
+        cuda_core::trim_staging().expect("the simulated driver frees pinned memory");
+        session.assert_clean();
+    }
 }
 
 /// A runner that let the tags slip must not get a green test out of it.
-fn refuse_wrong_driver(driver: Driver, path: &str) {
-    let simulated = matches!(driver, Driver::Simulated { .. });
-    for tag in path.split("::") {
-        assert!(
-            !(simulated && tag == "real"),
-            "{path} means nothing on the simulated driver"
-        );
-        assert!(
-            simulated || tag != "simulated",
-            "{path} needs CUDA_TESTS_SIM=<devices>"
-        );
-    }
+fn refuse_simulator(path: &str) {
+    assert!(
+        !path.split("::").any(|segment| segment == "real"),
+        "{path} means nothing on the simulated driver"
+    );
 }

@@ -1,11 +1,88 @@
-//! Times each operation beside the raw driver call.
+//! Each operation through the safe layer, beside the raw driver calls behind it.
+
+mod measure;
+mod operations;
+mod report;
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail};
+use cuda_core::Device;
 
 use crate::Outcome;
+use crate::target::Target;
+use measure::Effort;
+use report::Report;
 
-/// Times each operation beside the raw driver call.
+/// Times each operation through `cuda-core` beside the raw driver calls behind it.
+///
+/// Both run in turn in one process, in batches; the medians over all batches are compared. Exit code
+/// 0: measured; with --check, 1: a goal was missed; 2: no GPU.
+///
+/// Goals: safe/raw at most 1.05 where the raw calls take over a microsecond, at most 30 ns more
+/// where they take less.
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// Only operations whose name contains this.
+    #[arg(long)]
+    filter: Option<String>,
+    /// The device to measure on.
+    #[arg(long, default_value_t = 0)]
+    device: u32,
+    /// Fewer and smaller batches, for a look.
+    #[arg(long)]
+    quick: bool,
+    /// Measures on the simulated driver with this many devices; the figures mean nothing.
+    #[arg(long, value_name = "DEVICES")]
+    sim: Option<u32>,
+    /// Fails if an operation misses its goal.
+    #[arg(long)]
+    check: bool,
+    /// Writes the result to this file as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
 
-pub(crate) fn run(_args: &Args) -> anyhow::Result<Outcome> {
-    anyhow::bail!("not built yet")
+pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    let driver = match args.sim {
+        Some(0) => bail!("--sim wants at least one device"),
+        Some(devices) => {
+            let config = cuda_sim::Config::default().devices(devices);
+            cuda_sim::install(config).context("installing the simulated driver")?;
+            format!("simulated driver, {devices} devices")
+        }
+        None => match Target::probe()? {
+            Ok(target) => target.to_string(),
+            Err(reason) => {
+                eprintln!("error: {reason}\nWithout a GPU: --sim 1");
+                return Ok(Outcome::CouldNotRun);
+            }
+        },
+    };
+    let effort = if args.quick || args.sim.is_some() {
+        Effort::QUICK
+    } else {
+        Effort::FULL
+    };
+    let mut report = Report::new(driver);
+    println!("{}", report.heading());
+    let wanted = |name: &str| {
+        args.filter
+            .as_deref()
+            .is_none_or(|part| name.contains(part))
+    };
+    operations::run_all(Device::get(args.device)?, effort, wanted, |row| {
+        println!("{row}");
+        report.rows.push(row);
+    })?;
+    print!("{}", report.conclusion());
+    if let Some(path) = &args.json {
+        let text = serde_json::to_string_pretty(&report)?;
+        std::fs::write(path, text).with_context(|| path.display().to_string())?;
+    }
+    Ok(if args.check && !report.all_met() {
+        Outcome::Failed
+    } else {
+        Outcome::Passed
+    })
 }

@@ -1,11 +1,153 @@
-//! Moves data between devices and verifies every byte.
+//! The main job, shown: data moved between host and devices, guarded, and every byte compared.
+
+mod data;
+mod guard;
+mod peers;
+mod report;
+mod transfer;
+
+use std::io::IsTerminal;
+
+use anyhow::{Context as _, bail};
+use cuda_core::Device;
+use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::Outcome;
+use crate::target::Target;
+use report::{DeviceReport, Report};
 
-/// Moves data between devices and verifies every byte.
+/// Devices that the demo simulates where there is none.
+const SIMULATED: u32 = 4;
+
+/// Moves data host → device → peer → host on every GPU and compares every byte.
+///
+/// Without a GPU the simulated driver takes its place, and the first line says so. Exit code 0:
+/// every byte compared equal; 1: some did not, or a call failed.
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// Ordinals of the devices to use, such as 0,2; all if not given.
+    #[arg(long, value_delimiter = ',')]
+    devices: Option<Vec<u32>>,
+    /// Bytes of each transfer, such as 256MiB; 256MiB on GPUs and 4MiB simulated if not given.
+    #[arg(long, value_parser = data::parse_size)]
+    size: Option<usize>,
+    /// Uses the simulated driver with this many devices, even if there are GPUs.
+    #[arg(long, value_name = "DEVICES")]
+    sim: Option<u32>,
+    /// Prints the result as JSON on standard output.
+    #[arg(long)]
+    json: bool,
+}
 
-pub(crate) fn run(_args: &Args) -> anyhow::Result<Outcome> {
-    anyhow::bail!("not built yet")
+pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    let (simulated, driver) = choose(args)?;
+    let size = args
+        .size
+        .unwrap_or(if simulated { 4 << 20 } else { 256 << 20 });
+    let devices = devices(args.devices.as_deref())?;
+    let mut report = Report {
+        simulated,
+        driver,
+        bytes: size,
+        devices: Vec::new(),
+        peers: Vec::new(),
+    };
+    if !args.json {
+        print!("{}", report.heading());
+    }
+    let pairs = devices.len() * devices.len().saturating_sub(1);
+    let progress = progress(devices.len() * 5 + pairs);
+    for &device in &devices {
+        let result = visit(device, size, &progress)
+            .with_context(|| format!("device {}", device.ordinal()))?;
+        if !args.json {
+            progress.suspend(|| print!("{result}"));
+        }
+        report.devices.push(result);
+    }
+    for &from in &devices {
+        for &to in devices.iter().filter(|to| **to != from) {
+            let pair = format!("device {} to device {}", from.ordinal(), to.ordinal());
+            progress.set_message(format!("copying from {pair}"));
+            report
+                .peers
+                .push(peers::measure(from, to, size).with_context(|| pair)?);
+            progress.inc(1);
+        }
+    }
+    progress.finish_and_clear();
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        print!("{}", report.conclusion());
+    }
+    Ok(if report.verified() {
+        Outcome::Passed
+    } else {
+        Outcome::Failed
+    })
+}
+
+/// The real driver if it shows a device, otherwise the simulated one. Says which in words.
+fn choose(args: &Args) -> anyhow::Result<(bool, String)> {
+    let (devices, why) = match args.sim {
+        Some(devices) => (devices, "as asked".to_owned()),
+        None => match Target::probe()? {
+            Ok(target) => return Ok((false, target.to_string())),
+            Err(why) => (SIMULATED, why),
+        },
+    };
+    if devices == 0 {
+        bail!("--sim wants at least one device");
+    }
+    let config = cuda_sim::Config::default().devices(devices);
+    cuda_sim::install(config).context("installing the simulated driver")?;
+    Ok((true, format!("simulated driver, {devices} devices ({why})")))
+}
+
+fn devices(wanted: Option<&[u32]>) -> anyhow::Result<Vec<Device>> {
+    match wanted {
+        None => Ok(Device::all()?.collect()),
+        Some(ordinals) => ordinals
+            .iter()
+            .map(|&ordinal| Ok(Device::get(ordinal)?))
+            .collect(),
+    }
+}
+
+fn progress(steps: usize) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}");
+    ProgressBar::new(steps as u64).with_style(style.unwrap_or(ProgressStyle::default_bar()))
+}
+
+fn visit(device: Device, size: usize, progress: &ProgressBar) -> anyhow::Result<DeviceReport> {
+    let step = |what: &str| {
+        progress.inc(1);
+        progress.set_message(format!("device {}: {what}", device.ordinal()));
+    };
+    step("guard");
+    let guard = guard::show(device)?;
+    step("pinned memory and pattern");
+    let mut bench = transfer::Bench::new(device, size)?;
+    step("upload");
+    let upload = bench.upload()?;
+    step("copy on the device");
+    let copy = bench.copy()?;
+    step("download");
+    let download = bench.download()?;
+    let (major, minor) = device.compute_capability()?;
+    Ok(DeviceReport {
+        ordinal: device.ordinal(),
+        name: device.name()?,
+        memory: device.total_memory()?,
+        compute_capability: format!("{major}.{minor}"),
+        guard,
+        upload,
+        copy,
+        download,
+        verified: bench.verify()?,
+    })
 }

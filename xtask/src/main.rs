@@ -12,6 +12,7 @@ mod demo;
 mod headers;
 mod package;
 mod suite;
+mod target;
 mod test;
 mod test_gpu;
 

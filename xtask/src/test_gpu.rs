@@ -3,7 +3,6 @@
 mod junit;
 mod matrix;
 mod result;
-mod target;
 
 use std::collections::HashSet;
 use std::io::{self, Write};
@@ -18,10 +17,10 @@ use crate::bundle::Manifest;
 use crate::suite::build::{self, Artifact};
 use crate::suite::process::Run;
 use crate::suite::{Case, Invocation, Program};
+use crate::target::Target;
+pub(crate) use crate::target::print_devices;
 use matrix::Row;
 use result::{LeftOut, Matrix, RowResult, Status};
-use target::Target;
-pub(crate) use target::print_devices;
 
 /// Runs the GPU suites on every combination of devices and settings that this machine allows.
 ///

@@ -57,5 +57,5 @@ pub fn install(config: Config) -> Result<(), AlreadyInstalled> {
     // runs, and whose types the compiler has compared with the declarations of `cuda_sys`; those
     // that old headers lack are written down from the newest header.
     let installed = unsafe { cuda_sys::install(|name| entry::resolve(name, &missing)) };
-    if installed { Ok(()) } else { Err(AlreadyInstalled) }
+    installed.map_err(|_| AlreadyInstalled)
 }

@@ -48,12 +48,17 @@ impl Built {
     fn note(&mut self, message: &Value) {
         let strings = |value: &Value| -> Vec<String> {
             let all = value.as_array().into_iter().flatten();
-            all.filter_map(|text| Some(text.as_str()?.to_owned())).collect()
+            all.filter_map(|text| Some(text.as_str()?.to_owned()))
+                .collect()
         };
         match message["reason"].as_str() {
             Some("compiler-artifact") => {
-                let Some(name) = message["target"]["name"].as_str() else { return };
-                let paths = strings(&message["filenames"]).into_iter().map(PathBuf::from);
+                let Some(name) = message["target"]["name"].as_str() else {
+                    return;
+                };
+                let paths = strings(&message["filenames"])
+                    .into_iter()
+                    .map(PathBuf::from);
                 self.files.insert(name.to_owned(), paths.collect());
             }
             Some("build-script-executed") => {
@@ -82,12 +87,17 @@ impl Built {
     /// Warnings that the build script of `package` printed.
     pub(super) fn script_warnings(&self, package: &str) -> Vec<&str> {
         let prefix = format!("warning: {package}@");
-        self.errors.lines().filter(|line| line.starts_with(&prefix)).collect()
+        self.errors
+            .lines()
+            .filter(|line| line.starts_with(&prefix))
+            .collect()
     }
 
     /// What the build script of `package` told cargo.
     pub(super) fn script(&self, package: &str) -> anyhow::Result<&Script> {
-        self.scripts.get(package).with_context(|| format!("no build script of {package} ran"))
+        self.scripts
+            .get(package)
+            .with_context(|| format!("no build script of {package} ran"))
     }
 
     /// Whether a build script of `package` ran.
@@ -97,11 +107,18 @@ impl Built {
 
     /// The one file of target `name` that `is` the one looked for.
     pub(super) fn file(&self, name: &str, is: impl Fn(&str) -> bool) -> anyhow::Result<PathBuf> {
-        let files = self.files.get(name).with_context(|| format!("cargo built no {name}"))?;
+        let files = self
+            .files
+            .get(name)
+            .with_context(|| format!("cargo built no {name}"))?;
         let found = files.iter().find(|file| {
-            file.file_name().and_then(|name| name.to_str()).is_some_and(&is)
+            file.file_name()
+                .and_then(|name| name.to_str())
+                .is_some_and(&is)
         });
-        found.cloned().with_context(|| format!("not among {files:?}"))
+        found
+            .cloned()
+            .with_context(|| format!("not among {files:?}"))
     }
 }
 
@@ -117,11 +134,20 @@ fn package_name(id: &str) -> &str {
 /// Runs a command that must succeed and returns what it printed.
 pub(super) fn output(command: &mut Command) -> anyhow::Result<String> {
     let program = command.get_program().to_owned();
-    let Output { status, stdout, stderr } =
-        command.output().with_context(|| format!("{} could not be started", program.display()))?;
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = command
+        .output()
+        .with_context(|| format!("{} could not be started", program.display()))?;
     let errors = String::from_utf8_lossy(&stderr);
     if !status.success() {
-        bail!("{} failed ({status}):\n{}", program.display(), last_lines(&errors));
+        bail!(
+            "{} failed ({status}):\n{}",
+            program.display(),
+            last_lines(&errors)
+        );
     }
     Ok(String::from_utf8_lossy(&stdout).into_owned())
 }

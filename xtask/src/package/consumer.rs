@@ -44,8 +44,8 @@ pub(super) enum Source {
     Path(PathBuf),
     /// A commit of this repository.
     Git { url: String, commit: String },
-    /// A registry, by version; the row makes cargo find them.
-    Registry,
+    /// By version, as from a registry in which these packages were published.
+    Registry { packages: PathBuf },
 }
 
 impl Source {
@@ -55,7 +55,7 @@ impl Source {
             // A literal string of TOML: nothing in it is escaped.
             Source::Path(folder) => format!("path = '{}'", folder.join(krate).display()),
             Source::Git { url, commit } => format!("git = '{url}', rev = '{commit}'"),
-            Source::Registry => "version = '0.1'".to_owned(),
+            Source::Registry { .. } => "version = '*'".to_owned(),
         }
     }
 }
@@ -118,9 +118,19 @@ impl Consumer {
             manifest += &format!("{krate} = {{ {fields}, default-features = {defaults} }}\n");
             fs::write(programs.join(file), text)?;
         }
+        if let Source::Registry { packages } = source {
+            manifest += "\n[patch.crates-io]\n";
+            for (krate, ..) in names {
+                let package = packages.join(krate);
+                manifest += &format!("{krate} = {{ path = '{}' }}\n", package.display());
+            }
+        }
         fs::write(directory.join("Cargo.toml"), manifest)?;
         // The versions that the workspace was tested with, which are downloaded already.
-        fs::copy(workshop.source().join("Cargo.lock"), directory.join("Cargo.lock"))?;
+        fs::copy(
+            workshop.source().join("Cargo.lock"),
+            directory.join("Cargo.lock"),
+        )?;
         Ok(Self { directory, crates })
     }
 
@@ -137,7 +147,10 @@ impl Consumer {
         workshop: &Workshop,
         environment: &[(&str, &OsStr)],
     ) -> anyhow::Result<Built> {
-        Built::run(self.cargo(workshop, "build")?.envs(environment.iter().copied()))
+        Built::run(
+            self.cargo(workshop, "build")?
+                .envs(environment.iter().copied()),
+        )
     }
 
     /// Runs every program on the simulated driver.
@@ -156,7 +169,9 @@ impl Consumer {
         prepare: impl Fn(&mut Command),
     ) -> anyhow::Result<()> {
         for program in self.programs() {
-            let mut command = workshop.machine.command(built.program(program)?.as_os_str());
+            let mut command = workshop
+                .machine
+                .command(built.program(program)?.as_os_str());
             command.env("CUDA_SIM_DEVICES", DEVICES);
             prepare(&mut command);
             let said = output(&mut command).with_context(|| format!("running `{program}`"))?;
@@ -180,7 +195,9 @@ impl Consumer {
 impl Built {
     /// A program of the consumer's.
     pub(super) fn program(&self, name: &str) -> anyhow::Result<PathBuf> {
-        self.file(name, |file| Path::new(file).file_stem() == Some(OsStr::new(name)))
+        self.file(name, |file| {
+            Path::new(file).file_stem() == Some(OsStr::new(name))
+        })
     }
 
     /// What the consumer's build script saw, which must agree with what cuda-sys compiles.
@@ -188,12 +205,19 @@ impl Built {
         let seen = &self.script("consumer")?.environment;
         let path = |name: &str| seen.get(name).map(PathBuf::from);
         let seen = Seen {
-            bindings: seen.get("SEEN_BINDINGS").cloned().context("no DEP_CUDA_BINDINGS came")?,
+            bindings: seen
+                .get("SEEN_BINDINGS")
+                .cloned()
+                .context("no DEP_CUDA_BINDINGS came")?,
             version: seen.get("SEEN_VERSION").and_then(|text| text.parse().ok()),
             include: path("SEEN_INCLUDE"),
             root: path("SEEN_ROOT"),
             generated: self.has_script("cuda-sys")
-                && self.script("cuda-sys")?.cfgs.iter().any(|cfg| cfg == "cuda_sys_generated"),
+                && self
+                    .script("cuda-sys")?
+                    .cfgs
+                    .iter()
+                    .any(|cfg| cfg == "cuda_sys_generated"),
         };
         ensure!(
             seen.generated == (seen.bindings == "system"),
@@ -207,14 +231,20 @@ impl Built {
     /// Asserts that the checked-in bindings were used.
     pub(super) fn is_bundled(&self) -> anyhow::Result<Seen> {
         let seen = self.seen()?;
-        ensure!(seen.bindings == "bundled", "expected bundled bindings, got {seen:?}");
+        ensure!(
+            seen.bindings == "bundled",
+            "expected bundled bindings, got {seen:?}"
+        );
         Ok(seen)
     }
 
     /// Asserts how many warnings cuda-sys gave.
     pub(super) fn warns(&self, times: usize) -> anyhow::Result<()> {
         let warnings = self.script_warnings("cuda-sys");
-        ensure!(warnings.len() == times, "expected {times} warnings, got {warnings:#?}");
+        ensure!(
+            warnings.len() == times,
+            "expected {times} warnings, got {warnings:#?}"
+        );
         Ok(())
     }
 }

@@ -28,7 +28,10 @@ impl Headers {
         for file in named {
             let header = read(file)?;
             headers.push(header.with_context(|| {
-                format!("{} is not NVIDIA's: it does not define CUDA_VERSION", file.display())
+                format!(
+                    "{} is not NVIDIA's: it does not define CUDA_VERSION",
+                    file.display()
+                )
             })?);
         }
         if named.is_empty() {
@@ -67,7 +70,10 @@ fn search(directory: &Path, headers: &mut Vec<Header>) -> anyhow::Result<()> {
 fn read(file: &Path) -> anyhow::Result<Option<Header>> {
     let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
     let version = text.lines().find_map(|line| {
-        line.strip_prefix("#define CUDA_VERSION")?.trim().parse().ok()
+        line.strip_prefix("#define CUDA_VERSION")?
+            .trim()
+            .parse()
+            .ok()
     });
     let file = std::path::absolute(file)?;
     Ok(version.map(|version| Header { version, file }))

@@ -10,23 +10,54 @@ use std::process::{Command, Stdio};
 
 /// Variables that rows inherit; all others are left out.
 const PASSED_ON: [&str; 28] = [
-    "PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", "TEMP", "TMP", "SYSTEMROOT", "USERPROFILE",
-    "RUSTUP_HOME", "RUSTUP_TOOLCHAIN", "LIBCLANG_PATH", "LLVM_CONFIG_PATH", "HTTP_PROXY",
-    "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "no_proxy", "all_proxy",
-    "SSL_CERT_FILE", "SSL_CERT_DIR", "CARGO_HTTP_CAINFO", "CARGO_HTTP_PROXY", "CARGO_NET_OFFLINE",
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "LANG",
+    "TMPDIR",
+    "TEMP",
+    "TMP",
+    "SYSTEMROOT",
+    "USERPROFILE",
+    "RUSTUP_HOME",
+    "RUSTUP_TOOLCHAIN",
+    "LIBCLANG_PATH",
+    "LLVM_CONFIG_PATH",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+    "ALL_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+    "all_proxy",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "CARGO_HTTP_CAINFO",
+    "CARGO_HTTP_PROXY",
+    "CARGO_NET_OFFLINE",
     "CARGO_BUILD_JOBS",
 ];
 
 /// Where the search of cuda-sys looks uninvited.
-const CUSTOMARY: [&str; 4] =
-    ["/usr/local/cuda", "/opt/cuda", "/usr/include/cuda.h", "/usr/bin/nvcc"];
+const CUSTOMARY: [&str; 4] = [
+    "/usr/local/cuda",
+    "/opt/cuda",
+    "/usr/include/cuda.h",
+    "/usr/bin/nvcc",
+];
 
 /// A change to what a command sees of the file system.
 pub(super) enum Mount {
     /// An empty directory, or an unreadable file, over the path.
     Cover(PathBuf),
     /// The files of `upper` among those of `lower`.
-    Overlay { lower: PathBuf, upper: PathBuf, scratch: PathBuf },
+    Overlay {
+        lower: PathBuf,
+        upper: PathBuf,
+        scratch: PathBuf,
+    },
 }
 
 pub(super) struct Machine {
@@ -46,8 +77,15 @@ impl Machine {
                 *value = without_nvcc(value);
             }
         }
-        let toolkits = CUSTOMARY.map(PathBuf::from).into_iter().filter(|path| path.exists());
-        Self { environment, toolkits: toolkits.collect(), namespaces: namespaces() }
+        let toolkits = CUSTOMARY
+            .map(PathBuf::from)
+            .into_iter()
+            .filter(|path| path.exists());
+        Self {
+            environment,
+            toolkits: toolkits.collect(),
+            namespaces: namespaces(),
+        }
     }
 
     /// Whether rows can be kept from seeing a toolkit; otherwise why not.
@@ -86,8 +124,12 @@ impl Machine {
             command.arg(script(mounts)).arg("sh").arg(program);
             command
         };
-        command.env_clear().envs(self.environment.iter().map(|(name, value)| (name, value)));
-        command.env("CARGO_TERM_COLOR", "never").env("CARGO_TERM_PROGRESS_WHEN", "never");
+        command
+            .env_clear()
+            .envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command
+            .env("CARGO_TERM_COLOR", "never")
+            .env("CARGO_TERM_PROGRESS_WHEN", "never");
         command.stdin(Stdio::null());
         command
     }
@@ -128,7 +170,11 @@ fn script(mounts: &[Mount]) -> String {
                      else mount --bind /dev/null {path}; fi\n"
                 );
             }
-            Mount::Overlay { lower, upper, scratch } => {
+            Mount::Overlay {
+                lower,
+                upper,
+                scratch,
+            } => {
                 let option = format!(
                     "lowerdir={},upperdir={},workdir={}",
                     lower.display(),
@@ -160,7 +206,10 @@ mod tests {
     fn a_command_inherits_nothing_of_cuda() {
         let machine = Machine::look();
         let command = machine.command(OsStr::new("cargo"));
-        let names: Vec<_> = command.get_envs().map(|(name, _)| name.to_owned()).collect();
+        let names: Vec<_> = command
+            .get_envs()
+            .map(|(name, _)| name.to_owned())
+            .collect();
         assert!(names.iter().any(|name| name == "PATH"));
         let cuda = |name: &&OsString| name.to_string_lossy().contains("CUDA");
         assert_eq!(names.iter().find(cuda), None);

@@ -44,7 +44,9 @@ impl Workshop {
             "--format-version=1",
         ]))?;
         let metadata: serde_json::Value = serde_json::from_str(&metadata)?;
-        let target = metadata["target_directory"].as_str().context("cargo names its target")?;
+        let target = metadata["target_directory"]
+            .as_str()
+            .context("cargo names its target")?;
         let folder = Path::new(target).join("xtask-package");
         let mut workshop = Self {
             cargo: std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()),
@@ -78,6 +80,11 @@ impl Workshop {
         &self.commit
     }
 
+    /// The directory of shared builds.
+    pub(super) fn target(&self) -> PathBuf {
+        self.folder.join("target")
+    }
+
     /// An empty directory of this name.
     pub(super) fn directory(&self, name: &str) -> anyhow::Result<PathBuf> {
         let directory = self.folder.join(name);
@@ -100,7 +107,11 @@ impl Workshop {
         directory: &Path,
         target: Target,
     ) -> anyhow::Result<Command> {
-        self.prepare(self.machine.command_among(&self.cargo, mounts), directory, target)
+        self.prepare(
+            self.machine.command_among(&self.cargo, mounts),
+            directory,
+            target,
+        )
     }
 
     fn prepare(
@@ -110,7 +121,7 @@ impl Workshop {
         target: Target,
     ) -> anyhow::Result<Command> {
         let target = match target {
-            Target::Shared => self.folder.join("target"),
+            Target::Shared => self.target(),
             Target::Fresh(name) => self.directory(name)?,
         };
         command
@@ -127,9 +138,13 @@ impl Workshop {
         }
         let mut cargo = self.cargo(&self.source(), Target::Shared)?;
         cargo.args(["build", "--locked", "--package=cuda-driver-sim"]);
-        let built = Built::run(&mut cargo)?.succeeded().context("the simulated driver")?;
+        let built = Built::run(&mut cargo)?
+            .succeeded()
+            .context("the simulated driver")?;
         let library = built.file("cuda_sim", |name| {
-            [".so", ".dll", ".dylib"].iter().any(|end| name.ends_with(end))
+            [".so", ".dll", ".dylib"]
+                .iter()
+                .any(|end| name.ends_with(end))
         })?;
         Ok(self.simulator.get_or_init(|| library))
     }
@@ -138,7 +153,8 @@ impl Workshop {
     pub(super) fn host(&self) -> anyhow::Result<String> {
         let text = output(self.machine.command("rustc".as_ref()).arg("-vV"))?;
         let host = text.lines().find_map(|line| line.strip_prefix("host: "));
-        host.map(str::to_owned).ok_or_else(|| anyhow!("rustc does not name its host"))
+        host.map(str::to_owned)
+            .ok_or_else(|| anyhow!("rustc does not name its host"))
     }
 
     /// An error unless no toolkit can be seen.
@@ -150,9 +166,9 @@ impl Workshop {
     fn cargo_home(&self) -> anyhow::Result<()> {
         let home = self.folder.join("cargo-home");
         fs::create_dir_all(&home)?;
-        let user = std::env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| {
-            Some(std::env::home_dir()?.join(".cargo"))
-        });
+        let user = std::env::var_os("CARGO_HOME")
+            .map(PathBuf::from)
+            .or_else(|| Some(std::env::home_dir()?.join(".cargo")));
         let user = user.context("cargo's home is unknown")?;
         for entry in ["registry", "config.toml"] {
             if user.join(entry).exists() && !home.join(entry).exists() {
@@ -167,7 +183,8 @@ impl Workshop {
     fn snapshot(&self, root: &Path) -> anyhow::Result<String> {
         let git = |directory: &Path| {
             let mut git = self.machine.command("git".as_ref());
-            git.current_dir(directory).env("GIT_CONFIG_GLOBAL", "/dev/null");
+            git.current_dir(directory)
+                .env("GIT_CONFIG_GLOBAL", "/dev/null");
             git
         };
         let listed = output(git(root).args([
@@ -208,7 +225,9 @@ impl Workshop {
             "--allow-empty",
             "--message=The working tree",
         ]))?;
-        Ok(output(git(&source).args(["rev-parse", "HEAD"]))?.trim().to_owned())
+        Ok(output(git(&source).args(["rev-parse", "HEAD"]))?
+            .trim()
+            .to_owned())
     }
 }
 

@@ -11,17 +11,14 @@ pub(crate) enum Tag {
     Faulting,
     /// Means nothing on the simulated driver.
     Real,
-    /// Needs the simulated driver's eyes, in process.
-    Simulated,
 }
 
 impl Tag {
-    const ALL: [(&'static str, Self); 5] = [
+    const ALL: [(&'static str, Self); 4] = [
         ("asynchronous", Self::Asynchronous),
         ("timing", Self::Timing),
         ("faulting", Self::Faulting),
         ("real", Self::Real),
-        ("simulated", Self::Simulated),
     ];
 
     /// The word in the test's path.

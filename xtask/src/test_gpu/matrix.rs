@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::target::Target;
 use crate::suite::{Case, Tag};
+use crate::target::Target;
 
 /// Device counts of the rows.
 const DEVICES: [u32; 4] = [1, 2, 4, 8];
@@ -69,14 +69,6 @@ impl Variant {
             (Self::Lazy | Self::Eager | Self::Library, Tag::Timing) => {
                 Some("the simulated driver has no timing")
             }
-            (
-                Self::Default
-                | Self::Blocking
-                | Self::EagerLoading
-                | Self::Memcheck
-                | Self::Library,
-                Tag::Simulated,
-            ) => Some("needs the simulated driver in its own process"),
             _ => None,
         }
     }
@@ -233,10 +225,6 @@ mod tests {
             row(1, Variant::Default).leaves_out(&case),
             Some("needs 2 devices".into())
         );
-        let case = Case::parse("a::simulated::needs_1");
-        assert!(row(1, Variant::Default).leaves_out(&case).is_some());
-        assert!(row(1, Variant::Library).leaves_out(&case).is_some());
-        assert_eq!(row(1, Variant::Lazy).leaves_out(&case), None);
     }
 
     #[test]

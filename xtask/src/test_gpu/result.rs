@@ -7,11 +7,11 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::matrix::Row;
-use super::target::Target;
 use crate::Outcome;
 use crate::suite::process::Run;
 use crate::suite::table::Table;
 use crate::suite::{Case, Program, Verdict};
+use crate::target::Target;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "status", content = "reason")]

@@ -48,19 +48,15 @@ entries! {
         if !reaches(call, from, to) {
             return Err(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
         }
-        match call.contexts.get_mut(&current) {
-            Some(context) if context.peers.insert(peer) => Ok(()),
-            _ => Err(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED),
-        }
+        let new = call.contexts.get_mut(&current).is_some_and(|own| own.peers.insert(peer));
+        if new { Ok(()) } else { Err(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) }
     }
 
     floor cuCtxDisablePeerAccess(peer: CUcontext) |call| {
         let current = call.current()?;
         let peer = call.context(peer)?;
-        match call.contexts.get_mut(&current) {
-            Some(context) if context.peers.remove(&peer) => Ok(()),
-            _ => Err(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED),
-        }
+        let was = call.contexts.get_mut(&current).is_some_and(|own| own.peers.remove(&peer));
+        if was { Ok(()) } else { Err(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED) }
     }
 }
 

@@ -1,0 +1,15 @@
+//~ E0133
+// Whoever uses a buffer behind the library's back vouches for it.
+use cuda_core::{Access, DeviceBuffer, Result, Stream};
+
+fn used(stream: &Stream, buffer: &DeviceBuffer<u32>) -> Result<()> {
+    #[cfg(misuse)]
+    return buffer.note_use(stream, Access::Read);
+    #[cfg(not(misuse))]
+    // SAFETY: nothing reads or writes the buffer but this library.
+    unsafe {
+        buffer.note_use(stream, Access::Read)
+    }
+}
+
+fn main() {}

@@ -1,0 +1,66 @@
+//! Sizes as a person writes them, and bytes that are easy to make and hard to get right by chance.
+
+/// Parses "4096", "64KiB", "256MiB" or "1GiB".
+pub(crate) fn parse_size(text: &str) -> Result<usize, String> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let unit = match text[digits.len()..].trim() {
+        "" | "B" => 1,
+        "KiB" | "K" => 1 << 10,
+        "MiB" | "M" => 1 << 20,
+        "GiB" | "G" => 1 << 30,
+        other => return Err(format!("unknown unit {other:?}; use B, KiB, MiB or GiB")),
+    };
+    let number: usize = digits.parse().map_err(|_| "not a number".to_owned())?;
+    match number.checked_mul(unit) {
+        Some(0) => Err("a transfer of nothing shows nothing".to_owned()),
+        Some(bytes) => Ok(bytes),
+        None => Err("too large".to_owned()),
+    }
+}
+
+/// Fills `bytes` with a sequence that depends on position and `seed`.
+pub(crate) fn fill(bytes: &mut [u8], seed: u64) {
+    for (index, chunk) in bytes.chunks_mut(8).enumerate() {
+        let word = word(index as u64, seed).to_le_bytes();
+        chunk.copy_from_slice(&word[..chunk.len()]);
+    }
+}
+
+/// Whether `bytes` are what [`fill`] made of `seed`.
+pub(crate) fn is_filled(bytes: &[u8], seed: u64) -> bool {
+    bytes.chunks(8).enumerate().all(|(index, chunk)| {
+        let word = word(index as u64, seed).to_le_bytes();
+        chunk == &word[..chunk.len()]
+    })
+}
+
+/// A step of splitmix64: neighbours differ in about half of their bits.
+fn word(index: u64, seed: u64) -> u64 {
+    let mut z = (index ^ seed.rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z ^ (z >> 27)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(parse_size("256MiB"), Ok(256 << 20));
+        assert_eq!(parse_size("4096"), Ok(4096));
+        assert!(parse_size("0").is_err());
+        assert!(parse_size("12 parsecs").is_err());
+        assert!(parse_size("99999999999999GiB").is_err());
+    }
+
+    #[test]
+    fn a_single_wrong_byte_is_found() {
+        let mut bytes = vec![0; 1003];
+        fill(&mut bytes, 7);
+        assert!(is_filled(&bytes, 7));
+        assert!(!is_filled(&bytes, 8));
+        bytes[1002] ^= 1;
+        assert!(!is_filled(&bytes, 7));
+    }
+}

@@ -1,0 +1,61 @@
+//! The guard at work: what is current before, inside and after, as the driver tells it.
+
+use std::ptr;
+
+use anyhow::bail;
+use cuda_core::Device;
+use cuda_sys::{CUDA_SUCCESS, CUcontext, cuCtxGetCurrent, cuCtxGetDevice};
+use serde::Serialize;
+
+/// What the driver said was current at three moments.
+#[derive(Serialize)]
+pub(crate) struct GuardReport {
+    pub(crate) before: String,
+    pub(crate) inside: String,
+    pub(crate) after: String,
+    /// The same handle after as before, and the device's own inside.
+    pub(crate) restored: bool,
+}
+
+pub(crate) fn show(device: Device) -> anyhow::Result<GuardReport> {
+    let before = current()?;
+    let guard = device.guard()?;
+    let inside = current()?;
+    guard.restore()?;
+    let after = current()?;
+    Ok(GuardReport {
+        restored: before.handle == after.handle && inside.device == Some(device.as_raw()),
+        before: before.describe(),
+        inside: inside.describe(),
+        after: after.describe(),
+    })
+}
+
+struct Current {
+    handle: CUcontext,
+    device: Option<i32>,
+}
+
+/// Asks the driver, not the library under demonstration.
+fn current() -> anyhow::Result<Current> {
+    let mut handle = ptr::null_mut();
+    // SAFETY: the pointer is valid for a write.
+    let code = unsafe { cuCtxGetCurrent(&mut handle) };
+    if code != CUDA_SUCCESS {
+        bail!("cuCtxGetCurrent: error {}", code.0);
+    }
+    let mut device = 0;
+    // SAFETY: the pointer is valid for a write.
+    let code = unsafe { cuCtxGetDevice(&mut device) };
+    let device = (!handle.is_null() && code == CUDA_SUCCESS).then_some(device);
+    Ok(Current { handle, device })
+}
+
+impl Current {
+    fn describe(&self) -> String {
+        match self.device {
+            Some(device) => format!("device {device}"),
+            None => "none".to_owned(),
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! What the demo tells.
+
+use std::fmt;
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use super::guard::GuardReport;
+use super::peers::PeerReport;
+use super::transfer::Rate;
+
+/// Everything that was seen.
+#[derive(Serialize)]
+pub(crate) struct Report {
+    pub(crate) simulated: bool,
+    pub(crate) driver: String,
+    /// Bytes of each transfer.
+    pub(crate) bytes: usize,
+    pub(crate) devices: Vec<DeviceReport>,
+    pub(crate) peers: Vec<PeerReport>,
+}
+
+/// One device alone.
+#[derive(Serialize)]
+pub(crate) struct DeviceReport {
+    pub(crate) ordinal: u32,
+    pub(crate) name: String,
+    /// Bytes.
+    pub(crate) memory: usize,
+    pub(crate) compute_capability: String,
+    pub(crate) guard: GuardReport,
+    pub(crate) upload: Rate,
+    pub(crate) copy: Rate,
+    pub(crate) download: Rate,
+    /// Every byte that came back to the host compared equal.
+    pub(crate) verified: bool,
+}
+
+impl Report {
+    /// Whether every byte compared equal and every guard brought back what was current.
+    pub(crate) fn verified(&self) -> bool {
+        let devices = self.devices.iter();
+        !self.devices.is_empty()
+            && devices.clone().all(|d| d.verified && d.guard.restored)
+            && self.peers.iter().all(|peer| peer.verified)
+    }
+
+    pub(crate) fn heading(&self) -> String {
+        let kind = if self.simulated { "NO GPU USED: " } else { "" };
+        let note = if self.simulated {
+            "; its rates are those of this machine's memory and mean nothing"
+        } else {
+            ""
+        };
+        let mib = self.bytes as f64 / f64::from(1 << 20);
+        format!(
+            "{kind}{}\ntransfers of {mib} MiB in GB/s: safe layer (raw driver){note}\n\n",
+            self.driver
+        )
+    }
+
+    pub(crate) fn conclusion(&self) -> String {
+        let mut text = String::new();
+        if !self.peers.is_empty() {
+            text.push_str(&self.matrix());
+        }
+        let guards = self.devices.iter().filter(|d| d.guard.restored).count();
+        let transfers = self.devices.len() + self.peers.len();
+        let equal = self.devices.iter().filter(|d| d.verified).count()
+            + self.peers.iter().filter(|p| p.verified).count();
+        let verdict = if self.verified() { "ok" } else { "FAILED" };
+        let devices = self.devices.len();
+        let _ = writeln!(
+            text,
+            "{verdict}: {equal} of {transfers} round trips equal in every byte, \
+             {guards} of {devices} guards restored"
+        );
+        text
+    }
+
+    /// A row a source, a column a destination.
+    fn matrix(&self) -> String {
+        let ordinals: Vec<u32> = self.devices.iter().map(|device| device.ordinal).collect();
+        let mut text = String::from("peer copies, from the row's device to the column's\n     ");
+        for to in &ordinals {
+            let _ = write!(text, "{to:>16}");
+        }
+        text.push('\n');
+        for from in &ordinals {
+            let _ = write!(text, "{from:>5}");
+            for to in &ordinals {
+                let pair = self.peers.iter().find(|p| p.from == *from && p.to == *to);
+                let cell = match pair {
+                    None => "-".to_owned(),
+                    Some(peer) if !peer.verified => "WRONG BYTES".to_owned(),
+                    Some(peer) => {
+                        let mark = if peer.access { "" } else { "*" };
+                        format!("{:.1} ({:.1}){mark}", peer.copy.safe, peer.copy.raw)
+                    }
+                };
+                let _ = write!(text, "{cell:>16}");
+            }
+            text.push('\n');
+        }
+        if self.peers.iter().any(|peer| !peer.access) {
+            text.push_str("* without direct access\n");
+        }
+        text.push('\n');
+        text
+    }
+}
+
+impl fmt::Display for DeviceReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let gib = self.memory as f64 / f64::from(1 << 30);
+        let GuardReport {
+            before,
+            inside,
+            after,
+            restored,
+        } = &self.guard;
+        writeln!(
+            f,
+            "device {}: {}, {gib:.0} GiB, compute capability {}",
+            self.ordinal, self.name, self.compute_capability
+        )?;
+        let verdict = if *restored { "" } else { "  NOT RESTORED" };
+        writeln!(
+            f,
+            "  current       before: {before}, in the guard: {inside}, after: {after}{verdict}"
+        )?;
+        for (what, rate) in [
+            ("pinned upload", self.upload),
+            ("device copy", self.copy),
+            ("pinned download", self.download),
+        ] {
+            writeln!(f, "  {what:<16}{:>8.1} ({:.1})", rate.safe, rate.raw)?;
+        }
+        let verdict = if self.verified {
+            "equal"
+        } else {
+            "WRONG BYTES"
+        };
+        writeln!(f, "  every byte      {verdict}\n")
+    }
+}

@@ -1,0 +1,140 @@
+//! Transfers through the safe layer, beside the raw driver's own on the same memory and stream.
+
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use cuda_core::{Device, DeviceBuffer, PinnedBuffer, Stream};
+use cuda_sys::{
+    CUDA_SUCCESS, CUresult, cuMemcpyDtoDAsync_v2, cuMemcpyDtoHAsync_v2, cuMemcpyHtoDAsync_v2,
+    cuStreamSynchronize,
+};
+use serde::Serialize;
+
+use super::data;
+
+/// Rounds of a measurement, after one to warm up; the median counts.
+const ROUNDS: usize = 7;
+
+/// Bandwidth in GB/s (10⁹ bytes a second).
+#[derive(Serialize, Clone, Copy)]
+pub(crate) struct Rate {
+    /// Through the safe layer, until the transfer is done.
+    pub(crate) safe: f64,
+    /// The raw driver call on the same memory, until the transfer is done.
+    pub(crate) raw: f64,
+}
+
+/// Pinned memory and two buffers of one device.
+pub(crate) struct Bench {
+    stream: Stream,
+    seed: u64,
+    source: PinnedBuffer<u8>,
+    target: PinnedBuffer<u8>,
+    first: DeviceBuffer<u8>,
+    second: DeviceBuffer<u8>,
+}
+
+impl Bench {
+    pub(crate) fn new(device: Device, size: usize) -> anyhow::Result<Self> {
+        let context = device.context()?;
+        let stream = device.create_stream()?;
+        let seed = u64::from(device.ordinal()) + 1;
+        let mut source = PinnedBuffer::new(&context, size)?;
+        data::fill(source.as_mut_slice()?, seed);
+        Ok(Self {
+            seed,
+            source,
+            target: PinnedBuffer::zeroed(&context, size)?,
+            first: stream.alloc_zeroed(size)?,
+            second: stream.alloc_zeroed(size)?,
+            stream,
+        })
+    }
+
+    /// Host to the first buffer.
+    pub(crate) fn upload(&mut self) -> anyhow::Result<Rate> {
+        let (size, to) = (self.source.len(), self.first.as_raw());
+        let from = self.source.as_slice()?.as_ptr();
+        let stream = self.stream.clone();
+        compare(
+            size,
+            &self.stream,
+            || self.stream.upload(&self.source, &mut self.first),
+            // SAFETY: both sides have `size` bytes, nothing else uses them, and the stream is
+            // waited for before anything else does.
+            || unsafe { cuMemcpyHtoDAsync_v2(to, from.cast(), size, stream.as_raw()) },
+        )
+    }
+
+    /// The first buffer to the second.
+    pub(crate) fn copy(&mut self) -> anyhow::Result<Rate> {
+        let (size, to, from) = (self.source.len(), self.second.as_raw(), self.first.as_raw());
+        let stream = self.stream.clone();
+        compare(
+            size,
+            &self.stream,
+            || self.stream.copy(&self.first, &mut self.second),
+            // SAFETY: as in `upload`.
+            || unsafe { cuMemcpyDtoDAsync_v2(to, from, size, stream.as_raw()) },
+        )
+    }
+
+    /// The second buffer to the host.
+    pub(crate) fn download(&mut self) -> anyhow::Result<Rate> {
+        let (size, from) = (self.source.len(), self.second.as_raw());
+        let to = self.target.as_mut_slice()?.as_mut_ptr();
+        let stream = self.stream.clone();
+        let rate = compare(
+            size,
+            &self.stream,
+            || self.stream.download(&self.second, &mut self.target),
+            // SAFETY: as in `upload`.
+            || unsafe { cuMemcpyDtoHAsync_v2(to.cast(), from, size, stream.as_raw()) },
+        )?;
+        // What is compared in the end went through the safe layer, not the raw calls.
+        self.target.as_mut_slice()?.fill(0);
+        self.stream.download(&self.second, &mut self.target)?;
+        Ok(rate)
+    }
+
+    /// Whether what came back is what was sent.
+    pub(crate) fn verify(&self) -> anyhow::Result<bool> {
+        Ok(data::is_filled(self.target.as_slice()?, self.seed))
+    }
+}
+
+/// The median of several rounds of each, in turn, so that both see the same machine.
+pub(crate) fn compare(
+    bytes: usize,
+    stream: &Stream,
+    mut safe: impl FnMut() -> cuda_core::Result<()>,
+    mut raw: impl FnMut() -> CUresult,
+) -> anyhow::Result<Rate> {
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for _ in 0..=ROUNDS {
+        let start = Instant::now();
+        safe()?;
+        stream.synchronize()?;
+        ours.push(start.elapsed());
+
+        let start = Instant::now();
+        let enqueued = raw();
+        // SAFETY: the stream is live.
+        let waited = unsafe { cuStreamSynchronize(stream.as_raw()) };
+        theirs.push(start.elapsed());
+        for code in [enqueued, waited] {
+            ensure!(code == CUDA_SUCCESS, "the raw transfer: error {}", code.0);
+        }
+    }
+    let rate = |times: &[Duration]| bytes as f64 / median(&times[1..]).as_secs_f64() / 1e9;
+    Ok(Rate {
+        safe: rate(&ours),
+        raw: rate(&theirs),
+    })
+}
+
+fn median(times: &[Duration]) -> Duration {
+    let mut sorted = times.to_vec();
+    sorted.sort_unstable();
+    sorted[sorted.len() / 2]
+}

@@ -1,0 +1,150 @@
+//! Linked with a library, and built without our build script.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, ensure};
+
+use crate::package::build::{Built, output};
+use crate::package::consumer::{Consumer, Crates, Features, Source};
+use crate::package::report::not_run;
+use crate::package::workshop::{Target, Workshop};
+
+/// Builds with `CUDA_SYS_LINK=1` against a stub that the row makes, and runs on it.
+pub(super) fn linked(workshop: &Workshop) -> anyhow::Result<String> {
+    if !cfg!(target_os = "linux") {
+        return Err(not_run("the stub library is made for Linux"));
+    }
+    let (library, symbols) = stub(workshop)?;
+    let source = Source::Path(workshop.source());
+    let consumer = Consumer::write(
+        workshop,
+        "linked-consumer",
+        &source,
+        Crates::Core,
+        Features::None,
+    )?;
+    let environment = [
+        ("CUDA_SYS_LINK", OsStr::new("1")),
+        ("CUDA_SYS_LIB_DIR", library.as_os_str()),
+    ];
+    let built = consumer.build(workshop, &environment)?.succeeded()?;
+    built.is_bundled()?;
+    consumer.run_with(workshop, &built, |command| {
+        command.env("LD_LIBRARY_PATH", &library);
+    })?;
+
+    // With a library of that name that lacks the symbols, the process must not even start: the
+    // calls are bound by the system's loader, not by ours.
+    let empty = workshop.directory("linked-empty")?;
+    compile(workshop, &empty.join("libcuda.so.1"), "", &[])?;
+    let mut command = workshop.machine.command(built.program("sys")?.as_os_str());
+    let refused = command.env("LD_LIBRARY_PATH", &empty).output()?;
+    let why = String::from_utf8_lossy(&refused.stderr);
+    ensure!(
+        !refused.status.success() && why.contains("symbol"),
+        "the program does not need the linked library: {}, {why}",
+        refused.status
+    );
+    Ok(format!(
+        "{symbols} symbols linked; does not start without them"
+    ))
+}
+
+/// A `libcuda.so.1` with every symbol that is bound: the simulated driver's functions, and for the
+/// rest functions that report `CUDA_ERROR_NOT_SUPPORTED`.
+fn stub(workshop: &Workshop) -> anyhow::Result<(PathBuf, usize)> {
+    let mut cargo = workshop.cargo(&workshop.source(), Target::Shared)?;
+    cargo.args(["rustc", "--locked", "--package=cuda-driver-sim", "--lib"]);
+    let built = Built::run(cargo.args(["--crate-type", "staticlib"]))?.succeeded()?;
+    let archive = built.file("cuda_sim", |name| name.ends_with(".a"))?;
+
+    let functions = workshop.source().join("cuda-sys/src/bindings/functions.rs");
+    let functions = fs::read_to_string(&functions).context("the bindings' functions")?;
+    let mut text = String::new();
+    let mut symbols = 0;
+    for line in functions.lines() {
+        let Some((name, _)) = line
+            .trim_start()
+            .strip_prefix("pub fn ")
+            .and_then(|rest| rest.split_once('('))
+        else {
+            continue;
+        };
+        text += &format!("__attribute__((weak)) int {name}(void) {{ return 801; }}\n");
+        symbols += 1;
+    }
+    ensure!(
+        symbols > 300,
+        "only {symbols} functions were read from the bindings"
+    );
+    let directory = workshop.directory("linked-library")?;
+    let library = directory.join("libcuda.so.1");
+    let exported = directory.join("exported");
+    fs::write(&exported, "{ global: cu*; local: *; };\n")?;
+    compile(
+        workshop,
+        &library,
+        &text,
+        &[
+            OsStr::new("-Wl,--whole-archive"),
+            archive.as_os_str(),
+            OsStr::new("-Wl,--no-whole-archive"),
+            OsStr::new("-lpthread"),
+            OsStr::new("-ldl"),
+            OsStr::new("-lm"),
+            &OsStr::new(&format!("-Wl,--version-script={}", exported.display())),
+        ],
+    )?;
+    fs::copy(&library, directory.join("libcuda.so"))?;
+    Ok((directory, symbols))
+}
+
+/// Makes a shared library named as the driver is.
+fn compile(workshop: &Workshop, library: &Path, text: &str, more: &[&OsStr]) -> anyhow::Result<()> {
+    let source = library.with_extension("c");
+    fs::write(&source, text)?;
+    let mut cc = workshop.machine.command("cc".as_ref());
+    cc.args(["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o"])
+        .arg(library)
+        .arg(source);
+    output(cc.args(more))
+        .context("a stub library needs a C compiler")
+        .map(drop)
+}
+
+/// Builds with a `links` override, with which cargo leaves the build script of cuda-sys out.
+pub(super) fn overridden(workshop: &Workshop) -> anyhow::Result<String> {
+    let source = Source::Path(workshop.source());
+    let consumer = Consumer::write(
+        workshop,
+        "overridden-consumer",
+        &source,
+        Crates::Core,
+        Features::Default,
+    )?;
+    let config = consumer.directory.join(".cargo/config.toml");
+    fs::create_dir_all(consumer.directory.join(".cargo"))?;
+    fs::write(
+        &config,
+        format!(
+            "[target.{}.cuda]\nbindings = 'overridden'\n",
+            workshop.host()?
+        ),
+    )?;
+    // The script, if it ran, would fail.
+    let environment = [("CUDA_SYS_BINDINGS", OsStr::new("no such mode"))];
+    let built = consumer.build(workshop, &environment)?.succeeded()?;
+    let seen = built.seen()?;
+    ensure!(seen.bindings == "overridden", "the script ran: {seen:?}");
+    consumer.run(workshop, &built)?;
+
+    fs::remove_file(config)?;
+    let built = consumer.build(workshop, &environment)?;
+    ensure!(
+        !built.success,
+        "the script, when it does run, does not fail"
+    );
+    Ok("compiles and runs on the checked-in bindings".to_owned())
+}

@@ -1,0 +1,72 @@
+//! `cargo package`, as a registry would get the crates.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, ensure};
+
+use super::consume::build_and_run;
+use crate::package::build::output;
+use crate::package::consumer::{Consumer, Crates, Features, Source};
+use crate::package::workshop::{Target, Workshop};
+
+/// What crates.io takes at most.
+const LIMIT: u64 = 10 << 20;
+
+/// Packages both crates of the snapshot's commit and consumes the packages.
+///
+/// Both names are taken on crates.io. Packaged in one go, `cuda-core` is verified against the
+/// `cuda-sys` packaged with it, not against the stranger of that name.
+pub(super) fn package(workshop: &Workshop) -> anyhow::Result<String> {
+    let mut cargo = workshop.cargo(&workshop.source(), Target::Shared)?;
+    output(cargo.args([
+        "package",
+        "--quiet",
+        "--package=cuda-sys",
+        "--package=cuda-core",
+    ]))?;
+    let packages = workshop.target().join("package");
+    let unpacked = workshop.directory("packages")?;
+    let mut sizes = Vec::new();
+    for krate in ["cuda-sys", "cuda-core"] {
+        let archive = the_archive(&packages, krate)?;
+        let size = fs::metadata(&archive)?.len();
+        ensure!(
+            size < LIMIT,
+            "{krate}: {size} bytes packed, {LIMIT} allowed"
+        );
+        let mut tar = workshop.machine.command("tar".as_ref());
+        output(tar.arg("-xzf").arg(&archive).arg("-C").arg(&unpacked))?;
+        let name = archive.file_stem().context("an archive has a name")?;
+        fs::rename(unpacked.join(name), unpacked.join(krate))?;
+        sizes.push(format!("{krate} {} KiB", size.div_ceil(1024)));
+    }
+
+    let source = Source::Registry { packages: unpacked };
+    let consumer = Consumer::write(
+        workshop,
+        "package-consumer",
+        &source,
+        Crates::Core,
+        Features::Default,
+    )?;
+    let seen = build_and_run(workshop, &consumer)?;
+    Ok(format!("{}; consumed: {seen}", sizes.join(", ")))
+}
+
+/// `cuda-sys-0.1.0.crate`, whatever the version.
+fn the_archive(packages: &Path, krate: &str) -> anyhow::Result<std::path::PathBuf> {
+    let prefix = format!("{krate}-");
+    let entries = fs::read_dir(packages).with_context(|| packages.display().to_string())?;
+    entries
+        .flatten()
+        .map(|entry| entry.path())
+        .find(|path| {
+            let name = path
+                .file_name()
+                .and_then(|name| name.to_str())
+                .unwrap_or_default();
+            name.starts_with(&prefix) && name.ends_with(".crate")
+        })
+        .with_context(|| format!("cargo packed no {krate}"))
+}
