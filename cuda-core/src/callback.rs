@@ -35,7 +35,7 @@ impl<K: Kind> Stream<K> {
         let stream = core.bind()?;
         // What was enqueued before must not be covered only by an event behind `f`, which may take
         // any time: a stream that waits for it could be the one that `f` waits for.
-        core.timeline().checkpoint(true, stream.guard())?;
+        core.timeline().checkpoint(true, stream.entered())?;
         let function: Box<HostFunction> = Box::new(Box::new(f));
         let data = Box::into_raw(function);
         let (_, launched) = stream.enqueue("cuLaunchHostFunc", |stream| {

@@ -14,7 +14,7 @@ use crate::device::{self, Device};
 use crate::driver;
 use crate::drops::{self, Resource};
 use crate::error::{Error, Result, check};
-use crate::guard::Guard;
+use crate::guard::{Entered, Guard};
 use crate::stream_core::StreamCore;
 use crate::sync::lock;
 
@@ -26,7 +26,15 @@ use crate::sync::lock;
 ///
 /// No function here changes which context is current, except those that say so.
 #[derive(Clone)]
-pub struct Context(Arc<Inner>);
+pub struct Context(Ref);
+
+/// A primary context lives as long as the process and is not counted, so that threads that share
+/// it do not contend for a counter.
+#[derive(Clone)]
+enum Ref {
+    Primary(&'static Inner),
+    Counted(Arc<Inner>),
+}
 
 pub(crate) struct Inner {
     // INVARIANT: a live context for as long as this value exists: retained (primary), owned
@@ -94,7 +102,7 @@ pub(crate) fn known(raw: RawContext) -> Option<Context> {
     }
     let registry = lock(&REGISTRY);
     let (_, weak) = registry.iter().find(|(known, _)| *known == raw)?;
-    weak.upgrade().map(Context)
+    weak.upgrade().map(|inner| Context(Ref::Counted(inner)))
 }
 
 impl Context {
@@ -104,24 +112,18 @@ impl Context {
         check("cuDevicePrimaryCtxRetain", unsafe {
             cu::cuDevicePrimaryCtxRetain(&mut raw, device.as_raw())
         })?;
-        Ok(Self::wrap(raw, device, Kind::Primary))
+        let inner = Inner::new(raw, device, Kind::Primary);
+        Ok(Self(Ref::Primary(Box::leak(Box::new(inner)))))
     }
 
-    fn wrap(raw: CUcontext, device: Device, kind: Kind) -> Self {
-        Self(Arc::new(Inner {
-            raw: RawContext(raw),
-            device,
-            kind,
-            legacy: Mutex::new(Weak::new()),
-        }))
-    }
-
-    fn register(self) -> Self {
+    /// A context that is counted, and known by its handle from now on.
+    fn register(raw: CUcontext, device: Device, kind: Kind) -> Self {
+        let inner = Arc::new(Inner::new(raw, device, kind));
         let mut registry = lock(&REGISTRY);
-        registry.retain(|(raw, weak)| *raw != self.raw() && weak.strong_count() > 0);
-        registry.push((self.raw(), Arc::downgrade(&self.0)));
+        registry.retain(|(raw, weak)| *raw != inner.raw && weak.strong_count() > 0);
+        registry.push((inner.raw, Arc::downgrade(&inner)));
         drop(registry);
-        self
+        Self(Ref::Counted(inner))
     }
 
     /// Creates a context beside the primary one; what is current stays current: `cuCtxCreate_v2`,
@@ -160,7 +162,7 @@ impl Context {
         check("cuCtxCreate", unsafe {
             cu::cuCtxCreate_v2(&mut raw, flags.0, device.as_raw())
         })?;
-        Ok(Self::wrap(raw, device, Kind::Created).register())
+        Ok(Self::register(raw, device, Kind::Created))
     }
 
     /// Takes in a context that somebody else made, with the owner that keeps it alive.
@@ -184,7 +186,7 @@ impl Context {
             return Ok(primary.clone());
         }
         device.default_pool()?;
-        Ok(Self::wrap(raw, device, Kind::Foreign { _owner: owner }).register())
+        Ok(Self::register(raw, device, Kind::Foreign { _owner: owner }))
     }
 
     /// The context that is current on this thread, [`None`] if none is: `cuCtxGetCurrent`.
@@ -213,34 +215,44 @@ impl Context {
     /// The device that the context is on.
     #[inline]
     pub fn device(&self) -> Device {
-        self.0.device
+        self.inner().device
     }
 
     /// The driver's handle, valid for as long as this value or a clone of it lives.
     #[inline]
     pub fn as_raw(&self) -> CUcontext {
-        self.0.raw.0
+        self.inner().raw.0
     }
 
     #[inline]
     pub(crate) fn raw(&self) -> RawContext {
-        self.0.raw
+        self.inner().raw
     }
 
+    #[inline]
     pub(crate) fn inner(&self) -> &Inner {
-        &self.0
+        match &self.0 {
+            Ref::Primary(inner) => inner,
+            Ref::Counted(inner) => inner,
+        }
     }
 
     /// Whether this is its device's primary context, which lives as long as the process.
     #[inline]
     pub fn is_primary(&self) -> bool {
-        matches!(self.0.kind, Kind::Primary)
+        matches!(self.0, Ref::Primary(_))
     }
 
     /// Makes the context current until the guard is dropped; see [`Guard`].
     #[inline]
     pub fn enter(&self) -> Result<Guard> {
         Guard::enter(self)
+    }
+
+    /// [`Context::enter`] around calls of ours alone.
+    #[inline]
+    pub(crate) fn enter_briefly(&self) -> Result<Entered> {
+        Entered::enter(self)
     }
 
     /// Makes the context current on this thread in place of what was, and says what that was:
@@ -288,14 +300,14 @@ impl Context {
 
     /// Waits for all work of the context: `cuCtxSynchronize`.
     pub fn synchronize(&self) -> Result<()> {
-        let _guard = self.enter()?;
-        // SAFETY: takes nothing; the guard made a live context current.
+        let _entered = self.enter_briefly()?;
+        // SAFETY: takes nothing; a live context is current.
         check("cuCtxSynchronize", unsafe { cu::cuCtxSynchronize() })
     }
 
     /// Free and total memory of the device: `cuMemGetInfo_v2`.
     pub fn memory_info(&self) -> Result<MemoryInfo> {
-        let _guard = self.enter()?;
+        let _entered = self.enter_briefly()?;
         let (mut free, mut total) = (0, 0);
         // SAFETY: both pointers are valid for a write.
         check("cuMemGetInfo", unsafe {
@@ -307,7 +319,7 @@ impl Context {
     /// The least and the greatest priority of a stream, the greatest being the smaller number:
     /// `cuCtxGetStreamPriorityRange`.
     pub fn stream_priority_range(&self) -> Result<(i32, i32)> {
-        let _guard = self.enter()?;
+        let _entered = self.enter_briefly()?;
         let (mut least, mut greatest) = (0, 0);
         // SAFETY: both pointers are valid for a write.
         check("cuCtxGetStreamPriorityRange", unsafe {
@@ -321,7 +333,7 @@ impl Context {
     /// # Errors
     /// The driver's `UNSUPPORTED_LIMIT` or `INVALID_VALUE` for a limit that it does not know.
     pub fn limit(&self, limit: CUlimit) -> Result<usize> {
-        let _guard = self.enter()?;
+        let _entered = self.enter_briefly()?;
         let mut value = 0;
         // SAFETY: the pointer is valid for a write; an unknown limit is an error.
         check("cuCtxGetLimit", unsafe {
@@ -332,14 +344,14 @@ impl Context {
 
     /// Sets a limit of the context; the driver may round it up: `cuCtxSetLimit`.
     pub fn set_limit(&self, limit: CUlimit, value: usize) -> Result<()> {
-        let _guard = self.enter()?;
+        let _entered = self.enter_briefly()?;
         // SAFETY: takes no pointer; an unknown limit is an error.
         check("cuCtxSetLimit", unsafe { cu::cuCtxSetLimit(limit, value) })
     }
 
     /// How kernels split cache and shared memory by default, a hint: `cuCtxGetCacheConfig`.
     pub fn cache_config(&self) -> Result<CUfunc_cache> {
-        let _guard = self.enter()?;
+        let _entered = self.enter_briefly()?;
         let mut config = CUfunc_cache(0);
         // SAFETY: the pointer is valid for a write.
         check("cuCtxGetCacheConfig", unsafe {
@@ -350,7 +362,7 @@ impl Context {
 
     /// Sets the hint: `cuCtxSetCacheConfig`.
     pub fn set_cache_config(&self, config: CUfunc_cache) -> Result<()> {
-        let _guard = self.enter()?;
+        let _entered = self.enter_briefly()?;
         // SAFETY: takes no pointer; an unknown value is an error.
         check("cuCtxSetCacheConfig", unsafe {
             cu::cuCtxSetCacheConfig(config)
@@ -379,6 +391,17 @@ fn active_primary(device: Device) -> Result<Option<&'static Context>> {
         return Ok(None);
     }
     device.primary().map(Some)
+}
+
+impl Inner {
+    fn new(raw: CUcontext, device: Device, kind: Kind) -> Self {
+        Self {
+            raw: RawContext(raw),
+            device,
+            kind,
+            legacy: Mutex::new(Weak::new()),
+        }
+    }
 }
 
 impl Drop for Inner {
@@ -417,7 +440,7 @@ fn destroy(raw: RawContext) -> Result<()> {
 
 impl PartialEq for Context {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        ptr::eq(self.inner(), other.inner())
     }
 }
 
@@ -425,13 +448,13 @@ impl Eq for Context {}
 
 impl Hash for Context {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        Arc::as_ptr(&self.0).hash(state);
+        ptr::from_ref(self.inner()).hash(state);
     }
 }
 
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match self.0.kind {
+        let kind = match self.inner().kind {
             Kind::Primary => "primary",
             Kind::Created => "created",
             Kind::Foreign { .. } => "foreign",

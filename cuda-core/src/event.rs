@@ -54,13 +54,13 @@ unsafe impl Sync for RawEvent {}
 
 impl RawEvent {
     fn create(context: &Context, flags: EventFlags) -> Result<Self> {
-        let guard = context.enter()?;
+        let entered = context.enter_briefly()?;
         let mut raw = ptr::null_mut();
-        // SAFETY: the pointer is valid for a write; the guard made a live context current.
+        // SAFETY: the pointer is valid for a write; a live context is current.
         check("cuEventCreate", unsafe {
             cu::cuEventCreate(&mut raw, flags.0)
         })?;
-        drop(guard);
+        drop(entered);
         Ok(Self {
             raw,
             context: context.clone(),

@@ -130,3 +130,43 @@ impl fmt::Debug for Guard {
             .finish()
     }
 }
+
+/// A context made current around calls of ours alone.
+///
+/// Between them no other code runs on the thread, so what is current at the end is known, and need
+/// not be asked for: one driver call if the context is current already, three otherwise.
+pub(crate) struct Entered {
+    /// What to bring back, if it was another.
+    saved: Option<RawContext>,
+    _not_send: PhantomData<*const ()>,
+}
+
+impl Entered {
+    #[inline]
+    pub(crate) fn enter(context: &Context) -> Result<Self> {
+        driver::ensure()?;
+        let saved = current::get()?;
+        let differs = saved != context.raw();
+        if differs {
+            current::set(context.raw())?;
+        }
+        Ok(Self {
+            saved: differs.then_some(saved),
+            _not_send: PhantomData,
+        })
+    }
+}
+
+impl Drop for Entered {
+    #[inline]
+    fn drop(&mut self) {
+        let Some(saved) = self.saved else {
+            return;
+        };
+        // Setting null pops the one entry that entering pushed. Once more if it fails: the wrong
+        // context must not stay current.
+        if let Err(error) = current::set(saved).or_else(|_| current::set(saved)) {
+            drops::report(Resource::Current, saved.0.addr() as u64, 0, Some(error));
+        }
+    }
+}

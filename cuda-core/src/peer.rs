@@ -45,12 +45,12 @@ impl Context {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn enable_peer_access(&self, peer: &Context) -> Result<()> {
-        let guard = self.enter()?;
+        let entered = self.enter_briefly()?;
         // SAFETY: `peer` is live; flags must be zero.
         let enabled = check("cuCtxEnablePeerAccess", unsafe {
             cu::cuCtxEnablePeerAccess(peer.as_raw(), 0)
         });
-        drop(guard);
+        drop(entered);
         match enabled {
             Err(Error::Driver { code, .. })
                 if code == cuda_sys::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => {}
@@ -71,12 +71,12 @@ impl Context {
     pub fn disable_peer_access(&self, peer: &Context) -> Result<()> {
         self.synchronize()?;
         peer.synchronize()?;
-        let guard = self.enter()?;
+        let entered = self.enter_briefly()?;
         // SAFETY: `peer` is live; no work that needs the access is queued.
         check("cuCtxDisablePeerAccess", unsafe {
             cu::cuCtxDisablePeerAccess(peer.as_raw())
         })?;
-        drop(guard);
+        drop(entered);
         pool::set_access(
             peer.device(),
             self.device(),

@@ -65,7 +65,7 @@ impl<K: Kind> Stream<K> {
             result?;
             if bytes.len() > CHUNK {
                 // Lets the chunk be taken again as soon as it has been read.
-                core.timeline().checkpoint(false, stream.guard())?;
+                core.timeline().checkpoint(false, stream.entered())?;
             }
         }
         Ok(())
@@ -105,7 +105,7 @@ impl<K: Kind> Stream<K> {
             }
             let len = CHUNK.min(total - start);
             in_flight.push_back(stage(core, &stream, &source, start, len)?);
-            core.timeline().checkpoint(false, stream.guard())?;
+            core.timeline().checkpoint(false, stream.entered())?;
         }
         while !in_flight.is_empty() {
             drain_one(core, &mut in_flight, &mut pieces)?;

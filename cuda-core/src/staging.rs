@@ -140,7 +140,7 @@ pub(crate) fn reserve(core: &StreamCore, stream: &Bound<'_>, len: usize) -> Resu
     let old = lock(&core.staging).replace(lease);
     if old.is_some() {
         // Lets the pool see when the old chunk is done with. Without it the pool waits instead.
-        let _ = timeline.checkpoint(false, stream.guard());
+        let _ = timeline.checkpoint(false, stream.entered());
     }
     Ok(region)
 }

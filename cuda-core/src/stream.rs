@@ -178,14 +178,14 @@ impl StreamBuilder<'_> {
 
     /// Creates the stream: `cuStreamCreateWithPriority`.
     pub fn build(self) -> Result<Stream> {
-        let guard = self.context.enter()?;
+        let entered = self.context.enter_briefly()?;
         let flags = if self.blocking { 0 } else { NON_BLOCKING };
         let mut raw = ptr::null_mut();
-        // SAFETY: the pointer is valid for a write; the guard made a live context current.
+        // SAFETY: the pointer is valid for a write; a live context is current.
         check("cuStreamCreateWithPriority", unsafe {
             cu::cuStreamCreateWithPriority(&mut raw, flags, self.priority)
         })?;
-        drop(guard);
+        drop(entered);
         Ok(Stream::new(StreamCore::new(
             self.context,
             Flavor::Created,
@@ -274,7 +274,7 @@ impl<K: Kind> Stream<K> {
     /// their own.
     pub fn checkpoint(&self) -> Result<()> {
         let bound = self.core.bind()?;
-        self.core.timeline().checkpoint(false, bound.guard())
+        self.core.timeline().checkpoint(false, bound.entered())
     }
 
     /// Whether the stream ignores the legacy default stream: `cuStreamGetFlags`.

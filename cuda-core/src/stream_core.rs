@@ -10,7 +10,7 @@ use crate::device::Device;
 use crate::driver;
 use crate::drops::{self, Resource};
 use crate::error::{Error, Result, check};
-use crate::guard::Guard;
+use crate::guard::Entered;
 use crate::staging::Lease;
 use crate::sync::lock;
 use crate::timeline::{Flavor, Mark, RawStream, Timeline};
@@ -31,7 +31,7 @@ pub(crate) struct StreamCore {
 /// A stream whose calls can be made: its context is current, if they need that.
 pub(crate) struct Bound<'a> {
     core: &'a StreamCore,
-    guard: Option<Guard>,
+    entered: Option<Entered>,
 }
 
 impl StreamCore {
@@ -65,16 +65,19 @@ impl StreamCore {
         self.context().device()
     }
 
-    /// Prepares for calls on the stream. Costs no driver call for a created stream, a guard for a
+    /// Prepares for calls on the stream. Costs no driver call for a created stream, those of [`Entered`] for a
     /// default one.
     #[inline]
     pub(crate) fn bind(&self) -> Result<Bound<'_>> {
         driver::ensure()?;
-        let guard = match self.timeline.flavor() {
+        let entered = match self.timeline.flavor() {
             Flavor::Created => None,
-            Flavor::Legacy | Flavor::PerThread => Some(self.context().enter()?),
+            Flavor::Legacy | Flavor::PerThread => Some(self.context().enter_briefly()?),
         };
-        Ok(Bound { core: self, guard })
+        Ok(Bound {
+            core: self,
+            entered,
+        })
     }
 
     /// Destroys the stream now. On failure it lives on.
@@ -148,7 +151,7 @@ impl Bound<'_> {
     /// operation.
     fn record_each(&self) {
         let timeline = &self.core.timeline;
-        if timeline.checkpoint(false, self.guard.as_ref()).is_ok() {
+        if timeline.checkpoint(false, self.entered.as_ref()).is_ok() {
             return;
         }
         let issued = timeline.issued();
@@ -162,8 +165,8 @@ impl Bound<'_> {
         }
     }
 
-    pub(crate) fn guard(&self) -> Option<&Guard> {
-        self.guard.as_ref()
+    pub(crate) fn entered(&self) -> Option<&Entered> {
+        self.entered.as_ref()
     }
 }
 

@@ -13,7 +13,7 @@ use cuda_sys::{CUstream, symbol as cu};
 use crate::context::Context;
 use crate::error::{Error, Result, check};
 use crate::event::RawEvent;
-use crate::guard::Guard;
+use crate::guard::Entered;
 use crate::sync::lock;
 
 /// A stream's handle.
@@ -176,7 +176,7 @@ impl Timeline {
     /// Records an event behind everything issued so far. [`None`]: the stream is gone.
     ///
     /// A default stream wants its context current: `entered`, or a guard made here.
-    fn record(&self, barrier: bool, entered: Option<&Guard>) -> Result<Option<Recorded>> {
+    fn record(&self, barrier: bool, entered: Option<&Entered>) -> Result<Option<Recorded>> {
         let event = match self.spare_event() {
             Some(event) => event,
             None => Arc::new(RawEvent::for_ordering(&self.context)?),
@@ -185,9 +185,9 @@ impl Timeline {
         let Some(raw) = *recorder else {
             return Ok(None);
         };
-        let guard = match (self.flavor, entered) {
+        let brief = match (self.flavor, entered) {
             (Flavor::Created, _) | (_, Some(_)) => None,
-            (Flavor::Legacy | Flavor::PerThread, None) => Some(self.context.enter()?),
+            (Flavor::Legacy | Flavor::PerThread, None) => Some(self.context.enter_briefly()?),
         };
         // Read before the record: what is counted later need not have been enqueued before it.
         let seq = self.issued();
@@ -196,7 +196,7 @@ impl Timeline {
         let result = check("cuEventRecord", unsafe {
             cu::cuEventRecord(event.as_raw(), raw.0)
         });
-        drop(guard);
+        drop(brief);
         drop(recorder);
         if let Err(error) = result {
             lock(&self.events).spare.push(event);
@@ -246,7 +246,7 @@ impl Timeline {
     /// Records an event now, so that who waits for what was issued before need not wait for what
     /// comes after. No driver call if one covers it already. `barrier`: what comes next may take
     /// any time, so this event must not be given up for a later one.
-    pub(crate) fn checkpoint(&self, barrier: bool, entered: Option<&Guard>) -> Result<()> {
+    pub(crate) fn checkpoint(&self, barrier: bool, entered: Option<&Entered>) -> Result<()> {
         let issued = self.issued();
         if self.has_completed(issued) {
             return Ok(());

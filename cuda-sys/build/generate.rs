@@ -112,7 +112,7 @@ pub(crate) fn generate(include: &Path, package: &Path) -> Result<Bindings, Error
             .map(|(plain, target)| format!("pub use super::symbol::{target} as {plain};\n"))
             .collect(),
         types: normalise(&parts.types, &parts.constants),
-        constants: parts.constants,
+        constants: unsigned(&parts.constants, &header),
         layout: parts.layout,
     })
 }
@@ -151,12 +151,41 @@ fn normalise(types: &str, constants: &str) -> String {
     text
 }
 
+/// Gives macros like `(~0u)` their unsigned value, where bindgen has seen -1.
+fn unsigned(constants: &str, header: &str) -> String {
+    let mut text = String::new();
+    for line in constants.lines() {
+        let negative = line
+            .strip_prefix("pub const ")
+            .and_then(|rest| rest.strip_suffix(';')?.split_once(": i32 = "))
+            .and_then(|(name, value)| Some((name, value.parse::<i32>().ok()?)));
+        match negative {
+            Some((name, value)) if defined_unsigned(header, name) => {
+                text.push_str(&format!("pub const {name}: u32 = {};", value as u32));
+            }
+            _ => text.push_str(line),
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// Whether the header defines `name` by a number with the suffix `u`.
+fn defined_unsigned(header: &str, name: &str) -> bool {
+    header
+        .lines()
+        .filter_map(|line| line.trim_start().strip_prefix("#define ")?.trim_start().strip_prefix(name))
+        .any(|value| value.starts_with(' ') && value.trim_end_matches([' ', ')']).ends_with('u'))
+}
+
 fn base(include: &Path, package: &Path) -> Builder {
     bindgen::builder()
         .header(package.join("wrapper.h").to_string_lossy())
         .clang_arg(format!("-I{}", package.join("build/include").display()))
         .clang_arg(format!("-I{}", include.display()))
         .parse_callbacks(Box::new(HideCounts))
+        // Scaffolding, which the header undefines at its end.
+        .blocklist_item("RESOURCE_ABI_.*")
         .formatter(Formatter::Prettyplease)
         .disable_header_comment()
         .generate_comments(false)

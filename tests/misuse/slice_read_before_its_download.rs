@@ -1,4 +1,4 @@
-//~ E0502
+//~ E0503
 // Within a scope the slice is still to be filled.
 use cuda_core::{DeviceBuffer, Result, Stream};
 

@@ -8,10 +8,11 @@ use super::Program;
 pub(crate) struct Types {
     /// Structs and unions, with fields and their Rust types.
     aggregates: BTreeMap<String, Vec<(String, String)>>,
+    unions: BTreeSet<String>,
     enums: Vec<(String, &'static str)>,
     aliases: Vec<(String, String)>,
-    /// Types that C knows by `struct x`, `union x` or `enum x` only, with that keyword.
-    tags: BTreeMap<String, &'static str>,
+    /// Types that C knows by their tags only: `struct CUctx_st`.
+    tags: BTreeMap<String, String>,
     /// Where C meets a type that has no name: as the field of another.
     fields: BTreeMap<String, (String, String)>,
 }
@@ -22,6 +23,7 @@ impl Types {
         let tagged = tagged(header);
         let mut types = Self {
             aggregates: BTreeMap::new(),
+            unions: BTreeSet::new(),
             enums: Vec::new(),
             aliases: Vec::new(),
             tags: BTreeMap::new(),
@@ -38,6 +40,9 @@ impl Types {
             }
             if let Some((name, _)) = aggregate.and_then(|rest| rest.split_once(" {")) {
                 types.aggregates.insert(name.to_owned(), Vec::new());
+                if words.starts_with("union ") {
+                    types.unions.insert(name.to_owned());
+                }
                 open = Some(name.to_owned());
             } else if let Some((name, integer)) =
                 aggregate.and_then(|rest| rest.split_once("(pub "))
@@ -63,7 +68,16 @@ impl Types {
             .keys()
             .chain(types.enums.iter().map(|(name, _)| name));
         types.tags = names
-            .filter_map(|name| Some((name.clone(), *tagged.get(name.as_str())?)))
+            .filter_map(|name| {
+                // bindgen puts the name of the type around it before that of an inner type, which
+                // to C is one like any other.
+                let inner = name.match_indices('_').map(|(at, _)| &name[at + 1..]);
+                let tag = [name.as_str()]
+                    .into_iter()
+                    .chain(inner)
+                    .find(|t| tagged.contains_key(t))?;
+                Some((name.clone(), format!("{} {tag}", tagged[tag])))
+            })
             .collect();
         types
     }
@@ -96,35 +110,49 @@ impl Types {
     /// How C names a struct, union or enum.
     pub(crate) fn name(&self, name: &str) -> Option<String> {
         if let Some((owner, member)) = self.fields.get(name) {
-            let (owner, _) = self.place(owner, &BTreeMap::new())?;
+            let owner = self.reachable(owner)?;
             let member = field(member)?;
             let ty = &self.aggregates[&self.fields[name].0];
             let array = ty.iter().any(|(f, ty)| f == &member && ty.starts_with('['));
             let index = if array { "[0]" } else { "" };
             return Some(format!("__typeof__((({owner} *)0)->{member}{index})"));
         }
-        Some(match self.tags.get(name) {
-            Some(keyword) => format!("{keyword} {name}"),
-            None => name.to_owned(),
-        })
+        Some(self.tags.get(name).map_or(name, String::as_str).to_owned())
     }
 
-    /// The type through which C reaches the fields of `name`, and at which offset they begin:
-    /// those of an unnamed member belong to the type around it.
+    /// The type through which C reaches the fields of `name`: those of an unnamed member belong to
+    /// the type around it.
+    fn reachable(&self, name: &str) -> Option<String> {
+        self.name(name)
+            .or_else(|| self.reachable(&self.fields.get(name)?.0))
+    }
+
+    /// The same, with the C expression of the offset at which those fields begin.
     pub(crate) fn place(
         &self,
         name: &str,
-        offsets: &BTreeMap<(&str, &str), &str>,
-    ) -> Option<(String, u64)> {
+        alignments: &BTreeMap<&str, &str>,
+    ) -> Option<(String, String)> {
         if let Some(ty) = self.name(name) {
-            return Some((ty, 0));
+            return Some((ty, "0".to_owned()));
         }
         let (owner, member) = self.fields.get(name)?;
-        let (ty, base) = self.place(owner, offsets)?;
-        let offset = offsets.get(&(owner.as_str(), member.as_str()));
+        let (ty, base) = self.place(owner, alignments)?;
+        let fields = self.aggregates.get(owner)?;
+        let before = fields
+            .iter()
+            .take_while(|(field, _)| field != member)
+            .last();
+        let Some((before, _)) = before.filter(|_| !self.unions.contains(owner)) else {
+            return Some((ty, base));
+        };
+        // An unnamed member begins where the field before it ends, rounded up to its alignment.
+        let before = field(before)?;
+        let alignment = alignments.get(name)?;
+        let end = format!("offsetof({ty}, {before}) + sizeof((({ty} *)0)->{before})");
         Some((
             ty,
-            base + offset.map_or(Some(0), |offset| offset.parse().ok())?,
+            format!("({end} + {alignment} - 1) / {alignment} * {alignment}"),
         ))
     }
 
@@ -143,7 +171,7 @@ impl Types {
             if fields.is_empty() {
                 continue;
             }
-            let Some((place, _)) = self.place(owner, &BTreeMap::new()) else {
+            let Some(place) = self.reachable(owner) else {
                 continue;
             };
             for (name, ty) in fields {

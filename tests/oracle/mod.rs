@@ -190,6 +190,14 @@ impl Bindings {
     }
 
     fn assert_layout(&self, program: &mut Program) {
+        let alignments = self
+            .layout
+            .iter()
+            .filter_map(|claim| match claim {
+                Layout::Alignment(name, alignment) => Some((name.as_str(), alignment.as_str())),
+                _ => None,
+            })
+            .collect();
         for claim in &self.layout {
             match claim {
                 Layout::Size(name, size) => {
@@ -203,31 +211,14 @@ impl Bindings {
                     }
                 }
                 Layout::Offset(name, field, offset) => {
-                    let Some((ty, base)) = self.types.place(name, &self.offsets()) else {
-                        continue;
-                    };
-                    if let Some(field) = ctype::field(field) {
-                        program.assert(
-                            "offsets",
-                            &format!("offsetof({ty}, {field}) == {base} + {offset}"),
-                        );
+                    let place = self.types.place(name, &alignments);
+                    if let (Some((ty, base)), Some(field)) = (place, ctype::field(field)) {
+                        let claim = format!("offsetof({ty}, {field}) == {base} + {offset}");
+                        program.assert("offsets", &claim);
                     }
                 }
             }
         }
-    }
-
-    /// The offset of each field that bindgen had to name, by its type's name.
-    fn offsets(&self) -> BTreeMap<(&str, &str), &str> {
-        self.layout
-            .iter()
-            .filter_map(|claim| match claim {
-                Layout::Offset(name, field, offset) if field.starts_with("__bindgen_anon") => {
-                    Some(((name.as_str(), field.as_str()), offset.as_str()))
-                }
-                _ => None,
-            })
-            .collect()
     }
 }
 
@@ -237,7 +228,7 @@ fn flatten(text: &str) -> String {
     for line in text.lines() {
         let line = line.trim_start();
         if line.starts_with([')', ']', '>']) {
-            flat.truncate(flat.trim_end_matches(',').len());
+            flat.truncate(flat.trim_end_matches([',', ' ']).len());
         }
         flat.push_str(line);
         // A break stands for a space only where prettyplease broke between words.

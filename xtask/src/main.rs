@@ -1,8 +1,9 @@
 //! The project's tasks: `cargo xtask` lists them.
 
+use std::iter;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 mod bench;
 mod bindings;
@@ -29,14 +30,10 @@ enum Outcome {
 
 /// The project's tasks.
 #[derive(Parser)]
-#[command(
-    name = "cargo xtask",
-    bin_name = "cargo xtask",
-    arg_required_else_help = true
-)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Cli {
     #[command(subcommand)]
-    task: Task,
+    task: Option<Task>,
 }
 
 #[derive(Subcommand)]
@@ -55,18 +52,39 @@ enum Task {
     Devices,
 }
 
+impl Task {
+    fn run(&self) -> anyhow::Result<Outcome> {
+        match self {
+            Self::Demo(args) => demo::run(args),
+            Self::Test(args) => test::run(args),
+            Self::TestGpu(args) => test_gpu::run(args),
+            Self::Bench(args) => bench::run(args),
+            Self::Bundle(args) => bundle::run(args),
+            Self::Bindings(args) => bindings::run(args),
+            Self::Headers(args) => headers::run(args),
+            Self::Package(args) => package::run(args),
+            Self::Ci(args) => ci::run(args),
+            Self::Devices => target::print_devices(),
+        }
+    }
+}
+
+/// Runs another task as the command line would: `["bindings", "--check"]`.
+fn run_task(words: &[&str]) -> anyhow::Result<Outcome> {
+    let words = iter::once("cargo xtask").chain(words.iter().copied());
+    Cli::try_parse_from(words)?
+        .task
+        .map_or(Ok(Outcome::Passed), |task| task.run())
+}
+
 fn main() -> ExitCode {
-    let outcome = match &Cli::parse().task {
-        Task::Demo(args) => demo::run(args),
-        Task::Test(args) => test::run(args),
-        Task::TestGpu(args) => test_gpu::run(args),
-        Task::Bench(args) => bench::run(args),
-        Task::Bundle(args) => bundle::run(args),
-        Task::Bindings(args) => bindings::run(args),
-        Task::Headers(args) => headers::run(args),
-        Task::Package(args) => package::run(args),
-        Task::Ci(args) => ci::run(args),
-        Task::Devices => test_gpu::print_devices(),
+    let outcome = match Cli::parse().task {
+        Some(task) => task.run(),
+        // The list of tasks is what was asked for.
+        None => Cli::command()
+            .print_help()
+            .map(|()| Outcome::Passed)
+            .map_err(Into::into),
     };
     match outcome {
         Ok(Outcome::Passed) => ExitCode::SUCCESS,

@@ -155,7 +155,7 @@ fn name(device: i32) -> Result<String, String> {
     check("cuDeviceGetName", unsafe {
         cuDeviceGetName(name.as_mut_ptr(), LENGTH, device)
     })?;
-    let bytes = name.map(|byte| byte.cast_unsigned());
+    let bytes = name.map(|byte| byte as u8);
     let text = CStr::from_bytes_until_nul(&bytes).map_err(|error| error.to_string())?;
     Ok(text.to_string_lossy().into_owned())
 }

@@ -60,6 +60,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     Ok(report.outcome())
 }
 
+/// Runs the in-process suites under Miri alone; the inner error says why it cannot run here.
+pub(crate) fn run_miri() -> anyhow::Result<Result<Outcome, String>> {
+    if let Some(reason) = miri::obstacle() {
+        return Ok(Err(reason));
+    }
+    let started = Instant::now();
+    let mut report = Report::default();
+    miri::run(None, &mut report)?;
+    report.print(started.elapsed());
+    Ok(Ok(report.outcome()))
+}
+
 fn program(artifact: Artifact) -> Option<Program> {
     match artifact {
         Artifact::Test(program) => Some(program),

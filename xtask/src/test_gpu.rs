@@ -18,7 +18,6 @@ use crate::suite::build::{self, Artifact};
 use crate::suite::process::Run;
 use crate::suite::{Case, Invocation, Program};
 use crate::target::Target;
-pub(crate) use crate::target::print_devices;
 use matrix::Row;
 use result::{LeftOut, Matrix, RowResult, Status};
 

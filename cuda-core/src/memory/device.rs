@@ -38,14 +38,15 @@ impl memory::Kind for DeviceMemory {
 
     const RESOURCE: Resource = Resource::DeviceMemory;
 
-    fn free(block: &Block<Self>) -> Result<()> {
+    fn free(block: &mut Block<Self>) -> Result<()> {
         let home = &block.keeper;
         let bound = home.bind()?;
         let mut fences = Fences::none();
         let range = block.whole();
+        let timeline = Some(&**home.timeline());
         block
             .ledger
-            .conflicts(&range, Access::Write, Some(home.timeline()), &mut fences);
+            .conflicts_exclusive(&range, Access::Write, timeline, &mut fences);
         if fences.wait_on(&bound).is_err() {
             // The stream could not be made to wait, so the host does.
             fences.wait_host()?;
@@ -107,7 +108,7 @@ impl Stream {
         // A zero-sized buffer is nowhere in particular, but aligned and not null.
         let mut address = ALIGNMENT as CUdeviceptr;
         let core = self.core();
-        let ledger = Ledger::default();
+        let mut ledger = Ledger::default();
         if bytes > 0 {
             let bound = core.bind()?;
             let (seq, result) = bound.enqueue(op, |stream| {
@@ -117,8 +118,7 @@ impl Stream {
             drop(bound);
             result.map_err(|error| self.explain(error, op, bytes))?;
             // Another stream may touch the memory only when the allocation has happened.
-            let none = Fences::none();
-            ledger.mark(&(0..bytes), Access::Write, core.timeline(), seq, &none);
+            ledger = Ledger::allocated(0..bytes, core.timeline(), seq);
         }
         Ok(DeviceBuffer {
             storage: Storage::new(Block {

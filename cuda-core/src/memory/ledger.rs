@@ -6,7 +6,7 @@
 //! wait for each other.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::Result;
 use crate::stream_core::Bound;
@@ -97,6 +97,20 @@ impl Fences {
 }
 
 impl Ledger {
+    /// The ledger of a new allocation, which `stream` makes at `seq`.
+    pub(crate) fn allocated(range: Bytes, stream: &Arc<Timeline>, seq: u64) -> Self {
+        let timeline = stream.clone();
+        let first = Entry {
+            range,
+            access: Access::Write,
+            mark: Mark { timeline, seq },
+        };
+        Self(Mutex::new(Entries {
+            first: Some(first),
+            rest: Vec::new(),
+        }))
+    }
+
     /// Adds to `fences` what an access to `range` on `stream` has to wait for; [`None`] is the
     /// host. Work of the same stream is in order already.
     pub(crate) fn conflicts(
@@ -106,20 +120,19 @@ impl Ledger {
         stream: Option<&Timeline>,
         fences: &mut Fences,
     ) {
-        if range.is_empty() {
-            return;
-        }
-        let entries = lock(&self.0);
-        for entry in entries.iter() {
-            let same = stream.is_some_and(|stream| stream.id() == entry.mark.timeline.id());
-            if !same
-                && access.conflicts(entry.access)
-                && overlap(&entry.range, range)
-                && !entry.mark.timeline.has_completed(entry.mark.seq)
-            {
-                fences.add(&entry.mark);
-            }
-        }
+        lock(&self.0).conflicts(range, access, stream, fences);
+    }
+
+    /// [`Ledger::conflicts`] of somebody who has the allocation for himself: without the lock.
+    pub(crate) fn conflicts_exclusive(
+        &mut self,
+        range: &Bytes,
+        access: Access,
+        stream: Option<&Timeline>,
+        fences: &mut Fences,
+    ) {
+        let entries = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
+        entries.conflicts(range, access, stream, fences);
     }
 
     /// Enters an access to `range` by `stream` at `seq`, after it was made to wait for `fences`.
@@ -156,6 +169,28 @@ impl Ledger {
 }
 
 impl Entries {
+    fn conflicts(
+        &self,
+        range: &Bytes,
+        access: Access,
+        stream: Option<&Timeline>,
+        fences: &mut Fences,
+    ) {
+        if range.is_empty() {
+            return;
+        }
+        for entry in self.iter() {
+            let same = stream.is_some_and(|stream| stream.id() == entry.mark.timeline.id());
+            if !same
+                && access.conflicts(entry.access)
+                && overlap(&entry.range, range)
+                && !entry.mark.timeline.has_completed(entry.mark.seq)
+            {
+                fences.add(&entry.mark);
+            }
+        }
+    }
+
     fn iter(&self) -> impl Iterator<Item = &Entry> {
         self.first.iter().chain(&self.rest)
     }

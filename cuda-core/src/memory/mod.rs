@@ -31,7 +31,7 @@ pub(crate) trait Kind: Sized + 'static {
     const RESOURCE: Resource;
 
     /// Frees a block behind all work that uses it.
-    fn free(block: &Block<Self>) -> Result<()>;
+    fn free(block: &mut Block<Self>) -> Result<()>;
 
     /// The address as a number, for reports.
     fn number(address: Self::Address) -> u64;
@@ -76,7 +76,7 @@ impl<M: Kind> Storage<M> {
     /// What `Drop` does, with its error.
     pub(crate) fn free(&mut self) -> Result<()> {
         if self.block.bytes > 0 && !self.freed {
-            M::free(&self.block)?;
+            M::free(&mut self.block)?;
         }
         self.freed = true;
         Ok(())
@@ -86,12 +86,12 @@ impl<M: Kind> Storage<M> {
 impl<M: Kind> Drop for Storage<M> {
     fn drop(&mut self) {
         // SAFETY: the field is not touched after this, the only taking.
-        let block = unsafe { ManuallyDrop::take(&mut self.block) };
+        let mut block = unsafe { ManuallyDrop::take(&mut self.block) };
         if self.freed || block.bytes == 0 {
             return;
         }
         drops::run_or_defer(move || {
-            if let Err(error) = M::free(&block) {
+            if let Err(error) = M::free(&mut block) {
                 let address = M::number(block.address);
                 drops::report(M::RESOURCE, address, block.bytes, Some(error));
             }

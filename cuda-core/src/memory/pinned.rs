@@ -45,11 +45,12 @@ impl memory::Kind for PinnedMemory {
 
     const RESOURCE: Resource = Resource::PinnedMemory;
 
-    fn free(block: &Block<Self>) -> Result<()> {
+    fn free(block: &mut Block<Self>) -> Result<()> {
         let mut fences = Fences::none();
+        let range = block.whole();
         block
             .ledger
-            .conflicts(&block.whole(), Access::Write, None, &mut fences);
+            .conflicts_exclusive(&range, Access::Write, None, &mut fences);
         fences.wait_host()?;
         free_raw(block.address)
     }
@@ -71,13 +72,13 @@ pub(crate) fn free_raw(address: HostAddress) -> Result<()> {
 /// `cuMemHostAlloc`, pinned for every context. `bytes` is not zero.
 pub(crate) fn alloc_raw(context: &Context, bytes: usize) -> Result<HostAddress> {
     let op = "cuMemHostAlloc";
-    let guard = context.enter()?;
+    let entered = context.enter_briefly()?;
     let mut raw = ptr::null_mut();
-    // SAFETY: the pointer is valid for a write; the guard made a live context current.
+    // SAFETY: the pointer is valid for a write; a live context is current.
     let result = check(op, unsafe {
         cu::cuMemHostAlloc(&mut raw, bytes, cuda_sys::CU_MEMHOSTALLOC_PORTABLE)
     });
-    drop(guard);
+    drop(entered);
     match (result, NonNull::new(raw.cast::<u8>())) {
         (Ok(()), Some(address)) => Ok(HostAddress(address)),
         (Err(error), _) if error.code() != Some(cuda_sys::CUDA_ERROR_OUT_OF_MEMORY) => Err(error),

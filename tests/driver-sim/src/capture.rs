@@ -43,14 +43,21 @@ pub(crate) struct Graph {
 impl State {
     /// Notes an operation of a capturing stream, behind what its clock and `joins` cover.
     pub(crate) fn capture_work(&mut self, capture: Id, stream: Id, joins: Option<Clock>) {
-        let Some(capture) = self.captures.get_mut(&capture) else { return };
-        let Some(stream_state) = self.streams.get_mut(&stream) else { return };
+        let Some(capture) = self.captures.get_mut(&capture) else {
+            return;
+        };
+        let Some(stream_state) = self.streams.get_mut(&stream) else {
+            return;
+        };
         let length = capture.lengths.entry(stream).or_default();
         *length += 1;
         if let Some(joins) = joins {
             stream_state.clock.join(&joins);
         }
-        stream_state.clock.set(Point { stream, seq: *length });
+        stream_state.clock.set(Point {
+            stream,
+            seq: *length,
+        });
     }
 
     pub(crate) fn invalidate(&mut self, capture: Id) {
@@ -68,7 +75,9 @@ impl State {
     }
 
     fn leave_capture(&mut self, capture: Id) {
-        let Some(capture) = self.captures.remove(&capture) else { return };
+        let Some(capture) = self.captures.remove(&capture) else {
+            return;
+        };
         for (id, clock) in capture.streams {
             if let Some(stream) = self.streams.get_mut(&id) {
                 stream.capture = None;
@@ -113,7 +122,9 @@ impl Call {
             None if !joined.valid => return Err(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED),
             None => {}
         }
-        let Some(state) = self.streams.get_mut(&stream) else { return Ok(()) };
+        let Some(state) = self.streams.get_mut(&stream) else {
+            return Ok(());
+        };
         state.capture = Some(capture);
         let outside = std::mem::take(&mut state.clock);
         if let Some(capture) = self.captures.get_mut(&capture) {
@@ -124,7 +135,9 @@ impl Call {
 
     /// Ends the capture that began on this stream.
     pub(crate) fn end_capture(&mut self, stream: Id) -> Outcome<Id> {
-        let id = self.streams[&stream].capture.ok_or(CUDA_ERROR_ILLEGAL_STATE)?;
+        let id = self.streams[&stream]
+            .capture
+            .ok_or(CUDA_ERROR_ILLEGAL_STATE)?;
         let capture = &self.captures[&id];
         if capture.origin != stream {
             self.invalidate(id);
@@ -165,7 +178,11 @@ impl Call {
                 hit = true;
             }
         }
-        if hit { Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
+        if hit {
+            Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
+        } else {
+            Ok(())
+        }
     }
 
     /// A call that waits for this stream, or asks it: not while it captures, and not for the
@@ -175,11 +192,16 @@ impl Call {
             self.invalidate(capture);
             return Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
         }
-        let Some(stream) = self.streams.get(&stream) else { return Ok(()) };
+        let Some(stream) = self.streams.get(&stream) else {
+            return Ok(());
+        };
         if stream.kind != StreamKind::Legacy {
             return Ok(());
         }
-        let mut others = self.streams.values().filter(|other| other.context == stream.context);
+        let mut others = self
+            .streams
+            .values()
+            .filter(|other| other.context == stream.context);
         if others.any(|other| other.joins_legacy() && other.capture.is_some()) {
             return Err(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
         }

@@ -126,9 +126,9 @@ impl Config {
             for fault in list.split(',') {
                 match parse_fault(fault) {
                     Some(fault) => config.faults.push(fault),
-                    None => eprintln!(
-                        "cuda-driver-sim: CUDA_SIM_FAULT={fault}: not FUNCTION:NTH:CODE"
-                    ),
+                    None => {
+                        eprintln!("cuda-driver-sim: CUDA_SIM_FAULT={fault}: not FUNCTION:NTH:CODE")
+                    }
                 }
             }
         }
@@ -149,7 +149,9 @@ fn visible(list: &str, devices: u32) -> u32 {
 
 /// `123`, `64MiB`, `2GiB`.
 fn parse_bytes(text: &str) -> Option<usize> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
     let number: usize = text[..digits].parse().ok()?;
     let shift = match text[digits..].trim() {
         "" | "B" => 0,

@@ -40,8 +40,15 @@ pub(crate) struct Entry {
 }
 
 /// `CUlimit` values with what the device starts with.
-const LIMITS: [(u32, usize); 7] =
-    [(0, 1024), (1, 7 << 20), (2, 8 << 20), (3, 2), (4, 2048), (5, 128), (6, 0)];
+const LIMITS: [(u32, usize); 7] = [
+    (0, 1024),
+    (1, 7 << 20),
+    (2, 8 << 20),
+    (3, 2),
+    (4, 2048),
+    (5, 128),
+    (6, 0),
+];
 
 impl State {
     pub(crate) fn new_context(&mut self, device: usize, kind: ContextKind, flags: u32) -> Id {
@@ -66,15 +73,23 @@ impl State {
 
     /// Takes a context away with everything that was made in it. Its work is done or given up.
     pub(crate) fn destroy_context(&mut self, id: Id, call: &'static str) {
-        let Some(context) = self.contexts.remove(&id) else { return };
+        let Some(context) = self.contexts.remove(&id) else {
+            return;
+        };
         self.context_handles.retire(context.handle);
         for other in self.contexts.values_mut() {
             other.peers.remove(&id);
         }
-        let streams = self.streams.iter().filter(|(_, stream)| stream.context == id);
+        let streams = self
+            .streams
+            .iter()
+            .filter(|(_, stream)| stream.context == id);
         for stream in streams.map(|(&stream, _)| stream).collect::<Vec<_>>() {
             if let Some(stream) = self.streams.get_mut(&stream) {
-                let calls = stream.queue.iter().filter(|op| matches!(op.work, Work::Call { .. }));
+                let calls = stream
+                    .queue
+                    .iter()
+                    .filter(|op| matches!(op.work, Work::Call { .. }));
                 self.dropped_calls += calls.count() as u64;
                 stream.queue.clear();
                 stream.completed = stream.issued;
@@ -88,11 +103,19 @@ impl State {
                 self.event_handles.retire(event.handle);
             }
         }
-        let blocks = self.space.blocks.iter().filter(|(_, block)| block.context == Some(id));
+        let blocks = self
+            .space
+            .blocks
+            .iter()
+            .filter(|(_, block)| block.context == Some(id));
         for block in blocks.map(|(&block, _)| block).collect::<Vec<_>>() {
             self.release_block(block, call);
         }
-        let pinned = self.pinned.blocks.iter().filter(|(_, block)| block.context == id);
+        let pinned = self
+            .pinned
+            .blocks
+            .iter()
+            .filter(|(_, block)| block.context == id);
         for block in pinned.map(|(&block, _)| block).collect::<Vec<_>>() {
             self.pinned.remove(block, call);
         }

@@ -28,7 +28,12 @@ const STRIDE: usize = 64;
 
 impl Handles {
     pub(crate) fn new(base: usize) -> Self {
-        Self { base, issued: 0, free: Vec::new(), live: BTreeMap::new() }
+        Self {
+            base,
+            issued: 0,
+            free: Vec::new(),
+            live: BTreeMap::new(),
+        }
     }
 
     pub(crate) fn issue(&mut self, id: Id) -> usize {

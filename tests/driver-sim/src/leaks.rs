@@ -11,7 +11,12 @@ use crate::state::State;
 pub(crate) fn find(state: &State, baseline: Id, dropped_before: u64) -> Vec<Leak> {
     let mut leaks = Vec::new();
     let mut leak = |kind, handle: u64, bytes, call| {
-        leaks.push(Leak { kind, handle, bytes, call });
+        leaks.push(Leak {
+            kind,
+            handle,
+            bytes,
+            call,
+        });
     };
     for context in state.contexts.range(baseline..).map(|(_, context)| context) {
         if context.kind == ContextKind::Created {
@@ -38,15 +43,30 @@ pub(crate) fn find(state: &State, baseline: Id, dropped_before: u64) -> Vec<Leak
         }
     }
     for graph in state.graphs.range(baseline..).map(|(_, graph)| graph) {
-        leak(LeakKind::Graph, graph.handle as u64, 0, "cuStreamEndCapture");
+        leak(
+            LeakKind::Graph,
+            graph.handle as u64,
+            0,
+            "cuStreamEndCapture",
+        );
     }
     for block in state.space.blocks.range(baseline..).map(|(_, block)| block) {
         if block.is_held() {
             leak(LeakKind::Device, block.address, block.size, block.call);
         }
     }
-    for block in state.pinned.blocks.range(baseline..).map(|(_, block)| block) {
-        leak(LeakKind::Pinned, block.base.0.addr() as u64, block.size, block.call);
+    for block in state
+        .pinned
+        .blocks
+        .range(baseline..)
+        .map(|(_, block)| block)
+    {
+        leak(
+            LeakKind::Pinned,
+            block.base.0.addr() as u64,
+            block.size,
+            block.call,
+        );
     }
     for _ in dropped_before..state.dropped_calls {
         leak(LeakKind::HostFunction, 0, 0, "cuLaunchHostFunc");

@@ -29,11 +29,19 @@ impl Log {
     pub(crate) fn count(&mut self, name: &'static str) {
         *self.counts.entry(name).or_default() += 1;
         if self.traces {
-            self.trace.push(Call { name, thread: thread::number() });
+            self.trace.push(Call {
+                name,
+                thread: thread::number(),
+            });
         }
     }
 
     pub(crate) fn violation(&mut self, kind: ViolationKind, call: &'static str, message: String) {
-        self.violations.push(Violation { kind, call, message, thread: thread::number() });
+        self.violations.push(Violation {
+            kind,
+            call,
+            message,
+            thread: thread::number(),
+        });
     }
 }

@@ -109,7 +109,12 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} violations, {} leaks", self.violations.len(), self.leaks.len())?;
+        writeln!(
+            f,
+            "{} violations, {} leaks",
+            self.violations.len(),
+            self.leaks.len()
+        )?;
         for violation in &self.violations {
             writeln!(f, "  violation: {violation}")?;
         }

@@ -100,7 +100,10 @@ impl State {
             retired: BTreeSet::new(),
             dropped_calls: 0,
             callbacks: Callbacks::default(),
-            log: Log { faults: config.faults.clone(), ..Log::default() },
+            log: Log {
+                faults: config.faults.clone(),
+                ..Log::default()
+            },
             config,
         };
         for device in 0..state.config.devices as usize {
@@ -143,7 +146,10 @@ impl State {
     /// Takes a destroyed stream without work out of the tables.
     pub(crate) fn bury(&mut self, id: Id) {
         if let Some(stream) = self.streams.remove(&id) {
-            self.dead.push(Point { stream: id, seq: stream.issued });
+            self.dead.push(Point {
+                stream: id,
+                seq: stream.issued,
+            });
             self.retire_dead();
         }
     }
@@ -155,7 +161,12 @@ impl State {
     }
 
     fn retire_dead(&mut self) {
-        let Self { dead, host, retired, .. } = self;
+        let Self {
+            dead,
+            host,
+            retired,
+            ..
+        } = self;
         dead.retain(|&point| {
             let known = point.seq == 0 || host.covers(point);
             if known {

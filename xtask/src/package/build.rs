@@ -86,11 +86,19 @@ impl Built {
 
     /// Warnings that the build script of `package` printed.
     pub(super) fn script_warnings(&self, package: &str) -> Vec<&str> {
-        let prefix = format!("warning: {package}@");
-        self.errors
-            .lines()
-            .filter(|line| line.starts_with(&prefix))
-            .collect()
+        self.said_by("warning", package)
+    }
+
+    /// Errors that the build script of `package` printed, without the rest of its output, which
+    /// cargo shows too.
+    pub(super) fn script_errors(&self, package: &str) -> String {
+        self.said_by("error", package).join("\n")
+    }
+
+    fn said_by(&self, level: &str, package: &str) -> Vec<&str> {
+        let prefix = format!("{level}: {package}@");
+        let lines = self.errors.lines();
+        lines.filter(|line| line.starts_with(&prefix)).collect()
     }
 
     /// What the build script of `package` told cargo.

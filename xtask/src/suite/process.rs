@@ -217,7 +217,7 @@ pub(crate) fn follow(mut command: Command, echo: &mut dyn FnMut(&str)) -> anyhow
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .with_context(|| format!("{}", command.get_program().display()))?;
+        .with_context(|| command.get_program().to_string_lossy().into_owned())?;
     let errors = child
         .stderr
         .take()

@@ -43,14 +43,23 @@ impl Callbacks {
 impl State {
     /// Hands the host function in front of a stream to the callback thread.
     pub(crate) fn dispatch(&mut self, id: Id) {
-        let Some(stream) = self.streams.get_mut(&id) else { return };
-        let Some(op) = stream.queue.pop_front() else { return };
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return;
+        };
+        let Some(op) = stream.queue.pop_front() else {
+            return;
+        };
         let Work::Call { function, data } = op.work else {
             stream.queue.push_front(op);
             return;
         };
         stream.in_callback = true;
-        self.callbacks.jobs.push_back(Job { stream: id, seq: op.seq, function, data });
+        self.callbacks.jobs.push_back(Job {
+            stream: id,
+            seq: op.seq,
+            function,
+            data,
+        });
         if !self.callbacks.active {
             self.callbacks.active = true;
             // The previous thread has nothing left but its own end; it is not waited for here,

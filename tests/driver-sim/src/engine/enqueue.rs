@@ -22,7 +22,12 @@ pub(crate) struct Submission {
 
 impl Submission {
     pub(crate) fn new(stream: Id, work: Work) -> Self {
-        Self { stream, work, accesses: Vec::new(), waits: None }
+        Self {
+            stream,
+            work,
+            accesses: Vec::new(),
+            waits: None,
+        }
     }
 }
 
@@ -34,7 +39,12 @@ impl State {
         call: &'static str,
         submission: Submission,
     ) -> Result<Option<Point>, CUresult> {
-        let Submission { stream: id, work, accesses, waits } = submission;
+        let Submission {
+            stream: id,
+            work,
+            accesses,
+            waits,
+        } = submission;
         let stream = self.streams.get(&id).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
         if let Some(capture) = stream.capture {
             self.capture_work(capture, id, waits.map(|(_, clock)| clock));
@@ -51,7 +61,10 @@ impl State {
         for other in self.implicit_dependencies(id, context, kind) {
             let other_stream = &self.streams[&other];
             clock.join(&other_stream.clock);
-            deps.push(Point { stream: other, seq: other_stream.issued });
+            deps.push(Point {
+                stream: other,
+                seq: other_stream.issued,
+            });
         }
         deps.retain(|&dep| !self.is_complete(dep));
 
@@ -64,7 +77,12 @@ impl State {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.issued = seq;
             stream.clock = clock;
-            stream.queue.push_back(Op { seq, call, deps, work });
+            stream.queue.push_back(Op {
+                seq,
+                call,
+                deps,
+                work,
+            });
         }
         if self.mode == Mode::Eager {
             self.advance_all();
@@ -83,18 +101,35 @@ impl State {
             other != id
                 && stream.context == context
                 && stream.capture.is_none()
-                && if is_legacy { stream.joins_legacy() } else { stream.kind == StreamKind::Legacy }
+                && if is_legacy {
+                    stream.joins_legacy()
+                } else {
+                    stream.kind == StreamKind::Legacy
+                }
         });
         joins.map(|(&other, _)| other).collect()
     }
 
     /// Reports what this access conflicts with, and notes it.
     fn check_access(&mut self, call: &'static str, access: Access, at: Point, clock: &Clock) {
-        let Access { target, range, kind } = access;
-        let Self { log, space, pinned, host, retired, .. } = self;
+        let Access {
+            target,
+            range,
+            kind,
+        } = access;
+        let Self {
+            log,
+            space,
+            pinned,
+            host,
+            retired,
+            ..
+        } = self;
         let (history, what) = match target {
             Target::Device(id) => {
-                let Some(block) = space.blocks.get_mut(&id) else { return };
+                let Some(block) = space.blocks.get_mut(&id) else {
+                    return;
+                };
                 if let Phase::Condemned(free) = block.phase {
                     let message = format!(
                         "{:#x} was given to {free} before",
@@ -105,7 +140,9 @@ impl State {
                 (&mut block.history, "device")
             }
             Target::Pinned(id) => {
-                let Some(block) = pinned.blocks.get_mut(&id) else { return };
+                let Some(block) = pinned.blocks.get_mut(&id) else {
+                    return;
+                };
                 (&mut block.history, "pinned")
             }
         };
@@ -121,14 +158,25 @@ impl State {
 
     /// Reports work on this memory that the host has not waited for, before the host frees it.
     pub(crate) fn check_host_free(&mut self, call: &'static str, target: Target) {
-        let Self { log, space, pinned, host, retired, .. } = self;
+        let Self {
+            log,
+            space,
+            pinned,
+            host,
+            retired,
+            ..
+        } = self;
         let (history, size, what) = match target {
             Target::Device(id) => {
-                let Some(block) = space.blocks.get(&id) else { return };
+                let Some(block) = space.blocks.get(&id) else {
+                    return;
+                };
                 (&block.history, block.size, "device")
             }
             Target::Pinned(id) => {
-                let Some(block) = pinned.blocks.get(&id) else { return };
+                let Some(block) = pinned.blocks.get(&id) else {
+                    return;
+                };
                 (&block.history, block.size, "pinned")
             }
         };

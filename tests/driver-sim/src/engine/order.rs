@@ -70,6 +70,11 @@ impl History {
                 && (kind == AccessKind::Write || past.kind == AccessKind::Read);
             !replaced && !forever(past.point)
         });
-        self.past.push(Past { range, kind, point, call });
+        self.past.push(Past {
+            range,
+            kind,
+            point,
+            call,
+        });
     }
 }

@@ -22,7 +22,9 @@ const CHUNK: usize = 64 << 10;
 
 impl State {
     pub(crate) fn is_complete(&self, point: Point) -> bool {
-        self.streams.get(&point.stream).is_none_or(|stream| stream.completed >= point.seq)
+        self.streams
+            .get(&point.stream)
+            .is_none_or(|stream| stream.completed >= point.seq)
     }
 
     /// Runs what `target` needs, in order. `false`: a host function or a value is in the way.
@@ -67,7 +69,9 @@ impl State {
     }
 
     fn step(&mut self, id: Id) -> Step {
-        let Some(stream) = self.streams.get(&id) else { return Step::Blocked };
+        let Some(stream) = self.streams.get(&id) else {
+            return Step::Blocked;
+        };
         let Some(op) = stream.queue.front().filter(|_| !stream.in_callback) else {
             return Step::Blocked;
         };
@@ -81,7 +85,13 @@ impl State {
         let Some(op) = self.streams.get_mut(&id).and_then(|s| s.queue.pop_front()) else {
             return Step::Blocked;
         };
-        if let Work::WaitValue { src, value, width, compare } = &op.work {
+        if let Work::WaitValue {
+            src,
+            value,
+            width,
+            compare,
+        } = &op.work
+        {
             if !self.value_arrived(op.call, src, *value, *width, *compare) {
                 if let Some(stream) = self.streams.get_mut(&id) {
                     stream.queue.push_front(op);
@@ -96,7 +106,9 @@ impl State {
 
     /// Notes that an operation is done, and buries a destroyed stream with its last one.
     pub(crate) fn complete(&mut self, id: Id, seq: u64) {
-        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return;
+        };
         stream.completed = seq;
         stream.polls = 0;
         if stream.destroyed && stream.is_idle() {
@@ -108,7 +120,12 @@ impl State {
         match work {
             Work::Nothing | Work::WaitValue { .. } | Work::Call { .. } => {}
             Work::Copy { dst, src, bytes } => self.copy(call, &dst, &src, bytes),
-            Work::Fill { dst, pattern, width, count } => {
+            Work::Fill {
+                dst,
+                pattern,
+                width,
+                count,
+            } => {
                 let pattern = &pattern.to_le_bytes()[..width];
                 let chunk = pattern.repeat((CHUNK / width).min(count));
                 let mut done = 0;
@@ -183,16 +200,22 @@ impl State {
     fn read(&mut self, call: &'static str, place: &Place, at: usize, to: &mut [u8]) -> bool {
         match place {
             Place::Device { block, offset } => {
-                let Some(pages) = self.usable_pages(call, *block) else { return false };
+                let Some(pages) = self.usable_pages(call, *block) else {
+                    return false;
+                };
                 pages.read(offset + at, to);
             }
             Place::Staged(bytes) => to.copy_from_slice(&bytes[at..at + to.len()]),
             Place::Pinned { .. } | Place::Pageable(_) => {
-                let Some(from) = self.host_pointer(call, place, at) else { return false };
+                let Some(from) = self.host_pointer(call, place, at) else {
+                    return false;
+                };
                 // SAFETY: the range was inside its pinned block at enqueue and the block still
                 // exists, or the caller of the copy vouched for its pageable memory and is still
                 // inside that call. `to` is the simulator's own buffer.
-                unsafe { std::ptr::copy_nonoverlapping(from.cast_const(), to.as_mut_ptr(), to.len()) };
+                unsafe {
+                    std::ptr::copy_nonoverlapping(from.cast_const(), to.as_mut_ptr(), to.len())
+                };
             }
         }
         true
@@ -201,12 +224,16 @@ impl State {
     fn write(&mut self, call: &'static str, place: &Place, at: usize, from: &[u8]) -> bool {
         match place {
             Place::Device { block, offset } => {
-                let Some(pages) = self.usable_pages(call, *block) else { return false };
+                let Some(pages) = self.usable_pages(call, *block) else {
+                    return false;
+                };
                 pages.write(offset + at, from);
             }
             Place::Staged(_) => return false,
             Place::Pinned { .. } | Place::Pageable(_) => {
-                let Some(to) = self.host_pointer(call, place, at) else { return false };
+                let Some(to) = self.host_pointer(call, place, at) else {
+                    return false;
+                };
                 // SAFETY: as in `read`, and the memory is the destination of this operation, so
                 // the program does not touch it meanwhile.
                 unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
@@ -216,7 +243,11 @@ impl State {
     }
 
     /// The bytes of a block, unless it is gone; that, and use before its allocation, is reported.
-    fn usable_pages(&mut self, call: &'static str, id: Id) -> Option<&mut crate::memory::pages::Pages> {
+    fn usable_pages(
+        &mut self,
+        call: &'static str,
+        id: Id,
+    ) -> Option<&mut crate::memory::pages::Pages> {
         let Self { space, log, .. } = self;
         let block = space.blocks.get_mut(&id);
         let freed = match &block {
@@ -246,7 +277,8 @@ impl State {
                 Some(pinned) => Some(pinned.base.0.wrapping_add(offset + at)),
                 None => {
                     let message = "its work ran after the pinned memory was given back".to_owned();
-                    self.log.violation(ViolationKind::UseAfterFree, call, message);
+                    self.log
+                        .violation(ViolationKind::UseAfterFree, call, message);
                     None
                 }
             },

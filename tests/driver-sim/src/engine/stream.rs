@@ -65,7 +65,10 @@ impl Stream {
 
     /// Whether the legacy stream waits for this one and the other way round.
     pub(crate) fn joins_legacy(&self) -> bool {
-        matches!(self.kind, StreamKind::Blocking | StreamKind::PerThread { .. })
+        matches!(
+            self.kind,
+            StreamKind::Blocking | StreamKind::PerThread { .. }
+        )
     }
 }
 
@@ -82,6 +85,13 @@ pub(crate) struct Event {
 #[derive(Debug)]
 pub(crate) enum Recorded {
     Never,
-    On { point: Point, clock: Clock, reached: Option<Instant> },
-    Captured { capture: Id, clock: Clock },
+    On {
+        point: Point,
+        clock: Clock,
+        reached: Option<Instant>,
+    },
+    Captured {
+        capture: Id,
+        clock: Clock,
+    },
 }

@@ -18,8 +18,14 @@ unsafe impl Send for HostPtr {}
 /// change what the operation touches.
 #[derive(Debug)]
 pub(crate) enum Place {
-    Device { block: Id, offset: usize },
-    Pinned { block: Id, offset: usize },
+    Device {
+        block: Id,
+        offset: usize,
+    },
+    Pinned {
+        block: Id,
+        offset: usize,
+    },
     /// Pageable memory; the call does not return before the operation ran.
     Pageable(HostPtr),
     /// Pageable source, copied when the call was made.
@@ -51,14 +57,41 @@ pub(crate) type HostFn = unsafe extern "C" fn(*mut c_void);
 #[derive(Debug)]
 pub(crate) enum Work {
     Nothing,
-    Copy { dst: Place, src: Place, bytes: usize },
-    Fill { dst: Place, pattern: u32, width: usize, count: usize },
-    Alloc { block: Id },
-    Free { block: Id },
-    Record { event: Id },
-    Call { function: HostFn, data: HostPtr },
-    WriteValue { dst: Place, value: u64, width: usize },
-    WaitValue { src: Place, value: u64, width: usize, compare: Compare },
+    Copy {
+        dst: Place,
+        src: Place,
+        bytes: usize,
+    },
+    Fill {
+        dst: Place,
+        pattern: u32,
+        width: usize,
+        count: usize,
+    },
+    Alloc {
+        block: Id,
+    },
+    Free {
+        block: Id,
+    },
+    Record {
+        event: Id,
+    },
+    Call {
+        function: HostFn,
+        data: HostPtr,
+    },
+    WriteValue {
+        dst: Place,
+        value: u64,
+        width: usize,
+    },
+    WaitValue {
+        src: Place,
+        value: u64,
+        width: usize,
+        compare: Compare,
+    },
 }
 
 /// How `cuStreamWaitValue` compares memory `m` with the value `v`.
@@ -87,6 +120,10 @@ impl Place {
             Place::Pinned { block, offset } => (Target::Pinned(block), offset),
             Place::Pageable(_) | Place::Staged(_) => return None,
         };
-        Some(Access { target, range: offset..offset + bytes, kind })
+        Some(Access {
+            target,
+            range: offset..offset + bytes,
+            kind,
+        })
     }
 }

@@ -179,17 +179,30 @@ unsafe fn create(
     }
     let id = call.new_context(device, ContextKind::Created, flags);
     let handle = call.contexts[&id].handle;
-    call.stacks.entry(thread::number()).or_default().push(Entry { context: id, handle });
+    call.stacks
+        .entry(thread::number())
+        .or_default()
+        .push(Entry {
+            context: id,
+            handle,
+        });
     // SAFETY: the caller's contract.
     unsafe { put(context, pointer(handle)) }
 }
 
 fn entry(call: &mut Call, context: CUcontext) -> Outcome<Entry> {
-    Ok(Entry { context: call.context(context)?, handle: context.addr() })
+    Ok(Entry {
+        context: call.context(context)?,
+        handle: context.addr(),
+    })
 }
 
 fn current_or(call: &mut Call, context: CUcontext) -> Outcome<u64> {
-    if context.is_null() { call.current() } else { call.context(context) }
+    if context.is_null() {
+        call.current()
+    } else {
+        call.context(context)
+    }
 }
 
 fn synchronize(call: &mut Call, context: u64) -> Outcome {

@@ -189,7 +189,8 @@ fn pools_are_open(call: &Call, dst: &Place, src: &Place) -> bool {
         return true;
     }
     let open = |pool: Option<Id>, to: usize| {
-        pool.and_then(|id| call.pools.get(&id)).is_none_or(|pool| pool.is_open_to(to))
+        pool.and_then(|id| call.pools.get(&id))
+            .is_none_or(|pool| pool.is_open_to(to))
     };
     open(dst.pool, src.device) || open(src.pool, dst.device)
 }

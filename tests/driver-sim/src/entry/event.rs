@@ -88,11 +88,26 @@ fn record(call: &mut Call, event: CUevent, stream: CUstream) -> Outcome {
         return Ok(());
     }
     // The record is in place before the work is: in eager mode it runs at once.
-    let point = Point { stream, seq: call.streams[&stream].issued + 1 };
-    set_record(call, id, Recorded::On { point, clock: Clock::default(), reached: None });
+    let point = Point {
+        stream,
+        seq: call.streams[&stream].issued + 1,
+    };
+    set_record(
+        call,
+        id,
+        Recorded::On {
+            point,
+            clock: Clock::default(),
+            reached: None,
+        },
+    );
     call.enqueue(name, Submission::new(stream, Work::Record { event: id }))?;
     let before = call.streams.get(&stream).map(|stream| stream.clock.clone());
-    if let Some(Event { recorded: Recorded::On { clock, .. }, .. }) = call.events.get_mut(&id) {
+    if let Some(Event {
+        recorded: Recorded::On { clock, .. },
+        ..
+    }) = call.events.get_mut(&id)
+    {
         *clock = before.unwrap_or_default();
     }
     Ok(())
@@ -133,7 +148,8 @@ unsafe fn elapsed(call: &mut Call, ms: *mut f32, start: CUevent, end: CUevent) -
     if call.events[&ids[0]].context != call.events[&ids[1]].context {
         return Err(CUDA_ERROR_INVALID_HANDLE);
     }
-    if ids.iter().any(|id| !call.events[id].timing) {
+    let unfit = |event: &Event| !event.timing || matches!(event.recorded, Recorded::Never);
+    if ids.iter().any(|id| unfit(&call.events[id])) {
         return Err(CUDA_ERROR_INVALID_HANDLE);
     }
     let mut times: [Option<Instant>; 2] = [None; 2];
@@ -147,8 +163,12 @@ unsafe fn elapsed(call: &mut Call, ms: *mut f32, start: CUevent, end: CUevent) -
             *time = reached;
         }
     }
-    let [Some(from), Some(to)] = times else { return Err(CUDA_ERROR_INVALID_HANDLE) };
-    let forward = to.checked_duration_since(from).map(|time| time.as_secs_f32());
+    let [Some(from), Some(to)] = times else {
+        return Err(CUDA_ERROR_INVALID_HANDLE);
+    };
+    let forward = to
+        .checked_duration_since(from)
+        .map(|time| time.as_secs_f32());
     let seconds = forward.unwrap_or_else(|| -from.duration_since(to).as_secs_f32());
     // SAFETY: the caller's contract.
     unsafe { put(ms, seconds * 1000.0) }

@@ -93,7 +93,16 @@ fn pin(call: &mut Call, context: Id, base: HostPtr, size: usize, flags: c_uint, 
     call.pinned.insert(
         id,
         // Unified addressing: all pinned memory is portable and mapped.
-        Pinned { base, size, flags: flags | 2, context, device, origin, history, call: name },
+        Pinned {
+            base,
+            size,
+            flags: flags | 2,
+            context,
+            device,
+            origin,
+            history,
+            call: name,
+        },
     );
 }
 

@@ -144,7 +144,11 @@ unsafe fn alloc_async(
 /// Allocating and freeing write the whole block.
 fn whole(call: &Call, id: Id) -> Access {
     let size = call.space.blocks[&id].size;
-    Access { target: Target::Device(id), range: 0..size, kind: AccessKind::Write }
+    Access {
+        target: Target::Device(id),
+        range: 0..size,
+        kind: AccessKind::Write,
+    }
 }
 
 impl Call {

@@ -15,7 +15,7 @@ macro_rules! entries {
             /// # Safety
             /// As the CUDA driver API reference says for this symbol.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn $name($($arg: $ty),*) -> cuda_sys::CUresult {
+            unsafe extern "C" fn $name($($arg: $ty),*) -> cuda_sys::CUresult {
                 $crate::call::run(stringify!($name), |$call: &mut $crate::call::Call| $body)
             }
             entries!(@$kind $name($($ty),*));
@@ -51,7 +51,9 @@ mod value;
 
 /// The address of a symbol; null where the simulated driver lacks it.
 pub(crate) fn resolve(name: &CStr, missing: &[String]) -> *const c_void {
-    let Ok(name) = name.to_str() else { return std::ptr::null() };
+    let Ok(name) = name.to_str() else {
+        return std::ptr::null();
+    };
     if missing.iter().any(|symbol| symbol == name) {
         return std::ptr::null();
     }
@@ -73,6 +75,10 @@ pub(crate) fn resolve(name: &CStr, missing: &[String]) -> *const c_void {
         stream::ENTRIES,
         value::ENTRIES,
     ];
-    let found = tables.iter().copied().flatten().find(|(symbol, _)| *symbol == name);
+    let found = tables
+        .iter()
+        .copied()
+        .flatten()
+        .find(|(symbol, _)| *symbol == name);
     found.map_or(std::ptr::null(), |(_, address)| address())
 }

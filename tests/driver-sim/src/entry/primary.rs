@@ -71,7 +71,9 @@ entries! {
 
 /// The context ends; a later retain makes a new one.
 fn reset(call: &mut Call, device: usize) -> Outcome {
-    let Some(id) = call.devices[device].primary else { return Ok(()) };
+    let Some(id) = call.devices[device].primary else {
+        return Ok(());
+    };
     let streams = call.streams_of_context(id);
     call.synchronize(&streams);
     call.devices[device].primary = None;

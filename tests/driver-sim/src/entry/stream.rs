@@ -129,7 +129,11 @@ unsafe fn create(
     if stream.is_null() || flags & !NON_BLOCKING != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    let kind = if flags == 0 { StreamKind::Blocking } else { StreamKind::NonBlocking };
+    let kind = if flags == 0 {
+        StreamKind::Blocking
+    } else {
+        StreamKind::NonBlocking
+    };
     let device = call.contexts[&context].device;
     let priority = priority.clamp(GREATEST_PRIORITY, LEAST_PRIORITY);
     let id = call.new_stream(Stream::new(context, device, kind, priority));

@@ -66,7 +66,10 @@ fn write(
     }
     let name = call.name;
     let dst = call.device_place(name, address, width)?;
-    call.enqueue(name, Submission::new(id, Work::WriteValue { dst, value, width }))?;
+    call.enqueue(
+        name,
+        Submission::new(id, Work::WriteValue { dst, value, width }),
+    )?;
     Ok(())
 }
 
@@ -91,6 +94,17 @@ fn wait(
     }
     let name = call.name;
     let src = call.device_place(name, address, width)?;
-    call.enqueue(name, Submission::new(id, Work::WaitValue { src, value, width, compare }))?;
+    call.enqueue(
+        name,
+        Submission::new(
+            id,
+            Work::WaitValue {
+                src,
+                value,
+                width,
+                compare,
+            },
+        ),
+    )?;
     Ok(())
 }

@@ -16,7 +16,10 @@ pub(crate) struct Pages {
 
 impl Pages {
     pub(crate) fn new(size: usize) -> Self {
-        Self { size, pages: BTreeMap::new() }
+        Self {
+            size,
+            pages: BTreeMap::new(),
+        }
     }
 
     /// The bytes from `offset` on, up to `len` of them and to the end of the page.

@@ -85,7 +85,9 @@ impl PinnedMap {
 
     /// Takes the block out; memory of ours goes back to the host.
     pub(crate) fn remove(&mut self, id: Id, call: &'static str) {
-        let Some(block) = self.blocks.remove(&id) else { return };
+        let Some(block) = self.blocks.remove(&id) else {
+            return;
+        };
         let address = block.base.0.addr();
         self.by_address.remove(&address);
         self.freed.insert(address, call);

@@ -27,7 +27,10 @@ pub(crate) struct Space {
 impl Space {
     pub(crate) fn new(devices: usize) -> Self {
         let next = (0..devices as u64).map(|device| BASE + (device << DEVICE_SHIFT) + (1 << 21));
-        Self { next: next.collect(), ..Self::default() }
+        Self {
+            next: next.collect(),
+            ..Self::default()
+        }
     }
 
     /// An address for a block of `size` bytes. A recycled range is preferred.
@@ -62,15 +65,14 @@ impl Space {
         let size = self.blocks[&id].size.next_multiple_of(ALIGNMENT);
         self.quarantine.push_back((id, size));
         while self.quarantine.len() > limit {
-            let Some((old, size)) = self.quarantine.pop_front() else { break };
-            let Some(block) = self.blocks.remove(&old) else { continue };
+            let Some((old, size)) = self.quarantine.pop_front() else {
+                break;
+            };
+            let Some(block) = self.blocks.remove(&old) else {
+                continue;
+            };
             self.by_address.remove(&block.address);
             self.reusable.push((block.device, size, block.address));
         }
-    }
-
-    /// Whether `address` is in a device's range at all.
-    pub(crate) fn is_device_address(&self, address: u64) -> bool {
-        address >= BASE && ((address - BASE) >> DEVICE_SHIFT) < self.next.len() as u64
     }
 }

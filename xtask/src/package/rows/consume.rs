@@ -44,10 +44,11 @@ pub(super) fn no_default_features(workshop: &Workshop) -> anyhow::Result<String>
 
         let built = consumer.build(workshop, &[("CUDA_SYS_BINDINGS", OsStr::new("system"))])?;
         ensure!(!built.success, "`system` without bindgen succeeded");
+        let error = built.script_errors("cuda-sys");
         ensure!(
-            built.errors.contains("buildtime-bindgen"),
-            "the error does not name the feature:\n{}",
-            built.errors
+            error.contains("buildtime-bindgen"),
+            "the error names no feature:
+{error}"
         );
     }
     Ok(format!(

@@ -35,6 +35,21 @@ pub(super) fn linked(workshop: &Workshop) -> anyhow::Result<String> {
         command.env("LD_LIBRARY_PATH", &library);
     })?;
 
+    // The toolkit's own stub, where toolkits keep it.
+    let root = workshop.directory("linked-toolkit")?;
+    fs::create_dir_all(root.join("include"))?;
+    fs::create_dir_all(root.join("lib64/stubs"))?;
+    fs::write(root.join("include/cuda.h"), "#define CUDA_VERSION 13000\n")?;
+    fs::copy(
+        library.join("libcuda.so"),
+        root.join("lib64/stubs/libcuda.so"),
+    )?;
+    let environment = [
+        ("CUDA_SYS_LINK", OsStr::new("1")),
+        ("CUDA_HOME", root.as_os_str()),
+    ];
+    let built = consumer.build(workshop, &environment)?.succeeded()?;
+
     // With a library of that name that lacks the symbols, the process must not even start: the
     // calls are bound by the system's loader, not by ours.
     let empty = workshop.directory("linked-empty")?;

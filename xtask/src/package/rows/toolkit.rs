@@ -119,17 +119,14 @@ pub(super) fn required(workshop: &Workshop) -> anyhow::Result<String> {
     let built = consumer.build(workshop, &environment)?;
     ensure!(!built.success, "the build succeeded: {:?}", built.seen());
     let place = format!("CUDA_ROOT={}", nowhere.display());
+    let error = built.script_errors("cuda-sys");
     for said in [
         place.as_str(),
         "/usr/local/cuda",
         "CUDA_SYS_INCLUDE_DIR",
         "CUDA_HOME",
     ] {
-        ensure!(
-            built.errors.contains(said),
-            "the error lacks `{said}`:\n{}",
-            built.errors
-        );
+        ensure!(error.contains(said), "the error lacks `{said}`:\n{error}");
     }
     Ok("fails, names the places tried and the variables".to_owned())
 }

@@ -1,0 +1,142 @@
+//! The context stack, exactly as CUDA's.
+
+use std::ptr::null_mut;
+
+use cuda_sys::*;
+
+use crate::support::*;
+
+#[test]
+fn set_pushes_on_an_empty_stack_and_replaces_otherwise() {
+    let session = begin();
+    let (a, b) = (primary(0), primary(1));
+    ok!(cuCtxSetCurrent(a));
+    ok!(cuCtxSetCurrent(b));
+    assert_eq!(current(), b);
+    ok!(cuCtxPopCurrent_v2(null_mut()));
+    assert!(current().is_null());
+    fails!(CUDA_ERROR_INVALID_CONTEXT, cuCtxPopCurrent_v2(null_mut()));
+    session.assert_clean();
+}
+
+#[test]
+fn setting_null_pops_one_entry() {
+    let session = begin();
+    let (a, b) = (primary(0), primary(1));
+    ok!(cuCtxSetCurrent(a));
+    ok!(cuCtxPushCurrent_v2(b));
+    ok!(cuCtxSetCurrent(null_mut()));
+    assert_eq!(current(), a);
+    session.assert_clean();
+}
+
+#[test]
+fn one_context_may_be_pushed_twice() {
+    let session = begin();
+    let a = primary(0);
+    ok!(cuCtxPushCurrent_v2(a));
+    ok!(cuCtxPushCurrent_v2(a));
+    for _ in 0..2 {
+        let mut popped = null_mut();
+        ok!(cuCtxPopCurrent_v2(&mut popped));
+        assert_eq!(popped, a);
+    }
+    assert!(current().is_null());
+    session.assert_clean();
+}
+
+#[test]
+fn stacks_are_per_thread() {
+    let session = begin();
+    bind(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| assert!(current().is_null()));
+    });
+    session.assert_clean();
+}
+
+#[test]
+fn a_created_context_is_pushed_and_its_end_is_seen_elsewhere() {
+    let session = begin();
+    let mut context = null_mut();
+    ok!(cuCtxCreate_v2(&mut context, 0, 1));
+    assert_eq!(current(), context);
+    ok!(cuCtxPushCurrent_v2(context));
+    ok!(cuCtxDestroy_v2(context));
+    // One entry went with the context; the other still names it.
+    assert_eq!(current(), context);
+    fails!(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuCtxSynchronize());
+    fails!(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuCtxSetCurrent(context));
+    assert_eq!(
+        violations(&session),
+        [cuda_sim::ViolationKind::DanglingHandle]
+    );
+    // The handle comes back at once for another context, which the old entry does not mean.
+    let mut next = null_mut();
+    ok!(cuCtxCreate_v2(&mut next, 0, 2));
+    assert_eq!(next, context);
+    ok!(cuCtxDestroy_v2(next));
+    fails!(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuCtxSynchronize());
+    session.assert_clean();
+}
+
+#[test]
+fn a_forgotten_context_is_a_leak() {
+    let session = begin();
+    let mut context = null_mut();
+    ok!(cuCtxCreate_v2(&mut context, 0, 1));
+    assert_eq!(session.leaks().len(), 1);
+    ok!(cuCtxDestroy_v2(context));
+    assert!(session.finish().is_clean());
+}
+
+#[test]
+fn what_needs_a_current_context() {
+    let session = begin();
+    bind(0);
+    let (s, e, p) = (stream(), event(), Pinned::new(&[1; 16]));
+    let d = alloc(16);
+    ok!(cuCtxPopCurrent_v2(null_mut()));
+
+    for other in [null_mut(), primary(1)] {
+        ok!(cuCtxSetCurrent(other));
+        let a = alloc_async(8, s);
+        ok!(cuMemFreeAsync(a, s));
+        ok!(cuMemcpyHtoDAsync_v2(d, p.0, 16, s));
+        ok!(cuMemsetD8Async(d, 0, 16, s));
+        ok!(cuEventRecord(e, s));
+        ok!(cuStreamWaitEvent(s, e, 0));
+        ok!(cuEventSynchronize(e));
+        ok!(cuStreamSynchronize(s));
+    }
+    ok!(cuCtxPopCurrent_v2(null_mut()));
+
+    let mut out = [0_u8; 16];
+    fails!(
+        CUDA_ERROR_INVALID_CONTEXT,
+        cuMemcpyDtoH_v2(out.as_mut_ptr().cast(), d, 16)
+    );
+    fails!(CUDA_ERROR_INVALID_CONTEXT, cuMemsetD8_v2(d, 0, 16));
+    fails!(CUDA_ERROR_INVALID_CONTEXT, cuStreamSynchronize(null_mut()));
+    fails!(CUDA_ERROR_INVALID_CONTEXT, cuMemAlloc_v2(&mut 0, 16));
+    fails!(
+        CUDA_ERROR_INVALID_CONTEXT,
+        cuMemHostAlloc(&mut null_mut(), 16, 0)
+    );
+    fails!(
+        CUDA_ERROR_INVALID_CONTEXT,
+        cuStreamCreate(&mut null_mut(), 0)
+    );
+    fails!(
+        CUDA_ERROR_INVALID_CONTEXT,
+        cuEventCreate(&mut null_mut(), 0)
+    );
+    fails!(CUDA_ERROR_INVALID_CONTEXT, cuMemGetInfo_v2(&mut 0, &mut 0));
+    fails!(CUDA_ERROR_INVALID_CONTEXT, cuCtxSynchronize());
+
+    ok!(cuMemFree_v2(d));
+    drop(p);
+    ok!(cuEventDestroy_v2(e));
+    ok!(cuStreamDestroy_v2(s));
+    session.assert_clean();
+}

@@ -1,0 +1,12 @@
+//! The simulated driver's own tests: through `cuda_sys`, as any program would use it.
+
+mod support;
+
+mod callbacks;
+mod capture;
+mod contexts;
+mod devices;
+mod faults;
+mod memory;
+mod order;
+mod streams;

@@ -1,0 +1,124 @@
+//! Shorter names for what every test does with the raw driver.
+
+use std::ffi::c_void;
+use std::ptr::null_mut;
+use std::sync::Once;
+
+use cuda_sim::{Config, Session};
+use cuda_sys::*;
+
+/// Starts a session on the simulated driver, with nothing current on this thread.
+pub(crate) fn begin() -> Session {
+    static INSTALL: Once = Once::new();
+    INSTALL.call_once(|| {
+        cuda_sim::install(Config::default().memory(1 << 30).quarantine(2)).expect("no driver yet");
+        assert_eq!(call!(cuInit(0)), CUDA_SUCCESS);
+    });
+    let session = Session::begin();
+    while call!(cuCtxPopCurrent_v2(null_mut())) == CUDA_SUCCESS {}
+    session
+}
+
+/// Calls a driver function and gives its code back.
+macro_rules! call {
+    ($function:ident($($arg:expr),* $(,)?)) => {{
+        // SAFETY: the tests pass places for results, handles of the simulator, and memory that
+        // lives until the work on it is done; where they misuse it, that is what the simulator
+        // must survive and report.
+        #[allow(clippy::macro_metavars_in_unsafe, reason = "a test's shorthand")]
+        unsafe { cuda_sys::symbol::$function($($arg),*) }
+    }};
+}
+
+/// Calls a driver function that must succeed.
+macro_rules! ok {
+    ($function:ident($($arg:expr),* $(,)?)) => {
+        assert_eq!(call!($function($($arg),*)), cuda_sys::CUDA_SUCCESS, stringify!($function))
+    };
+}
+
+/// Calls a driver function that must return this code.
+macro_rules! fails {
+    ($code:expr, $function:ident($($arg:expr),* $(,)?)) => {
+        assert_eq!(call!($function($($arg),*)), $code, stringify!($function))
+    };
+}
+
+pub(crate) use {call, fails, ok};
+
+pub(crate) fn primary(device: CUdevice) -> CUcontext {
+    let mut context = null_mut();
+    ok!(cuDevicePrimaryCtxRetain(&mut context, device));
+    context
+}
+
+/// Makes a device's primary context current.
+pub(crate) fn bind(device: CUdevice) -> CUcontext {
+    let context = primary(device);
+    ok!(cuCtxSetCurrent(context));
+    context
+}
+
+pub(crate) fn current() -> CUcontext {
+    let mut context = null_mut();
+    ok!(cuCtxGetCurrent(&mut context));
+    context
+}
+
+/// A non-blocking stream.
+pub(crate) fn stream() -> CUstream {
+    let mut stream = null_mut();
+    ok!(cuStreamCreate(&mut stream, 1));
+    stream
+}
+
+pub(crate) fn event() -> CUevent {
+    let mut event = null_mut();
+    ok!(cuEventCreate(&mut event, 0));
+    event
+}
+
+pub(crate) fn alloc(bytes: usize) -> CUdeviceptr {
+    let mut address = 0;
+    ok!(cuMemAlloc_v2(&mut address, bytes));
+    address
+}
+
+pub(crate) fn alloc_async(bytes: usize, stream: CUstream) -> CUdeviceptr {
+    let mut address = 0;
+    ok!(cuMemAllocAsync(&mut address, bytes, stream));
+    address
+}
+
+/// Pinned memory, given back when dropped.
+pub(crate) struct Pinned(pub(crate) *mut c_void, usize);
+
+impl Pinned {
+    pub(crate) fn new(bytes: &[u8]) -> Self {
+        let mut pointer = null_mut();
+        ok!(cuMemHostAlloc(&mut pointer, bytes.len(), 0));
+        // SAFETY: as many bytes were just allocated.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), pointer.cast(), bytes.len()) };
+        Self(pointer, bytes.len())
+    }
+
+    pub(crate) fn read(&self) -> Vec<u8> {
+        // SAFETY: initialised by `new`; the tests read while no work on it runs.
+        unsafe { std::slice::from_raw_parts(self.0.cast::<u8>(), self.1) }.to_vec()
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        call!(cuMemFreeHost(self.0));
+    }
+}
+
+/// Kinds of the violations so far, which are taken out.
+pub(crate) fn violations(session: &Session) -> Vec<cuda_sim::ViolationKind> {
+    session
+        .take_violations()
+        .into_iter()
+        .map(|violation| violation.kind)
+        .collect()
+}

@@ -1,0 +1,101 @@
+//! Driver calls per operation: how many, and which.
+//!
+//! The expected names are the whole of what the operation asked of the driver. Each expectation
+//! also checks that the thread's context stack is what it was.
+
+mod copies;
+mod guards;
+mod ordering;
+mod staged;
+
+use cuda_core::{Context, Device, Result, Stream};
+use cuda_sim::Session;
+
+use crate::faults::stack;
+
+/// What a guard asks where nothing is current, and where something else is.
+const ENTER: [&str; 2] = ["cuCtxGetCurrent", "cuCtxSetCurrent"];
+const LEAVE_TO_NONE: [&str; 3] = ["cuCtxGetCurrent", "cuCtxSetCurrent", "cuCtxGetCurrent"];
+
+const UPLOAD: &str = "cuMemcpyHtoDAsync_v2";
+const DOWNLOAD: &str = "cuMemcpyDtoHAsync_v2";
+const COPY: &str = "cuMemcpyDtoDAsync_v2";
+const PEER_COPY: &str = "cuMemcpyPeerAsync";
+const ALLOC: &str = "cuMemAllocAsync";
+const FREE: &str = "cuMemFreeAsync";
+const RECORD: &str = "cuEventRecord";
+const WAIT: &str = "cuStreamWaitEvent";
+const SYNC: &str = "cuStreamSynchronize";
+
+/// A session in which operations are counted, on a thread where nothing is current.
+struct Counted {
+    session: Session,
+}
+
+impl Counted {
+    /// Runs `test` on a thread of its own, and asserts in the end that it left nothing behind.
+    fn run(test: fn(&Counted) -> Result<()>) {
+        let counted = Self { session: support::simulator() };
+        std::thread::scope(|scope| {
+            let result = scope.spawn(|| {
+                // What is done once a process is not counted.
+                for device in Device::all()? {
+                    device.context()?;
+                }
+                cuda_core::trim_staging()?;
+                test(&counted)
+            });
+            match result.join() {
+                Ok(result) => result.expect("no fault was injected"),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        });
+        counted.session.settle();
+        cuda_core::trim_staging().expect("no fault was injected");
+        counted.session.assert_clean();
+    }
+
+    /// Runs `operation` and asserts which calls it made, and that the context stack did not change.
+    #[track_caller]
+    fn expect<R, N>(&self, calls: N, operation: impl FnOnce() -> Result<R>) -> Result<R>
+    where
+        N: IntoIterator<Item = &'static str>,
+    {
+        let before = stack::snapshot();
+        let mark = self.session.mark();
+        let result = operation()?;
+        let names = self.session.names_since(mark);
+        assert_eq!(names, calls.into_iter().collect::<Vec<_>>());
+        assert_eq!(stack::snapshot(), before, "the context stack changed");
+        Ok(result)
+    }
+
+    /// Runs an `operation` that is refused, and asserts that the driver was not asked.
+    #[track_caller]
+    fn refused<R>(&self, operation: impl FnOnce() -> Result<R>) {
+        let mark = self.session.mark();
+        assert!(operation().is_err(), "the operation was not refused");
+        assert_eq!(self.session.names_since(mark), [""; 0]);
+    }
+}
+
+/// The calls of an operation that needs a guard, where nothing is current.
+fn guarded<const N: usize>(calls: [&'static str; N]) -> Vec<&'static str> {
+    [&ENTER[..], &calls, &LEAVE_TO_NONE].concat()
+}
+
+/// Device 0, its context and two created streams whose ordering events exist already.
+fn two_streams() -> Result<(Context, Stream, Stream)> {
+    let context = Device::get(0)?.context()?;
+    let (a, b) = (context.create_stream()?, context.create_stream()?);
+    warm(&a)?;
+    warm(&b)?;
+    Ok((context, a, b))
+}
+
+/// Makes the stream record its first event, and lets that complete.
+fn warm(stream: &Stream) -> Result<()> {
+    drop(stream.alloc::<u8>(1)?);
+    stream.checkpoint()?;
+    stream.synchronize()
+}

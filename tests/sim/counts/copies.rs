@@ -1,0 +1,119 @@
+//! One call for each operation of a created stream, none for what is empty or refused.
+
+use cuda_core::{Device, PinnedBuffer};
+
+use super::*;
+
+#[test]
+fn copies_fills_and_allocations_cost_1() {
+    Counted::run(|driver| {
+        let (context, stream, _) = two_streams()?;
+        let mut host = PinnedBuffer::from_slice(&context, &[7u32; 16])?;
+        let mut a = driver.expect([ALLOC], || stream.alloc::<u32>(16))?;
+        let mut b = driver.expect([ALLOC, "cuMemsetD8Async"], || stream.alloc_zeroed(16))?;
+        for _ in 0..3 {
+            driver.expect([UPLOAD], || stream.upload(&host, &mut a))?;
+            driver.expect([COPY], || stream.copy(&a, &mut b))?;
+            driver.expect(["cuMemsetD32Async"], || stream.fill(&mut a, 1))?;
+            driver.expect(["cuMemsetD8Async"], || stream.fill_bytes(&mut a, 1))?;
+            driver.expect(["cuMemsetD16Async"], || stream.fill_u16(&mut a, 1))?;
+            driver.expect(["cuMemsetD32Async"], || stream.fill_u32(&mut a, 1))?;
+            driver.expect([DOWNLOAD], || stream.download(&b, &mut host))?;
+        }
+        driver.expect([FREE], || {
+            drop(a);
+            Ok(())
+        })?;
+        driver.expect([FREE], || b.close().map_err(|(error, _)| error))
+    });
+}
+
+#[test]
+fn parts_cost_what_wholes_do() {
+    Counted::run(|driver| {
+        let (_, stream, _) = two_streams()?;
+        let mut a = stream.alloc_zeroed::<u32>(16)?;
+        let mut b = stream.alloc_zeroed::<u32>(16)?;
+        driver.expect([COPY], || stream.copy(&a.slice(1..5)?, &mut b.slice_mut(3..7)?))?;
+        let (mut head, mut tail) = driver.expect([], || a.split_at_mut(8))?;
+        driver.expect([COPY], || stream.copy(&head, &mut tail))?;
+        driver.expect(["cuMemsetD32Async"], || stream.fill(&mut head, 5))
+    });
+}
+
+#[test]
+fn copies_between_devices_cost_1() {
+    Counted::run(|driver| {
+        let here = Device::get(0)?.create_stream()?;
+        let there = Device::get(1)?.create_stream()?;
+        let a = here.alloc_zeroed::<u8>(64)?;
+        let mut b = there.alloc_zeroed::<u8>(64)?;
+        there.checkpoint()?;
+        // The allocation there is waited for once.
+        driver.expect([WAIT, PEER_COPY], || here.copy(&a, &mut b))?;
+        driver.expect([PEER_COPY], || here.copy(&a, &mut b))
+    });
+}
+
+#[test]
+fn a_warm_pool_costs_1_to_allocate_and_1_to_free() {
+    Counted::run(|driver| {
+        let (_, stream, _) = two_streams()?;
+        for len in [1, 3, 1000, 1 << 20] {
+            driver.expect([ALLOC, FREE], || stream.alloc::<u8>(len).map(drop))?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn empty_operations_cost_nothing() {
+    Counted::run(|driver| {
+        let (context, stream, other) = two_streams()?;
+        let legacy = context.default_stream()?;
+        let mut full = stream.alloc_zeroed::<u32>(4)?;
+        let mark = driver.session.mark();
+        let mut a = stream.alloc::<u32>(0)?;
+        let mut b = legacy.alloc_zeroed::<u32>(0)?;
+        let mut host = PinnedBuffer::<u32>::new(&context, 0)?;
+        for stream in [&stream, &other, &legacy] {
+            stream.upload(&host, &mut a)?;
+            stream.download(&a, &mut host)?;
+            stream.copy(&a, &mut b)?;
+            stream.copy(&a, full.slice_mut(4..)?)?;
+            stream.fill(&mut a, 1)?;
+            stream.fill_bytes(&mut a, 1)?;
+            stream.upload_from(&[], &mut a)?;
+            stream.download_to(&a, &mut [])?;
+            stream.scope(|_| Ok(()))?;
+            stream.scope(|scope| scope.download(&a, &mut []))?;
+        }
+        assert!(host.as_slice()?.is_empty() && host.as_mut_slice()?.is_empty());
+        assert!(PinnedBuffer::<u32>::zeroed(&context, 0)?.is_empty());
+        drop((a, b, host));
+        assert_eq!(driver.session.names_since(mark), [""; 0]);
+        Ok(())
+    });
+}
+
+#[test]
+fn refused_operations_cost_nothing() {
+    Counted::run(|driver| {
+        let (context, stream, _) = two_streams()?;
+        let elsewhere = Device::get(1)?.create_stream()?;
+        let mut host = PinnedBuffer::<u32>::zeroed(&context, 8)?;
+        let mut buffer = stream.alloc_zeroed::<u32>(9)?;
+        driver.refused(|| stream.upload(&host, &mut buffer));
+        driver.refused(|| stream.download(&buffer, &mut host));
+        driver.refused(|| stream.upload_from(&[0; 8], &mut buffer));
+        driver.refused(|| stream.download_to(&buffer, &mut [0; 8]));
+        driver.refused(|| stream.scope(|scope| scope.download(&buffer, &mut [0; 8])));
+        driver.refused(|| elsewhere.fill(&mut buffer, 1));
+        driver.refused(|| elsewhere.upload_from(&[0; 9], &mut buffer));
+        driver.refused(|| stream.fill_u32(buffer.slice_mut(..)?, 1).and(stream.alloc::<u64>(usize::MAX)));
+        driver.refused(|| buffer.slice(3..10).map(drop));
+        driver.refused(|| buffer.split_at_mut(10).map(drop));
+        driver.refused(|| Device::get(100));
+        Ok(())
+    });
+}

@@ -1,0 +1,189 @@
+//! What ordering costs: nothing on one stream, nothing twice, two calls for a real dependency.
+
+use cuda_core::{Device, PinnedBuffer};
+
+use super::*;
+
+#[test]
+fn a_dependency_costs_2_more_once_the_event_exists() {
+    Counted::run(|driver| {
+        let (_, s, t) = two_streams()?;
+        let mut a = s.alloc_zeroed::<u32>(16)?;
+        let mut b = t.alloc_zeroed::<u32>(16)?;
+        driver.expect([RECORD, WAIT, COPY], || t.copy(&a, &mut b))?;
+        // Known by now.
+        driver.expect([COPY], || t.copy(&a, &mut b))?;
+        // A write back has to come after the reads.
+        driver.expect([RECORD, WAIT, "cuMemsetD32Async"], || s.fill(&mut a, 2))?;
+        driver.expect(["cuMemsetD32Async"], || s.fill(&mut a, 3))
+    });
+}
+
+#[test]
+fn the_first_dependency_of_a_stream_makes_its_event() {
+    Counted::run(|driver| {
+        let context = Device::get(0)?.context()?;
+        let (s, t) = (context.create_stream()?, context.create_stream()?);
+        let mut a = s.alloc::<u32>(16)?;
+        let calls = [guarded(["cuEventCreate"]), vec![RECORD, WAIT, "cuMemsetD32Async"]].concat();
+        driver.expect(calls, || t.fill(&mut a, 1))
+    });
+}
+
+#[test]
+fn completed_work_is_no_dependency() {
+    Counted::run(|driver| {
+        let (_, s, t) = two_streams()?;
+        let mut a = s.alloc_zeroed::<u32>(16)?;
+        s.synchronize()?;
+        driver.expect(["cuMemsetD32Async"], || t.fill(&mut a, 1))?;
+        t.synchronize()?;
+        driver.expect([FREE], || {
+            drop(a);
+            Ok(())
+        })
+    });
+}
+
+#[test]
+fn readers_do_not_wait_for_each_other() {
+    Counted::run(|driver| {
+        let (context, s, t) = two_streams()?;
+        let a = s.alloc_zeroed::<u32>(16)?;
+        let mut x = PinnedBuffer::zeroed(&context, 16)?;
+        let mut y = PinnedBuffer::zeroed(&context, 16)?;
+        s.synchronize()?;
+        driver.expect([DOWNLOAD], || s.download(&a, &mut x))?;
+        driver.expect([DOWNLOAD], || t.download(&a, &mut y))
+    });
+}
+
+#[test]
+fn halves_on_two_streams_do_not_wait_for_each_other() {
+    Counted::run(|driver| {
+        let (_, s, t) = two_streams()?;
+        let mut a = s.alloc_zeroed::<u32>(16)?;
+        s.synchronize()?;
+        let (mut head, mut tail) = a.split_at_mut(8)?;
+        for _ in 0..3 {
+            driver.expect(["cuMemsetD32Async"], || s.fill(&mut head, 1))?;
+            driver.expect(["cuMemsetD32Async"], || t.fill(&mut tail, 2))?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn drop_costs_2_more_for_each_foreign_stream() {
+    Counted::run(|driver| {
+        let (context, s, t) = two_streams()?;
+        let u = context.create_stream()?;
+        warm(&u)?;
+        let mut host = PinnedBuffer::zeroed(&context, 16)?;
+        let mut also = PinnedBuffer::zeroed(&context, 16)?;
+
+        let used_by_one = s.alloc_zeroed::<u32>(16)?;
+        t.download(&used_by_one, &mut host)?;
+        driver.expect([RECORD, WAIT, FREE], || {
+            drop(used_by_one);
+            Ok(())
+        })?;
+        let used_by_two = s.alloc_zeroed::<u32>(16)?;
+        t.download(&used_by_two, &mut host)?;
+        u.download(&used_by_two, &mut also)?;
+        driver.expect([RECORD, WAIT, RECORD, WAIT, FREE], || {
+            drop(used_by_two);
+            Ok(())
+        })?;
+        let waited_for = s.alloc_zeroed::<u32>(16)?;
+        t.download(&waited_for, &mut host)?;
+        s.wait_stream(&t)?;
+        driver.expect([FREE], || {
+            drop(waited_for);
+            Ok(())
+        })
+    });
+}
+
+#[test]
+fn waiting_and_checkpoints_cost_nothing_twice() {
+    Counted::run(|driver| {
+        let (_, s, t) = two_streams()?;
+        driver.expect([], || s.wait_stream(&t))?;
+        driver.expect([], || s.checkpoint())?;
+        let _a = t.alloc::<u8>(1)?;
+        driver.expect([RECORD, WAIT], || s.wait_stream(&t))?;
+        driver.expect([], || s.wait_stream(&t))?;
+        driver.expect([], || s.wait_stream(&s))?;
+        let _b = t.alloc::<u8>(1)?;
+        driver.expect([RECORD], || t.checkpoint())?;
+        driver.expect([], || t.checkpoint())?;
+        // The checkpoint serves whoever waits.
+        driver.expect([WAIT], || s.wait_stream(&t))
+    });
+}
+
+#[test]
+fn host_functions_cost_1_and_a_checkpoint_where_work_is_pending() {
+    Counted::run(|driver| {
+        let (_, s, _) = two_streams()?;
+        let launch = "cuLaunchHostFunc";
+        driver.expect([launch], || s.launch_host_func(|| {}))?;
+        s.synchronize()?;
+        let _a = s.alloc::<u8>(1)?;
+        driver.expect([RECORD, launch], || s.launch_host_func(|| {}))?;
+        s.synchronize()?;
+        let _b = s.alloc::<u8>(1)?;
+        s.checkpoint()?;
+        driver.expect([launch], || s.launch_host_func(|| {}))?;
+        s.synchronize()
+    });
+}
+
+#[test]
+fn the_host_waits_on_one_event() {
+    Counted::run(|driver| {
+        let (context, s, t) = two_streams()?;
+        let a = s.alloc_zeroed::<u32>(16)?;
+        let mut host = PinnedBuffer::<u32>::zeroed(&context, 16)?;
+        driver.expect([], || host.as_slice().map(drop))?;
+        s.download(&a, &mut host)?;
+        let wait = [RECORD, "cuEventSynchronize"];
+        driver.expect(wait, || host.as_slice().map(|host| assert_eq!(host, [0; 16])))?;
+        driver.expect([], || host.as_slice().map(drop))?;
+        driver.expect([], || host.try_as_slice().map(|host| assert!(host.is_some())))?;
+        driver.expect([], || host.as_mut_slice().map(drop))?;
+        // A wait of any kind is known afterwards.
+        t.wait_stream(&s)?;
+        t.download(&a, &mut host)?;
+        t.synchronize()?;
+        driver.expect([], || host.as_mut_slice().map(drop))?;
+        // Nor do readers keep the host from reading.
+        let mut b = s.alloc::<u32>(16)?;
+        s.upload(&host, &mut b)?;
+        driver.expect([], || host.as_slice().map(drop))?;
+        driver.expect(["cuMemFreeHost"], || {
+            s.synchronize()?;
+            Ok(())
+        })
+        .ok();
+        Ok(())
+    });
+}
+
+#[test]
+fn polling_costs_1_once_recorded() {
+    Counted::run(|driver| {
+        driver.session.set_polls(2);
+        let (context, s, _) = two_streams()?;
+        driver.session.set_mode(cuda_sim::Mode::Lazy);
+        let a = s.alloc_zeroed::<u32>(16)?;
+        let mut host = PinnedBuffer::<u32>::zeroed(&context, 16)?;
+        s.download(&a, &mut host)?;
+        let pending = |host: Option<&[u32]>| assert!(host.is_none());
+        driver.expect([RECORD, "cuEventQuery"], || host.try_as_slice().map(pending))?;
+        driver.expect(["cuEventQuery"], || host.try_as_slice().map(pending))?;
+        driver.expect(["cuEventQuery"], || host.try_as_slice().map(|host| assert!(host.is_some())))?;
+        driver.expect([], || host.try_as_slice().map(|host| assert!(host.is_some())))
+    });
+}

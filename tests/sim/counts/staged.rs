@@ -1,0 +1,78 @@
+//! Borrowed slices: one call for each small one, a wait where data comes back.
+
+use cuda_core::Device;
+
+use super::*;
+
+#[test]
+fn small_slices_cost_1_up_and_2_down() {
+    Counted::run(|driver| {
+        let (_, stream, _) = two_streams()?;
+        let mut buffer = stream.alloc::<u32>(16)?;
+        let first = [guarded(["cuMemHostAlloc"]), vec![UPLOAD]].concat();
+        driver.expect(first, || stream.upload_from(&[1; 16], &mut buffer))?;
+        for value in 2..10 {
+            driver.expect([UPLOAD], || stream.upload_from(&[value; 16], &mut buffer))?;
+            let mut back = [0; 16];
+            driver.expect([DOWNLOAD, SYNC], || stream.download_to(&buffer, &mut back))?;
+            assert_eq!(back, [value; 16]);
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_scope_of_k_downloads_costs_k_and_1() {
+    Counted::run(|driver| {
+        let (_, stream, _) = two_streams()?;
+        let mut a = stream.alloc::<u32>(16)?;
+        stream.upload_from(&[5; 16], &mut a)?;
+        for k in 0..5 {
+            let mut out = [[0; 16]; 5];
+            let wait = (k > 0).then_some(SYNC);
+            driver.expect([DOWNLOAD].repeat(k).into_iter().chain(wait), || {
+                stream.scope(|scope| {
+                    out[..k].iter_mut().try_for_each(|out| scope.download(&a, out))
+                })
+            })?;
+            assert_eq!(out[..k], [[5; 16]; 5][..k]);
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_chunk_is_kept_for_other_streams() {
+    Counted::run(|driver| {
+        let (_, s, t) = two_streams()?;
+        let mut a = s.alloc::<u8>(16)?;
+        s.upload_from(&[1; 16], &mut a)?;
+        s.synchronize()?;
+        drop(a);
+        drop(s);
+        let mut b = t.alloc::<u8>(16)?;
+        // No allocation: the first stream's chunk is idle.
+        driver.expect(["cuMemcpyHtoDAsync_v2"], || t.upload_from(&[1; 16], &mut b))
+    });
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "moves mebibytes")]
+fn a_large_slice_costs_a_copy_and_a_record_a_chunk() {
+    const CHUNK: usize = 1 << 20;
+    Counted::run(|driver| {
+        let stream = Device::get(0)?.create_stream()?;
+        let mut buffer = stream.alloc::<u8>(3 * CHUNK)?;
+        let slice = support::pattern(1, 3 * CHUNK);
+        // Chunks, and an event for each of those in flight, exist from here on.
+        stream.upload_from(&slice, &mut buffer)?;
+        stream.synchronize()?;
+        driver.expect([UPLOAD, RECORD].repeat(3), || stream.upload_from(&slice, &mut buffer))?;
+        stream.synchronize()?;
+        let mut back = vec![0; 3 * CHUNK];
+        let calls = [[DOWNLOAD, RECORD].repeat(3), vec!["cuEventSynchronize"; 3]].concat();
+        driver.expect(calls, || stream.download_to(&buffer, &mut back))?;
+        support::assert_bytes(&back, &slice);
+        Ok(())
+    });
+}

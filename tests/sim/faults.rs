@@ -1,0 +1,3 @@
+//! A fault at every driver call.
+
+pub(crate) mod stack;

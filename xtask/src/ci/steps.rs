@@ -1,0 +1,193 @@
+//! The steps, in the order in which they are likely to fail and quick to say so.
+
+use std::process::{Command, Stdio};
+
+use anyhow::Context;
+
+use super::tidy;
+use crate::suite::build::{cargo, workspace_root};
+use crate::{Outcome, run_task, test};
+
+/// What a step came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Fine,
+    /// It printed what.
+    Wrong,
+    /// With the reason.
+    NotRun(String),
+}
+
+pub(crate) struct Step {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) run: fn() -> anyhow::Result<Verdict>,
+}
+
+pub(crate) static STEPS: [Step; 8] = [
+    Step {
+        name: "tidy",
+        about: "rules about files",
+        run: check_files,
+    },
+    Step {
+        name: "lints",
+        about: "format, and clippy with and without default features",
+        run: lints,
+    },
+    Step {
+        name: "docs",
+        about: "rustdoc without warnings",
+        run: docs,
+    },
+    Step {
+        name: "msrv",
+        about: "both libraries on the oldest supported Rust",
+        run: msrv,
+    },
+    Step {
+        name: "bindings",
+        about: "the checked-in bindings are what the recipe makes",
+        run: || task(&["bindings", "--check"]),
+    },
+    Step {
+        name: "headers",
+        about: "every supported cuda.h",
+        run: || task(&["headers"]),
+    },
+    Step {
+        name: "package",
+        about: "every way of using the crates",
+        run: || task(&["package"]),
+    },
+    Step {
+        name: "miri",
+        about: "the in-process suites, strict provenance",
+        run: miri,
+    },
+];
+
+fn task(words: &[&str]) -> anyhow::Result<Verdict> {
+    Ok(match run_task(words)? {
+        Outcome::Passed => Verdict::Fine,
+        Outcome::Failed => Verdict::Wrong,
+        Outcome::CouldNotRun => {
+            Verdict::NotRun(format!("`cargo xtask {}` says why", words.join(" ")))
+        }
+    })
+}
+
+/// Runs commands until one fails, each shown first.
+fn commands(commands: &mut [Command]) -> anyhow::Result<Verdict> {
+    for command in commands {
+        let words: Vec<_> = command
+            .get_args()
+            .map(|word| word.to_string_lossy())
+            .collect();
+        println!("cargo {}", words.join(" "));
+        if !command
+            .stdin(Stdio::null())
+            .status()
+            .context("cargo")?
+            .success()
+        {
+            return Ok(Verdict::Wrong);
+        }
+    }
+    Ok(Verdict::Fine)
+}
+
+fn with(words: &[&str]) -> Command {
+    let mut command = cargo();
+    command.args(words);
+    command
+}
+
+/// Whether cargo has a subcommand that rustup installs as a component.
+fn missing(component: &str, subcommand: &str) -> Option<Verdict> {
+    let answer = cargo()
+        .args([subcommand, "--version"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    let present = answer.is_ok_and(|status| status.success());
+    (!present).then(|| Verdict::NotRun(format!("rustup component add {component}")))
+}
+
+fn check_files() -> anyhow::Result<Verdict> {
+    let complaints = tidy::check(&workspace_root()?)?;
+    complaints
+        .iter()
+        .for_each(|complaint| println!("{complaint}"));
+    Ok(if complaints.is_empty() {
+        Verdict::Fine
+    } else {
+        Verdict::Wrong
+    })
+}
+
+fn lints() -> anyhow::Result<Verdict> {
+    if let Some(verdict) = missing("rustfmt", "fmt").or_else(|| missing("clippy", "clippy")) {
+        return Ok(verdict);
+    }
+    let clippy = ["clippy", "--workspace", "--all-targets"];
+    let deny = ["--", "--deny", "warnings"];
+    commands(&mut [
+        with(&["fmt", "--all", "--check"]),
+        with(&[&clippy[..], &deny].concat()),
+        with(&[&clippy[..], &["--no-default-features"], &deny].concat()),
+    ])
+}
+
+fn docs() -> anyhow::Result<Verdict> {
+    let mut doc = with(&[
+        "doc",
+        "--workspace",
+        "--no-deps",
+        "--document-private-items",
+    ]);
+    doc.env("RUSTDOCFLAGS", "--deny warnings");
+    let mut public = with(&["doc", "--no-deps", "-p", "cuda-sys", "-p", "cuda-core"]);
+    public.env("RUSTDOCFLAGS", "--deny warnings");
+    commands(&mut [doc, public])
+}
+
+fn msrv() -> anyhow::Result<Verdict> {
+    let version = env!("CARGO_PKG_RUST_VERSION");
+    let toolchain = format!("+{version}");
+    let rustup = |words: &[&str]| {
+        // Not `$CARGO`, which is the toolchain's own and takes no `+version`.
+        let mut command = Command::new("cargo");
+        command
+            .arg(&toolchain)
+            .args(words)
+            .env_remove("RUSTC")
+            .env_remove("RUSTUP_TOOLCHAIN");
+        command
+    };
+    let answer = rustup(&["--version"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    if !answer.is_ok_and(|status| status.success()) {
+        return Ok(Verdict::NotRun(format!(
+            "rustup toolchain install {version}"
+        )));
+    }
+    commands(&mut [rustup(&[
+        "check",
+        "-p",
+        "cuda-sys",
+        "-p",
+        "cuda-core",
+        "--no-default-features",
+    ])])
+}
+
+fn miri() -> anyhow::Result<Verdict> {
+    Ok(match test::run_miri()? {
+        Ok(Outcome::Failed) => Verdict::Wrong,
+        Ok(Outcome::Passed | Outcome::CouldNotRun) => Verdict::Fine,
+        Err(reason) => Verdict::NotRun(reason),
+    })
+}

@@ -1,0 +1,127 @@
+//! Rules about files that no compiler checks.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, bail};
+
+/// Longer files hold more than one concept.
+const LINES: usize = 500;
+
+/// Marks of work that is not done. In halves, since this file is checked too.
+const MARKS: [&str; 6] = [
+    concat!("TO", "DO"),
+    concat!("FIX", "ME"),
+    concat!("XX", "X:"),
+    concat!("todo", "!("),
+    concat!("unimplemented", "!("),
+    concat!("dbg", "!("),
+];
+
+/// Where somebody's machine keeps things; nobody else's does.
+const MACHINE_PATHS: [&str; 4] = [
+    concat!("/ho", "me/"),
+    concat!("/ro", "ot/"),
+    concat!("/Us", "ers/"),
+    concat!("/wo", "rk/"),
+];
+
+/// What is wrong with the files of the repository, one line each.
+pub(crate) fn check(root: &Path) -> anyhow::Result<Vec<String>> {
+    let mut complaints = Vec::new();
+    for name in files(root)? {
+        let Ok(bytes) = fs::read(root.join(&name)) else {
+            // Deleted, and git does not know yet.
+            continue;
+        };
+        match std::str::from_utf8(&bytes) {
+            Ok(text) => complaints.extend(complaints_of(&name, text)),
+            Err(_) => complaints.push(format!("{name}: not text")),
+        }
+    }
+    Ok(complaints)
+}
+
+/// Files that are in the repository or about to be.
+fn files(root: &Path) -> anyhow::Result<Vec<String>> {
+    let output = Command::new("git")
+        .args([
+            "ls-files",
+            "--cached",
+            "--others",
+            "--exclude-standard",
+            "-z",
+        ])
+        .current_dir(root)
+        .output()
+        .context("git")?;
+    if !output.status.success() {
+        bail!(
+            "git ls-files: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+    }
+    let names = String::from_utf8(output.stdout)?;
+    Ok(names.split_terminator('\0').map(str::to_owned).collect())
+}
+
+fn complaints_of(name: &str, text: &str) -> Vec<String> {
+    let mut complaints = Vec::new();
+    let generated = name.starts_with("cuda-sys/src/bindings/") || name == "Cargo.lock";
+    if name.ends_with(".rs") && !generated && text.lines().count() > LINES {
+        complaints.push(format!("{name}: over {LINES} lines"));
+    }
+    if !text.is_empty() && !text.ends_with('\n') {
+        complaints.push(format!("{name}: no line break at the end"));
+    }
+    for (number, line) in text.lines().enumerate() {
+        let place = format!("{name}:{}", number + 1);
+        if line.ends_with([' ', '\t', '\r']) {
+            complaints.push(format!("{place}: space at the end of the line"));
+        }
+        if let Some(mark) = MARKS.iter().find(|mark| line.contains(**mark)) {
+            complaints.push(format!("{place}: {mark}"));
+        }
+        if let Some(path) = MACHINE_PATHS.iter().find(|path| is_absolute(line, path)) {
+            complaints.push(format!("{place}: a path of one machine, {path}"));
+        }
+    }
+    complaints
+}
+
+/// Whether `path` stands in `line` where a path begins, not inside of another.
+fn is_absolute(line: &str, path: &str) -> bool {
+    line.match_indices(path).any(|(at, _)| {
+        let before = line[..at].chars().next_back();
+        before.is_none_or(|c| !c.is_alphanumeric() && !['/', '.', '-', '_', '}', '>'].contains(&c))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_rule_finds_its_breach() {
+        let long = "x\n".repeat(LINES + 1);
+        assert_eq!(complaints_of("a.rs", &long), ["a.rs: over 500 lines"]);
+        assert!(complaints_of("cuda-sys/src/bindings/types.rs", &long).is_empty());
+        assert_eq!(complaints_of("a", "x"), ["a: no line break at the end"]);
+        assert_eq!(
+            complaints_of("a", "x \n"),
+            ["a:1: space at the end of the line"]
+        );
+        assert_eq!(complaints_of("a", &format!("// {}\n", MARKS[0])).len(), 1);
+        assert_eq!(
+            complaints_of("a", &format!("cd {}me\n", MACHINE_PATHS[0])).len(),
+            1
+        );
+    }
+
+    #[test]
+    fn what_is_no_machine_path() {
+        let line = format!("see docs{}x and $HOME{0}x\n", MACHINE_PATHS[3]);
+        assert!(complaints_of("a", &line).is_empty(), "{line}");
+    }
+}
