@@ -67,11 +67,19 @@ fn ask() -> Result<Verdict, NotRun> {
         ));
     }
     let compiler = Compiler::find(include)?;
-    let declared = oracle::declared(&compiler.preprocess()?);
+    let preprocessed = compiler.preprocess()?;
+    let declared = oracle::declared(&preprocessed);
     let bindings = Bindings::read(Path::new(&source), &header)?;
 
     let mut complaints = String::new();
     let mut counts = String::new();
+    let (lost, exceptions) = bindings.lacking(&preprocessed);
+    for name in lost {
+        complaints.push_str(&format!("{name} is declared but not bound\n"));
+    }
+    for exception in exceptions {
+        counts.push_str(&format!("exception {exception}\n"));
+    }
     for program in bindings.programs(&declared) {
         let output = compiler.check(&program)?;
         if !output.status.success() {
@@ -85,9 +93,6 @@ fn ask() -> Result<Verdict, NotRun> {
         for (kind, count) in program.counts() {
             counts.push_str(&format!("{kind} {count}\n"));
         }
-    }
-    for exception in &bindings.exceptions {
-        counts.push_str(&format!("exception {exception}\n"));
     }
     Ok(if complaints.is_empty() {
         Verdict::Passed(counts)

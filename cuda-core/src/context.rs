@@ -105,6 +105,20 @@ pub(crate) fn known(raw: RawContext) -> Option<Context> {
     weak.upgrade().map(|inner| Context(Ref::Counted(inner)))
 }
 
+/// All contexts on some devices that there is an object for.
+pub(crate) fn known_on(devices: &[Device]) -> Vec<Context> {
+    let counted: Vec<_> = lock(&REGISTRY)
+        .iter()
+        .filter_map(|(_, weak)| weak.upgrade())
+        .map(|inner| Context(Ref::Counted(inner)))
+        .collect();
+    device::retained_primaries()
+        .cloned()
+        .chain(counted)
+        .filter(|context| devices.contains(&context.device()))
+        .collect()
+}
+
 impl Context {
     pub(crate) fn retain_primary(device: Device) -> Result<Self> {
         let mut raw = ptr::null_mut();
@@ -265,7 +279,7 @@ impl Context {
         let before = current::get()?;
         if before != self.raw() {
             current::set(self.raw())?;
-            current::keep_replaced(before, self);
+            current::keep_replaced(before, Some(self));
         }
         Ok(Current::new(before))
     }

@@ -5,18 +5,11 @@ use cuda_sys::{CUresult, CUstream, symbol as cu};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
-use crate::memory::ledger::{Access, Bytes, Fences, Ledger};
+use crate::memory::ledger::{Fences, Touch};
 use crate::memory::pinned::{PinnedSlice, PinnedSliceMut};
 use crate::memory::pod::Pod;
 use crate::stream::{Kind, Stream};
 use crate::stream_core::{Bound, StreamCore};
-
-/// Bytes that an operation touches, and what for.
-pub(crate) struct Touch<'a> {
-    pub(crate) ledger: &'a Ledger,
-    pub(crate) range: Bytes,
-    pub(crate) access: Access,
-}
 
 /// Enqueues one operation: makes the stream wait for what conflicts with it, calls the driver,
 /// and marks what was touched, even if the call failed.
@@ -27,27 +20,20 @@ pub(crate) fn submit<const N: usize>(
     core: &StreamCore,
     stream: &Bound<'_>,
     op: &'static str,
-    touches: [Touch<'_>; N],
+    mut touches: [Touch<'_>; N],
     call: impl FnOnce(CUstream) -> CUresult,
 ) -> (u64, Result<()>) {
     let timeline = core.timeline();
     let mut fences = [const { Fences::none() }; N];
-    for (touch, fences) in touches.iter().zip(&mut fences) {
-        let Touch {
-            ledger,
-            range,
-            access,
-        } = touch;
-        ledger.conflicts(range, *access, Some(timeline), fences);
+    for (touch, fences) in touches.iter_mut().zip(&mut fences) {
+        touch.conflicts(timeline, fences);
         if let Err(error) = fences.wait_on(stream) {
             return (0, Err(error));
         }
     }
     let (seq, result) = stream.enqueue(op, call);
-    for (touch, fences) in touches.iter().zip(&fences) {
-        touch
-            .ledger
-            .mark(&touch.range, touch.access, timeline, seq, fences);
+    for (touch, fences) in touches.iter_mut().zip(&fences) {
+        touch.mark(timeline, seq, fences);
     }
     (seq, result)
 }
@@ -76,26 +62,6 @@ pub(crate) fn same_device(op: &'static str, core: &StreamCore, memory: Device) -
     })
 }
 
-impl<T: Pod> DeviceSlice<'_, T> {
-    pub(crate) fn read(&self) -> Touch<'_> {
-        Touch {
-            ledger: self.ledger(),
-            range: self.range(),
-            access: Access::Read,
-        }
-    }
-}
-
-impl<T: Pod> DeviceSliceMut<'_, T> {
-    pub(crate) fn write(&self) -> Touch<'_> {
-        Touch {
-            ledger: self.view().ledger(),
-            range: self.view().range(),
-            access: Access::Write,
-        }
-    }
-}
-
 impl<K: Kind> Stream<K> {
     /// Copies pinned memory to the stream's device, asynchronously: `cuMemcpyHtoDAsync_v2`.
     ///
@@ -115,24 +81,17 @@ impl<K: Kind> Stream<K> {
         source: impl Into<PinnedSlice<'a, T>>,
         destination: impl Into<DeviceSliceMut<'b, T>>,
     ) -> Result<()> {
-        let (source, destination) = (source.into(), destination.into());
+        let (source, mut destination) = (source.into(), destination.into());
         let op = "cuMemcpyHtoDAsync";
         same_len(op, source.len(), destination.len())?;
         let core = self.core();
-        same_device(op, core, destination.view().device())?;
+        same_device(op, core, destination.as_view().device())?;
         if source.byte_len() == 0 {
             return Ok(());
         }
         let stream = core.bind()?;
-        let touches = [
-            Touch {
-                ledger: source.ledger(),
-                range: source.range(),
-                access: Access::Read,
-            },
-            destination.write(),
-        ];
         let (to, from, bytes) = (destination.as_raw(), source.as_ptr(), source.byte_len());
+        let touches = [source.read(), destination.write()];
         let call = |stream| {
             // SAFETY: both sides have `bytes` bytes that stay allocated until this copy is done:
             // freeing either waits for the mark that is made of it.
@@ -151,7 +110,7 @@ impl<K: Kind> Stream<K> {
         source: impl Into<DeviceSlice<'a, T>>,
         destination: impl Into<PinnedSliceMut<'b, T>>,
     ) -> Result<()> {
-        let (source, destination) = (source.into(), destination.into());
+        let (source, mut destination) = (source.into(), destination.into());
         let op = "cuMemcpyDtoHAsync";
         same_len(op, source.len(), destination.len())?;
         let core = self.core();
@@ -160,16 +119,9 @@ impl<K: Kind> Stream<K> {
             return Ok(());
         }
         let stream = core.bind()?;
-        let target = destination.view();
-        let touches = [
-            source.read(),
-            Touch {
-                ledger: target.ledger(),
-                range: target.range(),
-                access: Access::Write,
-            },
-        ];
-        let (to, from, bytes) = (target.as_ptr(), source.as_raw(), source.byte_len());
+        let to = destination.as_view().as_ptr();
+        let (from, bytes) = (source.as_raw(), source.byte_len());
+        let touches = [source.read(), destination.write()];
         let call = |stream| {
             // SAFETY: as in `upload`; and the host cannot look at the destination before the copy
             // is done, since the accessors wait for its mark.
@@ -190,32 +142,33 @@ impl<K: Kind> Stream<K> {
         source: impl Into<DeviceSlice<'a, T>>,
         destination: impl Into<DeviceSliceMut<'b, T>>,
     ) -> Result<()> {
-        let (source, destination) = (source.into(), destination.into());
-        let target = destination.view();
-        let peers = source.device() != target.device();
-        let op = if peers {
-            "cuMemcpyPeerAsync"
-        } else {
+        let (source, mut destination) = (source.into(), destination.into());
+        let (near, far) = (source.device(), destination.as_view().device());
+        let op = if near == far {
             "cuMemcpyDtoDAsync"
+        } else {
+            "cuMemcpyPeerAsync"
         };
-        same_len(op, source.len(), target.len())?;
+        same_len(op, source.len(), destination.len())?;
         let core = self.core();
-        same_device(op, core, source.device()).or(same_device(op, core, target.device()))?;
+        same_device(op, core, near).or(same_device(op, core, far))?;
         if source.byte_len() == 0 {
             return Ok(());
         }
         let stream = core.bind()?;
+        let (to, from, bytes) = (destination.as_raw(), source.as_raw(), source.byte_len());
+        // The buffers keep these alive.
+        let of = source.home().context().as_raw();
+        let into = destination.as_view().home().context().as_raw();
         let touches = [source.read(), destination.write()];
-        let (to, from, bytes) = (target.as_raw(), source.as_raw(), source.byte_len());
         let call = |stream| {
-            if !peers {
+            if near == far {
                 // SAFETY: both sides have `bytes` bytes that stay allocated until this copy is
                 // done: their frees are ordered behind the marks that are made of it.
                 return unsafe { cu::cuMemcpyDtoDAsync_v2(to, from, bytes, stream) };
             }
-            let (into, of) = (target.home().context(), source.home().context());
-            // SAFETY: as above; the contexts are kept alive by the buffers.
-            unsafe { cu::cuMemcpyPeerAsync(to, into.as_raw(), from, of.as_raw(), bytes, stream) }
+            // SAFETY: as above; both contexts are live.
+            unsafe { cu::cuMemcpyPeerAsync(to, into, from, of, bytes, stream) }
         };
         submit(core, &stream, op, touches, call).1
     }

@@ -123,39 +123,41 @@ pub(crate) fn device() -> Result<Device> {
     Device::from_raw(raw)
 }
 
-/// Who put a context on the thread's stack.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Left {
-    /// The caller, for as long as the entry stays.
-    ByCaller,
-    /// A guard that ended and made it current again.
-    ByGuard,
-}
-
 thread_local! {
-    /// Created contexts that this crate left on the thread's stack, oldest first.
-    static KEPT: RefCell<Vec<(Left, Context)>> = const { RefCell::new(Vec::new()) };
+    /// Contexts that live by count and that this crate left on the thread's stack, from its bottom
+    /// to its top. An entry may outlast the stack's, where others popped it, never the other way
+    /// round.
+    static KEPT: RefCell<Vec<Context>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Runs `f` on the list. A thread that is losing its locals is losing its stack too: nothing to
 /// keep then.
-fn with_kept<R>(f: impl FnOnce(&mut Vec<(Left, Context)>) -> R) -> Option<R> {
+fn with_kept<R>(f: impl FnOnce(&mut Vec<Context>) -> R) -> Option<R> {
     KEPT.try_with(|kept| f(&mut kept.borrow_mut())).ok()
 }
 
 /// Keeps `context` alive while it is on the thread's stack.
 pub(crate) fn keep_pushed(context: &Context) {
     if !context.is_primary() {
-        with_kept(|kept| kept.push((Left::ByCaller, context.clone())));
+        with_kept(|kept| kept.push(context.clone()));
     }
 }
 
-/// The top of the stack, which was `before`, is now `context`.
-pub(crate) fn keep_replaced(before: RawContext, context: &Context) {
+/// The top of the stack, which was `before`, is now `context`; [`None`]: one that needs no keeping.
+pub(crate) fn keep_replaced(before: RawContext, context: Option<&Context>) {
     let replaced = take_last(before);
-    keep_pushed(context);
+    if let Some(context) = context {
+        keep_pushed(context);
+    }
     // Dropped last: it may destroy its context, which must not be current any more.
     drop(replaced);
+}
+
+/// `context` is on the thread's stack, whoever put it there.
+pub(crate) fn keep_present(context: &Context) {
+    if with_kept(|kept| kept.contains(context)) == Some(false) {
+        keep_pushed(context);
+    }
 }
 
 /// `popped` has left the stack.
@@ -163,31 +165,15 @@ pub(crate) fn release_popped(popped: RawContext) {
     drop(take_last(popped));
 }
 
-/// A guard made `saved` current again. Whoever made it current first need not be there any more,
-/// as when guards are dropped out of order.
-pub(crate) fn keep_restored(saved: Context) {
-    with_kept(|kept| {
-        if !kept.iter().any(|(_, context)| *context == saved) {
-            kept.push((Left::ByGuard, saved));
-        }
-    });
-}
-
-/// A guard replaced `entered` by something else: an earlier guard's entry has done its duty.
-pub(crate) fn release_restored(entered: RawContext) {
-    drop(take_last_if(|left, context| {
-        left == Left::ByGuard && context.raw() == entered
-    }));
+/// Nothing is current any more, so the stack is empty.
+pub(crate) fn release_all() {
+    drop(with_kept(std::mem::take));
 }
 
 fn take_last(raw: RawContext) -> Option<Context> {
-    take_last_if(|_, context| context.raw() == raw)
-}
-
-fn take_last_if(matches: impl Fn(Left, &Context) -> bool) -> Option<Context> {
     with_kept(|kept| {
-        let index = kept.iter().rposition(|(left, kept)| matches(*left, kept))?;
-        Some(kept.remove(index).1)
+        let index = kept.iter().rposition(|kept| kept.raw() == raw)?;
+        Some(kept.remove(index))
     })
     .flatten()
 }

@@ -4,6 +4,7 @@ use std::ffi::{CStr, CString, c_char, c_int};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::mem::MaybeUninit;
+use std::ptr;
 use std::sync::{Mutex, OnceLock};
 
 use cuda_sys::{CUdevice, CUdevice_attribute, CUmemoryPool, CUuuid, symbol as cu};
@@ -199,6 +200,8 @@ impl Device {
         op: &'static str,
         call: impl FnOnce(*mut c_char, c_int) -> cuda_sys::CUresult,
     ) -> Result<String> {
+        driver::ensure()?;
+        driver::ensure()?;
         let mut buffer = [0u8; 256];
         // One byte less than there is, so that a NUL ends the text whatever the driver wrote.
         let len = buffer.len() as c_int - 1;
@@ -209,6 +212,8 @@ impl Device {
 
     /// The identifier that no other device has: `cuDeviceGetUuid_v2`.
     pub fn uuid(self) -> Result<[u8; 16]> {
+        driver::ensure()?;
+        driver::ensure()?;
         let mut uuid = MaybeUninit::<CUuuid>::zeroed();
         // SAFETY: the pointer is valid for a write of a CUuuid.
         check("cuDeviceGetUuid", unsafe {
@@ -221,6 +226,8 @@ impl Device {
 
     /// Memory of the device in bytes: `cuDeviceTotalMem_v2`.
     pub fn total_memory(self) -> Result<usize> {
+        driver::ensure()?;
+        driver::ensure()?;
         let mut bytes = 0;
         // SAFETY: the pointer is valid for a write.
         check("cuDeviceTotalMem", unsafe {
@@ -344,7 +351,8 @@ impl Device {
 
 impl PartialEq for Device {
     fn eq(&self, other: &Self) -> bool {
-        self.ordinal() == other.ordinal()
+        // One state a device.
+        ptr::eq(self.state, other.state)
     }
 }
 

@@ -92,7 +92,14 @@ pub(crate) fn report(resource: Resource, handle: u64, bytes: usize, error: Optio
             bytes,
             error,
         };
-        let _ = catch_unwind(AssertUnwindSafe(|| hook(&failure)));
+        contain(|| hook(&failure));
+    }
+}
+
+/// Runs `f` and ends a panic of it here. The payload is leaked, since its own drop could panic.
+fn contain(f: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
+        std::mem::forget(payload);
     }
 }
 
@@ -143,7 +150,7 @@ fn start() -> Option<Sender<Job>> {
                 if driver::is_gone() {
                     std::mem::forget(job);
                 } else {
-                    let _ = catch_unwind(AssertUnwindSafe(job));
+                    contain(job);
                 }
                 drop(gate);
             }

@@ -7,6 +7,7 @@ use std::ptr;
 use cuda_sys::{CUresult, LoadError, symbol as cu};
 
 use crate::context::MemoryInfo;
+use crate::driver;
 
 /// `Result` with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -248,6 +249,9 @@ pub(crate) fn check(op: &'static str, code: CUresult) -> Result<()> {
 /// The code's name and sentence, as the driver gives them: "CUDA_ERROR_INVALID_VALUE (1): invalid
 /// argument".
 fn describe(code: CUresult) -> String {
+    if driver::in_callback() || driver::is_gone() {
+        return format!("error {}", code.0);
+    }
     let mut name: *const c_char = ptr::null();
     let mut text: *const c_char = ptr::null();
     // SAFETY: the pointer is valid for a write; the call needs neither initialisation nor context.

@@ -121,10 +121,14 @@ impl<K: Kind> Stream<K> {
         self.repeat(destination.into(), Pattern::D32(value))
     }
 
-    fn repeat<T: Pod>(&self, destination: DeviceSliceMut<'_, T>, pattern: Pattern) -> Result<()> {
+    fn repeat<T: Pod>(
+        &self,
+        mut destination: DeviceSliceMut<'_, T>,
+        pattern: Pattern,
+    ) -> Result<()> {
         let (width, op) = (pattern.width(), pattern.call());
         let core = self.core();
-        same_device(op, core, destination.view().device())?;
+        same_device(op, core, destination.as_view().device())?;
         let (address, bytes) = (destination.as_raw(), destination.byte_len());
         if bytes % width != 0 || address % width as u64 != 0 {
             return Err(Error::Indivisible {

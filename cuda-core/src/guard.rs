@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::ptr;
 
 use crate::context::{self, Context, RawContext};
 use crate::current;
@@ -61,6 +62,9 @@ impl Guard {
                 saved_keep = context::known(saved).filter(|saved| !saved.is_primary());
             }
             current::set(context.raw())?;
+            if saved_keep.is_some() || !context.is_primary() {
+                current::keep_replaced(saved, Some(context));
+            }
         }
         Ok(Self {
             saved,
@@ -83,30 +87,48 @@ impl Guard {
     /// What the driver says; [`Error::ContextStack`](crate::Error::ContextStack) where entries
     /// that were pushed inside the scope cannot be removed.
     pub fn restore(mut self) -> Result<()> {
+        if let Err(error) = driver::ensure() {
+            self.armed = false;
+            return Err(error);
+        }
         self.leave()
     }
 
     fn leave(&mut self) -> Result<()> {
         self.armed = false;
-        match current::get() {
-            Ok(now) if now == self.saved => {}
-            Ok(_) => current::restore(self.saved)?,
-            // Not knowing what is current, put back what was, if this guard ever replaced it.
-            Err(error) => {
-                if self.saved != self.entered.raw() {
-                    current::restore(self.saved)?;
+        let now = current::get();
+        match now {
+            Ok(now) if now == self.saved => {
+                // Others may have brought it back, who keep nothing alive.
+                if let Some(saved) = &self.saved_keep {
+                    current::keep_present(saved);
                 }
-                return Err(error);
+                return Ok(());
             }
+            // Not knowing what is current, put back what was, if this guard ever replaced it.
+            Err(error) if self.saved == self.entered.raw() => return Err(error),
+            _ => current::restore(self.saved)?,
         }
-        // Created contexts live by count, so what is current needs a keeper of its own.
-        if let Some(saved) = self.saved_keep.take() {
-            current::keep_restored(saved);
+        // Contexts that live by count: what is current now needs a keeper of its own, since
+        // whoever made it current first need not be there any more, as when guards are dropped out
+        // of order.
+        if self.saved.0.is_null() {
+            current::release_all();
+        } else {
+            // An error is told below; which entry was replaced is then unknown, and stays kept.
+            let before = now.as_ref().map_or(RawContext(ptr::null_mut()), |now| *now);
+            current::keep_replaced(before, self.saved_context());
         }
-        if !self.entered.is_primary() && self.entered.raw() != self.saved {
-            current::release_restored(self.entered.raw());
+        now.map(drop)
+    }
+
+    /// The saved context, where anything has to keep it alive.
+    fn saved_context(&self) -> Option<&Context> {
+        if self.saved == self.entered.raw() {
+            Some(&self.entered)
+        } else {
+            self.saved_keep.as_ref()
         }
-        Ok(())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use cuda_sys::symbol as cu;
 
-use crate::context::Context;
+use crate::context::{self, Context};
 use crate::device::Device;
 use crate::driver;
 use crate::error::{Error, Result, check};
@@ -63,14 +63,18 @@ impl Context {
         )
     }
 
-    /// Takes the access away again, once the work of both contexts has completed:
+    /// Takes the access away again, once the work of both devices has completed:
     /// `cuCtxDisablePeerAccess`, `cuMemPoolSetAccess`. Copies still work, more slowly.
+    ///
+    /// Waits for all contexts of both devices that this crate knows, since they share their
+    /// device's pool.
     ///
     /// # Errors
     /// The driver's `PEER_ACCESS_NOT_ENABLED` if there was none.
     pub fn disable_peer_access(&self, peer: &Context) -> Result<()> {
-        self.synchronize()?;
-        peer.synchronize()?;
+        for context in context::known_on(&[self.device(), peer.device()]) {
+            context.synchronize()?;
+        }
         let entered = self.enter_briefly()?;
         // SAFETY: `peer` is live; no work that needs the access is queued.
         check("cuCtxDisablePeerAccess", unsafe {

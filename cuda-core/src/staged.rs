@@ -1,6 +1,7 @@
 //! Copies of borrowed slices, through pinned chunks of our own.
 
 use std::collections::VecDeque;
+use std::marker::PhantomData;
 
 use cuda_sys::symbol as cu;
 
@@ -40,11 +41,11 @@ impl<K: Kind> Stream<K> {
         source: &[T],
         destination: impl Into<DeviceSliceMut<'b, T>>,
     ) -> Result<()> {
-        let destination = destination.into();
+        let mut destination = destination.into();
         let op = "cuMemcpyHtoDAsync";
         same_len(op, source.len(), destination.len())?;
         let core = self.core();
-        same_device(op, core, destination.view().device())?;
+        same_device(op, core, destination.as_view().device())?;
         let bytes = bytes_of(source);
         if bytes.is_empty() {
             return Ok(());
@@ -138,6 +139,7 @@ impl<K: Kind> Stream<K> {
             core: self.core(),
             staged: Vec::new(),
             bytes: 0,
+            _not_send: PhantomData,
         };
         let value = f(&mut scope)?;
         scope.finish()?;
@@ -150,6 +152,8 @@ pub struct Scope<'s, 'env> {
     core: &'s StreamCore,
     staged: Vec<(Region, &'env mut [u8])>,
     bytes: usize,
+    /// On another thread a per-thread default stream would be another stream.
+    _not_send: PhantomData<*const ()>,
 }
 
 impl<'env> Scope<'_, 'env> {

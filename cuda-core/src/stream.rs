@@ -114,20 +114,23 @@ impl Context {
     /// costs a guard and an event's record: prefer a created stream.
     pub fn per_thread_stream(&self) -> Result<PerThreadStream> {
         driver::ensure()?;
-        PER_THREAD.with(|streams| {
+        let new = || StreamCore::new(self, Flavor::PerThread, per_thread_handle());
+        let core = PER_THREAD.try_with(|streams| {
             let mut streams = streams.borrow_mut();
             let found = streams
                 .iter()
                 .filter_map(Weak::upgrade)
                 .find(|core| core.context() == self);
-            let core = found.unwrap_or_else(|| {
+            found.unwrap_or_else(|| {
                 streams.retain(|core| core.strong_count() > 0);
-                let core = StreamCore::new(self, Flavor::PerThread, per_thread_handle());
+                let core = new();
                 streams.push(Arc::downgrade(&core));
                 core
-            });
-            Ok(Stream::new(core))
-        })
+            })
+        });
+        // A thread that is losing its locals gets a timeline that nobody shares: two of one stream
+        // wait for each other, and do no harm.
+        Ok(Stream::new(core.unwrap_or_else(|_| new())))
     }
 }
 

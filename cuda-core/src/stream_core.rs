@@ -20,6 +20,7 @@ use crate::timeline::{Flavor, Mark, RawStream, Timeline};
 pub(crate) struct StreamCore {
     // INVARIANT: until `Drop`, a live stream of the timeline's context, or a default stream.
     raw: RawStream,
+    device: Device,
     // INVARIANT: taken by `Drop` alone.
     timeline: ManuallyDrop<Arc<Timeline>>,
     /// The stream is destroyed already.
@@ -39,6 +40,7 @@ impl StreamCore {
         let raw = RawStream(raw);
         Arc::new(Self {
             raw,
+            device: context.device(),
             timeline: ManuallyDrop::new(Timeline::new(context.clone(), flavor, raw)),
             retired: false,
             staging: Mutex::new(None),
@@ -62,7 +64,7 @@ impl StreamCore {
 
     #[inline]
     pub(crate) fn device(&self) -> Device {
-        self.context().device()
+        self.device
     }
 
     /// Prepares for calls on the stream. Costs no driver call for a created stream, those of [`Entered`] for a

@@ -12,7 +12,7 @@ use bindgen::callbacks::{EnumVariantCustomBehavior, EnumVariantValue, ParseCallb
 use bindgen::{Builder, CodegenConfig, EnumVariation, Formatter, RustEdition, RustTarget};
 
 /// Symbols that every header since CUDA 11.8 must yield, one a line.
-const FLOOR: &str = include_str!("floor_11_8.txt");
+pub(crate) const FLOOR: &str = include_str!("floor_11_8.txt");
 
 /// The module over the parts.
 const MODULE: &str = r#"include!("types.rs");
@@ -81,7 +81,7 @@ pub(crate) fn generate(include: &Path, package: &Path) -> Result<Bindings, Error
     let header = std::fs::read_to_string(include.join("cuda.h"))
         .map_err(|e| Error::Header(format!("{}: {e}", include.join("cuda.h").display())))?;
 
-    let declared = run(base(include, package).allowlist_file(".*[/\\\\]cuda\\.h"))?;
+    let declared = run(base(include, package, &header).allowlist_file(".*[/\\\\]cuda\\.h"))?;
     let mut parts = split(&declared);
 
     // Newer headers stop declaring old names that the driver still exports. The internal view
@@ -92,7 +92,7 @@ pub(crate) fn generate(include: &Path, package: &Path) -> Result<Bindings, Error
         .filter(|name| !bound.contains(*name))
         .collect();
     if !lost.is_empty() {
-        let mut builder = base(include, package)
+        let mut builder = base(include, package, &header)
             .clang_arg("-D__CUDA_API_VERSION_INTERNAL")
             .with_codegen_config(CodegenConfig::FUNCTIONS)
             .allowlist_recursively(false);
@@ -174,16 +174,21 @@ fn unsigned(constants: &str, header: &str) -> String {
 fn defined_unsigned(header: &str, name: &str) -> bool {
     header
         .lines()
-        .filter_map(|line| line.trim_start().strip_prefix("#define ")?.trim_start().strip_prefix(name))
+        .filter_map(|line| {
+            line.trim_start()
+                .strip_prefix("#define ")?
+                .trim_start()
+                .strip_prefix(name)
+        })
         .any(|value| value.starts_with(' ') && value.trim_end_matches([' ', ')']).ends_with('u'))
 }
 
-fn base(include: &Path, package: &Path) -> Builder {
+fn base(include: &Path, package: &Path, header: &str) -> Builder {
     bindgen::builder()
         .header(package.join("wrapper.h").to_string_lossy())
         .clang_arg(format!("-I{}", package.join("build/include").display()))
         .clang_arg(format!("-I{}", include.display()))
-        .parse_callbacks(Box::new(HideCounts))
+        .parse_callbacks(Box::new(HideCounts::of(header)))
         // Scaffolding, which the header undefines at its end.
         .blocklist_item("RESOURCE_ABI_.*")
         .formatter(Formatter::Prettyplease)
@@ -206,7 +211,22 @@ fn base(include: &Path, package: &Path) -> Builder {
 /// Leaves out enumerators that only say how many there are: their value changes with every
 /// release.
 #[derive(Debug)]
-struct HideCounts;
+struct HideCounts(BTreeSet<String>);
+
+impl HideCounts {
+    /// A count ends in `_MAX` and has no value of its own, or the greatest: `CU_LIMIT_MAX`, not
+    /// `CU_CTX_LMEM_RESIZE_TO_MAX = 0x10`.
+    fn of(header: &str) -> Self {
+        let count = |line: &str| {
+            let (name, rest) = line.trim().split_once("_MAX")?;
+            let bare = rest.is_empty() || rest.starts_with([' ', ',', '/']);
+            let value = rest.split_once('=').map(|(_, value)| value.trim());
+            let counts = bare && value.is_none_or(|value| value.starts_with("0x7FFFFFFF"));
+            (counts && name.starts_with("CU") && !name.contains(' ')).then(|| format!("{name}_MAX"))
+        };
+        Self(header.lines().filter_map(count).collect())
+    }
+}
 
 impl ParseCallbacks for HideCounts {
     fn enum_variant_behavior(
@@ -215,8 +235,8 @@ impl ParseCallbacks for HideCounts {
         variant: &str,
         _value: EnumVariantValue,
     ) -> Option<EnumVariantCustomBehavior> {
-        variant
-            .ends_with("_MAX")
+        self.0
+            .contains(variant)
             .then_some(EnumVariantCustomBehavior::Hide)
     }
 }

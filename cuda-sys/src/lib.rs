@@ -1,4 +1,91 @@
-//! Raw FFI of the CUDA driver API.
+//! Raw FFI of the CUDA driver API: every function, type and constant of `cuda.h`, under C's own
+//! names.
+//!
+//! It builds on every machine, with a CUDA toolkit or without, and programs start on every machine,
+//! with a driver or without: the driver's library is loaded at the first call.
+//!
+//! ```
+//! use cuda_sys::*;
+//!
+//! let mut version = 0;
+//! // SAFETY: the one argument points to an `int` to write to.
+//! match unsafe { cuDriverGetVersion(&mut version) } {
+//!     CUDA_SUCCESS => println!("CUDA {}.{}", version / 1000, version % 1000 / 10),
+//!     CUDA_ERROR_SHARED_OBJECT_INIT_FAILED => match load() {
+//!         Err(why) => println!("{why}"), // no CUDA driver could be loaded: libcuda.so.1 (...)
+//!         Ok(_) => unreachable!("a loaded driver does not say so"),
+//!     },
+//!     other => panic!("{other:?}"),
+//! }
+//! ```
+//!
+//! # Loading
+//! The first call of any function loads `libcuda.so.1` (`nvcuda.dll` on Windows) and looks up every
+//! symbol; the library stays for the life of the process. Nothing here panics or aborts:
+//! * Without a driver every function returns [`CUDA_ERROR_SHARED_OBJECT_INIT_FAILED`] (303).
+//!   [`load`] says which library was tried and what the system's loader answered.
+//! * A symbol that the driver lacks, because it is older than the header, returns
+//!   [`CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER`] (36). [`DriverApi::missing`] lists such symbols.
+//!
+//! [`load`] also gives access to the table itself, [`DriverApi`]. [`install`] fills it from
+//! any other source, such as a simulated driver. `CUDA_SYS_LIBRARY` names another library to load;
+//! programs with raised privileges ignore it.
+//!
+//! # Linking
+//! Who builds the final program may link the driver's library instead, with `CUDA_SYS_LINK=1` in the
+//! environment of the build. The names and signatures stay. Such a program does not start where the
+//! library is absent or lacks a symbol: that is why it is not a cargo feature, which any dependency
+//! could turn on for everybody. The toolkit's stub directories are searched, or `CUDA_SYS_LIB_DIR`.
+//!
+//! # Names
+//! A symbol's name is its ABI: from CUDA 11.8 on, no symbol ever changed its signature. What changes
+//! is the symbol that a plain name stands for; `cuda.h` redirects it by macro, `cuMemAlloc` to
+//! `cuMemAlloc_v2`. Hence two ways to name a function:
+//! * [`symbol`] holds every function under its exact symbol, which means the same whatever the
+//!   header. Code that is compiled against more than one CUDA release uses these.
+//! * At the root of the crate, plain names follow the header, as they do in C.
+//!
+//! Every symbol of CUDA 11.8 is declared whatever the header: newer headers drop declarations of
+//! what the driver still exports.
+//!
+//! C's enums are integer newtypes, so a value from a newer driver is just a value. Enumerators that
+//! only count the others (`CU_DEVICE_ATTRIBUTE_MAX`) are left out.
+//!
+//! # Where the bindings come from
+//! With the feature `buildtime-bindgen`, on by default, they are generated from the `cuda.h` that the
+//! build script finds; otherwise, and where there is none, the checked-in ones are used. These are
+//! of CUDA 13.5, and the same for Linux and Windows, x86-64 and AArch64. Headers from CUDA 11.8 on
+//! will do, and generating needs libclang.
+//!
+//! The header is looked for in the directory `CUDA_SYS_INCLUDE_DIR`, if that is set; else in `include`
+//! and `targets/<arch>-linux/include` below `CUDA_HOME`, `CUDA_PATH`, `CUDA_ROOT`,
+//! `CUDA_TOOLKIT_ROOT_DIR`, the `nvcc` on `PATH`, `CONDA_PREFIX`, `/usr/local/cuda`, `/opt/cuda` and
+//! `/usr`. A `site-packages` with NVIDIA's wheels is a root like any other. When cross-compiling,
+//! only headers of the target count.
+//!
+//! # Environment variables
+//! | variable | read | |
+//! |---|---|---|
+//! | `CUDA_SYS_BINDINGS` | by the build | `auto` (default): generate if possible; `system`: generate or fail; `bundled`: use the checked-in bindings |
+//! | `CUDA_SYS_INCLUDE_DIR` | by the build | the directory of `cuda.h` |
+//! | `CUDA_HOME`, `CUDA_PATH`, `CUDA_ROOT`, `CUDA_TOOLKIT_ROOT_DIR` | by the build | the toolkit's root |
+//! | `CUDA_SYS_LINK` | by the build | `1`: link the driver's library |
+//! | `CUDA_SYS_LIB_DIR` | by the build | where the linker finds it |
+//! | `LIBCLANG_PATH`, `BINDGEN_EXTRA_CLANG_ARGS` | by the build | passed on to bindgen |
+//! | `CUDA_SYS_LIBRARY` | at run time | the library to load as the driver |
+//!
+//! Each variable that names a directory can be set for one target alone, by its triple in capitals:
+//! `AARCH64_UNKNOWN_LINUX_GNU_CUDA_HOME`.
+//!
+//! # For build scripts of dependents
+//! `links = "cuda"` gives the build scripts of direct dependents:
+//!
+//! | variable | |
+//! |---|---|
+//! | `DEP_CUDA_VERSION` | `CUDA_VERSION` of the bindings: 13050 for CUDA 13.5 |
+//! | `DEP_CUDA_BINDINGS` | `system` or `bundled` |
+//! | `DEP_CUDA_SOURCE` | the directory of the bindings' text |
+//! | `DEP_CUDA_ROOT`, `DEP_CUDA_INCLUDE` | the toolkit's root and the directory of its `cuda.h`, if one was found |
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("CUDA has 64-bit drivers only");
@@ -7,7 +94,8 @@ compile_error!("CUDA has 64-bit drivers only");
 mod api;
 mod load;
 
-/// Everything that is generated from `cuda.h`; the build script may put another header's in place.
+/// Everything that is generated from `cuda.h`: the checked-in bindings, unless the build script has
+/// made others.
 #[allow(
     dead_code,
     missing_docs,
@@ -20,23 +108,10 @@ mod load;
     clippy::undocumented_unsafe_blocks,
     reason = "generated: C's own names, C's own layout"
 )]
-#[cfg(not(cuda_sys_generated))]
-mod bindings;
-
-#[allow(
-    dead_code,
-    missing_docs,
-    unreachable_pub,
-    non_camel_case_types,
-    non_snake_case,
-    non_upper_case_globals,
-    clippy::all,
-    clippy::multiple_unsafe_ops_per_block,
-    clippy::undocumented_unsafe_blocks,
-    reason = "generated: C's own names, C's own layout"
-)]
-#[cfg(cuda_sys_generated)]
 mod bindings {
+    #[cfg(not(cuda_sys_generated))]
+    include!("bindings/mod.rs");
+    #[cfg(cuda_sys_generated)]
     include!(concat!(env!("OUT_DIR"), "/bindings/mod.rs"));
 }
 

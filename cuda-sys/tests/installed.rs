@@ -67,10 +67,8 @@ fn the_table_is_public() {
     let api = driver();
     let mut version = 0;
     // SAFETY: a pointer to write to.
-    assert_eq!(
-        unsafe { (api.cuDriverGetVersion)(&mut version) },
-        CUDA_SUCCESS
-    );
+    let result = unsafe { (api.cuDriverGetVersion)(&mut version) };
+    assert_eq!(result, CUDA_SUCCESS);
     assert_eq!(version, 11_080);
 }
 

@@ -23,7 +23,10 @@ fn plain_names_follow_the_header() {
 #[test]
 fn symbols_follow_no_header() {
     // The floor's symbol, wherever the plain name leads to: from CUDA 13.0 on elsewhere.
-    assert_eq!(same(cuEventElapsedTime, symbol::cuEventElapsedTime), CUDA_VERSION < 13_000);
+    assert_eq!(
+        same(cuEventElapsedTime, symbol::cuEventElapsedTime),
+        CUDA_VERSION < 13_000
+    );
 }
 
 #[test]

@@ -18,8 +18,6 @@ pub(crate) struct Bindings {
     constants: Vec<(String, String)>,
     layout: Vec<Layout>,
     types: Types,
-    /// Claims that have no C expression, each with the reason.
-    pub(crate) exceptions: Vec<String>,
 }
 
 struct Function {
@@ -89,6 +87,21 @@ pub(crate) fn declared(preprocessed: &str) -> BTreeSet<String> {
         .collect()
 }
 
+/// The enumerators of the preprocessed header, with the values that it gives them.
+fn enumerators(preprocessed: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
+    preprocessed
+        .split("enum")
+        .filter_map(|text| text.split_once('{'))
+        .filter(|(tag, _)| tag.trim().chars().all(is_identifier))
+        .filter_map(|(_, text)| text.split_once('}'))
+        .flat_map(|(body, _)| body.split(','))
+        .map(|enumerator| match enumerator.split_once('=') {
+            Some((name, value)) => (name.trim(), Some(value.trim())),
+            None => (enumerator.trim(), None),
+        })
+        .filter(|(name, _)| name.starts_with(|c: char| c.is_ascii_uppercase()))
+}
+
 fn is_identifier(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
@@ -107,18 +120,35 @@ impl Bindings {
             constants: constants(&read("constants.rs")?),
             layout: layout(&read("layout.rs")?),
             types: Types::read(&read("types.rs")?, header),
-            exceptions: Vec::new(),
-        }
-        .with_exceptions())
+        })
     }
 
-    fn with_exceptions(mut self) -> Self {
-        self.exceptions = self
+    /// What the header declares and the bindings lack: first what they should have, then what they
+    /// leave out on purpose, with the reason.
+    pub(crate) fn lacking(&self, preprocessed: &str) -> (Vec<String>, Vec<String>) {
+        let functions: BTreeSet<&str> = self.functions.iter().map(|f| f.name.as_str()).collect();
+        let constants: BTreeSet<&str> = self.constants.iter().map(|(name, _)| &**name).collect();
+        let mut lost: Vec<String> = declared(preprocessed)
+            .into_iter()
+            .filter(|name| !functions.contains(name.as_str()))
+            .collect();
+        let mut exceptions: Vec<String> = self
             .types
             .unnamed()
             .map(|name| format!("{name}: unnamed in C, checked member by member"))
             .collect();
-        self
+        for (name, value) in enumerators(preprocessed) {
+            if constants.contains(name) {
+                continue;
+            }
+            let counts = value.is_none_or(|value| value == "0x7FFFFFFF");
+            if name.ends_with("_MAX") && counts {
+                exceptions.push(format!("{name}: a count, left out"));
+            } else {
+                lost.push(name.to_owned());
+            }
+        }
+        (lost, exceptions)
     }
 
     /// One program over the header as it is, and one over its internal view, for the functions

@@ -13,9 +13,8 @@ use cuda_sim::Session;
 
 use crate::faults::stack;
 
-/// What a guard asks where nothing is current, and where something else is.
-const ENTER: [&str; 2] = ["cuCtxGetCurrent", "cuCtxSetCurrent"];
-const LEAVE_TO_NONE: [&str; 3] = ["cuCtxGetCurrent", "cuCtxSetCurrent", "cuCtxGetCurrent"];
+const GET: &str = "cuCtxGetCurrent";
+const SET: &str = "cuCtxSetCurrent";
 
 const UPLOAD: &str = "cuMemcpyHtoDAsync_v2";
 const DOWNLOAD: &str = "cuMemcpyDtoHAsync_v2";
@@ -35,7 +34,9 @@ struct Counted {
 impl Counted {
     /// Runs `test` on a thread of its own, and asserts in the end that it left nothing behind.
     fn run(test: fn(&Counted) -> Result<()>) {
-        let counted = Self { session: support::simulator() };
+        let counted = Self {
+            session: support::simulator(),
+        };
         std::thread::scope(|scope| {
             let result = scope.spawn(|| {
                 // What is done once a process is not counted.
@@ -79,9 +80,10 @@ impl Counted {
     }
 }
 
-/// The calls of an operation that needs a guard, where nothing is current.
-fn guarded<const N: usize>(calls: [&'static str; N]) -> Vec<&'static str> {
-    [&ENTER[..], &calls, &LEAVE_TO_NONE].concat()
+/// The calls of an operation that needs its context current, where it is not. What is current at
+/// the end of such an operation is known, and not asked for.
+fn entered<const N: usize>(calls: [&'static str; N]) -> Vec<&'static str> {
+    [&[GET, SET], &calls[..], &[SET]].concat()
 }
 
 /// Device 0, its context and two created streams whose ordering events exist already.

@@ -1,2 +1,10 @@
 //! Tests that poison, exit or fork their process: each runs in one of its own, under
 //! `cargo xtask test` and `cargo xtask test-gpu`.
+
+mod absent;
+mod child;
+mod devices;
+mod exit;
+#[cfg(unix)]
+mod fork;
+mod no_pools;

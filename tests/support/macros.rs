@@ -14,6 +14,7 @@
 /// * `asynchronous`: asserts that a call returns while the device is busy, which is false under
 ///   `CUDA_LAUNCH_BLOCKING=1` and under a sanitizer;
 /// * `timing`: asserts a duration or a rate;
+/// * `heavy`: too much work for an interpreter;
 /// * `faulting`: makes the device fault, which a sanitizer would report;
 /// * `real`: means nothing on the simulated driver.
 ///
@@ -39,6 +40,9 @@ macro_rules! gpu_test {
     };
     (@tags [timing $($rest:ident)*] $($test:tt)*) => {
         $crate::gpu_test! { @module timing [$($rest)*] $($test)* }
+    };
+    (@tags [heavy $($rest:ident)*] $($test:tt)*) => {
+        $crate::gpu_test! { @module heavy [$($rest)*] $($test)* }
     };
     (@tags [faulting $($rest:ident)*] $($test:tt)*) => {
         $crate::gpu_test! { @module faulting [$($rest)*] $($test)* }
@@ -68,7 +72,8 @@ macro_rules! gpu_test {
     };
     (@test $function:ident $needs:literal $reason:literal [$($outcome:ty)?] $body:block) => {
         #[test]
-        #[ignore = $reason]
+        // Miri always has the simulated driver.
+        #[cfg_attr(not(miri), ignore = $reason)]
         fn $function() {
             fn body() $(-> $outcome)? $body
             $crate::run($needs, module_path!(), body);

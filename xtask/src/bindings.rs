@@ -1,11 +1,65 @@
 //! Regenerates the checked-in bindings.
 
+use std::path::PathBuf;
+
 use crate::Outcome;
 
-/// Regenerates the checked-in bindings.
-#[derive(clap::Args)]
-pub(crate) struct Args {}
+#[cfg(feature = "bindgen")]
+mod regenerate;
 
-pub(crate) fn run(_args: &Args) -> anyhow::Result<Outcome> {
-    anyhow::bail!("not built yet")
+/// Regenerates the checked-in bindings from the newest cuda.h.
+///
+/// The header is fetched by pip into `.cuda-headers/` and kept there. Needs libclang.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Changes nothing and fails if the checked-in bindings, or the list of the functions that CUDA
+    /// 11.8 has, differ from what the headers yield.
+    #[arg(long)]
+    check: bool,
+    /// The directory of the cuda.h to use instead.
+    #[arg(long, value_name = "DIR")]
+    header: Option<PathBuf>,
+}
+
+#[cfg(feature = "bindgen")]
+pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    let root = crate::suite::build::workspace_root()?;
+    if args.check {
+        regenerate::check(&root, args.header.as_deref())
+    } else {
+        regenerate::write(&root, args.header.as_deref())
+    }
+}
+
+/// Does it again with bindgen compiled in, in a target directory of its own: this program's file
+/// cannot be replaced everywhere while it runs.
+#[cfg(not(feature = "bindgen"))]
+pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    use anyhow::Context;
+
+    let root = crate::suite::build::workspace_root()?;
+    let mut cargo = crate::suite::build::cargo();
+    cargo
+        .args([
+            "run",
+            "--quiet",
+            "--package",
+            "xtask",
+            "--features",
+            "bindgen",
+        ])
+        .arg("--target-dir")
+        .arg(root.join("target/bindgen"))
+        .args(["--", "bindings"]);
+    if args.check {
+        cargo.arg("--check");
+    }
+    if let Some(header) = &args.header {
+        cargo.arg("--header").arg(header);
+    }
+    match cargo.status().context("cargo run")?.code() {
+        Some(0) => Ok(Outcome::Passed),
+        Some(2) => Ok(Outcome::CouldNotRun),
+        _ => Ok(Outcome::Failed),
+    }
 }

@@ -1,11 +1,94 @@
 //! Builds and tests against every supported cuda.h.
 
+use std::path::Path;
+
+use anyhow::bail;
+
 use crate::Outcome;
+use crate::suite::build::workspace_root;
+use crate::suite::table::Table;
+use fetch::{RELEASES, Release};
+use row::Row;
+
+pub(crate) mod declared;
+pub(crate) mod fetch;
+mod row;
 
 /// Builds and tests against every supported cuda.h.
+///
+/// The headers are fetched by pip into `.cuda-headers/` and kept there; delete `.cuda-headers/13` to
+/// look for a newer one. For each: both crates are built from it and tested, the C compiler checks
+/// the bindings, and the functions bound are compared with those that the header declares.
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+#[command(
+    after_help = "Exit code: 0 every header passed, 1 one failed, 2 one could not be fetched."
+)]
+pub(crate) struct Args {
+    /// Only this header: 11.8, 12.0, 12.4, 12.9, 13.0, or 13 for the newest.
+    #[arg(long, value_name = "RELEASE", value_parser = parse_release)]
+    only: Vec<Release>,
+}
 
-pub(crate) fn run(_args: &Args) -> anyhow::Result<Outcome> {
-    anyhow::bail!("not built yet")
+fn parse_release(name: &str) -> anyhow::Result<Release> {
+    match RELEASES.iter().find(|release| release.name == name) {
+        Some(release) => Ok(*release),
+        None => bail!(
+            "the headers are {}",
+            RELEASES.map(|release| release.name).join(", ")
+        ),
+    }
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    let root = workspace_root()?;
+    let releases = if args.only.is_empty() {
+        RELEASES.to_vec()
+    } else {
+        args.only.clone()
+    };
+    let mut outcome = Outcome::Passed;
+    let mut table = Table::new([
+        "cuda.h",
+        "declared",
+        "bound",
+        "C asserts",
+        "tests passed",
+        "not run",
+        "verdict",
+    ]);
+    let mut notes = Vec::new();
+    for release in releases {
+        match one(&root, release) {
+            Ok(row) => {
+                if !row.problems.is_empty() {
+                    outcome = Outcome::Failed;
+                }
+                table.row(row.cells());
+                notes.extend(row.notes());
+            }
+            Err(error) => {
+                if outcome == Outcome::Passed {
+                    outcome = Outcome::CouldNotRun;
+                }
+                let blank = || "-".to_owned();
+                let name = release.name.to_owned();
+                let word = "not run".to_owned();
+                table.row([name, blank(), blank(), blank(), blank(), blank(), word]);
+                notes.push(format!("{} was not run: {error:#}", release.name));
+            }
+        }
+    }
+    println!("{table}");
+    println!(
+        "bound = declared + what the floor (CUDA 11.8) had and this header no longer declares"
+    );
+    for note in notes {
+        println!("{note}");
+    }
+    Ok(outcome)
+}
+
+fn one(root: &Path, release: Release) -> anyhow::Result<Row> {
+    let include = fetch::include(root, release)?;
+    Row::build(root, &include)
 }

@@ -11,6 +11,7 @@ mod bundle;
 mod ci;
 mod demo;
 mod headers;
+mod mutants;
 mod package;
 mod suite;
 mod target;
@@ -46,6 +47,7 @@ enum Task {
     Bindings(bindings::Args),
     Headers(headers::Args),
     Package(package::Args),
+    Mutants(mutants::Args),
     Ci(ci::Args),
     /// Prints what the driver shows, as JSON; `test-gpu` asks so.
     #[command(hide = true)]

@@ -42,7 +42,7 @@ pub(crate) struct Args {
     /// Also time other CUDA bindings from crates.io
     #[arg(long)]
     peers: bool,
-    /// Make toolkits of this cuda.h; otherwise those that `cargo xtask headers` fetched are used
+    /// Make toolkits of this cuda.h; otherwise those of `cargo xtask headers` are used
     #[arg(long, value_name = "FILE")]
     header: Vec<PathBuf>,
 }

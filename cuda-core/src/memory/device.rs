@@ -97,7 +97,6 @@ impl Stream {
     /// [`Error::Unsupported`] on a device without memory pools; [`Error::OutOfMemory`].
     pub fn alloc<T: Pod>(&self, len: usize) -> Result<DeviceBuffer<T>> {
         let op = "cuMemAllocAsync";
-        driver::ensure()?;
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
         if self.device().default_pool()?.is_none() {
             return Err(Error::Unsupported {
@@ -263,7 +262,7 @@ impl<T: Pod> DeviceBuffer<T> {
     }
 }
 
-impl<T: Pod> DeviceSlice<'_, T> {
+impl<'a, T: Pod> DeviceSlice<'a, T> {
     /// The device's address of the first element.
     pub fn as_raw(&self) -> CUdeviceptr {
         self.block().address + self.range().start as CUdeviceptr
@@ -274,7 +273,7 @@ impl<T: Pod> DeviceSlice<'_, T> {
         self.block().keeper.device()
     }
 
-    pub(crate) fn home(&self) -> &StreamCore {
+    pub(crate) fn home(&self) -> &'a StreamCore {
         &self.block().keeper
     }
 }
@@ -282,7 +281,7 @@ impl<T: Pod> DeviceSlice<'_, T> {
 impl<T: Pod> DeviceSliceMut<'_, T> {
     /// The device's address of the first element.
     pub fn as_raw(&self) -> CUdeviceptr {
-        self.view().as_raw()
+        self.as_view().as_raw()
     }
 }
 

@@ -6,6 +6,7 @@
 //! wait for each other.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::Result;
@@ -33,7 +34,19 @@ pub(crate) type Bytes = Range<usize>;
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct Ledger(Mutex<Entries>);
+pub(crate) struct Ledger {
+    /// The stream that all entries belong to, [`NOBODY`] or [`SEVERAL`].
+    ///
+    /// Changed under the lock, read without: an entry that conflicts with an access was made
+    /// before the access got its borrow, and stays until it is superseded, so whoever holds the
+    /// borrow sees a value that counts it. Entries that come and go meanwhile concern other bytes,
+    /// or do not conflict.
+    only: AtomicU64,
+    entries: Mutex<Entries>,
+}
+
+const NOBODY: u64 = 0;
+const SEVERAL: u64 = u64::MAX;
 
 /// The first entry sits inline: one stream that uses the whole allocation allocates nothing.
 #[derive(Default)]
@@ -46,6 +59,45 @@ struct Entry {
     range: Bytes,
     access: Access,
     mark: Mark,
+}
+
+/// Bytes that an operation touches, and what for.
+pub(crate) struct Touch<'a> {
+    pub(crate) ledger: LedgerOf<'a>,
+    pub(crate) range: Bytes,
+    pub(crate) access: Access,
+}
+
+/// The ledger of a view's allocation.
+pub(crate) enum LedgerOf<'a> {
+    /// The view is all there is: no lock needed.
+    Sole(&'a mut Ledger),
+    /// Others may have views of other bytes, or read these.
+    Shared(&'a Ledger),
+}
+
+impl Touch<'_> {
+    /// Adds to `fences` what the operation has to wait for on `stream`.
+    #[inline]
+    pub(crate) fn conflicts(&mut self, stream: &Timeline, fences: &mut Fences) {
+        let (range, access) = (&self.range, self.access);
+        match &mut self.ledger {
+            LedgerOf::Sole(ledger) => {
+                ledger.conflicts_exclusive(range, access, Some(stream), fences);
+            }
+            LedgerOf::Shared(ledger) => ledger.conflicts(range, access, Some(stream), fences),
+        }
+    }
+
+    /// Enters the operation, which is `stream`'s at `seq` and was made to wait for `fences`.
+    #[inline]
+    pub(crate) fn mark(&mut self, stream: &Arc<Timeline>, seq: u64, fences: &Fences) {
+        let (range, access) = (&self.range, self.access);
+        match &mut self.ledger {
+            LedgerOf::Sole(ledger) => ledger.mark_exclusive(range, access, stream, seq, fences),
+            LedgerOf::Shared(ledger) => ledger.mark(range, access, stream, seq, fences),
+        }
+    }
 }
 
 /// Entries of one stream and kind beyond which ranges are merged, at the price of an order that
@@ -105,14 +157,18 @@ impl Ledger {
             access: Access::Write,
             mark: Mark { timeline, seq },
         };
-        Self(Mutex::new(Entries {
-            first: Some(first),
-            rest: Vec::new(),
-        }))
+        Self {
+            only: AtomicU64::new(stream.id()),
+            entries: Mutex::new(Entries {
+                first: Some(first),
+                rest: Vec::new(),
+            }),
+        }
     }
 
     /// Adds to `fences` what an access to `range` on `stream` has to wait for; [`None`] is the
     /// host. Work of the same stream is in order already.
+    #[inline]
     pub(crate) fn conflicts(
         &self,
         range: &Bytes,
@@ -120,10 +176,16 @@ impl Ledger {
         stream: Option<&Timeline>,
         fences: &mut Fences,
     ) {
-        lock(&self.0).conflicts(range, access, stream, fences);
+        // The common case, without the lock: nobody else uses the memory.
+        let only = self.only.load(Ordering::Acquire);
+        if only == NOBODY || stream.is_some_and(|stream| stream.id() == only) {
+            return;
+        }
+        lock(&self.entries).conflicts(range, access, stream, fences);
     }
 
     /// [`Ledger::conflicts`] of somebody who has the allocation for himself: without the lock.
+    #[inline]
     pub(crate) fn conflicts_exclusive(
         &mut self,
         range: &Bytes,
@@ -131,7 +193,10 @@ impl Ledger {
         stream: Option<&Timeline>,
         fences: &mut Fences,
     ) {
-        let entries = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let entries = self
+            .entries
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
         entries.conflicts(range, access, stream, fences);
     }
 
@@ -144,26 +209,43 @@ impl Ledger {
         seq: u64,
         fences: &Fences,
     ) {
-        if range.is_empty() {
-            return;
-        }
         // Dropping the last reference to a timeline calls the driver: not under the lock.
         let mut spent = Vec::new();
-        let mut entries = lock(&self.0);
-        if !entries.advance(range, access, stream, seq) {
-            if access == Access::Write {
-                entries.supersede(range, stream, fences, &mut spent);
-            }
-            entries.enter(range, access, stream, seq, &mut spent);
+        let mut entries = lock(&self.entries);
+        if let Some(only) = entries.mark(range, access, stream, seq, fences, &mut spent) {
+            self.only.store(only, Ordering::Release);
         }
         drop(entries);
         drop(spent);
     }
 
+    /// [`Ledger::mark`] of somebody who has the allocation for himself: without the lock.
+    #[inline]
+    pub(crate) fn mark_exclusive(
+        &mut self,
+        range: &Bytes,
+        access: Access,
+        stream: &Arc<Timeline>,
+        seq: u64,
+        fences: &Fences,
+    ) {
+        let mut spent = Vec::new();
+        let entries = self
+            .entries
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(only) = entries.mark(range, access, stream, seq, fences, &mut spent) {
+            *self.only.get_mut() = only;
+        }
+    }
+
     /// Forgets what is known to have completed.
     pub(crate) fn prune(&self) {
         let mut spent = Vec::new();
-        lock(&self.0).prune(&mut spent);
+        let mut entries = lock(&self.entries);
+        entries.prune(&mut spent);
+        self.only.store(entries.only(), Ordering::Release);
+        drop(entries);
         drop(spent);
     }
 }
@@ -199,6 +281,19 @@ impl Entries {
         self.first.iter_mut().chain(&mut self.rest)
     }
 
+    /// What [`Ledger::only`] says.
+    fn only(&self) -> u64 {
+        let Some(first) = &self.first else {
+            return NOBODY;
+        };
+        let id = first.mark.timeline.id();
+        if self.rest.iter().all(|entry| entry.mark.timeline.id() == id) {
+            id
+        } else {
+            SEVERAL
+        }
+    }
+
     fn len(&self) -> usize {
         usize::from(self.first.is_some()) + self.rest.len()
     }
@@ -211,7 +306,28 @@ impl Entries {
         }
     }
 
+    /// See [`Ledger::mark`]. Returns what [`Ledger::only`] has to say, if that may have changed.
+    fn mark(
+        &mut self,
+        range: &Bytes,
+        access: Access,
+        stream: &Arc<Timeline>,
+        seq: u64,
+        fences: &Fences,
+        spent: &mut Vec<Mark>,
+    ) -> Option<u64> {
+        if range.is_empty() || self.advance(range, access, stream, seq) {
+            return None;
+        }
+        if access == Access::Write {
+            self.supersede(range, stream, fences, spent);
+        }
+        self.enter(range, access, stream, seq, spent);
+        Some(self.only())
+    }
+
     /// The common case: the only entry is this stream's and says less than the new one.
+    #[inline]
     fn advance(&mut self, range: &Bytes, access: Access, stream: &Arc<Timeline>, seq: u64) -> bool {
         let only = self.first.as_mut().filter(|_| self.rest.is_empty());
         let Some(entry) = only.filter(|entry| {

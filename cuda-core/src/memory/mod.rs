@@ -73,6 +73,11 @@ impl<M: Kind> Storage<M> {
         &self.block
     }
 
+    #[inline]
+    pub(crate) fn ledger_mut(&mut self) -> &mut Ledger {
+        &mut self.block.ledger
+    }
+
     /// What `Drop` does, with its error.
     pub(crate) fn free(&mut self) -> Result<()> {
         if self.block.bytes > 0 && !self.freed {

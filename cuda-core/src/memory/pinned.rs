@@ -295,7 +295,7 @@ impl<'a, T: Pod> PinnedSliceMut<'a, T> {
     }
 
     fn into_mut_slice(self) -> Result<&'a mut [T]> {
-        let view = self.view();
+        let view = self.into_view();
         view.fences(Access::Write)?.wait_host()?;
         view.ledger().prune();
         // SAFETY: within the allocation and aligned, by the view's invariant; initialised, as

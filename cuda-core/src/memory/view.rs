@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 
 use crate::error::{Error, Result};
-use crate::memory::ledger::{Bytes, Ledger};
+use crate::memory::ledger::{Access, Bytes, Ledger, LedgerOf, Touch};
 use crate::memory::pod::Pod;
 use crate::memory::{Block, Memory, Storage};
 
@@ -23,9 +23,20 @@ pub struct Slice<'a, T: Pod, M: Memory> {
 /// An exclusive view of a buffer's elements; [`DeviceSliceMut`](crate::DeviceSliceMut) and
 /// [`PinnedSliceMut`](crate::PinnedSliceMut) by name.
 pub struct SliceMut<'a, T: Pod, M: Memory> {
-    // INVARIANT: no other view of these elements is in use while this one lives.
-    view: Slice<'a, T, M>,
-    _exclusive: PhantomData<&'a mut [T]>,
+    hold: Hold<'a, M>,
+    // INVARIANT: as those of `Slice`; and no other view of these elements is in use while this one
+    // lives.
+    start: usize,
+    len: usize,
+    _elements: PhantomData<&'a mut [T]>,
+}
+
+/// What an exclusive view has of its allocation.
+enum Hold<'a, M: Memory> {
+    /// All of it: its ledger needs no lock.
+    Sole(&'a mut Storage<M>),
+    /// A part; others may have the rest.
+    Part(&'a Storage<M>),
 }
 
 impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
@@ -75,6 +86,16 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
         &self.block().ledger
     }
 
+    /// An operation that reads the elements.
+    #[inline]
+    pub(crate) fn read(&self) -> Touch<'a> {
+        Touch {
+            ledger: LedgerOf::Shared(self.ledger()),
+            range: self.range(),
+            access: Access::Read,
+        }
+    }
+
     /// The view's bytes within its allocation.
     pub(crate) fn range(&self) -> Bytes {
         self.start..self.start + self.byte_len()
@@ -83,41 +104,69 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
 
 impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
     /// All `len` elements of `storage`, which has room for them.
+    #[inline]
     pub(crate) fn whole(storage: &'a mut Storage<M>, len: usize) -> Self {
-        Self::exclusive(Slice::whole(storage, len))
+        Self {
+            hold: Hold::Sole(storage),
+            start: 0,
+            len,
+            _elements: PhantomData,
+        }
     }
 
     /// The caller makes no other view of these elements while this one lives.
-    fn exclusive(view: Slice<'a, T, M>) -> Self {
+    fn part(view: Slice<'a, T, M>) -> Self {
         Self {
-            view,
-            _exclusive: PhantomData,
+            hold: Hold::Part(view.storage),
+            start: view.start,
+            len: view.len,
+            _elements: PhantomData,
         }
     }
 
     /// Elements in the view.
     pub fn len(&self) -> usize {
-        self.view.len
+        self.len
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.view.is_empty()
+        self.len == 0
     }
 
     /// Size in bytes.
     pub fn byte_len(&self) -> usize {
-        self.view.byte_len()
+        self.len * size_of::<T>()
     }
 
     /// The same elements, shared for as long as `self` is borrowed.
+    #[inline]
     pub fn as_view(&self) -> Slice<'_, T, M> {
-        self.view
+        let storage = match &self.hold {
+            Hold::Sole(storage) => storage,
+            Hold::Part(storage) => *storage,
+        };
+        Slice {
+            storage,
+            start: self.start,
+            len: self.len,
+            _elements: PhantomData,
+        }
     }
 
     /// The same elements, exclusive for as long as `self` is borrowed.
+    #[inline]
     pub fn reborrow(&mut self) -> SliceMut<'_, T, M> {
-        SliceMut::exclusive(self.view)
+        let hold = match &mut self.hold {
+            Hold::Sole(storage) => Hold::Sole(storage),
+            Hold::Part(storage) => Hold::Part(storage),
+        };
+        SliceMut {
+            hold,
+            start: self.start,
+            len: self.len,
+            _elements: PhantomData,
+        }
     }
 
     /// A part of the view, exclusive for as long as `self` is borrowed.
@@ -125,7 +174,7 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
     /// # Errors
     /// [`Error::OutOfBounds`].
     pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<SliceMut<'_, T, M>> {
-        self.view.slice(range).map(SliceMut::exclusive)
+        self.reborrow().into_slice(range)
     }
 
     /// Two views, of the elements before `mid` and from it on. They can be used on two streams at
@@ -134,18 +183,44 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
     /// # Errors
     /// [`Error::OutOfBounds`] if `mid` is greater than the length.
     pub fn split_at_mut(self, mid: usize) -> Result<(Self, Self)> {
-        let head = self.view.slice(..mid)?;
-        let tail = self.view.slice(mid..)?;
-        Ok((Self::exclusive(head), Self::exclusive(tail)))
+        let view = self.into_view();
+        let head = view.slice(..mid)?;
+        let tail = view.slice(mid..)?;
+        Ok((Self::part(head), Self::part(tail)))
     }
 
     /// [`SliceMut::slice_mut`] for as long as `self` was borrowed.
     pub(crate) fn into_slice(self, range: impl RangeBounds<usize>) -> Result<Self> {
-        self.view.slice(range).map(Self::exclusive)
+        self.into_view().slice(range).map(Self::part)
     }
 
-    pub(crate) fn view(&self) -> Slice<'a, T, M> {
-        self.view
+    /// The same elements for as long as `self` was borrowed, still nobody else's.
+    pub(crate) fn into_view(self) -> Slice<'a, T, M> {
+        let storage = match self.hold {
+            Hold::Sole(storage) => storage,
+            Hold::Part(storage) => storage,
+        };
+        Slice {
+            storage,
+            start: self.start,
+            len: self.len,
+            _elements: PhantomData,
+        }
+    }
+
+    /// An operation that writes the elements.
+    #[inline]
+    pub(crate) fn write(&mut self) -> Touch<'_> {
+        let range = self.start..self.start + self.byte_len();
+        let ledger = match &mut self.hold {
+            Hold::Sole(storage) => LedgerOf::Sole(storage.ledger_mut()),
+            Hold::Part(storage) => LedgerOf::Shared(&storage.block().ledger),
+        };
+        Touch {
+            ledger,
+            range,
+            access: Access::Write,
+        }
     }
 }
 
@@ -210,11 +285,6 @@ impl<T: Pod, M: Memory> fmt::Debug for Slice<'_, T, M> {
 
 impl<T: Pod, M: Memory> fmt::Debug for SliceMut<'_, T, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "SliceMut({:?} of {} bytes)",
-            self.view.range(),
-            self.view.block().bytes
-        )
+        write!(f, "SliceMut of {:?}", self.as_view())
     }
 }

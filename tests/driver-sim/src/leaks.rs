@@ -38,7 +38,7 @@ pub(crate) fn find(state: &State, baseline: Id, dropped_before: u64) -> Vec<Leak
         leak(LeakKind::Event, event.handle as u64, 0, "cuEventCreate");
     }
     for pool in state.pools.range(baseline..).map(|(_, pool)| pool) {
-        if !pool.destroyed {
+        if !pool.destroyed && !pool.is_default {
             leak(LeakKind::Pool, pool.handle as u64, 0, "cuMemPoolCreate");
         }
     }

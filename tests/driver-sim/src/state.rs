@@ -156,7 +156,8 @@ impl State {
 
     /// The host has waited for everything that `clock` covers.
     pub(crate) fn host_join(&mut self, clock: &Clock) {
-        self.host.join(clock);
+        let Self { host, retired, .. } = self;
+        host.join_unless(clock, |stream| retired.contains(&stream));
         self.retire_dead();
     }
 

@@ -34,7 +34,9 @@ fn parts_cost_what_wholes_do() {
         let (_, stream, _) = two_streams()?;
         let mut a = stream.alloc_zeroed::<u32>(16)?;
         let mut b = stream.alloc_zeroed::<u32>(16)?;
-        driver.expect([COPY], || stream.copy(&a.slice(1..5)?, &mut b.slice_mut(3..7)?))?;
+        driver.expect([COPY], || {
+            stream.copy(&a.slice(1..5)?, &mut b.slice_mut(3..7)?)
+        })?;
         let (mut head, mut tail) = driver.expect([], || a.split_at_mut(8))?;
         driver.expect([COPY], || stream.copy(&head, &mut tail))?;
         driver.expect(["cuMemsetD32Async"], || stream.fill(&mut head, 5))
@@ -107,10 +109,15 @@ fn refused_operations_cost_nothing() {
         driver.refused(|| stream.download(&buffer, &mut host));
         driver.refused(|| stream.upload_from(&[0; 8], &mut buffer));
         driver.refused(|| stream.download_to(&buffer, &mut [0; 8]));
-        driver.refused(|| stream.scope(|scope| scope.download(&buffer, &mut [0; 8])));
+        let mut short = [0; 8];
+        driver.refused(|| stream.scope(|scope| scope.download(&buffer, &mut short)));
         driver.refused(|| elsewhere.fill(&mut buffer, 1));
         driver.refused(|| elsewhere.upload_from(&[0; 9], &mut buffer));
-        driver.refused(|| stream.fill_u32(buffer.slice_mut(..)?, 1).and(stream.alloc::<u64>(usize::MAX)));
+        driver.refused(|| stream.alloc::<u64>(usize::MAX));
+        let mut odd = stream.alloc::<u8>(7)?;
+        driver.refused(|| stream.fill_u32(&mut odd, 1));
+        let mut wide = stream.alloc::<u64>(2)?;
+        driver.refused(|| stream.fill(&mut wide, 1));
         driver.refused(|| buffer.slice(3..10).map(drop));
         driver.refused(|| buffer.split_at_mut(10).map(drop));
         driver.refused(|| Device::get(100));

@@ -8,8 +8,8 @@ use super::*;
 fn guard_where_nothing_is_current_costs_5() {
     Counted::run(|driver| {
         let device = Device::get(0)?;
-        driver.expect([&ENTER[..], &LEAVE_TO_NONE].concat(), || device.guard()?.restore())?;
-        driver.expect([&ENTER[..], &LEAVE_TO_NONE].concat(), || device.guard().map(drop))
+        driver.expect([GET, SET, GET, SET, GET], || device.guard()?.restore())?;
+        driver.expect([GET, SET, GET, SET, GET], || device.guard().map(drop))
     });
 }
 
@@ -18,8 +18,8 @@ fn guard_on_what_is_current_costs_2() {
     Counted::run(|driver| {
         let device = Device::get(0)?;
         let _outer = device.guard()?;
-        driver.expect(["cuCtxGetCurrent"; 2], || device.guard()?.restore())?;
-        driver.expect(["cuCtxGetCurrent"; 2], || device.guard().map(drop))
+        driver.expect([GET; 2], || device.guard()?.restore())?;
+        driver.expect([GET; 2], || device.guard().map(drop))
     });
 }
 
@@ -28,33 +28,39 @@ fn guard_on_another_context_costs_4() {
     Counted::run(|driver| {
         let _outer = Device::get(0)?.guard()?;
         let other = Device::get(1)?;
-        driver.expect([ENTER, ENTER].concat(), || other.guard()?.restore())?;
+        driver.expect([GET, SET, GET, SET], || other.guard()?.restore())?;
         // A second context of the same device is another context too.
         let created = Context::create(Device::get(0)?, ContextFlags::SCHED_AUTO)?;
-        driver.expect([ENTER, ENTER].concat(), || created.enter()?.restore())
+        driver.expect([GET, SET, GET, SET], || created.enter()?.restore())
     });
 }
 
 #[test]
-fn creation_costs_a_guard_and_1() {
+fn creation_costs_1_and_3_for_its_context() {
     Counted::run(|driver| {
         let context = Device::get(0)?.context()?;
         let create = || Event::new(&context, EventFlags::DEFAULT);
-        let event = driver.expect(guarded(["cuEventCreate"]), create)?;
-        driver.expect(["cuEventDestroy_v2"], || event.close().map_err(|(error, _)| error))?;
-        let stream =
-            driver.expect(guarded(["cuStreamCreateWithPriority"]), || context.create_stream())?;
+        let event = driver.expect(entered(["cuEventCreate"]), create)?;
+        driver.expect(["cuEventDestroy_v2"], || {
+            event.close().map_err(|(error, _)| error)
+        })?;
+        let stream = driver.expect(entered(["cuStreamCreateWithPriority"]), || {
+            context.create_stream()
+        })?;
         driver.expect(["cuStreamDestroy_v2"], || {
             drop(stream);
             Ok(())
         })?;
-        let pinned =
-            driver.expect(guarded(["cuMemHostAlloc"]), || PinnedBuffer::<u8>::new(&context, 8))?;
-        driver.expect(["cuMemFreeHost"], || pinned.close().map_err(|(error, _)| error))?;
+        let pinned = driver.expect(entered(["cuMemHostAlloc"]), || {
+            PinnedBuffer::<u8>::new(&context, 8)
+        })?;
+        driver.expect(["cuMemFreeHost"], || {
+            pinned.close().map_err(|(error, _)| error)
+        })?;
 
         let _guard = context.enter()?;
         let create = || Event::new(&context, EventFlags::DISABLE_TIMING);
-        let at_home = ["cuCtxGetCurrent", "cuEventCreate", "cuCtxGetCurrent"];
+        let at_home = [GET, "cuEventCreate"];
         driver.expect(at_home, create).map(drop)
     });
 }
@@ -65,10 +71,7 @@ fn context_is_created_with_2_calls_and_destroyed_after_a_wait() {
         let device = Device::get(0)?;
         let create = || Context::create(device, ContextFlags::SCHED_AUTO);
         let context = driver.expect(["cuCtxCreate_v2", "cuCtxPopCurrent_v2"], create)?;
-        let mut destroy = guarded(["cuCtxSynchronize"]);
-        // It is looked at what was current only once.
-        destroy.remove(3);
-        destroy.push("cuCtxDestroy_v2");
+        let destroy = [GET, SET, "cuCtxSynchronize", SET, GET, "cuCtxDestroy_v2"];
         driver.expect(destroy, || {
             drop(context);
             Ok(())
@@ -81,8 +84,10 @@ fn event_operations_cost_1_each() {
     Counted::run(|driver| {
         let context = Device::get(0)?.context()?;
         let stream = context.create_stream()?;
-        let (start, end) =
-            (Event::new(&context, EventFlags::DEFAULT)?, Event::new(&context, EventFlags::DEFAULT)?);
+        let (start, end) = (
+            Event::new(&context, EventFlags::DEFAULT)?,
+            Event::new(&context, EventFlags::DEFAULT)?,
+        );
         driver.expect([RECORD], || start.record(&stream))?;
         driver.expect([RECORD], || end.record(&stream))?;
         driver.expect([WAIT], || stream.wait_event(&start))?;
@@ -93,7 +98,10 @@ fn event_operations_cost_1_each() {
         let mark = driver.session.mark();
         end.elapsed_since(&start)?;
         let names = driver.session.names_since(mark);
-        assert!(names.len() == 1 && names[0].starts_with("cuEventElapsedTime"), "{names:?}");
+        assert!(
+            names.len() == 1 && names[0].starts_with("cuEventElapsedTime"),
+            "{names:?}"
+        );
         Ok(())
     });
 }
@@ -107,52 +115,58 @@ fn stack_operations_cost_what_they_say() {
         assert_eq!(driver.session.names_since(mark), ["cuCtxPushCurrent_v2"]);
         let mark = driver.session.mark();
         Context::pop()?;
-        assert_eq!(driver.session.names_since(mark), ["cuCtxGetCurrent", "cuCtxPopCurrent_v2"]);
+        assert_eq!(
+            driver.session.names_since(mark),
+            [GET, "cuCtxPopCurrent_v2"]
+        );
 
         let _outer = Device::get(1)?.guard()?;
         let mark = driver.session.mark();
         context.set_current()?;
-        assert_eq!(driver.session.names_since(mark), ENTER);
+        assert_eq!(driver.session.names_since(mark), [GET, SET]);
         let mark = driver.session.mark();
         context.set_current()?;
-        assert_eq!(driver.session.names_since(mark), ["cuCtxGetCurrent"]);
+        assert_eq!(driver.session.names_since(mark), [GET]);
         Ok(())
     });
 }
 
 #[test]
-fn default_stream_costs_a_guard_on_top() {
+fn default_stream_costs_its_context_on_top() {
     Counted::run(|driver| {
         let context = Device::get(0)?.context()?;
         let stream = context.default_stream()?;
-        let mut buffer = driver.expect(guarded([ALLOC]), || stream.alloc::<u32>(16))?;
+        let mut buffer = driver.expect(entered([ALLOC]), || stream.alloc::<u32>(16))?;
         let host = PinnedBuffer::from_slice(&context, &[7u32; 16])?;
-        driver.expect(guarded([UPLOAD]), || stream.upload(&host, &mut buffer))?;
-        driver.expect(guarded(["cuMemsetD32Async"]), || stream.fill(&mut buffer, 3))?;
-        driver.expect(guarded([SYNC]), || stream.synchronize())?;
-        driver.expect(guarded([FREE]), || {
+        driver.expect(entered([UPLOAD]), || stream.upload(&host, &mut buffer))?;
+        driver.expect(entered(["cuMemsetD32Async"]), || {
+            stream.fill(&mut buffer, 3)
+        })?;
+        driver.expect(entered([SYNC]), || stream.synchronize())?;
+        driver.expect(entered([FREE]), || {
             drop(buffer);
             Ok(())
         })?;
         let _guard = context.enter()?;
-        let at_home = ["cuCtxGetCurrent", ALLOC, "cuCtxGetCurrent"];
+        let at_home = [GET, ALLOC];
         driver.expect(at_home, || stream.alloc::<u32>(16)).map(drop)
     });
 }
 
 #[test]
-fn per_thread_stream_costs_a_guard_and_a_record_on_top() {
+fn per_thread_stream_costs_its_context_and_a_record_on_top() {
     Counted::run(|driver| {
         let context = Device::get(0)?.context()?;
         let home = context.create_stream()?;
         let mut buffer = home.alloc::<u32>(16)?;
         home.synchronize()?;
         let stream = context.per_thread_stream()?;
-        // The first record needs an event, whose own guard finds the context current.
-        let create = ["cuCtxGetCurrent", "cuEventCreate", "cuCtxGetCurrent"];
-        let first = [&ENTER[..], &["cuMemsetD32Async"], &create, &[RECORD], &LEAVE_TO_NONE];
-        driver.expect(first.concat(), || stream.fill(&mut buffer, 3))?;
+        // The first record needs an event, whose creation finds the context current.
+        let first = entered(["cuMemsetD32Async", GET, "cuEventCreate", RECORD]);
+        driver.expect(first, || stream.fill(&mut buffer, 3))?;
         stream.synchronize()?;
-        driver.expect(guarded(["cuMemsetD32Async", RECORD]), || stream.fill(&mut buffer, 3))
+        driver.expect(entered(["cuMemsetD32Async", RECORD]), || {
+            stream.fill(&mut buffer, 3)
+        })
     });
 }

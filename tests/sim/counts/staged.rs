@@ -9,7 +9,7 @@ fn small_slices_cost_1_up_and_2_down() {
     Counted::run(|driver| {
         let (_, stream, _) = two_streams()?;
         let mut buffer = stream.alloc::<u32>(16)?;
-        let first = [guarded(["cuMemHostAlloc"]), vec![UPLOAD]].concat();
+        let first = [entered(["cuMemHostAlloc"]), vec![UPLOAD]].concat();
         driver.expect(first, || stream.upload_from(&[1; 16], &mut buffer))?;
         for value in 2..10 {
             driver.expect([UPLOAD], || stream.upload_from(&[value; 16], &mut buffer))?;
@@ -32,7 +32,9 @@ fn a_scope_of_k_downloads_costs_k_and_1() {
             let wait = (k > 0).then_some(SYNC);
             driver.expect([DOWNLOAD].repeat(k).into_iter().chain(wait), || {
                 stream.scope(|scope| {
-                    out[..k].iter_mut().try_for_each(|out| scope.download(&a, out))
+                    out[..k]
+                        .iter_mut()
+                        .try_for_each(|out| scope.download(&a, out))
                 })
             })?;
             assert_eq!(out[..k], [[5; 16]; 5][..k]);
@@ -67,7 +69,9 @@ fn a_large_slice_costs_a_copy_and_a_record_a_chunk() {
         // Chunks, and an event for each of those in flight, exist from here on.
         stream.upload_from(&slice, &mut buffer)?;
         stream.synchronize()?;
-        driver.expect([UPLOAD, RECORD].repeat(3), || stream.upload_from(&slice, &mut buffer))?;
+        driver.expect([UPLOAD, RECORD].repeat(3), || {
+            stream.upload_from(&slice, &mut buffer)
+        })?;
         stream.synchronize()?;
         let mut back = vec![0; 3 * CHUNK];
         let calls = [[DOWNLOAD, RECORD].repeat(3), vec!["cuEventSynchronize"; 3]].concat();

@@ -1,16 +1,19 @@
 //! The thread's whole context stack, not only its top.
 
-use cuda_sys::CUcontext;
 use support::context;
 
-/// What is on the thread's stack, from the top down.
-pub(crate) fn snapshot() -> Vec<CUcontext> {
-    let stack = unwind();
+/// The addresses of the contexts on the thread's stack, from the top down.
+pub(crate) fn snapshot() -> Vec<usize> {
+    let stack: Vec<_> = std::iter::from_fn(context::pop).collect();
     stack.iter().rev().copied().for_each(context::push);
-    stack
+    addresses(&stack)
 }
 
-/// Empties the thread's stack.
-pub(crate) fn unwind() -> Vec<CUcontext> {
-    std::iter::from_fn(context::pop).collect()
+/// Empties the thread's stack and says what was on it.
+pub(crate) fn unwind() -> Vec<usize> {
+    addresses(&std::iter::from_fn(context::pop).collect::<Vec<_>>())
+}
+
+fn addresses(stack: &[cuda_sys::CUcontext]) -> Vec<usize> {
+    stack.iter().map(|context| context.addr()).collect()
 }

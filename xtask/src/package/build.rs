@@ -141,21 +141,17 @@ fn package_name(id: &str) -> &str {
 
 /// Runs a command that must succeed and returns what it printed.
 pub(super) fn output(command: &mut Command) -> anyhow::Result<String> {
-    let program = command.get_program().to_owned();
+    let program = command.get_program().to_string_lossy().into_owned();
     let Output {
         status,
         stdout,
         stderr,
     } = command
         .output()
-        .with_context(|| format!("{} could not be started", program.display()))?;
+        .with_context(|| format!("{program} could not be started"))?;
     let errors = String::from_utf8_lossy(&stderr);
     if !status.success() {
-        bail!(
-            "{} failed ({status}):\n{}",
-            program.display(),
-            last_lines(&errors)
-        );
+        bail!("{} failed ({status}):\n{}", program, last_lines(&errors));
     }
     Ok(String::from_utf8_lossy(&stdout).into_owned())
 }

@@ -1,80 +1,91 @@
 //! The `cuda.h` files that rows make toolkits of.
 
+use std::cell::OnceCell;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
 use super::report::not_run;
-
-/// Where `cargo xtask headers` keeps what it fetched, below the workspace.
-const CACHE: &str = ".cuda-headers";
+use crate::headers::fetch::{self, Release};
 
 /// A file that defines `CUDA_VERSION`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone)]
 pub(super) struct Header {
     pub(super) version: u32,
     pub(super) file: PathBuf,
 }
 
-/// Headers, the newest last.
-#[derive(Debug)]
-pub(super) struct Headers(Vec<Header>);
+/// The headers at hand: those named on the command line, or those that `cargo xtask headers`
+/// keeps, fetched when a row first asks.
+pub(super) struct Headers {
+    root: PathBuf,
+    named: Vec<Header>,
+    newest: OnceCell<Result<Header, String>>,
+    oldest: OnceCell<Result<Header, String>>,
+}
 
 impl Headers {
-    /// Those named, or those in the cache below `root`.
-    pub(super) fn find(named: &[PathBuf], root: &Path) -> anyhow::Result<Self> {
-        let mut headers = Vec::new();
-        for file in named {
-            let header = read(file)?;
-            headers.push(header.with_context(|| {
-                format!(
-                    "{} is not NVIDIA's: it does not define CUDA_VERSION",
-                    file.display()
-                )
-            })?);
-        }
-        if named.is_empty() {
-            search(&root.join(CACHE), &mut headers)?;
-        }
-        headers.sort();
-        Ok(Self(headers))
-    }
-
-    pub(super) fn newest(&self) -> anyhow::Result<&Header> {
-        self.0.last().ok_or_else(|| {
-            not_run("no cuda.h here: `cargo xtask headers` fetches some, --header names one")
+    pub(super) fn new(named: &[PathBuf], root: &Path) -> anyhow::Result<Self> {
+        let mut named: Vec<Header> = named
+            .iter()
+            .map(|file| read(file))
+            .collect::<Result<_, _>>()?;
+        named.sort_by_key(|header| header.version);
+        Ok(Self {
+            root: root.to_owned(),
+            named,
+            newest: OnceCell::new(),
+            oldest: OnceCell::new(),
         })
     }
 
-    pub(super) fn oldest(&self) -> anyhow::Result<&Header> {
-        self.0.first().map_or_else(|| self.newest(), Ok)
-    }
-}
-
-fn search(directory: &Path, headers: &mut Vec<Header>) -> anyhow::Result<()> {
-    let Ok(entries) = fs::read_dir(directory) else {
-        return Ok(());
-    };
-    for entry in entries {
-        let path = entry?.path();
-        if path.is_dir() {
-            search(&path, headers)?;
-        } else if path.file_name().is_some_and(|name| name == "cuda.h") {
-            headers.extend(read(&path)?);
+    /// A row that needs it and cannot have it counts as not run.
+    pub(super) fn newest(&self) -> anyhow::Result<&Header> {
+        match self.named.last() {
+            Some(header) => Ok(header),
+            None => self.fetched(&self.newest, fetch::NEWEST),
         }
     }
-    Ok(())
+
+    /// One that differs from the newest, if there are two.
+    pub(super) fn oldest(&self) -> anyhow::Result<&Header> {
+        match self.named.first() {
+            Some(header) => Ok(header),
+            None => self.fetched(&self.oldest, fetch::FLOOR),
+        }
+    }
+
+    fn fetched<'a>(
+        &self,
+        kept: &'a OnceCell<Result<Header, String>>,
+        release: Release,
+    ) -> anyhow::Result<&'a Header> {
+        let header = kept.get_or_init(|| {
+            let include = fetch::include(&self.root, release);
+            include
+                .and_then(|include| read(&include.join("cuda.h")))
+                .map_err(|error| format!("{error:#}"))
+        });
+        header.as_ref().map_err(|why| {
+            not_run(format!(
+                "no cuda.h: {why}; --header FILE names one of this machine's"
+            ))
+        })
+    }
 }
 
-fn read(file: &Path) -> anyhow::Result<Option<Header>> {
+fn read(file: &Path) -> anyhow::Result<Header> {
     let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
-    let version = text.lines().find_map(|line| {
-        line.strip_prefix("#define CUDA_VERSION")?
-            .trim()
-            .parse()
-            .ok()
-    });
+    let version = text
+        .lines()
+        .find_map(|line| {
+            line.strip_prefix("#define CUDA_VERSION ")?
+                .trim()
+                .parse()
+                .ok()
+        })
+        .with_context(|| format!("{} does not define CUDA_VERSION", file.display()))?;
     let file = std::path::absolute(file)?;
-    Ok(version.map(|version| Header { version, file }))
+    Ok(Header { version, file })
 }

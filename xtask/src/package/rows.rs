@@ -81,8 +81,8 @@ pub(super) const ALL: [Row; 21] = [
     ),
     row(
         "no-build-script",
-        "a `links` override in place of the script",
-        link::overridden,
+        "a `links` override, and no build scripts at all",
+        link::without_scripts,
     ),
     row(
         "aarch64-linux",

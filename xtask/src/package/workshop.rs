@@ -51,7 +51,7 @@ impl Workshop {
         let mut workshop = Self {
             cargo: std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()),
             machine: Machine::look(),
-            headers: Headers::find(headers, &root)?,
+            headers: Headers::new(headers, &root)?,
             simulator: OnceCell::new(),
             commit: String::new(),
             folder,
@@ -166,9 +166,13 @@ impl Workshop {
     fn cargo_home(&self) -> anyhow::Result<()> {
         let home = self.folder.join("cargo-home");
         fs::create_dir_all(&home)?;
-        let user = std::env::var_os("CARGO_HOME")
-            .map(PathBuf::from)
-            .or_else(|| Some(std::env::home_dir()?.join(".cargo")));
+        let user = match std::env::var_os("CARGO_HOME") {
+            Some(home) => Some(PathBuf::from(home)),
+            None => ["HOME", "USERPROFILE"]
+                .into_iter()
+                .find_map(std::env::var_os)
+                .map(|home| Path::new(&home).join(".cargo")),
+        };
         let user = user.context("cargo's home is unknown")?;
         for entry in ["registry", "config.toml"] {
             if user.join(entry).exists() && !home.join(entry).exists() {

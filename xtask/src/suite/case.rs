@@ -7,6 +7,8 @@ pub(crate) enum Tag {
     Asynchronous,
     /// Asserts a duration or a rate.
     Timing,
+    /// Too much work for Miri.
+    Heavy,
     /// Makes the device fault on purpose.
     Faulting,
     /// Means nothing on the simulated driver.
@@ -14,9 +16,10 @@ pub(crate) enum Tag {
 }
 
 impl Tag {
-    const ALL: [(&'static str, Self); 4] = [
+    const ALL: [(&'static str, Self); 5] = [
         ("asynchronous", Self::Asynchronous),
         ("timing", Self::Timing),
+        ("heavy", Self::Heavy),
         ("faulting", Self::Faulting),
         ("real", Self::Real),
     ];

@@ -29,7 +29,12 @@ impl Clock {
     }
 
     pub(crate) fn join(&mut self, other: &Clock) {
-        for &point in &other.0 {
+        self.join_unless(other, |_| false);
+    }
+
+    /// Joins what `other` knows of streams for which `skip` does not hold.
+    pub(crate) fn join_unless(&mut self, other: &Clock, skip: impl Fn(Id) -> bool) {
+        for &point in other.0.iter().filter(|point| !skip(point.stream)) {
             self.set(point);
         }
     }

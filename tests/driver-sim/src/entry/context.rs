@@ -120,21 +120,21 @@ entries! {
     floor cuCtxSetLimit(limit: CUlimit, value: usize) |call| {
         let id = call.current()?;
         let limits = call.contexts.get_mut(&id).map(|context| &mut context.limits);
-        let slot = limits.and_then(|limits| limits.get_mut(&(limit.0 as u32)));
+        let slot = limits.and_then(|limits| limits.get_mut(&(limit.0 as _)));
         *slot.ok_or(CUDA_ERROR_UNSUPPORTED_LIMIT)? = value;
         Ok(())
     }
 
     floor cuCtxGetLimit(value: *mut usize, limit: CUlimit) |call| {
         let id = call.current()?;
-        let found = call.contexts[&id].limits.get(&(limit.0 as u32)).copied();
+        let found = call.contexts[&id].limits.get(&(limit.0 as _)).copied();
         // SAFETY: the caller passes a place for the value.
         unsafe { put(value, found.ok_or(CUDA_ERROR_UNSUPPORTED_LIMIT)?) }
     }
 
     floor cuCtxSetCacheConfig(config: CUfunc_cache) |call| {
         let id = call.current()?;
-        let config = config.0 as u32;
+        let config: u32 = config.0 as _;
         if config > 3 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }

@@ -23,7 +23,7 @@ entries! {
 }
 
 fn lookup(error: CUresult) -> Option<(&'static CStr, &'static CStr)> {
-    let code = error.0 as u32;
+    let code: u32 = error.0 as _;
     let found = CODES.iter().find(|(number, ..)| *number == code);
     found.map(|&(_, name, text)| (name, text))
 }

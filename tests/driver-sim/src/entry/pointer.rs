@@ -142,7 +142,7 @@ fn attribute_of(
             let context = found.context.and_then(|id| call.contexts.get(&id));
             Answer::Pointer(pointer(context.map_or(0, |context| context.handle)))
         }
-        CU_POINTER_ATTRIBUTE_MEMORY_TYPE => Answer::Word(found.kind.0 as u32),
+        CU_POINTER_ATTRIBUTE_MEMORY_TYPE => Answer::Word(found.kind.0 as _),
         CU_POINTER_ATTRIBUTE_DEVICE_POINTER => Answer::Long(address),
         CU_POINTER_ATTRIBUTE_HOST_POINTER => {
             Answer::Pointer(found.host.ok_or(CUDA_ERROR_INVALID_VALUE)?)

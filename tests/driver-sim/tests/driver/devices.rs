@@ -112,14 +112,13 @@ fn pool_memory_of_two_devices() {
 
     let mut pool = null_mut();
     ok!(cuDeviceGetDefaultMemPool(&mut pool, 0));
-    let mut access = CUmemAccessDesc::default();
-    access.location.type_ = CU_MEM_LOCATION_TYPE_DEVICE;
-    access.location.__bindgen_anon_1.id = 1;
-    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    ok!(cuMemPoolSetAccess(pool, &access, 1));
+    // The layout of every header: kind of location, device, flags.
+    let access = |flags: CUmemAccess_flags| [CU_MEM_LOCATION_TYPE_DEVICE.0, 1, flags.0];
+    let open = access(CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    let shut = access(CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    ok!(cuMemPoolSetAccess(pool, open.as_ptr().cast(), 1));
     ok!(cuMemcpyAsync(y, x, 64, s));
-    access.flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
-    ok!(cuMemPoolSetAccess(pool, &access, 1));
+    ok!(cuMemPoolSetAccess(pool, shut.as_ptr().cast(), 1));
     fails!(CUDA_ERROR_INVALID_VALUE, cuMemcpyAsync(y, x, 64, s));
 
     // Filling another device's memory never works.

@@ -109,7 +109,7 @@ fn stub(workshop: &Workshop) -> anyhow::Result<(PathBuf, usize)> {
             OsStr::new("-lpthread"),
             OsStr::new("-ldl"),
             OsStr::new("-lm"),
-            &OsStr::new(&format!("-Wl,--version-script={}", exported.display())),
+            OsStr::new(&format!("-Wl,--version-script={}", exported.display())),
         ],
     )?;
     fs::copy(&library, directory.join("libcuda.so"))?;
@@ -129,12 +129,13 @@ fn compile(workshop: &Workshop, library: &Path, text: &str, more: &[&OsStr]) -> 
         .map(drop)
 }
 
-/// Builds with a `links` override, with which cargo leaves the build script of cuda-sys out.
-pub(super) fn overridden(workshop: &Workshop) -> anyhow::Result<String> {
+/// Builds with a `links` override, with which cargo leaves the build script of cuda-sys out, and
+/// with no build scripts at all, as build systems other than cargo may.
+pub(super) fn without_scripts(workshop: &Workshop) -> anyhow::Result<String> {
     let source = Source::Path(workshop.source());
     let consumer = Consumer::write(
         workshop,
-        "overridden-consumer",
+        "scriptless-consumer",
         &source,
         Crates::Core,
         Features::Default,
@@ -161,5 +162,55 @@ pub(super) fn overridden(workshop: &Workshop) -> anyhow::Result<String> {
         !built.success,
         "the script, when it does run, does not fail"
     );
-    Ok("compiles and runs on the checked-in bindings".to_owned())
+
+    let scriptless = workshop.directory("scriptless")?;
+    copy(&workshop.source(), &scriptless)?;
+    strip_script(&scriptless.join("cuda-sys"))?;
+    strip_script(&scriptless.join("cuda-core"))?;
+    let source = Source::Path(scriptless);
+    let consumer = Consumer::write(
+        workshop,
+        "scriptless-consumer",
+        &source,
+        Crates::Core,
+        Features::None,
+    )?;
+    let built = consumer.build(workshop, &environment)?.succeeded()?;
+    ensure!(
+        !built.has_script("cuda-sys"),
+        "a script of cuda-sys is left"
+    );
+    consumer.run(workshop, &built)?;
+    Ok("overridden, and left out: runs on the checked-in bindings".to_owned())
+}
+
+/// Takes the build script out of the package in `directory`.
+fn strip_script(directory: &Path) -> anyhow::Result<()> {
+    let manifest = directory.join("Cargo.toml");
+    let text = fs::read_to_string(&manifest)?;
+    let kept: Vec<&str> = text
+        .lines()
+        .filter(|line| !line.starts_with("links =") && !line.starts_with("build ="))
+        .collect();
+    fs::write(
+        manifest,
+        kept.join("\n")
+            .replace("[package]", "[package]\nbuild = false"),
+    )?;
+    fs::remove_file(directory.join("build.rs")).context("a package without a build script")
+}
+
+/// Copies a directory, what git keeps there apart.
+fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let to = to.join(entry.file_name());
+        if !entry.file_type()?.is_dir() {
+            fs::copy(entry.path(), to)?;
+        } else if entry.file_name() != ".git" {
+            copy(&entry.path(), &to)?;
+        }
+    }
+    Ok(())
 }

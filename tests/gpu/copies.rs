@@ -1,0 +1,329 @@
+//! J: copies.
+
+use std::ptr;
+use std::time::{Duration, Instant};
+
+use cuda_core::{Device, Error, PinnedBuffer, Result, Stream};
+use cuda_sys::{
+    CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+    CU_STREAM_CAPTURE_STATUS_ACTIVE, CU_STREAM_CAPTURE_STATUS_NONE, CUstreamCaptureMode,
+    cuGraphDestroy, cuStreamBeginCapture_v2, cuStreamEndCapture, cuStreamIsCapturing,
+};
+use support::{check, context, gpu_test, pattern, stall};
+
+use crate::forms::{Down, Up, contents, every_form, same, scaled, varied};
+
+gpu_test! {
+    needs 1;
+    fn j02_offsets() -> Result<()> {
+        const CANARY: u8 = 0x77;
+        const LEN: usize = 1021;
+        let stream = Device::get(0)?.create_stream()?;
+        let bytes = pattern(2, LEN + 512);
+        let pinned = PinnedBuffer::from_slice(stream.context(), &bytes)?;
+        for from in [0, 1, 3, 255] {
+            for to in [1, 3, 255] {
+                let what = format!("from {from} to {to}");
+                let expected = &bytes[from..from + LEN];
+                let mut framed = vec![CANARY; LEN + 512];
+                framed[to..to + LEN].copy_from_slice(expected);
+
+                let mut a = stream.alloc::<u8>(LEN + 512)?;
+                stream.fill(&mut a, CANARY)?;
+                stream.upload(pinned.slice(from..from + LEN)?, a.slice_mut(to..to + LEN)?)?;
+                same(&contents(&stream, &a)?, &framed, &format!("upload {what}"));
+
+                stream.fill(&mut a, CANARY)?;
+                stream.upload_from(expected, a.slice_mut(to..to + LEN)?)?;
+                same(&contents(&stream, &a)?, &framed, &format!("upload_from {what}"));
+
+                stream.upload_from(&bytes, &mut a)?;
+                let mut b = stream.alloc::<u8>(LEN + 512)?;
+                stream.fill(&mut b, CANARY)?;
+                stream.copy(a.slice(from..from + LEN)?, b.slice_mut(to..to + LEN)?)?;
+                same(&contents(&stream, &b)?, &framed, &format!("copy {what}"));
+
+                let mut back = PinnedBuffer::zeroed(stream.context(), LEN + 512)?;
+                back.as_mut_slice()?.fill(CANARY);
+                stream.download(a.slice(from..from + LEN)?, back.slice_mut(to..to + LEN)?)?;
+                same(back.as_slice()?, &framed, &format!("download {what}"));
+
+                let mut back = vec![CANARY; LEN + 512];
+                stream.download_to(a.slice(from..from + LEN)?, &mut back[to..to + LEN])?;
+                same(&back, &framed, &format!("download_to {what}"));
+
+                let mut back = vec![CANARY; LEN + 512];
+                let part = &mut back[to..to + LEN];
+                stream.scope(|scope| scope.download(a.slice(from..from + LEN)?, part))?;
+                same(&back, &framed, &format!("scope {what}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn j03_length_mismatch() -> Result<()> {
+        let stream = Device::get(0)?.create_stream()?;
+        let context = stream.context();
+        for (from, to) in [(10, 9), (9, 10), (0, 1), (1, 0)] {
+            let mismatch = |result: Result<()>| match result {
+                Err(Error::LengthMismatch { source_len, destination_len, .. }) => {
+                    assert_eq!((source_len, destination_len), (from, to));
+                }
+                other => panic!("{from} to {to}: {other:?}"),
+            };
+            let host = PinnedBuffer::from_slice(context, &vec![1_u16; from])?;
+            let mut source = stream.alloc::<u16>(from)?;
+            stream.fill(&mut source, 1)?;
+            let mut target = stream.alloc::<u16>(to)?;
+            stream.fill(&mut target, 2)?;
+            mismatch(stream.upload(&host, &mut target));
+            mismatch(stream.upload_from(&vec![1; from], &mut target));
+            mismatch(stream.copy(&source, &mut target));
+            let mut back = vec![3; to];
+            stream.download_to(&target, &mut back)?;
+            assert_eq!(back, vec![2; to], "nothing was written");
+
+            let mut host = PinnedBuffer::from_slice(context, &vec![4_u16; to])?;
+            mismatch(stream.download(&source, &mut host));
+            assert_eq!(host.as_slice()?, vec![4; to]);
+            let mut back = vec![5; to];
+            mismatch(stream.download_to(&source, &mut back));
+            mismatch(stream.scope(|scope| scope.download(&source, &mut back)));
+            assert_eq!(back, vec![5; to]);
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn j05_blocking_default() -> Result<()> {
+        let len = scaled(1 << 30, 16 << 20, 1 << 16);
+        let stream = Device::get(0)?.create_stream()?;
+        assert!(stream.is_non_blocking()?);
+        let mut buffer = stream.alloc::<u8>(len)?;
+        stream.fill(&mut buffer, 1)?;
+        let mut host = PinnedBuffer::<u8>::new(stream.context(), len)?;
+        stream.download(&buffer, &mut host)?;
+        // Looking at the destination waits, so nothing comes after what is written now.
+        host.as_mut_slice()?[len / 2..].fill(2);
+        stream.synchronize()?;
+        let (first, second) = host.as_slice()?.split_at(len / 2);
+        assert!(first.iter().all(|byte| *byte == 1), "the copied half");
+        assert!(second.iter().all(|byte| *byte == 2), "the overwritten half");
+        drop(host);
+
+        // The form for borrowed slices is complete when it returns.
+        let len = scaled(64 << 20, 4 << 20, 1 << 16);
+        let mut host = vec![0; len];
+        stream.download_to(buffer.slice(..len)?, &mut host)?;
+        host[..len / 2].fill(3);
+        stream.synchronize()?;
+        assert!(host[..len / 2].iter().all(|byte| *byte == 3));
+        assert!(host[len / 2..].iter().all(|byte| *byte == 1));
+        Ok(())
+    }
+}
+
+/// The longest of several calls.
+#[derive(Default)]
+struct Slowest(Duration);
+
+impl Slowest {
+    fn time<T>(&mut self, call: impl FnOnce() -> Result<T>) -> Result<T> {
+        let started = Instant::now();
+        let result = call();
+        self.0 = self.0.max(started.elapsed());
+        result
+    }
+}
+
+/// Enqueues every asynchronous form behind a stall, and says how long the slowest call took.
+fn behind_a_stall() -> Result<Duration> {
+    const LEN: usize = 64 << 10;
+    let stream = Device::get(0)?.create_stream()?;
+    let source = PinnedBuffer::from_slice(stream.context(), &pattern(6, LEN))?;
+    let mut back = PinnedBuffer::<u8>::zeroed(stream.context(), LEN)?;
+    let (mut a, mut b) = (stream.alloc::<u8>(LEN)?, stream.alloc::<u8>(LEN)?);
+    let mut c = stream.alloc::<u8>(LEN)?;
+    let mut slowest = Slowest::default();
+    // The first round warms up what the second finds ready.
+    for stalls in [false, true] {
+        let held = stalls.then(|| stall(stream.as_raw()));
+        slowest = Slowest::default();
+        slowest.time(|| stream.upload(&source, &mut a))?;
+        slowest.time(|| stream.copy(&a, &mut b))?;
+        slowest.time(|| stream.fill(&mut c, 9))?;
+        slowest.time(|| stream.upload_from(&[1, 2, 3], c.slice_mut(..3)?))?;
+        slowest.time(|| stream.download(&b, &mut back))?;
+        let extra = slowest.time(|| stream.alloc_zeroed::<u8>(LEN))?;
+        slowest.time(|| extra.close().map_err(|(error, _)| error))?;
+        if let Some(held) = held {
+            assert!(!stream.query()?, "all returned behind the stall");
+            assert!(back.try_as_slice()?.is_none());
+            held.release();
+        }
+        same(back.as_slice()?, &pattern(6, LEN), "after the stall");
+        assert_eq!(contents(&stream, &c)?[..5], [1, 2, 3, 9, 9]);
+        back.as_mut_slice()?.fill(0);
+    }
+    Ok(slowest.0)
+}
+
+gpu_test! {
+    needs 1, asynchronous;
+    fn j06_async_is_async() -> Result<()> {
+        behind_a_stall().map(|_| ())
+    }
+}
+
+gpu_test! {
+    needs 1, asynchronous, timing;
+    fn j06_async_is_quick() -> Result<()> {
+        let slowest = behind_a_stall()?;
+        assert!(slowest < Duration::from_millis(10), "a call took {slowest:?}");
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn j08_other_device_current() -> Result<()> {
+        let stream = Device::get(0)?.create_stream()?;
+        let home = Device::get(0)?.create_stream()?;
+        let other = Device::get(1)?.guard()?;
+        let before = context::current();
+        assert_eq!(before, other.context().as_raw());
+        every_form(&stream, &home, 5001)?;
+        assert_eq!(context::current(), before);
+        every_form(&Device::get(0)?.context()?.default_stream()?, &home, 5001)?;
+        assert_eq!(context::current(), before);
+        every_form(&Device::get(0)?.context()?.per_thread_stream()?, &home, 5001)?;
+        assert_eq!(context::current(), before);
+        // Also where a call fails.
+        let mut buffer = home.alloc::<u8>(10)?;
+        assert!(stream.upload_from(&[0; 9], &mut buffer).is_err());
+        assert!(Device::get(1)?.create_stream()?.upload_from(&[0; 10], &mut buffer).is_err());
+        assert_eq!(context::current(), before);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, asynchronous;
+    fn j11_cross_stream_copy() -> Result<()> {
+        const LEN: usize = 100_003;
+        let device = Device::get(0)?;
+        let (producer, consumer) = (device.create_stream()?, device.create_stream()?);
+        let source = PinnedBuffer::from_slice(producer.context(), &varied(11, LEN))?;
+        for explicit in [false, true] {
+            let mut a = producer.alloc_zeroed::<u8>(LEN)?;
+            let mut b = consumer.alloc_zeroed::<u8>(LEN)?;
+            let mut back = PinnedBuffer::<u8>::zeroed(producer.context(), LEN)?;
+            for stalls in [false, true] {
+                producer.fill(&mut a, 0)?;
+                let held = stalls.then(|| stall(producer.as_raw()));
+                producer.upload(&source, &mut a)?;
+                if explicit {
+                    consumer.wait_stream(&producer)?;
+                }
+                consumer.copy(&a, &mut b)?;
+                consumer.download(&b, &mut back)?;
+                if let Some(held) = held {
+                    assert!(!consumer.query()?, "the consumer waits for the producer");
+                    held.release();
+                }
+                same(back.as_slice()?, &varied(11, LEN), "what the producer wrote");
+                back.as_mut_slice()?.fill(0);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A capture that the library knows nothing of, on a stream of its own.
+struct Capture {
+    stream: Stream,
+}
+
+impl Capture {
+    fn begin(device: Device, mode: CUstreamCaptureMode) -> Result<Self> {
+        let stream = device.create_stream()?;
+        // SAFETY: the stream lives as long as the capture, and nothing is enqueued on it.
+        check("cuStreamBeginCapture", unsafe {
+            cuStreamBeginCapture_v2(stream.as_raw(), mode)
+        });
+        Ok(Self { stream })
+    }
+
+    /// Ends the capture, which must still be valid.
+    #[track_caller]
+    fn end(self) {
+        let mut status = CU_STREAM_CAPTURE_STATUS_NONE;
+        // SAFETY: `status` is valid for the one value that the driver writes.
+        check("cuStreamIsCapturing", unsafe {
+            cuStreamIsCapturing(self.stream.as_raw(), &mut status)
+        });
+        let mut graph = ptr::null_mut();
+        // SAFETY: `graph` is valid for the one handle that the driver writes.
+        let ended = unsafe { cuStreamEndCapture(self.stream.as_raw(), &mut graph) };
+        assert_eq!(
+            status, CU_STREAM_CAPTURE_STATUS_ACTIVE,
+            "the capture was invalidated"
+        );
+        check("cuStreamEndCapture", ended);
+        // SAFETY: the graph was made by the call above and is used by nobody.
+        check("cuGraphDestroy", unsafe { cuGraphDestroy(graph) });
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn j12_sync_copy_during_capture() -> Result<()> {
+        let device = Device::get(0)?;
+        let stream = device.create_stream()?;
+        let mut buffer = stream.alloc::<u8>(1000)?;
+        let bytes = pattern(12, 1000);
+        // Warm: a call that allocates pinned memory is one that a capture forbids.
+        stream.upload_from(&bytes, &mut buffer)?;
+        contents(&stream, &buffer)?;
+        for mode in [CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_GLOBAL] {
+            let capture = Capture::begin(device, mode)?;
+            let uploaded = stream.upload_from(&bytes, &mut buffer);
+            let back = contents(&stream, &buffer);
+            capture.end();
+            uploaded?;
+            same(&back?, &bytes, "copied beside a capture");
+        }
+        every_form(&stream, &stream, 1000)
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn j14_empty_slices() -> Result<()> {
+        let device = Device::get(0)?;
+        let stream = device.create_stream()?;
+        let mut nothing = stream.alloc::<u64>(0)?;
+        assert!(nothing.is_empty() && nothing.byte_len() == 0 && nothing.as_raw() != 0);
+        every_form(&stream, &stream, 0)?;
+        every_form(&device.context()?.default_stream()?, &stream, 0)?;
+        every_form(&device.context()?.per_thread_stream()?, &stream, 0)?;
+        stream.upload_from(&[], &mut nothing)?;
+        stream.download_to(&nothing, &mut [])?;
+        // A fill of nothing is one of any width.
+        stream.fill(&mut nothing, 0x0123_4567_89AB_CDEF)?;
+        // Empty ends of buffers that are not.
+        let mut buffer = stream.alloc_zeroed::<u8>(8)?;
+        stream.copy(nothing.slice(..)?, stream.alloc_zeroed(0)?.slice_mut(0..)?)?;
+        Up::Borrowed.send(&stream, &[], buffer.slice_mut(8..)?)?;
+        Up::Pinned.send(&stream, &[], buffer.slice_mut(0..0)?)?;
+        assert_eq!(Down::Scope.fetch(&stream, buffer.slice(8..8)?)?, []);
+        stream.scope(|_| Ok(()))?;
+        assert_eq!(contents(&stream, &buffer)?, [0; 8]);
+        Ok(())
+    }
+}

@@ -1,0 +1,242 @@
+//! Events: flags, times, queries, waits.
+
+use std::ops::RangeInclusive;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cuda_core::{Context, Device, Error, Event, EventFlags, Result};
+use support::{gpu_test, stall};
+
+use crate::capture::Capture;
+
+fn event(context: &Context) -> Result<Event> {
+    Event::new(context, EventFlags::DEFAULT)
+}
+
+gpu_test! {
+    needs 1;
+    fn d01_flags() -> Result<()> {
+        const FLAGS: [EventFlags; 3] = [
+            EventFlags::BLOCKING_SYNC,
+            EventFlags::DISABLE_TIMING,
+            EventFlags::INTERPROCESS,
+        ];
+        let context = Device::get(0)?.context()?;
+        let stream = context.create_stream()?;
+        for combination in 0..8 {
+            let chosen = (0..3).filter(|bit| combination >> bit & 1 == 1);
+            let flags = chosen.fold(EventFlags::DEFAULT, |flags, bit| flags | FLAGS[bit]);
+            let interprocess = flags.contains(EventFlags::INTERPROCESS);
+            let timing = !flags.contains(EventFlags::DISABLE_TIMING);
+            match Event::new(&context, flags) {
+                Err(Error::Flags { why, .. }) if interprocess && timing => {
+                    assert!(why.contains("DISABLE_TIMING"), "{why}");
+                }
+                Ok(event) if !(interprocess && timing) => {
+                    assert_eq!(event.flags(), flags);
+                    event.record(&stream)?;
+                    event.synchronize()?;
+                }
+                other => panic!("{flags:?}: {other:?}"),
+            }
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, timing;
+    fn d02_elapsed() -> Result<()> {
+        const NAP: Duration = Duration::from_millis(500);
+        // Loose: the machine may be shared.
+        const EXPECTED: RangeInclusive<Duration> =
+            Duration::from_millis(480)..=Duration::from_millis(700);
+        let context = Device::get(0)?.context()?;
+        let stream = context.create_stream()?;
+        let (e1, e2) = (event(&context)?, event(&context)?);
+        e1.record(&stream)?;
+        stream.launch_host_func(|| thread::sleep(NAP))?;
+        e2.record(&stream)?;
+        e2.synchronize()?;
+        let elapsed = e2.elapsed_since(&e1)?;
+        assert!(EXPECTED.contains(&elapsed), "{elapsed:?}");
+        assert_eq!(e1.elapsed_since(&e2)?, Duration::ZERO, "the wrong way round");
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn d03_elapsed_no_timing() -> Result<()> {
+        let context = Device::get(0)?.context()?;
+        let stream = context.create_stream()?;
+        let with = event(&context)?;
+        let without = Event::new(&context, EventFlags::DISABLE_TIMING)?;
+        with.record(&stream)?;
+        without.record(&stream)?;
+        stream.synchronize()?;
+        for (later, earlier) in [(&with, &without), (&without, &with), (&without, &without)] {
+            let error = later.elapsed_since(earlier).expect_err("one takes no times");
+            assert!(matches!(error, Error::NoTiming), "{error:?}");
+            assert!(error.to_string().contains("DISABLE_TIMING"), "{error}");
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn d04_elapsed_unrecorded() -> Result<()> {
+        let context = Device::get(0)?.context()?;
+        let stream = context.create_stream()?;
+        let (recorded, never) = (event(&context)?, event(&context)?);
+        recorded.record(&stream)?;
+        stream.synchronize()?;
+        for (later, earlier) in [(&recorded, &never), (&never, &recorded), (&never, &never)] {
+            let error = later.elapsed_since(earlier).expect_err("one was never recorded");
+            assert_eq!(error.code(), Some(cuda_sys::CUDA_ERROR_INVALID_HANDLE), "{error}");
+        }
+        recorded.elapsed_since(&recorded)?;
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, asynchronous;
+    fn d05_elapsed_pending() -> Result<()> {
+        let context = Device::get(0)?.context()?;
+        let stream = context.create_stream()?;
+        let (e1, e2) = (event(&context)?, event(&context)?);
+        e1.record(&stream)?;
+        stream.synchronize()?;
+        let stall = stall(stream.as_raw());
+        e2.record(&stream)?;
+        let error = e2.elapsed_since(&e1).expect_err("the stream is stalled");
+        assert!(error.is_not_ready(), "{error}");
+        stall.release();
+        stream.synchronize()?;
+        e2.elapsed_since(&e1)?;
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn d06_elapsed_two_devices() -> Result<()> {
+        let mut events = Vec::new();
+        for ordinal in [0, 1] {
+            let context = Device::get(ordinal)?.context()?;
+            let stream = context.create_stream()?;
+            let event = event(&context)?;
+            event.record(&stream)?;
+            event.synchronize()?;
+            events.push(event);
+        }
+        let error = events[1].elapsed_since(&events[0]).expect_err("two clocks");
+        assert_eq!(error.code(), Some(cuda_sys::CUDA_ERROR_INVALID_HANDLE), "{error}");
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, asynchronous;
+    fn d07_query() -> Result<()> {
+        let context = Device::get(0)?.context()?;
+        let stream = context.create_stream()?;
+        let event = event(&context)?;
+        assert!(event.query()?, "never recorded");
+        let stall = stall(stream.as_raw());
+        event.record(&stream)?;
+        for _ in 0..5 {
+            assert!(!event.query()?, "the stream is stalled");
+        }
+        stall.release();
+        event.synchronize()?;
+        assert!(event.query()?);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn d08_query_error() -> Result<()> {
+        let context = Device::get(0)?.context()?;
+        let stream = context.create_stream()?;
+        let (captured, done) = (event(&context)?, event(&context)?);
+        done.record(&stream)?;
+        done.synchronize()?;
+
+        let capture = Capture::begin(&stream, cuda_sys::CU_STREAM_CAPTURE_MODE_GLOBAL);
+        captured.record(&stream)?;
+        captured.query().expect_err("it stands for a node of a graph");
+        drop(capture);
+
+        let capture = Capture::begin(&stream, cuda_sys::CU_STREAM_CAPTURE_MODE_GLOBAL);
+        // Complete, so `true` would be right; drivers forbid to ask during such a capture.
+        assert!(!matches!(done.query(), Ok(false)), "an error is not `not yet`");
+        drop(capture);
+        assert!(done.query()?);
+        Ok(())
+    }
+}
+
+#[cfg(unix)]
+gpu_test! {
+    needs 1, timing, asynchronous;
+    fn d10_blocking_wait() -> Result<()> {
+        const STALL: Duration = Duration::from_millis(500);
+        let context = Device::get(0)?.context()?;
+        let stream = context.create_stream()?;
+        let event = Event::new(&context, EventFlags::BLOCKING_SYNC)?;
+        event.record(&stream)?;
+        event.synchronize()?;
+        stall(stream.as_raw()).release_after(STALL);
+        event.record(&stream)?;
+        let (started, busy) = (Instant::now(), support::thread_cpu_time());
+        event.synchronize()?;
+        let (waited, busy) = (started.elapsed(), support::thread_cpu_time() - busy);
+        assert!(waited > STALL / 2, "waited {waited:?}");
+        assert!(busy < waited / 5, "busy for {busy:?} of {waited:?}");
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, asynchronous;
+    fn d11_drop_pending() -> Result<()> {
+        let context = Device::get(0)?.context()?;
+        let stream = context.create_stream()?;
+        let stall = stall(stream.as_raw());
+        let dropped = event(&context)?;
+        dropped.record(&stream)?;
+        drop(dropped);
+        let closed = event(&context)?;
+        closed.record(&stream)?;
+        closed.close().map_err(|(error, _)| error)?;
+        assert!(!stream.query()?, "neither waits");
+        stall.release();
+        stream.synchronize()
+    }
+}
+
+gpu_test! {
+    needs 1, asynchronous;
+    fn d12_rerecord() -> Result<()> {
+        let context = Device::get(0)?.context()?;
+        let (stalled, idle) = (context.create_stream()?, context.create_stream()?);
+        let event = event(&context)?;
+        event.record(&idle)?;
+        event.synchronize()?;
+        let stall = stall(stalled.as_raw());
+
+        event.record(&stalled)?;
+        assert!(!event.query()?, "the second record is pending, the first was not");
+        event.record(&idle)?;
+        event.synchronize()?;
+        assert!(event.query()?);
+        assert!(!stalled.query()?, "the record before is still pending");
+
+        stall.release();
+        stalled.synchronize()
+    }
+}

@@ -1,0 +1,142 @@
+//! Every way in which bytes get to a device, around it and back.
+
+use cuda_core::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Kind, PinnedBuffer, Result, Stream};
+use support::{Driver, assert_bytes, pattern};
+
+/// From the host to a device.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Up {
+    /// `upload`, from pinned memory.
+    Pinned,
+    /// `upload_from`, from a borrowed slice.
+    Borrowed,
+}
+
+/// From a device to the host.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Down {
+    /// `download`, to pinned memory.
+    Pinned,
+    /// `download_to`, to a borrowed slice.
+    Borrowed,
+    /// `scope`, to borrowed slices.
+    Scope,
+}
+
+impl Up {
+    pub(crate) const ALL: [Self; 2] = [Self::Pinned, Self::Borrowed];
+
+    pub(crate) fn send<K: Kind>(
+        self,
+        stream: &Stream<K>,
+        bytes: &[u8],
+        to: DeviceSliceMut<'_, u8>,
+    ) -> Result<()> {
+        match self {
+            Self::Pinned => {
+                let source = PinnedBuffer::from_slice(stream.context(), bytes)?;
+                stream.upload(&source, to)
+            }
+            Self::Borrowed => stream.upload_from(bytes, to),
+        }
+    }
+}
+
+impl Down {
+    pub(crate) const ALL: [Self; 3] = [Self::Pinned, Self::Borrowed, Self::Scope];
+
+    pub(crate) fn fetch<K: Kind>(
+        self,
+        stream: &Stream<K>,
+        from: DeviceSlice<'_, u8>,
+    ) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; from.len()];
+        match self {
+            Self::Pinned => {
+                let mut target = PinnedBuffer::zeroed(stream.context(), from.len())?;
+                stream.download(from, &mut target)?;
+                bytes.copy_from_slice(target.as_slice()?);
+            }
+            Self::Borrowed => stream.download_to(from, &mut bytes)?,
+            Self::Scope => stream.scope(|scope| scope.download(from, &mut bytes))?,
+        }
+        Ok(bytes)
+    }
+}
+
+/// Sends `len` bytes up on `stream`, copies and fills them there, and fetches them back, in every
+/// combination of forms; the buffers are at home on `home`, which may be another stream.
+#[track_caller]
+pub(crate) fn every_form<K: Kind>(stream: &Stream<K>, home: &Stream, len: usize) -> Result<()> {
+    for up in Up::ALL {
+        for (index, down) in Down::ALL.into_iter().enumerate() {
+            let bytes = varied(index as u64, len);
+            let mut first = home.alloc::<u8>(len)?;
+            let mut second = home.alloc_zeroed::<u8>(len)?;
+            up.send(stream, &bytes, (&mut first).into())?;
+            stream.copy(&first, &mut second)?;
+            let back = down.fetch(stream, (&second).into())?;
+            same(
+                &back,
+                &bytes,
+                &format!("{len} bytes, up {up:?}, down {down:?}"),
+            );
+            stream.fill(&mut second, 0xC3)?;
+            let back = down.fetch(stream, (&second).into())?;
+            same(
+                &back,
+                &vec![0xC3; len],
+                &format!("{len} filled, down {down:?}"),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The bytes of a whole buffer.
+pub(crate) fn contents(stream: &Stream, buffer: &DeviceBuffer<u8>) -> Result<Vec<u8>> {
+    Down::Borrowed.fetch(stream, buffer.into())
+}
+
+/// `assert_bytes` with a name, and quick where both are equal: that is much under an interpreter.
+#[track_caller]
+pub(crate) fn same(actual: &[u8], expected: &[u8], what: &str) {
+    if actual != expected {
+        eprintln!("{what}:");
+        assert_bytes(actual, expected);
+    }
+}
+
+/// As `pattern`, but cheap for many mebibytes: a block of prime length, over and over, with the
+/// number of each page stamped in.
+pub(crate) fn varied(seed: u64, len: usize) -> Vec<u8> {
+    const BLOCK: usize = 4093;
+    const PAGE: usize = 65_536;
+    if len <= BLOCK {
+        return pattern(seed, len);
+    }
+    let block = pattern(seed, BLOCK);
+    let mut bytes = Vec::with_capacity(len + BLOCK);
+    while bytes.len() < len {
+        bytes.extend_from_slice(&block);
+    }
+    bytes.truncate(len);
+    for (number, page) in bytes.chunks_mut(PAGE).enumerate() {
+        if let Some(stamp) = page.first_chunk_mut() {
+            *stamp = (seed.rotate_left(32) ^ number as u64).to_le_bytes();
+        }
+    }
+    bytes
+}
+
+/// A size for real devices, or one for the simulated driver, which has no memory to spare, or one
+/// for an interpreter, which has no time.
+pub(crate) fn scaled(real: usize, simulated: usize, interpreted: usize) -> usize {
+    if cfg!(miri) {
+        return interpreted;
+    }
+    match Driver::selected() {
+        Driver::Loaded => real,
+        Driver::Simulated { .. } => simulated,
+    }
+}

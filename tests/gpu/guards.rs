@@ -1,0 +1,468 @@
+//! Guards: what is current inside, and that what was current before is so again afterwards.
+
+use std::any::Any;
+use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
+use std::ptr;
+use std::sync::Barrier;
+use std::thread;
+
+use cuda_core::{Context, ContextFlags, Device, Error, Result};
+use cuda_sys::{CUcontext, cuCtxGetDevice};
+use support::{check, context, gpu_test};
+
+use crate::runtime::Runtime;
+use crate::stack;
+
+/// Device, and the handle of its primary context.
+fn device(ordinal: u32) -> Result<(Device, CUcontext)> {
+    let device = Device::get(ordinal)?;
+    let primary = device.context()?;
+    assert_eq!(
+        primary.as_raw(),
+        context::primary(ordinal),
+        "the object stands for the primary context"
+    );
+    Ok((device, primary.as_raw()))
+}
+
+/// `cuCtxGetDevice`.
+#[track_caller]
+fn current_device() -> u32 {
+    let mut device = -1;
+    // SAFETY: the pointer is valid for a write.
+    check("cuCtxGetDevice", unsafe { cuCtxGetDevice(&mut device) });
+    u32::try_from(device).expect("an ordinal")
+}
+
+gpu_test! {
+    needs 2;
+    fn a01_guard_basic() -> Result<()> {
+        let (_, p0) = device(0)?;
+        let (d1, p1) = device(1)?;
+        stack::with(p0, || {
+            let guard = d1.guard()?;
+            assert_eq!(context::current(), p1);
+            assert_eq!(guard.context(), &d1.context()?);
+            assert_eq!(current_device(), 1);
+            drop(guard);
+            assert_eq!(context::current(), p0);
+            Ok(())
+        })
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn a02_guard_panic() -> Result<()> {
+        #[derive(Debug, PartialEq)]
+        struct Payload(u32);
+
+        let (_, p0) = device(0)?;
+        let (d1, p1) = device(1)?;
+        stack::with(p0, || {
+            let caught: Box<dyn Any + Send> = catch_unwind(AssertUnwindSafe(|| {
+                let _guard = d1.guard().expect("device 1 can be entered");
+                assert_eq!(context::current(), p1);
+                panic_any(Payload(42))
+            }))
+            .expect_err("the closure panics");
+            assert_eq!(context::current(), p0);
+            assert_eq!(caught.downcast_ref(), Some(&Payload(42)), "the payload");
+        });
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn a04_nest_same() -> Result<()> {
+        let (d0, p0) = device(0)?;
+        stack::with(p0, || {
+            let outer = d0.guard()?;
+            assert_eq!(context::current(), p0);
+            let inner = d0.guard()?;
+            assert_eq!(context::current(), p0);
+            drop(inner);
+            assert_eq!(context::current(), p0);
+            drop(outer);
+            assert_eq!(context::current(), p0);
+            Ok(())
+        })
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn a05_nest_different() -> Result<()> {
+        let (d0, p0) = device(0)?;
+        let (d1, p1) = device(1)?;
+        let outer = d0.guard()?;
+        let inner = d1.guard()?;
+        assert_eq!(context::current(), p1);
+        drop(inner);
+        assert_eq!(context::current(), p0);
+        drop(outer);
+        assert_eq!(context::current(), ptr::null_mut());
+        assert_eq!(context::pop(), None);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn a06_nest_deep() -> Result<()> {
+        let pairs = [device(0)?, device(1)?];
+        stack::with(pairs[0].1, || {
+            let mut guards = Vec::new();
+            for depth in 0..4 {
+                let (device, primary) = pairs[depth % 2];
+                guards.push(device.guard()?);
+                assert_eq!(context::current(), primary, "entry {depth}");
+            }
+            for depth in (0..4_usize).rev() {
+                drop(guards.pop());
+                // What the guard below made current; at the bottom, what was before them all.
+                let (_, below) = pairs[depth.saturating_sub(1) % 2];
+                assert_eq!(context::current(), below, "exit {depth}");
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Pages of this process in memory; zero where nobody tells.
+fn resident_pages() -> usize {
+    if cfg!(any(miri, not(target_os = "linux"))) {
+        return 0;
+    }
+    let text = std::fs::read_to_string("/proc/self/statm").expect("Linux has it");
+    let pages = text.split(' ').nth(1).map(str::parse);
+    pages
+        .and_then(|pages| pages.ok())
+        .expect("a number of pages")
+}
+
+gpu_test! {
+    needs 2;
+    fn a07_device_usable_after() -> Result<()> {
+        // A kilobyte lost each time would show.
+        const SLACK_BYTES: usize = 512 << 10;
+        const PAGE: usize = 4096;
+
+        let (d1, p1) = device(1)?;
+        let rounds = if cfg!(miri) { 110 } else { 1000 };
+        let mut early = None;
+        for round in 0..rounds {
+            let guard = d1.guard()?;
+            assert_eq!(context::current(), p1);
+            drop(guard);
+            assert_eq!(context::current(), ptr::null_mut());
+            if round == 100 {
+                early = Some((d1.memory_info()?.free, resident_pages()));
+            }
+        }
+        let (free, pages) = early.expect("more than a hundred rounds");
+        let lost = free.saturating_sub(d1.memory_info()?.free);
+        assert!(lost < SLACK_BYTES, "{lost} bytes of the device");
+        let grown = resident_pages().saturating_sub(pages) * PAGE;
+        assert!(grown < SLACK_BYTES, "{grown} bytes of the host");
+
+        let stream = d1.create_stream()?;
+        let mut buffer = stream.alloc::<u32>(3)?;
+        stream.upload_from(&[1, 2, 3], &mut buffer)?;
+        let mut back = [0; 3];
+        stream.download_to(&buffer, &mut back)?;
+        assert_eq!(back, [1, 2, 3]);
+        let _guard = d1.guard()?;
+        assert_eq!(context::current(), p1);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn a08_driver_and_runtime_agree() -> Result<()> {
+        let (_, p0) = device(0)?;
+        let (d1, _) = device(1)?;
+        stack::with(p0, || {
+            assert_eq!(current_device(), 0);
+            let guard = d1.guard()?;
+            assert_eq!(current_device(), 1);
+            drop(guard);
+            assert_eq!(current_device(), 0);
+
+            match Runtime::load() {
+                Ok(runtime) => {
+                    assert_eq!(runtime.device(), 0);
+                    let guard = d1.guard()?;
+                    assert_eq!(runtime.device(), 1);
+                    drop(guard);
+                    assert_eq!(runtime.device(), 0);
+                }
+                Err(reason) => {
+                    let note = format!("a08: cudaGetDevice was not asked: {reason}\n");
+                    // Not `eprintln!`, which libtest keeps from the reader of a green test. A
+                    // closed stderr leaves nobody to tell.
+                    let _ = std::io::stderr().write_all(note.as_bytes());
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn a09_guards_per_thread() -> Result<()> {
+        let step = Barrier::new(2);
+        // Both have both guards at once; then the inner ones end one after the other, and so do
+        // the outer ones.
+        let nested = |outer: u32, first: bool| -> Result<()> {
+            let (outer, handle) = device(outer)?;
+            let (inner, inner_handle) = device(0)?;
+            let outer = outer.guard()?;
+            step.wait();
+            let inner = inner.guard()?;
+            assert_eq!(context::current(), inner_handle);
+            step.wait();
+            if !first {
+                step.wait();
+            }
+            drop(inner);
+            assert_eq!(context::current(), handle);
+            if first {
+                step.wait();
+            }
+            step.wait();
+            assert_eq!(context::current(), handle);
+            drop(outer);
+            assert_eq!(context::current(), ptr::null_mut());
+            Ok(())
+        };
+        thread::scope(|scope| {
+            let nested = &nested;
+            let threads = [(0, true), (1, false)]
+                .map(|(outer, first)| scope.spawn(move || nested(outer, first)));
+            for thread in threads {
+                thread.join().expect("no assertion failed")?;
+            }
+            Ok(())
+        })
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn a10_restore_none() -> Result<()> {
+        let (d0, p0) = device(0)?;
+        assert_eq!(context::current(), ptr::null_mut());
+        let guard = d0.guard()?;
+        assert_eq!(context::current(), p0);
+        drop(guard);
+        assert_eq!(context::current(), ptr::null_mut());
+        assert_eq!(context::pop(), None, "the stack is empty, not only its top");
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn a11_raw_set_inside() -> Result<()> {
+        let (_, p0) = device(0)?;
+        let (d1, _) = device(1)?;
+        let other = context::Foreign::create(0);
+        // The second is the harder: same device as what is set inside, another context.
+        for before in [p0, other.handle()] {
+            stack::with(before, || {
+                let guard = d1.guard()?;
+                context::set_current(p0);
+                drop(guard);
+                assert_eq!(context::current(), before);
+                Ok::<_, Error>(())
+            })?;
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn a13_query_not_cache() -> Result<()> {
+        let (d0, p0) = device(0)?;
+        let (_, p1) = device(1)?;
+        d0.context()?.set_current()?;
+        context::set_current(p1);
+        let guard = d0.guard()?;
+        assert_eq!(context::current(), p0);
+        drop(guard);
+        assert_eq!(context::current(), p1);
+        assert_eq!(context::pop(), Some(p1));
+        assert_eq!(context::pop(), None);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn a14_invalid_ordinal() -> Result<()> {
+        let (d0, p0) = device(0)?;
+        let count = Device::count()?;
+        stack::with(p0, || {
+            for asked in [count, 100, u32::MAX] {
+                match Device::get(asked).and_then(Device::guard) {
+                    Err(Error::NoSuchDevice { ordinal, count: found }) => {
+                        assert_eq!((ordinal, found), (asked, count));
+                    }
+                    other => panic!("device {asked} of {count}: {other:?}"),
+                }
+                assert_eq!(context::current(), p0);
+            }
+            let guard = d0.guard()?;
+            assert_eq!(context::current(), p0);
+            guard.restore()
+        })
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn a16_same_device_other_ctx() -> Result<()> {
+        let (d0, p0) = device(0)?;
+        let other = context::Foreign::create(0);
+        assert_ne!(other.handle(), p0);
+        stack::with(other.handle(), || {
+            let guard = d0.guard()?;
+            assert_eq!(context::current(), p0);
+            drop(guard);
+            assert_eq!(context::current(), other.handle());
+            Ok(())
+        })
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn a17_explicit_restore_result() -> Result<()> {
+        let (d0, p0) = device(0)?;
+        let (d1, p1) = device(1)?;
+        stack::with(p0, || {
+            let outer = d1.guard()?;
+            let inner = d0.guard()?;
+            inner.restore()?;
+            // Restored twice, it would have ended the outer one's scope too.
+            assert_eq!(context::current(), p1);
+            outer.restore()?;
+            assert_eq!(context::current(), p0);
+            Ok(())
+        })
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn a20_leaked_push_null_saved() -> Result<()> {
+        let (d0, p0) = device(0)?;
+        let pushed = context::Foreign::create(0);
+        let guard = d0.guard()?;
+        context::push(pushed.handle());
+        drop(guard);
+        assert_ne!(context::current(), p0, "setting NULL pops one entry only");
+        assert_eq!(context::current(), ptr::null_mut());
+        assert_eq!(context::pop(), None);
+
+        let guard = d0.guard()?;
+        for _ in 0..3 {
+            context::push(pushed.handle());
+        }
+        guard.restore()?;
+        assert_eq!(context::pop(), None);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn a21_leaked_push_saved() -> Result<()> {
+        let (d0, p0) = device(0)?;
+        let (_, p1) = device(1)?;
+        let pushed = context::Foreign::create(0);
+        for before in [p0, p1] {
+            context::push(before);
+            let guard = d0.guard()?;
+            context::push(pushed.handle());
+            drop(guard);
+            assert_eq!(context::current(), before);
+            stack::clear();
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn a22_inner_pop() -> Result<()> {
+        let (d0, p0) = device(0)?;
+        let (_, p1) = device(1)?;
+        let other = context::Foreign::create(0);
+        for before in [p0, p1, other.handle()] {
+            stack::with(before, || {
+                let guard = d0.guard()?;
+                assert_eq!(context::pop(), Some(p0));
+                drop(guard);
+                assert_eq!(context::current(), before);
+                Ok::<_, Error>(())
+            })?;
+        }
+        // With nothing below, there is nothing left to restore.
+        let guard = d0.guard()?;
+        assert_eq!(context::pop(), Some(p0));
+        guard.restore()?;
+        assert_eq!(context::pop(), None);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn a25_out_of_order_drop() -> Result<()> {
+        let (d0, p0) = device(0)?;
+        let (d1, _) = device(1)?;
+        let first = d0.guard()?;
+        let second = d1.guard()?;
+        drop(first);
+        assert_eq!(context::current(), ptr::null_mut(), "what the first one saw");
+        drop(second);
+        assert_eq!(context::current(), p0, "what the second one saw");
+        stack::clear();
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn a25_out_of_order_drop_keeps_a_created_context_alive() -> Result<()> {
+        let (d0, _) = device(0)?;
+        let (d1, p1) = device(1)?;
+        let created = Context::create(d0, ContextFlags::SCHED_AUTO)?;
+        let handle = created.as_raw();
+        let first = created.enter()?;
+        let second = d1.guard()?;
+        drop(first);
+        // The last reference that the program holds: the second guard has the handle.
+        drop(created);
+        drop(second);
+        assert_eq!(context::current(), handle);
+        assert_eq!(current_device(), 0, "a destroyed context would not say");
+        let current = Context::current()?.expect("one is current");
+        current.synchronize()?;
+        drop(current);
+        // Replacing it lets it go.
+        let before = d1.context()?.set_current()?;
+        assert_eq!(before.as_raw(), handle);
+        drop(before);
+        assert_eq!(context::pop(), Some(p1));
+        assert_eq!(context::pop(), None);
+        Ok(())
+    }
+}

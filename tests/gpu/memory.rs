@@ -1,0 +1,274 @@
+//! E: device memory.
+
+use cuda_core::{Device, Error, Pod, Result, Stream};
+use cuda_sys::{
+    CU_MEMPOOL_ATTR_USED_MEM_CURRENT, cuDeviceGetDefaultMemPool, cuMemPoolGetAttribute,
+};
+use support::{check, gpu_test, pattern};
+
+use crate::forms::{contents, every_form, same, scaled, varied};
+
+/// Bytes that the process holds of a device's default pool, once nothing is queued any more.
+#[track_caller]
+fn held(device: Device) -> Result<u64> {
+    device.synchronize()?;
+    let (mut pool, mut bytes) = (std::ptr::null_mut(), 0_u64);
+    // SAFETY: `pool` is valid for the one handle that the driver writes.
+    check("cuDeviceGetDefaultMemPool", unsafe {
+        cuDeviceGetDefaultMemPool(&mut pool, device.as_raw())
+    });
+    // SAFETY: the attribute's value is a cuuint64_t, which `bytes` is valid for.
+    check("cuMemPoolGetAttribute", unsafe {
+        cuMemPoolGetAttribute(
+            pool,
+            CU_MEMPOOL_ATTR_USED_MEM_CURRENT,
+            (&raw mut bytes).cast(),
+        )
+    });
+    Ok(bytes)
+}
+
+gpu_test! {
+    needs 1;
+    fn e02_sizes() -> Result<()> {
+        let stream = Device::get(0)?.create_stream()?;
+        for len in [1, 3, 511, 512, 513, 1 << 10, 1 << 20, 1 << 30] {
+            let mut buffer = stream.alloc::<u8>(len)?;
+            assert_eq!((buffer.len(), buffer.byte_len()), (len, len));
+            assert_eq!(buffer.as_raw() % 256, 0, "{len} bytes at {:#x}", buffer.as_raw());
+            stream.upload_from(&[0x5C], buffer.slice_mut(len - 1..)?)?;
+            let mut last = [0];
+            stream.download_to(buffer.slice(len - 1..)?, &mut last)?;
+            assert_eq!(last, [0x5C], "the last of {len} bytes");
+        }
+        Ok(())
+    }
+}
+
+/// Asks for more than there is in every way; each answer is typed.
+fn ask_for_too_much(stream: &Stream) -> Result<()> {
+    const PIB: usize = 1 << 50;
+    match stream.alloc::<u8>(PIB) {
+        Err(Error::OutOfMemory {
+            requested,
+            device,
+            memory,
+            ..
+        }) => {
+            assert_eq!((requested, device), (PIB, 0));
+            let memory = memory.expect("the device says what it has");
+            assert!(
+                memory.free <= memory.total && memory.total < PIB,
+                "{memory:?}"
+            );
+        }
+        Err(Error::Driver { code, .. }) => assert_eq!(code, cuda_sys::CUDA_ERROR_INVALID_VALUE),
+        other => panic!("a pebibyte: {other:?}"),
+    }
+    let error = stream
+        .alloc::<u8>(isize::MAX as usize)
+        .expect_err("half an address space");
+    assert!(error.code().is_some(), "the driver's to refuse: {error:?}");
+    // Found before the driver is asked: what wraps around would be a tiny block.
+    let overflow = |error: Option<Error>| match error {
+        Some(Error::SizeOverflow { len, element_size }) => (len, element_size),
+        other => panic!("an overflow: {other:?}"),
+    };
+    assert_eq!(
+        overflow(stream.alloc::<u8>(usize::MAX).err()),
+        (usize::MAX, 1)
+    );
+    assert_eq!(
+        overflow(stream.alloc::<u64>(usize::MAX / 8 + 1).err()),
+        (1 << 61, 8)
+    );
+    assert_eq!(
+        overflow(stream.alloc::<u64>((1 << 61) + 1).err()),
+        ((1 << 61) + 1, 8)
+    );
+    assert_eq!(
+        overflow(stream.alloc_zeroed::<u32>(1 << 62).err()),
+        (1 << 62, 4)
+    );
+    assert_eq!(
+        overflow(stream.alloc::<[u16; 3]>(usize::MAX / 3).err()),
+        (usize::MAX / 3, 6)
+    );
+    Ok(())
+}
+
+gpu_test! {
+    needs 1;
+    fn e03_too_large() -> Result<()> {
+        let device = Device::get(0)?;
+        let stream = device.create_stream()?;
+        let before = held(device)?;
+        ask_for_too_much(&stream)?;
+        assert_eq!(held(device)?, before, "nothing was allocated");
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn e04_after_oom() -> Result<()> {
+        let stream = Device::get(0)?.create_stream()?;
+        ask_for_too_much(&stream)?;
+        every_form(&stream, &stream, 1000)?;
+        stream.synchronize()
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn e08_fill() -> Result<()> {
+        const CANARY: u8 = 0xEE;
+        let stream = Device::get(0)?.create_stream()?;
+        let mut buffer = stream.alloc::<u8>(8192)?;
+        for count in [1, 2, 7, 255, 256, 257, 1001] {
+            for (width, start) in [(1, 257), (2, 258), (4, 260)] {
+                let range = start..start + count * width;
+                stream.fill_bytes(&mut buffer, CANARY)?;
+                let part = buffer.slice_mut(range.clone())?;
+                match width {
+                    1 => stream.fill(part, 0xA1)?,
+                    2 => stream.fill_u16(part, 0xB2A1)?,
+                    _ => stream.fill_u32(part, 0xD4C3_B2A1)?,
+                }
+                let mut expected = vec![CANARY; 8192];
+                let value = &0xD4C3_B2A1_u32.to_le_bytes()[..width];
+                expected[range].copy_from_slice(&value.repeat(count));
+                same(&contents(&stream, &buffer)?, &expected, &format!("{count} of {width} bytes"));
+            }
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn e08_fill_by_element_type() -> Result<()> {
+        fn filled<T: Pod + PartialEq + std::fmt::Debug>(stream: &Stream, value: T) -> Result<()> {
+            let mut buffer = stream.alloc::<T>(37)?;
+            stream.fill(&mut buffer, value)?;
+            let mut back = vec![buffer_default::<T>(stream)?; 37];
+            stream.download_to(&buffer, &mut back)?;
+            assert!(back.iter().all(|element| *element == value), "{value:?}: {back:?}");
+            Ok(())
+        }
+        /// Some value of the type.
+        fn buffer_default<T: Pod>(stream: &Stream) -> Result<T> {
+            let context = stream.context();
+            Ok(cuda_core::PinnedBuffer::<T>::zeroed(context, 1)?.as_slice()?[0])
+        }
+        let stream = Device::get(0)?.create_stream()?;
+        filled(&stream, 0x12_u8)?;
+        filled(&stream, -2_i8)?;
+        filled(&stream, 0x1234_u16)?;
+        filled(&stream, 1.5_f32)?;
+        filled(&stream, u32::MAX)?;
+        filled(&stream, 0.0_f64)?;
+        filled(&stream, 0x0101_0101_0101_0101_u64)?;
+        filled(&stream, 0x1234_5678_1234_5678_u64)?;
+        filled(&stream, [9_u8; 3])?;
+        filled(&stream, [0x1234_u16; 3])?;
+        let mut wide = stream.alloc::<f64>(4)?;
+        let refused = stream.fill(&mut wide, 1.5).expect_err("no pattern of 4 bytes");
+        assert!(matches!(refused, Error::FillWidth { width: 8, .. }), "{refused:?}");
+        stream.fill_bytes(&mut wide, 0)
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn e08_fill_indivisible() -> Result<()> {
+        let stream = Device::get(0)?.create_stream()?;
+        let mut buffer = stream.alloc::<u8>(64)?;
+        stream.upload_from(&pattern(8, 64), &mut buffer)?;
+        let indivisible = |result: Result<()>| match result {
+            Err(Error::Indivisible { width, bytes, .. }) => (width, bytes),
+            other => panic!("{other:?}"),
+        };
+        // Not a whole number of patterns.
+        assert_eq!(indivisible(stream.fill_u16(buffer.slice_mut(..7)?, 1)), (2, 7));
+        assert_eq!(indivisible(stream.fill_u32(buffer.slice_mut(..6)?, 1)), (4, 6));
+        // Whole, but not on its own alignment.
+        assert_eq!(indivisible(stream.fill_u16(buffer.slice_mut(1..9)?, 1)), (2, 8));
+        assert_eq!(indivisible(stream.fill_u32(buffer.slice_mut(2..10)?, 1)), (4, 8));
+        same(&contents(&stream, &buffer)?, &pattern(8, 64), "after what was refused");
+        // Nothing is a whole number of anything.
+        stream.fill_u32(buffer.slice_mut(4..4)?, 1)
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn e09_async_stream_gone() -> Result<()> {
+        let device = Device::get(0)?;
+        let before = held(device)?;
+        for (len, closes) in [(1 << 20, false), (3, false), (1 << 20, true)] {
+            let stream = device.create_stream()?;
+            let mut buffer = stream.alloc::<u8>(len)?;
+            stream.fill(&mut buffer, 7)?;
+            if closes {
+                stream.close().map_err(|(error, _)| error)?;
+            } else {
+                drop(stream);
+            }
+            assert!(held(device)? >= before + len as u64, "the buffer keeps its home");
+            let other = device.create_stream()?;
+            same(&contents(&other, &buffer)?, &vec![7; len], "read elsewhere");
+            if closes {
+                buffer.close().map_err(|(error, _)| error)?;
+            } else {
+                drop(buffer);
+            }
+            assert_eq!(held(device)?, before, "{len} bytes went back");
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn e12_no_leak_on_failed_ctor() -> Result<()> {
+        #[derive(Clone, Copy)]
+        #[repr(align(512))]
+        struct Wide(#[expect(dead_code, reason = "only its size counts")] [u8; 512]);
+        // SAFETY: 512 bytes without padding, of which any value is valid.
+        unsafe impl Pod for Wide {}
+
+        let device = Device::get(0)?;
+        let stream = device.create_stream()?;
+        let before = held(device)?;
+        assert!(stream.alloc_zeroed::<u8>(1 << 50).is_err());
+        match stream.alloc::<Wide>(1) {
+            Err(Error::OverAligned { alignment, available }) => {
+                assert_eq!((alignment, available), (512, 256));
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(held(device)?, before);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn e02_many_live_buffers_do_not_overlap() -> Result<()> {
+        let stream = Device::get(0)?.create_stream()?;
+        let mut buffers = Vec::new();
+        for index in 0..scaled(200, 200, 20) {
+            let len = 1 + index * 37 % 2048;
+            let mut buffer = stream.alloc::<u8>(len)?;
+            stream.upload_from(&varied(index as u64, len), &mut buffer)?;
+            buffers.push((index as u64, buffer));
+        }
+        // Freeing every other one leaves its neighbours alone.
+        buffers.retain(|(index, _)| index % 2 == 1);
+        for (index, buffer) in &buffers {
+            same(&contents(&stream, buffer)?, &varied(*index, buffer.len()), "a live buffer");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,381 @@
+//! N: threads.
+
+use std::thread;
+
+use cuda_core::{
+    Context, Device, DeviceBuffer, DeviceSlice, DeviceSliceMut, Error, Event, Guard,
+    PerThreadStream, PinnedBuffer, PinnedSlice, PinnedSliceMut, Result, Stream,
+};
+use support::{gpu_test, pattern, stall};
+
+use crate::forms::{contents, every_form, same, scaled, varied};
+
+/// Runs `work` on that many threads at once and passes on what fails.
+fn on_threads(count: usize, work: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
+    thread::scope(|scope| {
+        let work = &work;
+        let threads: Vec<_> = (0..count)
+            .map(|index| scope.spawn(move || work(index)))
+            .collect();
+        threads
+            .into_iter()
+            .try_for_each(|thread| match thread.join() {
+                Ok(result) => result,
+                Err(payload) => std::panic::resume_unwind(payload),
+            })
+    })
+}
+
+gpu_test! {
+    needs 1;
+    fn n03_pool_contention() -> Result<()> {
+        let device = Device::get(0)?;
+        let rounds = scaled(2_000, 200, 3);
+        on_threads(8, |index| {
+            let stream = device.create_stream()?;
+            for round in 0..rounds {
+                let len = 1 + (index * 7919 + round * 104_729) % 8192;
+                let mut buffer = stream.alloc::<u8>(len)?;
+                let value = (index * 31 + round) as u8;
+                stream.fill(&mut buffer, value)?;
+                if round % 16 == 0 {
+                    same(&contents(&stream, &buffer)?, &vec![value; len], "own bytes");
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn n03_every_form_at_once() -> Result<()> {
+        let device = Device::get(0)?;
+        on_threads(4, |index| {
+            let stream = device.create_stream()?;
+            let per_thread = stream.context().per_thread_stream()?;
+            for len in [1, 4097, scaled(1_048_577, 1_048_577, 5000)] {
+                every_form(&stream, &stream, len + index)?;
+                every_form(&per_thread, &stream, len + index)?;
+                every_form(&stream.context().default_stream()?, &stream, len + index)?;
+            }
+            Ok(())
+        })
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn n03_every_device_at_once() -> Result<()> {
+        on_threads(4, |index| {
+            let device = Device::get(index as u32 % 2)?;
+            let _current = device.guard()?;
+            let stream = device.create_stream()?;
+            for len in [3, 5000] {
+                every_form(&stream, &stream, len)?;
+            }
+            Ok(())
+        })
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn n03_shared_source() -> Result<()> {
+        // Many readers of one buffer and one host buffer, on as many streams.
+        let device = Device::get(0)?;
+        let home = device.create_stream()?;
+        let len = 50_021;
+        let host = PinnedBuffer::from_slice(home.context(), &varied(3, len))?;
+        let mut shared = home.alloc::<u8>(len)?;
+        home.upload(&host, &mut shared)?;
+        let (shared, host) = (&shared, &host);
+        on_threads(8, |index| {
+            let stream = device.create_stream()?;
+            for _ in 0..scaled(50, 10, 1) {
+                same(&contents(&stream, shared)?, &varied(3, len), "the shared buffer");
+                let mut own = stream.alloc::<u8>(len)?;
+                stream.copy(shared, &mut own)?;
+                stream.upload(host.slice(index..)?, own.slice_mut(index..)?)?;
+                same(&contents(&stream, &own)?, &varied(3, len), "a copy of it");
+            }
+            Ok(())
+        })?;
+        // All of them are waited for.
+        home.fill(&mut home.alloc::<u8>(1)?, 0)
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn n03_halves() -> Result<()> {
+        let device = Device::get(0)?;
+        let home = device.create_stream()?;
+        let len = 1 << 16;
+        let mut buffer = home.alloc::<u8>(len)?;
+        for round in 0..scaled(50, 20, 2) {
+            let (head, tail) = buffer.split_at_mut(len / 2)?;
+            thread::scope(|scope| {
+                let halves = [(head, 1), (tail, 2)].map(|(mut half, seed)| {
+                    scope.spawn(move || {
+                        let stream = device.create_stream()?;
+                        stream.fill(&mut half, 0)?;
+                        stream.upload_from(&varied(seed + round as u64, len / 2), &mut half)
+                    })
+                });
+                let results = halves.map(|half| half.join().expect("no panic"));
+                results.into_iter().try_for_each(|result| result)
+            })?;
+            // Read on a third stream, which waits for both.
+            let back = contents(&home, &buffer)?;
+            same(&back[..len / 2], &varied(1 + round as u64, len / 2), "the first half");
+            same(&back[len / 2..], &varied(2 + round as u64, len / 2), "the second half");
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn n08_shared_stream() -> Result<()> {
+        let stream = Device::get(0)?.create_stream()?;
+        let rounds = scaled(1_250, 100, 5);
+        on_threads(8, |index| {
+            let mut buffer = stream.alloc::<u32>(64)?;
+            for round in 0..rounds {
+                let value = (index * rounds + round) as u32;
+                stream.upload_from(&[value; 64], &mut buffer)?;
+                if round % 50 == 0 {
+                    let mut back = [0; 64];
+                    stream.clone().download_to(&buffer, &mut back)?;
+                    assert_eq!(back, [value; 64]);
+                }
+            }
+            let mut back = [0; 64];
+            stream.scope(|scope| scope.download(&buffer, &mut back))?;
+            assert_eq!(back, [(index * rounds + rounds - 1) as u32; 64]);
+            Ok(())
+        })
+    }
+}
+
+/// What a thread may wait in while others go on.
+const WAITS: [(&str, Wait); 7] = [
+    ("synchronize", |all| all.stream.synchronize()),
+    ("wait of the context", |all| {
+        all.stream.context().synchronize()
+    }),
+    ("wait of a buffer", |all| all.written.synchronize()),
+    ("as_slice", |all| all.pinned.as_slice().map(|_| ())),
+    ("download_to", |all| {
+        all.stream.download_to(&all.written, &mut [0; 100])
+    }),
+    ("scope", |all| {
+        let mut back = [0; 100];
+        all.stream
+            .scope(|scope| scope.download(&all.written, &mut back))
+    }),
+    ("large download_to", |all| {
+        all.stream.download_to(&all.large, &mut vec![0; 3 << 20])
+    }),
+];
+
+type Wait = fn(&Waited) -> Result<()>;
+
+/// What is pending on a stalled stream.
+struct Waited {
+    stream: Stream,
+    written: DeviceBuffer<u8>,
+    large: DeviceBuffer<u8>,
+    pinned: PinnedBuffer<u8>,
+}
+
+/// What other threads do meanwhile, on the stalled stream and on another.
+fn beside(
+    all: &Waited,
+    device: Device,
+    other: &Stream,
+    scratch: &mut DeviceBuffer<u8>,
+) -> Result<()> {
+    for round in 0..20 {
+        let mut own = all.stream.alloc::<u8>(64)?;
+        all.stream.fill(&mut own, 1)?;
+        all.stream.upload_from(&[2; 64], &mut own)?;
+        drop(own);
+        drop(device.guard()?);
+        other.upload_from(&varied(round, 4096), &mut *scratch)?;
+        same(
+            &contents(other, scratch)?,
+            &varied(round, 4096),
+            "on the other stream",
+        );
+    }
+    Ok(())
+}
+
+gpu_test! {
+    needs 1, asynchronous;
+    fn n03_no_lock_over_a_wait() -> Result<()> {
+        let device = Device::get(0)?;
+        let stream = device.create_stream()?;
+        let mut all = Waited {
+            written: stream.alloc_zeroed(100)?,
+            large: stream.alloc_zeroed(3 << 20)?,
+            pinned: PinnedBuffer::zeroed(stream.context(), 100)?,
+            stream,
+        };
+        let other = device.create_stream()?;
+        let mut scratch = other.alloc::<u8>(4096)?;
+        // Warm.
+        beside(&all, device, &other, &mut scratch)?;
+        for (_, wait) in WAITS {
+            wait(&all)?;
+        }
+        for (what, wait) in WAITS {
+            let held = stall(all.stream.as_raw());
+            all.stream.fill(&mut all.written, 5)?;
+            all.stream.download(&all.written, &mut all.pinned)?;
+            let shared = &all;
+            thread::scope(|scope| {
+                let waiter = scope.spawn(move || wait(shared));
+                let result = beside(shared, device, &other, &mut scratch);
+                let returned = waiter.is_finished();
+                held.release();
+                waiter.join().expect("no panic")?;
+                assert!(!returned, "{what} returned before the stall ended");
+                result
+            })?;
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn n03_dropped_on_another_thread() -> Result<()> {
+        let device = Device::get(0)?;
+        for _ in 0..scaled(50, 20, 2) {
+            let stream = device.create_stream()?;
+            let pinned = PinnedBuffer::from_slice(stream.context(), &pattern(1, 999))?;
+            let mut back = PinnedBuffer::<u8>::new(stream.context(), 999)?;
+            let mut buffer = stream.alloc::<u8>(999)?;
+            stream.upload(&pinned, &mut buffer)?;
+            stream.download(&buffer, &mut back)?;
+            let event = Event::new(stream.context(), Default::default())?;
+            event.record(&stream)?;
+            // In flight, and nothing is current over there.
+            let back = thread::spawn(move || {
+                drop((stream, event, pinned, buffer));
+                back
+            });
+            let back = back.join().expect("no panic");
+            same(back.as_slice()?, &pattern(1, 999), "all of it was done");
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn n06_thread_exit() -> Result<()> {
+        let device = Device::get(0)?;
+        let context = device.context()?;
+        let home = device.create_stream()?;
+        let threads = scaled(1_000, 1_000, 5);
+        let mut early = None;
+        for index in 0..threads {
+            let (context, allocator) = (context.clone(), home.clone());
+            let worker = thread::spawn(move || {
+                let mut buffer = allocator.alloc::<u8>(1 << 16)?;
+                let stream = context.per_thread_stream()?;
+                stream.fill(&mut buffer, index as u8)?;
+                let mut back = [0; 16];
+                stream.download_to(buffer.slice(..16)?, &mut back)?;
+                assert_eq!(back, [index as u8; 16]);
+                // Work of the stream is pending when its thread ends; the context stays current.
+                stream.fill(&mut buffer, 0xAB)?;
+                context.set_current()?;
+                Ok::<_, Error>(buffer)
+            });
+            let buffer = worker.join().expect("no panic in the thread or its destructors")?;
+            if index % 100 == 0 {
+                same(&contents(&home, &buffer)?, &vec![0xAB; 1 << 16], "after its thread");
+            }
+            if index == 100 {
+                early = Some(usage(device)?);
+            }
+        }
+        let Some((device_early, host_early)) = early else { return Ok(()) };
+        let (device_late, host_late) = usage(device)?;
+        let grown = device_late.saturating_sub(device_early);
+        assert!(grown <= 16 << 20, "the device holds {grown} bytes more");
+        let grown = host_late.saturating_sub(host_early);
+        assert!(grown <= 32 << 20, "the host holds {grown} bytes more");
+        Ok(())
+    }
+}
+
+/// Bytes in use on the device, and resident in this process where the system says so.
+fn usage(device: Device) -> Result<(usize, usize)> {
+    device.synchronize()?;
+    let memory = device.memory_info()?;
+    let pages = std::fs::read_to_string("/proc/self/statm").ok();
+    let resident = pages.and_then(|text| text.split(' ').nth(1)?.parse::<usize>().ok());
+    Ok((memory.total - memory.free, resident.unwrap_or(0) * 4096))
+}
+
+/// Asks the compiler whether a type has an auto trait.
+macro_rules! has {
+    ($type:ty: $bound:ident) => {{
+        #[allow(dead_code, reason = "unused where the bound holds")]
+        trait No {
+            const ANSWER: bool = false;
+        }
+        impl<T: ?Sized> No for T {}
+        struct Asked<T: ?Sized>(std::marker::PhantomData<T>);
+        #[allow(dead_code, reason = "unused where the bound does not hold")]
+        impl<T: ?Sized + $bound> Asked<T> {
+            const ANSWER: bool = true;
+        }
+        // The inherent constant, if the bound holds for this type, hides the trait's.
+        <Asked<$type>>::ANSWER
+    }};
+}
+
+/// `type: Send?, Sync?`, as documented; anything else does not compile.
+macro_rules! matrix {
+    ($($type:ty: $send:literal, $sync:literal;)*) => {
+        $(
+            const _: () = assert!(has!($type: Send) == $send, stringify!($type: Send));
+            const _: () = assert!(has!($type: Sync) == $sync, stringify!($type: Sync));
+        )*
+    };
+}
+
+matrix! {
+    Device: true, true;
+    Context: true, true;
+    Stream: true, true;
+    PerThreadStream: false, false;
+    Event: true, true;
+    DeviceBuffer<u8>: true, true;
+    DeviceSlice<'static, f32>: true, true;
+    DeviceSliceMut<'static, f32>: true, true;
+    PinnedBuffer<u8>: true, true;
+    PinnedSlice<'static, u64>: true, true;
+    PinnedSliceMut<'static, u64>: true, true;
+    Guard: false, false;
+    Error: true, true;
+    cuda_core::Current: true, true;
+    cuda_core::DropFailure: true, true;
+    cuda_core::DropHook: true, true;
+    // The matrix can tell.
+    *const u8: false, false;
+    std::cell::Cell<u8>: true, false;
+}
+
+#[test]
+fn n09_send_sync_matrix() {
+    // The matrix above is the test: here is only its entry in the list.
+    assert!(has!(Stream: Send) && has!(DeviceBuffer<u8>: Sync) && !has!(Guard: Send));
+}

@@ -1,0 +1,199 @@
+//! Guards and contexts where the driver says no.
+
+use std::ptr;
+use std::sync::{Arc, Mutex};
+
+use cuda_core::{
+    Context, ContextFlags, Device, DropFailure, Event, EventFlags, PinnedBuffer, Resource, Result,
+    drop_failures, set_drop_hook,
+};
+use cuda_sim::{Fault, Session};
+use cuda_sys::{CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_INVALID_CONTEXT, CUresult};
+use support::{context, simulator};
+
+/// Devices 0 and 1 with their primary contexts, so that no call below makes one.
+fn devices() -> Result<[(Device, Context); 2]> {
+    let device = |ordinal| -> Result<_> {
+        let device = Device::get(ordinal)?;
+        Ok((device, device.context()?))
+    };
+    Ok([device(0)?, device(1)?])
+}
+
+/// What `Drop`s could not do while `body` ran.
+fn failures(body: impl FnOnce()) -> Vec<DropFailure> {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let log = told.clone();
+    let before = drop_failures();
+    set_drop_hook(Some(Arc::new(move |failure: &DropFailure| {
+        log.lock().expect("no panic").push(failure.clone());
+    })));
+    body();
+    set_drop_hook(None);
+    let told = std::mem::take(&mut *told.lock().expect("no panic"));
+    assert_eq!(
+        drop_failures() - before,
+        told.len() as u64,
+        "counted and told"
+    );
+    told
+}
+
+fn fails(session: &Session, function: &str, code: CUresult) {
+    session.inject(Fault::new(code).function(function).from_then_on());
+}
+
+#[test]
+fn a17_restore_is_not_done_again_by_the_drop() -> Result<()> {
+    let session = simulator();
+    let [(_, c0), (d1, _)] = devices()?;
+    context::push(c0.as_raw());
+    let guard = d1.guard()?;
+    let mark = session.mark();
+    guard.restore()?;
+    let calls = session.names_since(mark);
+    assert_eq!(calls, ["cuCtxGetCurrent", "cuCtxSetCurrent"]);
+    assert_eq!(context::pop(), Some(c0.as_raw()));
+    session.assert_clean();
+    Ok(())
+}
+
+#[test]
+fn a17_restore_returns_what_drop_reports() -> Result<()> {
+    let session = simulator();
+    let [(_, c0), (d1, c1)] = devices()?;
+    context::push(c0.as_raw());
+
+    let guard = d1.guard()?;
+    fails(&session, "cuCtxSetCurrent", CUDA_ERROR_ILLEGAL_ADDRESS);
+    let told = failures(|| {
+        let error = guard.restore().expect_err("setting fails");
+        assert_eq!(error.code(), Some(CUDA_ERROR_ILLEGAL_ADDRESS));
+    });
+    assert!(told.is_empty(), "returned, so not told: {told:?}");
+    assert_eq!(context::current(), c1.as_raw(), "it could not be helped");
+    session.clear_faults();
+    context::set_current(c0.as_raw());
+
+    let guard = d1.guard()?;
+    fails(&session, "cuCtxSetCurrent", CUDA_ERROR_ILLEGAL_ADDRESS);
+    let told = failures(|| drop(guard));
+    session.clear_faults();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(told[0].resource, Resource::Current);
+    let code = told[0].error.as_ref().and_then(|error| error.code());
+    assert_eq!(code, Some(CUDA_ERROR_ILLEGAL_ADDRESS));
+
+    context::set_current(c0.as_raw());
+    assert_eq!(context::pop(), Some(c0.as_raw()));
+    session.assert_clean();
+    Ok(())
+}
+
+#[test]
+fn a20_a_push_that_cannot_be_undone_is_reported() -> Result<()> {
+    let session = simulator();
+    let [(d0, c0), _] = devices()?;
+    let pushed = context::Foreign::create(0);
+    let guard = d0.guard()?;
+    context::push(pushed.handle());
+    // Setting NULL pops the one pushed; the second try, for the guard's own entry, fails.
+    session.fail_nth(Some("cuCtxSetCurrent"), 2, CUDA_ERROR_ILLEGAL_ADDRESS);
+    let told = failures(|| drop(guard));
+    assert!(session.fault_fired());
+    if context::current().is_null() {
+        assert!(told.is_empty(), "{told:?}");
+    } else {
+        assert_eq!(context::current(), c0.as_raw());
+        assert_eq!(told.len(), 1, "left current without a word");
+        assert_eq!(told[0].resource, Resource::Current);
+        context::set_current(ptr::null_mut());
+    }
+    assert_eq!(context::pop(), None);
+    drop(pushed);
+    session.assert_clean();
+    Ok(())
+}
+
+#[test]
+fn a22_a_restore_that_fails_once_is_tried_again() -> Result<()> {
+    let session = simulator();
+    let [(_, c0), (d1, _)] = devices()?;
+    context::push(c0.as_raw());
+    let guard = d1.guard()?;
+    session.fail_nth(Some("cuCtxSetCurrent"), 1, CUDA_ERROR_ILLEGAL_ADDRESS);
+    let told = failures(|| drop(guard));
+    assert!(session.fault_fired());
+    assert!(told.is_empty(), "{told:?}");
+    assert_eq!(context::pop(), Some(c0.as_raw()));
+    session.assert_clean();
+    Ok(())
+}
+
+#[test]
+fn a31_creating_leaves_current_alone_on_errors_too() -> Result<()> {
+    let session = simulator();
+    let [(d0, c0), _] = devices()?;
+    context::push(c0.as_raw());
+    for call in ["cuCtxCreate_v2", "cuCtxPopCurrent_v2"] {
+        fails(&session, call, CUDA_ERROR_INVALID_CONTEXT);
+        let error = Context::create(d0, ContextFlags::SCHED_AUTO).expect_err(call);
+        session.clear_faults();
+        assert_eq!(error.code(), Some(CUDA_ERROR_INVALID_CONTEXT));
+        assert_eq!(context::current(), c0.as_raw(), "after a failed {call}");
+    }
+    assert_eq!(context::pop(), Some(c0.as_raw()));
+    assert_eq!(context::pop(), None);
+    session.assert_clean();
+    Ok(())
+}
+
+#[test]
+fn a35_a_failed_creation_leaves_current_alone() -> Result<()> {
+    type Creation = fn(&Context) -> Result<()>;
+    const CREATIONS: [(&str, Creation); 4] = [
+        ("cuStreamCreateWithPriority", |c| {
+            c.create_stream().map(drop)
+        }),
+        ("cuEventCreate", |c| {
+            Event::new(c, EventFlags::DEFAULT).map(drop)
+        }),
+        ("cuMemHostAlloc", |c| {
+            PinnedBuffer::<u8>::new(c, 1).map(drop)
+        }),
+        ("cuMemAllocAsync", |c| {
+            c.default_stream()?.alloc::<u8>(1).map(drop)
+        }),
+    ];
+    let session = simulator();
+    let [(_, c0), (_, c1)] = devices()?;
+    for current in [c0.as_raw(), ptr::null_mut()] {
+        if !current.is_null() {
+            context::push(current);
+        }
+        for (call, create) in CREATIONS {
+            session.fail_nth(Some(call), 1, CUDA_ERROR_ILLEGAL_ADDRESS);
+            let error = create(&c1).expect_err(call);
+            session.clear_faults();
+            assert_eq!(error.code(), Some(CUDA_ERROR_ILLEGAL_ADDRESS), "{call}");
+            assert_eq!(context::current(), current, "after a failed {call}");
+        }
+        while context::pop().is_some() {}
+    }
+    session.assert_clean();
+    Ok(())
+}
+
+#[test]
+fn a37_a_failed_synchronize_leaves_current_alone() -> Result<()> {
+    let session = simulator();
+    let [(_, c0), (d1, _)] = devices()?;
+    context::push(c0.as_raw());
+    session.fail_nth(Some("cuCtxSynchronize"), 1, CUDA_ERROR_ILLEGAL_ADDRESS);
+    let error = d1.synchronize().expect_err("the call fails");
+    assert_eq!(error.code(), Some(CUDA_ERROR_ILLEGAL_ADDRESS));
+    assert_eq!(context::pop(), Some(c0.as_raw()));
+    assert_eq!(context::pop(), None);
+    session.assert_clean();
+    Ok(())
+}

@@ -1,0 +1,294 @@
+//! M15: a driver that refuses every free and every destroy.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use cuda_core::{
+    Context, ContextFlags, Device, DeviceBuffer, Event, EventFlags, Guard, PinnedBuffer, Resource,
+    Result, Stream, drop_failures, set_drop_hook,
+};
+use cuda_sim::{Fault, LeakKind, Session};
+use cuda_sys::{CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_UNKNOWN, CUresult};
+use support::{context, simulator};
+
+use crate::en_told::{Told, sorted};
+
+/// Everything that gives something back.
+const FREES: [&str; 5] = [
+    "cuMemFreeAsync",
+    "cuMemFreeHost",
+    "cuStreamDestroy_v2",
+    "cuEventDestroy_v2",
+    "cuCtxDestroy_v2",
+];
+
+fn refuse_all(session: &Session, code: CUresult) {
+    for name in FREES {
+        session.inject(Fault::new(code).function(name).from_then_on());
+    }
+}
+
+/// One of everything that has a destructor which calls the driver.
+struct Everything {
+    buffer: DeviceBuffer<u8>,
+    pinned: PinnedBuffer<u8>,
+    event: Event,
+    stream: Stream,
+    context: Context,
+}
+
+impl Everything {
+    fn new() -> Result<Self> {
+        let context = Context::create(Device::get(0)?, ContextFlags::default())?;
+        let stream = context.create_stream()?;
+        Ok(Self {
+            buffer: stream.alloc(100)?,
+            pinned: PinnedBuffer::zeroed(&context, 10)?,
+            event: Event::new(&context, EventFlags::DEFAULT)?,
+            stream,
+            context,
+        })
+    }
+}
+
+fn everything_failed() -> Vec<Resource> {
+    sorted(vec![
+        Resource::DeviceMemory,
+        Resource::PinnedMemory,
+        Resource::Event,
+        Resource::Stream,
+        Resource::Context,
+    ])
+}
+
+/// The leaks of the session, by kind, in the order of their kinds.
+fn leaked(session: &Session) -> Vec<LeakKind> {
+    session.settle();
+    let mut kinds: Vec<_> = session.leaks().iter().map(|leak| leak.kind).collect();
+    kinds.sort();
+    kinds
+}
+
+const ALL_LEAKED: [LeakKind; 5] = [
+    LeakKind::Stream,
+    LeakKind::Event,
+    LeakKind::Context,
+    LeakKind::Device,
+    LeakKind::Pinned,
+];
+
+#[test]
+fn m15_drop_never_panics() -> Result<()> {
+    let session = simulator();
+    let everything = Everything::new()?;
+    let handles = [
+        everything.buffer.as_raw(),
+        everything.pinned.as_slice()?.as_ptr().addr() as u64,
+        everything.event.as_raw().addr() as u64,
+        everything.stream.as_raw().addr() as u64,
+        everything.context.as_raw().addr() as u64,
+    ];
+    let mut told = Told::listen();
+    refuse_all(&session, CUDA_ERROR_UNKNOWN);
+    drop(everything);
+    let failures = told.take();
+    for (resource, handle, bytes) in [
+        (Resource::DeviceMemory, handles[0], 100),
+        (Resource::PinnedMemory, handles[1], 10),
+        (Resource::Event, handles[2], 0),
+        (Resource::Stream, handles[3], 0),
+        (Resource::Context, handles[4], 0),
+    ] {
+        let failure = failures.iter().find(|failure| failure.resource == resource);
+        let failure = failure.unwrap_or_else(|| panic!("{resource:?}: {failures:?}"));
+        assert_eq!(
+            (failure.handle, failure.bytes),
+            (handle, bytes),
+            "{failure:?}"
+        );
+        let code = failure.error.as_ref().and_then(|error| error.code());
+        assert_eq!(code, Some(CUDA_ERROR_UNKNOWN), "{failure:?}");
+    }
+    assert_eq!(failures.len(), 5, "{failures:?}");
+    assert_eq!(session.violations(), [], "and nothing was done twice");
+    assert_eq!(leaked(&session), ALL_LEAKED);
+    Ok(())
+}
+
+#[test]
+fn m15_drop_while_unwinding() -> Result<()> {
+    let session = simulator();
+    let mut told = Told::listen();
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        let _everything = Everything::new().expect("no fault yet");
+        refuse_all(&session, CUDA_ERROR_INVALID_HANDLE);
+        std::panic::panic_any("the payload");
+    }));
+    let payload = panicked.expect_err("the panic goes on");
+    assert_eq!(payload.downcast_ref(), Some(&"the payload"));
+    assert_eq!(told.resources(), everything_failed());
+    assert_eq!(leaked(&session), ALL_LEAKED);
+    assert_eq!(session.violations(), []);
+    Ok(())
+}
+
+#[test]
+fn m15_close_says_so_and_gives_back() -> Result<()> {
+    let session = simulator();
+    let mut told = Told::listen();
+    let stream = Device::get(0)?.create_stream()?;
+    let mut buffer = stream.alloc::<u8>(4)?;
+    stream.upload_from(&[1, 2, 3, 4], &mut buffer)?;
+    let pinned = PinnedBuffer::from_slice(stream.context(), &[5, 6])?;
+    let event = Event::new(stream.context(), EventFlags::DEFAULT)?;
+    let own = Device::get(0)?.create_stream()?;
+    let mut scratch = own.alloc::<u8>(1)?;
+    own.fill(&mut scratch, 1)?;
+    drop(scratch);
+    refuse_all(&session, CUDA_ERROR_UNKNOWN);
+
+    let (error, buffer) = buffer.close().expect_err("refused");
+    assert_eq!(error.code(), Some(CUDA_ERROR_UNKNOWN));
+    let (error, pinned) = pinned.close().expect_err("refused");
+    assert_eq!(error.code(), Some(CUDA_ERROR_UNKNOWN));
+    let (error, event) = event.close().expect_err("refused");
+    assert_eq!(error.code(), Some(CUDA_ERROR_UNKNOWN));
+    let (error, own) = own.close().expect_err("refused");
+    assert_eq!(error.code(), Some(CUDA_ERROR_UNKNOWN));
+    assert_eq!(told.take().len(), 0, "who is told by `close` needs no hook");
+
+    // All of it still works, and goes when the driver lets it.
+    session.clear_faults();
+    let mut back = [0; 4];
+    own.download_to(&buffer, &mut back)?;
+    assert_eq!((back, pinned.as_slice()?), ([1, 2, 3, 4], &[5, 6][..]));
+    event.record(&own)?;
+    event.synchronize()?;
+    let mut more = own.alloc::<u8>(9)?;
+    own.fill(&mut more, 1)?;
+    drop(more);
+    buffer.close().map_err(|(error, _)| error)?;
+    pinned.close().map_err(|(error, _)| error)?;
+    event.close().map_err(|(error, _)| error)?;
+    own.close().map_err(|(error, _)| error)?;
+    stream.close().map_err(|(error, _)| error)?;
+    assert_eq!(told.take().len(), 0);
+    session.settle();
+    cuda_core::trim_staging()?;
+    session.assert_clean();
+    Ok(())
+}
+
+#[test]
+fn m15_close_then_drop() -> Result<()> {
+    // What `close` could not free, the drop of what it gave back tries once more, and only once.
+    let session = simulator();
+    let mut told = Told::listen();
+    let stream = Device::get(0)?.create_stream()?;
+    let buffer = stream.alloc::<u8>(4)?;
+    session.fail_nth(Some("cuMemFreeAsync"), 1, CUDA_ERROR_UNKNOWN);
+    drop(buffer.close().expect_err("refused"));
+    assert_eq!(session.calls("cuMemFreeAsync"), 2);
+    session.fail_nth(Some("cuMemFreeHost"), 1, CUDA_ERROR_UNKNOWN);
+    let frees = session.calls("cuMemFreeHost");
+    let pinned = PinnedBuffer::<u8>::new(stream.context(), 4)?;
+    drop(pinned.close().expect_err("refused"));
+    assert_eq!(session.calls("cuMemFreeHost") - frees, 2);
+    assert_eq!(told.take().len(), 0);
+    drop(stream);
+    session.settle();
+    session.assert_clean();
+    Ok(())
+}
+
+#[test]
+fn m15_guard_that_cannot_restore() -> Result<()> {
+    let session = simulator();
+    let mut told = Told::listen();
+    let device = Device::get(0)?;
+    let other = Device::get(1)?.context()?;
+    other.set_current()?;
+    let refuse = || {
+        let fault = Fault::new(CUDA_ERROR_UNKNOWN).function("cuCtxSetCurrent");
+        session.inject(fault.from_then_on().on_this_thread());
+    };
+
+    let guard: Guard = device.guard()?;
+    refuse();
+    drop(guard);
+    assert_eq!(told.resources(), [Resource::Current]);
+    session.clear_faults();
+    other.set_current()?;
+
+    let guard = device.guard()?;
+    refuse();
+    let error = guard.restore().expect_err("refused");
+    assert_eq!(error.code(), Some(CUDA_ERROR_UNKNOWN));
+    assert_eq!(told.take().len(), 0, "restored once, and said so");
+    session.clear_faults();
+    other.set_current()?;
+
+    // One failure is not the end: it is tried once more.
+    let guard = device.guard()?;
+    session.fail_nth(Some("cuCtxSetCurrent"), 1, CUDA_ERROR_UNKNOWN);
+    drop(guard);
+    assert_eq!(context::current(), other.as_raw());
+    assert_eq!(told.take().len(), 0);
+    while context::pop().is_some() {}
+    session.assert_clean();
+    Ok(())
+}
+
+#[test]
+fn m15_deferred_drop_fails_quietly() -> Result<()> {
+    let session = simulator();
+    let mut told = Told::listen();
+    let stream = Device::get(0)?.create_stream()?;
+    let owned = Everything::new()?;
+    refuse_all(&session, CUDA_ERROR_UNKNOWN);
+    stream.launch_host_func(move || drop(owned))?;
+    stream.synchronize()?;
+    cuda_core::flush_deferred_drops();
+    assert_eq!(told.resources(), everything_failed());
+    assert_eq!(
+        session.violations(),
+        [],
+        "none of it on the driver's thread"
+    );
+    session.clear_faults();
+    drop(stream);
+    assert_eq!(leaked(&session), ALL_LEAKED);
+    Ok(())
+}
+
+#[test]
+fn m15_hook_may_do_anything() -> Result<()> {
+    let session = simulator();
+    let _told = Told::listen();
+    let before = drop_failures();
+    let stream = Device::get(0)?.create_stream()?;
+    let (a, b, c) = (
+        stream.alloc::<u8>(1)?,
+        stream.alloc::<u8>(2)?,
+        stream.alloc::<u8>(3)?,
+    );
+    session.inject(
+        Fault::new(CUDA_ERROR_UNKNOWN)
+            .function("cuMemFreeAsync")
+            .from_then_on(),
+    );
+    set_drop_hook(Some(Arc::new(|_: &_| panic!("a hook that panics"))));
+    drop(a);
+    // A hook that drops what fails in turn, and takes itself away.
+    let inner = std::sync::Mutex::new(Some(b));
+    set_drop_hook(Some(Arc::new(move |_: &_| {
+        set_drop_hook(None);
+        drop(inner.lock().map(|mut inner| inner.take()));
+    })));
+    drop(c);
+    assert_eq!(drop_failures() - before, 3, "each is counted");
+    session.clear_faults();
+    drop(stream);
+    assert_eq!(leaked(&session), [LeakKind::Device; 3]);
+    Ok(())
+}

@@ -1,0 +1,60 @@
+//! What drops could not do, as the hook is told it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cuda_core::{DropFailure, Resource, drop_failures, set_drop_hook};
+
+/// Listens until it is dropped.
+pub(crate) struct Told {
+    failures: Arc<Mutex<Vec<DropFailure>>>,
+    before: u64,
+}
+
+impl Told {
+    pub(crate) fn listen() -> Self {
+        let failures = Arc::new(Mutex::new(Vec::new()));
+        let log = failures.clone();
+        set_drop_hook(Some(Arc::new(move |failure: &DropFailure| {
+            log.lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(failure.clone());
+        })));
+        Self {
+            failures,
+            before: drop_failures(),
+        }
+    }
+
+    /// What was told since the last call, which is all that was counted.
+    #[track_caller]
+    pub(crate) fn take(&mut self) -> Vec<DropFailure> {
+        let mut log = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = std::mem::take(&mut *log);
+        let count = drop_failures();
+        assert_eq!(
+            count - self.before,
+            told.len() as u64,
+            "counted and told: {told:?}"
+        );
+        self.before = count;
+        told
+    }
+
+    /// The resources of [`Told::take`], in alphabetical order.
+    #[track_caller]
+    pub(crate) fn resources(&mut self) -> Vec<Resource> {
+        sorted(self.take().iter().map(|failure| failure.resource).collect())
+    }
+}
+
+/// In alphabetical order.
+pub(crate) fn sorted(mut resources: Vec<Resource>) -> Vec<Resource> {
+    resources.sort_by_key(|resource| format!("{resource:?}"));
+    resources
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        set_drop_hook(None);
+    }
+}

@@ -1,0 +1,221 @@
+//! Devices, contexts, guards and the stack.
+
+use std::sync::Arc;
+
+use cuda_core::{Context, ContextFlags, Device};
+
+use super::harness::{again, first, foreign, pop, sweep};
+
+#[test]
+fn looking_at_devices() {
+    sweep(|| {
+        assert_eq!(Device::count()?, 4);
+        for device in Device::all()? {
+            device.name()?;
+            device.uuid()?;
+            assert_eq!(Device::by_pci_bus_id(&device.pci_bus_id()?)?, device);
+            device.compute_capability()?;
+            assert!(device.supports_memory_pools()?);
+            assert!(device.is_primary_active()?);
+            let memory = device.memory_info()?;
+            assert!(memory.free <= memory.total);
+        }
+        let (a, b) = (Device::get(0)?, Device::get(1)?);
+        assert!(a.can_access_peer(b)? && !a.can_access_peer(a)?);
+        cuda_core::driver_version().map(drop)
+    });
+}
+
+#[test]
+fn asking_a_context() {
+    sweep(|| {
+        let (_, context) = first()?;
+        let limit = cuda_sys::CU_LIMIT_STACK_SIZE;
+        let stack = context.limit(limit)?;
+        context.set_limit(limit, stack)?;
+        context.set_cache_config(context.cache_config()?)?;
+        context.stream_priority_range()?;
+        context.memory_info()?;
+        let _guard = context.enter()?;
+        assert_eq!(Context::current()?.as_ref(), Some(&context));
+        context.synchronize()
+    });
+}
+
+#[test]
+fn nested_guards() {
+    sweep(|| {
+        let (a, b) = (Device::get(0)?, Device::get(1)?);
+        let raw = [a.context()?.as_raw(), b.context()?.as_raw()];
+        let outer = a.guard()?;
+        let inner = b.guard()?;
+        let same = b.guard()?;
+        let deep = a.guard()?;
+        drop(deep);
+        let after = again(Context::current)?;
+        assert_eq!(after.map(|now| now.as_raw()), Some(raw[1]));
+        drop(same);
+        inner.restore()?;
+        let after = again(Context::current)?;
+        assert_eq!(after.map(|now| now.as_raw()), Some(raw[0]));
+        drop(outer);
+        Ok(())
+    });
+}
+
+#[test]
+fn guard_on_what_is_current() {
+    sweep(|| {
+        let (_, context) = first()?;
+        let _outer = context.enter()?;
+        context.enter()?.restore()?;
+        drop(context.enter()?);
+        Ok(())
+    });
+}
+
+#[test]
+fn guard_around_a_panic() {
+    sweep(|| {
+        let (_, context) = first()?;
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _guard = context.enter()?;
+            std::panic::resume_unwind(Box::new("out"));
+            #[allow(unreachable_code, reason = "gives the closure its type")]
+            Ok::<(), cuda_core::Error>(())
+        }));
+        caught.unwrap_or(Ok(()))
+    });
+}
+
+#[test]
+fn created_context() {
+    sweep(|| {
+        let context = Context::create(Device::get(1)?, ContextFlags::SCHED_BLOCKING_SYNC)?;
+        let stream = context.create_stream()?;
+        let mut buffer = stream.alloc_zeroed::<u32>(16)?;
+        drop(context);
+        stream.upload_from(&[3; 16], &mut buffer)?;
+        let mut back = [0; 16];
+        stream.download_to(&buffer, &mut back)?;
+        assert_eq!(back, [3; 16]);
+        Ok(())
+    });
+}
+
+#[test]
+fn guards_of_created_contexts() {
+    sweep(|| {
+        let device = Device::get(0)?;
+        let a = Context::create(device, ContextFlags::SCHED_AUTO)?;
+        let outer = a.enter()?;
+        let b = Context::create(device, ContextFlags::SCHED_AUTO)?;
+        let inner = b.enter()?;
+        drop((a, b));
+        drop(inner);
+        outer.restore()
+    });
+}
+
+#[test]
+fn created_current_and_popped() {
+    sweep(|| {
+        let context = Context::create_current(Device::get(1)?, ContextFlags::SCHED_AUTO)?;
+        assert_eq!(pop()?, context);
+        Ok(())
+    });
+}
+
+#[test]
+fn pushed_and_popped() {
+    sweep(|| {
+        let (_, context) = first()?;
+        context.push()?;
+        let twice = context.push();
+        if twice.is_ok() {
+            assert_eq!(pop()?, context);
+        }
+        assert_eq!(pop()?, context);
+        twice
+    });
+}
+
+#[test]
+fn floating_context_on_another_thread() {
+    sweep(|| {
+        Context::create_current(Device::get(1)?, ContextFlags::SCHED_AUTO)?;
+        let context = pop()?;
+        let elsewhere = std::thread::spawn(move || {
+            context.push()?;
+            let used = context
+                .create_stream()
+                .and_then(|stream| stream.alloc_zeroed::<u8>(8));
+            pop()?;
+            used.map(drop)
+        });
+        elsewhere.join().expect("no panic")
+    });
+}
+
+#[test]
+fn set_current_inside_a_guard() {
+    sweep(|| {
+        let (_, context) = first()?;
+        let other = Context::create(Device::get(1)?, ContextFlags::SCHED_AUTO)?;
+        let _guard = context.enter()?;
+        let before = other.set_current()?;
+        assert_eq!(before.context(), Some(&context));
+        drop(other);
+        context.set_current().map(drop)
+    });
+}
+
+#[test]
+fn foreign_context() {
+    sweep(|| {
+        let raw = foreign().handle();
+        // SAFETY: the context lives as long as the process.
+        let context = unsafe { Context::from_raw(raw, Arc::new(())) }?;
+        let stream = context.create_stream()?;
+        let guard = context.enter()?;
+        drop(stream.alloc_zeroed::<u8>(16)?);
+        guard.restore()?;
+        // SAFETY: as above.
+        assert_eq!(unsafe { Context::from_raw(raw, Arc::new(())) }?, context);
+        Ok(())
+    });
+}
+
+#[test]
+fn peer_access() {
+    sweep(|| {
+        let (a, b) = (Device::get(0)?.context()?, Device::get(1)?.context()?);
+        a.enable_peer_access(&b)?;
+        let used = (|| {
+            a.enable_peer_access(&b)?;
+            let (s, t) = (a.create_stream()?, b.create_stream()?);
+            let mut here = s.alloc_zeroed::<u32>(16)?;
+            let mut there = t.alloc::<u32>(16)?;
+            t.fill(&mut there, 9)?;
+            s.copy(&there, &mut here)?;
+            let mut back = [0; 16];
+            s.download_to(&here, &mut back)?;
+            assert_eq!(back, [9; 16]);
+            Ok(())
+        })();
+        again(|| a.disable_peer_access(&b))?;
+        used
+    });
+}
+
+#[test]
+fn errors_are_described() {
+    sweep(|| {
+        let (_, context) = first()?;
+        let error = context
+            .limit(cuda_sys::CUlimit(999))
+            .expect_err("no such limit");
+        assert!(!error.to_string().is_empty());
+        Ok(())
+    });
+}

@@ -1,0 +1,366 @@
+//! Runs a scenario with a fault at each of its driver calls, and looks at what is left.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicIsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+
+use cuda_core::{Context, Device, DropFailure, Resource, Result};
+use cuda_sim::{Fault, Leak, LeakKind, Mode, Session};
+use cuda_sys::CUresult;
+use support::context::{self, Foreign};
+
+use super::stack;
+
+pub(super) type Scenario = fn() -> Result<()>;
+
+/// How a call fails.
+#[derive(Debug, Clone, Copy)]
+enum Failure {
+    /// Once; the next call works.
+    Once(CUresult),
+    /// With it the context is lost: all its later calls fail alike.
+    Sticky(CUresult),
+    /// With it the driver is gone: all later calls fail alike.
+    Shutdown,
+}
+
+impl Failure {
+    fn fault(self, nth: u64) -> Fault {
+        match self {
+            Failure::Once(code) => Fault::new(code).nth(nth),
+            Failure::Sticky(code) => Fault::new(code).nth(nth).sticky(),
+            Failure::Shutdown => Fault::new(cuda_sys::CUDA_ERROR_DEINITIALIZED)
+                .nth(nth)
+                .from_then_on(),
+        }
+    }
+}
+
+const FAILURES: &[Failure] = &[
+    Failure::Once(cuda_sys::CUDA_ERROR_OUT_OF_MEMORY),
+    Failure::Once(cuda_sys::CUDA_ERROR_INVALID_VALUE),
+    Failure::Once(cuda_sys::CUDA_ERROR_LAUNCH_FAILED),
+    Failure::Sticky(cuda_sys::CUDA_ERROR_ILLEGAL_ADDRESS),
+    Failure::Shutdown,
+];
+
+/// What is current when a scenario begins.
+#[derive(Debug, Clone, Copy)]
+enum Before {
+    Nothing,
+    /// Another device's primary context.
+    Primary,
+    /// A context that the library does not know, on top of a primary one.
+    Foreign,
+}
+
+const BEFORES: &[Before] = &[Before::Nothing, Before::Primary, Before::Foreign];
+
+impl Before {
+    fn establish(self) {
+        match self {
+            Before::Nothing => {}
+            Before::Primary => context::push(primary(3)),
+            Before::Foreign => {
+                context::push(primary(0));
+                context::push(foreign().handle());
+            }
+        }
+    }
+}
+
+/// All that a run depends on; its `Debug` reproduces it.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    mode: Mode,
+    before: Before,
+    fault: Option<(u64, Failure)>,
+}
+
+/// Runs the scenario without a fault, then with each kind of fault at its first driver call, at its
+/// second, and so on until none fires. Of each run it is asserted that
+/// * nothing panicked, and data read without an error was right (the scenario's own assertions);
+/// * the simulated driver saw no misuse: nothing freed twice, nothing used that was freed, no race;
+/// * the thread's whole context stack is what it was;
+/// * what still exists is exactly what the drop hook was told of: nothing leaked beyond what a
+///   failed call was to release, or could not be proven idle;
+/// * every host function has been called or dropped.
+pub(super) fn sweep(scenario: Scenario) {
+    prepare();
+    let sweep = || {
+        for mode in [Mode::Lazy, Mode::Eager] {
+            for (index, &failure) in FAILURES.iter().enumerate() {
+                // What is current has no bearing on the code.
+                let befores = if index == 0 { &BEFORES[..] } else { &BEFORES[..1] };
+                for &before in befores {
+                    every_call(scenario, Run { mode, before, fault: None }, failure);
+                    if cfg!(miri) {
+                        // A thousand times slower: it sees each call fail once.
+                        return;
+                    }
+                }
+            }
+        }
+    };
+    // A thread of its own, on which nothing is current.
+    let swept = thread::scope(|scope| scope.spawn(sweep).join());
+    swept.unwrap_or_else(|panic| resume_unwind(panic));
+}
+
+fn every_call(scenario: Scenario, run: Run, failure: Failure) {
+    attempt(scenario, run);
+    let failing = |nth| Run { fault: Some((nth, failure)), ..run };
+    let calls = (1..).take_while(|&nth| attempt(scenario, failing(nth))).count();
+    assert!(calls > 0, "the scenario calls no driver function");
+}
+
+/// One run with all assertions; whether the fault fired.
+fn attempt(scenario: Scenario, run: Run) -> bool {
+    let session = support::simulator();
+    session.set_mode(run.mode);
+    let failures = Observed::begin();
+    let seen = enact(&session, scenario, run);
+    session.settle();
+    cuda_core::flush_deferred_drops();
+    session.settle();
+    cuda_core::trim_staging().expect("no fault is left");
+    let failures = failures.end();
+
+    let here = format!("{run:?}, which hit {:?}", seen.victim);
+    if let Err(panic) = seen.outcome {
+        let message = panic.downcast_ref::<String>().map(String::as_str);
+        let message = message.or(panic.downcast_ref::<&str>().copied());
+        panic!("{here}: panicked: {}", message.unwrap_or("?"));
+    }
+    let violations = session.take_violations();
+    assert!(violations.is_empty(), "{here}: {violations:#?}");
+    let alive = Token::reset();
+    assert_eq!(alive, 0, "{here}: values of host functions leaked");
+    let leaks = session.leaks();
+    if !matches!(run.fault, Some((_, Failure::Shutdown))) {
+        assert_eq!(
+            seen.after, seen.before,
+            "{here}: the context stack changed; {failures:#?}"
+        );
+        let destroyed = session.calls("cuCtxDestroy_v2") > 0;
+        compare(&leaks, &failures, destroyed, &here);
+    }
+    if !seen.fired {
+        assert!(failures.is_empty(), "{here}: {failures:#?}");
+    }
+    remove(leaks);
+    seen.fired
+}
+
+struct Seen {
+    outcome: thread::Result<()>,
+    fired: bool,
+    victim: Option<&'static str>,
+    before: Vec<usize>,
+    after: Vec<usize>,
+}
+
+fn enact(session: &Session, scenario: Scenario, run: Run) -> Seen {
+    run.before.establish();
+    let before = stack::snapshot();
+    let mark = session.mark();
+    if let Some((nth, failure)) = run.fault {
+        session.inject(failure.fault(nth));
+    }
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        let result = scenario();
+        let excused = session.fault_fired();
+        assert!(excused || result.is_ok(), "without a fault: {result:?}");
+    }));
+    cuda_core::flush_deferred_drops();
+    let fired = session.fault_fired();
+    session.clear_faults();
+    let victim = run.fault.filter(|_| fired).and_then(|(nth, _)| {
+        let calls = session.since(mark).into_iter().map(|call| call.name);
+        let mut countable = calls.filter(|name| !name.starts_with("cuGetError"));
+        countable.nth(nth as usize - 1)
+    });
+    let after = stack::unwind();
+    Seen {
+        outcome,
+        fired,
+        victim,
+        before,
+        after,
+    }
+}
+
+/// What exists must be what was reported, each once. Reported may also be what a destroyed context
+/// took along, and what cannot be counted.
+fn compare(leaks: &[Leak], failures: &[DropFailure], destroyed: bool, here: &str) {
+    let mut unexplained = leaks.to_vec();
+    let mut excess = Vec::new();
+    for failure in failures {
+        let Some(kind) = kind(failure.resource) else {
+            continue;
+        };
+        let same = |leak: &Leak| {
+            let sized = matches!(kind, LeakKind::Device | LeakKind::Pinned);
+            leak.kind == kind
+                && leak.handle == failure.handle
+                && (!sized || leak.bytes == failure.bytes)
+        };
+        match unexplained.iter().position(same) {
+            Some(at) => drop(unexplained.swap_remove(at)),
+            None => excess.push(failure),
+        }
+    }
+    assert!(
+        unexplained.is_empty(),
+        "{here}: leaked without a word: {unexplained:#?}, reported: {failures:#?}"
+    );
+    let with_context = |failure: &DropFailure| {
+        destroyed
+            && matches!(
+                failure.resource,
+                Resource::Stream | Resource::Event | Resource::PinnedMemory
+            )
+    };
+    excess.retain(|failure| !with_context(failure));
+    assert!(
+        excess.is_empty(),
+        "{here}: reported, but not leaked: {excess:#?}"
+    );
+}
+
+fn kind(resource: Resource) -> Option<LeakKind> {
+    match resource {
+        Resource::DeviceMemory => Some(LeakKind::Device),
+        Resource::PinnedMemory => Some(LeakKind::Pinned),
+        Resource::Stream => Some(LeakKind::Stream),
+        Resource::Event => Some(LeakKind::Event),
+        Resource::Context => Some(LeakKind::Context),
+        _ => None,
+    }
+}
+
+/// Takes leaked objects out of the simulated driver, so that thousands of runs do not add up.
+fn remove(mut leaks: Vec<Leak>) {
+    // Contexts last: they take along what was made in them.
+    leaks.sort_by_key(|leak| leak.kind == LeakKind::Context);
+    for leak in leaks {
+        let handle = std::ptr::with_exposed_provenance_mut::<()>(leak.handle as usize);
+        let result = match leak.kind {
+            // SAFETY: the handle was leaked: nobody else destroys it.
+            LeakKind::Stream => unsafe { cuda_sys::symbol::cuStreamDestroy_v2(handle.cast()) },
+            // SAFETY: as above.
+            LeakKind::Event => unsafe { cuda_sys::symbol::cuEventDestroy_v2(handle.cast()) },
+            // SAFETY: as above.
+            LeakKind::Context => unsafe { cuda_sys::symbol::cuCtxDestroy_v2(handle.cast()) },
+            // SAFETY: as above, for memory.
+            LeakKind::Device => unsafe { cuda_sys::symbol::cuMemFree_v2(leak.handle) },
+            // SAFETY: as above, for memory.
+            LeakKind::Pinned => unsafe { cuda_sys::symbol::cuMemFreeHost(handle.cast()) },
+            _ => continue,
+        };
+        support::check("taking a leak away", result);
+    }
+}
+
+/// What happens once a process is not part of a scenario: `process.rs` sees to it.
+fn prepare() {
+    static DONE: OnceLock<()> = OnceLock::new();
+    DONE.get_or_init(|| {
+        let _session = support::simulator();
+        for device in Device::all().expect("the simulated driver has devices") {
+            device.context().expect("without a fault");
+        }
+        foreign();
+    });
+}
+
+fn primary(ordinal: u32) -> cuda_sys::CUcontext {
+    let device = Device::get(ordinal).expect("four devices");
+    device.context().expect("retained in `prepare`").as_raw()
+}
+
+/// A context of somebody else's, for the life of the process.
+pub(super) fn foreign() -> &'static Foreign {
+    struct Shared(Foreign);
+    // SAFETY: a handle that any thread may use, and that is never destroyed.
+    unsafe impl Send for Shared {}
+    // SAFETY: as above.
+    unsafe impl Sync for Shared {}
+    static FOREIGN: OnceLock<Shared> = OnceLock::new();
+    &FOREIGN.get_or_init(|| Shared(Foreign::create(2))).0
+}
+
+/// The drop failures of one run.
+struct Observed {
+    seen: Arc<Mutex<Vec<DropFailure>>>,
+    counted: u64,
+}
+
+impl Observed {
+    fn begin() -> Self {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let hook = Arc::clone(&seen);
+        cuda_core::set_drop_hook(Some(Arc::new(move |failure: &DropFailure| {
+            locked(&hook).push(failure.clone());
+        })));
+        Self {
+            seen,
+            counted: cuda_core::drop_failures(),
+        }
+    }
+
+    fn end(self) -> Vec<DropFailure> {
+        cuda_core::set_drop_hook(None);
+        let seen = std::mem::take(&mut *locked(&self.seen));
+        let counted = cuda_core::drop_failures() - self.counted;
+        assert_eq!(
+            counted,
+            seen.len() as u64,
+            "counter and hook disagree: {seen:#?}"
+        );
+        seen
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Something that a host function owns: none may be left when a run is over.
+pub(super) struct Token(());
+
+static TOKENS: AtomicIsize = AtomicIsize::new(0);
+
+impl Token {
+    pub(super) fn new() -> Self {
+        TOKENS.fetch_add(1, Ordering::Relaxed);
+        Self(())
+    }
+
+    fn reset() -> isize {
+        TOKENS.swap(0, Ordering::Relaxed)
+    }
+}
+
+impl Drop for Token {
+    fn drop(&mut self) {
+        TOKENS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Once more after a failure: a single fault must leave everything in a state that allows that.
+pub(super) fn again<R>(mut operation: impl FnMut() -> Result<R>) -> Result<R> {
+    operation().or_else(|_| operation())
+}
+
+/// Pops what the scenario pushed, also where the driver refuses at first.
+pub(super) fn pop() -> Result<Context> {
+    again(Context::pop)
+}
+
+/// Device 0 with its context.
+pub(super) fn first() -> Result<(Device, Context)> {
+    let device = Device::get(0)?;
+    Ok((device, device.context()?))
+}

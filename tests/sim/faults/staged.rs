@@ -1,0 +1,107 @@
+//! Borrowed slices.
+
+use cuda_core::Device;
+
+use super::harness::{first, sweep};
+
+const CHUNK: usize = 1 << 20;
+
+#[test]
+fn small_slices() {
+    sweep(|| {
+        let (_, context) = first()?;
+        for stream in [context.create_stream()?, context.default_stream()?] {
+            let mut buffer = stream.alloc::<u32>(16)?;
+            let mut back = [1; 16];
+            stream.upload_from(&[5; 16], &mut buffer)?;
+            let down = stream.download_to(&buffer, &mut back);
+            // Untouched after a failure.
+            assert_eq!(back, if down.is_ok() { [5; 16] } else { [1; 16] });
+            down?;
+            stream.upload_from(&[6; 8], buffer.slice_mut(8..)?)?;
+            stream.download_to(buffer.slice(4..12)?, &mut back[..8])?;
+            assert_eq!(back[..8], [5, 5, 5, 5, 6, 6, 6, 6]);
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn on_the_per_thread_stream() {
+    sweep(|| {
+        let (_, context) = first()?;
+        let home = context.create_stream()?;
+        let stream = context.per_thread_stream()?;
+        let mut buffer = home.alloc::<u32>(16)?;
+        stream.upload_from(&[5; 16], &mut buffer)?;
+        let mut back = [1; 16];
+        home.download_to(&buffer, &mut back)?;
+        assert_eq!(back, [5; 16]);
+        stream.download_to(&buffer, &mut back)?;
+        assert_eq!(back, [5; 16]);
+        Ok(())
+    });
+}
+
+#[test]
+fn scopes() {
+    sweep(|| {
+        let stream = Device::get(0)?.create_stream()?;
+        let mut a = stream.alloc::<u32>(4)?;
+        let mut b = stream.alloc_zeroed::<u64>(2)?;
+        stream.upload_from(&[1, 2, 3, 4], &mut a)?;
+        let (mut x, mut y) = ([9; 4], [9; 2]);
+        let done = stream.scope(|scope| {
+            scope.download(&a, &mut x)?;
+            scope.download(&b, &mut y)
+        });
+        let expected = if done.is_ok() {
+            ([1, 2, 3, 4], [0; 2])
+        } else {
+            ([9; 4], [9; 2])
+        };
+        assert_eq!((x, y), expected);
+        done?;
+        stream.fill_bytes(&mut b, 1)?;
+        // A scope that is left early waits for nothing, and keeps its chunk until it may go.
+        let left = stream.scope(|scope| {
+            scope.download(&b, &mut y)?;
+            Err::<(), _>(cuda_core::Error::NoTiming)
+        });
+        assert!(left.is_err());
+        assert_eq!(y, [0; 2]);
+        Ok(())
+    });
+}
+
+#[test]
+fn chunks_of_a_lost_stream() {
+    sweep(|| {
+        let (_, context) = first()?;
+        for _ in 0..2 {
+            // Each stream is gone while its chunk is still to be read.
+            let stream = context.create_stream()?;
+            let mut buffer = stream.alloc::<u8>(CHUNK / 4)?;
+            for value in 0..3 {
+                stream.upload_from(&[value; CHUNK / 4], &mut buffer)?;
+            }
+        }
+        cuda_core::trim_staging()
+    });
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "moves mebibytes")]
+fn large_slices() {
+    sweep(|| {
+        const LEN: usize = 2 * CHUNK + 3;
+        let stream = Device::get(0)?.create_stream()?;
+        let mut buffer = stream.alloc::<u8>(LEN)?;
+        let slice = [7; LEN];
+        stream.upload_from(&slice, &mut buffer)?;
+        let mut back = vec![1; LEN];
+        stream.download_to(&buffer, &mut back)?;
+        assert!(back == slice, "the slice came back changed");
+        Ok(())
+    });
+}

@@ -1,0 +1,109 @@
+//! What is forgotten leaks, and does nothing worse: S23.
+
+use std::mem;
+
+use cuda_core::{Event, EventFlags, Result};
+use cuda_sim::LeakKind;
+use support::context;
+
+use super::{device, leaking, pinned, primary};
+
+fn kinds(session: &cuda_sim::Session) -> Vec<LeakKind> {
+    let mut kinds: Vec<_> = session.leaks().iter().map(|leak| leak.kind).collect();
+    kinds.sort();
+    kinds.dedup();
+    kinds
+}
+
+#[test]
+fn s23_forgotten_buffers() {
+    leaking(|session| {
+        let stream = device().create_stream()?;
+        let other = device().create_stream()?;
+        let mut buffer = stream.alloc::<u32>(64)?;
+        let mut host = pinned(&[7; 64])?;
+        other.upload(&host, &mut buffer)?;
+        other.download(&buffer, &mut host)?;
+        mem::forget(buffer);
+        mem::forget(host);
+        drop((other, stream));
+        session.settle();
+        assert_eq!(kinds(session), [LeakKind::Stream, LeakKind::Event, LeakKind::Device, LeakKind::Pinned]);
+        Ok(())
+    });
+}
+
+#[test]
+fn s23_forgotten_views() {
+    leaking(|_| {
+        let [a, b] = [device().create_stream()?, device().create_stream()?];
+        let mut buffer = a.alloc_zeroed::<u32>(64)?;
+        {
+            let (mut head, mut tail) = buffer.split_at_mut(32)?;
+            a.fill(&mut head, 1)?;
+            b.fill(&mut tail, 2)?;
+            mem::forget(head);
+            mem::forget(tail);
+        }
+        let mut back = [0; 64];
+        a.download_to(&buffer, &mut back)?;
+        assert_eq!((back[0], back[63]), (1, 2));
+        Ok(())
+    });
+}
+
+#[test]
+fn s23_forgotten_guards() {
+    leaking(|_| {
+        mem::forget(device().guard()?);
+        assert_eq!(context::current(), context::primary(0));
+        let guard = cuda_core::Device::get(1)?.guard()?;
+        guard.restore()?;
+        assert_eq!(context::current(), context::primary(0));
+        context::set_current(std::ptr::null_mut());
+        Ok(())
+    });
+}
+
+#[test]
+fn s23_forgotten_streams_and_events() {
+    leaking(|_| {
+        let stream = device().create_stream()?;
+        let other = device().create_stream()?;
+        let mut buffer = stream.alloc::<u32>(64)?;
+        stream.fill(&mut buffer, 7)?;
+        let event = Event::new(&primary(), EventFlags::DEFAULT)?;
+        event.record(&stream)?;
+        mem::forget(stream);
+        mem::forget(event);
+        let mut back = [0; 64];
+        other.download_to(&buffer, &mut back)?;
+        assert_eq!(back, [7; 64]);
+        Ok(())
+    });
+}
+
+/// A stack frame that a scope's slices live in may go before the scope's copies have run, if the
+/// scope's wait never happens: nothing but the library's own memory is then written.
+#[test]
+fn s23_a_scope_that_never_waits() {
+    leaking(|session| {
+        fn give_up(stream: &cuda_core::Stream, buffer: &cuda_core::DeviceBuffer<u32>) -> Result<()> {
+            let mut back = [1; 64];
+            let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                stream.scope(|scope| -> Result<()> {
+                    scope.download(buffer, &mut back)?;
+                    std::panic::panic_any(0)
+                })
+            }));
+            assert!(unwound.is_err());
+            assert_eq!(back, [1; 64]);
+            Ok(())
+        }
+        let stream = device().create_stream()?;
+        let buffer = stream.alloc_zeroed::<u32>(64)?;
+        give_up(&stream, &buffer)?;
+        assert!(session.pending_ops() > 0, "the copy has not run yet");
+        stream.synchronize()
+    });
+}

@@ -1,0 +1,217 @@
+//! Contexts that a thread is left with: S38.
+
+use std::mem;
+use std::sync::mpsc;
+use std::thread;
+
+use cuda_core::{Context, ContextFlags, Result};
+use cuda_sys::CUDA_ERROR_UNKNOWN;
+use support::context;
+
+use super::{clean, device, leaking};
+
+fn created() -> Result<Context> {
+    // Made first, so that no created context's handle is recycled for it.
+    device().context()?;
+    Context::create(device(), ContextFlags::default())
+}
+
+/// Drops the last handle where the context is not current: only there does destroying it leave a
+/// dangling handle on this thread.
+fn drop_elsewhere(context: Context) {
+    thread::scope(|scope| scope.spawn(move || drop(context)).join()).expect("it only drops");
+}
+
+#[test]
+fn s38_a_guard_keeps_what_it_saved() {
+    clean(|_| {
+        let context = created()?;
+        let handle = context.as_raw();
+        context.push()?;
+        let guard = device().guard()?;
+        // Takes the stack's own reference away.
+        let top = context.clone();
+        assert_eq!(context::current(), context::primary(0));
+        drop_elsewhere(context);
+        drop_elsewhere(top);
+        guard.restore()?;
+        assert_eq!(context::current(), handle);
+        device().guard()?.restore()?;
+        assert_eq!(Context::pop()?.as_raw(), handle);
+        Ok(())
+    });
+}
+
+#[test]
+fn s38_a_guard_keeps_what_another_guard_entered() {
+    clean(|_| {
+        let context = created()?;
+        let handle = context.as_raw();
+        let outer = context.enter()?;
+        let inner = device().guard()?;
+        drop_elsewhere(context);
+        // Out of order: what `inner` brings back, nobody else holds any more.
+        drop(outer);
+        drop(inner);
+        assert_eq!(context::current(), handle);
+        device().guard()?.restore()?;
+        assert_eq!(context::current(), handle);
+        drop(Context::pop()?);
+        assert!(context::current().is_null());
+        Ok(())
+    });
+}
+
+#[test]
+fn s38_a_guard_keeps_what_it_found_and_entered() {
+    clean(|_| {
+        let context = created()?;
+        let outer = context.enter()?;
+        let inner = context.enter()?;
+        drop(outer);
+        assert!(context::current().is_null());
+        // Brings back the context that it entered, since that was current before it.
+        drop(inner);
+        let handle = context.as_raw();
+        assert_eq!(context::current(), handle);
+        drop_elsewhere(context);
+        device().guard()?.restore()?;
+        assert_eq!(context::current(), handle);
+        drop(Context::pop()?);
+        Ok(())
+    });
+}
+
+#[test]
+fn s38_a_later_guard_does_not_release_a_deeper_entry() {
+    clean(|_| {
+        let (a, b) = (created()?, created()?);
+        let handle = a.as_raw();
+        let outer = a.enter()?;
+        let inner = b.enter()?;
+        drop(outer);
+        drop(inner);
+        assert_eq!(context::current(), handle, "kept by the thread alone");
+        b.push()?;
+        // Enters what lies below, and leaves it again.
+        drop(a.enter()?);
+        drop_elsewhere(a);
+        drop(Context::pop()?);
+        assert_eq!(context::current(), handle);
+        device().guard()?.restore()?;
+        drop(Context::pop()?);
+        drop(b);
+        Ok(())
+    });
+}
+
+#[test]
+fn s38_what_others_bring_back_is_kept() {
+    clean(|_| {
+        let context = created()?;
+        let handle = context.as_raw();
+        context.set_current()?;
+        let guard = device().guard()?;
+        context::set_current(handle);
+        drop_elsewhere(context);
+        guard.restore()?;
+        device().guard()?.restore()?;
+        assert_eq!(context::current(), handle);
+        drop(Context::pop()?);
+        Ok(())
+    });
+}
+
+#[test]
+fn s38_a_guard_that_cannot_ask_keeps_what_it_brings_back() {
+    clean(|session| {
+        let context = created()?;
+        let handle = context.as_raw();
+        context.set_current()?;
+        let guard = device().guard()?;
+        drop_elsewhere(context);
+        session.fail_nth(Some("cuCtxGetCurrent"), 1, CUDA_ERROR_UNKNOWN);
+        assert!(guard.restore().is_err());
+        device().guard()?.restore()?;
+        assert_eq!(context::current(), handle);
+        drop(Context::pop()?);
+        Ok(())
+    });
+}
+
+#[test]
+fn s38_set_current_keeps_what_it_made_current() {
+    clean(|_| {
+        let context = created()?;
+        let handle = context.as_raw();
+        context.set_current()?;
+        drop_elsewhere(context);
+        device().guard()?.restore()?;
+        assert_eq!(context::current(), handle);
+        let second = created()?;
+        second.set_current()?;
+        drop(Context::pop()?);
+        assert!(context::current().is_null());
+        drop(second);
+        Ok(())
+    });
+}
+
+#[test]
+fn s38_a_thread_that_ends_lets_go() {
+    clean(|_| {
+        let (left, taken) = mpsc::channel();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let context = created().expect("a context can be created");
+                context.push().expect("it can be pushed");
+                left.send(context.as_raw().addr()).expect("somebody listens");
+            });
+        });
+        let handle = taken.recv().expect("the thread said");
+        // The context is gone, and its handle is used again for the next.
+        assert_eq!(created()?.as_raw().addr(), handle);
+        Ok(())
+    });
+}
+
+#[test]
+fn s38_a_forgotten_guard_keeps_its_context() {
+    leaking(|_| {
+        let context = created()?;
+        let handle = context.as_raw();
+        mem::forget(context.enter()?);
+        drop_elsewhere(context);
+        device().guard()?.restore()?;
+        assert_eq!(context::current(), handle);
+        context::set_current(std::ptr::null_mut());
+        Ok(())
+    });
+}
+
+#[test]
+fn s38_same_device_other_context() {
+    clean(|_| {
+        let context = created()?;
+        let outer = context.enter()?;
+        let inner = device().guard()?;
+        assert_eq!(context::current(), context::primary(0));
+        assert_ne!(context::current(), context.as_raw());
+        drop(inner);
+        assert_eq!(context::current(), context.as_raw());
+        outer.restore()
+    });
+}
+
+#[test]
+fn s38_what_others_set_inside_does_not_stay() {
+    clean(|_| {
+        let outer = device().guard()?;
+        let inner = device().guard()?;
+        // Another library leaves its own context behind.
+        context::set_current(context::primary(1));
+        drop(inner);
+        assert_eq!(context::current(), context::primary(0));
+        outer.restore()
+    });
+}

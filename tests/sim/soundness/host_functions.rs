@@ -1,0 +1,221 @@
+//! Host functions: S16, S31, S41.
+
+use std::panic::panic_any;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+
+use cuda_core::{Context, ContextFlags, Device, Error, Event, EventFlags, Result};
+use cuda_sim::LeakKind;
+use cuda_sys::CUDA_ERROR_UNKNOWN;
+
+use super::{clean, device, pinned, primary};
+
+#[test]
+fn s16_a_host_function_runs_once_and_is_freed() {
+    clean(|_| {
+        let stream = device().create_stream()?;
+        let calls = Arc::new(AtomicUsize::new(0));
+        let counted = calls.clone();
+        stream.launch_host_func(move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+        })?;
+        stream.synchronize()?;
+        stream.synchronize()?;
+        assert_eq!(calls.load(Ordering::Relaxed), 1);
+        assert_eq!(Arc::strong_count(&calls), 1, "the closure is gone");
+        Ok(())
+    });
+}
+
+#[test]
+fn s16_a_refused_host_function_is_freed() {
+    clean(|session| {
+        let stream = device().create_stream()?;
+        let captured = Arc::new(());
+        let inside = captured.clone();
+        session.fail_nth(Some("cuLaunchHostFunc"), 1, CUDA_ERROR_UNKNOWN);
+        assert!(stream.launch_host_func(move || drop(inside)).is_err());
+        assert_eq!(Arc::strong_count(&captured), 1, "the closure is gone");
+        Ok(())
+    });
+}
+
+#[test]
+fn s16_a_panic_stays_in_the_host_function() {
+    let before = cuda_core::drop_failures();
+    clean_but_for(1, || {
+        let stream = device().create_stream()?;
+        let captured = Arc::new(());
+        let inside = captured.clone();
+        stream.launch_host_func(move || {
+            let _inside = inside;
+            panic_any(Bomb);
+        })?;
+        stream.synchronize()?;
+        assert_eq!(Arc::strong_count(&captured), 1, "unwinding dropped it");
+        Ok(())
+    });
+    assert_eq!(cuda_core::drop_failures(), before + 1);
+}
+
+/// A payload that panics once more when it is dropped.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("dropped");
+    }
+}
+
+/// As `clean`, where so many drops fail.
+fn clean_but_for(failures: u64, body: impl FnOnce() -> Result<()> + Send) {
+    let session = support::simulator();
+    let before = cuda_core::drop_failures();
+    super::within(|| body().expect("no operation fails"));
+    session.settle();
+    assert_eq!(cuda_core::drop_failures(), before + failures);
+    session.assert_clean();
+}
+
+#[test]
+fn s31_drop_in_a_host_function() {
+    clean(|session| {
+        let stream = device().create_stream()?;
+        let other = device().create_stream()?;
+        let created = Context::create(Device::get(1)?, ContextFlags::default())?;
+        let inside = created.create_stream()?;
+        let event = Event::new(&primary(), EventFlags::DEFAULT)?;
+        let mut buffer = other.alloc_zeroed::<u32>(64)?;
+        let mut host = pinned(&[0; 64])?;
+        stream.download(&buffer, &mut host)?;
+        other.fill(&mut buffer, 1)?;
+        other.upload_from(&[1; 64], &mut buffer)?;
+        stream.launch_host_func(move || {
+            drop((buffer, host, event, other, inside, created));
+        })?;
+        stream.synchronize()?;
+        cuda_core::flush_deferred_drops();
+        let held = session.leaks();
+        let held = held.iter().filter(|leak| {
+            matches!(leak.kind, LeakKind::Device | LeakKind::Context | LeakKind::Stream)
+        });
+        assert_eq!(held.count(), 1, "the stream itself: {:?}", session.leaks());
+        Ok(())
+    });
+}
+
+/// What an operation said that was called in a host function.
+fn in_host_function<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> Result<R> {
+    let stream = device().create_stream()?;
+    let slot = Arc::new(Mutex::new(None));
+    let inside = slot.clone();
+    stream.launch_host_func(move || {
+        *inside.lock().expect("nobody panics") = Some(f());
+    })?;
+    stream.synchronize()?;
+    Ok(slot.lock().expect("nobody panics").take().expect("it ran"))
+}
+
+#[track_caller]
+fn refused<T>(result: Result<T>) {
+    match result {
+        Err(Error::InCallback) => {}
+        Err(other) => panic!("refused with {other}"),
+        Ok(_) => panic!("not refused"),
+    }
+}
+
+#[test]
+fn s31_operations_in_a_host_function_are_refused() {
+    clean(|_| {
+        let stream = device().create_stream()?;
+        let mut buffer = stream.alloc::<u32>(64)?;
+        let host = pinned(&[0_u32; 64])?;
+        in_host_function(move || {
+            refused(stream.alloc::<u32>(1));
+            refused(stream.fill(&mut buffer, 1));
+            refused(stream.upload(&host, &mut buffer));
+            refused(stream.upload_from(&[0; 64], &mut buffer));
+            refused(stream.download_to(&buffer, &mut [0; 64]));
+            refused(stream.synchronize());
+            refused(stream.query());
+            refused(stream.launch_host_func(|| {}));
+            refused(host.as_slice());
+            refused(buffer.synchronize());
+            refused(stream.context().create_stream());
+            refused(stream.context().synchronize());
+            refused(stream.device().guard());
+            refused(Context::current());
+            refused(cuda_core::trim_staging());
+            refused(cuda_core::driver_version());
+            let (error, _buffer) = buffer.close().expect_err("refused");
+            refused::<()>(Err(error));
+        })
+    });
+}
+
+#[test]
+fn s31_looking_at_a_device_in_a_host_function_is_refused() {
+    clean(|_| {
+        let device = device();
+        in_host_function(move || {
+            refused(device.name());
+            refused(device.pci_bus_id());
+            refused(device.uuid());
+            refused(device.total_memory());
+            refused(device.attribute(cuda_sys::CU_DEVICE_ATTRIBUTE_WARP_SIZE));
+            refused(device.is_primary_active());
+        })
+    });
+}
+
+#[test]
+fn s31_flushing_in_a_host_function_does_not_wait_for_itself() {
+    clean(|_| in_host_function(cuda_core::flush_deferred_drops));
+}
+
+#[test]
+fn s41_what_came_before_a_host_function_does_not_wait_for_it() {
+    clean(|_| {
+        let stream = device().create_stream()?;
+        let mut buffer = stream.alloc::<u32>(64)?;
+        let mut host = pinned(&[7; 64])?;
+        stream.upload(&host, &mut buffer)?;
+        let (release, gate) = mpsc::channel::<()>();
+        stream.launch_host_func(move || {
+            // Ends when the sender is gone, whatever becomes of the test.
+            let _ = gate.recv();
+        })?;
+        stream.fill(&mut buffer, 8)?;
+        // The host function waits for this thread, and this thread only for the upload.
+        host.as_mut_slice()?.fill(9);
+        drop(release);
+        let mut back = [0; 64];
+        stream.download_to(&buffer, &mut back)?;
+        assert_eq!(back, [8; 64]);
+        Ok(())
+    });
+}
+
+#[test]
+fn s41_another_stream_does_not_wait_for_the_host_function() {
+    clean(|_| {
+        let [a, b] = [device().create_stream()?, device().create_stream()?];
+        let mut buffer = a.alloc::<u32>(64)?;
+        a.fill(&mut buffer, 7)?;
+        let (release, gate) = mpsc::channel::<()>();
+        a.launch_host_func(move || {
+            let _ = gate.recv();
+        })?;
+        for _ in 0..20 {
+            // Later events must not take the place of the one before the host function.
+            a.checkpoint()?;
+            a.fill(&mut a.alloc::<u32>(64)?, 1)?;
+        }
+        let mut back = [0; 64];
+        b.download_to(&buffer, &mut back)?;
+        assert_eq!(back, [7; 64]);
+        drop(release);
+        a.synchronize()
+    });
+}

@@ -1,0 +1,188 @@
+//! What a ledger has to remember: S03, S15, S37.
+
+use std::thread;
+
+use cuda_core::{DeviceBuffer, Result, Stream};
+
+use super::{clean, device, pinned};
+
+/// Three streams, and a buffer at home on the third that holds 7.
+fn two_readers() -> Result<(Stream, Stream, Stream, DeviceBuffer<u32>)> {
+    let [a, b, home] = [
+        device().create_stream()?,
+        device().create_stream()?,
+        device().create_stream()?,
+    ];
+    let mut buffer = home.alloc(64)?;
+    home.fill(&mut buffer, 7)?;
+    home.synchronize()?;
+    Ok((a, b, home, buffer))
+}
+
+#[test]
+fn s03_two_readers_then_a_writer() {
+    clean(|_| {
+        let (a, b, home, mut buffer) = two_readers()?;
+        let (mut x, mut y) = (pinned(&[0; 64])?, pinned(&[0; 64])?);
+        a.download(&buffer, &mut x)?;
+        b.download(&buffer, &mut y)?;
+        home.fill(&mut buffer, 8)?;
+        home.synchronize()?;
+        assert_eq!(x.as_slice()?, [7; 64]);
+        assert_eq!(y.as_slice()?, [7; 64]);
+        Ok(())
+    });
+}
+
+#[test]
+fn s03_two_readers_then_the_free() {
+    clean(|_| {
+        let (a, b, home, buffer) = two_readers()?;
+        let (mut x, mut y) = (pinned(&[0; 64])?, pinned(&[0; 64])?);
+        a.download(&buffer, &mut x)?;
+        b.download(&buffer, &mut y)?;
+        drop(buffer);
+        home.synchronize()?;
+        assert_eq!(x.as_slice()?, [7; 64]);
+        assert_eq!(y.as_slice()?, [7; 64]);
+        Ok(())
+    });
+}
+
+#[test]
+fn s03_a_reader_then_the_home_stream_reads_and_frees() {
+    clean(|_| {
+        let (a, _b, home, buffer) = two_readers()?;
+        let (mut x, mut y) = (pinned(&[0; 64])?, pinned(&[0; 64])?);
+        a.download(&buffer, &mut x)?;
+        home.download(&buffer, &mut y)?;
+        drop(buffer);
+        home.synchronize()?;
+        assert_eq!(x.as_slice()?, [7; 64]);
+        Ok(())
+    });
+}
+
+#[test]
+fn s15_concurrent_readers_of_pinned_memory() {
+    clean(|_| {
+        let streams = [device().create_stream()?, device().create_stream()?];
+        let mut host = pinned(&[0_u32; 64])?;
+        for round in 0..8 {
+            host.as_mut_slice()?.fill(round);
+            thread::scope(|scope| {
+                for stream in &streams {
+                    let host = &host;
+                    scope.spawn(move || {
+                        let mut buffer = stream.alloc(64).expect("memory is there");
+                        stream.upload(host, &mut buffer).expect("lengths agree");
+                        assert_eq!(host.as_slice().expect("nothing writes"), [round; 64]);
+                        let mut back = [0; 64];
+                        stream.download_to(&buffer, &mut back).expect("it works");
+                        assert_eq!(back, [round; 64]);
+                        // Its free is queued, its copy not known to the host.
+                        stream.upload(host, &mut buffer).expect("lengths agree");
+                    });
+                }
+            });
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn s15_concurrent_readers_of_device_memory() {
+    clean(|_| {
+        let (a, b, home, mut buffer) = two_readers()?;
+        for round in 0..8 {
+            let shared = &buffer;
+            thread::scope(|scope| {
+                for stream in [&a, &b] {
+                    scope.spawn(move || {
+                        let mut copy = stream.alloc(64).expect("memory is there");
+                        stream.copy(shared, &mut copy).expect("lengths agree");
+                        let mut back = [0; 64];
+                        stream.download_to(&copy, &mut back).expect("it works");
+                        assert_eq!(back, [7 + round; 64]);
+                        stream.copy(shared, &mut copy).expect("lengths agree");
+                    });
+                }
+            });
+            home.fill(&mut buffer, 8 + round)?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn s37_halves_written_on_two_streams_then_read() {
+    clean(|_| {
+        let (a, b, home, mut buffer) = two_readers()?;
+        let (head, tail) = buffer.split_at_mut(32)?;
+        a.fill(head, 1)?;
+        b.fill(tail, 2)?;
+        let mut back = [0; 64];
+        home.download_to(&buffer, &mut back)?;
+        assert_eq!(back[..32], [1; 32]);
+        assert_eq!(back[32..], [2; 32]);
+        Ok(())
+    });
+}
+
+#[test]
+fn s37_halves_written_on_two_streams_then_freed() {
+    clean(|session| {
+        let (a, b, home, mut buffer) = two_readers()?;
+        let (head, tail) = buffer.split_at_mut(32)?;
+        a.fill(head, 1)?;
+        b.fill(tail, 2)?;
+        assert!(session.pending_ops() > 0, "the fills have not run yet");
+        drop(buffer);
+        home.synchronize()
+    });
+}
+
+#[test]
+fn s37_halves_do_not_wait_for_each_other() {
+    clean(|session| {
+        let (a, b, _home, mut buffer) = two_readers()?;
+        let (head, tail) = buffer.split_at_mut(32)?;
+        a.fill(head, 1)?;
+        let mark = session.mark();
+        b.fill(tail, 2)?;
+        assert_eq!(session.names_since(mark), ["cuMemsetD32Async"]);
+        Ok(())
+    });
+}
+
+#[test]
+fn s37_a_write_of_the_middle_keeps_both_ends() {
+    clean(|_| {
+        let (a, b, home, mut buffer) = two_readers()?;
+        a.fill(&mut buffer, 1)?;
+        b.fill(buffer.slice_mut(16..48)?, 2)?;
+        b.synchronize()?;
+        // Each end is still pending on `a`, as far as a third stream knows.
+        let mut back = [0; 64];
+        home.download_to(buffer.slice(..16)?, &mut back[..16])?;
+        home.download_to(buffer.slice(48..)?, &mut back[48..])?;
+        assert_eq!(back[..16], [1; 16]);
+        assert_eq!(back[48..], [1; 16]);
+        Ok(())
+    });
+}
+
+#[test]
+fn s37_more_ranges_than_entries() {
+    clean(|_| {
+        let (a, b, home, mut buffer) = two_readers()?;
+        for index in 0..64 {
+            let stream = if index % 2 == 0 { &a } else { &b };
+            stream.fill(buffer.slice_mut(index..=index)?, index as u32)?;
+        }
+        let mut back = [0; 64];
+        home.download_to(&buffer, &mut back)?;
+        assert!(back.iter().zip(0..).all(|(element, index)| *element == index));
+        Ok(())
+    });
+}

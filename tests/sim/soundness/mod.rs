@@ -1,0 +1,96 @@
+//! The hazards of the soundness table, each reached for from safe code, with work done as late as
+//! CUDA permits: what is not ordered is then stale, or freed too soon, and the driver says so.
+
+mod contexts;
+mod forgotten;
+mod guards;
+mod host_functions;
+mod inputs;
+mod ledger;
+mod lifetimes;
+mod order;
+mod peers;
+mod per_thread;
+mod staged;
+mod timelines;
+
+use std::env;
+use std::panic::resume_unwind;
+use std::process::abort;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+use cuda_core::{Context, Device, PinnedBuffer, Pod, Result};
+use cuda_sim::{Mode, Session};
+
+/// A test that takes longer waits for something that will never come: 30 seconds, or
+/// `CUDA_TESTS_WATCHDOG` of them.
+fn limit() -> Duration {
+    let seconds = env::var("CUDA_TESTS_WATCHDOG").ok();
+    Duration::from_secs(seconds.and_then(|text| text.parse().ok()).unwrap_or(30))
+}
+
+/// Runs `body` on a thread of its own, on which nothing is current, then asserts that the driver
+/// saw no misuse, that nothing is left and that no `Drop` failed.
+fn clean(body: impl FnOnce(&Session) -> Result<()> + Send) {
+    let session = lazily(body);
+    session.assert_clean();
+}
+
+/// As [`clean`], for a body that leaks on purpose.
+fn leaking(body: impl FnOnce(&Session) -> Result<()> + Send) {
+    let session = lazily(body);
+    assert_eq!(session.violations(), []);
+}
+
+fn lazily(body: impl FnOnce(&Session) -> Result<()> + Send) -> Session {
+    let session = support::simulator();
+    session.set_mode(Mode::Lazy);
+    let failures = cuda_core::drop_failures();
+    within(|| {
+        body(&session).expect("no operation of the test fails");
+    });
+    cuda_core::flush_deferred_drops();
+    session.settle();
+    cuda_core::trim_staging().expect("idle chunks can be freed");
+    assert_eq!(cuda_core::drop_failures(), failures, "a drop failed");
+    session
+}
+
+/// Runs `body` on another thread and ends the process if it does not return: a thread that waits
+/// in the driver cannot be ended. Miri, whose clock is virtual, finds deadlocks by itself.
+fn within(body: impl FnOnce() + Send) {
+    let limit = limit();
+    let (done, ended) = mpsc::channel::<()>();
+    let name = thread::current().name().unwrap_or_default().to_owned();
+    thread::scope(|scope| {
+        if !cfg!(miri) {
+            let name = name.clone();
+            scope.spawn(move || {
+                if ended.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
+                    let message = format!("\n{name}: not done after {limit:?}\n");
+                    let _ = std::io::Write::write_all(&mut std::io::stderr(), message.as_bytes());
+                    abort();
+                }
+            });
+        }
+        let result = scope.spawn(body).join();
+        drop(done);
+        if let Err(panic) = result {
+            resume_unwind(panic);
+        }
+    });
+}
+
+fn device() -> Device {
+    Device::get(0).expect("the simulated driver has devices")
+}
+
+fn primary() -> Context {
+    device().context().expect("it has a primary context")
+}
+
+fn pinned<T: Pod>(elements: &[T]) -> Result<PinnedBuffer<T>> {
+    PinnedBuffer::from_slice(&primary(), elements)
+}

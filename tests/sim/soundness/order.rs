@@ -1,0 +1,174 @@
+//! Waits of the host, and frees behind queued work: S01, S02, S26, S36.
+
+use cuda_core::{DeviceBuffer, Result};
+
+use super::{clean, device, pinned};
+
+#[test]
+fn s01_download_then_read() {
+    clean(|_| {
+        let stream = device().create_stream()?;
+        let mut buffer = stream.alloc::<u32>(64)?;
+        stream.fill(&mut buffer, 7)?;
+        let mut host = pinned(&[0; 64])?;
+        stream.download(&buffer, &mut host)?;
+        assert_eq!(host.as_slice()?, [7; 64]);
+        Ok(())
+    });
+}
+
+#[test]
+fn s01_download_then_read_of_a_view() {
+    clean(|_| {
+        let stream = device().create_stream()?;
+        let mut buffer = stream.alloc::<u32>(64)?;
+        stream.fill(&mut buffer, 7)?;
+        let mut host = pinned(&[0; 64])?;
+        stream.download(&buffer, &mut host)?;
+        assert_eq!(host.slice(10..20)?.as_slice()?, [7; 10]);
+        assert_eq!(host.slice_mut(20..30)?.as_mut_slice()?, [7; 10]);
+        Ok(())
+    });
+}
+
+#[test]
+fn s01_upload_then_change() {
+    clean(|_| {
+        let stream = device().create_stream()?;
+        let mut buffer = stream.alloc::<u32>(64)?;
+        let mut host = pinned(&[7; 64])?;
+        stream.upload(&host, &mut buffer)?;
+        host.as_mut_slice()?.fill(8);
+        let mut back = [0; 64];
+        stream.download_to(&buffer, &mut back)?;
+        assert_eq!(back, [7; 64], "the copy reads what was there when it was enqueued");
+        Ok(())
+    });
+}
+
+#[test]
+fn s01_download_then_drop() {
+    clean(|session| {
+        let stream = device().create_stream()?;
+        let buffer = stream.alloc_zeroed::<u32>(64)?;
+        let mut host = pinned(&[0; 64])?;
+        stream.download(&buffer, &mut host)?;
+        assert!(session.pending_ops() > 0, "the copy has not run yet");
+        drop(host);
+        Ok(())
+    });
+}
+
+#[test]
+fn s01_polling_does_not_lend_early() {
+    clean(|session| {
+        session.set_polls(1);
+        let stream = device().create_stream()?;
+        let mut buffer = stream.alloc::<u32>(64)?;
+        stream.fill(&mut buffer, 7)?;
+        let mut host = pinned(&[0; 64])?;
+        stream.download(&buffer, &mut host)?;
+        assert_eq!(host.try_as_slice()?, None);
+        loop {
+            if let Some(elements) = host.try_as_slice()? {
+                assert_eq!(elements, [7; 64]);
+                return Ok(());
+            }
+        }
+    });
+}
+
+#[test]
+fn s02_stream_dropped_before_its_work() {
+    clean(|session| {
+        let home = device().create_stream()?;
+        let mut source = home.alloc::<u32>(64)?;
+        let mut copied = home.alloc::<u32>(64)?;
+        home.fill(&mut source, 7)?;
+        let other = device().create_stream()?;
+        other.copy(&source, &mut copied)?;
+        drop(other);
+        assert!(session.pending_ops() > 0, "the copy has not run yet");
+        drop(source);
+        let mut back = [0; 64];
+        home.download_to(&copied, &mut back)?;
+        assert_eq!(back, [7; 64]);
+        Ok(())
+    });
+}
+
+#[test]
+fn s02_home_stream_dropped_first() {
+    clean(|_| {
+        let home = device().create_stream()?;
+        let other = device().create_stream()?;
+        let mut source = home.alloc::<u32>(64)?;
+        home.fill(&mut source, 7)?;
+        drop(home);
+        let mut host = pinned(&[0; 64])?;
+        other.download(&source, &mut host)?;
+        drop(source);
+        assert_eq!(host.as_slice()?, [7; 64]);
+        Ok(())
+    });
+}
+
+#[test]
+fn s02_stream_closed_with_clones_left() -> Result<()> {
+    clean(|_| {
+        let stream = device().create_stream()?;
+        let clone = stream.clone();
+        let mut buffer = stream.alloc::<u32>(64)?;
+        stream.close().map_err(|(error, _)| error)?;
+        clone.fill(&mut buffer, 7)?;
+        clone.close().map_err(|(error, _)| error)?;
+        let reader = device().create_stream()?;
+        let mut back = [0; 64];
+        reader.download_to(&buffer, &mut back)?;
+        assert_eq!(back, [7; 64]);
+        Ok(())
+    });
+    Ok(())
+}
+
+#[test]
+fn s26_zeroed_is_zero_on_another_stream() {
+    clean(|_| {
+        let home = device().create_stream()?;
+        let other = device().create_stream()?;
+        let buffer = home.alloc_zeroed::<u32>(64)?;
+        let mut back = [9; 64];
+        other.download_to(&buffer, &mut back)?;
+        assert_eq!(back, [0; 64]);
+        Ok(())
+    });
+}
+
+#[test]
+fn s36_first_use_is_on_another_stream() {
+    clean(|_| {
+        let home = device().create_stream()?;
+        let other = device().create_stream()?;
+        let mut buffer: DeviceBuffer<u32> = home.alloc(64)?;
+        other.fill(&mut buffer, 7)?;
+        let mut back = [0; 64];
+        other.download_to(&buffer, &mut back)?;
+        assert_eq!(back, [7; 64]);
+        Ok(())
+    });
+}
+
+#[test]
+fn s36_first_use_is_on_another_device() {
+    clean(|_| {
+        let home = device().create_stream()?;
+        let other = cuda_core::Device::get(1)?.create_stream()?;
+        let source = other.alloc_zeroed::<u32>(64)?;
+        let mut buffer = home.alloc::<u32>(64)?;
+        other.copy(&source, &mut buffer)?;
+        let mut back = [9; 64];
+        home.download_to(&buffer, &mut back)?;
+        assert_eq!(back, [0; 64]);
+        Ok(())
+    });
+}

@@ -1,0 +1,125 @@
+//! What a stream remembers of others: S28, and waits that failed.
+
+use cuda_core::Result;
+use cuda_sys::CUDA_ERROR_UNKNOWN;
+
+use super::{clean, device, pinned};
+
+#[test]
+fn s28_a_recycled_handle_inherits_nothing() {
+    clean(|_| {
+        let reader = device().create_stream()?;
+        let mut buffer = reader.alloc::<u32>(64)?;
+        let first = device().create_stream()?;
+        let handle = first.as_raw();
+        for round in 0..4 {
+            first.fill(&mut buffer, round)?;
+        }
+        // The reader has now waited for the fourth operation of the first stream.
+        reader.wait_stream(&first)?;
+        first.synchronize()?;
+        reader.synchronize()?;
+        drop(first);
+        let second = device().create_stream()?;
+        assert_eq!(second.as_raw(), handle, "the driver uses the handle again");
+        second.fill(&mut buffer, 7)?;
+        let mut back = [0; 64];
+        reader.download_to(&buffer, &mut back)?;
+        assert_eq!(back, [7; 64]);
+        Ok(())
+    });
+}
+
+#[test]
+fn s28_a_wait_that_failed_is_not_remembered() {
+    clean(|session| {
+        let (a, b) = (device().create_stream()?, device().create_stream()?);
+        let mut buffer = a.alloc::<u32>(64)?;
+        a.fill(&mut buffer, 7)?;
+        let mut host = pinned(&[0; 64])?;
+        session.fail_nth(Some("cuStreamWaitEvent"), 1, CUDA_ERROR_UNKNOWN);
+        assert!(b.download(&buffer, &mut host).is_err());
+        b.download(&buffer, &mut host)?;
+        assert_eq!(host.as_slice()?, [7; 64]);
+        Ok(())
+    });
+}
+
+#[test]
+fn s28_a_record_that_failed_is_not_waited_for() {
+    clean(|session| {
+        let (a, b) = (device().create_stream()?, device().create_stream()?);
+        let mut buffer = a.alloc::<u32>(64)?;
+        a.fill(&mut buffer, 7)?;
+        let mut host = pinned(&[0; 64])?;
+        session.fail_nth(Some("cuEventRecord"), 1, CUDA_ERROR_UNKNOWN);
+        assert!(b.download(&buffer, &mut host).is_err());
+        b.download(&buffer, &mut host)?;
+        assert_eq!(host.as_slice()?, [7; 64]);
+        Ok(())
+    });
+}
+
+#[test]
+fn s28_an_enqueue_that_failed_is_marked() {
+    clean(|session| {
+        let (a, b) = (device().create_stream()?, device().create_stream()?);
+        let mut buffer = a.alloc::<u32>(64)?;
+        session.fail_nth(Some("cuMemsetD32Async"), 1, CUDA_ERROR_UNKNOWN);
+        assert!(b.fill(&mut buffer, 7).is_err());
+        // For all that the program knows, the fill was enqueued: the free waits for it.
+        let mark = session.mark();
+        drop(buffer);
+        assert_eq!(
+            session.names_since(mark).last_chunk(),
+            Some(&["cuEventRecord", "cuStreamWaitEvent", "cuMemFreeAsync"])
+        );
+        Ok(())
+    });
+}
+
+#[test]
+fn s28_many_points_and_few_events() {
+    clean(|_| {
+        let (a, b) = (device().create_stream()?, device().create_stream()?);
+        let mut buffers = Vec::new();
+        for round in 0..40 {
+            let mut buffer = a.alloc::<u32>(64)?;
+            a.fill(&mut buffer, round)?;
+            a.checkpoint()?;
+            buffers.push(buffer);
+        }
+        for (buffer, round) in buffers.iter().zip(0..) {
+            let mut host = pinned(&[99; 64])?;
+            b.download(buffer, &mut host)?;
+            assert_eq!(host.as_slice()?, [round; 64]);
+        }
+        Ok(())
+    });
+}
+
+/// Two threads wait for two points of a stream while a third enqueues: no event that somebody
+/// waits for moves on to a later point, and no point is taken for done before it is.
+#[test]
+fn s28_events_are_not_recorded_again_while_awaited() -> Result<()> {
+    clean(|_| {
+        let a = device().create_stream()?;
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| -> Result<()> {
+                    let stream = device().create_stream()?;
+                    for round in 0..30 {
+                        let mut buffer = stream.alloc::<u32>(16)?;
+                        a.fill(&mut buffer, round)?;
+                        let mut host = pinned(&[99; 16])?;
+                        stream.download(&buffer, &mut host)?;
+                        assert_eq!(host.as_slice()?, [round; 16]);
+                    }
+                    Ok(())
+                });
+            }
+        });
+        Ok(())
+    });
+    Ok(())
+}

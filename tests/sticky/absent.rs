@@ -1,0 +1,63 @@
+//! M14: a machine without a driver.
+
+use std::sync::Arc;
+
+use cuda_core::{Context, Device, Error, Result};
+
+use crate::child;
+
+const NOWHERE: &str = "/nonexistent/libcuda.so.1";
+
+#[test]
+fn m14_no_driver() {
+    if !child::is_this() {
+        let environment = [
+            ("CUDA_SYS_LIBRARY", Some(NOWHERE)),
+            ("CUDA_TESTS_SIM", None),
+        ];
+        child::run(concat!(module_path!(), "::m14_no_driver"), &environment);
+        return;
+    }
+    // Twice: the answer stands.
+    for _ in 0..2 {
+        absent("driver_version", cuda_core::driver_version());
+        absent("Device::get", Device::get(0));
+        absent("Device::count", Device::count());
+        absent("Device::all", Device::all().map(|devices| devices.len()));
+        absent(
+            "Device::by_pci_bus_id",
+            Device::by_pci_bus_id("0000:00:00.0"),
+        );
+        absent("Context::current", Context::current());
+        absent("Context::pop", Context::pop());
+        absent("trim_staging", cuda_core::trim_staging());
+        // SAFETY: without a driver there is nothing that could look at the handle.
+        let foreign = unsafe { Context::from_raw(std::ptr::null_mut(), Arc::new(())) };
+        absent("Context::from_raw", foreign);
+        assert!(!Device::is_available());
+        cuda_core::flush_deferred_drops();
+        cuda_core::set_drop_hook(None);
+        assert_eq!(cuda_core::drop_failures(), 0);
+    }
+    // From any thread.
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| absent("Device::get", Device::get(0)));
+        }
+    });
+    child::done();
+}
+
+#[track_caller]
+fn absent<T: std::fmt::Debug>(what: &str, result: Result<T>) {
+    match result {
+        Err(error @ Error::NoDriver(_)) => {
+            let text = error.to_string();
+            assert!(text.contains(NOWHERE), "{what}: {text}");
+            let code = cuda_sys::CUDA_ERROR_SHARED_OBJECT_INIT_FAILED;
+            assert_eq!(error.code(), Some(code), "{what}");
+            assert!(!error.is_sticky() && !error.is_not_ready(), "{what}");
+        }
+        other => panic!("{what}: {other:?}"),
+    }
+}

@@ -1,0 +1,50 @@
+//! A test's body in a process that is its alone, whatever else runs in this one.
+
+use std::env;
+use std::process::{Command, Output};
+
+/// Set in the process that runs the body.
+const CHILD: &str = "CUDA_TESTS_CHILD";
+
+/// Printed by a child that has done all it was to do.
+const DONE: &str = "the child has come to its end";
+
+/// Whether this process was started by [`run`].
+pub(crate) fn is_this() -> bool {
+    env::var_os(CHILD).is_some()
+}
+
+/// What the body of a child ends with, before it leaves on its way.
+pub(crate) fn done() {
+    println!("{DONE}");
+}
+
+/// Runs one test of this program again, as a child that finds `environment` in its own; `None`
+/// takes a variable away. `test` is its path, `module_path!` in front.
+///
+/// # Panics
+/// Unless the child came to its end and then exited with success.
+#[track_caller]
+pub(crate) fn run(test: &str, environment: &[(&str, Option<&str>)]) -> Output {
+    // libtest does not name the crate.
+    let (_, name) = test.split_once("::").expect("a path");
+    let program = env::current_exe().expect("the path of the test program");
+    let mut command = Command::new(program);
+    command.args(["--include-ignored", "--nocapture", "--exact", name]);
+    command.env(CHILD, "1");
+    for (variable, value) in environment {
+        match value {
+            Some(value) => command.env(variable, value),
+            None => command.env_remove(variable),
+        };
+    }
+    let output = command.output().expect("the test program starts");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && printed.contains(DONE),
+        "{name} in a process of its own: {}\n{printed}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr),
+    );
+    output
+}

@@ -1,0 +1,173 @@
+//! M13: the process ends while everything is alive.
+
+use std::cell::RefCell;
+use std::ffi::c_int;
+use std::sync::Mutex;
+
+use cuda_core::{
+    Context, ContextFlags, Device, DeviceBuffer, Error, Event, EventFlags, PerThreadStream,
+    PinnedBuffer, Result, Stream,
+};
+use support::{gpu_test, pattern};
+
+use crate::child;
+
+unsafe extern "C" {
+    /// Registers a function for the end of the process; the last registered runs first.
+    safe fn atexit(callback: extern "C" fn()) -> c_int;
+}
+
+/// One of everything, with work in flight on it.
+struct Everything {
+    _per_thread: PerThreadStream,
+    _shared: Shared,
+}
+
+/// The part of it that any thread may drop.
+struct Shared {
+    context: Context,
+    stream: Stream,
+    event: Event,
+    buffer: DeviceBuffer<u8>,
+    pinned: PinnedBuffer<u8>,
+}
+
+impl Shared {
+    fn new(context: &Context) -> Result<Self> {
+        let stream = context.create_stream()?;
+        let mut pinned = PinnedBuffer::from_slice(context, &pattern(1, 1 << 20))?;
+        let mut buffer = stream.alloc::<u8>(1 << 20)?;
+        stream.upload(&pinned, &mut buffer)?;
+        stream.download(&buffer, &mut pinned)?;
+        stream.upload_from(&[1, 2, 3], buffer.slice_mut(..3)?)?;
+        let event = Event::new(context, EventFlags::DEFAULT)?;
+        event.record(&stream)?;
+        Ok(Self {
+            context: context.clone(),
+            stream,
+            event,
+            buffer,
+            pinned,
+        })
+    }
+}
+
+static STATIC: Mutex<Vec<Shared>> = Mutex::new(Vec::new());
+
+thread_local! {
+    static LOCAL: RefCell<Vec<Everything>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Fills the static and the thread's local, in a primary and in a created context.
+fn fill() -> Result<()> {
+    let primary = Device::get(0)?.context()?;
+    let created = Context::create(Device::get(0)?, ContextFlags::default())?;
+    for context in [&primary, &created] {
+        STATIC.lock().expect("no panic").push(Shared::new(context)?);
+        let per_thread = context.per_thread_stream()?;
+        let mut shared = Shared::new(context)?;
+        per_thread.fill(&mut shared.buffer, 1)?;
+        let everything = Everything {
+            _per_thread: per_thread,
+            _shared: shared,
+        };
+        LOCAL.with(|local| local.borrow_mut().push(everything));
+    }
+    // Left current, and kept alive by the thread.
+    created.set_current()?;
+    // Something that a thread of the library's drops.
+    let owned = Shared::new(&primary)?;
+    let stream = primary.create_stream()?;
+    stream.launch_host_func(move || drop(owned))?;
+    stream.synchronize()
+}
+
+/// Exits with all of it alive; the thread's locals are dropped on the way.
+fn leave() -> ! {
+    child::done();
+    std::process::exit(0);
+}
+
+gpu_test! {
+    needs 1;
+    fn m13_process_exit() -> Result<()> {
+        if !child::is_this() {
+            child::run(concat!(module_path!(), "::needs_1"), &[]);
+            return Ok(());
+        }
+        fill()?;
+        leave()
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn m13_process_exit_from_another_thread() -> Result<()> {
+        if !child::is_this() {
+            child::run(concat!(module_path!(), "::needs_1"), &[]);
+            return Ok(());
+        }
+        fill()?;
+        std::thread::spawn(|| leave());
+        loop {
+            std::thread::park();
+        }
+    }
+}
+
+/// Drops the statics, before the library has heard of the exit or after.
+extern "C" fn drop_statics() {
+    let everything = std::mem::take(&mut *STATIC.lock().expect("no panic"));
+    drop(everything);
+}
+
+gpu_test! {
+    needs 1;
+    fn m13_dropped_before_the_driver() -> Result<()> {
+        if !child::is_this() {
+            child::run(concat!(module_path!(), "::needs_1"), &[]);
+            return Ok(());
+        }
+        fill()?;
+        assert_eq!(atexit(drop_statics), 0);
+        leave()
+    }
+}
+
+/// As other libraries' destructors may: uses what the exit has taken the driver from.
+extern "C" fn use_statics() {
+    let mut statics = std::mem::take(&mut *STATIC.lock().expect("no panic"));
+    let mut answers = Vec::new();
+    for shared in &mut statics {
+        answers.extend([
+            shared.stream.synchronize().err(),
+            shared.stream.alloc::<u8>(1).err(),
+            shared.stream.fill(&mut shared.buffer, 1).err(),
+            shared.event.query().err(),
+            shared.context.enter().err(),
+            shared.pinned.as_slice().err(),
+            shared.context.device().name().err(),
+            Device::get(0).err(),
+        ]);
+    }
+    drop(statics);
+    let refused = |answer: &Option<Error>| matches!(answer, Some(Error::Exiting));
+    if answers.is_empty() || !answers.iter().all(refused) || cuda_core::drop_failures() != 0 {
+        eprintln!("while the process exits: {answers:?}");
+        std::process::abort();
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn m13_used_after_the_driver() -> Result<()> {
+        if !child::is_this() {
+            child::run(concat!(module_path!(), "::needs_1"), &[]);
+            return Ok(());
+        }
+        // Registered before the library registers its own, so called after it.
+        assert_eq!(atexit(use_statics), 0);
+        fill()?;
+        leave()
+    }
+}

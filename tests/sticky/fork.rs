@@ -1,0 +1,212 @@
+//! S35: a process that forks after the driver was initialised.
+
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use cuda_core::{
+    Context, ContextFlags, Device, DeviceBuffer, Error, Event, EventFlags, PinnedBuffer, Result,
+    Stream,
+};
+use support::{gpu_test, pattern};
+
+/// Seconds after which a child that hangs is killed.
+const PATIENCE: u32 = 10;
+
+/// Runs `child` in a fork of this process; its answer is the exit code, 0 for success.
+///
+/// The child does not return, unwind or run exit handlers: it has one thread of the parent's many.
+fn in_a_fork(child: impl FnOnce() -> u8) {
+    // SAFETY: the child has a copy of this thread only; what it runs below takes locks of the
+    // library under test, which is the very question, and of the allocator, which glibc and musl
+    // make usable in a child.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
+    if pid == 0 {
+        // SAFETY: takes a number; the signal's default action ends the child.
+        unsafe { libc::alarm(PATIENCE) };
+        let answer = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child));
+        // SAFETY: ends the process at once.
+        unsafe { libc::_exit(c_int::from(answer.unwrap_or(u8::MAX))) };
+    }
+    let mut status = 0;
+    // SAFETY: `pid` is a child of ours that nobody else waits for; `status` is valid for a write.
+    let waited = unsafe { libc::waitpid(pid, &mut status, 0) };
+    assert_eq!(waited, pid, "waitpid: {}", std::io::Error::last_os_error());
+    assert!(
+        !libc::WIFSIGNALED(status),
+        "the child was ended by signal {}{}",
+        libc::WTERMSIG(status),
+        if libc::WTERMSIG(status) == libc::SIGALRM {
+            ": it hung"
+        } else {
+            ""
+        },
+    );
+    assert_eq!(
+        libc::WEXITSTATUS(status),
+        0,
+        "the number of the check that failed"
+    );
+}
+
+/// What a program has when it forks.
+struct Alive {
+    context: Context,
+    created: Context,
+    stream: Stream,
+    event: Event,
+    buffer: DeviceBuffer<u8>,
+    pinned: PinnedBuffer<u8>,
+}
+
+impl Alive {
+    fn new() -> Result<Self> {
+        let context = Device::get(0)?.context()?;
+        let stream = context.create_stream()?;
+        let pinned = PinnedBuffer::from_slice(&context, &pattern(35, 4096))?;
+        let mut buffer = stream.alloc::<u8>(4096)?;
+        stream.upload(&pinned, &mut buffer)?;
+        let event = Event::new(&context, EventFlags::DEFAULT)?;
+        event.record(&stream)?;
+        Ok(Self {
+            created: Context::create(Device::get(0)?, ContextFlags::default())?,
+            context,
+            stream,
+            event,
+            buffer,
+            pinned,
+        })
+    }
+
+    /// Numbers the first operation that is not refused as it should be; 0 if there is none.
+    fn refused(&mut self) -> u8 {
+        let device = self.context.device();
+        let answers = [
+            Device::get(0).err(),
+            Device::count().err(),
+            device.name().err(),
+            device.uuid().err(),
+            device.total_memory().err(),
+            device.pci_bus_id().err(),
+            device.compute_capability().err(),
+            device.context().err(),
+            device.guard().err(),
+            cuda_core::driver_version().err(),
+            Context::current().err(),
+            Context::pop().err(),
+            self.created.enter().err(),
+            self.created.push().err(),
+            self.context.synchronize().err(),
+            self.context.memory_info().err(),
+            self.context.create_stream().err(),
+            self.context.default_stream().err(),
+            self.context.per_thread_stream().err(),
+            self.stream.synchronize().err(),
+            self.stream.query().err(),
+            self.stream.checkpoint().err(),
+            self.stream.alloc::<u8>(1).err(),
+            self.stream.upload(&self.pinned, &mut self.buffer).err(),
+            self.stream.download(&self.buffer, &mut self.pinned).err(),
+            self.stream.upload_from(&[0; 4096], &mut self.buffer).err(),
+            self.stream.download_to(&self.buffer, &mut [0; 4096]).err(),
+            self.stream.fill(&mut self.buffer, 1).err(),
+            self.stream.launch_host_func(|| ()).err(),
+            self.event.record(&self.stream).err(),
+            self.event.query().err(),
+            self.event.synchronize().err(),
+            self.buffer.synchronize().err(),
+            self.pinned.as_slice().err(),
+            self.pinned.as_mut_slice().err(),
+            PinnedBuffer::<u8>::new(&self.context, 1).err(),
+            cuda_core::trim_staging().err(),
+        ];
+        let forked = |answer: &Option<Error>| matches!(answer, Some(Error::Forked));
+        let wrong = answers.iter().position(|answer| !forked(answer));
+        wrong.map_or(0, |index| index as u8 + 1)
+    }
+
+    /// Whether every explicit end is refused; everything is dropped then.
+    fn close(self) -> bool {
+        let refused = |error: Option<Error>| matches!(error, Some(Error::Forked));
+        let answers = [
+            refused(self.buffer.close().err().map(|(error, _)| error)),
+            refused(self.pinned.close().err().map(|(error, _)| error)),
+            refused(self.event.close().err().map(|(error, _)| error)),
+            refused(self.stream.close().err().map(|(error, _)| error)),
+        ];
+        drop((self.created, self.context));
+        answers == [true; 4]
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn s35_fork_is_refused() -> Result<()> {
+        let mut alive = Alive::new()?;
+        in_a_fork(|| alive.refused());
+        // The parent is as it was.
+        alive.stream.synchronize()?;
+        let mut back = [0; 4096];
+        alive.stream.download_to(&alive.buffer, &mut back)?;
+        assert_eq!(back[..], pattern(35, 4096));
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn s35_fork_drops_quietly() -> Result<()> {
+        // One that the child closes and one that it drops, with a guard beside.
+        let (closed, dropped) = (Alive::new()?, Alive::new()?);
+        let guard = closed.created.enter()?;
+        let (mut closed, mut dropped, mut guard) = (Some(closed), Some(dropped), Some(guard));
+        in_a_fork(|| {
+            let closes = closed.take().is_some_and(Alive::close);
+            drop((dropped.take(), guard.take()));
+            cuda_core::flush_deferred_drops();
+            match (closes, cuda_core::drop_failures()) {
+                (true, 0) => 0,
+                (false, _) => 1,
+                (true, _) => 2,
+            }
+        });
+        assert!(closed.is_some() && dropped.is_some(), "the parent still has them");
+        drop(guard);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn s35_fork_beside_busy_threads() -> Result<()> {
+        // Whatever lock another thread held at the fork, nobody in the child will release.
+        let stop = AtomicBool::new(false);
+        let work = || {
+            while !stop.load(Ordering::Relaxed) {
+                let mut alive = Alive::new()?;
+                let large = vec![1; 3 << 20];
+                let mut buffer = alive.stream.alloc(large.len())?;
+                alive.stream.upload_from(&large, &mut buffer)?;
+                alive.stream.upload_from(&[2; 4096], &mut alive.buffer)?;
+                drop(alive.created.enter()?);
+                cuda_core::trim_staging()?;
+            }
+            Ok::<(), Error>(())
+        };
+        std::thread::scope(|scope| {
+            let threads = [scope.spawn(work), scope.spawn(work)];
+            let started = std::time::Instant::now();
+            while started.elapsed() < Duration::from_secs(2) {
+                let mut alive = Some(Alive::new()?);
+                in_a_fork(|| {
+                    let answer = alive.as_mut().map_or(1, Alive::refused);
+                    drop(alive.take());
+                    answer
+                });
+            }
+            stop.store(true, Ordering::Relaxed);
+            threads.map(|thread| thread.join().expect("no panic")).into_iter().collect()
+        })
+    }
+}

@@ -1,0 +1,54 @@
+//! E11: devices without stream-ordered allocation.
+
+use cuda_core::{Device, Error, Event, EventFlags, PinnedBuffer, Result};
+use cuda_sim::{Config, Session};
+
+use crate::child;
+
+#[test]
+fn e11_async_unsupported() -> Result<()> {
+    if !child::is_this() {
+        child::run(concat!(module_path!(), "::e11_async_unsupported"), &[]);
+        return Ok(());
+    }
+    cuda_sim::install(Config::from_env().devices(2).without_memory_pools())
+        .expect("a process without a driver");
+    let session = Session::begin();
+    let devices = [Device::get(0)?, Device::get(1)?];
+    assert!(!devices[0].supports_memory_pools()?);
+    let stream = devices[0].create_stream()?;
+    let refused = [
+        stream.alloc::<u8>(1000).err(),
+        stream.alloc_zeroed::<f64>(3).err(),
+        stream.context().default_stream()?.alloc::<u8>(1).err(),
+    ];
+    for error in refused {
+        match error {
+            Some(Error::Unsupported { device, feature }) => {
+                assert_eq!(device, 0);
+                assert!(feature.contains("memory pools"), "{feature}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    for call in [
+        "cuMemAllocAsync",
+        "cuMemAllocFromPoolAsync",
+        "cuMemAlloc_v2",
+    ] {
+        assert_eq!(session.calls(call), 0, "{call} was made");
+    }
+    // Everything else is there.
+    let mut pinned = PinnedBuffer::from_slice(stream.context(), &[1, 2, 3])?;
+    assert_eq!(pinned.as_mut_slice()?, [1, 2, 3]);
+    let event = Event::new(stream.context(), EventFlags::DEFAULT)?;
+    event.record(&stream)?;
+    event.synchronize()?;
+    let [a, b] = [devices[0].context()?, devices[1].context()?];
+    a.enable_peer_access(&b)?;
+    a.disable_peer_access(&b)?;
+    drop((stream, pinned, event));
+    session.assert_clean();
+    child::done();
+    Ok(())
+}

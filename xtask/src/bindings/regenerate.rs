@@ -1,0 +1,140 @@
+//! The part that needs bindgen: the build script's own recipe, run for the checked-in copy.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+use crate::Outcome;
+use crate::headers::{declared, fetch};
+
+#[path = "../../../cuda-sys/build/generate.rs"]
+mod generate;
+
+/// How many lines of a difference are shown.
+const SHOWN: usize = 5;
+
+/// Writes what the header yields.
+pub(super) fn write(root: &Path, header: Option<&Path>) -> anyhow::Result<Outcome> {
+    let Some(include) = include(root, header) else {
+        return Ok(Outcome::CouldNotRun);
+    };
+    let bindings = generate::generate(&include, &root.join("cuda-sys"))?;
+    let directory = directory(root);
+    for (file, text) in bindings.files() {
+        let file = directory.join(file);
+        fs::write(&file, text).with_context(|| file.display().to_string())?;
+    }
+    println!(
+        "{} is of CUDA {}",
+        directory.display(),
+        fetch::version(&include)?
+    );
+    Ok(Outcome::Passed)
+}
+
+/// Compares what the header yields with what is checked in.
+pub(super) fn check(root: &Path, header: Option<&Path>) -> anyhow::Result<Outcome> {
+    let Some(include) = include(root, header) else {
+        return Ok(Outcome::CouldNotRun);
+    };
+    let version = fetch::version(&include)?;
+    let bindings = generate::generate(&include, &root.join("cuda-sys"))?;
+    let mut differs = false;
+    for (file, text) in bindings.files() {
+        let path = directory(root).join(file);
+        let found = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        if let Some(difference) = difference(&found, text) {
+            println!(
+                "{} is not what cuda.h {version} yields:\n{difference}",
+                path.display()
+            );
+            differs = true;
+        }
+    }
+    if differs {
+        println!("to regenerate the bindings: cargo xtask bindings");
+    }
+    let Some(floor) = self::include_of(root, fetch::FLOOR) else {
+        return Ok(Outcome::CouldNotRun);
+    };
+    if let Some(complaint) = floor_complaint(&floor)? {
+        println!("{complaint}");
+        differs = true;
+    }
+    if differs {
+        return Ok(Outcome::Failed);
+    }
+    println!("the bindings are what cuda.h {version} yields, the floor is that of 11.8");
+    Ok(Outcome::Passed)
+}
+
+fn directory(root: &Path) -> PathBuf {
+    root.join("cuda-sys/src/bindings")
+}
+
+/// The header that was named, or the newest.
+fn include(root: &Path, header: Option<&Path>) -> Option<PathBuf> {
+    match header {
+        Some(include) => Some(include.to_owned()),
+        None => include_of(root, fetch::NEWEST),
+    }
+}
+
+/// The header of a release, if it can be had.
+fn include_of(root: &Path, release: fetch::Release) -> Option<PathBuf> {
+    fetch::include(root, release)
+        .map_err(|error| eprintln!("cuda.h {} could not be fetched: {error:#}", release.name))
+        .ok()
+}
+
+/// Whether the list of the floor's functions is the one that its header declares.
+fn floor_complaint(include: &Path) -> anyhow::Result<Option<String>> {
+    let declared = declared::functions(include)?;
+    let listed: BTreeSet<String> = generate::FLOOR.lines().map(str::to_owned).collect();
+    if declared == listed {
+        return Ok(None);
+    }
+    let names = |a: &BTreeSet<String>, b: &BTreeSet<String>| {
+        a.difference(b).cloned().collect::<Vec<_>>().join(" ")
+    };
+    Ok(Some(format!(
+        "cuda-sys/build/floor_11_8.txt is not what cuda.h 11.8 declares; missing: [{}]; too many: [{}]",
+        names(&declared, &listed),
+        names(&listed, &declared),
+    )))
+}
+
+/// The first lines in which two texts differ.
+fn difference(found: &str, expected: &str) -> Option<String> {
+    if found == expected {
+        return None;
+    }
+    let same = found
+        .lines()
+        .zip(expected.lines())
+        .take_while(|(a, b)| a == b)
+        .count();
+    let mut text = format!("  from line {} on\n", same + 1);
+    for (sign, side) in [('-', found), ('+', expected)] {
+        for line in side.lines().skip(same).take(SHOWN) {
+            text.push_str(&format!("  {sign} {line}\n"));
+        }
+    }
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::difference;
+
+    #[test]
+    fn a_difference_begins_where_the_texts_part() {
+        assert_eq!(difference("a\nb\n", "a\nb\n"), None);
+        assert_eq!(
+            difference("a\nb\n", "a\nc\n").as_deref(),
+            Some("  from line 2 on\n  - b\n  + c\n")
+        );
+    }
+}

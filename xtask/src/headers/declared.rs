@@ -1,0 +1,70 @@
+//! What a header declares, counted without bindgen: by a C preprocessor and a scan.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, ensure};
+
+/// Names of the functions that a program which includes this `cuda.h` sees.
+pub(crate) fn functions(include: &Path) -> anyhow::Result<BTreeSet<String>> {
+    let compiler = env::var_os("CC").unwrap_or_else(|| OsString::from("cc"));
+    let output = Command::new(&compiler)
+        .args(["-E", "-P"])
+        .arg(include.join("cuda.h"))
+        .output()
+        .with_context(|| format!("{} is needed to count", compiler.to_string_lossy()))?;
+    ensure!(
+        output.status.success(),
+        "{} -E: {}",
+        compiler.to_string_lossy(),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(scan(&String::from_utf8_lossy(&output.stdout)))
+}
+
+/// A declaration is `CUresult`, a name that begins with `cu`, and a parenthesis.
+fn scan(preprocessed: &str) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let mut words = preprocessed
+        .split_inclusive(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+        .filter(|word| !word.trim().is_empty());
+    let mut after_result = false;
+    let mut pending: Option<&str> = None;
+    // Each word carries the character after it: that is the parenthesis, or a space before it.
+    for word in &mut words {
+        if let Some(name) = pending.take().filter(|_| word == "(") {
+            names.insert(name.to_owned());
+        }
+        let name = word.trim_end_matches(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        if after_result && name.starts_with("cu") {
+            match &word[name.len()..] {
+                "(" => drop(names.insert(name.to_owned())),
+                _ => pending = Some(name),
+            }
+        }
+        after_result = name == "CUresult";
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::scan;
+
+    #[test]
+    fn declarations_are_told_from_uses() {
+        let text = "typedef enum cudaError_enum { CUDA_SUCCESS = 0 } CUresult;\n\
+                    typedef void (*CUstreamCallback)(CUstream hStream, CUresult status, void *d);\n\
+                    typedef CUresult (*CUgraphCallback)(void *data);\n\
+                    CUresult cuInit(unsigned int Flags);\n\
+                    __attribute__((deprecated)) CUresult\ncuMemAlloc_v2 (size_t n);\n\
+                    CUresult cuOther(CUresult error, const char **pStr);\n";
+        assert_eq!(
+            Vec::from_iter(scan(text)),
+            ["cuInit", "cuMemAlloc_v2", "cuOther"]
+        );
+    }
+}

@@ -1,0 +1,242 @@
+//! One header: what it declares, what is bound, what the tests say.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, ensure};
+use serde::Deserialize;
+
+use super::{declared, fetch};
+use crate::suite::build::cargo;
+
+/// Where the crates are built; one for all headers, so that bindgen is compiled once.
+const TARGET: &str = "target/headers";
+
+/// What came of one header.
+pub(super) struct Row {
+    version: String,
+    declared: usize,
+    bound: usize,
+    /// Bound though the header does not declare them: the floor's.
+    added: Vec<String>,
+    assertions: usize,
+    tests: Tests,
+    /// What is wrong, a line each.
+    pub(super) problems: Vec<String>,
+}
+
+#[derive(Default)]
+struct Tests {
+    passed: usize,
+    failed: usize,
+    ignored: usize,
+}
+
+impl Row {
+    pub(super) fn build(root: &Path, include: &Path) -> anyhow::Result<Self> {
+        let version = fetch::version(include)?;
+        eprintln!("cuda.h {version}: building and testing");
+        let declared = declared::functions(include)?;
+        let mut row = Self {
+            version,
+            declared: declared.len(),
+            bound: 0,
+            added: Vec::new(),
+            assertions: 0,
+            tests: Tests::default(),
+            problems: Vec::new(),
+        };
+        match bound(root, include) {
+            Ok(bound) => row.compare(&declared, &bound, &floor(root)?),
+            Err(error) => {
+                row.problems.push(format!("{error:#}"));
+                return Ok(row);
+            }
+        }
+
+        let crates = test(root, include, &["-p", "cuda-sys", "-p", "cuda-core"])?;
+        row.count(&crates, "the tests of cuda-sys and cuda-core");
+        // With cuda-sys named, its default features are on: the generator is one.
+        let oracle = [
+            "-p",
+            "cuda-sys",
+            "-p",
+            "cuda-tests",
+            "--test",
+            "abi",
+            "--",
+            "--nocapture",
+        ];
+        let oracle = test(root, include, &oracle)?;
+        row.count(&oracle, "the comparison with C");
+        let assertions = oracle.text.lines().find_map(|line| {
+            let count = line
+                .split_once("abi oracle: ")?
+                .1
+                .strip_suffix(" assertions passed")?;
+            count.parse().ok()
+        });
+        match assertions {
+            Some(assertions) => row.assertions = assertions,
+            None => row.problems.push("the C compiler was not asked".to_owned()),
+        }
+        Ok(row)
+    }
+
+    /// Every function declared is bound, and nothing else but the floor's.
+    fn compare(
+        &mut self,
+        declared: &BTreeSet<String>,
+        bound: &BTreeSet<String>,
+        floor: &BTreeSet<String>,
+    ) {
+        self.bound = bound.len();
+        self.added = floor.difference(declared).cloned().collect();
+        for name in declared.union(floor).filter(|name| !bound.contains(*name)) {
+            self.problems.push(format!("{name} is not bound"));
+        }
+        for name in bound {
+            if !declared.contains(name) && !floor.contains(name) {
+                self.problems
+                    .push(format!("{name} is bound, but nothing declares it"));
+            }
+        }
+    }
+
+    fn count(&mut self, run: &Run, what: &str) {
+        for line in run.text.lines() {
+            let Some(rest) = line.strip_prefix("test result: ") else {
+                continue;
+            };
+            let number = |word: &str| -> usize {
+                rest.split(['.', ';'])
+                    .find_map(|part| part.trim().strip_suffix(word)?.trim().parse().ok())
+                    .unwrap_or(0)
+            };
+            self.tests.passed += number("passed");
+            self.tests.failed += number("failed");
+            self.tests.ignored += number("ignored");
+        }
+        if !run.success {
+            self.problems.push(format!("{what} failed"));
+        }
+    }
+
+    pub(super) fn cells(&self) -> [String; 7] {
+        [
+            self.version.clone(),
+            self.declared.to_string(),
+            self.bound.to_string(),
+            self.assertions.to_string(),
+            self.tests.passed.to_string(),
+            self.tests.ignored.to_string(),
+            if self.problems.is_empty() {
+                "passed"
+            } else {
+                "FAILED"
+            }
+            .to_owned(),
+        ]
+    }
+
+    /// Each function beyond the declared ones, by name, and what went wrong.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if !self.added.is_empty() {
+            let (count, names) = (self.added.len(), self.added.join(" "));
+            notes.push(format!("{}: the floor adds {count}: {names}", self.version));
+        }
+        let problems = self.problems.iter();
+        notes.extend(problems.map(|problem| format!("{}: WRONG: {problem}", self.version)));
+        notes
+    }
+}
+
+fn floor(root: &Path) -> anyhow::Result<BTreeSet<String>> {
+    let file = root.join("cuda-sys/build/floor_11_8.txt");
+    let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+    Ok(text.lines().map(str::to_owned).collect())
+}
+
+/// A cargo that generates the bindings from this header, and from no other.
+fn cargo_for(root: &Path, include: &Path) -> Command {
+    let mut cargo = cargo();
+    cargo
+        .current_dir(root)
+        .env("CARGO_TARGET_DIR", TARGET)
+        .env("CUDA_SYS_BINDINGS", "system")
+        .env("CUDA_SYS_INCLUDE_DIR", include)
+        .env_remove("CUDA_SYS_LINK");
+    cargo
+}
+
+/// Names of the functions in the bindings that the build script generates.
+fn bound(root: &Path, include: &Path) -> anyhow::Result<BTreeSet<String>> {
+    #[derive(Deserialize)]
+    struct Message {
+        reason: String,
+        package_id: Option<String>,
+        out_dir: Option<PathBuf>,
+    }
+
+    let output = cargo_for(root, include)
+        .args([
+            "build",
+            "-p",
+            "cuda-sys",
+            "--message-format=json-render-diagnostics",
+        ])
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cargo build")?;
+    ensure!(
+        output.status.success(),
+        "cuda-sys does not build: {}",
+        output.status
+    );
+    let out_dir = String::from_utf8(output.stdout)?
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Message>(line).ok())
+        .filter(|message| message.reason == "build-script-executed")
+        .filter(|message| {
+            message
+                .package_id
+                .as_ref()
+                .is_some_and(|id| id.contains("/cuda-sys#"))
+        })
+        .find_map(|message| message.out_dir)
+        .context("cargo does not say where the bindings are")?;
+    let functions = out_dir.join("bindings/functions.rs");
+    let text = fs::read_to_string(&functions).with_context(|| functions.display().to_string())?;
+    Ok(text
+        .lines()
+        .filter_map(|line| line.trim_start().strip_prefix("pub fn ")?.split('(').next())
+        .map(str::to_owned)
+        .collect())
+}
+
+struct Run {
+    success: bool,
+    text: String,
+}
+
+fn test(root: &Path, include: &Path, arguments: &[&str]) -> anyhow::Result<Run> {
+    let output = cargo_for(root, include)
+        .args([
+            OsStr::new("test"),
+            OsStr::new("--quiet"),
+            OsStr::new("--no-fail-fast"),
+        ])
+        .args(arguments)
+        .output()
+        .context("cargo test")?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let success = output.status.success();
+    if !success {
+        eprintln!("{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(Run { success, text })
+}

@@ -1,0 +1,101 @@
+//! One way to break `cuda-core`, as `tests/mutants/mutants.json` describes it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail, ensure};
+use serde::Deserialize;
+
+/// Where the mutations are, within the workspace.
+pub(super) const FILE: &str = "tests/mutants/mutants.json";
+
+/// Where the files that they change are.
+const SOURCE: &str = "cuda-core/src";
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Mutation {
+    pub(super) name: String,
+    /// What the naive design gets wrong.
+    pub(super) wrong: String,
+    /// Below `cuda-core/src`.
+    file: String,
+    /// Text that occurs exactly once in the file.
+    find: String,
+    replace: String,
+    /// Tests of the suite `sim`, each of which must fail.
+    pub(super) tests: Vec<String>,
+}
+
+/// All mutations.
+pub(super) fn read(root: &Path) -> anyhow::Result<Vec<Mutation>> {
+    let text = fs::read_to_string(root.join(FILE)).context(FILE)?;
+    let mutations: Vec<Mutation> = serde_json::from_str(&text).context(FILE)?;
+    for mutation in &mutations {
+        ensure!(
+            !mutation.tests.is_empty(),
+            "{FILE}: {} names no test",
+            mutation.name
+        );
+    }
+    Ok(mutations)
+}
+
+impl Mutation {
+    /// The file that it changes, within the workspace.
+    pub(super) fn path(&self) -> PathBuf {
+        Path::new(SOURCE).join(&self.file)
+    }
+
+    /// Full names of its tests.
+    pub(super) fn test_names(&self) -> impl Iterator<Item = &str> {
+        self.tests.iter().map(String::as_str)
+    }
+
+    /// The file with the mutation in it.
+    pub(super) fn mutant(&self, root: &Path) -> anyhow::Result<String> {
+        let path = self.path();
+        let shown = path.display();
+        let text = fs::read_to_string(root.join(&path))
+            .with_context(|| format!("{}: {shown}", self.name))?;
+        self.apply(&text)
+            .with_context(|| format!("{}: {shown}", self.name))
+    }
+
+    fn apply(&self, text: &str) -> anyhow::Result<String> {
+        match text.matches(&self.find).count() {
+            1 => Ok(text.replacen(&self.find, &self.replace, 1)),
+            found => bail!("found {found} times instead of once: {:?}", self.find),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mutation(find: &str) -> Mutation {
+        Mutation {
+            name: "name".into(),
+            wrong: "what".into(),
+            file: "guard.rs".into(),
+            find: find.into(),
+            replace: "new".into(),
+            tests: vec!["a".into()],
+        }
+    }
+
+    #[test]
+    fn text_that_occurs_once_is_replaced() {
+        assert_eq!(mutation("b").apply("a b c").ok(), Some("a new c".into()));
+    }
+
+    #[test]
+    fn text_that_is_gone_or_ambiguous_is_named() {
+        for (text, times) in [("a c", "0 times"), ("b b", "2 times")] {
+            let error = mutation("b").apply(text).expect_err("no single place");
+            let message = error.to_string();
+            assert!(message.contains(times) && message.contains("\"b\""), "{message}");
+        }
+    }
+}
