@@ -56,9 +56,12 @@ unsafe extern "C" fn run(data: *mut c_void) {
     let scope = CallbackScope::enter();
     // SAFETY: the pointer comes from `Box::into_raw` above, and the driver calls this once.
     let function = unsafe { Box::from_raw(data.cast::<HostFunction>()) };
-    // A panic must not unwind into C; the payload's own drop could panic too, and is leaked.
+    // A panic must not unwind into C. The payload's own drop may panic too; what comes of that is
+    // leaked, since it could go on for ever.
     if let Err(payload) = catch_unwind(AssertUnwindSafe(*function)) {
-        std::mem::forget(payload);
+        if let Err(second) = catch_unwind(AssertUnwindSafe(move || drop(payload))) {
+            std::mem::forget(second);
+        }
         drops::report(Resource::HostFunction, 0, 0, None);
     }
     drop(scope);

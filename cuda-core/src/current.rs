@@ -78,6 +78,12 @@ pub(crate) fn get() -> Result<RawContext> {
     Ok(RawContext(raw))
 }
 
+/// [`get`] at the end of a scope, where not knowing has a price: once more if it fails.
+#[inline]
+pub(crate) fn get_again() -> Result<RawContext> {
+    get().or_else(|first| get().map_err(|_| first))
+}
+
 /// `cuCtxSetCurrent`. The caller keeps the context alive for as long as it stays current.
 #[inline]
 pub(crate) fn set(raw: RawContext) -> Result<()> {
@@ -107,7 +113,7 @@ pub(crate) fn restore(saved: RawContext) -> Result<()> {
     }
     const DEEPEST: usize = 1024;
     for _ in 0..DEEPEST {
-        if get()?.0.is_null() {
+        if get_again()?.0.is_null() {
             return Ok(());
         }
         set(saved)?;

@@ -3,6 +3,7 @@
 //! Each `Drop` of this crate that can fail has an explicit twin (`close`, `restore`) that returns
 //! the error instead.
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -119,6 +120,11 @@ pub(crate) fn run_or_defer(job: impl FnOnce() + Send + 'static) {
 
 static REAPER: Mutex<Option<Sender<Job>>> = Mutex::new(None);
 
+thread_local! {
+    /// This thread runs the deferred drops.
+    static REAPS: Cell<bool> = const { Cell::new(false) };
+}
+
 /// Held while a deferred job runs, and for good once the process exits.
 static GATE: Mutex<()> = Mutex::new(());
 
@@ -145,6 +151,7 @@ fn start() -> Option<Sender<Job>> {
     std::thread::Builder::new()
         .name("cuda-core drops".to_owned())
         .spawn(move || {
+            REAPS.set(true);
             while let Ok(job) = receiver.recv() {
                 let gate = lock(&GATE);
                 if driver::is_gone() {
@@ -167,13 +174,15 @@ pub(crate) fn park() {
 
 /// Waits until every drop deferred before this call has run. For tests and orderly shutdowns.
 ///
-/// Does nothing inside a host function: the drops may be waiting for that very function.
+/// Does nothing inside a host function, since the drops may be waiting for that very function, nor
+/// in a hook that a deferred drop calls.
 ///
 /// ```
 /// cuda_core::flush_deferred_drops();
 /// ```
 pub fn flush_deferred_drops() {
-    if driver::in_callback() || driver::is_gone() {
+    let reaps = REAPS.try_with(Cell::get).unwrap_or(false);
+    if reaps || driver::in_callback() || driver::is_gone() {
         return;
     }
     let sender = lock(&REAPER).clone();

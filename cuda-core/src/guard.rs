@@ -96,7 +96,7 @@ impl Guard {
 
     fn leave(&mut self) -> Result<()> {
         self.armed = false;
-        let now = current::get();
+        let now = current::get_again();
         match now {
             Ok(now) if now == self.saved => {
                 // Others may have brought it back, who keep nothing alive.

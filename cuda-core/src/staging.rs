@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::device::Device;
 use crate::drops::{self, Resource};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::memory::pinned::{self, HostAddress};
 use crate::stream_core::{Bound, StreamCore};
 use crate::sync::lock;
@@ -146,7 +146,7 @@ pub(crate) fn reserve(core: &StreamCore, stream: &Bound<'_>, len: usize) -> Resu
 }
 
 fn claim_new(lease: &Arc<Lease>, len: usize) -> Result<Region> {
-    lease.claim(len).ok_or(crate::Error::SizeOverflow {
+    lease.claim(len).ok_or(Error::SizeOverflow {
         len,
         element_size: 1,
     })
@@ -154,18 +154,24 @@ fn claim_new(lease: &Arc<Lease>, len: usize) -> Result<Region> {
 
 /// An idle chunk, a pending one that turns out to be done, a new one, or the oldest after a wait.
 fn take(device: Device) -> Result<HostAddress> {
-    let (oldest, full) = {
-        let mut pool = lock(&POOL);
-        if let Some(chunk) = pool.idle.pop() {
-            return Ok(chunk);
-        }
-        let full = pool.allocated >= MOST;
-        let oldest = (!pool.pending.is_empty()).then(|| pool.pending.remove(0));
-        (oldest, full)
-    };
-    if let Some((chunk, mark)) = oldest {
+    loop {
+        let (oldest, full) = {
+            let mut pool = lock(&POOL);
+            if let Some(chunk) = pool.idle.pop() {
+                return Ok(chunk);
+            }
+            let full = pool.allocated >= MOST;
+            let oldest = (!pool.pending.is_empty()).then(|| pool.pending.remove(0));
+            (oldest, full)
+        };
+        let Some((chunk, mark)) = oldest else { break };
         if mark.timeline.peek(mark.seq) {
             return Ok(chunk);
+        }
+        if mark.timeline.is_lost(mark.seq) {
+            // Somebody else's loss: this copy need not fail for it.
+            set_aside(chunk, Error::LostStream);
+            continue;
         }
         if full {
             if let Err(error) = mark.timeline.wait_host(mark.seq) {
@@ -175,6 +181,7 @@ fn take(device: Device) -> Result<HostAddress> {
             return Ok(chunk);
         }
         lock(&POOL).pending.insert(0, (chunk, mark));
+        break;
     }
     let chunk = pinned::alloc_raw(device.primary()?, CHUNK)?;
     lock(&POOL).allocated += 1;
@@ -182,7 +189,7 @@ fn take(device: Device) -> Result<HostAddress> {
 }
 
 /// Gives up a chunk that a device may still use, and nobody can prove otherwise.
-fn set_aside(chunk: HostAddress, error: crate::Error) {
+fn set_aside(chunk: HostAddress, error: Error) {
     lock(&POOL).allocated -= 1;
     let address = chunk.0.addr().get() as u64;
     drops::report(Resource::PinnedMemory, address, CHUNK, Some(error));
@@ -202,6 +209,10 @@ pub fn trim_staging() -> Result<()> {
     crate::driver::ensure()?;
     let pending = std::mem::take(&mut lock(&POOL).pending);
     for (chunk, mark) in pending {
+        if mark.timeline.is_lost(mark.seq) {
+            set_aside(chunk, Error::LostStream);
+            continue;
+        }
         let done = mark.timeline.query(mark.seq).unwrap_or(false);
         let mut pool = lock(&POOL);
         if done {

@@ -355,6 +355,16 @@ impl Timeline {
         done
     }
 
+    /// Whether the point can never be proven complete: the stream is gone, and no event covers it.
+    pub(crate) fn is_lost(&self, seq: u64) -> bool {
+        let gone = self
+            .recorder
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_none();
+        gone && !self.has_completed(seq) && self.recorded_for(seq).is_none()
+    }
+
     /// The stream is about to be destroyed: records a last event for the marks that outlive it,
     /// then takes the handle out of everybody's reach.
     ///

@@ -345,7 +345,8 @@ gpu_test! {
         let primary = c1.device().context()?.as_raw();
         let untouched = (c2.limit(FIFO)?, c2.limit(HEAP)?);
         stack::with(primary, || {
-            for (limit, value) in [(FIFO, untouched.0 + (3 << 20)), (HEAP, untouched.1 + (16 << 20))] {
+            let more = [(FIFO, untouched.0 + (3 << 20)), (HEAP, untouched.1 + (16 << 20))];
+            for (limit, value) in more {
                 c1.set_limit(limit, value)?;
                 // The driver may round up, though not without measure.
                 let got = c1.limit(limit)?;

@@ -304,6 +304,26 @@ gpu_test! {
 
 gpu_test! {
     needs 1;
+    fn j12_first_sync_copy_during_capture() -> Result<()> {
+        // What a copy needs of its own, pinned memory say, is no business of the caller's capture.
+        let device = Device::get(0)?;
+        let stream = device.create_stream()?;
+        let mut buffer = stream.alloc_zeroed::<u8>(1000)?;
+        stream.synchronize()?;
+        for mode in [CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_GLOBAL] {
+            cuda_core::trim_staging()?;
+            let capture = Capture::begin(device, mode)?;
+            let uploaded = device.create_stream()?.upload_from(&[7; 1000], &mut buffer);
+            capture.end();
+            uploaded?;
+            same(&contents(&stream, &buffer)?, &[7; 1000], "copied beside a capture");
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
     fn j14_empty_slices() -> Result<()> {
         let device = Device::get(0)?;
         let stream = device.create_stream()?;

@@ -14,6 +14,7 @@ mod memory;
 mod peers;
 mod pinned;
 mod runtime;
+mod soundness;
 mod stack;
 mod staged;
 mod streams;

@@ -65,6 +65,7 @@ impl Task {
             Self::Bindings(args) => bindings::run(args),
             Self::Headers(args) => headers::run(args),
             Self::Package(args) => package::run(args),
+            Self::Mutants(args) => mutants::run(args),
             Self::Ci(args) => ci::run(args),
             Self::Devices => target::print_devices(),
         }

@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let started = Instant::now();
     let stale: Vec<String> = mutations
         .iter()
-        .filter_map(|mutation| mutation.mutant(&root).err())
+        .filter_map(|mutation| mutation.mutants(&root).err())
         .map(|error| format!("  {error:#}\n"))
         .collect();
     if !stale.is_empty() {
@@ -115,7 +115,10 @@ fn passes_unmutated(tree: &Tree, mutations: &[Mutation]) -> anyhow::Result<bool>
         .filter(|test| test.verdict != Verdict::Passed)
         .collect();
     for test in &wrong {
-        println!("    {} does not pass unmutated: {:?}", test.name, test.verdict);
+        println!(
+            "    {} does not pass unmutated: {:?}",
+            test.name, test.verdict
+        );
     }
     Ok(wrong.is_empty())
 }
@@ -148,7 +151,11 @@ impl Trial {
 }
 
 fn try_mutation(tree: &Tree, mutation: &Mutation) -> anyhow::Result<Trial> {
-    let original = tree.replace(&mutation.path(), &mutation.mutant(tree.path())?)?;
+    let originals = mutation
+        .mutants(tree.path())?
+        .into_iter()
+        .map(|(file, mutant)| Ok((tree.replace(&file, &mutant)?, file)))
+        .collect::<anyhow::Result<Vec<_>>>()?;
     let program = build_suite(tree);
     let trial = match program {
         Err(_) => Trial::DoesNotCompile,
@@ -164,7 +171,9 @@ fn try_mutation(tree: &Tree, mutation: &Mutation) -> anyhow::Result<Trial> {
             }
         }
     };
-    tree.replace(&mutation.path(), &original)?;
+    for (original, file) in originals {
+        tree.replace(&file, &original)?;
+    }
     Ok(trial)
 }
 
@@ -177,6 +186,8 @@ fn build_suite(tree: &Tree) -> anyhow::Result<Program> {
         "--quiet".as_ref(),
         "--no-run".as_ref(),
         "--test=sim".as_ref(),
+        // Nobody debugs a mutant.
+        "--config=profile.dev.debug=false".as_ref(),
         "--manifest-path".as_ref(),
         manifest.as_os_str(),
         "--target-dir".as_ref(),

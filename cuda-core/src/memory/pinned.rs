@@ -26,8 +26,9 @@ pub type PinnedSlice<'a, T> = Slice<'a, T, PinnedMemory>;
 /// An exclusive view of a [`PinnedBuffer`].
 pub type PinnedSliceMut<'a, T> = SliceMut<'a, T, PinnedMemory>;
 
-/// Alignment of every pinned allocation: a page.
-const ALIGNMENT: usize = 4096;
+/// Alignment of every pinned allocation: "always aligned to at least 256 bytes". Small ones share a
+/// page, so it is no more than that.
+const ALIGNMENT: usize = 256;
 
 /// An address of the host.
 #[derive(Clone, Copy, Debug)]

@@ -40,6 +40,7 @@ impl Session {
         let only = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         settle();
         let mut state = state::lock();
+        state.catch_up();
         state.mode = state.config.mode;
         state.log = Default::default();
         state.log.traces = true;

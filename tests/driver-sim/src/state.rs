@@ -161,6 +161,37 @@ impl State {
         self.retire_dead();
     }
 
+    /// Between sessions the host counts as having waited for everything that is done, so that what
+    /// earlier sessions destroyed does not slow later ones.
+    pub(crate) fn catch_up(&mut self) {
+        let gone = self.dead.drain(..).map(|point| point.stream);
+        self.retired.extend(gone);
+        // Their threads may be gone, which nobody tells the driver; a thread that is not gets a new
+        // one.
+        let idle = |stream: &Stream| stream.is_idle() && stream.capture.is_none();
+        for context in self.contexts.values_mut() {
+            context.per_thread.retain(|_, id| {
+                let keep = self.streams.get(id).is_some_and(|stream| !idle(stream));
+                if !keep {
+                    self.streams.remove(id);
+                    self.retired.insert(*id);
+                }
+                keep
+            });
+        }
+        self.stacks.retain(|_, stack| !stack.is_empty());
+        let Self {
+            host,
+            retired,
+            streams,
+            ..
+        } = self;
+        let clocks = streams.values_mut().map(|stream| &mut stream.clock);
+        for clock in clocks.chain([host]) {
+            clock.forget_all(|stream| retired.contains(&stream));
+        }
+    }
+
     fn retire_dead(&mut self) {
         let Self {
             dead,

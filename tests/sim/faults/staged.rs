@@ -97,7 +97,7 @@ fn large_slices() {
         const LEN: usize = 2 * CHUNK + 3;
         let stream = Device::get(0)?.create_stream()?;
         let mut buffer = stream.alloc::<u8>(LEN)?;
-        let slice = [7; LEN];
+        let slice = vec![7; LEN];
         stream.upload_from(&slice, &mut buffer)?;
         let mut back = vec![1; LEN];
         stream.download_to(&buffer, &mut back)?;

@@ -19,7 +19,10 @@ fn s04_every_way_to_a_context_yields_the_same() {
         context::set_current(context::primary(0));
         assert_eq!(Some(&primary), Context::current()?.as_ref());
         context::set_current(std::ptr::null_mut());
-        assert_eq!(primary.default_stream()?, device().context()?.default_stream()?);
+        assert_eq!(
+            primary.default_stream()?,
+            device().context()?.default_stream()?
+        );
         assert_eq!(
             primary.per_thread_stream()?,
             device().context()?.per_thread_stream()?
@@ -119,7 +122,9 @@ fn s10_an_error_is_told_once_and_stops_nothing() {
 fn s10_an_error_in_a_guards_end_stops_no_later_guard() {
     clean(|session| {
         let guard = device().guard()?;
+        // It asks twice.
         session.fail_nth(Some("cuCtxGetCurrent"), 1, CUDA_ERROR_UNKNOWN);
+        session.fail_nth(Some("cuCtxGetCurrent"), 2, CUDA_ERROR_UNKNOWN);
         assert!(guard.restore().is_err());
         assert!(context::current().is_null());
         let guard = Device::get(1)?.guard()?;

@@ -1,10 +1,9 @@
 //! Contexts that a thread is left with: S38.
 
 use std::mem;
-use std::sync::mpsc;
 use std::thread;
 
-use cuda_core::{Context, ContextFlags, Result};
+use cuda_core::{Context, ContextFlags, Device, Result};
 use cuda_sys::CUDA_ERROR_UNKNOWN;
 use support::context;
 
@@ -130,7 +129,9 @@ fn s38_a_guard_that_cannot_ask_keeps_what_it_brings_back() {
         context.set_current()?;
         let guard = device().guard()?;
         drop_elsewhere(context);
+        // It asks twice.
         session.fail_nth(Some("cuCtxGetCurrent"), 1, CUDA_ERROR_UNKNOWN);
+        session.fail_nth(Some("cuCtxGetCurrent"), 2, CUDA_ERROR_UNKNOWN);
         assert!(guard.restore().is_err());
         device().guard()?.restore()?;
         assert_eq!(context::current(), handle);
@@ -160,15 +161,15 @@ fn s38_set_current_keeps_what_it_made_current() {
 #[test]
 fn s38_a_thread_that_ends_lets_go() {
     clean(|_| {
-        let (left, taken) = mpsc::channel();
-        thread::scope(|scope| {
-            scope.spawn(|| {
+        let handle = thread::scope(|scope| {
+            let leaves = scope.spawn(|| {
                 let context = created().expect("a context can be created");
                 context.push().expect("it can be pushed");
-                left.send(context.as_raw().addr()).expect("somebody listens");
+                context.as_raw().addr()
             });
+            // Joined, which waits for the thread's locals too.
+            leaves.join().expect("no panic")
         });
-        let handle = taken.recv().expect("the thread said");
         // The context is gone, and its handle is used again for the next.
         assert_eq!(created()?.as_raw().addr(), handle);
         Ok(())
@@ -206,6 +207,8 @@ fn s38_same_device_other_context() {
 #[test]
 fn s38_what_others_set_inside_does_not_stay() {
     clean(|_| {
+        // Retained, so that its handle means something.
+        Device::get(1)?.context()?;
         let outer = device().guard()?;
         let inner = device().guard()?;
         // Another library leaves its own context behind.

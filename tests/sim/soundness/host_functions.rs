@@ -4,7 +4,9 @@ use std::panic::panic_any;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
-use cuda_core::{Context, ContextFlags, Device, Error, Event, EventFlags, Result};
+use cuda_core::{
+    Context, ContextFlags, Device, DropFailure, Error, Event, EventFlags, Result, set_drop_hook,
+};
 use cuda_sim::LeakKind;
 use cuda_sys::CUDA_ERROR_UNKNOWN;
 
@@ -97,7 +99,10 @@ fn s31_drop_in_a_host_function() {
         cuda_core::flush_deferred_drops();
         let held = session.leaks();
         let held = held.iter().filter(|leak| {
-            matches!(leak.kind, LeakKind::Device | LeakKind::Context | LeakKind::Stream)
+            matches!(
+                leak.kind,
+                LeakKind::Device | LeakKind::Context | LeakKind::Stream
+            )
         });
         assert_eq!(held.count(), 1, "the stream itself: {:?}", session.leaks());
         Ok(())
@@ -172,6 +177,30 @@ fn s31_looking_at_a_device_in_a_host_function_is_refused() {
 #[test]
 fn s31_flushing_in_a_host_function_does_not_wait_for_itself() {
     clean(|_| in_host_function(cuda_core::flush_deferred_drops));
+}
+
+#[test]
+fn s31_flushing_in_the_hook_of_a_deferred_drop_does_not_wait_for_itself() {
+    let session = support::simulator();
+    super::within(|| {
+        let stream = device().create_stream().expect("a stream");
+        let buffer = stream.alloc::<u32>(64).expect("memory");
+        let told = Arc::new(AtomicUsize::new(0));
+        let counted = told.clone();
+        set_drop_hook(Some(Arc::new(move |_: &DropFailure| {
+            cuda_core::flush_deferred_drops();
+            counted.fetch_add(1, Ordering::Relaxed);
+        })));
+        session.fail_nth(Some("cuMemFreeAsync"), 1, CUDA_ERROR_UNKNOWN);
+        let launched = stream.launch_host_func(move || drop(buffer));
+        launched
+            .and_then(|()| stream.synchronize())
+            .expect("it runs");
+        cuda_core::flush_deferred_drops();
+        set_drop_hook(None);
+        assert_eq!(told.load(Ordering::Relaxed), 1);
+    });
+    assert_eq!(session.violations(), []);
 }
 
 #[test]

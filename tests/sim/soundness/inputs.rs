@@ -26,7 +26,11 @@ fn s05_sizes_do_not_wrap() {
         // No object has more than `isize::MAX` bytes.
         overflows(stream.alloc::<u8>(usize::MAX));
         overflows(PinnedBuffer::<u8>::new(&context, isize::MAX as usize + 1));
-        assert_eq!(session.names_since(mark), [""; 0], "found before the driver is asked");
+        assert_eq!(
+            session.names_since(mark),
+            [""; 0],
+            "found before the driver is asked"
+        );
         Ok(())
     });
 }
@@ -78,7 +82,7 @@ fn on_nothing<T: Pod + PartialEq + std::fmt::Debug>(len: usize, value: T) -> Res
     let mut buffer: DeviceBuffer<T> = stream.alloc(len)?;
     let mut host = PinnedBuffer::<T>::new(&primary(), len)?;
     assert_ne!(buffer.as_raw(), 0);
-    assert!(buffer.as_raw().is_multiple_of(align_of::<T>() as u64));
+    assert!(buffer.as_raw() % align_of::<T>() as u64 == 0);
     assert_eq!((buffer.len(), buffer.byte_len()), (len, 0));
     let elements = host.as_slice()?;
     assert_eq!(elements.len(), len);
@@ -155,7 +159,7 @@ fn aligned_or_refused<T: Pod>() -> Result<()> {
     match stream.alloc::<T>(3) {
         Ok(buffer) => {
             let address = buffer.slice(1..)?.as_raw();
-            assert!(address.is_multiple_of(align_of::<T>() as u64));
+            assert!(address % align_of::<T>() as u64 == 0);
         }
         Err(error) => assert!(matches!(error, Error::OverAligned { .. })),
     }
@@ -182,8 +186,14 @@ fn s32_more_than_an_allocation_guarantees_is_refused() {
         let stream = device().create_stream()?;
         let context = primary();
         let mark = session.mark();
-        assert!(matches!(stream.alloc::<To512>(1), Err(Error::OverAligned { .. })));
-        assert!(matches!(stream.alloc::<To512>(0), Err(Error::OverAligned { .. })));
+        assert!(matches!(
+            stream.alloc::<To512>(1),
+            Err(Error::OverAligned { .. })
+        ));
+        assert!(matches!(
+            stream.alloc::<To512>(0),
+            Err(Error::OverAligned { .. })
+        ));
         let refused = PinnedBuffer::<To8192>::new(&context, 1);
         assert!(matches!(refused, Err(Error::OverAligned { .. })));
         assert_eq!(session.names_since(mark), [""; 0]);

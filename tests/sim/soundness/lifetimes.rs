@@ -128,7 +128,10 @@ fn s30_drops_do_not_panic_when_everything_fails() {
         let before = cuda_core::drop_failures();
         session.inject(Fault::new(CUDA_ERROR_UNKNOWN).from_then_on());
         slots.into_iter().flatten().for_each(|drop_it| drop_it());
-        assert!(cuda_core::drop_failures() > before, "what was left is counted");
+        assert!(
+            cuda_core::drop_failures() > before,
+            "what was left is counted"
+        );
         Ok(())
     });
 }

@@ -41,7 +41,10 @@ fn s01_upload_then_change() {
         host.as_mut_slice()?.fill(8);
         let mut back = [0; 64];
         stream.download_to(&buffer, &mut back)?;
-        assert_eq!(back, [7; 64], "the copy reads what was there when it was enqueued");
+        assert_eq!(
+            back, [7; 64],
+            "the copy reads what was there when it was enqueued"
+        );
         Ok(())
     });
 }
@@ -137,6 +140,21 @@ fn s26_zeroed_is_zero_on_another_stream() {
         let home = device().create_stream()?;
         let other = device().create_stream()?;
         let buffer = home.alloc_zeroed::<u32>(64)?;
+        let mut back = [9; 64];
+        other.download_to(&buffer, &mut back)?;
+        assert_eq!(back, [0; 64]);
+        Ok(())
+    });
+}
+
+#[test]
+fn s26_filled_after_the_allocation_is_done() {
+    clean(|_| {
+        let home = device().create_stream()?;
+        let other = device().create_stream()?;
+        let mut buffer = home.alloc::<u32>(64)?;
+        home.synchronize()?;
+        home.fill_bytes(&mut buffer, 0)?;
         let mut back = [9; 64];
         other.download_to(&buffer, &mut back)?;
         assert_eq!(back, [0; 64]);

@@ -38,7 +38,10 @@ fn s06_upload_from_pinned_memory_that_is_freed_at_once() {
 }
 
 /// Memory that somebody else registered, so that the driver takes it for pinned.
-fn with_registered(mut memory: Vec<u32>, body: impl FnOnce(&mut [u32]) -> Result<()>) -> Result<()> {
+fn with_registered(
+    mut memory: Vec<u32>,
+    body: impl FnOnce(&mut [u32]) -> Result<()>,
+) -> Result<()> {
     let guard = device().guard()?;
     let (start, bytes) = (memory.as_mut_ptr(), size_of_val(&memory[..]));
     // SAFETY: the vector has these bytes, and stays where it is until they are unregistered below.
@@ -106,7 +109,11 @@ fn s06_a_failed_wait_leaves_the_destination_alone() {
         session.fail_nth(Some("cuStreamSynchronize"), 1, CUDA_ERROR_UNKNOWN);
         assert!(stream.download_to(&buffer, &mut one).is_err());
         session.fail_nth(Some("cuStreamSynchronize"), 1, CUDA_ERROR_UNKNOWN);
-        assert!(stream.scope(|scope| scope.download(&buffer, &mut two)).is_err());
+        assert!(
+            stream
+                .scope(|scope| scope.download(&buffer, &mut two))
+                .is_err()
+        );
         assert_eq!((one, two), ([1; 64], [2; 64]));
         session.clear_faults();
         // What the failed ones left in flight must not reach what comes next.
@@ -188,10 +195,10 @@ fn s33_scope_whose_sources_are_gone() {
         let mut back = [0; 64];
         stream.scope(|scope| {
             let mut buffer = stream.alloc::<u32>(64)?;
-            stream.fill(&mut buffer, 7)?;
+            stream.fill(&mut buffer, 23)?;
             scope.download(&buffer, &mut back)
         })?;
-        assert_eq!(back, [7; 64]);
+        assert_eq!(back, [23; 64]);
         Ok(())
     });
 }

@@ -1,5 +1,6 @@
 //! One way to break `cuda-core`, as `tests/mutants/mutants.json` describes it.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -18,13 +19,19 @@ pub(super) struct Mutation {
     pub(super) name: String,
     /// What the naive design gets wrong.
     pub(super) wrong: String,
+    edits: Vec<Edit>,
+    /// Tests of the suite `sim`, each of which must fail.
+    pub(super) tests: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Edit {
     /// Below `cuda-core/src`.
     file: String,
     /// Text that occurs exactly once in the file.
     find: String,
     replace: String,
-    /// Tests of the suite `sim`, each of which must fail.
-    pub(super) tests: Vec<String>,
 }
 
 /// All mutations.
@@ -42,26 +49,29 @@ pub(super) fn read(root: &Path) -> anyhow::Result<Vec<Mutation>> {
 }
 
 impl Mutation {
-    /// The file that it changes, within the workspace.
-    pub(super) fn path(&self) -> PathBuf {
-        Path::new(SOURCE).join(&self.file)
-    }
-
     /// Full names of its tests.
     pub(super) fn test_names(&self) -> impl Iterator<Item = &str> {
         self.tests.iter().map(String::as_str)
     }
 
-    /// The file with the mutation in it.
-    pub(super) fn mutant(&self, root: &Path) -> anyhow::Result<String> {
-        let path = self.path();
-        let shown = path.display();
-        let text = fs::read_to_string(root.join(&path))
-            .with_context(|| format!("{}: {shown}", self.name))?;
-        self.apply(&text)
-            .with_context(|| format!("{}: {shown}", self.name))
+    /// The files that it changes, within the workspace, with the mutation in them.
+    pub(super) fn mutants(&self, root: &Path) -> anyhow::Result<BTreeMap<PathBuf, String>> {
+        let mut files = BTreeMap::new();
+        for edit in &self.edits {
+            let path = Path::new(SOURCE).join(&edit.file);
+            let place = || format!("{}: {}", self.name, path.display());
+            let text = match files.get(&path) {
+                Some(text) => text,
+                None => &fs::read_to_string(root.join(&path)).with_context(place)?,
+            };
+            let mutant = edit.apply(text).with_context(place)?;
+            files.insert(path, mutant);
+        }
+        Ok(files)
     }
+}
 
+impl Edit {
     fn apply(&self, text: &str) -> anyhow::Result<String> {
         match text.matches(&self.find).count() {
             1 => Ok(text.replacen(&self.find, &self.replace, 1)),
@@ -74,28 +84,28 @@ impl Mutation {
 mod tests {
     use super::*;
 
-    fn mutation(find: &str) -> Mutation {
-        Mutation {
-            name: "name".into(),
-            wrong: "what".into(),
+    fn edit(find: &str) -> Edit {
+        Edit {
             file: "guard.rs".into(),
             find: find.into(),
             replace: "new".into(),
-            tests: vec!["a".into()],
         }
     }
 
     #[test]
     fn text_that_occurs_once_is_replaced() {
-        assert_eq!(mutation("b").apply("a b c").ok(), Some("a new c".into()));
+        assert_eq!(edit("b").apply("a b c").ok(), Some("a new c".into()));
     }
 
     #[test]
     fn text_that_is_gone_or_ambiguous_is_named() {
         for (text, times) in [("a c", "0 times"), ("b b", "2 times")] {
-            let error = mutation("b").apply(text).expect_err("no single place");
+            let error = edit("b").apply(text).expect_err("no single place");
             let message = error.to_string();
-            assert!(message.contains(times) && message.contains("\"b\""), "{message}");
+            assert!(
+                message.contains(times) && message.contains("\"b\""),
+                "{message}"
+            );
         }
     }
 }

@@ -119,6 +119,9 @@ impl Consumer {
             fs::write(programs.join(file), text)?;
         }
         if let Source::Registry { packages } = source {
+            // The registry's own crates of these names are of no interest.
+            fs::create_dir_all(directory.join(".cargo"))?;
+            fs::write(directory.join(".cargo/config.toml"), "net.offline = true\n")?;
             manifest += "\n[patch.crates-io]\n";
             for (krate, ..) in names {
                 let package = packages.join(krate);

@@ -18,13 +18,16 @@ const LIMIT: u64 = 10 << 20;
 /// Both names are taken on crates.io. Packaged in one go, `cuda-core` is verified against the
 /// `cuda-sys` packaged with it, not against the stranger of that name.
 pub(super) fn package(workshop: &Workshop) -> anyhow::Result<String> {
-    let mut cargo = workshop.cargo(&workshop.source(), Target::Shared)?;
-    output(cargo.args([
-        "package",
-        "--quiet",
-        "--package=cuda-sys",
-        "--package=cuda-core",
-    ]))?;
+    let source = workshop.source();
+    output(
+        workshop
+            .cargo(&source, Target::Shared)?
+            .args(["fetch", "--locked"]),
+    )?;
+    // With all downloaded, nothing need be asked of crates.io.
+    let mut cargo = workshop.cargo(&source, Target::Shared)?;
+    cargo.args(["package", "--quiet", "--offline"]);
+    output(cargo.args(["--package=cuda-sys", "--package=cuda-core"]))?;
     let packages = workshop.target().join("package");
     let unpacked = workshop.directory("packages")?;
     let mut sizes = Vec::new();

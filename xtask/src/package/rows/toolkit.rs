@@ -192,6 +192,9 @@ pub(super) fn debian_customary(workshop: &Workshop) -> anyhow::Result<String> {
     }
     let consumer = consumer(workshop)?;
     let mut cargo = workshop.cargo_among(&mounts, &consumer.directory, Target::Shared)?;
+    // The default, but a change to the environment: a header that appears does not by itself make
+    // cargo run the script again.
+    cargo.env("CUDA_SYS_BINDINGS", "auto");
     let built = Built::run(cargo.arg("build"))?.succeeded()?;
     let seen = generated(&built, header, Path::new("/usr/include"))?;
     consumer.run(workshop, &built)?;

@@ -1,0 +1,55 @@
+//! Hazards of the soundness table that a real GPU can show: a stalled stream holds work back, and
+//! what was not ordered behind it then runs too soon. The suite on the simulated driver has the
+//! rest.
+
+mod contexts;
+mod inputs;
+mod order;
+mod staged;
+mod threads;
+
+use cuda_core::{Context, Device, PinnedBuffer, Pod, Result, Stream};
+
+/// Elements of a buffer: enough that a copy takes a while.
+const LEN: usize = 1 << 20;
+
+fn device() -> Result<Device> {
+    Device::get(0)
+}
+
+fn primary() -> Result<Context> {
+    device()?.context()
+}
+
+fn pinned<T: Pod>(value: T, len: usize) -> Result<PinnedBuffer<T>> {
+    let mut buffer = PinnedBuffer::new(&primary()?, len)?;
+    buffer.as_mut_slice()?.fill(value);
+    Ok(buffer)
+}
+
+/// A stream with all that a first use of it makes: events, chunks, memory.
+///
+/// Making those may wait for the device, which a stall would then hold up for good.
+fn warm() -> Result<Stream> {
+    let stream = device()?.create_stream()?;
+    let other = device()?.create_stream()?;
+    let mut buffer = stream.alloc_zeroed::<u32>(LEN)?;
+    other.fill(&mut buffer, 1)?;
+    stream.fill(&mut buffer, 2)?;
+    let mut back = vec![0; 1024];
+    stream.upload_from(&back, buffer.slice_mut(..1024)?)?;
+    other.download_to(buffer.slice(..1024)?, &mut back)?;
+    stream.synchronize()?;
+    Ok(stream)
+}
+
+#[track_caller]
+fn assert_all(elements: &[u32], value: u32) {
+    let wrong = elements.iter().position(|element| *element != value);
+    assert_eq!(
+        wrong,
+        None,
+        "of {} elements, {value} expected",
+        elements.len()
+    );
+}

@@ -1,0 +1,18 @@
+//~ E0277
+// Whoever could say what a kind of memory is could forge device addresses.
+use cuda_core::{DeviceMemory, Memory};
+
+#[allow(dead_code)]
+struct Forged;
+
+#[cfg(misuse)]
+impl Memory for Forged {}
+
+#[cfg(not(misuse))]
+fn any_memory<M: Memory>() {}
+
+fn main() {
+    #[cfg(not(misuse))]
+    any_memory::<DeviceMemory>();
+    let _ = size_of::<DeviceMemory>();
+}

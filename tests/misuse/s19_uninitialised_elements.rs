@@ -1,0 +1,20 @@
+//~ E0277
+// What is uninitialised must not be read, and a copy reads it.
+use std::mem::MaybeUninit;
+
+use cuda_core::{DeviceBuffer, Result, Stream};
+
+#[cfg(misuse)]
+type Element = MaybeUninit<u32>;
+#[cfg(not(misuse))]
+type Element = u32;
+
+fn allocate(stream: &Stream) -> Result<()> {
+    let _: DeviceBuffer<Element> = stream.alloc(16)?;
+    let _ = MaybeUninit::<u32>::uninit();
+    Ok(())
+}
+
+fn main() {
+    let _: fn(&Stream) -> Result<()> = allocate;
+}

@@ -1,0 +1,144 @@
+//! Three threads that take turns, each with its own context stack, guards and default streams.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, JoinHandle};
+
+use cuda_core::{Context, Guard, PerThreadStream};
+
+use super::program::{Op, Step};
+use super::world::World;
+use crate::faults::stack;
+
+type Turn = (Op, World);
+type Answer = Result<World, String>;
+
+pub(super) struct Threads(Vec<Worker>);
+
+struct Worker {
+    turns: Sender<Turn>,
+    answers: Receiver<Answer>,
+    thread: JoinHandle<()>,
+}
+
+impl Threads {
+    pub(super) fn start() -> Self {
+        Self((0..3).map(|_| Worker::start()).collect())
+    }
+
+    /// Has the step's thread do it, and waits for that.
+    pub(super) fn run(&mut self, step: Step, world: World) -> Answer {
+        let worker = &self.0[usize::from(step.thread) % self.0.len()];
+        let gone = |_| "the thread panicked".to_owned();
+        worker.turns.send((step.op, world)).map_err(|_| gone(()))?;
+        worker.answers.recv().map_err(|_| gone(()))?
+    }
+
+    /// Ends the threads, one after the other.
+    pub(super) fn end(self) -> Result<(), String> {
+        self.0.into_iter().try_for_each(|worker| {
+            drop(worker.turns);
+            worker
+                .thread
+                .join()
+                .map_err(|_| "a thread panicked".to_owned())
+        })
+    }
+}
+
+impl Worker {
+    fn start() -> Self {
+        let (turns, incoming) = channel::<Turn>();
+        let (outgoing, answers) = channel();
+        let thread = thread::spawn(move || {
+            let mut local = Local::default();
+            for (op, mut world) in incoming {
+                let done = world.act(op, &mut local).and_then(|()| local.compare());
+                if outgoing.send(done.map(|()| world)).is_err() {
+                    return;
+                }
+            }
+        });
+        Self {
+            turns,
+            answers,
+            thread,
+        }
+    }
+}
+
+/// What belongs to one thread.
+#[derive(Default)]
+pub(super) struct Local {
+    /// Guards with what each of them saved.
+    guards: Vec<(Guard, Option<usize>)>,
+    pub(super) streams: Vec<PerThreadStream>,
+    /// The model of the context stack, the top last.
+    stack: Vec<usize>,
+}
+
+impl Local {
+    pub(super) fn has_guards(&self) -> bool {
+        !self.guards.is_empty()
+    }
+
+    pub(super) fn enter(&mut self, context: &Context) -> cuda_core::Result<()> {
+        let guard = context.enter()?;
+        self.guards.push((guard, self.stack.last().copied()));
+        self.replace_top(context);
+        Ok(())
+    }
+
+    /// Ends a guard, in whatever order.
+    pub(super) fn leave(&mut self, guard: u8, explicit: bool) -> cuda_core::Result<()> {
+        let index = usize::from(guard) % self.guards.len();
+        let (guard, saved) = self.guards.remove(index);
+        match saved {
+            None => self.stack.clear(),
+            Some(saved) => {
+                self.stack.pop();
+                self.stack.push(saved);
+            }
+        }
+        if explicit {
+            return guard.restore();
+        }
+        drop(guard);
+        Ok(())
+    }
+
+    /// A forgotten guard leaves its context current.
+    pub(super) fn forget(&mut self, guard: u8) {
+        let index = usize::from(guard) % self.guards.len();
+        std::mem::forget(self.guards.remove(index).0);
+    }
+
+    pub(super) fn push(&mut self, context: &Context) -> cuda_core::Result<()> {
+        context.push()?;
+        self.stack.push(context.as_raw().addr());
+        Ok(())
+    }
+
+    pub(super) fn set_current(&mut self, context: &Context) -> cuda_core::Result<()> {
+        context.set_current()?;
+        self.replace_top(context);
+        Ok(())
+    }
+
+    fn replace_top(&mut self, context: &Context) {
+        self.stack.pop();
+        self.stack.push(context.as_raw().addr());
+    }
+
+    /// The driver's stack is the model's.
+    fn compare(&self) -> Result<(), String> {
+        let mut expected = self.stack.clone();
+        expected.reverse();
+        let actual = stack::snapshot();
+        if actual == expected {
+            return Ok(());
+        }
+        Err(format!(
+            "the context stack is {actual:x?}, expected {expected:x?}"
+        ))
+    }
+}
