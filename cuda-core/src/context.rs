@@ -15,6 +15,7 @@ use crate::driver;
 use crate::drops::{self, Resource};
 use crate::error::{Error, Result, check};
 use crate::guard::{Entered, Guard};
+use crate::peer;
 use crate::stream_core::StreamCore;
 use crate::sync::lock;
 
@@ -420,12 +421,14 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if !matches!(self.kind, Kind::Created) {
+        // In a fork's child even our own locks may be held by threads that are no more.
+        if !matches!(self.kind, Kind::Created) || driver::is_gone() {
             return;
         }
         let raw = self.raw;
         // Before the handle dies, so that a new context with the same handle is told apart.
         lock(&REGISTRY).retain(|(known, weak)| *known != raw || weak.strong_count() > 0);
+        peer::forget(raw);
         drops::run_or_defer(move || {
             if let Err(error) = destroy(raw) {
                 drops::report(Resource::Context, raw.0.addr() as u64, 0, Some(error));

@@ -21,7 +21,7 @@ pub(crate) fn submit<const N: usize>(
     stream: &Bound<'_>,
     op: &'static str,
     mut touches: [Touch<'_>; N],
-    call: impl FnOnce(CUstream) -> CUresult,
+    call: impl FnMut(CUstream) -> CUresult,
 ) -> (u64, Result<()>) {
     let timeline = core.timeline();
     let mut fences = [const { Fences::none() }; N];

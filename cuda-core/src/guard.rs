@@ -177,6 +177,11 @@ impl Entered {
             _not_send: PhantomData,
         })
     }
+
+    /// Whether a context, and another one, was current before.
+    pub(crate) fn replaced_another(&self) -> bool {
+        self.saved.is_some_and(|saved| !saved.0.is_null())
+    }
 }
 
 impl Drop for Entered {

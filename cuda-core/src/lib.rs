@@ -41,6 +41,7 @@
 )]
 
 mod callback;
+mod capture;
 mod context;
 mod copy;
 mod current;

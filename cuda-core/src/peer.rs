@@ -1,12 +1,15 @@
 //! Access of one device to another's memory.
 
+use std::sync::Mutex;
+
 use cuda_sys::symbol as cu;
 
-use crate::context::{self, Context};
+use crate::context::{self, Context, RawContext};
 use crate::device::Device;
 use crate::driver;
 use crate::error::{Error, Result, check};
 use crate::pool;
+use crate::sync::lock;
 
 impl Device {
     /// Whether this device can be given access to `peer`'s memory: `cuDeviceCanAccessPeer`. A
@@ -33,8 +36,7 @@ impl Context {
     /// Access goes one way; copies are as fast as they can be when both devices have it.
     ///
     /// # Errors
-    /// The driver's `PEER_ACCESS_UNSUPPORTED` for devices that cannot; `INVALID_CONTEXT` for the
-    /// same device.
+    /// The driver's `PEER_ACCESS_UNSUPPORTED` for devices that cannot, and for the same device.
     ///
     /// ```no_run
     /// use cuda_core::Device;
@@ -56,6 +58,17 @@ impl Context {
                 if code == cuda_sys::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => {}
             other => other?,
         }
+        let access = Access {
+            context: self.raw(),
+            device: self.device(),
+            peer: peer.device(),
+        };
+        {
+            let mut enabled = lock(&ENABLED);
+            if !enabled.contains(&access) {
+                enabled.push(access);
+            }
+        }
         pool::set_access(
             peer.device(),
             self.device(),
@@ -75,16 +88,43 @@ impl Context {
         for context in context::known_on(&[self.device(), peer.device()]) {
             context.synchronize()?;
         }
-        let entered = self.enter_briefly()?;
+        let this = |access: &Access| access.context == self.raw() && access.peer == peer.device();
+        let same_devices =
+            |access: &Access| access.device == self.device() && access.peer == peer.device();
+        let needed_by_others = lock(&ENABLED)
+            .iter()
+            .any(|access| same_devices(access) && !this(access));
+        if !needed_by_others {
+            // Before the rest, which the driver refuses to do twice: what fails can be repeated.
+            pool::set_access(
+                peer.device(),
+                self.device(),
+                cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_NONE,
+            )?;
+        }
+        let _entered = self.enter_briefly()?;
         // SAFETY: `peer` is live; no work that needs the access is queued.
         check("cuCtxDisablePeerAccess", unsafe {
             cu::cuCtxDisablePeerAccess(peer.as_raw())
         })?;
-        drop(entered);
-        pool::set_access(
-            peer.device(),
-            self.device(),
-            cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_NONE,
-        )
+        lock(&ENABLED).retain(|access| !this(access));
+        Ok(())
     }
+}
+
+/// A context that was given access to another device's memory.
+#[derive(PartialEq)]
+struct Access {
+    context: RawContext,
+    device: Device,
+    peer: Device,
+}
+
+/// Pools are opened to devices, access is given to contexts: a pool is closed again with the last
+/// context of a device that had access.
+static ENABLED: Mutex<Vec<Access>> = Mutex::new(Vec::new());
+
+/// The context is about to be destroyed, and what it had access to with it.
+pub(crate) fn forget(context: RawContext) {
+    lock(&ENABLED).retain(|access| access.context != context);
 }

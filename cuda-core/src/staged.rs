@@ -185,7 +185,7 @@ impl<'env> Scope<'_, 'env> {
         if self.staged.is_empty() {
             return Ok(());
         }
-        self.core.synchronize()?;
+        self.core.synchronize_bound(&self.core.bind()?)?;
         self.bytes = 0;
         for (region, piece) in self.staged.drain(..) {
             region.read(piece);

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::device::Device;
+use crate::driver;
 use crate::drops::{self, Resource};
 use crate::error::{Error, Result};
 use crate::memory::pinned::{self, HostAddress};
@@ -84,6 +85,9 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
+        if driver::is_gone() {
+            return;
+        }
         let seq = *self.last.get_mut();
         let mut pool = lock(&POOL);
         if self.timeline.has_completed(seq) {
@@ -206,7 +210,7 @@ fn set_aside(chunk: HostAddress, error: Error) {
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub fn trim_staging() -> Result<()> {
-    crate::driver::ensure()?;
+    driver::ensure()?;
     let pending = std::mem::take(&mut lock(&POOL).pending);
     for (chunk, mark) in pending {
         if mark.timeline.is_lost(mark.seq) {

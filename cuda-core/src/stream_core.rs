@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use cuda_sys::{CUresult, CUstream, symbol as cu};
 
+use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::device::Device;
 use crate::driver;
@@ -99,10 +100,16 @@ impl StreamCore {
 
     /// Waits with the host for everything enqueued so far: `cuStreamSynchronize`.
     pub(crate) fn synchronize(&self) -> Result<()> {
-        self.synchronize_bound(&self.bind()?)
+        self.wait(&self.bind()?)
     }
 
+    /// [`StreamCore::synchronize`] for a copy of ours, whatever the thread is capturing.
     pub(crate) fn synchronize_bound(&self, bound: &Bound<'_>) -> Result<()> {
+        let _relaxed = Relaxed::enter()?;
+        self.wait(bound)
+    }
+
+    fn wait(&self, bound: &Bound<'_>) -> Result<()> {
         let issued = self.timeline.issued();
         // SAFETY: the stream is live, its context current where that is needed.
         check("cuStreamSynchronize", unsafe {
@@ -129,14 +136,34 @@ impl Bound<'_> {
 
     /// Makes the call that enqueues something and counts it, even if it failed: whoever marks the
     /// point then waits for more than needed, never for less.
+    ///
+    /// A created stream's calls are made with whatever is current. That is right but for copies of
+    /// pool memory while a context is current whose device has no access to the pool: those the
+    /// driver refuses, and they are made once more with the stream's own context current. Finding
+    /// out before each call would cost every call.
     #[inline]
     pub(crate) fn enqueue(
         &self,
         op: &'static str,
-        call: impl FnOnce(CUstream) -> CUresult,
+        mut call: impl FnMut(CUstream) -> CUresult,
     ) -> (u64, Result<()>) {
-        let result = check(op, call(self.raw()));
-        (self.count(), result)
+        let mut code = call(self.raw());
+        if code == cuda_sys::CUDA_ERROR_INVALID_VALUE && self.entered.is_none() {
+            code = self.enqueue_entered(code, &mut call);
+        }
+        (self.count(), check(op, code))
+    }
+
+    #[cold]
+    fn enqueue_entered(
+        &self,
+        refused: CUresult,
+        call: &mut dyn FnMut(CUstream) -> CUresult,
+    ) -> CUresult {
+        match self.core.context().enter_briefly() {
+            Ok(entered) if entered.replaced_another() => call(self.raw()),
+            _ => refused,
+        }
     }
 
     /// Counts one enqueue that has been made, and names it.
@@ -191,7 +218,8 @@ impl Drop for StreamCore {
     fn drop(&mut self) {
         // SAFETY: the field is not touched after this, the only taking.
         let timeline = unsafe { ManuallyDrop::take(&mut self.timeline) };
-        if self.retired {
+        // In a fork's child even our own locks may be held by threads that are no more.
+        if self.retired || driver::is_gone() {
             return;
         }
         let raw = self.raw;

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use cuda_sys::{CUstream, symbol as cu};
 
+use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::error::{Error, Result, check};
 use crate::event::RawEvent;
@@ -322,6 +323,7 @@ impl Timeline {
         let Some((event, covered)) = self.covering(seq)? else {
             return Ok(());
         };
+        let _relaxed = Relaxed::enter()?;
         event.synchronize()?;
         self.complete(covered);
         Ok(())
@@ -332,6 +334,7 @@ impl Timeline {
         let Some((event, covered)) = self.covering(seq)? else {
             return Ok(true);
         };
+        let _relaxed = Relaxed::enter()?;
         let done = event.query()?;
         if done {
             self.complete(covered);
@@ -348,7 +351,9 @@ impl Timeline {
         let Some(recorded) = self.recorded_for(seq) else {
             return false;
         };
-        let done = recorded.event.query().unwrap_or(false);
+        let done = Relaxed::enter()
+            .and_then(|_relaxed| recorded.event.query())
+            .unwrap_or(false);
         if done {
             self.complete(recorded.seq);
         }

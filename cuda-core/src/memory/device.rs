@@ -98,18 +98,18 @@ impl Stream {
     pub fn alloc<T: Pod>(&self, len: usize) -> Result<DeviceBuffer<T>> {
         let op = "cuMemAllocAsync";
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
-        if self.device().default_pool()?.is_none() {
-            return Err(Error::Unsupported {
-                feature: "stream-ordered allocation (memory pools)",
-                device: self.device().ordinal(),
-            });
-        }
         // A zero-sized buffer is nowhere in particular, but aligned and not null.
         let mut address = ALIGNMENT as CUdeviceptr;
         let core = self.core();
         let mut ledger = Ledger::default();
         if bytes > 0 {
             let bound = core.bind()?;
+            if self.device().default_pool()?.is_none() {
+                return Err(Error::Unsupported {
+                    feature: "stream-ordered allocation (memory pools)",
+                    device: self.device().ordinal(),
+                });
+            }
             let (seq, result) = bound.enqueue(op, |stream| {
                 // SAFETY: the pointer is valid for a write; the stream is live.
                 unsafe { cu::cuMemAllocAsync(&mut address, bytes, stream) }

@@ -7,6 +7,7 @@ use std::ptr::{self, NonNull};
 
 use cuda_sys::symbol as cu;
 
+use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::driver;
 use crate::drops::Resource;
@@ -63,6 +64,7 @@ impl memory::Kind for PinnedMemory {
 
 /// `cuMemFreeHost`.
 pub(crate) fn free_raw(address: HostAddress) -> Result<()> {
+    let _relaxed = Relaxed::enter()?;
     // SAFETY: allocated by cuMemHostAlloc, freed once, and no work uses it any more. Needs no
     // current context.
     check("cuMemFreeHost", unsafe {
@@ -74,11 +76,13 @@ pub(crate) fn free_raw(address: HostAddress) -> Result<()> {
 pub(crate) fn alloc_raw(context: &Context, bytes: usize) -> Result<HostAddress> {
     let op = "cuMemHostAlloc";
     let entered = context.enter_briefly()?;
+    let relaxed = Relaxed::enter()?;
     let mut raw = ptr::null_mut();
     // SAFETY: the pointer is valid for a write; a live context is current.
     let result = check(op, unsafe {
         cu::cuMemHostAlloc(&mut raw, bytes, cuda_sys::CU_MEMHOSTALLOC_PORTABLE)
     });
+    drop(relaxed);
     drop(entered);
     match (result, NonNull::new(raw.cast::<u8>())) {
         (Ok(()), Some(address)) => Ok(HostAddress(address)),
