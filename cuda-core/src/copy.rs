@@ -16,7 +16,30 @@ use crate::stream_core::{Bound, StreamCore};
 ///
 /// The marks are made under the borrows that the caller holds, so no conflicting access can come
 /// in between. No ledger is locked while the driver is called.
+#[inline]
 pub(crate) fn submit<const N: usize>(
+    core: &StreamCore,
+    stream: &Bound<'_>,
+    op: &'static str,
+    mut touches: [Touch<'_>; N],
+    call: impl FnMut(CUstream) -> CUresult,
+) -> (u64, Result<()>) {
+    let timeline = core.timeline();
+    if touches.iter().any(|touch| !touch.is_quiet(timeline)) {
+        return submit_behind(core, stream, op, touches, call);
+    }
+    let (seq, result) = stream.enqueue(op, call);
+    for touch in &mut touches {
+        touch.mark(timeline, seq, &NO_FENCES);
+    }
+    (seq, result)
+}
+
+static NO_FENCES: Fences = Fences::none();
+
+/// [`submit`] of an operation that others may have to come before.
+#[cold]
+fn submit_behind<const N: usize>(
     core: &StreamCore,
     stream: &Bound<'_>,
     op: &'static str,

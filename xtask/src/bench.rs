@@ -19,8 +19,8 @@ use report::Report;
 /// Both run in turn in one process, in batches; the medians over all batches are compared. Exit code
 /// 0: measured; with --check, 1: a goal was missed; 2: no GPU.
 ///
-/// Goals: safe/raw at most 1.05 where the raw calls take over a microsecond, at most 30 ns more
-/// where they take less.
+/// Goals: safe/raw at most 1.05 where a raw call takes over a microsecond, at most 30 ns more a call
+/// where it takes less.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Only operations whose name contains this.

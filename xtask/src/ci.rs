@@ -104,7 +104,10 @@ mod tests {
         let fine = ("a", Verdict::Fine, Duration::ZERO);
         let not_run = ("b", Verdict::NotRun("why".into()), Duration::ZERO);
         let wrong = ("c", Verdict::Wrong, Duration::ZERO);
-        assert_eq!(outcome(std::slice::from_ref(&not_run), false), Outcome::CouldNotRun);
+        assert_eq!(
+            outcome(std::slice::from_ref(&not_run), false),
+            Outcome::CouldNotRun
+        );
         assert_eq!(
             outcome(&[fine.clone(), not_run.clone()], false),
             Outcome::Passed

@@ -77,6 +77,16 @@ pub(crate) enum LedgerOf<'a> {
 }
 
 impl Touch<'_> {
+    /// Nobody but `stream` uses the memory, so there is nothing to wait for.
+    #[inline]
+    pub(crate) fn is_quiet(&self, stream: &Timeline) -> bool {
+        let ledger = match &self.ledger {
+            LedgerOf::Sole(ledger) => ledger,
+            LedgerOf::Shared(ledger) => *ledger,
+        };
+        ledger.is_quiet(Some(stream))
+    }
+
     /// Adds to `fences` what the operation has to wait for on `stream`.
     #[inline]
     pub(crate) fn conflicts(&mut self, stream: &Timeline, fences: &mut Fences) {
@@ -176,12 +186,17 @@ impl Ledger {
         stream: Option<&Timeline>,
         fences: &mut Fences,
     ) {
-        // The common case, without the lock: nobody else uses the memory.
-        let only = self.only.load(Ordering::Acquire);
-        if only == NOBODY || stream.is_some_and(|stream| stream.id() == only) {
+        if self.is_quiet(stream) {
             return;
         }
         lock(&self.entries).conflicts(range, access, stream, fences);
+    }
+
+    /// The common case, told without the lock: nobody but `stream` uses the memory.
+    #[inline]
+    fn is_quiet(&self, stream: Option<&Timeline>) -> bool {
+        let only = self.only.load(Ordering::Acquire);
+        only == NOBODY || stream.is_some_and(|stream| stream.id() == only)
     }
 
     /// [`Ledger::conflicts`] of somebody who has the allocation for himself: without the lock.
@@ -193,6 +208,9 @@ impl Ledger {
         stream: Option<&Timeline>,
         fences: &mut Fences,
     ) {
+        if self.is_quiet(stream) {
+            return;
+        }
         let entries = self
             .entries
             .get_mut()
@@ -307,6 +325,7 @@ impl Entries {
     }
 
     /// See [`Ledger::mark`]. Returns what [`Ledger::only`] has to say, if that may have changed.
+    #[inline]
     fn mark(
         &mut self,
         range: &Bytes,
@@ -316,14 +335,26 @@ impl Entries {
         fences: &Fences,
         spent: &mut Vec<Mark>,
     ) -> Option<u64> {
-        if range.is_empty() || self.advance(range, access, stream, seq) {
+        if self.advance(range, access, stream, seq) || range.is_empty() {
             return None;
         }
+        self.mark_among_others(range, access, stream, seq, fences, spent);
+        Some(self.only())
+    }
+
+    fn mark_among_others(
+        &mut self,
+        range: &Bytes,
+        access: Access,
+        stream: &Arc<Timeline>,
+        seq: u64,
+        fences: &Fences,
+        spent: &mut Vec<Mark>,
+    ) {
         if access == Access::Write {
             self.supersede(range, stream, fences, spent);
         }
         self.enter(range, access, stream, seq, spent);
-        Some(self.only())
     }
 
     /// The common case: the only entry is this stream's and says less than the new one.

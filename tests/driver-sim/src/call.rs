@@ -27,7 +27,7 @@ pub(crate) struct Call {
 const ALWAYS: [&str; 2] = ["cuGetErrorName", "cuGetErrorString"];
 const BEFORE_INIT: [&str; 2] = ["cuInit", "cuDriverGetVersion"];
 /// Functions that a lost context does not stop.
-const SURVIVES: [&str; 7] = [
+const SURVIVES: [&str; 8] = [
     "cuInit",
     "cuDriverGetVersion",
     "cuCtxGetCurrent",
@@ -35,6 +35,7 @@ const SURVIVES: [&str; 7] = [
     "cuCtxPushCurrent_v2",
     "cuCtxPopCurrent_v2",
     "cuCtxGetDevice",
+    "cuThreadExchangeStreamCaptureMode",
 ];
 
 /// Runs one driver function.

@@ -14,7 +14,7 @@ use crate::handle::Id;
 use crate::state::State;
 use crate::thread;
 
-/// Which threads a capture forbids to make unsafe calls.
+/// Which threads a capture forbids to make unsafe calls; and which captures a thread minds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CaptureMode {
     Global,
@@ -32,6 +32,37 @@ pub(crate) struct Capture {
     streams: BTreeMap<Id, Clock>,
     /// Number of operations of each stream; their clocks count these while they capture.
     lengths: BTreeMap<Id, u64>,
+}
+
+impl CaptureMode {
+    pub(crate) fn from_raw(mode: CUstreamCaptureMode) -> Outcome<Self> {
+        match mode {
+            CU_STREAM_CAPTURE_MODE_GLOBAL => Ok(Self::Global),
+            CU_STREAM_CAPTURE_MODE_THREAD_LOCAL => Ok(Self::ThreadLocal),
+            CU_STREAM_CAPTURE_MODE_RELAXED => Ok(Self::Relaxed),
+            _ => Err(CUDA_ERROR_INVALID_VALUE),
+        }
+    }
+
+    pub(crate) fn to_raw(self) -> CUstreamCaptureMode {
+        match self {
+            Self::Global => CU_STREAM_CAPTURE_MODE_GLOBAL,
+            Self::ThreadLocal => CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+            Self::Relaxed => CU_STREAM_CAPTURE_MODE_RELAXED,
+        }
+    }
+}
+
+impl Capture {
+    /// Whether an unsafe call of the calling thread ends the capture.
+    fn minds_this_thread(&self) -> bool {
+        let own = self.thread == thread::number() && self.mode != CaptureMode::Relaxed;
+        match thread::capture_mode() {
+            CaptureMode::Global => own || self.mode == CaptureMode::Global,
+            CaptureMode::ThreadLocal => own,
+            CaptureMode::Relaxed => false,
+        }
+    }
 }
 
 /// The outcome of a capture.
@@ -165,15 +196,9 @@ impl Call {
 
     /// A call that a capture somewhere does not allow: the capture is lost.
     pub(crate) fn forbid_in_capture(&mut self) -> Outcome {
-        let thread = thread::number();
         let mut hit = false;
         for capture in self.captures.values_mut() {
-            let applies = match capture.mode {
-                CaptureMode::Global => true,
-                CaptureMode::ThreadLocal => capture.thread == thread,
-                CaptureMode::Relaxed => false,
-            };
-            if applies {
+            if capture.minds_this_thread() {
                 capture.valid = false;
                 hit = true;
             }
@@ -182,6 +207,21 @@ impl Call {
             Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
         } else {
             Ok(())
+        }
+    }
+
+    /// A call that waits for a whole context: not while a stream of it captures, in whatever mode.
+    pub(crate) fn forbid_capturing_context(&mut self, context: Id) -> Outcome {
+        let streams = self.streams.values();
+        let here = streams.filter(|stream| stream.context == context);
+        let captures: Vec<Id> = here.filter_map(|stream| stream.capture).collect();
+        for &capture in &captures {
+            self.invalidate(capture);
+        }
+        if captures.is_empty() {
+            Ok(())
+        } else {
+            Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
         }
     }
 

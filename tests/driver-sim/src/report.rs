@@ -24,6 +24,8 @@ pub enum ViolationKind {
     DanglingHandle,
     /// A driver call made inside a host function.
     CallInCallback,
+    /// A call in which a real driver crashes.
+    Crash,
 }
 
 /// A misuse of the driver, found by the simulator.

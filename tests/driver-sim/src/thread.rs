@@ -1,15 +1,18 @@
-//! Numbers for host threads, and the mark of the callback thread.
+//! What belongs to a host thread: its number, its capture mode, the mark of the callback thread.
 //!
-//! Neither has a destructor, so both can be asked while a thread's own locals are torn down.
+//! None has a destructor, so all can be asked while a thread's own locals are torn down.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::capture::CaptureMode;
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 thread_local! {
     static NUMBER: Cell<u64> = const { Cell::new(0) };
     static RUNS_CALLBACK: Cell<bool> = const { Cell::new(false) };
+    static CAPTURE_MODE: Cell<CaptureMode> = const { Cell::new(CaptureMode::Global) };
 }
 
 /// The calling thread's number, never reused.
@@ -29,4 +32,14 @@ pub(crate) fn runs_callback() -> bool {
 
 pub(crate) fn mark_callback_thread() {
     RUNS_CALLBACK.with(|mark| mark.set(true));
+}
+
+/// How the calling thread minds captures.
+pub(crate) fn capture_mode() -> CaptureMode {
+    CAPTURE_MODE.with(Cell::get)
+}
+
+/// Sets how the calling thread minds captures, and says how it did.
+pub(crate) fn replace_capture_mode(mode: CaptureMode) -> CaptureMode {
+    CAPTURE_MODE.with(|own| own.replace(mode))
 }

@@ -239,8 +239,8 @@ fn event_create(fixture: &Fixture, effort: Effort, name: &str) -> anyhow::Result
         },
         || fixture.settle(),
     )?;
-    // The guard's two questions come on top.
-    Ok(Row::new(name, pair))
+    // The question of what is current comes on top.
+    Ok(Row::of_calls(name, pair, 2.0))
 }
 
 fn stream_create(fixture: &Fixture, effort: Effort, name: &str) -> anyhow::Result<Row> {
@@ -258,7 +258,7 @@ fn stream_create(fixture: &Fixture, effort: Effort, name: &str) -> anyhow::Resul
         },
         || fixture.settle(),
     )?;
-    Ok(Row::new(name, pair))
+    Ok(Row::of_calls(name, pair, 2.0))
 }
 
 fn alloc(fixture: &Fixture, effort: Effort, name: &str) -> anyhow::Result<Row> {
@@ -277,7 +277,7 @@ fn alloc(fixture: &Fixture, effort: Effort, name: &str) -> anyhow::Result<Row> {
         },
         || fixture.settle(),
     )?;
-    Ok(Row::new(name, pair))
+    Ok(Row::of_calls(name, pair, 2.0))
 }
 
 fn upload_wait(fixture: &Fixture, effort: Effort, name: &str) -> anyhow::Result<Row> {

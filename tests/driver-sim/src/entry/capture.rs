@@ -5,17 +5,24 @@ use cuda_sys::*;
 use crate::call::{Call, Outcome, put};
 use crate::capture::CaptureMode;
 use crate::handle::{Id, pointer};
+use crate::thread;
 
 entries! {
     floor cuStreamBeginCapture_v2(stream: CUstream, mode: CUstreamCaptureMode) |call| {
         let id = call.stream(stream)?;
-        let mode = match mode {
-            CU_STREAM_CAPTURE_MODE_GLOBAL => CaptureMode::Global,
-            CU_STREAM_CAPTURE_MODE_THREAD_LOCAL => CaptureMode::ThreadLocal,
-            CU_STREAM_CAPTURE_MODE_RELAXED => CaptureMode::Relaxed,
-            _ => return Err(CUDA_ERROR_INVALID_VALUE),
-        };
+        let mode = CaptureMode::from_raw(mode)?;
         call.begin_capture(id, mode)
+    }
+
+    floor cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) |_call| {
+        if mode.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        // SAFETY: not null, so the caller passes a mode.
+        let new = CaptureMode::from_raw(unsafe { mode.read() })?;
+        let old = thread::replace_capture_mode(new);
+        // SAFETY: as above, and a place for one.
+        unsafe { put(mode, old.to_raw()) }
     }
 
     floor cuStreamEndCapture(stream: CUstream, graph: *mut CUgraph) |call| {

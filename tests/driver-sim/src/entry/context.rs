@@ -206,6 +206,7 @@ fn current_or(call: &mut Call, context: CUcontext) -> Outcome<u64> {
 }
 
 fn synchronize(call: &mut Call, context: u64) -> Outcome {
+    call.forbid_capturing_context(context)?;
     call.forbid_in_capture()?;
     let streams = call.streams_of_context(context);
     call.synchronize(&streams);

@@ -9,6 +9,7 @@ use crate::call::{Call, Outcome};
 use crate::engine::enqueue::Submission;
 use crate::engine::work::{AccessKind, HostPtr, Place, Work};
 use crate::handle::Id;
+use crate::memory::pool::Pool;
 use crate::report::ViolationKind;
 
 entries! {
@@ -117,6 +118,7 @@ unsafe fn upload(
         }
         pinned => pinned,
     };
+    admit(call, stream, &[&dst])?;
     submit(call, home, dst, src, bytes, stream.is_none())
 }
 
@@ -134,6 +136,7 @@ fn download(
     let name = call.name;
     let src = call.device_place(name, src, bytes)?;
     let dst = call.host_place(name, dst.cast(), bytes)?;
+    admit(call, stream, &[&src])?;
     // A copy to pageable memory is complete when the call returns, whatever its name says.
     let wait = stream.is_none() || matches!(dst, Place::Pageable(_));
     submit(call, home, dst, src, bytes, wait)
@@ -153,9 +156,7 @@ fn copy_unified(
     let name = call.name;
     let dst = call.device_place(name, dst, bytes)?;
     let src = call.device_place(name, src, bytes)?;
-    if !pools_are_open(call, &dst, &src) {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
+    admit(call, stream, &[&dst, &src])?;
     let on_host = |place: &Place| matches!(place, Place::Pinned { .. });
     let wait = stream.is_none() && (on_host(&dst) || on_host(&src));
     submit(call, home, dst, src, bytes, wait)
@@ -180,19 +181,37 @@ fn copy_peer(
     submit(call, home, dst, src, bytes, false)
 }
 
-/// Pool memory of two devices: one pool must be open to the other's device.
-fn pools_are_open(call: &Call, dst: &Place, src: &Place) -> bool {
-    let (Some(dst), Some(src)) = (call.device_block(dst), call.device_block(src)) else {
-        return true;
+/// What driver 580 asks of pool memory, and of nothing else, in copies without the devices' names.
+///
+/// Between two devices, one pool must be open to the other's device. On one device, an asynchronous
+/// copy fails while a context is current whose device has no access to the pool, although the
+/// stream says where the copy runs; with none current it does not.
+fn admit(call: &mut Call, stream: Option<CUstream>, places: &[&Place]) -> Outcome {
+    let blocks: Vec<(usize, &Pool)> = places
+        .iter()
+        .filter_map(|place| {
+            let block = call.device_block(place)?;
+            Some((block.device, call.pools.get(&block.pool?)?))
+        })
+        .collect();
+    let open = match blocks[..] {
+        [(near, pool), (far, other)] if near != far => {
+            let open = pool.is_open_to(far) || other.is_open_to(near);
+            if !open && call.current().is_err() {
+                let message = "without access of one device to the other's pool, and without a \
+                               current context, the driver crashes";
+                let name = call.name;
+                call.log
+                    .violation(ViolationKind::Crash, name, message.to_owned());
+            }
+            open
+        }
+        _ => {
+            let current = call.current_device().ok().filter(|_| stream.is_some());
+            current.is_none_or(|device| blocks.iter().all(|(_, pool)| pool.is_open_to(device)))
+        }
     };
-    if dst.device == src.device {
-        return true;
-    }
-    let open = |pool: Option<Id>, to: usize| {
-        pool.and_then(|id| call.pools.get(&id))
-            .is_none_or(|pool| pool.is_open_to(to))
-    };
-    open(dst.pool, src.device) || open(src.pool, dst.device)
+    if open { Ok(()) } else { Err(CUDA_ERROR_INVALID_VALUE) }
 }
 
 fn submit(

@@ -52,12 +52,14 @@ entries! {
     floor cuEventQuery(event: CUevent) |call| {
         let id = call.event(event)?;
         let Some((point, clock)) = last_record(call, id)? else { return Ok(()) };
+        call.forbid_in_capture()?;
         if query(call, id, point, &clock) { Ok(()) } else { Err(CUDA_ERROR_NOT_READY) }
     }
 
     floor cuEventSynchronize(event: CUevent) |call| {
         let id = call.event(event)?;
         let Some((point, clock)) = last_record(call, id)? else { return Ok(()) };
+        call.forbid_in_capture()?;
         call.drive(point);
         call.host_join(&clock);
         Ok(())

@@ -79,6 +79,7 @@ entries! {
             // A captured free needs a captured allocation, which this driver does not have.
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
+        call.forbid_in_capture()?;
         let name = call.name;
         let id = call.block_to_free(name, address)?;
         let mut submission = Submission::new(stream, Work::Free { block: id });
@@ -130,6 +131,7 @@ unsafe fn alloc_async(
     if call.streams[&stream].capture.is_some() {
         return Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     }
+    call.forbid_in_capture()?;
     let device = call.pools[&pool].device;
     call.reserve(device, Some(pool), bytes)?;
     let name = call.name;

@@ -42,9 +42,6 @@ entries! {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let (from, to) = (call.contexts[&current].device, call.contexts[&peer].device);
-        if current == peer || from == to {
-            return Err(CUDA_ERROR_INVALID_CONTEXT);
-        }
         if !reaches(call, from, to) {
             return Err(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
         }

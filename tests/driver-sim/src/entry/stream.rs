@@ -46,6 +46,7 @@ entries! {
     floor cuStreamQuery(stream: CUstream) |call| {
         let id = call.stream(stream)?;
         call.forbid_capturing(id)?;
+        call.forbid_in_capture()?;
         let Some(stream) = call.streams.get_mut(&id) else { return Ok(()) };
         stream.polls += 1;
         let (point, polls) = (Point { stream: id, seq: stream.issued }, stream.polls);
@@ -56,6 +57,7 @@ entries! {
     floor cuStreamSynchronize(stream: CUstream) |call| {
         let id = call.stream(stream)?;
         call.forbid_capturing(id)?;
+        call.forbid_in_capture()?;
         if call.streams[&id].kind == StreamKind::Legacy {
             // The legacy stream stands behind the blocking ones, as its next work would.
             let name = call.name;

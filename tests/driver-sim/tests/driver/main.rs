@@ -9,4 +9,5 @@ mod devices;
 mod faults;
 mod memory;
 mod order;
+mod pools;
 mod streams;
