@@ -91,22 +91,29 @@ impl Context {
         let this = |access: &Access| access.context == self.raw() && access.peer == peer.device();
         let same_devices =
             |access: &Access| access.device == self.device() && access.peer == peer.device();
+        let entered = self.enter_briefly()?;
+        // SAFETY: `peer` is live; no work that needs the access is queued.
+        let disabled = check("cuCtxDisablePeerAccess", unsafe {
+            cu::cuCtxDisablePeerAccess(peer.as_raw())
+        });
+        drop(entered);
+        match disabled {
+            // Once more after the pool could not be closed.
+            Err(Error::Driver { code, .. })
+                if code == cuda_sys::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED
+                    && lock(&ENABLED).iter().any(this) => {}
+            other => other?,
+        }
         let needed_by_others = lock(&ENABLED)
             .iter()
             .any(|access| same_devices(access) && !this(access));
         if !needed_by_others {
-            // Before the rest, which the driver refuses to do twice: what fails can be repeated.
             pool::set_access(
                 peer.device(),
                 self.device(),
                 cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_NONE,
             )?;
         }
-        let _entered = self.enter_briefly()?;
-        // SAFETY: `peer` is live; no work that needs the access is queued.
-        check("cuCtxDisablePeerAccess", unsafe {
-            cu::cuCtxDisablePeerAccess(peer.as_raw())
-        })?;
         lock(&ENABLED).retain(|access| !this(access));
         Ok(())
     }

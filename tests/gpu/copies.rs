@@ -12,6 +12,7 @@ use cuda_sys::{
 use support::{check, context, gpu_test, pattern, stall};
 
 use crate::forms::{Down, Up, contents, every_form, same, scaled, varied};
+use crate::peers::Pair;
 
 gpu_test! {
     needs 1;
@@ -209,6 +210,29 @@ gpu_test! {
         assert!(Device::get(1)?.create_stream()?.upload_from(&[0; 10], &mut buffer).is_err());
         assert_eq!(context::current(), before);
         Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn j08_other_device_with_access() -> Result<()> {
+        let pair = Pair::new()?;
+        let [near, far] = &pair.contexts;
+        let home = near.create_stream()?;
+        let _other = far.enter()?;
+        let copies = |access: &str| {
+            every_form(&home, &home, 5001)?;
+            every_form(&near.default_stream()?, &home, 5001)?;
+            every_form(&near.per_thread_stream()?, &home, 5001)?;
+            assert_eq!(context::current(), far.as_raw(), "access {access}");
+            Ok::<(), Error>(())
+        };
+        // The driver asks whether the current device has access to the pool.
+        copies("not given")?;
+        far.enable_peer_access(near)?;
+        copies("given")?;
+        far.disable_peer_access(near)?;
+        copies("taken away")
     }
 }
 

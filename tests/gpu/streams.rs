@@ -2,13 +2,14 @@
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::panic::panic_any;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use cuda_core::{Device, Event, EventFlags, Result, Stream};
-use support::{assert_bytes, context, gpu_test, stall};
+use cuda_core::{Device, DropFailure, Event, EventFlags, Resource, Result, Stream, set_drop_hook};
+use support::{assert_bytes, context, expect_drop_failures, gpu_test, stall};
 
 use crate::capture::Capture;
 use crate::stack;
@@ -89,6 +90,56 @@ struct CountsDrops(Arc<AtomicU32>);
 impl Drop for CountsDrops {
     fn drop(&mut self) {
         self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// A panic's payload whose drop panics in turn.
+struct PanicsAgain;
+
+impl Drop for PanicsAgain {
+    fn drop(&mut self) {
+        panic_any(());
+    }
+}
+
+/// Collects what the drop hook is told, until this is dropped.
+struct Told(Arc<Mutex<Vec<Resource>>>);
+
+impl Told {
+    fn listen() -> Self {
+        let told = Arc::<Mutex<Vec<_>>>::default();
+        let log = told.clone();
+        set_drop_hook(Some(Arc::new(move |failure: &DropFailure| {
+            log.lock().expect("no panic").push(failure.resource);
+        })));
+        Self(told)
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        set_drop_hook(None);
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn c10_host_fn_panic() -> Result<()> {
+        expect_drop_failures(2);
+        let stream = Device::get(0)?.create_stream()?;
+        let told = Told::listen();
+        let (drops, runs) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+        let (payload, ran) = (CountsDrops(drops.clone()), runs.clone());
+        stream.launch_host_func(move || panic_any(payload))?;
+        stream.launch_host_func(|| panic_any(PanicsAgain))?;
+        stream.launch_host_func(move || {
+            ran.fetch_add(1, Ordering::SeqCst);
+        })?;
+        stream.synchronize()?;
+        assert_eq!(runs.load(Ordering::SeqCst), 1, "the one behind them runs");
+        assert_eq!(drops.load(Ordering::SeqCst), 1, "the payload");
+        assert_eq!(*told.0.lock().expect("no panic"), [Resource::HostFunction; 2]);
+        Ok(())
     }
 }
 

@@ -22,5 +22,5 @@ pub use bytes::{assert_bytes, assert_pattern, fill, pattern};
 #[cfg(unix)]
 pub use clock::thread_cpu_time;
 pub use driver::{Driver, check, simulator};
-pub use run::{Outcome, run};
+pub use run::{Outcome, expect_drop_failures, run};
 pub use stall::{Stall, stall};

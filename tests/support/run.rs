@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
@@ -11,6 +12,9 @@ use crate::watchdog::Watchdog;
 
 /// Contexts, pools and the simulated driver belong to the process, so tests take turns.
 static TURN: Mutex<()> = Mutex::new(());
+
+/// How many drops the test whose turn it is wants to fail.
+static EXPECTED_DROP_FAILURES: AtomicU64 = AtomicU64::new(0);
 
 /// What the body of a test may return.
 pub trait Outcome {
@@ -36,7 +40,7 @@ impl<E: Debug> Outcome for Result<(), E> {
 /// The body gets a thread of its own, on which nothing is current at first, and tests of one process
 /// run one after the other. Afterwards, besides the body's own verdict:
 /// * the thread's current context is the handle that it was before;
-/// * no `Drop` failed;
+/// * no `Drop` failed, or as many as [`expect_drop_failures`] said;
 /// * the simulated driver saw no misuse, and everything made in the test is gone.
 ///
 /// # Panics
@@ -54,6 +58,7 @@ pub fn run<O: Outcome + 'static>(needs: u32, path: &'static str, body: fn() -> O
         Driver::Loaded => None,
     };
     require_devices(needs);
+    EXPECTED_DROP_FAILURES.store(0, Ordering::Relaxed);
     let failures = cuda_core::drop_failures();
     let thread = thread::Builder::new().name(path.into()).spawn(move || {
         let before = context::current();
@@ -68,13 +73,23 @@ pub fn run<O: Outcome + 'static>(needs: u32, path: &'static str, body: fn() -> O
         resume_unwind(panic);
     }
     cuda_core::flush_deferred_drops();
-    assert_eq!(cuda_core::drop_failures(), failures, "a drop failed");
+    assert_eq!(
+        cuda_core::drop_failures() - failures,
+        EXPECTED_DROP_FAILURES.load(Ordering::Relaxed),
+        "drops that failed, and drops that were to fail"
+    );
     if let Some(session) = session {
         session.settle();
         // What the library caches for copies to come is no leak.
         cuda_core::trim_staging().expect("the simulated driver frees pinned memory");
         session.assert_clean();
     }
+}
+
+/// Says, in the body of a GPU test, how many failures `cuda_core::drop_failures` will have counted
+/// when the test is over: so many and no other number.
+pub fn expect_drop_failures(count: u64) {
+    EXPECTED_DROP_FAILURES.store(count, Ordering::Relaxed);
 }
 
 /// A runner that let the tags slip must not get a green test out of it.

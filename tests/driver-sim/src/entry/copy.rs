@@ -211,7 +211,11 @@ fn admit(call: &mut Call, stream: Option<CUstream>, places: &[&Place]) -> Outcom
             current.is_none_or(|device| blocks.iter().all(|(_, pool)| pool.is_open_to(device)))
         }
     };
-    if open { Ok(()) } else { Err(CUDA_ERROR_INVALID_VALUE) }
+    if open {
+        Ok(())
+    } else {
+        Err(CUDA_ERROR_INVALID_VALUE)
+    }
 }
 
 fn submit(

@@ -1,6 +1,5 @@
 //! Stream capture.
 
-use std::ffi::c_void;
 use std::ptr::null_mut;
 
 use cuda_sys::*;
@@ -8,7 +7,6 @@ use cuda_sys::*;
 use crate::support::*;
 
 const GLOBAL: CUstreamCaptureMode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-const THREAD_LOCAL: CUstreamCaptureMode = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
 const RELAXED: CUstreamCaptureMode = CU_STREAM_CAPTURE_MODE_RELAXED;
 
 #[test]
@@ -141,106 +139,4 @@ fn the_legacy_stream_beside_a_capture() {
     ok!(cuGraphDestroy(graph));
     ok!(cuStreamDestroy_v2(s));
     session.assert_clean();
-}
-
-/// What a test of capture works with, beside the stream that captures.
-struct Beside {
-    stream: CUstream,
-    event: CUevent,
-    /// Freed by a call under test; a new one takes its place.
-    block: CUdeviceptr,
-    pinned: *mut c_void,
-}
-
-impl Beside {
-    fn new() -> Self {
-        let (stream, event) = (stream(), event());
-        let block = alloc_async(8, stream);
-        ok!(cuMemsetD8Async(block, 0, 8, stream));
-        ok!(cuEventRecord(event, stream));
-        ok!(cuStreamSynchronize(stream));
-        let mut pinned = null_mut();
-        ok!(cuMemHostAlloc(&mut pinned, 8, 0));
-        Self {
-            stream,
-            event,
-            block,
-            pinned,
-        }
-    }
-
-    fn alloc(&self) -> CUresult {
-        let mut address = 0;
-        let code = call!(cuMemAllocAsync(&mut address, 8, self.stream));
-        if code == CUDA_SUCCESS {
-            ok!(cuMemFreeAsync(address, self.stream));
-        }
-        code
-    }
-
-    fn free(&self) -> CUresult {
-        call!(cuMemFreeAsync(self.block, self.stream))
-    }
-
-    fn pin(&self) -> CUresult {
-        let mut pointer = null_mut();
-        let code = call!(cuMemHostAlloc(&mut pointer, 8, 0));
-        if code == CUDA_SUCCESS {
-            ok!(cuMemFreeHost(pointer));
-        }
-        code
-    }
-
-    fn unpin(&self) -> CUresult {
-        call!(cuMemFreeHost(self.pinned))
-    }
-
-    fn query(&self) -> CUresult {
-        call!(cuStreamQuery(self.stream))
-    }
-
-    fn wait(&self) -> CUresult {
-        call!(cuStreamSynchronize(self.stream))
-    }
-
-    fn query_event(&self) -> CUresult {
-        call!(cuEventQuery(self.event))
-    }
-
-    fn wait_event(&self) -> CUresult {
-        call!(cuEventSynchronize(self.event))
-    }
-
-    /// What every capture permits.
-    fn permitted(&self) -> CUresult {
-        let (s, d, p) = (self.stream, self.block, self.pinned);
-        ok!(cuEventRecord(self.event, s));
-        ok!(cuStreamWaitEvent(s, self.event, 0));
-        ok!(cuMemcpyHtoDAsync_v2(d, p, 8, s));
-        ok!(cuMemcpyDtoHAsync_v2(p, d, 8, s));
-        ok!(cuMemcpyDtoDAsync_v2(d + 4, d, 4, s));
-        ok!(cuMemsetD8Async(d, 0, 8, s));
-        ok!(cuEventDestroy_v2(event()));
-        ok!(cuStreamDestroy_v2(stream()));
-        ok!(cuMemGetInfo_v2(&mut 0, &mut 0));
-        ok!(cuCtxSetCurrent(current()));
-        let mut kind = 0_u32;
-        ok!(cuPointerGetAttribute(
-            (&raw mut kind).cast(),
-            CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-            d
-        ));
-        // The legacy stream, on which this is, is not ordered with the one that `d` is used on.
-        let own = alloc_before_captures();
-        call!(cuMemcpyHtoD_v2(own, [1_u8; 8].as_ptr().cast(), 8))
-    }
-
-    fn close(self) {
-        // What a test freed is gone; the codes say so of the rest.
-        call!(cuMemFreeAsync(self.block, self.stream));
-        ok!(cuStreamSynchronize(self.stream));
-        call!(cuMemFreeHost(self.pinned));
-        ok!(cuEventDestroy_v2(self.event));
-        ok!(cuStreamDestroy_v2(self.stream));
-    }
 }

@@ -1,7 +1,7 @@
 //! What devices say of themselves, and of each other.
 
 use std::ffi::{CStr, c_char, c_int};
-use std::ptr::{null, null_mut};
+use std::ptr::null;
 
 use cuda_sys::*;
 

@@ -2,6 +2,7 @@
 
 mod support;
 
+mod beside_capture;
 mod callbacks;
 mod capture;
 mod contexts;
