@@ -89,6 +89,7 @@ impl Drop for CallbackScope {
 }
 
 /// Whether the driver is beyond reach for good: the process exits, or is a fork's child.
+#[inline]
 pub(crate) fn is_gone() -> bool {
     matches!(STATE.load(Ordering::Acquire), FORKED | EXITING)
 }

@@ -109,12 +109,26 @@ type Job = Box<dyn FnOnce() + Send>;
 /// Runs `job` now, or on a host thread of ours where CUDA cannot be called on this one. Forgets it
 /// where the driver is gone: the process ends, and everything with it.
 pub(crate) fn run_or_defer(job: impl FnOnce() + Send + 'static) {
-    if driver::is_gone() {
-        std::mem::forget(job);
-    } else if driver::in_callback() {
-        defer(Box::new(job));
+    if must_not_run_here() {
+        run_elsewhere(job);
     } else {
         job();
+    }
+}
+
+/// Whether what a `Drop` has to ask of the driver cannot be asked on this thread.
+#[inline]
+pub(crate) fn must_not_run_here() -> bool {
+    driver::in_callback() || driver::is_gone()
+}
+
+/// [`run_or_defer`] where it must not run here.
+#[cold]
+pub(crate) fn run_elsewhere(job: impl FnOnce() + Send + 'static) {
+    if driver::is_gone() {
+        std::mem::forget(job);
+    } else {
+        defer(Box::new(job));
     }
 }
 

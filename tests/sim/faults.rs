@@ -3,7 +3,7 @@
 mod contexts;
 mod copies;
 mod drops;
-mod harness;
+pub(crate) mod harness;
 mod ordering;
 mod process;
 pub(crate) mod stack;

@@ -8,4 +8,5 @@ mod en_lost;
 mod en_memory;
 mod en_told;
 mod faults;
+mod property;
 mod soundness;

@@ -48,6 +48,13 @@ pub(crate) struct Block<M: Kind> {
 }
 
 impl<M: Kind> Block<M> {
+    fn free_or_report(&mut self) {
+        if let Err(error) = M::free(self) {
+            let address = M::number(self.address);
+            drops::report(M::RESOURCE, address, self.bytes, Some(error));
+        }
+    }
+
     pub(crate) fn whole(&self) -> Bytes {
         0..self.bytes
     }
@@ -89,18 +96,20 @@ impl<M: Kind> Storage<M> {
 }
 
 impl<M: Kind> Drop for Storage<M> {
+    #[inline]
     fn drop(&mut self) {
-        // SAFETY: the field is not touched after this, the only taking.
-        let mut block = unsafe { ManuallyDrop::take(&mut self.block) };
-        if self.freed || block.bytes == 0 {
+        let free = self.block.bytes > 0 && !self.freed;
+        if free && drops::must_not_run_here() {
+            // SAFETY: the field is not touched after this, the only taking on this path.
+            let mut block = unsafe { ManuallyDrop::take(&mut self.block) };
+            drops::run_elsewhere(move || block.free_or_report());
             return;
         }
-        drops::run_or_defer(move || {
-            if let Err(error) = M::free(&mut block) {
-                let address = M::number(block.address);
-                drops::report(M::RESOURCE, address, block.bytes, Some(error));
-            }
-        });
+        if free {
+            self.block.free_or_report();
+        }
+        // SAFETY: dropped once, here, and not touched after.
+        unsafe { ManuallyDrop::drop(&mut self.block) };
     }
 }
 

@@ -34,9 +34,7 @@ fn parts_cost_what_wholes_do() {
         let (_, stream, _) = two_streams()?;
         let mut a = stream.alloc_zeroed::<u32>(16)?;
         let mut b = stream.alloc_zeroed::<u32>(16)?;
-        driver.expect([COPY], || {
-            stream.copy(&a.slice(1..5)?, &mut b.slice_mut(3..7)?)
-        })?;
+        driver.expect([COPY], || stream.copy(a.slice(1..5)?, b.slice_mut(3..7)?))?;
         let (mut head, mut tail) = driver.expect([], || a.split_at_mut(8))?;
         driver.expect([COPY], || stream.copy(&head, &mut tail))?;
         driver.expect(["cuMemsetD32Async"], || stream.fill(&mut head, 5))

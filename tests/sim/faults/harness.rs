@@ -98,11 +98,7 @@ pub(super) fn sweep(scenario: Scenario) {
         for mode in [Mode::Lazy, Mode::Eager] {
             for (index, &failure) in FAILURES.iter().enumerate() {
                 // What is current has no bearing on the code.
-                let befores = if index == 0 {
-                    &BEFORES[..]
-                } else {
-                    &BEFORES[..1]
-                };
+                let befores = if index == 0 { BEFORES } else { &BEFORES[..1] };
                 for &before in befores {
                     every_call(
                         scenario,
@@ -128,7 +124,7 @@ pub(super) fn sweep(scenario: Scenario) {
 /// Under Miri, which takes a thousand times as long, `sweep` comes here once and only some calls
 /// fail.
 fn every_call(scenario: Scenario, run: Run, failure: Failure) {
-    const STRIDE: usize = if cfg!(miri) { 9 } else { 1 };
+    const STRIDE: usize = if cfg!(miri) { 19 } else { 1 };
     attempt(scenario, run);
     let failing = |nth| Run {
         fault: Some((nth, failure)),
@@ -271,8 +267,9 @@ fn kind(resource: Resource) -> Option<LeakKind> {
     }
 }
 
-/// Takes leaked objects out of the simulated driver, so that thousands of runs do not add up.
-fn remove(mut leaks: Vec<Leak>) {
+/// Takes leaked objects out of the simulated driver, so that thousands of runs do not add up. Nobody may
+/// use them any more.
+pub(crate) fn remove(mut leaks: Vec<Leak>) {
     // Contexts last: they take along what was made in them.
     leaks.sort_by_key(|leak| leak.kind == LeakKind::Context);
     for leak in leaks {

@@ -16,7 +16,7 @@ pub(crate) struct Effort {
 
 impl Effort {
     pub(crate) const FULL: Self = Self {
-        batches: 301,
+        batches: 1001,
         large: [64 << 20, 1 << 30],
     };
     pub(crate) const QUICK: Self = Self {
@@ -25,11 +25,13 @@ impl Effort {
     };
 }
 
-/// Nanoseconds of one operation: the median over all batches.
+/// Nanoseconds of one operation: medians over all batches.
 #[derive(Clone, Copy)]
 pub(crate) struct Pair {
     pub(crate) safe: f64,
     pub(crate) raw: f64,
+    /// What the safe batch took more than the raw one beside it: machines drift, neighbours do not.
+    pub(crate) more: f64,
 }
 
 /// Times `safe` and `raw` in batches of `batch` calls. `settle` runs, untimed, after each batch.
@@ -70,9 +72,12 @@ pub(crate) fn pair(
         }
         settle()?;
     }
+    let (ours, theirs) = (&ours[warm_up..], &theirs[warm_up..]);
+    let more: Vec<f64> = ours.iter().zip(theirs).map(|(o, t)| o - t).collect();
     Ok(Pair {
-        safe: median(&ours[warm_up..]),
-        raw: median(&theirs[warm_up..]),
+        safe: median(ours),
+        raw: median(theirs),
+        more: median(&more),
     })
 }
 
