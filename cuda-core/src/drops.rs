@@ -4,10 +4,11 @@
 //! the error instead.
 
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::thread::JoinHandle;
 
 use crate::driver;
 use crate::error::Error;
@@ -132,52 +133,70 @@ pub(crate) fn run_elsewhere(job: impl FnOnce() + Send + 'static) {
     }
 }
 
-static REAPER: Mutex<Option<Sender<Job>>> = Mutex::new(None);
+/// Drops that wait for a host thread, and the thread that runs them.
+struct Reaper {
+    jobs: VecDeque<Job>,
+    /// A thread runs jobs, and will see whatever is queued before it finds the queue empty.
+    running: bool,
+    /// The last thread started, until somebody waits for it.
+    thread: Option<JoinHandle<()>>,
+}
+
+static REAPER: Mutex<Reaper> = Mutex::new(Reaper {
+    jobs: VecDeque::new(),
+    running: false,
+    thread: None,
+});
 
 thread_local! {
-    /// This thread runs the deferred drops.
+    /// This thread runs deferred drops.
     static REAPS: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Held while a deferred job runs, and for good once the process exits.
 static GATE: Mutex<()> = Mutex::new(());
 
+/// Hands `job` to a thread that ends when there is nothing left to do: drops in host functions are
+/// rare, and a thread that idles for good is one more to keep out of the driver at exit.
 fn defer(job: Job) {
     let mut reaper = lock(&REAPER);
-    let sender = match &*reaper {
-        Some(sender) => sender,
-        None => match start() {
-            Some(sender) => reaper.insert(sender),
-            None => {
-                std::mem::forget(job);
-                return;
-            }
-        },
-    };
-    if let Err(returned) = sender.send(job) {
-        // Dropping it here would call the driver on its own callback thread.
-        std::mem::forget(returned);
+    reaper.jobs.push_back(job);
+    if reaper.running {
+        return;
+    }
+    let started = std::thread::Builder::new()
+        .name("cuda-core drops".to_owned())
+        .spawn(reap);
+    match started {
+        Ok(thread) => {
+            reaper.running = true;
+            // The one before has nothing left to do, and is let go.
+            reaper.thread = Some(thread);
+        }
+        // Dropping the jobs here would call the driver on its own callback thread.
+        Err(_) => reaper.jobs.drain(..).for_each(std::mem::forget),
     }
 }
 
-fn start() -> Option<Sender<Job>> {
-    let (sender, receiver) = channel::<Job>();
-    std::thread::Builder::new()
-        .name("cuda-core drops".to_owned())
-        .spawn(move || {
-            REAPS.set(true);
-            while let Ok(job) = receiver.recv() {
-                let gate = lock(&GATE);
-                if driver::is_gone() {
-                    std::mem::forget(job);
-                } else {
-                    contain(job);
-                }
-                drop(gate);
-            }
-        })
-        .ok()
-        .map(|_| sender)
+fn reap() {
+    REAPS.set(true);
+    loop {
+        let job = {
+            let mut reaper = lock(&REAPER);
+            let Some(job) = reaper.jobs.pop_front() else {
+                reaper.running = false;
+                return;
+            };
+            job
+        };
+        let gate = lock(&GATE);
+        if driver::is_gone() {
+            std::mem::forget(job);
+        } else {
+            contain(job);
+        }
+        drop(gate);
+    }
 }
 
 /// Keeps the thread of deferred drops out of the driver from now on; called as the process exits.
@@ -199,12 +218,15 @@ pub fn flush_deferred_drops() {
     if reaps || driver::in_callback() || driver::is_gone() {
         return;
     }
-    let sender = lock(&REAPER).clone();
-    if let Some(sender) = sender {
-        let (done, wait) = channel::<()>();
-        if sender.send(Box::new(move || drop(done))).is_ok() {
-            // Ends with an error when the job has run and dropped its end.
-            let _ = wait.recv();
+    // One at a time: whoever comes second must not return before the thread has ended.
+    static FLUSH: Mutex<()> = Mutex::new(());
+    let _flush = lock(&FLUSH);
+    loop {
+        let thread = lock(&REAPER).thread.take();
+        match thread {
+            // It contains the panics of its jobs.
+            Some(thread) => drop(thread.join()),
+            None => return,
         }
     }
 }

@@ -291,13 +291,13 @@ impl fmt::Display for Bytes {
             return write!(f, "{} bytes", self.0);
         }
         let power = (self.0.ilog2() / 10).min(UNITS.len() as u32);
-        let value = self.0 as f64 / 1024f64.powi(power as i32);
-        let unit = UNITS[power as usize - 1];
-        if value.fract() < 0.05 {
-            write!(f, "{value:.0} {unit}")
-        } else {
-            write!(f, "{value:.1} {unit}")
+        let unit = 1u128 << (10 * power);
+        let tenths = (self.0 as u128 * 10 + unit / 2) / unit;
+        write!(f, "{}", tenths / 10)?;
+        if tenths % 10 != 0 {
+            write!(f, ".{}", tenths % 10)?;
         }
+        write!(f, " {}", UNITS[power as usize - 1])
     }
 }
 

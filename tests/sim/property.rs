@@ -17,10 +17,10 @@ use threads::Threads;
 use world::World;
 
 /// Some ten seconds; a handful under Miri, which takes a thousand times as long.
-const CASES: u32 = if cfg!(miri) { 4 } else { 1000 };
+const CASES: u32 = if cfg!(miri) { 3 } else { 1000 };
 
 /// Steps of a program.
-const LONGEST: usize = if cfg!(miri) { 12 } else { 60 };
+const LONGEST: usize = if cfg!(miri) { 10 } else { 60 };
 
 #[test]
 fn lazy() {

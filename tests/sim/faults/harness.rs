@@ -124,7 +124,7 @@ pub(super) fn sweep(scenario: Scenario) {
 /// Under Miri, which takes a thousand times as long, `sweep` comes here once and only some calls
 /// fail.
 fn every_call(scenario: Scenario, run: Run, failure: Failure) {
-    const STRIDE: usize = if cfg!(miri) { 19 } else { 1 };
+    const STRIDE: usize = if cfg!(miri) { 31 } else { 1 };
     attempt(scenario, run);
     let failing = |nth| Run {
         fault: Some((nth, failure)),

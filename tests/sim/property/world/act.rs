@@ -175,7 +175,7 @@ impl World {
                 with_stream!(self, local, stream, |stream| stream.synchronize()?)
             }
             Op::Query { stream } => {
-                with_stream!(self, local, stream, |stream| drop(stream.query()?))
+                with_stream!(self, local, stream, |stream| stream.query().map(|_| ())?)
             }
             Op::HostFunction { stream } => with_stream!(self, local, stream, |stream| {
                 let call = self.calls.next(stream.id());
@@ -353,7 +353,7 @@ impl World {
                 }
             }),
             Op::Scope { stream, parts } => {
-                with_stream!(self, local, stream, |stream| { self.scope(stream, parts)? })
+                with_stream!(self, local, stream, |stream| self.scope(stream, parts)?)
             }
 
             Op::Read { from } => {
