@@ -23,7 +23,7 @@ impl<K: Kind> Stream<K> {
     /// which is then leaked.
     ///
     /// # Errors
-    /// The driver's; `f` has then been dropped.
+    /// The driver's, or that this is a host function itself; `f` has then been dropped.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;

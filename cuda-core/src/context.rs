@@ -26,6 +26,10 @@ use crate::sync::lock;
 /// ends, a created one until its last reference, stream, buffer, event and guard are gone.
 ///
 /// No function here changes which context is current, except those that say so.
+///
+/// # Errors
+/// Functions that name no errors of their own return the driver's. Inside a host function all
+/// return [`Error::InCallback`].
 #[derive(Clone)]
 pub struct Context(Ref);
 
@@ -183,7 +187,7 @@ impl Context {
     /// Takes in a context that somebody else made, with the owner that keeps it alive.
     ///
     /// Where this crate knows the context already, the known object is returned and `owner`
-    /// dropped.
+    /// dropped. There is an example at [`UnknownContext`](crate::UnknownContext).
     ///
     /// # Errors
     /// What the driver says when asked for the context's device.
@@ -274,7 +278,8 @@ impl Context {
     /// `cuCtxGetCurrent`, then `cuCtxSetCurrent` if it differs.
     ///
     /// The thread keeps the context alive until another call of this crate replaces or pops it,
-    /// or the thread ends. Prefer [`Context::enter`], which brings back what was current.
+    /// or the thread ends. Prefer [`Context::enter`], which brings back what was current. There is
+    /// an example at [`Current`].
     pub fn set_current(&self) -> Result<Current> {
         driver::ensure()?;
         let before = current::get()?;
@@ -314,6 +319,9 @@ impl Context {
     }
 
     /// Waits for all work of the context: `cuCtxSynchronize`.
+    ///
+    /// # Errors
+    /// The driver's; errors of earlier asynchronous work are reported here.
     pub fn synchronize(&self) -> Result<()> {
         let _entered = self.enter_briefly()?;
         // SAFETY: takes nothing; a live context is current.

@@ -13,6 +13,18 @@ use crate::device::Device;
 use crate::error::{Error, Result, check};
 
 /// What was current before a call that changed it.
+///
+/// ```no_run
+/// use cuda_core::{Context, Device};
+///
+/// let (one, two) = (Device::get(0)?.context()?, Device::get(1)?.context()?);
+/// let before = one.set_current()?; // replaces what was current, and says what that was
+/// assert!(before.is_none());
+/// two.push()?; // covers it
+/// assert_eq!(Context::pop()?, two);
+/// assert_eq!(Context::current()?, Some(one));
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Current {
@@ -25,6 +37,21 @@ pub enum Current {
 }
 
 /// The handle of a context that somebody else made, and that somebody else may destroy.
+///
+/// This crate uses such a context when it is told what keeps it alive, with [`Context::from_raw`]:
+///
+/// ```no_run
+/// # use std::{any::Any, sync::Arc};
+/// # type Library = dyn Any + Send + Sync;
+/// # fn take_in(raw: cuda_sys::CUcontext, library: Arc<Library>) -> cuda_core::Result<()> {
+/// use cuda_core::Context;
+///
+/// // SAFETY: `library` made the context, and destroys it with its own last reference.
+/// let context = unsafe { Context::from_raw(raw, library) }?;
+/// let stream = context.create_stream()?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct UnknownContext(RawContext);
 

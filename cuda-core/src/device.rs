@@ -120,11 +120,17 @@ impl Device {
     }
 
     /// How many devices the process sees: `cuDeviceGetCount`.
+    ///
+    /// # Errors
+    /// [`Error::NoDriver`]; the driver's.
     pub fn count() -> Result<u32> {
         Ok(devices()?.len() as u32)
     }
 
     /// All devices, in the order of their ordinals.
+    ///
+    /// # Errors
+    /// [`Error::NoDriver`]; the driver's.
     pub fn all() -> Result<impl ExactSizeIterator<Item = Device>> {
         Ok(devices()?.iter().map(|state| Self { state }))
     }
@@ -180,6 +186,9 @@ impl Device {
     }
 
     /// The name, such as "NVIDIA H200": `cuDeviceGetName`.
+    ///
+    /// # Errors
+    /// The driver's.
     pub fn name(self) -> Result<String> {
         self.text("cuDeviceGetName", |buffer, len| {
             // SAFETY: `buffer` is valid for `len` bytes; the driver ends the string within them.
@@ -188,6 +197,9 @@ impl Device {
     }
 
     /// The PCI address, `DDDD:BB:DD.F`: `cuDeviceGetPCIBusId`.
+    ///
+    /// # Errors
+    /// The driver's.
     pub fn pci_bus_id(self) -> Result<String> {
         self.text("cuDeviceGetPCIBusId", |buffer, len| {
             // SAFETY: `buffer` is valid for `len` bytes; the driver ends the string within them.
@@ -201,7 +213,6 @@ impl Device {
         call: impl FnOnce(*mut c_char, c_int) -> cuda_sys::CUresult,
     ) -> Result<String> {
         driver::ensure()?;
-        driver::ensure()?;
         let mut buffer = [0u8; 256];
         // One byte less than there is, so that a NUL ends the text whatever the driver wrote.
         let len = buffer.len() as c_int - 1;
@@ -211,8 +222,10 @@ impl Device {
     }
 
     /// The identifier that no other device has: `cuDeviceGetUuid_v2`.
+    ///
+    /// # Errors
+    /// The driver's.
     pub fn uuid(self) -> Result<[u8; 16]> {
-        driver::ensure()?;
         driver::ensure()?;
         let mut uuid = MaybeUninit::<CUuuid>::zeroed();
         // SAFETY: the pointer is valid for a write of a CUuuid.
@@ -225,8 +238,10 @@ impl Device {
     }
 
     /// Memory of the device in bytes: `cuDeviceTotalMem_v2`.
+    ///
+    /// # Errors
+    /// The driver's.
     pub fn total_memory(self) -> Result<usize> {
-        driver::ensure()?;
         driver::ensure()?;
         let mut bytes = 0;
         // SAFETY: the pointer is valid for a write.
@@ -258,6 +273,9 @@ impl Device {
     }
 
     /// Major and minor compute capability: (9, 0) for Hopper.
+    ///
+    /// # Errors
+    /// The driver's.
     pub fn compute_capability(self) -> Result<(i32, i32)> {
         Ok((
             self.attribute(cuda_sys::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
@@ -267,12 +285,18 @@ impl Device {
 
     /// Whether the device supports stream-ordered allocation, on which
     /// [`Stream::alloc`](crate::Stream::alloc) rests.
+    ///
+    /// # Errors
+    /// The driver's.
     pub fn supports_memory_pools(self) -> Result<bool> {
         Ok(self.default_pool()?.is_some())
     }
 
     /// The primary context, retained at its first use and kept for the life of the process:
     /// `cuDevicePrimaryCtxRetain`. The thread's current context stays what it was.
+    ///
+    /// # Errors
+    /// The driver's, at the first use: `OUT_OF_MEMORY` among them; [`Error::InCallback`].
     pub fn context(self) -> Result<Context> {
         self.primary().cloned()
     }
@@ -299,6 +323,9 @@ impl Device {
 
     /// Makes the primary context current until the guard is dropped; see [`Guard`].
     ///
+    /// # Errors
+    /// Those of [`Device::context`], and of [`Context::enter`].
+    ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
     /// {
@@ -314,21 +341,33 @@ impl Device {
 
     /// A new non-blocking stream in the primary context; see
     /// [`Context::create_stream`](crate::Context::create_stream).
+    ///
+    /// # Errors
+    /// Those of [`Device::context`]; the driver's.
     pub fn create_stream(self) -> Result<Stream> {
         self.primary()?.create_stream()
     }
 
     /// Waits for all work of the primary context: `cuCtxSynchronize`.
+    ///
+    /// # Errors
+    /// Those of [`Device::context`]; the driver's. Errors of earlier asynchronous work are reported here.
     pub fn synchronize(self) -> Result<()> {
         self.primary()?.synchronize()
     }
 
     /// Free and total memory: `cuMemGetInfo_v2`. Needs the primary context.
+    ///
+    /// # Errors
+    /// Those of [`Device::context`]; the driver's.
     pub fn memory_info(self) -> Result<MemoryInfo> {
         self.primary()?.memory_info()
     }
 
     /// Whether the primary context exists, whoever created it: `cuDevicePrimaryCtxGetState`.
+    ///
+    /// # Errors
+    /// The driver's.
     pub fn is_primary_active(self) -> Result<bool> {
         driver::ensure()?;
         let (mut flags, mut active) = (0, 0);

@@ -16,7 +16,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///
 /// Bad input is found before the driver is called and has a variant of its own; everything that the
 /// driver reports is [`Error::Driver`] with its code, or [`Error::OutOfMemory`].
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The driver refused an operation, or reports that earlier asynchronous work failed.
@@ -188,6 +188,13 @@ pub enum Error {
     /// Called while the process exits.
     #[error("the process is exiting; the driver is shutting down")]
     Exiting,
+}
+
+/// The same sentence as `Display`: it is what `fn main() -> Result<()>` prints.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl Error {

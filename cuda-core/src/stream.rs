@@ -83,6 +83,9 @@ pub type PerThreadStream = Stream<ThreadBound>;
 impl Context {
     /// A new stream that does not synchronise with the legacy default stream:
     /// `cuStreamCreateWithPriority` with `CU_STREAM_NON_BLOCKING`.
+    ///
+    /// # Errors
+    /// The driver's.
     pub fn create_stream(&self) -> Result<Stream> {
         self.stream_builder().build()
     }
@@ -98,6 +101,9 @@ impl Context {
 
     /// The legacy default stream, which synchronises with all streams of the context but those
     /// that are non-blocking. Its calls cost a guard each: prefer a created stream.
+    ///
+    /// # Errors
+    /// [`Error::InCallback`] inside a host function.
     pub fn default_stream(&self) -> Result<Stream> {
         driver::ensure()?;
         let mut slot = lock(&self.inner().legacy);
@@ -112,6 +118,9 @@ impl Context {
 
     /// This thread's default stream in the context; see [`PerThreadStream`]. Every operation on it
     /// costs a guard and an event's record: prefer a created stream.
+    ///
+    /// # Errors
+    /// [`Error::InCallback`] inside a host function.
     pub fn per_thread_stream(&self) -> Result<PerThreadStream> {
         driver::ensure()?;
         let new = || StreamCore::new(self, Flavor::PerThread, per_thread_handle());
@@ -180,6 +189,9 @@ impl StreamBuilder<'_> {
     }
 
     /// Creates the stream: `cuStreamCreateWithPriority`.
+    ///
+    /// # Errors
+    /// The driver's.
     pub fn build(self) -> Result<Stream> {
         let entered = self.context.enter_briefly()?;
         let flags = if self.blocking { 0 } else { NON_BLOCKING };
@@ -235,11 +247,17 @@ impl<K: Kind> Stream<K> {
     }
 
     /// Blocks the thread until everything on the stream has completed: `cuStreamSynchronize`.
+    ///
+    /// # Errors
+    /// The driver's; errors of earlier asynchronous work are reported here.
     pub fn synchronize(&self) -> Result<()> {
         self.core.synchronize()
     }
 
     /// Whether everything on the stream has completed: `cuStreamQuery`.
+    ///
+    /// # Errors
+    /// The driver's; errors of earlier asynchronous work are reported here.
     pub fn query(&self) -> Result<bool> {
         let bound = self.core.bind()?;
         let issued = self.core.timeline().issued();
@@ -253,6 +271,9 @@ impl<K: Kind> Stream<K> {
 
     /// Makes work enqueued from now on wait for the event's last record: `cuStreamWaitEvent`. An
     /// event never recorded makes nothing wait; events of other devices are fine.
+    ///
+    /// # Errors
+    /// The driver's.
     pub fn wait_event(&self, event: &Event) -> Result<()> {
         let bound = self.core.bind()?;
         // SAFETY: stream and event are live; flags must be zero.
@@ -263,6 +284,19 @@ impl<K: Kind> Stream<K> {
 
     /// Makes work enqueued from now on wait for everything that is on `other` now. No driver call
     /// if it does already.
+    ///
+    /// # Errors
+    /// The driver's.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// let (first, second) = (context.create_stream()?, context.create_stream()?);
+    /// first.launch_host_func(|| println!("before"))?;
+    /// second.wait_stream(&first)?;
+    /// second.launch_host_func(|| println!("after"))?;
+    /// second.synchronize()?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn wait_stream<L: Kind>(&self, other: &Stream<L>) -> Result<()> {
         let timeline = Arc::clone(other.core.timeline());
         let seq = timeline.issued();
@@ -275,12 +309,18 @@ impl<K: Kind> Stream<K> {
     /// Without it a stream that waits is made to wait for everything enqueued up to that moment,
     /// which pipelines that overlap copies and kernels may not want. Host functions have one of
     /// their own.
+    ///
+    /// # Errors
+    /// The driver's.
     pub fn checkpoint(&self) -> Result<()> {
         let bound = self.core.bind()?;
         self.core.timeline().checkpoint(false, bound.entered())
     }
 
     /// Whether the stream ignores the legacy default stream: `cuStreamGetFlags`.
+    ///
+    /// # Errors
+    /// The driver's.
     pub fn is_non_blocking(&self) -> Result<bool> {
         let bound = self.core.bind()?;
         let mut flags = 0;
@@ -292,6 +332,9 @@ impl<K: Kind> Stream<K> {
     }
 
     /// The priority that the driver gave it: `cuStreamGetPriority`.
+    ///
+    /// # Errors
+    /// The driver's.
     pub fn priority(&self) -> Result<i32> {
         let bound = self.core.bind()?;
         let mut priority = 0;

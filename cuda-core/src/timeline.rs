@@ -39,14 +39,16 @@ pub(crate) enum Flavor {
 }
 
 /// What is known of a stream, shared by its handles and by every mark that names it.
+// In this order what every enqueue touches shares one cache line with the counts of its `Arc`.
+#[repr(C)]
 pub(crate) struct Timeline {
-    /// Never used twice, unlike the driver's handle.
-    id: u64,
-    context: Context,
-    flavor: Flavor,
     issued: AtomicU64,
     /// Everything up to here has completed.
     completed: AtomicU64,
+    /// Never used twice, unlike the driver's handle.
+    id: u64,
+    flavor: Flavor,
+    context: Context,
     /// The handle for late records; gone once the stream is destroyed. Locked for reading while a
     /// record is under way, for writing only to take the handle out.
     // INVARIANT: while `Some`, the stream has not been destroyed.

@@ -23,11 +23,11 @@
 //! The first call of any function loads `libcuda.so.1` (`nvcuda.dll` on Windows) and looks up every
 //! symbol; the library stays for the life of the process. Nothing here panics or aborts:
 //! * Without a driver every function returns [`CUDA_ERROR_SHARED_OBJECT_INIT_FAILED`] (303).
-//!   [`load`] says which library was tried and what the system's loader answered.
+//!   [`load()`] says which library was tried and what the system's loader answered.
 //! * A symbol that the driver lacks, because it is older than the header, returns
 //!   [`CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER`] (36). [`DriverApi::missing`] lists such symbols.
 //!
-//! [`load`] also gives access to the table itself, [`DriverApi`]. [`install`] fills it from
+//! [`load()`] also gives access to the table itself, [`DriverApi`]. [`install`] fills it from
 //! any other source, such as a simulated driver. `CUDA_SYS_LIBRARY` names another library to load;
 //! programs with raised privileges ignore it.
 //!

@@ -1,55 +1,14 @@
 //! Streams and events where the driver says no.
 
-use std::panic::panic_any;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 
-use cuda_core::{
-    Device, DropFailure, Event, EventFlags, Resource, Result, drop_failures, set_drop_hook,
-};
+use cuda_core::{Device, Event, EventFlags, Result};
 use cuda_sys::{
     CUDA_ERROR_CONTEXT_IS_DESTROYED, CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_INVALID_HANDLE,
     CUresult,
 };
 use support::simulator;
-
-#[test]
-fn c10_host_fn_panic() -> Result<()> {
-    let session = simulator();
-    let stream = Device::get(0)?.create_stream()?;
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let log = told.clone();
-    set_drop_hook(Some(Arc::new(move |failure: &DropFailure| {
-        log.lock().expect("no panic").push(failure.resource);
-    })));
-    let before = drop_failures();
-    let (drops, ran) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
-    let (payload, runs) = (CountsDrops(drops.clone()), ran.clone());
-    stream.launch_host_func(move || panic_any(payload))?;
-    stream.launch_host_func(|| panic_any(PanicsAgain))?;
-    stream.launch_host_func(move || {
-        runs.fetch_add(1, Ordering::SeqCst);
-    })?;
-    stream.synchronize()?;
-    set_drop_hook(None);
-    assert_eq!(ran.load(Ordering::SeqCst), 1, "the one behind them runs");
-    assert_eq!(drops.load(Ordering::SeqCst), 1, "the payload");
-    let told = std::mem::take(&mut *told.lock().expect("no panic"));
-    assert_eq!(told, [Resource::HostFunction; 2]);
-    assert_eq!(drop_failures(), before + 2);
-    drop(stream);
-    session.assert_clean();
-    Ok(())
-}
-
-/// A payload whose drop panics in turn.
-struct PanicsAgain;
-
-impl Drop for PanicsAgain {
-    fn drop(&mut self) {
-        panic_any(());
-    }
-}
 
 /// Adds one when it is dropped.
 struct CountsDrops(Arc<AtomicU32>);

@@ -204,6 +204,16 @@ impl<T: Pod> DeviceBuffer<T> {
     ///
     /// # Errors
     /// [`Error::OutOfBounds`] if `mid` is greater than the length.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// let (one, two) = (context.create_stream()?, context.create_stream()?);
+    /// let mut buffer = one.alloc_zeroed::<f32>(1 << 20)?;
+    /// let (mut low, mut high) = buffer.split_at_mut(1 << 19)?;
+    /// one.fill(&mut low, 1.0f32)?;
+    /// two.fill(&mut high, 2.0f32)?; // beside the other fill
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn split_at_mut(
         &mut self,
         mid: usize,

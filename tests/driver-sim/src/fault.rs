@@ -5,7 +5,7 @@ use cuda_sys::CUresult;
 use crate::thread;
 
 /// A call that shall fail.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     function: Option<String>,
     nth: u64,

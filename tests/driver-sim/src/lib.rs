@@ -16,6 +16,7 @@ mod log;
 mod memory;
 mod report;
 mod session;
+mod settings;
 mod state;
 mod thread;
 

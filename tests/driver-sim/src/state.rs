@@ -76,6 +76,9 @@ pub(crate) fn lock() -> MutexGuard<'static, State> {
 
 impl State {
     fn new(config: Config) -> Self {
+        for refused in &config.refused {
+            eprintln!("cuda-driver-sim: {refused}");
+        }
         let mut state = Self {
             mode: config.mode,
             initialized: false,

@@ -44,7 +44,6 @@ fn s16_a_refused_host_function_is_freed() {
 
 #[test]
 fn s16_a_panic_stays_in_the_host_function() {
-    let before = cuda_core::drop_failures();
     clean_but_for(1, || {
         let stream = device().create_stream()?;
         let captured = Arc::new(());
@@ -57,7 +56,6 @@ fn s16_a_panic_stays_in_the_host_function() {
         assert_eq!(Arc::strong_count(&captured), 1, "unwinding dropped it");
         Ok(())
     });
-    assert_eq!(cuda_core::drop_failures(), before + 1);
 }
 
 /// A payload that panics once more when it is dropped.

@@ -1,6 +1,7 @@
 //! The in-process suites under Miri.
 
 use std::process::{Command, Stdio};
+use std::thread;
 
 use super::report::Report;
 use crate::suite::Tag;
@@ -15,6 +16,17 @@ const LEFT_OUT: [(Tag, &str); 3] = [
     (Tag::Heavy, "too much work for an interpreter"),
 ];
 
+/// Modules of the GPU suite that an interpreter gets through; the sim suite has the paths of the
+/// others, with less data.
+const GPU_MODULES: [&str; 6] = [
+    "guards::",
+    "contexts::",
+    "streams::",
+    "events::",
+    "errors::",
+    "harness::",
+];
+
 /// Runs them, or reports that Miri is not installed.
 pub(crate) fn run(filter: Option<&str>, report: &mut Report) -> anyhow::Result<()> {
     if let Some(reason) = obstacle() {
@@ -24,8 +36,60 @@ pub(crate) fn run(filter: Option<&str>, report: &mut Report) -> anyhow::Result<(
     for (tag, reason) in LEFT_OUT {
         report.not_run(SUITE, &format!("GPU tests tagged {}", tag.name()), reason);
     }
+    if filter.is_none() {
+        let names = GPU_MODULES.join(" ");
+        report.not_run(
+            SUITE,
+            &format!("GPU tests outside {names}"),
+            "too much work for an interpreter; the sim suite has the same paths",
+        );
+    }
     println!("\n== {SUITE}");
-    report.stream(SUITE, follow(command(filter), &mut super::show)?);
+    // Once, so that the two do not wait for each other's build.
+    let mut build = command(&[
+        "-p",
+        "cuda-tests",
+        "--test",
+        "sim",
+        "--test",
+        "gpu",
+        "--no-run",
+    ]);
+    anyhow::ensure!(
+        build.status()?.success(),
+        "the suites do not build for Miri"
+    );
+    let mut sim = command(&[
+        "-p",
+        "cuda-core",
+        "-p",
+        "cuda-tests",
+        "--lib",
+        "--test",
+        "sim",
+    ]);
+    let mut gpu = command(&["-p", "cuda-tests", "--test", "gpu"]);
+    for command in [&mut sim, &mut gpu] {
+        command.arg("--");
+        for (tag, _) in LEFT_OUT {
+            command.args(["--skip", &format!("::{}::", tag.name())]);
+        }
+    }
+    sim.args(filter);
+    match filter {
+        Some(filter) => gpu.arg(filter),
+        None => gpu.args(GPU_MODULES),
+    };
+    // An interpreter is one thread: two of them at a time.
+    let (sim, gpu) = thread::scope(|scope| {
+        let gpu = scope.spawn(|| follow(gpu, &mut |_| {}));
+        (follow(sim, &mut super::show), gpu.join())
+    });
+    report.stream(&format!("{SUITE}: units, sim"), sim?);
+    match gpu {
+        Ok(gpu) => report.stream(&format!("{SUITE}: gpu"), gpu?),
+        Err(_) => anyhow::bail!("the thread that followed the GPU suite panicked"),
+    }
     Ok(())
 }
 
@@ -42,32 +106,17 @@ pub(crate) fn obstacle() -> Option<String> {
     }
 }
 
-/// Everything that runs in one process on the simulated driver: no library to open, no child.
-fn command(filter: Option<&str>) -> Command {
-    let packages = [
-        "-p",
-        "cuda-core",
-        "-p",
-        "cuda-driver-sim",
-        "-p",
-        "cuda-tests",
-    ];
-    let targets = ["--lib", "--test", "sim", "--test", "gpu"];
+/// `cargo miri test` of what runs in one process on the simulated driver: no library to open, no
+/// child.
+fn command(what: &[&str]) -> Command {
     let flags = "-Zmiri-strict-provenance -Zmiri-env-forward=CUDA_SIM_MODE";
     // Not `$CARGO`, which is the toolchain's own and takes no `+nightly`.
     let mut command = Command::new("cargo");
-    command.args([
-        "+nightly",
-        "miri",
-        "test",
-        "--no-default-features",
-        "--no-fail-fast",
-    ]);
-    command.args(packages).args(targets).arg("--");
-    for (tag, _) in LEFT_OUT {
-        command.args(["--skip", &format!("::{}::", tag.name())]);
-    }
-    command.args(filter).env("MIRIFLAGS", flags);
+    command
+        .args(["+nightly", "miri", "test", "--no-default-features"])
+        .arg("--no-fail-fast")
+        .args(what)
+        .env("MIRIFLAGS", flags);
     for toolchain in ["RUSTC", "RUSTDOC", "RUSTUP_TOOLCHAIN"] {
         command.env_remove(toolchain);
     }

@@ -11,7 +11,7 @@ pub(crate) const VERSION: c_int = 13_000;
 
 entries! {
     floor cuInit(flags: c_uint) |call| {
-        if flags != 0 {
+        if flags != 0 || !call.config.refused.is_empty() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         if call.devices.is_empty() {

@@ -57,6 +57,15 @@ pub(crate) fn resolve(name: &CStr, missing: &[String]) -> *const c_void {
     if missing.iter().any(|symbol| symbol == name) {
         return std::ptr::null();
     }
+    find(name).map_or(std::ptr::null(), |address| address())
+}
+
+/// Whether the simulated driver has this symbol.
+pub(crate) fn exists(name: &str) -> bool {
+    find(name).is_some()
+}
+
+fn find(name: &str) -> Option<fn() -> *const c_void> {
     let tables = [
         capture::ENTRIES,
         context::ENTRIES,
@@ -80,5 +89,5 @@ pub(crate) fn resolve(name: &CStr, missing: &[String]) -> *const c_void {
         .copied()
         .flatten()
         .find(|(symbol, _)| *symbol == name);
-    found.map_or(std::ptr::null(), |(_, address)| address())
+    found.map(|&(_, address)| address)
 }

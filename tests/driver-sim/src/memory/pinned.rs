@@ -34,24 +34,28 @@ pub(crate) struct PinnedMap {
     freed: BTreeMap<usize, &'static str>,
 }
 
-const PAGE: usize = 4096;
+/// The driver packs small blocks at steps of 512 bytes, so a program can rely on no more alignment
+/// than that: every block starts at an odd multiple.
+const STEP: usize = 512;
 const POISON: u8 = 0x5A;
 
+/// What is asked of the host for a block: a step is left out in front of it.
 fn layout(size: usize) -> Option<Layout> {
-    Layout::from_size_align(size.max(1), PAGE).ok()
+    Layout::from_size_align(size.checked_add(STEP)?, 2 * STEP).ok()
 }
 
 /// Memory for `cuMemHostAlloc`, filled with a pattern; `None` when the host has none.
 pub(crate) fn allocate(size: usize) -> Option<HostPtr> {
     let layout = layout(size)?;
-    // SAFETY: the size is not zero.
-    let base = unsafe { std::alloc::alloc(layout) };
-    if base.is_null() {
+    // SAFETY: the size is not zero: it is at least a step.
+    let start = unsafe { std::alloc::alloc(layout) };
+    if start.is_null() {
         return None;
     }
-    // SAFETY: `base` is the start of `size` bytes that were just allocated.
-    unsafe { base.write_bytes(POISON, layout.size()) };
-    Some(HostPtr(base))
+    // SAFETY: `start` is the start of that many bytes that were just allocated.
+    unsafe { start.write_bytes(POISON, layout.size()) };
+    // SAFETY: the allocation is longer than a step, or as long where `size` is 0.
+    Some(HostPtr(unsafe { start.add(STEP) }))
 }
 
 impl PinnedMap {
@@ -92,9 +96,28 @@ impl PinnedMap {
         self.by_address.remove(&address);
         self.freed.insert(address, call);
         if let (Origin::Allocated, Some(layout)) = (block.origin, layout(block.size)) {
-            // SAFETY: `allocate` made this block with the same layout, and it has just left the
-            // table, so nothing frees it again.
-            unsafe { std::alloc::dealloc(block.base.0, layout) };
+            // SAFETY: `allocate` left a step in front of the block, in the same allocation.
+            let start = unsafe { block.base.0.sub(STEP) };
+            // SAFETY: `allocate` got this allocation with the same layout, and the block has just
+            // left the table, so nothing frees it again.
+            unsafe { std::alloc::dealloc(start, layout) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_start_at_odd_steps() {
+        for size in [1, 511, 4096, 1 << 20] {
+            let base = allocate(size).expect("memory").0;
+            assert_eq!(base.addr() % (2 * STEP), STEP, "{size}");
+            // SAFETY: `allocate` left a step in front of the block, in the same allocation.
+            let start = unsafe { base.sub(STEP) };
+            // SAFETY: the layout that `allocate` asked for; nobody else has the block.
+            unsafe { std::alloc::dealloc(start, layout(size).expect("a layout")) };
         }
     }
 }

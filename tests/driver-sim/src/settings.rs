@@ -1,0 +1,264 @@
+//! The configuration as the environment describes it.
+
+use std::fmt::Display;
+
+use cuda_sys::{CUDA_SUCCESS, CUresult};
+
+use crate::config::{Config, MOST_DEVICES, MOST_MEMORY, Mode};
+use crate::entry;
+use crate::fault::Fault;
+
+impl Config {
+    /// The configuration that the environment describes; what it does not name, or leaves empty,
+    /// stays at the default. See the crate's documentation for the variables.
+    ///
+    /// A setting that means nothing is not guessed at: the simulator says on stderr what is wrong
+    /// with it, and `cuInit` returns `CUDA_ERROR_INVALID_VALUE`.
+    #[must_use]
+    pub fn from_env() -> Self {
+        // What is not Unicode is no setting either, and is refused as such.
+        Self::read(|name| Some(std::env::var_os(name)?.to_string_lossy().into_owned()))
+    }
+
+    fn read(variable: impl Fn(&str) -> Option<String>) -> Self {
+        let mut config = Self::default();
+        let mut settings = Settings {
+            variable,
+            refused: Vec::new(),
+        };
+        if let Some(devices) = settings.get("CUDA_SIM_DEVICES", parse_devices) {
+            config.devices = devices;
+        }
+        if let Some(mode) = settings.get("CUDA_SIM_MODE", parse_mode) {
+            config.mode = mode;
+        }
+        if let Some(bytes) = settings.get("CUDA_SIM_MEMORY", parse_memory) {
+            config.memory = bytes;
+        }
+        config.faults = settings.list("CUDA_SIM_FAULT", parse_fault);
+        config.missing = settings.list("CUDA_SIM_MISSING", |symbol| Ok(symbol.to_owned()));
+        // CUDA's own variable, and CUDA's own rule: nothing in it is an error.
+        if let Some(list) = settings.text("CUDA_VISIBLE_DEVICES") {
+            config.devices = visible(&list, config.devices);
+        }
+        config.refused = settings.refused;
+        config
+    }
+}
+
+/// Variables being read, and what is wrong with them.
+struct Settings<V> {
+    variable: V,
+    refused: Vec<String>,
+}
+
+impl<V: Fn(&str) -> Option<String>> Settings<V> {
+    fn text(&self, name: &str) -> Option<String> {
+        (self.variable)(name).filter(|value| !value.is_empty())
+    }
+
+    fn get<T>(&mut self, name: &str, parse: impl Fn(&str) -> Parsed<T>) -> Option<T> {
+        let text = self.text(name)?;
+        self.parsed(name, &text, parse)
+    }
+
+    fn list<T>(&mut self, name: &str, parse: impl Fn(&str) -> Parsed<T>) -> Vec<T> {
+        let text = self.text(name).unwrap_or_default();
+        let items = text.split(',').map(str::trim);
+        items
+            .filter(|item| !item.is_empty())
+            .filter_map(|item| self.parsed(name, item, &parse))
+            .collect()
+    }
+
+    fn parsed<T>(
+        &mut self,
+        name: &str,
+        text: &str,
+        parse: impl Fn(&str) -> Parsed<T>,
+    ) -> Option<T> {
+        let parsed = parse(text);
+        parsed
+            .map_err(|why| self.refused.push(format!("{name}={text}: {why}")))
+            .ok()
+    }
+}
+
+/// A setting, or what it should have been.
+type Parsed<T> = Result<T, String>;
+
+fn expected<T>(what: impl Display) -> Parsed<T> {
+    Err(format!("expected {what}"))
+}
+
+fn parse_devices(text: &str) -> Parsed<u32> {
+    match text.parse() {
+        Ok(devices) if devices <= MOST_DEVICES => Ok(devices),
+        _ => expected(format_args!("a number from 0 to {MOST_DEVICES}")),
+    }
+}
+
+fn parse_mode(text: &str) -> Parsed<Mode> {
+    match text {
+        "lazy" => Ok(Mode::Lazy),
+        "eager" => Ok(Mode::Eager),
+        _ => expected("lazy or eager"),
+    }
+}
+
+fn parse_memory(text: &str) -> Parsed<usize> {
+    match parse_bytes(text) {
+        Some(bytes) if bytes <= MOST_MEMORY => Ok(bytes),
+        _ => expected("bytes, such as 64MiB or 2GiB, at most 512GiB"),
+    }
+}
+
+/// `123`, `64MiB`, `2GiB`.
+fn parse_bytes(text: &str) -> Option<usize> {
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let number: usize = text[..digits].parse().ok()?;
+    let shift = match text[digits..].trim() {
+        "" | "B" => 0,
+        "K" | "KiB" => 10,
+        "M" | "MiB" => 20,
+        "G" | "GiB" => 30,
+        _ => return None,
+    };
+    number.checked_mul(1 << shift)
+}
+
+/// `cuMemAllocAsync:3:2`: the third call returns code 2. `*` stands for any function, a `+` behind
+/// the number for "from then on".
+fn parse_fault(text: &str) -> Parsed<Fault> {
+    const FORM: &str = "FUNCTION:NTH:CODE, such as cuMemAllocAsync:3:2";
+    let parts: Vec<&str> = text.split(':').collect();
+    let [function, nth, code] = parts[..] else {
+        return expected(FORM);
+    };
+    let code = match code.parse() {
+        Ok(code) if CUresult(code) != CUDA_SUCCESS => CUresult(code),
+        _ => return expected("the number of an error as the CODE"),
+    };
+    let (first, repeats) = match nth.strip_suffix('+') {
+        Some(first) => (first, true),
+        None => (nth, false),
+    };
+    let mut fault = match first.parse() {
+        Ok(nth) if nth > 0 => Fault::new(code).nth(nth),
+        _ => return expected("a number from 1 on as NTH, with or without a +"),
+    };
+    if repeats {
+        fault = fault.from_then_on();
+    }
+    if function == "*" {
+        return Ok(fault);
+    }
+    if !entry::exists(function) {
+        return expected("the exact symbol of a function there is, such as cuMemAlloc_v2, or *");
+    }
+    Ok(fault.function(function))
+}
+
+/// As CUDA counts: ordinals up to the first that is not a device.
+fn visible(list: &str, devices: u32) -> u32 {
+    let named = list
+        .split(',')
+        .map_while(|entry| entry.trim().parse::<u32>().ok().filter(|&n| n < devices));
+    named.count() as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(variables: &[(&str, &str)]) -> Config {
+        Config::read(|name| {
+            let found = variables.iter().find(|(variable, _)| *variable == name);
+            found.map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn right_settings_are_taken() {
+        let config = read(&[
+            ("CUDA_SIM_DEVICES", "7"),
+            ("CUDA_SIM_MODE", "eager"),
+            ("CUDA_SIM_MEMORY", "2GiB"),
+            ("CUDA_SIM_FAULT", "cuMemAllocAsync:3:2, *:1+:700"),
+            ("CUDA_SIM_MISSING", "cuMemcpyBatchAsync_v2,cuMemAllocAsync"),
+            ("CUDA_VISIBLE_DEVICES", "6,0"),
+        ]);
+        assert_eq!(config.refused, [""; 0]);
+        assert_eq!((config.devices, config.mode), (2, Mode::Eager));
+        assert_eq!(config.memory, 2 << 30);
+        let third = Fault::new(CUresult(2)).nth(3).function("cuMemAllocAsync");
+        let all = Fault::new(CUresult(700)).from_then_on();
+        assert_eq!(config.faults, [third, all]);
+        assert_eq!(config.missing, ["cuMemcpyBatchAsync_v2", "cuMemAllocAsync"]);
+    }
+
+    #[test]
+    fn empty_is_unset() {
+        let config = read(&[("CUDA_SIM_DEVICES", ""), ("CUDA_SIM_FAULT", "")]);
+        assert_eq!(config.refused, [""; 0]);
+        assert_eq!((config.devices, config.faults.len()), (4, 0));
+    }
+
+    #[test]
+    fn wrong_settings_are_refused() {
+        for (name, value) in [
+            ("CUDA_SIM_DEVICES", "two"),
+            ("CUDA_SIM_DEVICES", "-1"),
+            ("CUDA_SIM_DEVICES", "65"),
+            ("CUDA_SIM_MODE", "Eager"),
+            ("CUDA_SIM_MEMORY", "3 parsecs"),
+            ("CUDA_SIM_MEMORY", "GiB"),
+            ("CUDA_SIM_MEMORY", "513GiB"),
+            ("CUDA_SIM_MEMORY", "99999999999GiB"),
+            ("CUDA_SIM_FAULT", "cuMemAllocAsync"),
+            ("CUDA_SIM_FAULT", "cuMemAllocAsync:2"),
+            ("CUDA_SIM_FAULT", "cuMemAllocAsync:1:2:3"),
+            ("CUDA_SIM_FAULT", "cuMemAllocAsync:x:2"),
+            ("CUDA_SIM_FAULT", "cuMemAllocAsync:0:2"),
+            ("CUDA_SIM_FAULT", "cuMemAllocAsync:1++:2"),
+            ("CUDA_SIM_FAULT", "cuMemAllocAsync:1:OUT_OF_MEMORY"),
+            ("CUDA_SIM_FAULT", "cuMemAllocAsync:1:0"),
+            ("CUDA_SIM_FAULT", "cuMemAlloc:1:2"),
+        ] {
+            let refused = read(&[(name, value)]).refused;
+            assert_eq!(refused.len(), 1, "{name}={value}: {refused:?}");
+            let said = format!("{name}={value}: expected ");
+            assert!(refused[0].starts_with(&said), "{refused:?}");
+        }
+    }
+
+    #[test]
+    fn every_wrong_setting_is_named() {
+        let config = read(&[
+            ("CUDA_SIM_MODE", "late"),
+            ("CUDA_SIM_FAULT", "cuMemAllocAsync:1:2,nothing:1:2,*:2"),
+        ]);
+        let names: Vec<_> = config
+            .refused
+            .iter()
+            .filter_map(|refused| refused.split_once(": "))
+            .map(|(setting, _)| setting)
+            .collect();
+        let wrong = [
+            "CUDA_SIM_MODE=late",
+            "CUDA_SIM_FAULT=nothing:1:2",
+            "CUDA_SIM_FAULT=*:2",
+        ];
+        assert_eq!(names, wrong);
+        assert_eq!(config.faults.len(), 1);
+    }
+
+    #[test]
+    fn visible_devices() {
+        assert_eq!(visible("0,2", 4), 2);
+        assert_eq!(visible("0,9,1", 4), 1);
+        assert_eq!(visible("-1", 4), 0);
+    }
+}
