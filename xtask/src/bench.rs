@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use anyhow::{Context as _, bail};
 use cuda_core::Device;
 
-use crate::Outcome;
 use crate::target::Target;
+use crate::{Outcome, Refusal};
 use measure::Effort;
 use report::Report;
 
@@ -33,7 +33,7 @@ pub(crate) struct Args {
     #[arg(long)]
     quick: bool,
     /// Measures on the simulated driver with this many devices; the figures mean nothing.
-    #[arg(long, value_name = "DEVICES")]
+    #[arg(long, value_name = "DEVICES", value_parser = clap::value_parser!(u32).range(1..=64))]
     sim: Option<u32>,
     /// Fails if an operation misses its goal.
     #[arg(long)]
@@ -45,7 +45,6 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let driver = match args.sim {
-        Some(0) => bail!("--sim wants at least one device"),
         Some(devices) => {
             let config = cuda_sim::Config::default().devices(devices);
             cuda_sim::install(config).context("installing the simulated driver")?;
@@ -64,6 +63,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     } else {
         Effort::FULL
     };
+    let devices = Device::count()?;
+    if args.device >= devices {
+        bail!(Refusal(format!(
+            "there is no device {}: there {} {}",
+            args.device,
+            if devices == 1 { "is" } else { "are" },
+            devices
+        )));
+    }
+    let device = Device::get(args.device)?;
     let mut report = Report::new(driver);
     println!("{}", report.heading());
     let wanted = |name: &str| {
@@ -71,10 +80,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
             .as_deref()
             .is_none_or(|part| name.contains(part))
     };
-    operations::run_all(Device::get(args.device)?, effort, wanted, |row| {
+    operations::run_all(device, effort, wanted, |row| {
         println!("{row}");
         report.rows.push(row);
     })?;
+    if report.rows.is_empty() {
+        bail!(Refusal("no operation has that in its name".to_owned()));
+    }
     print!("{}", report.conclusion());
     if let Some(path) = &args.json {
         let text = serde_json::to_string_pretty(&report)?;

@@ -6,14 +6,16 @@ mod peers;
 mod report;
 mod transfer;
 
+use std::cell::Cell;
+use std::fmt::Display;
 use std::io::IsTerminal;
 
 use anyhow::{Context as _, bail};
 use cuda_core::Device;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::Outcome;
 use crate::target::Target;
+use crate::{Outcome, Refusal};
 use report::{DeviceReport, Report};
 
 /// Devices that the demo simulates where there is none.
@@ -32,7 +34,7 @@ pub(crate) struct Args {
     #[arg(long, value_parser = data::parse_size)]
     size: Option<usize>,
     /// Uses the simulated driver with this many devices, even if there are GPUs.
-    #[arg(long, value_name = "DEVICES")]
+    #[arg(long, value_name = "DEVICES", value_parser = clap::value_parser!(u32).range(1..=64))]
     sim: Option<u32>,
     /// Prints the result as JSON on standard output.
     #[arg(long)]
@@ -56,26 +58,25 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         print!("{}", report.heading());
     }
     let pairs = devices.len() * devices.len().saturating_sub(1);
-    let progress = progress(devices.len() * 5 + pairs);
+    let progress = Progress::new(devices.len() * 5 + pairs);
     for &device in &devices {
         let result = visit(device, size, &progress)
             .with_context(|| format!("device {}", device.ordinal()))?;
         if !args.json {
-            progress.suspend(|| print!("{result}"));
+            progress.print(&result);
         }
         report.devices.push(result);
     }
     for &from in &devices {
         for &to in devices.iter().filter(|to| **to != from) {
             let pair = format!("device {} to device {}", from.ordinal(), to.ordinal());
-            progress.set_message(format!("copying from {pair}"));
+            progress.step(format!("copying from {pair}"));
             report
                 .peers
                 .push(peers::measure(from, to, size).with_context(|| pair)?);
-            progress.inc(1);
         }
     }
-    progress.finish_and_clear();
+    progress.finish();
     if args.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
@@ -97,12 +98,11 @@ fn choose(args: &Args) -> anyhow::Result<(bool, String)> {
             Err(why) => (SIMULATED, why),
         },
     };
-    if devices == 0 {
-        bail!("--sim wants at least one device");
-    }
     let config = cuda_sim::Config::default().devices(devices);
     cuda_sim::install(config).context("installing the simulated driver")?;
-    Ok((true, format!("simulated driver, {devices} devices ({why})")))
+    let plural = if devices == 1 { "" } else { "s" };
+    let driver = format!("simulated driver, {devices} device{plural} ({why})");
+    Ok((true, driver))
 }
 
 fn devices(wanted: Option<&[u32]>) -> anyhow::Result<Vec<Device>> {
@@ -110,24 +110,69 @@ fn devices(wanted: Option<&[u32]>) -> anyhow::Result<Vec<Device>> {
         None => Ok(Device::all()?.collect()),
         Some(ordinals) => ordinals
             .iter()
-            .map(|&ordinal| Ok(Device::get(ordinal)?))
+            .enumerate()
+            .map(|(index, ordinal)| {
+                if ordinals[..index].contains(ordinal) {
+                    bail!(Refusal(format!("--devices names {ordinal} twice")));
+                }
+                if *ordinal >= Device::count()? {
+                    bail!(Refusal(format!("there is no device {ordinal}")));
+                }
+                Ok(Device::get(*ordinal)?)
+            })
             .collect(),
     }
 }
 
-fn progress(steps: usize) -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}");
-    ProgressBar::new(steps as u64).with_style(style.unwrap_or(ProgressStyle::default_bar()))
+/// How far the demo is, on standard error: a bar on a terminal, elsewhere a line a step.
+struct Progress {
+    bar: Option<ProgressBar>,
+    steps: usize,
+    done: Cell<usize>,
 }
 
-fn visit(device: Device, size: usize, progress: &ProgressBar) -> anyhow::Result<DeviceReport> {
-    let step = |what: &str| {
-        progress.inc(1);
-        progress.set_message(format!("device {}: {what}", device.ordinal()));
-    };
+impl Progress {
+    fn new(steps: usize) -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}");
+            ProgressBar::new(steps as u64).with_style(style.unwrap_or(ProgressStyle::default_bar()))
+        });
+        Self {
+            bar,
+            steps,
+            done: Cell::new(0),
+        }
+    }
+
+    /// Says what begins now.
+    fn step(&self, what: String) {
+        self.done.set(self.done.get() + 1);
+        match &self.bar {
+            Some(bar) => {
+                bar.inc(1);
+                bar.set_message(what);
+            }
+            None => eprintln!("[{}/{}] {what}", self.done.get(), self.steps),
+        }
+    }
+
+    /// Prints to standard output without tearing the bar.
+    fn print(&self, text: impl Display) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| print!("{text}")),
+            None => print!("{text}"),
+        }
+    }
+
+    fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn visit(device: Device, size: usize, progress: &Progress) -> anyhow::Result<DeviceReport> {
+    let step = |what: &str| progress.step(format!("device {}: {what}", device.ordinal()));
     step("guard");
     let guard = guard::show(device)?;
     step("pinned memory and pattern");

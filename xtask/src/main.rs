@@ -1,5 +1,6 @@
 //! The project's tasks: `cargo xtask` lists them.
 
+use std::fmt;
 use std::iter;
 use std::process::ExitCode;
 
@@ -29,6 +30,18 @@ enum Outcome {
     CouldNotRun,
 }
 
+/// What was asked for is not there: an error that ends a task as [`Outcome::CouldNotRun`].
+#[derive(Debug)]
+struct Refusal(String);
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
 /// The project's tasks.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
@@ -56,6 +69,16 @@ enum Task {
 
 impl Task {
     fn run(&self) -> anyhow::Result<Outcome> {
+        self.dispatch().or_else(|error| {
+            if !error.is::<Refusal>() {
+                return Err(error);
+            }
+            eprintln!("error: {error:#}");
+            Ok(Outcome::CouldNotRun)
+        })
+    }
+
+    fn dispatch(&self) -> anyhow::Result<Outcome> {
         match self {
             Self::Demo(args) => demo::run(args),
             Self::Test(args) => test::run(args),

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
-use crate::Outcome;
 use crate::suite::build::{self, Artifact};
 use crate::suite::table::Table;
 use crate::suite::{Finished, Invocation, Program, Verdict};
+use crate::{Outcome, Refusal};
 use mutation::Mutation;
 use tree::Tree;
 
@@ -95,7 +95,9 @@ fn selected(mutations: Vec<Mutation>, names: &[String]) -> anyhow::Result<Vec<Mu
         .iter()
         .find(|name| mutations.iter().all(|mutation| mutation.name != **name))
     {
-        bail!("no mutant is called {unknown}; --list names them");
+        bail!(Refusal(format!(
+            "no mutant is called {unknown}; --list names them"
+        )));
     }
     let chosen = |mutation: &Mutation| names.is_empty() || names.contains(&mutation.name);
     Ok(mutations.into_iter().filter(chosen).collect())

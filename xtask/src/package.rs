@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::Outcome;
+use crate::{Outcome, Refusal};
 
 mod build;
 mod consumer;
@@ -26,6 +26,7 @@ use workshop::Workshop;
 
 /// Checks every way in which the crates are consumed.
 #[derive(clap::Args)]
+#[command(after_help = "Exit code: 0 every row that ran passed, 1 one failed, 2 none could run.")]
 pub(crate) struct Args {
     /// Run this row alone; may be given more than once
     #[arg(long, value_name = "ROW")]
@@ -95,7 +96,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 fn chosen(only: &[String], peers: bool) -> anyhow::Result<Vec<&'static Row>> {
     for name in only {
         if !rows::ALL.iter().any(|row| row.name == name) {
-            bail!("there is no row `{name}`; `cargo xtask package --list` lists them");
+            bail!(Refusal(format!(
+                "there is no row `{name}`; `cargo xtask package --list` lists them"
+            )));
         }
     }
     Ok(rows::ALL

@@ -30,7 +30,7 @@ pub(crate) struct Args {
     #[arg(long)]
     miri: bool,
     /// Devices of the simulated driver.
-    #[arg(long, value_name = "DEVICES", default_value_t = 4)]
+    #[arg(long, value_name = "DEVICES", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     sim: u32,
 }
 
@@ -55,7 +55,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     run_doc_tests(args, &mut report)?;
     if args.miri {
         miri::run(args.filter.as_deref(), &mut report)?;
+    } else {
+        report.not_run("Miri", "the in-process suites", "cargo xtask test --miri");
     }
+    report.not_run("real GPUs", "the GPU suites", "cargo xtask test-gpu");
     report.print(started.elapsed());
     Ok(report.outcome())
 }

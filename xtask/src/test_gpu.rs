@@ -9,15 +9,15 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::Outcome;
 use crate::bundle::Manifest;
 use crate::suite::build::{self, Artifact};
 use crate::suite::process::Run;
 use crate::suite::{Case, Invocation, Program};
 use crate::target::Target;
+use crate::{Outcome, Refusal};
 use matrix::Row;
 use result::{LeftOut, Matrix, RowResult, Status};
 
@@ -37,7 +37,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DEVICES")]
     require: Option<u32>,
     /// Uses the simulated driver with this many devices.
-    #[arg(long, value_name = "DEVICES")]
+    #[arg(long, value_name = "DEVICES", value_parser = clap::value_parser!(u32).range(1..=64))]
     sim: Option<u32>,
     /// Runs only rows whose name contains one of these: `2-default`, `memcheck`.
     #[arg(long, value_name = "ROW")]
@@ -78,6 +78,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
             }
         },
     };
+    let rows = chosen(matrix::rows(&target), &args.row)?;
     let suites = match suites(args) {
         Ok(suites) => suites,
         Err(error) => {
@@ -87,10 +88,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     };
     let mut matrix = Matrix::new(&target, &suites.programs);
     writeln!(out, "{target}: {} tests", matrix.exist)?;
-    for row in matrix::rows(&target) {
-        if !args.row.is_empty() && !args.row.iter().any(|part| row.to_string().contains(part)) {
-            continue;
-        }
+    for row in rows {
         let result = run_row(&row, &target, &suites, args)?;
         write!(out, "{result}")?;
         out.flush()?;
@@ -105,6 +103,26 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         println!("{}", serde_json::to_string_pretty(&matrix)?);
     }
     Ok(matrix.outcome())
+}
+
+/// The rows whose name contains one of `parts`, or all; a part that names none is refused.
+fn chosen(rows: Vec<Row>, parts: &[String]) -> anyhow::Result<Vec<Row>> {
+    let names: Vec<String> = rows.iter().map(Row::to_string).collect();
+    if let Some(part) = parts
+        .iter()
+        .find(|part| names.iter().all(|name| !name.contains(part.as_str())))
+    {
+        bail!(Refusal(format!(
+            "no row is called {part}; the rows are {}",
+            names.join(", ")
+        )));
+    }
+    let named = |name: &str| parts.is_empty() || parts.iter().any(|part| name.contains(part));
+    let rows = rows.into_iter().zip(&names);
+    Ok(rows
+        .filter(|(_, name)| named(name))
+        .map(|(row, _)| row)
+        .collect())
 }
 
 fn suites(args: &Args) -> anyhow::Result<Suites> {

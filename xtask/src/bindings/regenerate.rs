@@ -77,7 +77,11 @@ fn directory(root: &Path) -> PathBuf {
 /// The header that was named, or the newest.
 fn include(root: &Path, header: Option<&Path>) -> Option<PathBuf> {
     match header {
-        Some(include) => Some(include.to_owned()),
+        Some(include) if include.join("cuda.h").is_file() => Some(include.to_owned()),
+        Some(include) => {
+            eprintln!("error: no cuda.h in {}", include.display());
+            None
+        }
         None => include_of(root, fetch::NEWEST),
     }
 }

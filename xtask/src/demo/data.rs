@@ -18,6 +18,17 @@ pub(crate) fn parse_size(text: &str) -> Result<usize, String> {
     }
 }
 
+/// Says a size in its largest unit that leaves no fraction.
+pub(crate) fn show_size(bytes: usize) -> String {
+    for (unit, name) in [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")] {
+        if bytes >= unit && bytes % unit == 0 {
+            return format!("{} {name}", bytes / unit);
+        }
+    }
+    let plural = if bytes == 1 { "" } else { "s" };
+    format!("{bytes} byte{plural}")
+}
+
 /// Fills `bytes` with a sequence that depends on position and `seed`.
 pub(crate) fn fill(bytes: &mut [u8], seed: u64) {
     for (index, chunk) in bytes.chunks_mut(8).enumerate() {
@@ -52,6 +63,14 @@ mod tests {
         assert!(parse_size("0").is_err());
         assert!(parse_size("12 parsecs").is_err());
         assert!(parse_size("99999999999999GiB").is_err());
+    }
+
+    #[test]
+    fn sizes_are_said_whole() {
+        assert_eq!(show_size(1), "1 byte");
+        assert_eq!(show_size(1025), "1025 bytes");
+        assert_eq!(show_size(4 << 20), "4 MiB");
+        assert_eq!(show_size(1 << 30), "1 GiB");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
+use super::data;
 use super::guard::GuardReport;
 use super::peers::PeerReport;
 use super::transfer::Rate;
@@ -52,10 +53,10 @@ impl Report {
         } else {
             ""
         };
-        let mib = self.bytes as f64 / f64::from(1 << 20);
         format!(
-            "{kind}{}\ntransfers of {mib} MiB in GB/s: safe layer (raw driver){note}\n\n",
-            self.driver
+            "{kind}{}\ntransfers of {} in GB/s: safe layer (raw driver){note}\n\n",
+            self.driver,
+            data::show_size(self.bytes)
         )
     }
 
