@@ -45,30 +45,24 @@ pub(crate) fn run(filter: Option<&str>, report: &mut Report) -> anyhow::Result<(
         );
     }
     println!("\n== {SUITE}");
-    // Once, so that the two do not wait for each other's build.
-    let mut build = command(&[
-        "-p",
-        "cuda-tests",
-        "--test",
-        "sim",
-        "--test",
-        "gpu",
-        "--no-run",
-    ]);
-    anyhow::ensure!(
-        build.status()?.success(),
-        "the suites do not build for Miri"
-    );
-    let mut sim = command(&[
+    let units = [
         "-p",
         "cuda-core",
+        "-p",
+        "cuda-driver-sim",
         "-p",
         "cuda-tests",
         "--lib",
         "--test",
         "sim",
-    ]);
-    let mut gpu = command(&["-p", "cuda-tests", "--test", "gpu"]);
+    ];
+    let gpu = ["-p", "cuda-tests", "--test", "gpu"];
+    // First of all, so that the two do not wait for each other's build.
+    for mut build in [command(&units), command(&gpu)] {
+        let status = build.arg("--no-run").stdin(Stdio::null()).status()?;
+        anyhow::ensure!(status.success(), "the suites do not build for Miri");
+    }
+    let (mut sim, mut gpu) = (command(&units), command(&gpu));
     for command in [&mut sim, &mut gpu] {
         command.arg("--");
         for (tag, _) in LEFT_OUT {
