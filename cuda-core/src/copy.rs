@@ -1,65 +1,15 @@
 //! Copies between buffers: one driver call each, ordered by the buffers' ledgers.
 
-use cuda_sys::{CUresult, CUstream, symbol as cu};
+use cuda_sys::symbol as cu;
 
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
-use crate::memory::ledger::{Fences, Touch};
 use crate::memory::pinned::{PinnedSlice, PinnedSliceMut};
 use crate::memory::pod::Pod;
 use crate::stream::{Kind, Stream};
-use crate::stream_core::{Bound, StreamCore};
-
-/// Enqueues one operation: makes the stream wait for what conflicts with it, calls the driver,
-/// and marks what was touched, even if the call failed.
-///
-/// The marks are made under the borrows that the caller holds, so no conflicting access can come
-/// in between. No ledger is locked while the driver is called.
-#[inline]
-pub(crate) fn submit<const N: usize>(
-    core: &StreamCore,
-    stream: &Bound<'_>,
-    op: &'static str,
-    mut touches: [Touch<'_>; N],
-    call: impl FnMut(CUstream) -> CUresult,
-) -> (u64, Result<()>) {
-    let timeline = core.timeline();
-    if touches.iter().any(|touch| !touch.is_quiet(timeline)) {
-        return submit_behind(core, stream, op, touches, call);
-    }
-    let (seq, result) = stream.enqueue(op, call);
-    for touch in &mut touches {
-        touch.mark(timeline, seq, &NO_FENCES);
-    }
-    (seq, result)
-}
-
-static NO_FENCES: Fences = Fences::none();
-
-/// [`submit`] of an operation that others may have to come before.
-#[cold]
-fn submit_behind<const N: usize>(
-    core: &StreamCore,
-    stream: &Bound<'_>,
-    op: &'static str,
-    mut touches: [Touch<'_>; N],
-    call: impl FnMut(CUstream) -> CUresult,
-) -> (u64, Result<()>) {
-    let timeline = core.timeline();
-    let mut fences = [const { Fences::none() }; N];
-    for (touch, fences) in touches.iter_mut().zip(&mut fences) {
-        touch.conflicts(timeline, fences);
-        if let Err(error) = fences.wait_on(stream) {
-            return (0, Err(error));
-        }
-    }
-    let (seq, result) = stream.enqueue(op, call);
-    for (touch, fences) in touches.iter_mut().zip(&fences) {
-        touch.mark(timeline, seq, fences);
-    }
-    (seq, result)
-}
+use crate::stream_core::StreamCore;
+use crate::submit::submit;
 
 /// Refuses a copy between slices of different length.
 pub(crate) fn same_len(op: &'static str, source_len: usize, destination_len: usize) -> Result<()> {
@@ -114,13 +64,13 @@ impl<K: Kind> Stream<K> {
         }
         let stream = core.bind()?;
         let (to, from, bytes) = (destination.as_raw(), source.as_ptr(), source.byte_len());
-        let touches = [source.read(), destination.write()];
+        let mut touches = [source.read(), destination.write()];
         let call = |stream| {
             // SAFETY: both sides have `bytes` bytes that stay allocated until this copy is done:
             // freeing either waits for the mark that is made of it.
             unsafe { cu::cuMemcpyHtoDAsync_v2(to, from.cast(), bytes, stream) }
         };
-        submit(core, &stream, op, touches, call).1
+        submit(core, &stream, op, &mut touches, call).1
     }
 
     /// Copies from the stream's device to pinned memory, asynchronously: `cuMemcpyDtoHAsync_v2`.
@@ -144,13 +94,13 @@ impl<K: Kind> Stream<K> {
         let stream = core.bind()?;
         let to = destination.as_view().as_ptr();
         let (from, bytes) = (source.as_raw(), source.byte_len());
-        let touches = [source.read(), destination.write()];
+        let mut touches = [source.read(), destination.write()];
         let call = |stream| {
             // SAFETY: as in `upload`; and the host cannot look at the destination before the copy
             // is done, since the accessors wait for its mark.
             unsafe { cu::cuMemcpyDtoHAsync_v2(to.cast(), from, bytes, stream) }
         };
-        submit(core, &stream, op, touches, call).1
+        submit(core, &stream, op, &mut touches, call).1
     }
 
     /// Copies device memory, asynchronously: `cuMemcpyDtoDAsync_v2` on one device,
@@ -181,9 +131,9 @@ impl<K: Kind> Stream<K> {
         let stream = core.bind()?;
         let (to, from, bytes) = (destination.as_raw(), source.as_raw(), source.byte_len());
         // The buffers keep these alive.
-        let of = source.home().context().as_raw();
-        let into = destination.as_view().home().context().as_raw();
-        let touches = [source.read(), destination.write()];
+        let of = source.context().as_raw();
+        let into = destination.as_view().context().as_raw();
+        let mut touches = [source.read(), destination.write()];
         let call = |stream| {
             if near == far {
                 // SAFETY: both sides have `bytes` bytes that stay allocated until this copy is
@@ -193,6 +143,6 @@ impl<K: Kind> Stream<K> {
             // SAFETY: as above; both contexts are live.
             unsafe { cu::cuMemcpyPeerAsync(to, into, from, of, bytes, stream) }
         };
-        submit(core, &stream, op, touches, call).1
+        submit(core, &stream, op, &mut touches, call).1
     }
 }

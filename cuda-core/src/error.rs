@@ -110,6 +110,21 @@ pub enum Error {
         available: usize,
     },
 
+    /// Bytes cannot be looked at as elements of another type.
+    #[error(
+        "{bytes} bytes at address {address:#x} are no whole number of elements of {element_size} bytes aligned to {alignment}"
+    )]
+    Recast {
+        /// Size of the memory, in bytes.
+        bytes: usize,
+        /// Where it begins.
+        address: u64,
+        /// Size of the new element type, in bytes.
+        element_size: usize,
+        /// Its alignment, in bytes.
+        alignment: usize,
+    },
+
     /// A fill pattern does not divide the memory, or does not sit on its own alignment.
     #[error("{op}: a pattern of {width} bytes does not tile {bytes} bytes at address {address:#x}")]
     Indivisible {

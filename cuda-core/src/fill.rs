@@ -2,11 +2,12 @@
 
 use cuda_sys::symbol as cu;
 
-use crate::copy::{same_device, submit};
+use crate::copy::same_device;
 use crate::error::{Error, Result};
 use crate::memory::device::DeviceSliceMut;
 use crate::memory::pod::{Pod, bytes_of};
 use crate::stream::{Kind, Stream};
+use crate::submit::submit;
 
 /// What `cuMemset` can repeat.
 #[derive(Clone, Copy)]
@@ -152,7 +153,7 @@ impl<K: Kind> Stream<K> {
             // SAFETY: as above.
             Pattern::D32(value) => unsafe { cu::cuMemsetD32Async(address, value, count, stream) },
         };
-        submit(core, &stream, op, [destination.write()], call).1
+        submit(core, &stream, op, &mut [destination.write()], call).1
     }
 }
 

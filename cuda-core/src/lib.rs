@@ -59,6 +59,7 @@ mod staged;
 mod staging;
 mod stream;
 mod stream_core;
+mod submit;
 mod sync;
 mod timeline;
 
@@ -73,6 +74,7 @@ pub use error::{Error, Result};
 pub use event::{Event, EventFlags};
 pub use guard::Guard;
 pub use memory::Memory;
+pub use memory::buffer::Buffer;
 pub use memory::device::{DeviceBuffer, DeviceMemory, DeviceSlice, DeviceSliceMut};
 pub use memory::ledger::Access;
 pub use memory::pinned::{PinnedBuffer, PinnedMemory, PinnedSlice, PinnedSliceMut};

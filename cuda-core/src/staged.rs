@@ -5,13 +5,14 @@ use std::marker::PhantomData;
 
 use cuda_sys::symbol as cu;
 
-use crate::copy::{same_device, same_len, submit};
+use crate::copy::{same_device, same_len};
 use crate::error::Result;
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::pod::{Pod, bytes_of, bytes_of_mut};
 use crate::staging::{self, CHUNK, Region};
 use crate::stream::{Kind, Stream};
 use crate::stream_core::{Bound, StreamCore};
+use crate::submit::submit;
 
 /// Chunks of one large copy that are in flight while another is filled or emptied.
 const DEPTH: usize = 4;
@@ -61,7 +62,7 @@ impl<K: Kind> Stream<K> {
                 // completed; the destination stays allocated until its own mark has.
                 unsafe { cu::cuMemcpyHtoDAsync_v2(to, from.cast(), piece.len(), stream) }
             };
-            let (seq, result) = submit(core, &stream, op, [destination.write()], call);
+            let (seq, result) = submit(core, &stream, op, &mut [destination.write()], call);
             region.mark(seq);
             result?;
             if bytes.len() > CHUNK {
@@ -219,7 +220,13 @@ fn stage<T: Pod>(
         // bytes and is left alone until its own mark has.
         unsafe { cu::cuMemcpyDtoHAsync_v2(region.as_ptr().cast(), from, len, stream) }
     };
-    let (seq, result) = submit(core, stream, "cuMemcpyDtoHAsync", [source.read()], call);
+    let (seq, result) = submit(
+        core,
+        stream,
+        "cuMemcpyDtoHAsync",
+        &mut [source.read()],
+        call,
+    );
     region.mark(seq);
     result?;
     Ok((region, seq))

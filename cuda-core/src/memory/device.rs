@@ -1,21 +1,20 @@
-//! Device memory: stream-ordered, freed on the stream that it was allocated on.
+//! Device memory, and its stream-ordered allocation.
 
 use std::fmt;
-use std::marker::PhantomData;
-use std::ops::RangeBounds;
-use std::sync::Arc;
 
 use cuda_sys::{CUdeviceptr, symbol as cu};
 
+use crate::context::Context;
 use crate::device::Device;
-use crate::driver;
 use crate::drops::Resource;
 use crate::error::{Error, Result};
+use crate::memory::buffer::Buffer;
 use crate::memory::ledger::{Access, Fences, Ledger};
+use crate::memory::origin::Origin;
 use crate::memory::pod::Pod;
 use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{self, Block, Storage, byte_len};
-use crate::stream::{Kind, Stream};
+use crate::stream::Stream;
 use crate::stream_core::StreamCore;
 
 /// Memory of a device.
@@ -33,35 +32,51 @@ const ALIGNMENT: usize = 256;
 
 impl memory::Kind for DeviceMemory {
     type Address = CUdeviceptr;
-    /// The stream that the block was allocated on, and is freed on.
-    type Keeper = Arc<StreamCore>;
+    type Keeper = Origin;
 
     const RESOURCE: Resource = Resource::DeviceMemory;
 
     fn free(block: &mut Block<Self>) -> Result<()> {
-        let home = &block.keeper;
-        let bound = home.bind()?;
-        let mut fences = Fences::none();
         let range = block.whole();
-        let timeline = Some(&**home.timeline());
-        block
-            .ledger
-            .conflicts_exclusive(&range, Access::Write, timeline, &mut fences);
-        if fences.wait_on(&bound).is_err() {
-            // The stream could not be made to wait, so the host does.
-            fences.wait_host()?;
+        let mut fences = Fences::none();
+        match &mut block.keeper {
+            Origin::Home(home) => {
+                block.ledger.conflicts_exclusive(
+                    &range,
+                    Access::Write,
+                    Some(home.timeline()),
+                    &mut fences,
+                );
+                free_in_order(home, block.address, &fences)
+            }
+            Origin::Owned { owner, .. } => {
+                block
+                    .ledger
+                    .conflicts_exclusive(&range, Access::Write, None, &mut fences);
+                fences.wait_host()?;
+                owner.release(block.address, block.bytes)
+            }
         }
-        let (_, freed) = bound.enqueue("cuMemFreeAsync", |stream| {
-            // SAFETY: the block was allocated by cuMemAllocAsync and is freed once; all other work
-            // on it comes before this point of the stream.
-            unsafe { cu::cuMemFreeAsync(block.address, stream) }
-        });
-        freed
     }
 
     fn number(address: CUdeviceptr) -> u64 {
         address
     }
+}
+
+/// `cuMemFreeAsync` on the stream that the block was allocated on, behind everybody else's work.
+fn free_in_order(home: &StreamCore, address: CUdeviceptr, fences: &Fences) -> Result<()> {
+    let bound = home.bind()?;
+    if fences.wait_on(&bound).is_err() {
+        // The stream could not be made to wait, so the host does.
+        fences.wait_host()?;
+    }
+    let (_, freed) = bound.enqueue("cuMemFreeAsync", |stream| {
+        // SAFETY: the block was allocated by cuMemAllocAsync and is freed once; all other work on
+        // it comes before this point of the stream.
+        unsafe { cu::cuMemFreeAsync(address, stream) }
+    });
+    freed
 }
 
 /// Elements on a device, allocated in the order of a stream: `cuMemAllocAsync`.
@@ -81,12 +96,7 @@ impl memory::Kind for DeviceMemory {
 /// assert_eq!(back, [7; 1024]);
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-pub struct DeviceBuffer<T: Pod> {
-    storage: Storage<DeviceMemory>,
-    // INVARIANT: the storage has room for so many elements.
-    len: usize,
-    _elements: PhantomData<T>,
-}
+pub type DeviceBuffer<T> = Buffer<T, DeviceMemory>;
 
 impl Stream {
     /// `len` elements of unspecified value: `cuMemAllocAsync`, one driver call, none if `len` is
@@ -119,16 +129,14 @@ impl Stream {
             // Another stream may touch the memory only when the allocation has happened.
             ledger = Ledger::allocated(0..bytes, core.timeline(), seq);
         }
-        Ok(DeviceBuffer {
-            storage: Storage::new(Block {
-                address,
-                bytes,
-                ledger,
-                keeper: core.clone(),
-            }),
-            len,
-            _elements: PhantomData,
-        })
+        let keeper = Origin::Home(core.clone());
+        let block = Block {
+            address,
+            bytes,
+            ledger,
+            keeper,
+        };
+        Ok(Buffer::from_storage(Storage::new(block), len))
     }
 
     /// `len` elements whose bytes are all zero: `cuMemAllocAsync`, `cuMemsetD8Async`.
@@ -156,19 +164,9 @@ impl Stream {
 }
 
 impl<T: Pod> DeviceBuffer<T> {
-    /// Elements in the buffer.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Size in bytes.
-    pub fn byte_len(&self) -> usize {
-        self.storage.block().bytes
+    /// The context that the memory belongs to.
+    pub fn context(&self) -> &Context {
+        self.storage.block().keeper.context()
     }
 
     /// The device that the memory is on.
@@ -179,96 +177,9 @@ impl<T: Pod> DeviceBuffer<T> {
     /// The device's address of the first element, valid while `self` lives; not null, but otherwise
     /// meaningless for an empty buffer.
     ///
-    /// Work that is given the address is unknown to the buffer: see [`DeviceBuffer::note_use`].
+    /// Work that is given the address is unknown to the buffer: see [`Buffer::note_use`].
     pub fn as_raw(&self) -> CUdeviceptr {
         self.storage.block().address
-    }
-
-    /// A view of some elements.
-    ///
-    /// # Errors
-    /// [`Error::OutOfBounds`].
-    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<DeviceSlice<'_, T>> {
-        Slice::whole(&self.storage, self.len).slice(range)
-    }
-
-    /// An exclusive view of some elements.
-    ///
-    /// # Errors
-    /// [`Error::OutOfBounds`].
-    pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<DeviceSliceMut<'_, T>> {
-        SliceMut::whole(&mut self.storage, self.len).into_slice(range)
-    }
-
-    /// Exclusive views of the elements before `mid` and from it on, usable on two streams at once.
-    ///
-    /// # Errors
-    /// [`Error::OutOfBounds`] if `mid` is greater than the length.
-    ///
-    /// ```no_run
-    /// # let context = cuda_core::Device::get(0)?.context()?;
-    /// let (one, two) = (context.create_stream()?, context.create_stream()?);
-    /// let mut buffer = one.alloc_zeroed::<f32>(1 << 20)?;
-    /// let (mut low, mut high) = buffer.split_at_mut(1 << 19)?;
-    /// one.fill(&mut low, 1.0f32)?;
-    /// two.fill(&mut high, 2.0f32)?; // beside the other fill
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
-    pub fn split_at_mut(
-        &mut self,
-        mid: usize,
-    ) -> Result<(DeviceSliceMut<'_, T>, DeviceSliceMut<'_, T>)> {
-        SliceMut::whole(&mut self.storage, self.len).split_at_mut(mid)
-    }
-
-    /// Says that work enqueued on `stream` behind this crate's back uses the buffer.
-    ///
-    /// Call it before the work is enqueued, so that the stream waits for what others do with the
-    /// buffer, and again after, so that others wait for the work.
-    ///
-    /// # Safety
-    /// Between the two calls nothing else uses the buffer, and the work does with it no more than
-    /// `access` says.
-    pub unsafe fn note_use<K: Kind>(&self, stream: &Stream<K>, access: Access) -> Result<()> {
-        let core = stream.core();
-        let bound = core.bind()?;
-        let block = self.storage.block();
-        let mut fences = Fences::none();
-        let range = block.whole();
-        let timeline = core.timeline();
-        block
-            .ledger
-            .conflicts(&range, access, Some(timeline), &mut fences);
-        fences.wait_on(&bound)?;
-        let seq = bound.count();
-        block.ledger.mark(&range, access, timeline, seq, &fences);
-        Ok(())
-    }
-
-    /// Blocks the thread until no stream uses the buffer any more.
-    pub fn synchronize(&self) -> Result<()> {
-        driver::ensure()?;
-        let block = self.storage.block();
-        let mut fences = Fences::none();
-        block
-            .ledger
-            .conflicts(&block.whole(), Access::Write, None, &mut fences);
-        fences.wait_host()?;
-        block.ledger.prune();
-        Ok(())
-    }
-
-    /// Frees the memory behind all work that uses it, and says whether that worked:
-    /// `cuMemFreeAsync`. Dropping the buffer reports a failure to the hook of
-    /// [`set_drop_hook`](crate::set_drop_hook) instead.
-    ///
-    /// # Errors
-    /// The driver's, with the buffer itself, still allocated.
-    pub fn close(mut self) -> Result<(), (Error, Self)> {
-        match driver::ensure().and_then(|()| self.storage.free()) {
-            Ok(()) => Ok(()),
-            Err(error) => Err((error, self)),
-        }
     }
 }
 
@@ -283,8 +194,8 @@ impl<'a, T: Pod> DeviceSlice<'a, T> {
         self.block().keeper.device()
     }
 
-    pub(crate) fn home(&self) -> &'a StreamCore {
-        &self.block().keeper
+    pub(crate) fn context(&self) -> &'a Context {
+        self.block().keeper.context()
     }
 }
 
@@ -295,23 +206,11 @@ impl<T: Pod> DeviceSliceMut<'_, T> {
     }
 }
 
-impl<'a, T: Pod> From<&'a DeviceBuffer<T>> for DeviceSlice<'a, T> {
-    fn from(buffer: &'a DeviceBuffer<T>) -> Self {
-        Slice::whole(&buffer.storage, buffer.len)
-    }
-}
-
-impl<'a, T: Pod> From<&'a mut DeviceBuffer<T>> for DeviceSliceMut<'a, T> {
-    fn from(buffer: &'a mut DeviceBuffer<T>) -> Self {
-        SliceMut::whole(&mut buffer.storage, buffer.len)
-    }
-}
-
 impl<T: Pod> fmt::Debug for DeviceBuffer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DeviceBuffer")
             .field("address", &format_args!("{:#x}", self.as_raw()))
-            .field("len", &self.len)
+            .field("len", &self.len())
             .field("device", &self.device())
             .finish()
     }

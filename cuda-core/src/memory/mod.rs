@@ -5,8 +5,10 @@ use std::mem::ManuallyDrop;
 use crate::drops::{self, Resource};
 use crate::error::{Error, Result};
 
+pub(crate) mod buffer;
 pub(crate) mod device;
 pub(crate) mod ledger;
+pub(crate) mod origin;
 pub(crate) mod pinned;
 pub(crate) mod pod;
 pub(crate) mod view;

@@ -1,8 +1,6 @@
 //! Pinned host memory: the device reads and writes it while the host does something else.
 
 use std::fmt;
-use std::marker::PhantomData;
-use std::ops::RangeBounds;
 use std::ptr::{self, NonNull};
 
 use cuda_sys::symbol as cu;
@@ -12,6 +10,7 @@ use crate::context::Context;
 use crate::driver;
 use crate::drops::Resource;
 use crate::error::{Error, Result, check};
+use crate::memory::buffer::Buffer;
 use crate::memory::ledger::{Access, Fences, Ledger};
 use crate::memory::pod::Pod;
 use crate::memory::view::{Slice, SliceMut};
@@ -30,6 +29,14 @@ pub type PinnedSliceMut<'a, T> = SliceMut<'a, T, PinnedMemory>;
 /// Alignment of every pinned allocation: "always aligned to at least 256 bytes". Small ones share a
 /// page, so it is no more than that.
 const ALIGNMENT: usize = 256;
+
+/// Where empty buffers are: not null, and aligned for whatever a buffer may hold.
+const NOWHERE: HostAddress = {
+    #[repr(align(256))]
+    struct Aligned;
+    assert!(align_of::<Aligned>() == ALIGNMENT);
+    HostAddress(NonNull::<Aligned>::dangling().cast())
+};
 
 /// An address of the host.
 #[derive(Clone, Copy, Debug)]
@@ -114,12 +121,7 @@ pub(crate) fn alloc_raw(context: &Context, bytes: usize) -> Result<HostAddress> 
 /// assert_eq!(target.as_slice()?, [1, 2, 3]); // waits
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-pub struct PinnedBuffer<T: Pod> {
-    storage: Storage<PinnedMemory>,
-    // INVARIANT: the storage has room for so many elements.
-    len: usize,
-    _elements: PhantomData<T>,
-}
+pub type PinnedBuffer<T> = Buffer<T, PinnedMemory>;
 
 impl<T: Pod> PinnedBuffer<T> {
     /// `len` elements of unspecified value; no driver call if `len` is zero.
@@ -131,20 +133,17 @@ impl<T: Pod> PinnedBuffer<T> {
         driver::ensure()?;
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
         let address = if bytes == 0 {
-            HostAddress(NonNull::<T>::dangling().cast())
+            NOWHERE
         } else {
             alloc_raw(context, bytes)?
         };
-        Ok(Self {
-            storage: Storage::new(Block {
-                address,
-                bytes,
-                ledger: Ledger::default(),
-                keeper: context.clone(),
-            }),
-            len,
-            _elements: PhantomData,
-        })
+        let block = Block {
+            address,
+            bytes,
+            ledger: Ledger::default(),
+            keeper: context.clone(),
+        };
+        Ok(Self::from_storage(Storage::new(block), len))
     }
 
     /// A copy of `elements`.
@@ -170,27 +169,12 @@ impl<T: Pod> PinnedBuffer<T> {
         Ok(buffer)
     }
 
-    /// Elements in the buffer.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Size in bytes.
-    pub fn byte_len(&self) -> usize {
-        self.storage.block().bytes
-    }
-
     /// The elements, once the copies that write them have completed.
     ///
     /// # Errors
     /// What the driver says of those copies.
     pub fn as_slice(&self) -> Result<&[T]> {
-        Slice::whole(&self.storage, self.len).as_slice()
+        self.as_view().as_slice()
     }
 
     /// The elements, or [`None`] while copies that write them are pending.
@@ -198,7 +182,7 @@ impl<T: Pod> PinnedBuffer<T> {
     /// # Errors
     /// What the driver says of those copies.
     pub fn try_as_slice(&self) -> Result<Option<&[T]>> {
-        Slice::whole(&self.storage, self.len).try_as_slice()
+        self.as_view().try_as_slice()
     }
 
     /// The elements, to be changed, once all copies that use them have completed.
@@ -206,47 +190,7 @@ impl<T: Pod> PinnedBuffer<T> {
     /// # Errors
     /// What the driver says of those copies.
     pub fn as_mut_slice(&mut self) -> Result<&mut [T]> {
-        SliceMut::whole(&mut self.storage, self.len).into_mut_slice()
-    }
-
-    /// A view of some elements.
-    ///
-    /// # Errors
-    /// [`Error::OutOfBounds`].
-    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<PinnedSlice<'_, T>> {
-        Slice::whole(&self.storage, self.len).slice(range)
-    }
-
-    /// An exclusive view of some elements.
-    ///
-    /// # Errors
-    /// [`Error::OutOfBounds`].
-    pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<PinnedSliceMut<'_, T>> {
-        SliceMut::whole(&mut self.storage, self.len).into_slice(range)
-    }
-
-    /// Exclusive views of the elements before `mid` and from it on, usable on two streams at once.
-    ///
-    /// # Errors
-    /// [`Error::OutOfBounds`] if `mid` is greater than the length.
-    pub fn split_at_mut(
-        &mut self,
-        mid: usize,
-    ) -> Result<(PinnedSliceMut<'_, T>, PinnedSliceMut<'_, T>)> {
-        SliceMut::whole(&mut self.storage, self.len).split_at_mut(mid)
-    }
-
-    /// Waits for all work on the buffer, frees it, and says whether that worked: `cuMemFreeHost`.
-    /// Dropping the buffer does the same and reports a failure to the hook of
-    /// [`set_drop_hook`](crate::set_drop_hook).
-    ///
-    /// # Errors
-    /// The driver's, with the buffer itself, still allocated.
-    pub fn close(mut self) -> Result<(), (Error, Self)> {
-        match driver::ensure().and_then(|()| self.storage.free()) {
-            Ok(()) => Ok(()),
-            Err(error) => Err((error, self)),
-        }
+        self.as_view_mut().into_mut_slice()
     }
 }
 
@@ -310,23 +254,11 @@ impl<'a, T: Pod> PinnedSliceMut<'a, T> {
     }
 }
 
-impl<'a, T: Pod> From<&'a PinnedBuffer<T>> for PinnedSlice<'a, T> {
-    fn from(buffer: &'a PinnedBuffer<T>) -> Self {
-        Slice::whole(&buffer.storage, buffer.len)
-    }
-}
-
-impl<'a, T: Pod> From<&'a mut PinnedBuffer<T>> for PinnedSliceMut<'a, T> {
-    fn from(buffer: &'a mut PinnedBuffer<T>) -> Self {
-        SliceMut::whole(&mut buffer.storage, buffer.len)
-    }
-}
-
 impl<T: Pod> fmt::Debug for PinnedBuffer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PinnedBuffer")
             .field("address", &self.storage.block().address.0)
-            .field("len", &self.len)
+            .field("len", &self.len())
             .finish()
     }
 }

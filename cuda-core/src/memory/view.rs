@@ -78,6 +78,39 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
         })
     }
 
+    /// The same bytes as elements of another type, which must divide them and be aligned no more
+    /// strictly than they are.
+    ///
+    /// # Errors
+    /// [`Error::Recast`].
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let pairs = stream.alloc_zeroed::<[f32; 2]>(128)?;
+    /// assert_eq!(pairs.as_view().cast::<f32>()?.len(), 256);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn cast<U: Pod>(&self) -> Result<Slice<'a, U, M>> {
+        let bytes = self.byte_len();
+        let address = M::number(self.block().address) + self.start as u64;
+        // No bytes are no elements, of whatever size; a place to stand they need all the same.
+        let len = bytes.checked_div(size_of::<U>()).unwrap_or(0);
+        if len * size_of::<U>() != bytes || address % align_of::<U>() as u64 != 0 {
+            return Err(Error::Recast {
+                bytes,
+                address,
+                element_size: size_of::<U>(),
+                alignment: align_of::<U>(),
+            });
+        }
+        Ok(Slice {
+            storage: self.storage,
+            start: self.start,
+            len,
+            _elements: PhantomData,
+        })
+    }
+
     pub(crate) fn block(&self) -> &'a Block<M> {
         self.storage.block()
     }
@@ -167,6 +200,14 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
             len: self.len,
             _elements: PhantomData,
         }
+    }
+
+    /// [`Slice::cast`] of an exclusive view.
+    ///
+    /// # Errors
+    /// [`Error::Recast`].
+    pub fn cast<U: Pod>(self) -> Result<SliceMut<'a, U, M>> {
+        self.into_view().cast().map(SliceMut::part)
     }
 
     /// A part of the view, exclusive for as long as `self` is borrowed.

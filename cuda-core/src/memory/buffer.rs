@@ -1,0 +1,187 @@
+//! Buffers: elements in one allocation, which they own.
+
+use std::marker::PhantomData;
+use std::ops::RangeBounds;
+
+use crate::driver;
+use crate::error::{Error, Result};
+use crate::memory::ledger::{Access, Fences};
+use crate::memory::pod::Pod;
+use crate::memory::view::{Slice, SliceMut};
+use crate::memory::{Memory, Storage};
+use crate::stream::{Kind, Stream};
+
+/// Elements in memory of one kind; [`DeviceBuffer`](crate::DeviceBuffer) and
+/// [`PinnedBuffer`](crate::PinnedBuffer) by name.
+///
+/// What all kinds share is here: length, views, freeing. A buffer knows which streams use which of
+/// its bytes, whoever enqueued the work, so neither dropping nor forgetting it can hurt them.
+pub struct Buffer<T: Pod, M: Memory> {
+    pub(crate) storage: Storage<M>,
+    // INVARIANT: the storage has room for so many elements, aligned as `T` wants it.
+    len: usize,
+    _elements: PhantomData<T>,
+}
+
+impl<T: Pod, M: Memory> Buffer<T, M> {
+    /// All of `storage`, which has room for `len` elements and is aligned for them.
+    #[inline]
+    pub(crate) fn from_storage(storage: Storage<M>, len: usize) -> Self {
+        Self {
+            storage,
+            len,
+            _elements: PhantomData,
+        }
+    }
+
+    /// Elements in the buffer.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Size in bytes.
+    pub fn byte_len(&self) -> usize {
+        self.len * size_of::<T>()
+    }
+
+    /// A view of all elements.
+    #[inline]
+    pub fn as_view(&self) -> Slice<'_, T, M> {
+        Slice::whole(&self.storage, self.len)
+    }
+
+    /// An exclusive view of all elements.
+    #[inline]
+    pub fn as_view_mut(&mut self) -> SliceMut<'_, T, M> {
+        SliceMut::whole(&mut self.storage, self.len)
+    }
+
+    /// A view of some elements.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`].
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Slice<'_, T, M>> {
+        self.as_view().slice(range)
+    }
+
+    /// An exclusive view of some elements.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`].
+    pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<SliceMut<'_, T, M>> {
+        self.as_view_mut().into_slice(range)
+    }
+
+    /// Exclusive views of the elements before `mid` and from it on, usable on two streams at once.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`] if `mid` is greater than the length.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// let (one, two) = (context.create_stream()?, context.create_stream()?);
+    /// let mut buffer = one.alloc_zeroed::<f32>(1 << 20)?;
+    /// let (mut low, mut high) = buffer.split_at_mut(1 << 19)?;
+    /// one.fill(&mut low, 1.0f32)?;
+    /// two.fill(&mut high, 2.0f32)?; // beside the other fill
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn split_at_mut(&mut self, mid: usize) -> Result<(SliceMut<'_, T, M>, SliceMut<'_, T, M>)> {
+        self.as_view_mut().split_at_mut(mid)
+    }
+
+    /// The same bytes as elements of another type, which must divide them and be aligned no more
+    /// strictly than the memory is. No copy, no driver call.
+    ///
+    /// # Errors
+    /// [`Error::Recast`], with the buffer itself.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let words = stream.alloc_zeroed::<u32>(256)?;
+    /// let bytes = words.cast::<u8>().map_err(|(error, _)| error)?;
+    /// assert_eq!(bytes.len(), 1024);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn cast<U: Pod>(self) -> Result<Buffer<U, M>, (Error, Self)> {
+        match self.as_view().cast::<U>().map(|view| view.len()) {
+            Ok(len) => Ok(Buffer::from_storage(self.storage, len)),
+            Err(error) => Err((error, self)),
+        }
+    }
+
+    /// Says that work enqueued on `stream` behind this crate's back uses the buffer.
+    ///
+    /// Call it before the work is enqueued, so that the stream waits for what others do with the
+    /// buffer, and again after, so that others wait for the work.
+    ///
+    /// # Errors
+    /// The driver's, when the stream is made to wait.
+    ///
+    /// # Safety
+    /// Between the two calls nothing else uses the buffer, and the work does with it no more than
+    /// `access` says.
+    pub unsafe fn note_use<K: Kind>(&self, stream: &Stream<K>, access: Access) -> Result<()> {
+        let core = stream.core();
+        let bound = core.bind()?;
+        let block = self.storage.block();
+        let mut fences = Fences::none();
+        let range = block.whole();
+        let timeline = core.timeline();
+        block
+            .ledger
+            .conflicts(&range, access, Some(timeline), &mut fences);
+        fences.wait_on(&bound)?;
+        let seq = bound.count();
+        block.ledger.mark(&range, access, timeline, seq, &fences);
+        Ok(())
+    }
+
+    /// Blocks the thread until no stream uses the buffer any more.
+    ///
+    /// # Errors
+    /// What the driver says of the work waited for.
+    pub fn synchronize(&self) -> Result<()> {
+        driver::ensure()?;
+        let block = self.storage.block();
+        let mut fences = Fences::none();
+        block
+            .ledger
+            .conflicts(&block.whole(), Access::Write, None, &mut fences);
+        fences.wait_host()?;
+        block.ledger.prune();
+        Ok(())
+    }
+
+    /// Frees the memory behind all work that uses it, and says whether that worked. Dropping the
+    /// buffer does the same, and reports a failure to the hook of
+    /// [`set_drop_hook`](crate::set_drop_hook).
+    ///
+    /// # Errors
+    /// The driver's, with the buffer itself, still allocated.
+    pub fn close(mut self) -> Result<(), (Error, Self)> {
+        match driver::ensure().and_then(|()| self.storage.free()) {
+            Ok(()) => Ok(()),
+            Err(error) => Err((error, self)),
+        }
+    }
+}
+
+impl<'a, T: Pod, M: Memory> From<&'a Buffer<T, M>> for Slice<'a, T, M> {
+    #[inline]
+    fn from(buffer: &'a Buffer<T, M>) -> Self {
+        buffer.as_view()
+    }
+}
+
+impl<'a, T: Pod, M: Memory> From<&'a mut Buffer<T, M>> for SliceMut<'a, T, M> {
+    #[inline]
+    fn from(buffer: &'a mut Buffer<T, M>) -> Self {
+        buffer.as_view_mut()
+    }
+}

@@ -1,0 +1,57 @@
+//! One operation on a stream: behind what conflicts with it, and entered in the ledgers it touches.
+
+use cuda_sys::{CUresult, CUstream};
+
+use crate::error::Result;
+use crate::memory::ledger::{Fences, Touch};
+use crate::stream_core::{Bound, StreamCore};
+
+/// Enqueues one operation: makes the stream wait for what conflicts with it, calls the driver,
+/// and marks what was touched, even if the call failed.
+///
+/// The marks are made under the borrows that the caller holds, so no conflicting access can come
+/// in between. No ledger is locked while the driver is called.
+#[inline]
+pub(crate) fn submit(
+    core: &StreamCore,
+    stream: &Bound<'_>,
+    op: &'static str,
+    touches: &mut [Touch<'_>],
+    call: impl FnMut(CUstream) -> CUresult,
+) -> (u64, Result<()>) {
+    let timeline = core.timeline();
+    if touches.iter().any(|touch| !touch.is_quiet(timeline)) {
+        return submit_behind(core, stream, op, touches, call);
+    }
+    let (seq, result) = stream.enqueue(op, call);
+    for touch in touches {
+        touch.mark(timeline, seq, &NO_FENCES);
+    }
+    (seq, result)
+}
+
+static NO_FENCES: Fences = Fences::none();
+
+/// [`submit`] of an operation that others may have to come before.
+#[cold]
+fn submit_behind(
+    core: &StreamCore,
+    stream: &Bound<'_>,
+    op: &'static str,
+    touches: &mut [Touch<'_>],
+    call: impl FnMut(CUstream) -> CUresult,
+) -> (u64, Result<()>) {
+    let timeline = core.timeline();
+    let mut fences: Vec<_> = touches.iter().map(|_| Fences::none()).collect();
+    for (touch, fences) in touches.iter_mut().zip(&mut fences) {
+        touch.conflicts(timeline, fences);
+        if let Err(error) = fences.wait_on(stream) {
+            return (0, Err(error));
+        }
+    }
+    let (seq, result) = stream.enqueue(op, call);
+    for (touch, fences) in touches.iter_mut().zip(&fences) {
+        touch.mark(timeline, seq, fences);
+    }
+    (seq, result)
+}
