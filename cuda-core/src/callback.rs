@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
 
 use cuda_sys::symbol as cu;
 
@@ -9,8 +10,13 @@ use crate::driver::CallbackScope;
 use crate::drops::{self, Resource};
 use crate::error::Result;
 use crate::stream::{Kind, Stream};
+use crate::sync::lock;
 
 type HostFunction = Box<dyn FnOnce() + Send>;
+
+/// A host function until somebody takes it out: the driver's thread to call it, or the launch to
+/// drop it, where an error came back.
+type Slot = Mutex<Option<HostFunction>>;
 
 impl<K: Kind> Stream<K> {
     /// Runs `f` on a thread of the driver's when everything enqueued so far has completed; work
@@ -23,7 +29,8 @@ impl<K: Kind> Stream<K> {
     /// which is then leaked.
     ///
     /// # Errors
-    /// The driver's, or that this is a host function itself; `f` has then been dropped.
+    /// The driver's, or that this is a host function itself; `f` has then been dropped, or, where
+    /// the error was that of earlier work, perhaps called.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -36,17 +43,19 @@ impl<K: Kind> Stream<K> {
         // What was enqueued before must not be covered only by an event behind `f`, which may take
         // any time: a stream that waits for it could be the one that `f` waits for.
         core.timeline().checkpoint(true, stream.entered())?;
-        let function: Box<HostFunction> = Box::new(Box::new(f));
-        let data = Box::into_raw(function);
+        let slot: Arc<Slot> = Arc::new(Mutex::new(Some(Box::new(f))));
+        let data = Arc::into_raw(Arc::clone(&slot)).cast_mut();
         let (_, launched) = stream.enqueue("cuLaunchHostFunc", |stream| {
-            // SAFETY: `run` has the type that the driver calls and takes the box back the one time
+            // SAFETY: `run` has the type that the driver calls and takes its count back the one time
             // that it is called.
             unsafe { cu::cuLaunchHostFunc(stream, Some(run), data.cast()) }
         });
         if launched.is_err() {
-            // SAFETY: the driver refused the function and will not call it, so the box is still
-            // ours.
-            drop(unsafe { Box::from_raw(data) });
+            // "This function may also return error codes from previous, asynchronous launches": then
+            // the driver may call `run` all the same. It keeps its count of the slot, for good if it
+            // does not call, and finds nothing in it.
+            let function = lock(&slot).take();
+            drop(function);
         }
         launched
     }
@@ -54,11 +63,14 @@ impl<K: Kind> Stream<K> {
 
 unsafe extern "C" fn run(data: *mut c_void) {
     let scope = CallbackScope::enter();
-    // SAFETY: the pointer comes from `Box::into_raw` above, and the driver calls this once.
-    let function = unsafe { Box::from_raw(data.cast::<HostFunction>()) };
+    // SAFETY: the pointer comes from `Arc::into_raw` above, and the driver calls this once.
+    let slot = unsafe { Arc::from_raw(data.cast::<Slot>().cast_const()) };
+    let Some(function) = lock(&slot).take() else {
+        return;
+    };
     // A panic must not unwind into C. The payload's own drop may panic too; what comes of that is
     // leaked, since it could go on for ever.
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(*function)) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(function)) {
         if let Err(second) = catch_unwind(AssertUnwindSafe(move || drop(payload))) {
             std::mem::forget(second);
         }

@@ -38,10 +38,8 @@ pub(crate) fn ensure() -> Result<()> {
 
 #[cold]
 fn ensure_slow() -> Result<()> {
-    match STATE.load(Ordering::Acquire) {
-        FORKED => return Err(Error::Forked),
-        EXITING => return Err(Error::Exiting),
-        _ => {}
+    if let Some(error) = gone() {
+        return Err(error);
     }
     static INIT: Mutex<()> = Mutex::new(());
     let _init = INIT.lock().unwrap_or_else(|poison| poison.into_inner());
@@ -92,6 +90,15 @@ impl Drop for CallbackScope {
 #[inline]
 pub(crate) fn is_gone() -> bool {
     matches!(STATE.load(Ordering::Acquire), FORKED | EXITING)
+}
+
+/// Why, if the driver [is gone](is_gone).
+pub(crate) fn gone() -> Option<Error> {
+    match STATE.load(Ordering::Acquire) {
+        FORKED => Some(Error::Forked),
+        EXITING => Some(Error::Exiting),
+        _ => None,
+    }
 }
 
 /// The driver's version: `cuDriverGetVersion`, 12040 for CUDA 12.4. Needs no context.

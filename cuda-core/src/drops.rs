@@ -13,6 +13,7 @@ use std::thread::JoinHandle;
 use crate::driver;
 use crate::error::Error;
 use crate::sync::lock;
+use crate::waiter;
 
 /// What a failed `Drop` left behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -22,14 +23,32 @@ pub enum Resource {
     DeviceMemory,
     /// Pinned host memory, still allocated.
     PinnedMemory,
+    /// Memory of the host that was given to a copy, still allocated.
+    HostMemory,
+    /// Physical memory whose handle was not released.
+    PhysicalMemory,
+    /// A CUDA array, mipmapped or not, that was not destroyed.
+    Array,
+    /// A texture object that was not destroyed.
+    Texture,
+    /// A surface object that was not destroyed.
+    Surface,
+    /// A pool of the driver's that was not destroyed.
+    MemoryPool,
     /// A stream that was not destroyed.
     Stream,
     /// An event that was not destroyed.
     Event,
     /// A context that was not destroyed.
     Context,
+    /// A module that was not unloaded.
+    Module,
     /// The thread's current context, which a guard could not bring back.
     Current,
+    /// What profilers record, which was not ended.
+    ProfilerRange,
+    /// A value of a [`ContextLocal`](crate::ContextLocal), whose context could not be entered.
+    LibraryHandle,
     /// A host function that panicked.
     HostFunction,
 }
@@ -99,7 +118,7 @@ pub(crate) fn report(resource: Resource, handle: u64, bytes: usize, error: Optio
 }
 
 /// Runs `f` and ends a panic of it here. The payload is leaked, since its own drop could panic.
-fn contain(f: impl FnOnce()) {
+pub(crate) fn contain(f: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
         std::mem::forget(payload);
     }
@@ -207,6 +226,9 @@ pub(crate) fn park() {
 
 /// Waits until every drop deferred before this call has run. For tests and orderly shutdowns.
 ///
+/// That includes drops of [`InFlight`](crate::InFlight), which come after their copies: this waits
+/// for the device, and for all else that futures of this crate wait for.
+///
 /// Does nothing inside a host function, since the drops may be waiting for that very function, nor
 /// in a hook that a deferred drop calls.
 ///
@@ -226,7 +248,8 @@ pub fn flush_deferred_drops() {
         match thread {
             // It contains the panics of its jobs.
             Some(thread) => drop(thread.join()),
-            None => return,
+            None => break,
         }
     }
+    waiter::flush();
 }

@@ -2,9 +2,10 @@
 
 use cuda_sys::symbol as cu;
 
+use crate::copy::pitched::PitchedMut;
 use crate::copy::same_device;
 use crate::error::{Error, Result};
-use crate::memory::device::DeviceSliceMut;
+use crate::memory::device::{DeviceMemory, DeviceSliceMut};
 use crate::memory::pod::{Pod, bytes_of};
 use crate::stream::{Kind, Stream};
 use crate::submit::submit;
@@ -31,6 +32,14 @@ impl Pattern {
             Pattern::D8(_) => "cuMemsetD8Async",
             Pattern::D16(_) => "cuMemsetD16Async",
             Pattern::D32(_) => "cuMemsetD32Async",
+        }
+    }
+
+    fn call_2d(self) -> &'static str {
+        match self {
+            Pattern::D8(_) => "cuMemsetD2D8Async",
+            Pattern::D16(_) => "cuMemsetD2D16Async",
+            Pattern::D32(_) => "cuMemsetD2D32Async",
         }
     }
 
@@ -120,6 +129,79 @@ impl<K: Kind> Stream<K> {
         value: u32,
     ) -> Result<()> {
         self.repeat(destination.into(), Pattern::D32(value))
+    }
+
+    /// Sets every element in rows to `value`, asynchronously: `cuMemsetD2D8Async`,
+    /// `cuMemsetD2D16Async` or `cuMemsetD2D32Async`, once for each slice if there are gaps between
+    /// those. What lies between the rows is not touched.
+    ///
+    /// # Errors
+    /// [`Error::FillWidth`] as [`Stream::fill`]; [`Error::Indivisible`] where the rows do not begin
+    /// at multiples of the pattern's width; [`Error::WrongDevice`].
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// # let stream = device.create_stream()?;
+    /// let mut image = device.context()?.alloc_pitched::<f32>(640, 480)?;
+    /// stream.fill_pitched(image.pitched_mut()?, 0.5)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn fill_pitched<T: Pod>(
+        &self,
+        mut destination: PitchedMut<'_, T, DeviceMemory>,
+        value: T,
+    ) -> Result<()> {
+        let (bytes, geometry) = destination.parts();
+        let pattern = match geometry.span {
+            0 => Pattern::D8(0),
+            _ => Pattern::of(bytes_of(&[value])).ok_or(Error::FillWidth {
+                op: "cuMemsetD2DAsync",
+                width: size_of::<T>(),
+            })?,
+        };
+        let (width, op) = (pattern.width(), pattern.call_2d());
+        let core = self.core();
+        same_device(op, core, bytes.as_view().device())?;
+        let address = bytes.as_raw();
+        if geometry.span == 0 {
+            return Ok(());
+        }
+        if geometry.pitch % width != 0 || address % width as u64 != 0 {
+            return Err(Error::Indivisible {
+                op,
+                width,
+                bytes: geometry.pitch,
+                address,
+            });
+        }
+        let stream = core.bind()?;
+        let (pitch, columns) = (geometry.pitch, geometry.row / width);
+        let call = |stream| {
+            for (start, rows) in geometry.planes() {
+                let to = address + start as u64;
+                let code = match pattern {
+                    // SAFETY: the destination has these rows, each of `columns` elements of this
+                    // width, aligned to it, and stays allocated until the mark that is made of this
+                    // fill has completed.
+                    Pattern::D8(value) => unsafe {
+                        cu::cuMemsetD2D8Async(to, pitch, value, columns, rows, stream)
+                    },
+                    // SAFETY: as above.
+                    Pattern::D16(value) => unsafe {
+                        cu::cuMemsetD2D16Async(to, pitch, value, columns, rows, stream)
+                    },
+                    // SAFETY: as above.
+                    Pattern::D32(value) => unsafe {
+                        cu::cuMemsetD2D32Async(to, pitch, value, columns, rows, stream)
+                    },
+                };
+                if code != cuda_sys::CUDA_SUCCESS {
+                    return code;
+                }
+            }
+            cuda_sys::CUDA_SUCCESS
+        };
+        submit(core, &stream, op, &mut [bytes.write()], call).1
     }
 
     fn repeat<T: Pod>(

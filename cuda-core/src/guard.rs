@@ -178,9 +178,9 @@ impl Entered {
         })
     }
 
-    /// Whether a context, and another one, was current before.
-    pub(crate) fn replaced_another(&self) -> bool {
-        self.saved.is_some_and(|saved| !saved.0.is_null())
+    /// Whether something else, or nothing, was current before.
+    pub(crate) fn changed_what_is_current(&self) -> bool {
+        self.saved.is_some()
     }
 }
 

@@ -27,19 +27,48 @@
 //!   operation returns [`Error::NoDriver`].
 //!
 //! # Tour
-//! * [`Device`]: what there is. [`Context`]: where things live. [`Guard`]: what is current.
-//! * [`Stream`]: where work is enqueued. [`Event`]: points of it, for measuring and waiting.
-//! * [`DeviceBuffer`], [`PinnedBuffer`], their views, [`Pod`]: memory.
-//! * [`Stream::upload`], [`Stream::download`], [`Stream::copy`], [`Stream::fill`]: between buffers.
-//! * [`Stream::upload_from`], [`Stream::download_to`], [`Stream::scope`]: borrowed slices.
-//! * [`Error`]: what was asked and what stood in the way. [`drop_failures`], [`set_drop_hook`]:
-//!   what a `Drop` could not do.
+//! **Where things are.** [`Device`]: what there is, without making a context. [`Context`]: where
+//! things live; a device's own is [`Device::context`], and hardly ever has to be named. [`Guard`],
+//! [`Device::with`]: what is current, for the sake of other libraries; [`ContextLocal`]: their
+//! handles.
+//!
+//! **When things happen.** [`Stream`]: where work is enqueued; [`StreamBuilder`], [`StreamPool`],
+//! [`PerThreadStream`]: its kinds; [`Stream::enter`]: the thread's current one. [`Event`]: points of
+//! a stream, for measuring and waiting. [`Signal`]: what streams and the host tell each other.
+//! [`Stream::launch_host_func`]: the host's turn.
+//!
+//! **Memory.** [`DeviceBuffer`], [`PinnedBuffer`], their views, [`Pod`]: what there is most of.
+//! [`ManagedBuffer`], [`PitchedBuffer`], [`Registered`]: memory that is the host's too, that lies in
+//! rows, that existed before. [`VirtualBuffer`]: device memory that grows where it is.
+//! [`CudaArray`], [`MipmappedArray`]: images; [`Texture`], [`Surface`]: how kernels see them.
+//! [`MemoryPool`]: where device memory comes from. [`PointerAttributes`]: what an address is.
+//! [`IpcMemoryHandle`], [`IpcEventHandle`]: other processes.
+//!
+//! **Copies.** [`Stream::upload`], [`Stream::download`], [`Stream::copy`], [`Stream::fill`]: between
+//! buffers, of one device or two. [`Stream::upload_from`], [`Stream::download_to`],
+//! [`Stream::scope`]: borrowed slices. [`Stream::upload_owned`], [`Stream::download_owned`],
+//! [`InFlight`]: host memory that the copy owns. [`Stream::copy_pitched`], [`Stream::fill_pitched`],
+//! [`Shape`]: rows with gaps between them. [`Stream::copy_to_array`]: images. [`Batch`]: many copies
+//! in one call.
+//!
+//! **Kernels.** [`nvrtc`]: CUDA C++ compiled while the program runs. [`Module`]: code, as PTX or
+//! binary; [`Function`]: a kernel, its attributes and its occupancy. [`Stream::kernel`], [`Launch`]:
+//! its launch, `unsafe`, since nobody can check what a kernel does.
+//!
+//! **Waiting and failing.** [`Buffer::ready`], [`Stream::finished`], [`Event::reached`]: waiting
+//! without blocking, with any executor. [`Error`]: what was asked and what stood in the way.
+//! [`drop_failures`], [`set_drop_hook`]: what a `Drop` could not do; each has a fallible twin,
+//! `close`.
+//!
+//! The repository's `docs/cookbook.md` has a runnable program for each of these; `docs/coming-from.md`
+//! says what CuPy, cudarc, cust and CUDA C++ call them.
 
 #![allow(
     clippy::result_large_err,
     reason = "`close` hands the value back with the error, and an error names what was asked"
 )]
 
+mod array;
 mod callback;
 mod capture;
 mod context;
@@ -51,35 +80,95 @@ mod drops;
 mod error;
 mod event;
 mod fill;
+mod future;
 mod guard;
+mod in_flight;
+mod launch;
+mod local;
 mod memory;
+mod module;
+pub mod nvrtc;
 mod peer;
 mod pool;
+mod profiler;
+mod runtime;
 mod staged;
 mod staging;
 mod stream;
 mod stream_core;
 mod submit;
 mod sync;
+mod texture;
 mod timeline;
+mod virtual_memory;
+mod waiter;
 
-pub use context::{Context, ContextFlags, MemoryInfo};
+pub use array::CudaArray;
+pub use array::ends::{TexelDestination, TexelSource};
+pub use array::mipmap::MipmappedArray;
+pub use array::shape::{ArrayDescriptor, ArrayFlags, ArrayMemoryRequirements, ArrayShape, Extent};
+pub use array::texel::{Half, Texel};
+pub use array::view::{ArraySlice, ArraySliceMut};
+pub use context::Context;
+#[cfg(cuda_12_4)]
+pub use context::green::{SmResource, SmSplit};
+pub use context::settings::{ContextFlags, MemoryInfo};
+pub use copy::batch::Batch;
+pub use copy::endpoint::Endpoint;
+pub use copy::pitched::{Pitched, PitchedMut};
+pub use copy::shape::Shape;
 pub use current::{Current, UnknownContext};
+pub use device::attributes::DeviceAttributes;
+pub use device::p2p::P2pAttribute;
+pub use device::primary::PrimaryState;
+pub use device::uuid::Uuid;
 pub use device::{Device, DeviceAttribute};
 pub use driver::driver_version;
 pub use drops::{
     DropFailure, DropHook, Resource, drop_failures, flush_deferred_drops, set_drop_hook,
 };
 pub use error::{Error, Result};
-pub use event::{Event, EventFlags};
+pub use event::{Event, EventFlags, IpcEventHandle};
+pub use future::Ready;
 pub use guard::Guard;
+pub use in_flight::{InFlight, Landing};
+pub use launch::{Argument, DeviceVisible, Dimensions, Launch, MemorySyncDomain};
+pub use local::ContextLocal;
 pub use memory::Memory;
+pub use memory::attributes::{MemoryType, PointerAttributes, host_pointer_of, is_pinned};
 pub use memory::buffer::Buffer;
 pub use memory::device::{DeviceBuffer, DeviceMemory, DeviceSlice, DeviceSliceMut};
+pub use memory::host::{ReadOnly, StableHost, StableHostMut};
+pub use memory::ipc::IpcMemoryHandle;
 pub use memory::ledger::Access;
-pub use memory::pinned::{PinnedBuffer, PinnedMemory, PinnedSlice, PinnedSliceMut};
+pub use memory::managed::ManagedBuffer;
+pub use memory::pinned::{PinnedBuffer, PinnedFlags, PinnedMemory, PinnedSlice, PinnedSliceMut};
+pub use memory::pitched::PitchedBuffer;
+pub use memory::placement::{Advice, ManagedAttach, ManagedAttributes, MemoryLocation};
 pub use memory::pod::Pod;
+pub use memory::registered::{RegisterFlags, Registered};
 pub use memory::view::{Slice, SliceMut};
+pub use module::{
+    BlockSize, Function, FunctionAttribute, FunctionAttributes, JitCache, JitFallback, JitOptions,
+    Module,
+};
+pub use pool::attributes::{PoolReuse, PoolUsage};
+pub use pool::handle::{MemoryPool, MemoryPoolBuilder};
+pub use pool::share::PoolPointer;
+pub use profiler::ProfilerRange;
+pub use runtime::runtime_version;
 pub use staged::Scope;
 pub use staging::trim_staging;
-pub use stream::{Kind, PerThreadStream, Shared, Stream, StreamBuilder, ThreadBound};
+pub use stream::{
+    Kind, PerThreadStream, Shared, Signal, Stream, StreamBuilder, StreamGuard, StreamPool,
+    StreamValue, ThreadBound, WaitValue,
+};
+pub use texture::descriptor::{
+    AddressMode, Coordinates, FilterMode, MipmapSampling, ReadMode, TextureDescriptor,
+};
+pub use texture::surface::{BoundSurface, Surface};
+pub use texture::view::TextureSource;
+pub use texture::{BoundTexture, Texture};
+pub use virtual_memory::Granularity;
+pub use virtual_memory::buffer::{PeerAccess, VirtualBuffer};
+pub use virtual_memory::physical::{PhysicalMemory, ShareableHandle};

@@ -1,5 +1,7 @@
 //! Access of one device to another's memory.
 
+mod gate;
+
 use std::sync::Mutex;
 
 use cuda_sys::symbol as cu;
@@ -10,6 +12,9 @@ use crate::driver;
 use crate::error::{Error, Result, check};
 use crate::pool;
 use crate::sync::lock;
+use gate::Closed;
+
+pub(crate) use gate::{Crossing, crossing};
 
 impl Device {
     /// Whether this device can be given access to `peer`'s memory: `cuDeviceCanAccessPeer`. A
@@ -80,14 +85,14 @@ impl Context {
     /// `cuCtxDisablePeerAccess`, `cuMemPoolSetAccess`. Copies still work, more slowly.
     ///
     /// Waits for all contexts of both devices that this crate knows, since they share their
-    /// device's pool.
+    /// device's pool, and again if another thread has enqueued a copy between the devices meanwhile.
     ///
     /// # Errors
-    /// The driver's `PEER_ACCESS_NOT_ENABLED` if there was none.
+    /// The driver's `PEER_ACCESS_NOT_ENABLED` if there was none; [`Error::PeerAccessInUse`] while
+    /// other threads copy between the devices all the time.
     pub fn disable_peer_access(&self, peer: &Context) -> Result<()> {
-        for context in context::known_on(&[self.device(), peer.device()]) {
-            context.synchronize()?;
-        }
+        driver::ensure()?;
+        let _closed = self.wait_for_crossings(peer)?;
         let this = |access: &Access| access.context == self.raw() && access.peer == peer.device();
         let same_devices =
             |access: &Access| access.device == self.device() && access.peer == peer.device();
@@ -117,6 +122,26 @@ impl Context {
         lock(&ENABLED).retain(|access| !this(access));
         Ok(())
     }
+
+    /// Waits for the work of both devices, until none between them came while it waited; keeps
+    /// such work out for as long as the value lives.
+    fn wait_for_crossings(&self, peer: &Context) -> Result<Closed> {
+        const ROUNDS: u32 = 100;
+        let (device, peer) = (self.device(), peer.device());
+        for _ in 0..ROUNDS {
+            let before = gate::enqueued(device, peer);
+            for context in context::known_on(&[device, peer]) {
+                context.synchronize()?;
+            }
+            if let Some(closed) = gate::close(device, peer, before) {
+                return Ok(closed);
+            }
+        }
+        Err(Error::PeerAccessInUse {
+            device: device.ordinal(),
+            peer: peer.ordinal(),
+        })
+    }
 }
 
 /// A context that was given access to another device's memory.
@@ -130,6 +155,13 @@ struct Access {
 /// Pools are opened to devices, access is given to contexts: a pool is closed again with the last
 /// context of a device that had access.
 static ENABLED: Mutex<Vec<Access>> = Mutex::new(Vec::new());
+
+/// Whether `device` was given access to the memory of `peer`.
+pub(crate) fn has_access(device: Device, peer: Device) -> bool {
+    lock(&ENABLED)
+        .iter()
+        .any(|access| access.device == device && access.peer == peer)
+}
 
 /// The context is about to be destroyed, and what it had access to with it.
 pub(crate) fn forget(context: RawContext) {

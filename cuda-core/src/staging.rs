@@ -11,7 +11,8 @@ use crate::device::Device;
 use crate::driver;
 use crate::drops::{self, Resource};
 use crate::error::{Error, Result};
-use crate::memory::pinned::{self, HostAddress};
+use crate::memory::pinned::{self, HostAddress, PinnedFlags};
+use crate::stream::signal;
 use crate::stream_core::{Bound, StreamCore};
 use crate::sync::lock;
 use crate::timeline::{Mark, Timeline};
@@ -123,7 +124,11 @@ impl Region {
 
     /// The stream uses the region up to `seq`.
     pub(crate) fn mark(&self, seq: u64) {
-        self.lease.last.fetch_max(seq, Ordering::AcqRel);
+        let later = |known| (known < seq).then_some(seq);
+        let _ = self
+            .lease
+            .last
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, later);
     }
 }
 
@@ -187,7 +192,7 @@ fn take(device: Device) -> Result<HostAddress> {
         lock(&POOL).pending.insert(0, (chunk, mark));
         break;
     }
-    let chunk = pinned::alloc_raw(device.primary()?, CHUNK)?;
+    let chunk = pinned::alloc_raw(device.primary()?, CHUNK, PinnedFlags::PORTABLE)?;
     lock(&POOL).allocated += 1;
     Ok(chunk)
 }
@@ -199,11 +204,12 @@ fn set_aside(chunk: HostAddress, error: Error) {
     drops::report(Resource::PinnedMemory, address, CHUNK, Some(error));
 }
 
-/// Frees the pinned chunks that this crate keeps for copies of borrowed slices, those that devices
-/// still use excepted: `cuMemFreeHost`, which stops all devices for a moment.
+/// Frees the pinned memory that this crate keeps for copies of borrowed slices and for
+/// [signals](crate::Signal), except what is in use: `cuMemFreeHost`, which stops all devices for a
+/// moment, and waits for work that waits for a signal.
 ///
 /// # Errors
-/// The driver's; the chunks not freed are kept.
+/// The driver's; what was not freed is kept.
 ///
 /// ```no_run
 /// cuda_core::trim_staging()?;
@@ -227,7 +233,7 @@ pub fn trim_staging() -> Result<()> {
     }
     loop {
         let Some(chunk) = lock(&POOL).idle.pop() else {
-            return Ok(());
+            return signal::trim();
         };
         if let Err(error) = pinned::free_raw(chunk) {
             lock(&POOL).idle.push(chunk);

@@ -1,6 +1,7 @@
 //! The driver's stream behind all its handles, and the one place where work is enqueued.
 
-use std::mem::ManuallyDrop;
+use std::any::Any;
+use std::mem::{self, ManuallyDrop};
 use std::sync::{Arc, Mutex};
 
 use cuda_sys::{CUresult, CUstream, symbol as cu};
@@ -13,6 +14,7 @@ use crate::drops::{self, Resource};
 use crate::error::{Error, Result, check};
 use crate::guard::Entered;
 use crate::staging::Lease;
+use crate::stream;
 use crate::sync::lock;
 use crate::timeline::{Flavor, Mark, RawStream, Timeline};
 
@@ -26,9 +28,14 @@ pub(crate) struct StreamCore {
     timeline: ManuallyDrop<Arc<Timeline>>,
     /// The stream is destroyed already.
     retired: bool,
+    /// What keeps the stream of somebody else alive.
+    owner: Option<Owner>,
     /// The chunk that small uploads are staged in.
     pub(crate) staging: Mutex<Option<Arc<Lease>>>,
 }
+
+/// Whoever made a stream that is not ours.
+pub(crate) type Owner = Arc<dyn Any + Send + Sync>;
 
 /// A stream whose calls can be made: its context is current, if they need that.
 pub(crate) struct Bound<'a> {
@@ -38,12 +45,27 @@ pub(crate) struct Bound<'a> {
 
 impl StreamCore {
     pub(crate) fn new(context: &Context, flavor: Flavor, raw: CUstream) -> Arc<Self> {
+        Self::with_owner(context, flavor, raw, None)
+    }
+
+    /// A stream of `context` that lives for as long as `owner` does.
+    pub(crate) fn foreign(context: &Context, raw: CUstream, owner: Owner) -> Arc<Self> {
+        Self::with_owner(context, Flavor::Foreign, raw, Some(owner))
+    }
+
+    fn with_owner(
+        context: &Context,
+        flavor: Flavor,
+        raw: CUstream,
+        owner: Option<Owner>,
+    ) -> Arc<Self> {
         let raw = RawStream(raw);
         Arc::new(Self {
             raw,
             device: context.device(),
             timeline: ManuallyDrop::new(Timeline::new(context.clone(), flavor, raw)),
             retired: false,
+            owner,
             staging: Mutex::new(None),
         })
     }
@@ -74,7 +96,7 @@ impl StreamCore {
     pub(crate) fn bind(&self) -> Result<Bound<'_>> {
         driver::ensure()?;
         let entered = match self.timeline.flavor() {
-            Flavor::Created => None,
+            Flavor::Created | Flavor::Foreign => None,
             Flavor::Legacy | Flavor::PerThread => Some(self.context().enter_briefly()?),
         };
         Ok(Bound {
@@ -86,6 +108,7 @@ impl StreamCore {
     /// Destroys the stream now. On failure it lives on.
     pub(crate) fn close(mut self) -> Result<(), (Error, Self)> {
         drop(lock(&self.staging).take());
+        stream::forget(self.raw());
         match retire(&self.timeline, self.raw) {
             Ok(()) => {
                 self.retired = true;
@@ -138,9 +161,10 @@ impl Bound<'_> {
     /// point then waits for more than needed, never for less.
     ///
     /// A created stream's calls are made with whatever is current. That is right but for copies of
-    /// pool memory while a context is current whose device has no access to the pool: those the
-    /// driver refuses, and they are made once more with the stream's own context current. Finding
-    /// out before each call would cost every call.
+    /// pool memory while a context is current whose device has no access to the pool, and,
+    /// with none current, for copies that cross from one mapping of virtual memory into the next:
+    /// those the driver refuses, and they are made once more with the stream's own
+    /// context current. Finding out before each call would cost every call.
     #[inline]
     pub(crate) fn enqueue(
         &self,
@@ -161,7 +185,7 @@ impl Bound<'_> {
         call: &mut dyn FnMut(CUstream) -> CUresult,
     ) -> CUresult {
         match self.core.context().enter_briefly() {
-            Ok(entered) if entered.replaced_another() => call(self.raw()),
+            Ok(entered) if entered.changed_what_is_current() => call(self.raw()),
             _ => refused,
         }
     }
@@ -194,12 +218,17 @@ impl Bound<'_> {
         }
     }
 
+    pub(crate) fn timeline(&self) -> &Arc<Timeline> {
+        self.core.timeline()
+    }
+
     pub(crate) fn entered(&self) -> Option<&Entered> {
         self.entered.as_ref()
     }
 }
 
-/// Records a last event for the marks that outlive the stream, then destroys it.
+/// Records a last event for the marks that outlive the stream, then destroys it, if that is ours to
+/// do.
 fn retire(timeline: &Arc<Timeline>, raw: RawStream) -> Result<()> {
     // Other references than the caller's are marks: handles and buffers are gone.
     let marked = Arc::strong_count(timeline) > 1;
@@ -218,11 +247,18 @@ impl Drop for StreamCore {
     fn drop(&mut self) {
         // SAFETY: the field is not touched after this, the only taking.
         let timeline = unsafe { ManuallyDrop::take(&mut self.timeline) };
-        // In a fork's child even our own locks may be held by threads that are no more.
-        if self.retired || driver::is_gone() {
+        let owner = self.owner.take();
+        // In a fork's child even our own locks may be held by threads that are no more, and what an
+        // owner would do there is anybody's guess.
+        if driver::is_gone() {
+            mem::forget(owner);
+            return;
+        }
+        if self.retired {
             return;
         }
         let raw = self.raw;
+        stream::forget(raw.0);
         // Its chunk goes back first, so that the mark it leaves is seen.
         let staging = lock(&self.staging).take();
         drops::run_or_defer(move || {
@@ -230,6 +266,9 @@ impl Drop for StreamCore {
             if let Err(error) = retire(&timeline, raw) {
                 drops::report(Resource::Stream, raw.0.addr() as u64, 0, Some(error));
             }
+            // The handle is of no use to anybody here any more.
+            drop(timeline);
+            drop(owner);
         });
     }
 }

@@ -32,6 +32,8 @@ unsafe impl Sync for RawStream {}
 pub(crate) enum Flavor {
     /// Made by `cuStreamCreate`; its calls need no current context.
     Created,
+    /// Made by somebody else, who also destroys it; otherwise like one of ours.
+    Foreign,
     /// The context's legacy default stream; its calls need the context to be current.
     Legacy,
     /// The per-thread default stream of one thread; its calls need the context to be current.
@@ -141,7 +143,11 @@ impl Timeline {
 
     /// Notes that everything up to `seq` has completed, as the driver said.
     pub(crate) fn complete(&self, seq: u64) {
-        self.completed.fetch_max(seq, Ordering::AcqRel);
+        // Without a store where it is known already.
+        let later = |known| (known < seq).then_some(seq);
+        let _ = self
+            .completed
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, later);
     }
 
     /// An event that completes when everything up to `seq` has, and the point that it covers;
@@ -177,34 +183,19 @@ impl Timeline {
     }
 
     /// Records an event behind everything issued so far. [`None`]: the stream is gone.
-    ///
-    /// A default stream wants its context current: `entered`, or a guard made here.
     fn record(&self, barrier: bool, entered: Option<&Entered>) -> Result<Option<Recorded>> {
         let event = match self.spare_event() {
             Some(event) => event,
             None => Arc::new(RawEvent::for_ordering(&self.context)?),
         };
-        let recorder = self.recorder.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(raw) = *recorder else {
-            return Ok(None);
+        let seq = match self.record_on(&event, entered) {
+            Ok(Some(seq)) => seq,
+            Ok(None) => return Ok(None),
+            Err(error) => {
+                lock(&self.events).spare.push(event);
+                return Err(error);
+            }
         };
-        let brief = match (self.flavor, entered) {
-            (Flavor::Created, _) | (_, Some(_)) => None,
-            (Flavor::Legacy | Flavor::PerThread, None) => Some(self.context.enter_briefly()?),
-        };
-        // Read before the record: what is counted later need not have been enqueued before it.
-        let seq = self.issued();
-        // SAFETY: the event is live and of the stream's context; the stream is live while the
-        // read lock is held, by the recorder's invariant.
-        let result = check("cuEventRecord", unsafe {
-            cu::cuEventRecord(event.as_raw(), raw.0)
-        });
-        drop(brief);
-        drop(recorder);
-        if let Err(error) = result {
-            lock(&self.events).spare.push(event);
-            return Err(error);
-        }
         let recorded = Recorded {
             event,
             seq,
@@ -214,6 +205,38 @@ impl Timeline {
         let at = events.recorded.partition_point(|r| r.seq <= seq);
         events.recorded.insert(at, recorded.clone());
         Ok(Some(recorded))
+    }
+
+    /// Records `event`, which is of the stream's context, behind everything issued so far, and names
+    /// that point. [`None`]: the stream is gone.
+    ///
+    /// A default stream wants its context current: `entered`, or a guard made here.
+    pub(crate) fn record_on(
+        &self,
+        event: &RawEvent,
+        entered: Option<&Entered>,
+    ) -> Result<Option<u64>> {
+        let recorder = self.recorder.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(raw) = *recorder else {
+            return Ok(None);
+        };
+        let _brief = match (self.flavor, entered) {
+            (Flavor::Created | Flavor::Foreign, _) | (_, Some(_)) => None,
+            (Flavor::Legacy | Flavor::PerThread, None) => Some(self.context.enter_briefly()?),
+        };
+        // Read before the record: what is counted later need not have been enqueued before it.
+        let seq = self.issued();
+        // SAFETY: the event is live and of the stream's context; the stream is live while the
+        // read lock is held, by the recorder's invariant.
+        check("cuEventRecord", unsafe {
+            cu::cuEventRecord(event.as_raw(), raw.0)
+        })?;
+        Ok(Some(seq))
+    }
+
+    /// The point up to which the earliest event recorded covers `seq`, if one does.
+    pub(crate) fn recorded(&self, seq: u64) -> Option<u64> {
+        self.recorded_for(seq).map(|recorded| recorded.seq)
     }
 
     /// An event that nobody needs any more.
@@ -382,7 +405,7 @@ impl Timeline {
         let covered = self.has_completed(issued) || self.recorded_for(issued).is_some();
         let result = match (marked && !covered, self.flavor) {
             // A second try: a mark that cannot be proven costs its owner's memory.
-            (true, Flavor::Created | Flavor::Legacy) => self
+            (true, Flavor::Created | Flavor::Foreign | Flavor::Legacy) => self
                 .record(false, None)
                 .or_else(|first| self.record(false, None).map_err(|_| first)),
             _ => Ok(None),

@@ -34,6 +34,11 @@ impl<T: Pod, M: Memory> Buffer<T, M> {
         }
     }
 
+    /// The storage has room for `len` elements.
+    pub(crate) fn set_len(&mut self, len: usize) {
+        self.len = len;
+    }
+
     /// Elements in the buffer.
     pub fn len(&self) -> usize {
         self.len

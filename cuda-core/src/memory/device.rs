@@ -13,7 +13,7 @@ use crate::memory::ledger::{Access, Fences, Ledger};
 use crate::memory::origin::Origin;
 use crate::memory::pod::Pod;
 use crate::memory::view::{Slice, SliceMut};
-use crate::memory::{self, Block, Storage, byte_len};
+use crate::memory::{self, Block, Storage, byte_len, explain};
 use crate::stream::Stream;
 use crate::stream_core::StreamCore;
 
@@ -27,8 +27,11 @@ pub type DeviceSlice<'a, T> = Slice<'a, T, DeviceMemory>;
 /// An exclusive view of a [`DeviceBuffer`].
 pub type DeviceSliceMut<'a, T> = SliceMut<'a, T, DeviceMemory>;
 
-/// Alignment of every stream-ordered allocation: "aligned to at least 256 bytes".
-const ALIGNMENT: usize = 256;
+/// Alignment of every allocation: "aligned to at least 256 bytes".
+pub(crate) const ALIGNMENT: usize = 256;
+
+/// Where empty buffers are: nowhere in particular, but aligned and not null.
+pub(crate) const NOWHERE: CUdeviceptr = ALIGNMENT as CUdeviceptr;
 
 impl memory::Kind for DeviceMemory {
     type Address = CUdeviceptr;
@@ -79,11 +82,16 @@ fn free_in_order(home: &StreamCore, address: CUdeviceptr, fences: &Fences) -> Re
     freed
 }
 
-/// Elements on a device, allocated in the order of a stream: `cuMemAllocAsync`.
+/// Elements on a device. Any stream of the device may use them; who must wait for whom is sorted out
+/// without the caller.
 ///
-/// The stream is the buffer's *home*: allocation and free happen in its order, and the buffer keeps
-/// it alive. Any stream of the device may use the buffer; who must wait for whom is sorted out
-/// without the caller. Dropping it frees the memory behind all work that uses it, without waiting.
+/// [`Stream::alloc`] allocates in the order of a stream, which is the buffer's *home*: allocation and
+/// free happen in its order, and the buffer keeps it alive. Dropping it frees the memory behind all
+/// work that uses it, without waiting. [`Stream::alloc_from`] does so from a pool of one's own.
+///
+/// Memory that belongs to no stream comes from [`Context::alloc`], from somebody else
+/// ([`DeviceBuffer::from_raw`]) or from another process ([`DeviceBuffer::open_ipc`]). Dropping such a
+/// buffer waits with the host for the work that uses it.
 ///
 /// ```no_run
 /// use cuda_core::Device;
@@ -108,8 +116,7 @@ impl Stream {
     pub fn alloc<T: Pod>(&self, len: usize) -> Result<DeviceBuffer<T>> {
         let op = "cuMemAllocAsync";
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
-        // A zero-sized buffer is nowhere in particular, but aligned and not null.
-        let mut address = ALIGNMENT as CUdeviceptr;
+        let mut address = NOWHERE;
         let core = self.core();
         let mut ledger = Ledger::default();
         if bytes > 0 {
@@ -125,7 +132,7 @@ impl Stream {
                 unsafe { cu::cuMemAllocAsync(&mut address, bytes, stream) }
             });
             drop(bound);
-            result.map_err(|error| self.explain(error, op, bytes))?;
+            result.map_err(|error| explain(self.context(), error, op, bytes))?;
             // Another stream may touch the memory only when the allocation has happened.
             ledger = Ledger::allocated(0..bytes, core.timeline(), seq);
         }
@@ -147,19 +154,6 @@ impl Stream {
         let mut buffer = self.alloc(len)?;
         self.fill_bytes(&mut buffer, 0)?;
         Ok(buffer)
-    }
-
-    /// Says how much memory there was, where there was not enough.
-    fn explain(&self, error: Error, op: &'static str, requested: usize) -> Error {
-        if error.code() != Some(cuda_sys::CUDA_ERROR_OUT_OF_MEMORY) {
-            return error;
-        }
-        Error::OutOfMemory {
-            op,
-            requested,
-            device: self.device().ordinal(),
-            memory: self.context().memory_info().ok(),
-        }
     }
 }
 

@@ -130,6 +130,14 @@ impl Fences {
         }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn marks(&self) -> &[Mark] {
+        &self.0
+    }
+
     /// Makes the stream wait for all of them.
     pub(crate) fn wait_on(&self, stream: &Bound<'_>) -> Result<()> {
         self.0.iter().try_for_each(|mark| stream.wait_for(mark))

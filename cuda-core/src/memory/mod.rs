@@ -2,15 +2,26 @@
 
 use std::mem::ManuallyDrop;
 
+use crate::context::Context;
 use crate::drops::{self, Resource};
 use crate::error::{Error, Result};
 
+pub(crate) mod attributes;
 pub(crate) mod buffer;
 pub(crate) mod device;
+mod foreign;
+pub(crate) mod host;
+pub(crate) mod ipc;
 pub(crate) mod ledger;
+pub(crate) mod managed;
 pub(crate) mod origin;
 pub(crate) mod pinned;
+pub(crate) mod pitched;
+pub(crate) mod placement;
+pub(crate) mod plain;
 pub(crate) mod pod;
+pub(crate) mod registered;
+mod resize;
 pub(crate) mod view;
 
 use ledger::{Bytes, Ledger};
@@ -50,11 +61,14 @@ pub(crate) struct Block<M: Kind> {
 }
 
 impl<M: Kind> Block<M> {
-    fn free_or_report(&mut self) {
-        if let Err(error) = M::free(self) {
+    /// Frees the block, and says whether that worked.
+    fn free_or_report(&mut self) -> bool {
+        let freed = M::free(self);
+        if let Err(error) = &freed {
             let address = M::number(self.address);
-            drops::report(M::RESOURCE, address, self.bytes, Some(error));
+            drops::report(M::RESOURCE, address, self.bytes, Some(error.clone()));
         }
+        freed.is_ok()
     }
 
     pub(crate) fn whole(&self) -> Bytes {
@@ -95,6 +109,13 @@ impl<M: Kind> Storage<M> {
         self.freed = true;
         Ok(())
     }
+
+    /// What `Drop` does, where it may run; whether it worked.
+    pub(crate) fn free_or_give_up(&mut self) -> bool {
+        let freed = self.block.bytes == 0 || self.freed || self.block.free_or_report();
+        self.freed = true;
+        freed
+    }
 }
 
 impl<M: Kind> Drop for Storage<M> {
@@ -104,7 +125,7 @@ impl<M: Kind> Drop for Storage<M> {
         if free && drops::must_not_run_here() {
             // SAFETY: the field is not touched after this, the only taking on this path.
             let mut block = unsafe { ManuallyDrop::take(&mut self.block) };
-            drops::run_elsewhere(move || block.free_or_report());
+            drops::run_elsewhere(move || _ = block.free_or_report());
             return;
         }
         if free {
@@ -130,4 +151,22 @@ pub(crate) fn byte_len<T>(len: usize, alignment: usize) -> Result<usize> {
             len,
             element_size: size_of::<T>(),
         })
+}
+
+/// Says how much memory there was, where there was not enough.
+pub(crate) fn explain(
+    context: &Context,
+    error: Error,
+    op: &'static str,
+    requested: usize,
+) -> Error {
+    if error.code() != Some(cuda_sys::CUDA_ERROR_OUT_OF_MEMORY) {
+        return error;
+    }
+    Error::OutOfMemory {
+        op,
+        requested,
+        device: context.device().ordinal(),
+        memory: context.memory_info().ok(),
+    }
 }

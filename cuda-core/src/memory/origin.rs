@@ -25,6 +25,11 @@ pub(crate) trait Owner: Send + Sync {
     /// Gives the block back. No work uses it any more, and nothing is current that the caller of
     /// `Drop` did not make so. Called again only after it failed.
     fn release(&mut self, address: CUdeviceptr, bytes: usize) -> Result<()>;
+
+    /// Whether the memory comes from `cuMemAlloc`, which other processes can open.
+    fn is_plain(&self) -> bool {
+        false
+    }
 }
 
 impl Origin {

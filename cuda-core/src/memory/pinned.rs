@@ -1,9 +1,10 @@
 //! Pinned host memory: the device reads and writes it while the host does something else.
 
 use std::fmt;
+use std::ops::BitOr;
 use std::ptr::{self, NonNull};
 
-use cuda_sys::symbol as cu;
+use cuda_sys::{CUdeviceptr, symbol as cu};
 
 use crate::capture::Relaxed;
 use crate::context::Context;
@@ -13,6 +14,7 @@ use crate::error::{Error, Result, check};
 use crate::memory::buffer::Buffer;
 use crate::memory::ledger::{Access, Fences, Ledger};
 use crate::memory::pod::Pod;
+use crate::memory::registered;
 use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{self, Block, Storage, byte_len};
 
@@ -39,7 +41,7 @@ const NOWHERE: HostAddress = {
 };
 
 /// An address of the host.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct HostAddress(pub(crate) NonNull<u8>);
 
 // SAFETY: an address; who may touch what it points to, the ledger and the borrows of its buffer say.
@@ -47,10 +49,17 @@ unsafe impl Send for HostAddress {}
 // SAFETY: as above.
 unsafe impl Sync for HostAddress {}
 
+/// What keeps a block of pinned memory where it is.
+pub(crate) enum PinnedOrigin {
+    /// `cuMemHostAlloc` in this context.
+    Allocated(Context),
+    /// `cuMemHostRegister` in this context; whoever did that owns the memory.
+    Registered(Context),
+}
+
 impl memory::Kind for PinnedMemory {
     type Address = HostAddress;
-    /// The context that the memory was allocated in.
-    type Keeper = Context;
+    type Keeper = PinnedOrigin;
 
     const RESOURCE: Resource = Resource::PinnedMemory;
 
@@ -61,7 +70,10 @@ impl memory::Kind for PinnedMemory {
             .ledger
             .conflicts_exclusive(&range, Access::Write, None, &mut fences);
         fences.wait_host()?;
-        free_raw(block.address)
+        match &block.keeper {
+            PinnedOrigin::Allocated(_) => free_raw(block.address),
+            PinnedOrigin::Registered(context) => registered::unpin(context, block.address),
+        }
     }
 
     fn number(address: HostAddress) -> u64 {
@@ -79,16 +91,18 @@ pub(crate) fn free_raw(address: HostAddress) -> Result<()> {
     })
 }
 
-/// `cuMemHostAlloc`, pinned for every context. `bytes` is not zero.
-pub(crate) fn alloc_raw(context: &Context, bytes: usize) -> Result<HostAddress> {
+/// `cuMemHostAlloc`. `bytes` is not zero.
+pub(crate) fn alloc_raw(
+    context: &Context,
+    bytes: usize,
+    flags: PinnedFlags,
+) -> Result<HostAddress> {
     let op = "cuMemHostAlloc";
     let entered = context.enter_briefly()?;
     let relaxed = Relaxed::enter()?;
     let mut raw = ptr::null_mut();
     // SAFETY: the pointer is valid for a write; a live context is current.
-    let result = check(op, unsafe {
-        cu::cuMemHostAlloc(&mut raw, bytes, cuda_sys::CU_MEMHOSTALLOC_PORTABLE)
-    });
+    let result = check(op, unsafe { cu::cuMemHostAlloc(&mut raw, bytes, flags.0) });
     drop(relaxed);
     drop(entered);
     match (result, NonNull::new(raw.cast::<u8>())) {
@@ -103,7 +117,50 @@ pub(crate) fn alloc_raw(context: &Context, bytes: usize) -> Result<HostAddress> 
     }
 }
 
-/// Elements in pinned host memory: `cuMemHostAlloc`, portable to every device.
+/// How pinned memory is allocated: the flags of `cuMemHostAlloc`.
+///
+/// With unified addressing, as on every 64-bit system, all pinned memory is portable and mapped
+/// whatever its flags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PinnedFlags(pub u32);
+
+impl PinnedFlags {
+    /// None of them: pinned for the context alone.
+    pub const NONE: Self = Self(0);
+    /// Pinned for every context.
+    pub const PORTABLE: Self = Self(cuda_sys::CU_MEMHOSTALLOC_PORTABLE);
+    /// Devices can reach it in place: see [`PinnedBuffer::device_ptr`].
+    pub const MAPPED: Self = Self(cuda_sys::CU_MEMHOSTALLOC_DEVICEMAP);
+    /// Writes go past the caches of the host, which makes copies to a device faster on some systems
+    /// and reading by the host slow on all.
+    pub const WRITE_COMBINED: Self = Self(cuda_sys::CU_MEMHOSTALLOC_WRITECOMBINED);
+
+    /// Whether all of `other` are among these.
+    pub fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    fn check(self) -> Result<()> {
+        let known = Self::PORTABLE | Self::MAPPED | Self::WRITE_COMBINED;
+        if known.contains(self) {
+            return Ok(());
+        }
+        Err(Error::Flags {
+            op: "cuMemHostAlloc",
+            why: "there are PORTABLE, MAPPED and WRITE_COMBINED",
+        })
+    }
+}
+
+impl BitOr for PinnedFlags {
+    type Output = Self;
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// Elements in pinned host memory: `cuMemHostAlloc`, portable to every device unless
+/// [flags](PinnedFlags) say otherwise, or memory that is [registered](crate::Registered).
 ///
 /// Copies between it and a device run asynchronously and at full speed. Looking at the elements
 /// waits for the copies that write them, changing or dropping them for all copies that use them.
@@ -130,18 +187,37 @@ impl<T: Pod> PinnedBuffer<T> {
     /// [`Error::SizeOverflow`] and [`Error::OverAligned`] before the driver is asked;
     /// [`Error::OutOfMemory`].
     pub fn new(context: &Context, len: usize) -> Result<Self> {
+        Self::with_flags(context, len, PinnedFlags::PORTABLE)
+    }
+
+    /// [`PinnedBuffer::new`] with other flags: see [`PinnedFlags`].
+    ///
+    /// # Errors
+    /// Those of [`PinnedBuffer::new`]; [`Error::Flags`] for flags that CUDA does not know.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use cuda_core::{PinnedBuffer, PinnedFlags};
+    ///
+    /// // The host only writes it, and devices read it in place.
+    /// let flags = PinnedFlags::PORTABLE | PinnedFlags::MAPPED | PinnedFlags::WRITE_COMBINED;
+    /// let mut commands = PinnedBuffer::<u32>::with_flags(&context, 1024, flags)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn with_flags(context: &Context, len: usize, flags: PinnedFlags) -> Result<Self> {
         driver::ensure()?;
+        flags.check()?;
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
         let address = if bytes == 0 {
             NOWHERE
         } else {
-            alloc_raw(context, bytes)?
+            alloc_raw(context, bytes, flags)?
         };
         let block = Block {
             address,
             bytes,
             ledger: Ledger::default(),
-            keeper: context.clone(),
+            keeper: PinnedOrigin::Allocated(context.clone()),
         };
         Ok(Self::from_storage(Storage::new(block), len))
     }
@@ -191,6 +267,57 @@ impl<T: Pod> PinnedBuffer<T> {
     /// What the driver says of those copies.
     pub fn as_mut_slice(&mut self) -> Result<&mut [T]> {
         self.as_view_mut().into_mut_slice()
+    }
+}
+
+impl<T: Pod> PinnedBuffer<T> {
+    /// The context that the memory was pinned in.
+    pub fn context(&self) -> &Context {
+        match &self.storage.block().keeper {
+            PinnedOrigin::Allocated(context) | PinnedOrigin::Registered(context) => context,
+        }
+    }
+
+    /// The flags that the memory has: `cuMemHostGetFlags`. None for an empty buffer.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn flags(&self) -> Result<PinnedFlags> {
+        let block = self.storage.block();
+        if block.bytes == 0 {
+            driver::ensure()?;
+            return Ok(PinnedFlags::NONE);
+        }
+        let _entered = self.context().enter_briefly()?;
+        let mut flags = 0;
+        // SAFETY: the pointer is valid for a write; the address is that of a live allocation.
+        check("cuMemHostGetFlags", unsafe {
+            cu::cuMemHostGetFlags(&mut flags, block.address.0.as_ptr().cast())
+        })?;
+        Ok(PinnedFlags(flags))
+    }
+
+    /// The address by which devices reach the first element, for kernels that read or write the
+    /// memory in place: `cuMemHostGetDevicePointer_v2`. Zero for an empty buffer.
+    ///
+    /// Work that is given the address is unknown to the buffer: see
+    /// [`note_use`](crate::Buffer::note_use).
+    ///
+    /// # Errors
+    /// The driver's, `INVALID_VALUE` for memory that is not mapped among them.
+    pub fn device_ptr(&self) -> Result<CUdeviceptr> {
+        let block = self.storage.block();
+        if block.bytes == 0 {
+            driver::ensure()?;
+            return Ok(0);
+        }
+        let _entered = self.context().enter_briefly()?;
+        let mut address = 0;
+        // SAFETY: the pointer is valid for a write; the memory is pinned; flags must be zero.
+        check("cuMemHostGetDevicePointer", unsafe {
+            cu::cuMemHostGetDevicePointer_v2(&mut address, block.address.0.as_ptr().cast(), 0)
+        })?;
+        Ok(address)
     }
 }
 

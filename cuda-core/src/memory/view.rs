@@ -266,7 +266,7 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
 }
 
 /// Start and end of `range` within `len` elements.
-fn bounds(range: impl RangeBounds<usize>, len: usize) -> Result<(usize, usize)> {
+pub(crate) fn bounds(range: impl RangeBounds<usize>, len: usize) -> Result<(usize, usize)> {
     let start = match range.start_bound() {
         Bound::Included(&start) => Some(start),
         Bound::Excluded(&before) => before.checked_add(1),

@@ -3,11 +3,10 @@
 use std::any::Any;
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::ops::BitOr;
 use std::ptr;
 use std::sync::{Arc, Mutex, Weak};
 
-use cuda_sys::{CUcontext, CUfunc_cache, CUlimit, symbol as cu};
+use cuda_sys::{CUcontext, symbol as cu};
 
 use crate::current::{self, Current};
 use crate::device::{self, Device};
@@ -18,6 +17,11 @@ use crate::guard::{Entered, Guard};
 use crate::peer;
 use crate::stream_core::StreamCore;
 use crate::sync::lock;
+
+pub(crate) mod green;
+pub(crate) mod settings;
+
+use settings::ContextFlags;
 
 /// A context of the driver.
 ///
@@ -54,7 +58,11 @@ pub(crate) struct Inner {
 enum Kind {
     Primary,
     Created,
-    Foreign { _owner: Arc<dyn Any + Send + Sync> },
+    #[cfg_attr(not(cuda_12_4), expect(dead_code, reason = "the header knows none"))]
+    Green(green::RawGreenContext),
+    Foreign {
+        _owner: Arc<dyn Any + Send + Sync>,
+    },
 }
 
 /// A context's handle.
@@ -65,37 +73,6 @@ pub(crate) struct RawContext(pub(crate) CUcontext);
 unsafe impl Send for RawContext {}
 // SAFETY: as above; the driver locks.
 unsafe impl Sync for RawContext {}
-
-/// Free and total memory of a device, in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MemoryInfo {
-    /// Bytes that an allocation could get.
-    pub free: usize,
-    /// Bytes that the device has.
-    pub total: usize,
-}
-
-/// How a created context waits and what it allows: the flags of `cuCtxCreate`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ContextFlags(pub u32);
-
-impl ContextFlags {
-    /// The driver chooses how a thread waits.
-    pub const SCHED_AUTO: Self = Self(0);
-    /// A waiting thread spins.
-    pub const SCHED_SPIN: Self = Self(1);
-    /// A waiting thread yields.
-    pub const SCHED_YIELD: Self = Self(2);
-    /// A waiting thread blocks.
-    pub const SCHED_BLOCKING_SYNC: Self = Self(4);
-}
-
-impl BitOr for ContextFlags {
-    type Output = Self;
-    fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-}
 
 /// Contexts that are not primary, by handle.
 static REGISTRY: Mutex<Vec<(RawContext, Weak<Inner>)>> = Mutex::new(Vec::new());
@@ -231,6 +208,35 @@ impl Context {
         }
     }
 
+    /// [`Context::current`], which also takes in a context that somebody else created, without an
+    /// owner that keeps it alive.
+    ///
+    /// # Errors
+    /// The driver's.
+    ///
+    /// # Safety
+    /// A context that this crate does not know lives for as long as the value returned, its clones,
+    /// and everything that is made in it or saves it as current.
+    ///
+    /// ```no_run
+    /// use cuda_core::Context;
+    ///
+    /// // SAFETY: the program that called this library keeps its context until the library is done.
+    /// if let Some(context) = unsafe { Context::attach_current() }? {
+    ///     let stream = context.create_stream()?;
+    /// }
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub unsafe fn attach_current() -> Result<Option<Self>> {
+        match Self::current() {
+            Err(Error::UnknownContext) => {}
+            known => return known,
+        }
+        let raw = current::get()?;
+        // SAFETY: it is current on this thread, and the caller vouches for how long it lives.
+        unsafe { Self::from_raw(raw.0, Arc::new(())) }.map(Some)
+    }
+
     /// The device that the context is on.
     #[inline]
     pub fn device(&self) -> Device {
@@ -318,6 +324,25 @@ impl Context {
         Ok(top)
     }
 
+    /// Runs `f` with the context current, and brings back what was current before, also if `f`
+    /// panics: [`Context::enter`] for a closure.
+    ///
+    /// # Errors
+    /// Those of `f`, of [`Context::enter`] and of [`Guard::restore`], with which the value of `f` is
+    /// lost.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// let range = context.with(|context| context.stream_priority_range())?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn with<R>(&self, f: impl FnOnce(&Context) -> Result<R>) -> Result<R> {
+        let guard = self.enter()?;
+        let value = f(self)?;
+        guard.restore()?;
+        Ok(value)
+    }
+
     /// Waits for all work of the context: `cuCtxSynchronize`.
     ///
     /// # Errors
@@ -326,70 +351,6 @@ impl Context {
         let _entered = self.enter_briefly()?;
         // SAFETY: takes nothing; a live context is current.
         check("cuCtxSynchronize", unsafe { cu::cuCtxSynchronize() })
-    }
-
-    /// Free and total memory of the device: `cuMemGetInfo_v2`.
-    pub fn memory_info(&self) -> Result<MemoryInfo> {
-        let _entered = self.enter_briefly()?;
-        let (mut free, mut total) = (0, 0);
-        // SAFETY: both pointers are valid for a write.
-        check("cuMemGetInfo", unsafe {
-            cu::cuMemGetInfo_v2(&mut free, &mut total)
-        })?;
-        Ok(MemoryInfo { free, total })
-    }
-
-    /// The least and the greatest priority of a stream, the greatest being the smaller number:
-    /// `cuCtxGetStreamPriorityRange`.
-    pub fn stream_priority_range(&self) -> Result<(i32, i32)> {
-        let _entered = self.enter_briefly()?;
-        let (mut least, mut greatest) = (0, 0);
-        // SAFETY: both pointers are valid for a write.
-        check("cuCtxGetStreamPriorityRange", unsafe {
-            cu::cuCtxGetStreamPriorityRange(&mut least, &mut greatest)
-        })?;
-        Ok((least, greatest))
-    }
-
-    /// A limit of the context, in the unit that CUDA gives it: `cuCtxGetLimit`.
-    ///
-    /// # Errors
-    /// The driver's `UNSUPPORTED_LIMIT` or `INVALID_VALUE` for a limit that it does not know.
-    pub fn limit(&self, limit: CUlimit) -> Result<usize> {
-        let _entered = self.enter_briefly()?;
-        let mut value = 0;
-        // SAFETY: the pointer is valid for a write; an unknown limit is an error.
-        check("cuCtxGetLimit", unsafe {
-            cu::cuCtxGetLimit(&mut value, limit)
-        })?;
-        Ok(value)
-    }
-
-    /// Sets a limit of the context; the driver may round it up: `cuCtxSetLimit`.
-    pub fn set_limit(&self, limit: CUlimit, value: usize) -> Result<()> {
-        let _entered = self.enter_briefly()?;
-        // SAFETY: takes no pointer; an unknown limit is an error.
-        check("cuCtxSetLimit", unsafe { cu::cuCtxSetLimit(limit, value) })
-    }
-
-    /// How kernels split cache and shared memory by default, a hint: `cuCtxGetCacheConfig`.
-    pub fn cache_config(&self) -> Result<CUfunc_cache> {
-        let _entered = self.enter_briefly()?;
-        let mut config = CUfunc_cache(0);
-        // SAFETY: the pointer is valid for a write.
-        check("cuCtxGetCacheConfig", unsafe {
-            cu::cuCtxGetCacheConfig(&mut config)
-        })?;
-        Ok(config)
-    }
-
-    /// Sets the hint: `cuCtxSetCacheConfig`.
-    pub fn set_cache_config(&self, config: CUfunc_cache) -> Result<()> {
-        let _entered = self.enter_briefly()?;
-        // SAFETY: takes no pointer; an unknown value is an error.
-        check("cuCtxSetCacheConfig", unsafe {
-            cu::cuCtxSetCacheConfig(config)
-        })
     }
 }
 
@@ -430,7 +391,12 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         // In a fork's child even our own locks may be held by threads that are no more.
-        if !matches!(self.kind, Kind::Created) || driver::is_gone() {
+        let green = match self.kind {
+            Kind::Created => None,
+            Kind::Green(green) => Some(green),
+            Kind::Primary | Kind::Foreign { .. } => return,
+        };
+        if driver::is_gone() {
             return;
         }
         let raw = self.raw;
@@ -438,7 +404,7 @@ impl Drop for Inner {
         lock(&REGISTRY).retain(|(known, weak)| *known != raw || weak.strong_count() > 0);
         peer::forget(raw);
         drops::run_or_defer(move || {
-            if let Err(error) = destroy(raw) {
+            if let Err(error) = destroy(raw, green) {
                 drops::report(Resource::Context, raw.0.addr() as u64, 0, Some(error));
             }
         });
@@ -447,7 +413,7 @@ impl Drop for Inner {
 
 /// Waits for the context's work, then destroys it. Everything made in it is gone by now, but the
 /// work itself may still run.
-fn destroy(raw: RawContext) -> Result<()> {
+fn destroy(raw: RawContext, green: Option<green::RawGreenContext>) -> Result<()> {
     let waited = (|| {
         let before = current::get()?;
         current::set(raw)?;
@@ -456,8 +422,11 @@ fn destroy(raw: RawContext) -> Result<()> {
         current::restore(before)?;
         waited
     })();
-    // SAFETY: the last reference is gone, so nobody uses the handle after this call.
-    let destroyed = check("cuCtxDestroy", unsafe { cu::cuCtxDestroy_v2(raw.0) });
+    let destroyed = match green {
+        Some(green) => green::destroy(green),
+        // SAFETY: the last reference is gone, so nobody uses the handle after this call.
+        None => check("cuCtxDestroy", unsafe { cu::cuCtxDestroy_v2(raw.0) }),
+    };
     // A failed wait is no failure to destroy: the work's own error reached whoever waited for it.
     let _ = waited;
     destroyed
@@ -482,6 +451,7 @@ impl fmt::Debug for Context {
         let kind = match self.inner().kind {
             Kind::Primary => "primary",
             Kind::Created => "created",
+            Kind::Green(_) => "green",
             Kind::Foreign { .. } => "foreign",
         };
         write!(

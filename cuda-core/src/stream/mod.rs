@@ -1,13 +1,11 @@
 //! Streams: handles of timelines.
 
-use std::cell::RefCell;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
-use std::ptr;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
-use cuda_sys::{CUstream, symbol as cu};
+use cuda_sys::{CUresult, CUstream, symbol as cu};
 
 use crate::context::Context;
 use crate::device::Device;
@@ -15,8 +13,24 @@ use crate::driver;
 use crate::error::{Error, Result, check};
 use crate::event::{Event, ready};
 use crate::stream_core::StreamCore;
-use crate::sync::lock;
-use crate::timeline::{Flavor, Mark};
+use crate::timeline::Mark;
+
+mod builder;
+mod current;
+mod default;
+mod foreign;
+mod pool;
+mod registry;
+pub(crate) mod signal;
+mod value;
+
+pub(crate) use registry::forget;
+
+pub use builder::StreamBuilder;
+pub use current::StreamGuard;
+pub use pool::StreamPool;
+pub use signal::Signal;
+pub use value::{StreamValue, WaitValue};
 
 /// Which threads may use a stream's handle.
 pub trait Kind: sealed::Sealed {
@@ -80,135 +94,6 @@ pub struct Stream<K: Kind = Shared> {
 /// ```
 pub type PerThreadStream = Stream<ThreadBound>;
 
-impl Context {
-    /// A new stream that does not synchronise with the legacy default stream:
-    /// `cuStreamCreateWithPriority` with `CU_STREAM_NON_BLOCKING`.
-    ///
-    /// # Errors
-    /// The driver's.
-    pub fn create_stream(&self) -> Result<Stream> {
-        self.stream_builder().build()
-    }
-
-    /// A new stream with options; see [`StreamBuilder`].
-    pub fn stream_builder(&self) -> StreamBuilder<'_> {
-        StreamBuilder {
-            context: self,
-            blocking: false,
-            priority: 0,
-        }
-    }
-
-    /// The legacy default stream, which synchronises with all streams of the context but those
-    /// that are non-blocking. Its calls cost a guard each: prefer a created stream.
-    ///
-    /// # Errors
-    /// [`Error::InCallback`] inside a host function.
-    pub fn default_stream(&self) -> Result<Stream> {
-        driver::ensure()?;
-        let mut slot = lock(&self.inner().legacy);
-        let core = slot.upgrade().unwrap_or_else(|| {
-            let core = StreamCore::new(self, Flavor::Legacy, legacy_handle());
-            *slot = Arc::downgrade(&core);
-            core
-        });
-        drop(slot);
-        Ok(Stream::new(core))
-    }
-
-    /// This thread's default stream in the context; see [`PerThreadStream`]. Every operation on it
-    /// costs a guard and an event's record: prefer a created stream.
-    ///
-    /// # Errors
-    /// [`Error::InCallback`] inside a host function.
-    pub fn per_thread_stream(&self) -> Result<PerThreadStream> {
-        driver::ensure()?;
-        let new = || StreamCore::new(self, Flavor::PerThread, per_thread_handle());
-        let core = PER_THREAD.try_with(|streams| {
-            let mut streams = streams.borrow_mut();
-            let found = streams
-                .iter()
-                .filter_map(Weak::upgrade)
-                .find(|core| core.context() == self);
-            found.unwrap_or_else(|| {
-                streams.retain(|core| core.strong_count() > 0);
-                let core = new();
-                streams.push(Arc::downgrade(&core));
-                core
-            })
-        });
-        // A thread that is losing its locals gets a timeline that nobody shares: two of one stream
-        // wait for each other, and do no harm.
-        Ok(Stream::new(core.unwrap_or_else(|_| new())))
-    }
-}
-
-thread_local! {
-    /// The thread's default streams, one a context, for as long as it has handles of them.
-    static PER_THREAD: RefCell<Vec<Weak<StreamCore>>> = const { RefCell::new(Vec::new()) };
-}
-
-/// `CU_STREAM_LEGACY`, a macro with a cast that bindgen does not translate.
-fn legacy_handle() -> CUstream {
-    ptr::without_provenance_mut(1)
-}
-
-/// `CU_STREAM_PER_THREAD`, likewise.
-fn per_thread_handle() -> CUstream {
-    ptr::without_provenance_mut(2)
-}
-
-/// Options of a new stream.
-///
-/// ```no_run
-/// # let context = cuda_core::Device::get(0)?.context()?;
-/// let (least, greatest) = context.stream_priority_range()?;
-/// let urgent = context.stream_builder().priority(greatest).build()?;
-/// assert_eq!(urgent.priority()?, greatest);
-/// # Ok::<(), cuda_core::Error>(())
-/// ```
-#[derive(Debug, Clone)]
-pub struct StreamBuilder<'a> {
-    context: &'a Context,
-    blocking: bool,
-    priority: i32,
-}
-
-impl StreamBuilder<'_> {
-    /// Makes the stream synchronise with the legacy default stream, as `CU_STREAM_DEFAULT` does.
-    pub fn blocking(mut self) -> Self {
-        self.blocking = true;
-        self
-    }
-
-    /// The priority, smaller numbers first; the driver clamps it to
-    /// [`Context::stream_priority_range`].
-    pub fn priority(mut self, priority: i32) -> Self {
-        self.priority = priority;
-        self
-    }
-
-    /// Creates the stream: `cuStreamCreateWithPriority`.
-    ///
-    /// # Errors
-    /// The driver's.
-    pub fn build(self) -> Result<Stream> {
-        let entered = self.context.enter_briefly()?;
-        let flags = if self.blocking { 0 } else { NON_BLOCKING };
-        let mut raw = ptr::null_mut();
-        // SAFETY: the pointer is valid for a write; a live context is current.
-        check("cuStreamCreateWithPriority", unsafe {
-            cu::cuStreamCreateWithPriority(&mut raw, flags, self.priority)
-        })?;
-        drop(entered);
-        Ok(Stream::new(StreamCore::new(
-            self.context,
-            Flavor::Created,
-            raw,
-        )))
-    }
-}
-
 const NON_BLOCKING: u32 = cuda_sys::CU_STREAM_NON_BLOCKING.0;
 
 impl<K: Kind> Stream<K> {
@@ -241,7 +126,7 @@ impl<K: Kind> Stream<K> {
     }
 
     /// An identifier of this stream that no other stream of the process ever has, unlike its
-    /// handle.
+    /// handle. It is this crate's own; the driver's is [`Stream::driver_id`].
     pub fn id(&self) -> u64 {
         self.core.timeline().id()
     }
@@ -344,6 +229,38 @@ impl<K: Kind> Stream<K> {
         })?;
         Ok(priority)
     }
+
+    /// The driver's own identifier of the stream, which tools show and other libraries know, and
+    /// which is never used twice either: `cuStreamGetId`, from CUDA 12.0 on.
+    ///
+    /// # Errors
+    /// The driver's `CALL_REQUIRES_NEWER_DRIVER` (36) where it, or the `cuda.h` that this crate was
+    /// built with, is older than CUDA 12.0.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// let (one, two) = (context.create_stream()?, context.create_stream()?);
+    /// assert_ne!(one.driver_id()?, two.driver_id()?);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn driver_id(&self) -> Result<u64> {
+        let bound = self.core.bind()?;
+        let mut id = 0;
+        check("cuStreamGetId", driver_id(bound.raw(), &mut id))?;
+        Ok(id)
+    }
+}
+
+#[cfg(cuda_12_0)]
+fn driver_id(stream: CUstream, id: &mut u64) -> CUresult {
+    // SAFETY: the stream is live, its context current where that is needed; the pointer is valid
+    // for a write.
+    unsafe { cu::cuStreamGetId(stream, id) }
+}
+
+#[cfg(not(cuda_12_0))]
+fn driver_id(_: CUstream, _: &mut u64) -> CUresult {
+    cuda_sys::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER
 }
 
 impl Stream {
@@ -351,7 +268,8 @@ impl Stream {
     /// `cuStreamDestroy_v2`. Dropping it reports a failure to the hook of
     /// [`set_drop_hook`](crate::set_drop_hook) instead. Pending work completes either way.
     ///
-    /// A stream that has other handles, or buffers allocated on it, lives on with them.
+    /// A stream that has other handles, or buffers allocated on it, lives on with them. So does
+    /// one that somebody else made: nothing here destroys it.
     ///
     /// # Errors
     /// The driver's, with the stream itself.
@@ -362,7 +280,7 @@ impl Stream {
         match Arc::try_unwrap(self.core) {
             Ok(core) => core
                 .close()
-                .map_err(|(error, core)| (error, Self::new(Arc::new(core)))),
+                .map_err(|(error, core)| (error, Self::new(registry::note(Arc::new(core))))),
             Err(_shared) => Ok(()),
         }
     }

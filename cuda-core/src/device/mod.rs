@@ -3,18 +3,23 @@
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::{Mutex, OnceLock};
 
-use cuda_sys::{CUdevice, CUdevice_attribute, CUmemoryPool, CUuuid, symbol as cu};
+use cuda_sys::{CUdevice, CUdevice_attribute, CUdeviceptr, CUmemoryPool, symbol as cu};
 
-use crate::context::{Context, MemoryInfo};
+use crate::context::Context;
+use crate::context::settings::MemoryInfo;
 use crate::error::{Error, Result, check};
 use crate::guard::Guard;
 use crate::stream::Stream;
 use crate::sync::lock;
 use crate::{driver, pool};
+
+pub(crate) mod attributes;
+pub(crate) mod p2p;
+pub(crate) mod primary;
+pub(crate) mod uuid;
 
 /// A device attribute, by CUDA's own name: `cuda_sys::CU_DEVICE_ATTRIBUTE_WARP_SIZE`.
 pub type DeviceAttribute = CUdevice_attribute;
@@ -221,22 +226,6 @@ impl Device {
         Ok(text.to_string_lossy().into_owned())
     }
 
-    /// The identifier that no other device has: `cuDeviceGetUuid_v2`.
-    ///
-    /// # Errors
-    /// The driver's.
-    pub fn uuid(self) -> Result<[u8; 16]> {
-        driver::ensure()?;
-        let mut uuid = MaybeUninit::<CUuuid>::zeroed();
-        // SAFETY: the pointer is valid for a write of a CUuuid.
-        check("cuDeviceGetUuid", unsafe {
-            cu::cuDeviceGetUuid_v2(uuid.as_mut_ptr(), self.as_raw())
-        })?;
-        // SAFETY: zeroed at first, which is a valid CUuuid, then written by the driver.
-        let uuid = unsafe { uuid.assume_init() };
-        Ok(uuid.bytes.map(|byte| byte as u8))
-    }
-
     /// Memory of the device in bytes: `cuDeviceTotalMem_v2`.
     ///
     /// # Errors
@@ -339,6 +328,62 @@ impl Device {
         self.primary()?.enter()
     }
 
+    /// Runs `f` with the primary context current, and brings back what was current before, also if
+    /// `f` panics: [`Device::guard`] for a closure.
+    ///
+    /// # Errors
+    /// Those of `f`; those of [`Device::guard`], and of [`Guard::restore`], with which the value of
+    /// `f` is lost.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// let free = device.with(|context| context.memory_info())?.free;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn with<R>(self, f: impl FnOnce(&Context) -> Result<R>) -> Result<R> {
+        self.primary()?.with(f)
+    }
+
+    /// The device that holds the memory at `address`, which may lie anywhere in an allocation:
+    /// `cuPointerGetAttribute` of `CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL`. [`None`] for an address
+    /// that the driver does not know, as those of plain host memory. For pinned memory it is the
+    /// device it was pinned in a context of. Needs no context.
+    ///
+    /// # Errors
+    /// The driver's.
+    ///
+    /// ```no_run
+    /// use cuda_core::Device;
+    ///
+    /// let buffer = Device::get(0)?.create_stream()?.alloc::<f32>(256)?;
+    /// assert_eq!(Device::of_pointer(buffer.as_raw() + 100)?, Some(Device::get(0)?));
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn of_pointer(address: CUdeviceptr) -> Result<Option<Self>> {
+        driver::ensure()?;
+        let mut ordinal: c_int = 0;
+        // SAFETY: the attribute's value is an int, which the pointer is valid for; an unknown
+        // address is an error.
+        let asked = check("cuPointerGetAttribute", unsafe {
+            cu::cuPointerGetAttribute(
+                (&raw mut ordinal).cast(),
+                cuda_sys::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                address,
+            )
+        });
+        match asked {
+            Err(error) if error.code() == Some(cuda_sys::CUDA_ERROR_INVALID_VALUE) => {
+                return Ok(None);
+            }
+            other => other?,
+        }
+        // Memory of the host that no device was chosen for has a negative one.
+        match u32::try_from(ordinal) {
+            Ok(ordinal) => Self::get(ordinal).map(Some),
+            Err(_) => Ok(None),
+        }
+    }
+
     /// A new non-blocking stream in the primary context; see
     /// [`Context::create_stream`](crate::Context::create_stream).
     ///
@@ -362,20 +407,6 @@ impl Device {
     /// Those of [`Device::context`]; the driver's.
     pub fn memory_info(self) -> Result<MemoryInfo> {
         self.primary()?.memory_info()
-    }
-
-    /// Whether the primary context exists, whoever created it: `cuDevicePrimaryCtxGetState`.
-    ///
-    /// # Errors
-    /// The driver's.
-    pub fn is_primary_active(self) -> Result<bool> {
-        driver::ensure()?;
-        let (mut flags, mut active) = (0, 0);
-        // SAFETY: both pointers are valid for a write.
-        check("cuDevicePrimaryCtxGetState", unsafe {
-            cu::cuDevicePrimaryCtxGetState(self.as_raw(), &mut flags, &mut active)
-        })?;
-        Ok(active != 0)
     }
 
     /// The default pool with its threshold raised, or [`None`] where the device has no pools.

@@ -9,9 +9,17 @@ use cuda_sys::{CUevent, CUresult, symbol as cu};
 
 use crate::context::Context;
 use crate::driver;
-use crate::drops::{self, Resource};
 use crate::error::{Error, Result, check};
 use crate::stream::{Kind, Stream};
+
+mod ipc;
+mod raw;
+
+use raw::{RawHandle, destroy};
+
+pub(crate) use raw::{RawEvent, ready};
+
+pub use ipc::IpcEventHandle;
 
 /// Flags of an [`Event`]: `cuEventCreate`'s.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -24,7 +32,8 @@ impl EventFlags {
     pub const BLOCKING_SYNC: Self = Self(1);
     /// Takes no times, and is six times cheaper to record.
     pub const DISABLE_TIMING: Self = Self(2);
-    /// May be opened by another process; goes with [`EventFlags::DISABLE_TIMING`] only.
+    /// May be opened by another process, see [`Event::ipc_handle`]; goes with
+    /// [`EventFlags::DISABLE_TIMING`] only.
     pub const INTERPROCESS: Self = Self(4);
 
     /// Whether all flags of `other` are set.
@@ -37,92 +46,6 @@ impl BitOr for EventFlags {
     type Output = Self;
     fn bitor(self, other: Self) -> Self {
         Self(self.0 | other.0)
-    }
-}
-
-/// An event of the driver, alive together with its context.
-pub(crate) struct RawEvent {
-    // INVARIANT: a live event of `context`, destroyed by `Drop` alone.
-    raw: CUevent,
-    context: Context,
-}
-
-// SAFETY: events may be recorded, waited for and destroyed from any thread; the driver locks.
-unsafe impl Send for RawEvent {}
-// SAFETY: as above.
-unsafe impl Sync for RawEvent {}
-
-impl RawEvent {
-    fn create(context: &Context, flags: EventFlags) -> Result<Self> {
-        let entered = context.enter_briefly()?;
-        let mut raw = ptr::null_mut();
-        // SAFETY: the pointer is valid for a write; a live context is current.
-        check("cuEventCreate", unsafe {
-            cu::cuEventCreate(&mut raw, flags.0)
-        })?;
-        drop(entered);
-        Ok(Self {
-            raw,
-            context: context.clone(),
-        })
-    }
-
-    /// An event without timing, for the bookkeeping of streams.
-    pub(crate) fn for_ordering(context: &Context) -> Result<Self> {
-        Self::create(context, EventFlags::DISABLE_TIMING)
-    }
-
-    #[inline]
-    pub(crate) fn as_raw(&self) -> CUevent {
-        self.raw
-    }
-
-    pub(crate) fn synchronize(&self) -> Result<()> {
-        // SAFETY: the event is live.
-        check("cuEventSynchronize", unsafe {
-            cu::cuEventSynchronize(self.raw)
-        })
-    }
-
-    pub(crate) fn query(&self) -> Result<bool> {
-        // SAFETY: the event is live.
-        ready("cuEventQuery", unsafe { cu::cuEventQuery(self.raw) })
-    }
-}
-
-/// What a query says: done, not yet, or an error. An error is never taken for "not yet".
-pub(crate) fn ready(op: &'static str, code: CUresult) -> Result<bool> {
-    if code == cuda_sys::CUDA_ERROR_NOT_READY {
-        return Ok(false);
-    }
-    check(op, code).map(|()| true)
-}
-
-/// Destroys an event; its last record still completes.
-fn destroy(raw: RawHandle) -> Result<()> {
-    // SAFETY: the only owner gave it up. "It is not an error to destroy an event before it
-    // completes."
-    check("cuEventDestroy", unsafe { cu::cuEventDestroy_v2(raw.0) })
-}
-
-struct RawHandle(CUevent);
-
-// SAFETY: as for `RawEvent`.
-unsafe impl Send for RawHandle {}
-
-impl Drop for RawEvent {
-    fn drop(&mut self) {
-        let raw = RawHandle(self.raw);
-        // The context goes along, so that it outlives the event on whatever thread that dies.
-        let context = self.context.clone();
-        drops::run_or_defer(move || {
-            let raw = raw;
-            let handle = raw.0.addr() as u64;
-            if let Err(error) = destroy(raw) {
-                drops::report(Resource::Event, handle, 0, Some(error));
-            }
-            drop(context);
-        });
     }
 }
 
@@ -180,7 +103,7 @@ impl Event {
 
     /// The driver's handle, valid while `self` lives.
     pub fn as_raw(&self) -> CUevent {
-        self.raw.raw
+        self.raw.as_raw()
     }
 
     /// Marks the point behind everything that is on the stream now: `cuEventRecord`. A later record
@@ -192,8 +115,27 @@ impl Event {
         let bound = stream.core().bind()?;
         // SAFETY: event and stream are live; a pairing that CUDA does not allow is an error.
         check("cuEventRecord", unsafe {
-            cu::cuEventRecord(self.raw.raw, bound.raw())
+            cu::cuEventRecord(self.raw.as_raw(), bound.raw())
         })
+    }
+
+    /// [Records](Event::record) the event on the calling thread's
+    /// [current stream](Context::current_stream) in the event's own context.
+    ///
+    /// # Errors
+    /// The driver's.
+    ///
+    /// ```no_run
+    /// # use cuda_core::{Device, Event, EventFlags};
+    /// # let context = Device::get(0)?.context()?;
+    /// let stream = context.create_stream()?;
+    /// let event = Event::new(&context, EventFlags::DISABLE_TIMING)?;
+    /// let _current = stream.enter()?;
+    /// event.record_current()?; // on `stream`
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn record_current(&self) -> Result<()> {
+        self.record(&self.context().current_stream()?)
     }
 
     /// Blocks the thread until the recorded point is reached: `cuEventSynchronize`. An event that
@@ -226,7 +168,7 @@ impl Event {
         let mut milliseconds = 0.0;
         check(
             "cuEventElapsedTime",
-            elapsed(&mut milliseconds, earlier.raw.raw, self.raw.raw),
+            elapsed(&mut milliseconds, earlier.raw.as_raw(), self.raw.as_raw()),
         )?;
         Ok(Duration::from_secs_f64(
             f64::from(milliseconds).max(0.0) / 1e3,
@@ -242,7 +184,7 @@ impl Event {
         if let Err(error) = driver::ensure() {
             return Err((error, self));
         }
-        match destroy(RawHandle(self.raw.raw)) {
+        match destroy(RawHandle(self.raw.as_raw())) {
             Ok(()) => {
                 let this = std::mem::ManuallyDrop::new(self);
                 // SAFETY: `this` is never touched again, so the context is moved out once. The
@@ -272,7 +214,7 @@ fn elapsed(milliseconds: &mut f32, start: CUevent, end: CUevent) -> CUresult {
 impl fmt::Debug for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Event")
-            .field("raw", &self.raw.raw)
+            .field("raw", &self.raw.as_raw())
             .field("flags", &self.flags)
             .finish()
     }

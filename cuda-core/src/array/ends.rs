@@ -1,0 +1,374 @@
+//! What copies to and from an array have on their other side.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use cuda_sys::CUDA_MEMCPY3D;
+
+use super::shape::Extent;
+use super::texel::Texel;
+use super::view::{ArraySlice, ArraySliceMut};
+use super::{CudaArray, CudaArrayHandle};
+use crate::copy::endpoint::{Endpoint, Place};
+use crate::copy::pitched::{Pitched, PitchedMut};
+use crate::copy::same_device;
+use crate::copy::shape::Geometry;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::memory::buffer::Buffer;
+use crate::memory::device::{DeviceSlice, DeviceSliceMut};
+use crate::memory::ledger::{Access, Touch};
+use crate::memory::view::{Slice, SliceMut};
+use crate::stream_core::StreamCore;
+use crate::virtual_memory::buffer::VirtualBuffer;
+
+/// Where texels come from: memory whose elements are texels, row after row and slice after slice;
+/// memory in rows ([`Buffer::pitched`](crate::Buffer::pitched)); or another array.
+///
+/// Made from buffers, their views, arrays and theirs.
+pub struct TexelSource<'a, T: Texel> {
+    end: End,
+    touch: Touch<'a>,
+    _texels: PhantomData<&'a [T]>,
+}
+
+/// Where texels go to; otherwise like [`TexelSource`].
+pub struct TexelDestination<'a, T: Texel> {
+    end: End,
+    touch: Touch<'a>,
+    _texels: PhantomData<&'a mut [T]>,
+}
+
+/// One side of a copy.
+#[derive(Clone, Copy)]
+enum End {
+    Linear {
+        place: Place,
+        /// The device that it is on, unless it is the host's.
+        on: Option<Device>,
+        rows: Rows,
+    },
+    Array {
+        raw: CudaArrayHandle,
+        origin: Extent,
+        extent: Extent,
+        on: Device,
+    },
+}
+
+/// How texels lie in linear memory.
+#[derive(Clone, Copy, Debug)]
+enum Rows {
+    /// So many, one after the other.
+    Tight(usize),
+    Apart(Geometry),
+}
+
+impl End {
+    fn of_array<T: Texel>(view: &ArraySlice<'_, T>) -> Self {
+        Self::Array {
+            raw: view.raw(),
+            origin: view.origin(),
+            extent: view.extent(),
+            on: view.device(),
+        }
+    }
+
+    fn of_memory<T: Texel, M: Endpoint>(view: &Slice<'_, T, M>) -> Self {
+        Self::Linear {
+            place: view.place(),
+            on: view.on(),
+            rows: Rows::Tight(view.len()),
+        }
+    }
+
+    fn of_rows<M: Endpoint>(bytes: &Slice<'_, u8, M>, geometry: Geometry) -> Self {
+        Self::Linear {
+            place: bytes.place(),
+            on: bytes.on(),
+            rows: Rows::Apart(geometry),
+        }
+    }
+
+    /// Refuses a side that has not exactly `extent`, or that the stream does not reach.
+    fn check(self, op: &'static str, core: &StreamCore, extent: Extent) -> Result<()> {
+        let on = match self {
+            End::Linear { on, .. } => on,
+            End::Array { on, .. } => Some(on),
+        };
+        if let Some(device) = on {
+            same_device(op, core, device)?;
+        }
+        let texels = extent.texels().unwrap_or(usize::MAX);
+        let there = match self {
+            End::Linear {
+                rows: Rows::Tight(len),
+                ..
+            } if len == texels => return Ok(()),
+            End::Linear {
+                rows: Rows::Tight(len),
+                ..
+            } => {
+                return Err(Error::LengthMismatch {
+                    op,
+                    source_len: len,
+                    destination_len: texels,
+                });
+            }
+            End::Linear {
+                rows: Rows::Apart(geometry),
+                ..
+            } => {
+                let [width, height, depth] = geometry.extent.into();
+                Extent::new(width, height, depth)
+            }
+            End::Array { extent, .. } => extent,
+        };
+        if there == extent {
+            return Ok(());
+        }
+        Err(Error::Shape {
+            op,
+            why: "the two sides differ in width, height or depth",
+        })
+    }
+}
+
+/// Bytes from row to row, and rows from slice to slice.
+fn distances<T: Texel>(rows: Rows, extent: Extent) -> (usize, usize) {
+    match rows {
+        Rows::Tight(_) => (extent.width * size_of::<T>(), extent.height),
+        Rows::Apart(geometry) => (geometry.pitch, geometry.slice_height),
+    }
+}
+
+impl<'a, T: Texel> TexelSource<'a, T> {
+    /// Enters this side of a copy of `extent`, if it has all of that and the stream reaches it.
+    pub(super) fn enter(
+        &self,
+        op: &'static str,
+        core: &StreamCore,
+        extent: Extent,
+        copy: &mut CUDA_MEMCPY3D,
+    ) -> Result<()> {
+        self.end.check(op, core, extent)?;
+        match self.end {
+            End::Linear { place, rows, .. } => {
+                (copy.srcPitch, copy.srcHeight) = distances::<T>(rows, extent);
+                match place {
+                    Place::Host(pointer) => {
+                        copy.srcMemoryType = cuda_sys::CU_MEMORYTYPE_HOST;
+                        copy.srcHost = pointer.cast_const().cast();
+                    }
+                    Place::Device(address) => {
+                        copy.srcMemoryType = cuda_sys::CU_MEMORYTYPE_DEVICE;
+                        copy.srcDevice = address;
+                    }
+                }
+            }
+            End::Array { raw, origin, .. } => enter_source::<T>(raw, origin, copy),
+        }
+        Ok(())
+    }
+
+    pub(super) fn into_touch(self) -> Touch<'a> {
+        self.touch
+    }
+}
+
+impl<'a, T: Texel> TexelDestination<'a, T> {
+    /// As [`TexelSource::enter`].
+    pub(super) fn enter(
+        &self,
+        op: &'static str,
+        core: &StreamCore,
+        extent: Extent,
+        copy: &mut CUDA_MEMCPY3D,
+    ) -> Result<()> {
+        self.end.check(op, core, extent)?;
+        match self.end {
+            End::Linear { place, rows, .. } => {
+                (copy.dstPitch, copy.dstHeight) = distances::<T>(rows, extent);
+                match place {
+                    Place::Host(pointer) => {
+                        copy.dstMemoryType = cuda_sys::CU_MEMORYTYPE_HOST;
+                        copy.dstHost = pointer.cast();
+                    }
+                    Place::Device(address) => {
+                        copy.dstMemoryType = cuda_sys::CU_MEMORYTYPE_DEVICE;
+                        copy.dstDevice = address;
+                    }
+                }
+            }
+            End::Array { raw, origin, .. } => enter_destination::<T>(raw, origin, copy),
+        }
+        Ok(())
+    }
+
+    pub(super) fn into_touch(self) -> Touch<'a> {
+        self.touch
+    }
+}
+
+/// Enters a part of an array as what is read.
+pub(super) fn enter_source<T: Texel>(
+    raw: CudaArrayHandle,
+    origin: Extent,
+    copy: &mut CUDA_MEMCPY3D,
+) {
+    copy.srcMemoryType = cuda_sys::CU_MEMORYTYPE_ARRAY;
+    copy.srcArray = raw.0;
+    copy.srcXInBytes = origin.width * size_of::<T>();
+    copy.srcY = origin.height;
+    copy.srcZ = origin.depth;
+}
+
+/// Enters a part of an array as what is written.
+pub(super) fn enter_destination<T: Texel>(
+    raw: CudaArrayHandle,
+    origin: Extent,
+    copy: &mut CUDA_MEMCPY3D,
+) {
+    copy.dstMemoryType = cuda_sys::CU_MEMORYTYPE_ARRAY;
+    copy.dstArray = raw.0;
+    copy.dstXInBytes = origin.width * size_of::<T>();
+    copy.dstY = origin.height;
+    copy.dstZ = origin.depth;
+}
+
+/// Enters the size of a copy.
+pub(super) fn enter_extent<T: Texel>(extent: Extent, copy: &mut CUDA_MEMCPY3D) {
+    copy.WidthInBytes = extent.width * size_of::<T>();
+    copy.Height = extent.height;
+    copy.Depth = extent.depth;
+}
+
+/// What is written through a view that is gone: still nobody else's, since the borrow is not.
+fn writing(touch: Touch<'_>) -> Touch<'_> {
+    Touch {
+        access: Access::Write,
+        ..touch
+    }
+}
+
+impl<'a, T: Texel, M: Endpoint> From<Slice<'a, T, M>> for TexelSource<'a, T> {
+    fn from(view: Slice<'a, T, M>) -> Self {
+        Self {
+            end: End::of_memory(&view),
+            touch: view.read(),
+            _texels: PhantomData,
+        }
+    }
+}
+
+impl<'a, T: Texel, M: Endpoint> From<SliceMut<'a, T, M>> for TexelDestination<'a, T> {
+    fn from(view: SliceMut<'a, T, M>) -> Self {
+        let view = view.into_view();
+        Self {
+            end: End::of_memory(&view),
+            touch: writing(view.read()),
+            _texels: PhantomData,
+        }
+    }
+}
+
+impl<'a, T: Texel, M: Endpoint> From<Pitched<'a, T, M>> for TexelSource<'a, T> {
+    fn from(view: Pitched<'a, T, M>) -> Self {
+        let (bytes, geometry) = view.into_parts();
+        Self {
+            end: End::of_rows(&bytes, geometry),
+            touch: bytes.read(),
+            _texels: PhantomData,
+        }
+    }
+}
+
+impl<'a, T: Texel, M: Endpoint> From<PitchedMut<'a, T, M>> for TexelDestination<'a, T> {
+    fn from(view: PitchedMut<'a, T, M>) -> Self {
+        let (bytes, geometry) = view.into_parts();
+        let bytes = bytes.into_view();
+        Self {
+            end: End::of_rows(&bytes, geometry),
+            touch: writing(bytes.read()),
+            _texels: PhantomData,
+        }
+    }
+}
+
+impl<'a, T: Texel> From<ArraySlice<'a, T>> for TexelSource<'a, T> {
+    fn from(view: ArraySlice<'a, T>) -> Self {
+        Self {
+            end: End::of_array(&view),
+            touch: view.read(),
+            _texels: PhantomData,
+        }
+    }
+}
+
+impl<'a, T: Texel> From<ArraySliceMut<'a, T>> for TexelDestination<'a, T> {
+    fn from(view: ArraySliceMut<'a, T>) -> Self {
+        let view = view.into_view();
+        Self {
+            end: End::of_array(&view),
+            touch: writing(view.read()),
+            _texels: PhantomData,
+        }
+    }
+}
+
+impl<'a, T: Texel, M: Endpoint> From<&'a Buffer<T, M>> for TexelSource<'a, T> {
+    fn from(buffer: &'a Buffer<T, M>) -> Self {
+        buffer.as_view().into()
+    }
+}
+
+impl<'a, T: Texel, M: Endpoint> From<&'a mut Buffer<T, M>> for TexelDestination<'a, T> {
+    fn from(buffer: &'a mut Buffer<T, M>) -> Self {
+        buffer.as_view_mut().into()
+    }
+}
+
+impl<'a, T: Texel> From<&'a VirtualBuffer<T>> for TexelSource<'a, T> {
+    fn from(buffer: &'a VirtualBuffer<T>) -> Self {
+        DeviceSlice::from(buffer).into()
+    }
+}
+
+impl<'a, T: Texel> From<&'a mut VirtualBuffer<T>> for TexelDestination<'a, T> {
+    fn from(buffer: &'a mut VirtualBuffer<T>) -> Self {
+        DeviceSliceMut::from(buffer).into()
+    }
+}
+
+impl<'a, T: Texel> From<&'a CudaArray<T>> for TexelSource<'a, T> {
+    fn from(array: &'a CudaArray<T>) -> Self {
+        array.as_view().into()
+    }
+}
+
+impl<'a, T: Texel> From<&'a mut CudaArray<T>> for TexelDestination<'a, T> {
+    fn from(array: &'a mut CudaArray<T>) -> Self {
+        array.as_view_mut().into()
+    }
+}
+
+impl fmt::Debug for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            End::Linear { rows, .. } => f.debug_tuple("Linear").field(rows).finish(),
+            End::Array { extent, .. } => f.debug_tuple("Array").field(extent).finish(),
+        }
+    }
+}
+
+impl<T: Texel> fmt::Debug for TexelSource<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("TexelSource").field(&self.end).finish()
+    }
+}
+
+impl<T: Texel> fmt::Debug for TexelDestination<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("TexelDestination").field(&self.end).finish()
+    }
+}

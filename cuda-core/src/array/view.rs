@@ -1,0 +1,255 @@
+//! Parts of arrays, borrowed.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use super::shape::Extent;
+use super::texel::Texel;
+use super::{ArrayMemory, CudaArray, CudaArrayHandle};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::memory::Storage;
+use crate::memory::ledger::{Access, Bytes, Fences, LedgerOf, Touch};
+
+/// An array, or a level of a mipmap, within its storage.
+#[derive(Clone, Copy)]
+pub(super) struct Level {
+    // INVARIANT: an array of this size, which the storage keeps.
+    pub(super) raw: CudaArrayHandle,
+    pub(super) extent: Extent,
+    /// Its first byte, in the count of the storage's ledger.
+    pub(super) start: usize,
+}
+
+/// A shared view of a part of an array.
+pub struct ArraySlice<'a, T: Texel> {
+    storage: &'a Storage<ArrayMemory>,
+    level: Level,
+    // INVARIANT: origin and extent are within the level.
+    origin: Extent,
+    extent: Extent,
+    _texels: PhantomData<&'a [T]>,
+}
+
+/// An exclusive view of a part of an array.
+pub struct ArraySliceMut<'a, T: Texel> {
+    // INVARIANT: no other view of these texels is in use while this one lives.
+    view: ArraySlice<'a, T>,
+    _exclusive: PhantomData<&'a mut [T]>,
+}
+
+const ORIGIN: Extent = Extent::new(0, 0, 0);
+
+impl<'a, T: Texel> ArraySlice<'a, T> {
+    pub(super) fn whole(storage: &'a Storage<ArrayMemory>, level: Level) -> Self {
+        Self {
+            storage,
+            level,
+            origin: ORIGIN,
+            extent: level.extent,
+            _texels: PhantomData,
+        }
+    }
+
+    /// Its size in texels.
+    pub fn extent(&self) -> Extent {
+        self.extent
+    }
+
+    /// How many texels there are.
+    pub fn len(&self) -> usize {
+        self.extent.texels().unwrap_or(0)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The device that the array is on.
+    pub fn device(&self) -> Device {
+        self.storage.block().keeper.device()
+    }
+
+    /// A part of the view; `origin` counts from the view's own.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`], of the first dimension in which it is not within the view.
+    pub fn region(&self, origin: Extent, extent: Extent) -> Result<Self> {
+        let within = |start: usize, size: usize, len: usize| {
+            let end = start.checked_add(size).filter(|end| *end <= len);
+            end.map(|_| ()).ok_or(Error::OutOfBounds {
+                start,
+                end: start.saturating_add(size),
+                len,
+            })
+        };
+        within(origin.width, extent.width, self.extent.width)?;
+        within(origin.height, extent.height, self.extent.height)?;
+        within(origin.depth, extent.depth, self.extent.depth)?;
+        Ok(Self {
+            origin: Extent {
+                width: self.origin.width + origin.width,
+                height: self.origin.height + origin.height,
+                depth: self.origin.depth + origin.depth,
+            },
+            extent,
+            ..*self
+        })
+    }
+
+    pub(super) fn raw(&self) -> CudaArrayHandle {
+        self.level.raw
+    }
+
+    pub(super) fn origin(&self) -> Extent {
+        self.origin
+    }
+
+    /// From the first byte of the part to its last, as if texels lay one after the other. Rows
+    /// that the part does not have may lie between: who uses those waits without need, but that
+    /// is all.
+    fn range(&self) -> Bytes {
+        let Extent { width, height, .. } = self.level.extent;
+        let texel = |x: usize, y: usize, z: usize| (z * height + y) * width + x;
+        let (at, size) = (self.origin, self.extent);
+        if self.is_empty() {
+            return self.level.start..self.level.start;
+        }
+        let first = texel(at.width, at.height, at.depth);
+        let last = texel(
+            at.width + size.width - 1,
+            at.height + size.height - 1,
+            at.depth + size.depth - 1,
+        );
+        let byte = |texel: usize| self.level.start + texel * size_of::<T>();
+        byte(first)..byte(last + 1)
+    }
+
+    pub(super) fn read(&self) -> Touch<'a> {
+        self.touch(Access::Read)
+    }
+
+    fn touch(&self, access: Access) -> Touch<'a> {
+        Touch {
+            ledger: LedgerOf::Shared(&self.storage.block().ledger),
+            range: self.range(),
+            access,
+        }
+    }
+}
+
+impl<'a, T: Texel> ArraySliceMut<'a, T> {
+    /// The caller makes no other view of the level while this one lives.
+    pub(super) fn whole(storage: &'a Storage<ArrayMemory>, level: Level) -> Self {
+        Self {
+            view: ArraySlice::whole(storage, level),
+            _exclusive: PhantomData,
+        }
+    }
+
+    /// Its size in texels.
+    pub fn extent(&self) -> Extent {
+        self.view.extent()
+    }
+
+    /// How many texels there are.
+    pub fn len(&self) -> usize {
+        self.view.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.view.is_empty()
+    }
+
+    /// The same texels, shared for as long as `self` is borrowed.
+    pub fn as_view(&self) -> ArraySlice<'_, T> {
+        self.view
+    }
+
+    /// A part of the view, exclusive for as long as `self` is borrowed.
+    ///
+    /// # Errors
+    /// As [`ArraySlice::region`].
+    pub fn region_mut(&mut self, origin: Extent, extent: Extent) -> Result<ArraySliceMut<'_, T>> {
+        ArraySliceMut {
+            view: self.view,
+            _exclusive: PhantomData,
+        }
+        .into_region(origin, extent)
+    }
+
+    /// [`ArraySliceMut::region_mut`] for as long as `self` was borrowed.
+    pub(super) fn into_region(self, origin: Extent, extent: Extent) -> Result<Self> {
+        Ok(Self {
+            view: self.view.region(origin, extent)?,
+            _exclusive: PhantomData,
+        })
+    }
+
+    /// The same texels for as long as `self` was borrowed, still nobody else's.
+    pub(super) fn into_view(self) -> ArraySlice<'a, T> {
+        self.view
+    }
+
+    pub(super) fn write(&mut self) -> Touch<'_> {
+        self.view.touch(Access::Write)
+    }
+}
+
+/// Blocks the thread until nobody uses the array any more.
+pub(super) fn synchronize(storage: &Storage<ArrayMemory>) -> Result<()> {
+    let block = storage.block();
+    let mut fences = Fences::none();
+    block
+        .ledger
+        .conflicts(&block.whole(), Access::Write, None, &mut fences);
+    fences.wait_host()?;
+    block.ledger.prune();
+    Ok(())
+}
+
+impl<T: Texel> Clone for ArraySlice<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T: Texel> Copy for ArraySlice<'_, T> {}
+
+impl<'a, T: Texel> From<&'a CudaArray<T>> for ArraySlice<'a, T> {
+    fn from(array: &'a CudaArray<T>) -> Self {
+        array.as_view()
+    }
+}
+
+impl<'a, T: Texel> From<&'a mut CudaArray<T>> for ArraySliceMut<'a, T> {
+    fn from(array: &'a mut CudaArray<T>) -> Self {
+        array.as_view_mut()
+    }
+}
+
+impl<'a, T: Texel> From<&ArraySlice<'a, T>> for ArraySlice<'a, T> {
+    fn from(view: &ArraySlice<'a, T>) -> Self {
+        *view
+    }
+}
+
+impl<T: Texel> fmt::Debug for ArraySlice<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ArraySlice")
+            .field("origin", &self.origin)
+            .field("extent", &self.extent)
+            .finish()
+    }
+}
+
+impl<T: Texel> fmt::Debug for ArraySliceMut<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ArraySliceMut")
+            .field("origin", &self.view.origin)
+            .field("extent", &self.view.extent)
+            .finish()
+    }
+}

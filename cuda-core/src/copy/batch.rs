@@ -1,0 +1,315 @@
+//! Many copies in one driver call.
+
+use std::fmt;
+
+use cuda_sys::{CUdeviceptr, CUresult, CUstream, symbol as cu};
+
+use crate::context::Context;
+use crate::copy::endpoint::{Endpoint, Place};
+use crate::copy::{at_one_end, between, crossing_of, same_len};
+use crate::device::Device;
+use crate::error::Result;
+use crate::memory::device::{DeviceSlice, DeviceSliceMut};
+use crate::memory::ledger::{Access, LedgerOf, Touch};
+use crate::memory::pinned::{PinnedSlice, PinnedSliceMut};
+use crate::memory::pod::Pod;
+use crate::memory::view::{Slice, SliceMut};
+use crate::stream::{Kind, Stream};
+use crate::submit::submit;
+use crate::timeline::Flavor;
+
+/// Copies that are enqueued together: `cuMemcpyBatchAsync`, one driver call for all of them, where
+/// driver and header have it (CUDA 12.8), under a guard, which it wants; otherwise one for each.
+///
+/// They run in no particular order, which nobody can tell: a batch holds what it reads and what it
+/// writes, so no copy of it depends on another. Copies between two devices, and those on a default
+/// stream, are enqueued one by one.
+///
+/// ```no_run
+/// # let device = cuda_core::Device::get(0)?;
+/// # let stream = device.create_stream()?;
+/// use cuda_core::{Batch, PinnedBuffer};
+///
+/// let host = PinnedBuffer::from_slice(&device.context()?, &[1u32; 64])?;
+/// let (mut a, mut b) = (stream.alloc::<u32>(32)?, stream.alloc::<u32>(32)?);
+/// let mut batch = Batch::new();
+/// batch.upload(host.slice(..32)?, &mut a)?;
+/// batch.upload(host.slice(32..)?, &mut b)?;
+/// stream.enqueue(batch)?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Default)]
+pub struct Batch<'a> {
+    copies: Vec<Copy<'a>>,
+    // INVARIANT: of all that `copies` read and write.
+    touches: Vec<Touch<'a>>,
+}
+
+struct Copy<'a> {
+    op: &'static str,
+    from: Place,
+    to: Place,
+    bytes: usize,
+    /// Whose memory it is; [`None`]: the host's.
+    source: Option<&'a Context>,
+    destination: Option<&'a Context>,
+}
+
+impl<'a> Batch<'a> {
+    /// A batch of no copies.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Copies in the batch, those of no elements not counted.
+    pub fn len(&self) -> usize {
+        self.copies.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.copies.is_empty()
+    }
+
+    /// Adds a copy from pinned memory to a device.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`](crate::Error::LengthMismatch).
+    pub fn upload<T: Pod>(
+        &mut self,
+        source: impl Into<PinnedSlice<'a, T>>,
+        destination: impl Into<DeviceSliceMut<'a, T>>,
+    ) -> Result<()> {
+        self.add("cuMemcpyHtoDAsync", source.into(), destination.into())
+    }
+
+    /// Adds a copy from a device to pinned memory.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`](crate::Error::LengthMismatch).
+    pub fn download<T: Pod>(
+        &mut self,
+        source: impl Into<DeviceSlice<'a, T>>,
+        destination: impl Into<PinnedSliceMut<'a, T>>,
+    ) -> Result<()> {
+        self.add("cuMemcpyDtoHAsync", source.into(), destination.into())
+    }
+
+    /// Adds a copy of device memory.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`](crate::Error::LengthMismatch).
+    pub fn copy<T: Pod>(
+        &mut self,
+        source: impl Into<DeviceSlice<'a, T>>,
+        destination: impl Into<DeviceSliceMut<'a, T>>,
+    ) -> Result<()> {
+        let (source, destination) = (source.into(), destination.into());
+        let op = between(source.device(), destination.as_view().device());
+        self.add(op, source, destination)
+    }
+
+    fn add<T: Pod, A: Endpoint, B: Endpoint>(
+        &mut self,
+        op: &'static str,
+        source: Slice<'a, T, A>,
+        destination: SliceMut<'a, T, B>,
+    ) -> Result<()> {
+        same_len(op, source.len(), destination.len())?;
+        if source.byte_len() == 0 {
+            return Ok(());
+        }
+        // Nobody else has a view of these elements while `'a` lasts.
+        let destination = destination.into_view();
+        self.touches.push(source.read());
+        self.touches.push(Touch {
+            ledger: LedgerOf::Shared(destination.ledger()),
+            range: destination.range(),
+            access: Access::Write,
+        });
+        self.copies.push(Copy {
+            op,
+            from: source.place(),
+            to: destination.place(),
+            bytes: source.byte_len(),
+            source: source.owner(),
+            destination: destination.owner(),
+        });
+        Ok(())
+    }
+}
+
+impl Copy<'_> {
+    /// The copy by itself.
+    fn enqueue(&self, stream: CUstream) -> CUresult {
+        let bytes = self.bytes;
+        match (self.from, self.to) {
+            (Place::Host(from), Place::Device(to)) => {
+                // SAFETY: both sides have `bytes` bytes that stay allocated until this copy is done:
+                // freeing either waits for the mark that is made of the batch.
+                unsafe { cu::cuMemcpyHtoDAsync_v2(to, from.cast(), bytes, stream) }
+            }
+            (Place::Device(from), Place::Host(to)) => {
+                // SAFETY: as above.
+                unsafe { cu::cuMemcpyDtoHAsync_v2(to.cast(), from, bytes, stream) }
+            }
+            (Place::Device(from), Place::Device(to)) => match (self.source, self.destination) {
+                (Some(of), Some(into)) if of.device() != into.device() => {
+                    let (of, into) = (of.as_raw(), into.as_raw());
+                    // SAFETY: as above; the batch's borrows keep both contexts alive.
+                    unsafe { cu::cuMemcpyPeerAsync(to, into, from, of, bytes, stream) }
+                }
+                // SAFETY: as above.
+                _ => unsafe { cu::cuMemcpyDtoDAsync_v2(to, from, bytes, stream) },
+            },
+            // SAFETY: as above; all of it is in the one address space.
+            (from, to) => unsafe { cu::cuMemcpyAsync(to.unified(), from.unified(), bytes, stream) },
+        }
+    }
+
+    /// The devices that the source and the destination are on.
+    fn devices(&self) -> [Option<Device>; 2] {
+        [self.source, self.destination].map(|context| context.map(Context::device))
+    }
+
+    fn is_between_devices(&self) -> bool {
+        matches!(self.devices(), [Some(near), Some(far)] if near != far)
+    }
+}
+
+impl<K: Kind> Stream<K> {
+    /// Enqueues the copies of a batch, asynchronously; see [`Batch`].
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`](crate::Error::WrongDevice), before the driver is asked, if one of the
+    /// copies has no end on the stream's device. After a failure of the driver some of the copies
+    /// may have been enqueued.
+    pub fn enqueue(&self, batch: Batch<'_>) -> Result<()> {
+        let Batch {
+            copies,
+            mut touches,
+        } = batch;
+        let core = self.core();
+        for copy in &copies {
+            let [source, destination] = copy.devices();
+            at_one_end(copy.op, core, source, destination)?;
+        }
+        let Some(first) = copies.first() else {
+            return Ok(());
+        };
+        let (apart, mut together): (Vec<_>, Vec<_>) =
+            copies.iter().partition(|copy| copy.is_between_devices());
+        let mut lists = Lists::of(&together);
+        let flavor = core.timeline().flavor();
+        let created = matches!(flavor, Flavor::Created | Flavor::Foreign);
+        let at_once = created && together.len() > 1;
+        let op = if at_once { OP } else { first.op };
+        let stream = core.bind()?;
+        // The driver refuses batches while nothing is current, whatever stream they are for.
+        let _entered = match at_once {
+            true => Some(core.context().enter_briefly()?),
+            false => None,
+        };
+        let crossing = |copy: &&Copy<'_>| {
+            let [source, destination] = copy.devices();
+            crossing_of(source, destination)
+        };
+        let _crossings: Vec<_> = apart.iter().map(crossing).collect();
+        // May run twice; so may the copies, none of which reads what another writes.
+        let call = |stream| {
+            if at_once && !together.is_empty() {
+                match lists.enqueue(stream) {
+                    cuda_sys::CUDA_SUCCESS => together.clear(),
+                    // The driver is older than the call, or will have none of it on this device.
+                    cuda_sys::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER
+                    | cuda_sys::CUDA_ERROR_NOT_SUPPORTED => {}
+                    failed => return failed,
+                }
+            }
+            let mut singly = together.iter().chain(&apart);
+            let failed = singly.find_map(|copy| {
+                Some(copy.enqueue(stream)).filter(|code| *code != cuda_sys::CUDA_SUCCESS)
+            });
+            failed.unwrap_or(cuda_sys::CUDA_SUCCESS)
+        };
+        submit(core, &stream, op, &mut touches, call).1
+    }
+}
+
+const OP: &str = "cuMemcpyBatchAsync";
+
+/// What `cuMemcpyBatchAsync` wants to be told, as it wants it.
+struct Lists {
+    to: Vec<CUdeviceptr>,
+    from: Vec<CUdeviceptr>,
+    bytes: Vec<usize>,
+}
+
+impl Lists {
+    fn of(copies: &[&Copy<'_>]) -> Self {
+        Self {
+            to: copies.iter().map(|copy| copy.to.unified()).collect(),
+            from: copies.iter().map(|copy| copy.from.unified()).collect(),
+            bytes: copies.iter().map(|copy| copy.bytes).collect(),
+        }
+    }
+
+    /// The newest form of the call that the header has.
+    #[cfg(cuda_12_8)]
+    fn enqueue(&mut self, stream: CUstream) -> CUresult {
+        let mut attributes = cuda_sys::CUmemcpyAttributes {
+            srcAccessOrder: cuda_sys::CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
+            ..Default::default()
+        };
+        // The attributes hold from this copy on.
+        let mut since = 0;
+        let (to, from) = (self.to.as_mut_ptr(), self.from.as_mut_ptr());
+        let (bytes, count) = (self.bytes.as_mut_ptr(), self.bytes.len());
+        #[cfg(cuda_13_0)]
+        {
+            // SAFETY: three lists of `count` entries, one set of attributes with one index; each
+            // copy as in `Copy::enqueue`.
+            unsafe {
+                cu::cuMemcpyBatchAsync_v2(
+                    to,
+                    from,
+                    bytes,
+                    count,
+                    &mut attributes,
+                    &mut since,
+                    1,
+                    stream,
+                )
+            }
+        }
+        #[cfg(not(cuda_13_0))]
+        {
+            let mut failed = 0;
+            // SAFETY: as above; the last pointer is valid for a write.
+            unsafe {
+                cu::cuMemcpyBatchAsync(
+                    to,
+                    from,
+                    bytes,
+                    count,
+                    &mut attributes,
+                    &mut since,
+                    1,
+                    &mut failed,
+                    stream,
+                )
+            }
+        }
+    }
+
+    #[cfg(not(cuda_12_8))]
+    fn enqueue(&mut self, _stream: CUstream) -> CUresult {
+        cuda_sys::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER
+    }
+}
+
+impl fmt::Debug for Batch<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Batch of {} copies", self.len())
+    }
+}

@@ -1,0 +1,227 @@
+//! Copies between buffers: one driver call each, ordered by the buffers' ledgers.
+
+pub(crate) mod batch;
+pub(crate) mod endpoint;
+pub(crate) mod pitched;
+pub(crate) mod shape;
+
+use std::ops::RangeBounds;
+
+use cuda_sys::{CUresult, CUstream, symbol as cu};
+
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::memory::device::{DeviceSlice, DeviceSliceMut};
+use crate::memory::pinned::{PinnedSlice, PinnedSliceMut};
+use crate::memory::pod::Pod;
+use crate::memory::view::{Slice, SliceMut, bounds};
+use crate::peer;
+use crate::peer::{Crossing, crossing};
+use crate::stream::{Kind, Stream};
+use crate::stream_core::StreamCore;
+use crate::submit::submit;
+
+use endpoint::Endpoint;
+
+/// Refuses a copy between slices of different length.
+pub(crate) fn same_len(op: &'static str, source_len: usize, destination_len: usize) -> Result<()> {
+    if source_len == destination_len {
+        return Ok(());
+    }
+    Err(Error::LengthMismatch {
+        op,
+        source_len,
+        destination_len,
+    })
+}
+
+/// Refuses memory of another device than the stream's.
+pub(crate) fn same_device(op: &'static str, core: &StreamCore, memory: Device) -> Result<()> {
+    if core.device() == memory {
+        return Ok(());
+    }
+    Err(Error::WrongDevice {
+        op,
+        memory: memory.ordinal(),
+        stream: core.device().ordinal(),
+    })
+}
+
+/// Refuses a copy none of whose ends is on the stream's device. Memory of the host is on any.
+fn at_one_end(
+    op: &'static str,
+    core: &StreamCore,
+    source: Option<Device>,
+    destination: Option<Device>,
+) -> Result<()> {
+    match (source, destination) {
+        (Some(near), Some(far)) => {
+            same_device(op, core, near).or_else(|error| same_device(op, core, far).or(Err(error)))
+        }
+        (Some(device), None) | (None, Some(device)) => same_device(op, core, device),
+        (None, None) => Ok(()),
+    }
+}
+
+/// One copy of all of `source` to `destination`, as many elements: checked, ordered, enqueued and
+/// marked. `call` is made only if there is anything to copy.
+#[inline]
+fn transfer<T: Pod, A: Endpoint, B: Endpoint>(
+    core: &StreamCore,
+    op: &'static str,
+    source: Slice<'_, T, A>,
+    mut destination: SliceMut<'_, T, B>,
+    call: impl FnMut(CUstream) -> CUresult,
+) -> Result<()> {
+    same_len(op, source.len(), destination.len())?;
+    at_one_end(op, core, source.on(), destination.as_view().on())?;
+    if source.byte_len() == 0 {
+        return Ok(());
+    }
+    let stream = core.bind()?;
+    let _crossing = crossing_of(source.on(), destination.as_view().on());
+    let mut touches = [source.read(), destination.write()];
+    submit(core, &stream, op, &mut touches, call).1
+}
+
+/// Held while a copy is enqueued, where its ends are on two devices.
+#[inline]
+fn crossing_of(source: Option<Device>, destination: Option<Device>) -> Option<Crossing> {
+    let (near, far) = source.zip(destination)?;
+    (near != far).then(|| crossing(near, far))
+}
+
+/// The call that copies between two places of device memory.
+fn between(near: Device, far: Device) -> &'static str {
+    if near == far {
+        "cuMemcpyDtoDAsync"
+    } else {
+        "cuMemcpyPeerAsync"
+    }
+}
+
+impl<K: Kind> Stream<K> {
+    /// Copies pinned memory to the stream's device, asynchronously: `cuMemcpyHtoDAsync_v2`.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before the driver is asked.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// # let stream = device.create_stream()?;
+    /// let host = cuda_core::PinnedBuffer::from_slice(&device.context()?, &[1.0f32; 256])?;
+    /// let mut buffer = stream.alloc(256)?;
+    /// stream.upload(&host, &mut buffer)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn upload<'a, 'b, T: Pod>(
+        &self,
+        source: impl Into<PinnedSlice<'a, T>>,
+        destination: impl Into<DeviceSliceMut<'b, T>>,
+    ) -> Result<()> {
+        let (source, destination) = (source.into(), destination.into());
+        let (to, from, bytes) = (destination.as_raw(), source.as_ptr(), source.byte_len());
+        let call = |stream| {
+            // SAFETY: both sides have `bytes` bytes, since `transfer` found them equally long, that
+            // stay allocated until this copy is done: freeing either waits for the mark that is
+            // made of it.
+            unsafe { cu::cuMemcpyHtoDAsync_v2(to, from.cast(), bytes, stream) }
+        };
+        transfer(self.core(), "cuMemcpyHtoDAsync", source, destination, call)
+    }
+
+    /// Copies from the stream's device to pinned memory, asynchronously: `cuMemcpyDtoHAsync_v2`.
+    /// Looking at the destination waits for the copy.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before the driver is asked.
+    pub fn download<'a, 'b, T: Pod>(
+        &self,
+        source: impl Into<DeviceSlice<'a, T>>,
+        destination: impl Into<PinnedSliceMut<'b, T>>,
+    ) -> Result<()> {
+        let (source, destination) = (source.into(), destination.into());
+        let to = destination.as_view().as_ptr();
+        let (from, bytes) = (source.as_raw(), source.byte_len());
+        let call = |stream| {
+            // SAFETY: as in `upload`; and the host cannot look at the destination before the copy
+            // is done, since the accessors wait for its mark.
+            unsafe { cu::cuMemcpyDtoHAsync_v2(to.cast(), from, bytes, stream) }
+        };
+        transfer(self.core(), "cuMemcpyDtoHAsync", source, destination, call)
+    }
+
+    /// Copies device memory, asynchronously: `cuMemcpyDtoDAsync_v2` on one device,
+    /// `cuMemcpyPeerAsync` between two, which works whether or not they have access to each other,
+    /// and ten times faster if they have
+    /// ([`Context::enable_peer_access`](crate::Context::enable_peer_access)).
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`]; [`Error::WrongDevice`] if the stream belongs to neither device.
+    pub fn copy<'a, 'b, T: Pod>(
+        &self,
+        source: impl Into<DeviceSlice<'a, T>>,
+        destination: impl Into<DeviceSliceMut<'b, T>>,
+    ) -> Result<()> {
+        let (source, destination) = (source.into(), destination.into());
+        let (near, far) = (source.device(), destination.as_view().device());
+        let (to, from, bytes) = (destination.as_raw(), source.as_raw(), source.byte_len());
+        // The buffers keep these alive.
+        let of = source.context().as_raw();
+        let into = destination.as_view().context().as_raw();
+        let call = |stream| {
+            if near == far {
+                // SAFETY: both sides have `bytes` bytes, since `transfer` found them equally long,
+                // that stay allocated until this copy is done: their frees are ordered behind the
+                // marks that are made of it.
+                return unsafe { cu::cuMemcpyDtoDAsync_v2(to, from, bytes, stream) };
+            }
+            let _crossing = peer::crossing(near, far);
+            // SAFETY: as above; both contexts are live.
+            unsafe { cu::cuMemcpyPeerAsync(to, into, from, of, bytes, stream) }
+        };
+        transfer(self.core(), between(near, far), source, destination, call)
+    }
+
+    /// Copies elements of a buffer to another place in it, from `to` on, asynchronously:
+    /// `cuMemcpyDtoDAsync_v2`.
+    ///
+    /// A device copies in no particular order, so the two places must not overlap: unlike
+    /// `slice::copy_within` this has no buffer in between.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`], [`Error::Overlap`] and [`Error::WrongDevice`] before the driver is
+    /// asked.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let mut ring = stream.alloc_zeroed::<f32>(3000)?;
+    /// stream.copy_within(&mut ring, 2000.., 0)?; // the last thousand over the first
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn copy_within<'b, T: Pod>(
+        &self,
+        buffer: impl Into<DeviceSliceMut<'b, T>>,
+        from: impl RangeBounds<usize>,
+        to: usize,
+    ) -> Result<()> {
+        let buffer = buffer.into();
+        let (start, end) = bounds(from, buffer.len())?;
+        let len = end - start;
+        let (to, to_end) = bounds(to..to.saturating_add(len), buffer.len())?;
+        if to < end && start < to_end && len > 0 {
+            return Err(Error::Overlap {
+                op: "cuMemcpyDtoDAsync",
+                from: start,
+                to,
+                len,
+            });
+        }
+        if to >= end {
+            let (low, mut high) = buffer.split_at_mut(to)?;
+            return self.copy(low.as_view().slice(start..end)?, high.slice_mut(..len)?);
+        }
+        let (mut low, high) = buffer.split_at_mut(start)?;
+        self.copy(high.as_view().slice(..len)?, low.slice_mut(to..to_end)?)
+    }
+}

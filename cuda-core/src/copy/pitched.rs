@@ -1,0 +1,327 @@
+//! Copies and fills of elements that lie in rows with gaps between them.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ptr;
+
+use cuda_sys::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUmemorytype, symbol as cu};
+
+use crate::copy::endpoint::{Endpoint, Place};
+use crate::copy::shape::{Geometry, Shape};
+use crate::copy::{at_one_end, crossing_of};
+use crate::error::{Error, Result};
+use crate::memory::Memory;
+use crate::memory::buffer::Buffer;
+use crate::memory::device::DeviceMemory;
+use crate::memory::pitched::PitchedBuffer;
+use crate::memory::pod::Pod;
+use crate::memory::view::{Slice, SliceMut};
+use crate::peer;
+use crate::stream::{Kind, Stream};
+use crate::submit::submit;
+
+/// A shared view of elements that lie in rows, of a [`Shape`].
+pub struct Pitched<'a, T: Pod, M: Memory> {
+    // INVARIANT: `geometry.span` bytes.
+    bytes: Slice<'a, u8, M>,
+    geometry: Geometry,
+    _elements: PhantomData<&'a [T]>,
+}
+
+/// An exclusive view of elements that lie in rows, of a [`Shape`], and of all that lies between
+/// them.
+pub struct PitchedMut<'a, T: Pod, M: Memory> {
+    // INVARIANT: `geometry.span` bytes.
+    bytes: SliceMut<'a, u8, M>,
+    geometry: Geometry,
+    _elements: PhantomData<&'a mut [T]>,
+}
+
+impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
+    /// The elements in rows: the first row begins where the view does.
+    ///
+    /// # Errors
+    /// [`Error::Pitch`] where rows or slices are longer than the distance between them;
+    /// [`Error::OutOfBounds`], in bytes, where the last row ends behind the view.
+    pub fn pitched(&self, shape: Shape) -> Result<Pitched<'a, T, M>> {
+        Pitched::over(self.cast()?, shape)
+    }
+}
+
+impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
+    /// [`Slice::pitched`] of an exclusive view.
+    ///
+    /// # Errors
+    /// [`Error::Pitch`] and [`Error::OutOfBounds`].
+    pub fn pitched(self, shape: Shape) -> Result<PitchedMut<'a, T, M>> {
+        PitchedMut::over(self.cast()?, shape)
+    }
+}
+
+impl<T: Pod, M: Memory> Buffer<T, M> {
+    /// The elements in rows: see [`Slice::pitched`].
+    ///
+    /// # Errors
+    /// [`Error::Pitch`] and [`Error::OutOfBounds`].
+    pub fn pitched(&self, shape: Shape) -> Result<Pitched<'_, T, M>> {
+        self.as_view().pitched(shape)
+    }
+
+    /// The elements in rows, exclusively: see [`Slice::pitched`].
+    ///
+    /// # Errors
+    /// [`Error::Pitch`] and [`Error::OutOfBounds`].
+    pub fn pitched_mut(&mut self, shape: Shape) -> Result<PitchedMut<'_, T, M>> {
+        self.as_view_mut().pitched(shape)
+    }
+}
+
+impl<T: Pod> PitchedBuffer<T> {
+    fn shape(&self) -> Shape {
+        Shape::plane(self.width(), self.height()).with_pitch(self.pitch())
+    }
+
+    /// A view of all rows.
+    ///
+    /// # Errors
+    /// None for a buffer of this crate's.
+    pub fn pitched(&self) -> Result<Pitched<'_, T, DeviceMemory>> {
+        Pitched::over(self.as_bytes(), self.shape())
+    }
+
+    /// An exclusive view of all rows.
+    ///
+    /// # Errors
+    /// None for a buffer of this crate's.
+    pub fn pitched_mut(&mut self) -> Result<PitchedMut<'_, T, DeviceMemory>> {
+        let shape = self.shape();
+        PitchedMut::over(self.as_bytes_mut(), shape)
+    }
+}
+
+impl<'a, T: Pod, M: Memory> Pitched<'a, T, M> {
+    fn over(bytes: Slice<'a, u8, M>, shape: Shape) -> Result<Self> {
+        let geometry = Geometry::of::<T>(shape)?;
+        Ok(Self {
+            bytes: bytes.slice(..geometry.span)?,
+            geometry,
+            _elements: PhantomData,
+        })
+    }
+
+    /// How the elements lie, all distances included.
+    pub fn shape(&self) -> Shape {
+        self.geometry.shape()
+    }
+
+    /// All bytes from the first element to the last, and how the rows lie in them.
+    pub(crate) fn into_parts(self) -> (Slice<'a, u8, M>, Geometry) {
+        (self.bytes, self.geometry)
+    }
+}
+
+impl<'a, T: Pod, M: Memory> PitchedMut<'a, T, M> {
+    fn over(bytes: SliceMut<'a, u8, M>, shape: Shape) -> Result<Self> {
+        let geometry = Geometry::of::<T>(shape)?;
+        Ok(Self {
+            bytes: bytes.into_slice(..geometry.span)?,
+            geometry,
+            _elements: PhantomData,
+        })
+    }
+
+    /// How the elements lie, all distances included.
+    pub fn shape(&self) -> Shape {
+        self.geometry.shape()
+    }
+
+    /// The same elements, exclusive for as long as `self` is borrowed.
+    pub fn reborrow(&mut self) -> PitchedMut<'_, T, M> {
+        PitchedMut {
+            bytes: self.bytes.reborrow(),
+            geometry: self.geometry,
+            _elements: PhantomData,
+        }
+    }
+
+    /// As [`Pitched::into_parts`].
+    pub(crate) fn into_parts(self) -> (SliceMut<'a, u8, M>, Geometry) {
+        (self.bytes, self.geometry)
+    }
+
+    pub(crate) fn parts(&mut self) -> (&mut SliceMut<'a, u8, M>, Geometry) {
+        (&mut self.bytes, self.geometry)
+    }
+}
+
+impl<K: Kind> Stream<K> {
+    /// Copies elements that lie in rows, asynchronously, between any two of device and pinned
+    /// memory: `cuMemcpy2DAsync_v2` for a plane, `cuMemcpy3DAsync_v2` for a volume,
+    /// `cuMemcpy3DPeerAsync` between two devices. What lies between the rows is not touched.
+    ///
+    /// # Errors
+    /// [`Error::ShapeMismatch`] and [`Error::WrongDevice`] before the driver is asked, which in its
+    /// turn refuses pitches of 2 GiB and more.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// # let stream = device.create_stream()?;
+    /// use cuda_core::{PinnedBuffer, Shape};
+    ///
+    /// let host = PinnedBuffer::from_slice(&device.context()?, &[1.0f32; 640 * 480])?;
+    /// let mut image = device.context()?.alloc_pitched::<f32>(640, 480)?;
+    /// stream.copy_pitched(host.pitched(Shape::plane(640, 480))?, image.pitched_mut()?)?;
+    /// // Ten columns of it, from the twentieth on.
+    /// let mut columns = stream.alloc::<f32>(10 * 480)?;
+    /// let pitch = image.pitch();
+    /// let part = image.as_bytes().slice(20 * 4..)?.cast::<f32>()?;
+    /// stream.copy_pitched(
+    ///     part.pitched(Shape::plane(10, 480).with_pitch(pitch))?,
+    ///     columns.pitched_mut(Shape::plane(10, 480))?,
+    /// )?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn copy_pitched<T: Pod, A: Endpoint, B: Endpoint>(
+        &self,
+        source: Pitched<'_, T, A>,
+        mut destination: PitchedMut<'_, T, B>,
+    ) -> Result<()> {
+        let (from, to) = (source.geometry, destination.geometry);
+        let view = destination.bytes.as_view();
+        let (near, far) = (source.bytes.on(), view.on());
+        let peers = near.zip(far).is_some_and(|(near, far)| near != far);
+        let op = match to.extent.depth {
+            _ if peers => "cuMemcpy3DPeerAsync",
+            0 | 1 => "cuMemcpy2DAsync",
+            _ => "cuMemcpy3DAsync",
+        };
+        if from.extent != to.extent {
+            return Err(Error::ShapeMismatch {
+                op,
+                from: from.extent.into(),
+                to: to.extent.into(),
+            });
+        }
+        let core = self.core();
+        at_one_end(op, core, near, far)?;
+        if from.span == 0 {
+            return Ok(());
+        }
+        let (start, end) = (Side::of(source.bytes.place()), Side::of(view.place()));
+        // The buffers keep these alive.
+        let raw = |context: Option<&crate::context::Context>| {
+            context.map_or(ptr::null_mut(), |context| context.as_raw())
+        };
+        let (of, into) = (raw(source.bytes.owner()), raw(view.owner()));
+        let stream = core.bind()?;
+        let _crossing = crossing_of(near, far);
+        let mut touches = [source.bytes.read(), destination.bytes.write()];
+        let (row, height, depth) = (to.row, to.extent.height, to.extent.depth);
+        let call = |stream| {
+            if peers {
+                let copy = CUDA_MEMCPY3D_PEER {
+                    srcMemoryType: start.kind,
+                    srcDevice: start.device,
+                    srcContext: of,
+                    srcPitch: from.pitch,
+                    srcHeight: from.slice_height,
+                    dstMemoryType: end.kind,
+                    dstDevice: end.device,
+                    dstContext: into,
+                    dstPitch: to.pitch,
+                    dstHeight: to.slice_height,
+                    WidthInBytes: row,
+                    Height: height,
+                    Depth: depth,
+                    ..Default::default()
+                };
+                let _crossing = near.zip(far).map(|(near, far)| peer::crossing(near, far));
+                // SAFETY: both sides have the rows at their pitches, by the invariant of the views,
+                // and stay allocated until this copy is done, since freeing either waits for the
+                // mark that is made of it. Both contexts are live.
+                return unsafe { cu::cuMemcpy3DPeerAsync(&copy, stream) };
+            }
+            if depth == 1 {
+                let copy = CUDA_MEMCPY2D {
+                    srcMemoryType: start.kind,
+                    srcHost: start.host,
+                    srcDevice: start.device,
+                    srcPitch: from.pitch,
+                    dstMemoryType: end.kind,
+                    dstHost: end.host,
+                    dstDevice: end.device,
+                    dstPitch: to.pitch,
+                    WidthInBytes: row,
+                    Height: height,
+                    ..Default::default()
+                };
+                // SAFETY: as above.
+                return unsafe { cu::cuMemcpy2DAsync_v2(&copy, stream) };
+            }
+            let copy = CUDA_MEMCPY3D {
+                srcMemoryType: start.kind,
+                srcHost: start.host,
+                srcDevice: start.device,
+                srcPitch: from.pitch,
+                srcHeight: from.slice_height,
+                dstMemoryType: end.kind,
+                dstHost: end.host,
+                dstDevice: end.device,
+                dstPitch: to.pitch,
+                dstHeight: to.slice_height,
+                WidthInBytes: row,
+                Height: height,
+                Depth: depth,
+                ..Default::default()
+            };
+            // SAFETY: as above.
+            unsafe { cu::cuMemcpy3DAsync_v2(&copy, stream) }
+        };
+        submit(core, &stream, op, &mut touches, call).1
+    }
+}
+
+/// One end of a copy, as the driver's descriptions of copies have it.
+#[derive(Clone, Copy)]
+struct Side {
+    kind: CUmemorytype,
+    host: *mut std::ffi::c_void,
+    device: cuda_sys::CUdeviceptr,
+}
+
+impl Side {
+    fn of(place: Place) -> Self {
+        match place {
+            Place::Host(pointer) => Self {
+                kind: cuda_sys::CU_MEMORYTYPE_HOST,
+                host: pointer.cast(),
+                device: 0,
+            },
+            Place::Device(device) => Self {
+                kind: cuda_sys::CU_MEMORYTYPE_DEVICE,
+                host: ptr::null_mut(),
+                device,
+            },
+        }
+    }
+}
+
+impl<T: Pod, M: Memory> Clone for Pitched<'_, T, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T: Pod, M: Memory> Copy for Pitched<'_, T, M> {}
+
+impl<T: Pod, M: Memory> fmt::Debug for Pitched<'_, T, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pitched({:?} in {:?})", self.geometry, self.bytes)
+    }
+}
+
+impl<T: Pod, M: Memory> fmt::Debug for PitchedMut<'_, T, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PitchedMut({:?} in {:?})", self.geometry, self.bytes)
+    }
+}

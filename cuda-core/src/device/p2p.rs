@@ -1,0 +1,51 @@
+//! What lies between two devices.
+
+use cuda_sys::{CUdevice_P2PAttribute, symbol as cu};
+
+use crate::device::Device;
+use crate::driver;
+use crate::error::{Result, check};
+
+/// An attribute of the link from one device to another, by CUDA's own name:
+/// `cuda_sys::CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK`.
+pub type P2pAttribute = CUdevice_P2PAttribute;
+
+impl Device {
+    /// One attribute of the link from this device to `peer`: `cuDeviceGetP2PAttribute`. Creates no
+    /// context.
+    ///
+    /// # Errors
+    /// The driver's: `INVALID_DEVICE` for a device and itself, `INVALID_VALUE` for an attribute that
+    /// it does not know.
+    ///
+    /// ```no_run
+    /// use cuda_core::Device;
+    ///
+    /// let (a, b) = (Device::get(0)?, Device::get(1)?);
+    /// let rank = a.p2p_attribute(b, cuda_sys::CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK)?;
+    /// println!("link {a:?} → {b:?}: rank {rank}, the smaller the faster");
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn p2p_attribute(self, peer: Device, attribute: P2pAttribute) -> Result<i32> {
+        driver::ensure()?;
+        let mut value = 0;
+        // SAFETY: the pointer is valid for a write; an unknown attribute is an error.
+        check("cuDeviceGetP2PAttribute", unsafe {
+            cu::cuDeviceGetP2PAttribute(&mut value, attribute, self.as_raw(), peer.as_raw())
+        })?;
+        Ok(value)
+    }
+
+    /// Whether atomics of this device work on `peer`'s memory:
+    /// `CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED`.
+    ///
+    /// # Errors
+    /// As [`Device::p2p_attribute`].
+    pub fn has_native_atomics_with(self, peer: Device) -> Result<bool> {
+        self.p2p_attribute(
+            peer,
+            cuda_sys::CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED,
+        )
+        .map(|value| value != 0)
+    }
+}

@@ -1,0 +1,105 @@
+//! The primary context's state: looked at and changed without creating it.
+
+use std::ptr;
+
+use cuda_sys::symbol as cu;
+
+use crate::context::settings::ContextFlags;
+use crate::device::Device;
+use crate::driver;
+use crate::error::{Error, Result, check};
+
+/// What `cuDevicePrimaryCtxGetState` says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PrimaryState {
+    /// Whether the context exists, whoever created it.
+    pub is_active: bool,
+    /// Its flags, or those that it will be created with.
+    pub flags: ContextFlags,
+}
+
+impl Device {
+    /// Whether the primary context exists, and with which flags: `cuDevicePrimaryCtxGetState`.
+    /// Creates nothing.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn primary_state(self) -> Result<PrimaryState> {
+        driver::ensure()?;
+        let (mut flags, mut active) = (0, 0);
+        // SAFETY: both pointers are valid for a write.
+        check("cuDevicePrimaryCtxGetState", unsafe {
+            cu::cuDevicePrimaryCtxGetState(self.as_raw(), &mut flags, &mut active)
+        })?;
+        Ok(PrimaryState {
+            is_active: active != 0,
+            flags: ContextFlags(flags),
+        })
+    }
+
+    /// Whether the primary context exists, whoever created it: `cuDevicePrimaryCtxGetState`.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn is_primary_active(self) -> Result<bool> {
+        self.primary_state().map(|state| state.is_active)
+    }
+
+    /// Sets how threads wait in the primary context, now if it exists, else when it is created:
+    /// `cuDevicePrimaryCtxSetFlags_v2`.
+    ///
+    /// # Errors
+    /// The driver's: `INVALID_VALUE` for flags that exclude each other.
+    ///
+    /// ```no_run
+    /// use cuda_core::{ContextFlags, Device};
+    ///
+    /// let device = Device::get(0)?;
+    /// device.set_primary_flags(ContextFlags::SCHED_BLOCKING_SYNC)?;
+    /// assert_eq!(device.context()?.flags()?, ContextFlags::SCHED_BLOCKING_SYNC);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn set_primary_flags(self, flags: ContextFlags) -> Result<()> {
+        driver::ensure()?;
+        // SAFETY: takes no pointer; flags that exclude each other are an error.
+        check("cuDevicePrimaryCtxSetFlags", unsafe {
+            cu::cuDevicePrimaryCtxSetFlags_v2(self.as_raw(), flags.0)
+        })
+    }
+
+    /// Destroys everything in the primary context: `cuDevicePrimaryCtxReset_v2`. Where this crate
+    /// had retained it, it is retained anew: `cuDevicePrimaryCtxRetain`.
+    ///
+    /// # Safety
+    /// Nothing of the context is left, in this process and whoever made it: no stream, event,
+    /// buffer, module or other object of this crate, the runtime API's or another library's, no
+    /// green context of the device; and no memory on the host that was pinned in it, chunks for
+    /// copies of borrowed slices ([`trim_staging`](crate::trim_staging)) included. Handles of such
+    /// objects dangle, and even dropping them is undefined. No thread has the context on its stack.
+    ///
+    /// # Errors
+    /// The driver's; its `CONTEXT_IS_DESTROYED` if the context comes back with another handle, after
+    /// which the device is of no use to this process.
+    pub unsafe fn reset_primary(self) -> Result<()> {
+        driver::ensure()?;
+        // SAFETY: nothing refers to what is destroyed, by the caller's promise.
+        check("cuDevicePrimaryCtxReset", unsafe {
+            cu::cuDevicePrimaryCtxReset_v2(self.as_raw())
+        })?;
+        let Some(context) = self.retained_primary() else {
+            return Ok(());
+        };
+        let op = "cuDevicePrimaryCtxRetain";
+        let mut raw = ptr::null_mut();
+        // SAFETY: the pointer is valid for a write.
+        check(op, unsafe {
+            cu::cuDevicePrimaryCtxRetain(&mut raw, self.as_raw())
+        })?;
+        if raw != context.as_raw() {
+            let code = cuda_sys::CUDA_ERROR_CONTEXT_IS_DESTROYED;
+            return Err(Error::Driver { op, code });
+        }
+        Ok(())
+    }
+}

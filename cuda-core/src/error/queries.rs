@@ -1,0 +1,66 @@
+//! What a program asks of an error.
+
+use cuda_sys::CUresult;
+
+use crate::error::Error;
+
+impl Error {
+    /// The driver's code, where the driver was asked.
+    pub fn code(&self) -> Option<CUresult> {
+        match self {
+            Error::Driver { code, .. } => Some(*code),
+            Error::OutOfMemory { .. } => Some(cuda_sys::CUDA_ERROR_OUT_OF_MEMORY),
+            Error::NoDriver(_) => Some(cuda_sys::CUDA_ERROR_SHARED_OBJECT_INIT_FAILED),
+            Error::Compile { code, .. } => Some(*code),
+            Error::NotFound { .. } => Some(cuda_sys::CUDA_ERROR_NOT_FOUND),
+            _ => None,
+        }
+    }
+
+    /// `true`: the context is lost; every further call on it fails with this error, and only a new
+    /// process brings the device back.
+    pub fn is_sticky(&self) -> bool {
+        let Error::Driver { code, .. } = self else {
+            return false;
+        };
+        [
+            cuda_sys::CUDA_ERROR_ECC_UNCORRECTABLE,
+            cuda_sys::CUDA_ERROR_NVLINK_UNCORRECTABLE,
+            cuda_sys::CUDA_ERROR_ILLEGAL_ADDRESS,
+            cuda_sys::CUDA_ERROR_LAUNCH_TIMEOUT,
+            cuda_sys::CUDA_ERROR_CONTEXT_IS_DESTROYED,
+            cuda_sys::CUDA_ERROR_ASSERT,
+            cuda_sys::CUDA_ERROR_HARDWARE_STACK_ERROR,
+            cuda_sys::CUDA_ERROR_ILLEGAL_INSTRUCTION,
+            cuda_sys::CUDA_ERROR_MISALIGNED_ADDRESS,
+            cuda_sys::CUDA_ERROR_INVALID_ADDRESS_SPACE,
+            cuda_sys::CUDA_ERROR_INVALID_PC,
+            cuda_sys::CUDA_ERROR_LAUNCH_FAILED,
+        ]
+        .contains(code)
+    }
+
+    /// Work is still pending: `cuEventElapsedTime` before the events have completed.
+    pub fn is_not_ready(&self) -> bool {
+        self.code() == Some(cuda_sys::CUDA_ERROR_NOT_READY)
+    }
+
+    /// Says what was not found, where that is what the driver says.
+    pub(crate) fn naming(self, name: &str) -> Self {
+        match self {
+            Error::Driver { op, code } if code == cuda_sys::CUDA_ERROR_NOT_FOUND => {
+                Error::NotFound {
+                    op,
+                    name: name.to_owned(),
+                }
+            }
+            other => other,
+        }
+    }
+
+    /// The driver is shutting down with the process, or has: nothing a `Drop` could report.
+    pub(crate) fn is_shutdown(&self) -> bool {
+        matches!(self, Error::Exiting | Error::Forked)
+            || self.code() == Some(cuda_sys::CUDA_ERROR_DEINITIALIZED)
+    }
+}

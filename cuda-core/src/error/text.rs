@@ -1,0 +1,113 @@
+//! The words that errors are told in.
+
+use std::ffi::{CStr, c_char};
+use std::fmt;
+use std::ptr;
+
+use cuda_sys::{CUresult, symbol as cu};
+
+use crate::context::settings::MemoryInfo;
+use crate::driver;
+
+/// The code's name and sentence, as the driver gives them: "CUDA_ERROR_INVALID_VALUE (1): invalid
+/// argument".
+pub(super) fn describe(code: CUresult) -> String {
+    if driver::in_callback() || driver::is_gone() {
+        return format!("error {}", code.0);
+    }
+    let mut name: *const c_char = ptr::null();
+    let mut text: *const c_char = ptr::null();
+    // SAFETY: the pointer is valid for a write; the call needs neither initialisation nor context.
+    let named = unsafe { cu::cuGetErrorName(code, &mut name) };
+    // SAFETY: as above.
+    let told = unsafe { cu::cuGetErrorString(code, &mut text) };
+    let known = named == cuda_sys::CUDA_SUCCESS && told == cuda_sys::CUDA_SUCCESS;
+    if !known || name.is_null() || text.is_null() {
+        return format!("error {}", code.0);
+    }
+    // SAFETY: on success both are static NUL-terminated strings (cuGetErrorName: "the address of
+    // the NULL-terminated string").
+    let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
+    // SAFETY: as above.
+    let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
+    format!("{name} ({}): {text}", code.0)
+}
+
+/// A compiler's log, below the sentence that it belongs to.
+pub(super) fn on_lines_of_its_own(log: &str) -> String {
+    if log.is_empty() {
+        String::new()
+    } else {
+        format!("\n{log}")
+    }
+}
+
+/// "640 × 480", or "640 × 480 × 2" where there is more than one slice.
+pub(super) fn dimensions([width, height, depth]: [usize; 3]) -> String {
+    match depth {
+        1 => format!("{width} × {height}"),
+        _ => format!("{width} × {height} × {depth}"),
+    }
+}
+
+pub(super) fn shortage(memory: &Option<MemoryInfo>, device: u32) -> String {
+    match memory {
+        Some(info) => format!(
+            ", {} of {} free on device {device}",
+            Bytes(info.free),
+            Bytes(info.total)
+        ),
+        None => format!(" on device {device}"),
+    }
+}
+
+/// A byte count that a person reads: "64 GiB", "1.5 MiB", "12 bytes".
+pub(super) struct Bytes(pub(super) usize);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+        if self.0 < 1024 {
+            return write!(f, "{} bytes", self.0);
+        }
+        let power = (self.0.ilog2() / 10).min(UNITS.len() as u32);
+        let unit = 1u128 << (10 * power);
+        let tenths = (self.0 as u128 * 10 + unit / 2) / unit;
+        write!(f, "{}", tenths / 10)?;
+        if tenths % 10 != 0 {
+            write!(f, ".{}", tenths % 10)?;
+        }
+        write!(f, " {}", UNITS[power as usize - 1])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+
+    #[test]
+    fn bytes_read_like_a_person_writes_them() {
+        assert_eq!(Bytes(12).to_string(), "12 bytes");
+        assert_eq!(Bytes(64 << 30).to_string(), "64 GiB");
+        assert_eq!(Bytes(3 << 19).to_string(), "1.5 MiB");
+        assert_eq!(Bytes(usize::MAX).to_string(), "16 EiB");
+    }
+
+    #[test]
+    fn out_of_memory_says_what_was_asked_and_what_was_left() {
+        let error = Error::OutOfMemory {
+            op: "cuMemAllocAsync",
+            requested: 64 << 30,
+            device: 0,
+            memory: Some(MemoryInfo {
+                free: 12 << 30,
+                total: 139 << 30,
+            }),
+        };
+        assert_eq!(
+            error.to_string(),
+            "cuMemAllocAsync: out of memory (requested 64 GiB, 12 GiB of 139 GiB free on device 0)"
+        );
+    }
+}

@@ -1,0 +1,111 @@
+//! Events of the driver: what streams' bookkeeping and the caller's events share.
+
+use std::ptr;
+
+use cuda_sys::{CUevent, CUresult, symbol as cu};
+
+use crate::context::Context;
+use crate::drops::{self, Resource};
+use crate::error::{Result, check};
+use crate::event::EventFlags;
+
+/// An event of the driver, alive together with its context.
+pub(crate) struct RawEvent {
+    // INVARIANT: a live event of `context`, destroyed by `Drop` alone.
+    raw: CUevent,
+    pub(super) context: Context,
+}
+
+// SAFETY: events may be recorded, waited for and destroyed from any thread; the driver locks.
+unsafe impl Send for RawEvent {}
+// SAFETY: as above.
+unsafe impl Sync for RawEvent {}
+
+impl RawEvent {
+    pub(super) fn create(context: &Context, flags: EventFlags) -> Result<Self> {
+        let entered = context.enter_briefly()?;
+        let mut raw = ptr::null_mut();
+        // SAFETY: the pointer is valid for a write; a live context is current.
+        check("cuEventCreate", unsafe {
+            cu::cuEventCreate(&mut raw, flags.0)
+        })?;
+        drop(entered);
+        // SAFETY: just created, and nobody else has it.
+        Ok(unsafe { Self::own(raw, context) })
+    }
+
+    /// # Safety
+    /// `raw` is a live event of `context` that nobody else destroys.
+    pub(super) unsafe fn own(raw: CUevent, context: &Context) -> Self {
+        Self {
+            raw,
+            context: context.clone(),
+        }
+    }
+
+    /// An event without timing, for the bookkeeping of streams.
+    pub(crate) fn for_ordering(context: &Context) -> Result<Self> {
+        Self::create(context, EventFlags::DISABLE_TIMING)
+    }
+
+    /// An event that a thread sleeps for, without timing.
+    pub(crate) fn for_sleeping(context: &Context) -> Result<Self> {
+        Self::create(
+            context,
+            EventFlags::DISABLE_TIMING | EventFlags::BLOCKING_SYNC,
+        )
+    }
+
+    #[inline]
+    pub(crate) fn as_raw(&self) -> CUevent {
+        self.raw
+    }
+
+    pub(crate) fn synchronize(&self) -> Result<()> {
+        // SAFETY: the event is live.
+        check("cuEventSynchronize", unsafe {
+            cu::cuEventSynchronize(self.raw)
+        })
+    }
+
+    pub(crate) fn query(&self) -> Result<bool> {
+        // SAFETY: the event is live.
+        ready("cuEventQuery", unsafe { cu::cuEventQuery(self.raw) })
+    }
+}
+
+/// What a query says: done, not yet, or an error. An error is never taken for "not yet".
+pub(crate) fn ready(op: &'static str, code: CUresult) -> Result<bool> {
+    if code == cuda_sys::CUDA_ERROR_NOT_READY {
+        return Ok(false);
+    }
+    check(op, code).map(|()| true)
+}
+
+/// Destroys an event; its last record still completes.
+pub(super) fn destroy(raw: RawHandle) -> Result<()> {
+    // SAFETY: the only owner gave it up. "It is not an error to destroy an event before it
+    // completes."
+    check("cuEventDestroy", unsafe { cu::cuEventDestroy_v2(raw.0) })
+}
+
+pub(super) struct RawHandle(pub(super) CUevent);
+
+// SAFETY: as for `RawEvent`.
+unsafe impl Send for RawHandle {}
+
+impl Drop for RawEvent {
+    fn drop(&mut self) {
+        let raw = RawHandle(self.raw);
+        // The context goes along, so that it outlives the event on whatever thread that dies.
+        let context = self.context.clone();
+        drops::run_or_defer(move || {
+            let raw = raw;
+            let handle = raw.0.addr() as u64;
+            if let Err(error) = destroy(raw) {
+                drops::report(Resource::Event, handle, 0, Some(error));
+            }
+            drop(context);
+        });
+    }
+}

@@ -1,0 +1,310 @@
+//! Copies that own their host memory.
+
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::task::{Context as Task, Poll};
+
+use cuda_sys::{CUresult, CUstream, symbol as cu};
+
+use crate::copy::{same_device, same_len};
+use crate::device::Device;
+use crate::driver;
+use crate::drops::{self, Resource};
+use crate::error::{Error, Result};
+use crate::future::Ready;
+use crate::memory::device::{DeviceSlice, DeviceSliceMut};
+use crate::memory::host::{StableHost, StableHostMut};
+use crate::memory::ledger::Touch;
+use crate::stream::{Kind, Stream};
+use crate::stream_core::StreamCore;
+use crate::submit::submit;
+use crate::timeline::Mark;
+use crate::waiter::Pending;
+
+/// A copy that owns its host memory: [`wait`](Self::wait) for it, or `.await` it, and get the owner
+/// back.
+///
+/// Dropped before the copy is done, it keeps the owner until then and drops it on a thread of this
+/// crate; nothing blocks. Where it cannot be proven that the copy is done, the owner is leaked and
+/// that is reported to the hook of [`set_drop_hook`](crate::set_drop_hook): memory is never freed
+/// under a copy. Forgotten, it leaks the owner and nothing else.
+///
+/// ```no_run
+/// # use cuda_core::{Result, Stream};
+/// # async fn double(stream: &Stream) -> Result<Vec<f32>> {
+/// let mut buffer = stream.alloc::<f32>(1000)?;
+/// let upload = stream
+///     .upload_owned(vec![1.0; 1000], &mut buffer)
+///     .map_err(|(error, _vec)| error)?;
+/// let vec = upload.await?; // back again, to be filled anew
+/// let download = stream
+///     .download_owned(&buffer, vec)
+///     .map_err(|(error, _vec)| error)?;
+/// download.await
+/// # }
+/// ```
+pub struct InFlight<H: StableHost> {
+    /// [`None`] once it was given back.
+    held: Option<Held<H>>,
+    /// When the copy is done; [`None`] if there is none.
+    mark: Option<Mark>,
+}
+
+/// An owner whose memory a device may use. Dropping it drops nothing.
+// A value that is moved may claim that nobody else has what it points to. Inside of this it claims
+// nothing.
+struct Held<H>(
+    // INVARIANT: initialised.
+    MaybeUninit<H>,
+);
+
+impl<H> Held<H> {
+    fn into_inner(self) -> H {
+        // SAFETY: initialised, by the invariant.
+        unsafe { self.0.assume_init() }
+    }
+}
+
+impl<H: StableHost> InFlight<H> {
+    /// An owner that no copy uses yet, and what it owns: the address of the elements, and how many
+    /// they are.
+    fn new(host: H) -> (Self, *mut H::Element, usize) {
+        let mut held = Held(MaybeUninit::new(host));
+        // SAFETY: initialised in the line above.
+        let elements = unsafe { held.0.assume_init_mut() }.elements();
+        let this = Self {
+            held: Some(held),
+            mark: None,
+        };
+        (this, elements.as_ptr().cast(), elements.len())
+    }
+
+    /// Whether the copy is done.
+    ///
+    /// # Errors
+    /// What the driver says of the copy.
+    pub fn is_done(&self) -> Result<bool> {
+        match &self.mark {
+            Some(mark) if !mark.timeline.has_completed(mark.seq) => {
+                driver::ensure()?;
+                mark.timeline.query(mark.seq)
+            }
+            _ => Ok(true),
+        }
+    }
+
+    /// Blocks the thread until the copy is done and gives the owner back.
+    ///
+    /// # Errors
+    /// What the driver says of the copy, with the value itself, which still owns the memory.
+    pub fn wait(mut self) -> Result<H, (Error, Self)> {
+        let done = match &self.mark {
+            Some(mark) if !mark.timeline.has_completed(mark.seq) => {
+                driver::ensure().and_then(|()| mark.timeline.wait_host(mark.seq))
+            }
+            _ => Ok(()),
+        };
+        match (done, self.held.take()) {
+            (Ok(()), Some(held)) => {
+                self.mark = None;
+                Ok(held.into_inner())
+            }
+            (done, held) => {
+                self.held = held;
+                Err((done.err().unwrap_or(Error::LostStream), self))
+            }
+        }
+    }
+}
+
+impl<K: Kind> Stream<K> {
+    /// Copies host memory to the stream's device, and owns it until that is done:
+    /// `cuMemcpyHtoDAsync_v2`.
+    ///
+    /// The driver stages memory that is not pinned: the call may take as long as reading it does.
+    /// Nothing is asked of it if there are no elements.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before the driver is asked; in any case
+    /// with the owner, which [`InFlight::wait`] gives back.
+    pub fn upload_owned<'b, H: StableHost>(
+        &self,
+        source: H,
+        destination: impl Into<DeviceSliceMut<'b, H::Element>>,
+    ) -> Result<InFlight<H>, (Error, InFlight<H>)> {
+        let mut destination = destination.into();
+        let (flight, from, len) = InFlight::new(source);
+        let ends = Ends {
+            op: "cuMemcpyHtoDAsync",
+            source_len: len,
+            destination_len: destination.len(),
+            device: destination.as_view().device(),
+        };
+        let (to, bytes) = (destination.as_raw(), destination.byte_len());
+        let call = |stream| {
+            // SAFETY: both sides have `bytes` bytes, since `carry` found them equally long; the
+            // destination stays allocated until its mark has completed, the source where it is
+            // until the flight gives it back, for which it waits for this copy.
+            unsafe { cu::cuMemcpyHtoDAsync_v2(to, from.cast(), bytes, stream) }
+        };
+        carry(self.core(), ends, flight, destination.write(), call)
+    }
+
+    /// Copies from the stream's device to host memory, and owns that until it is done:
+    /// `cuMemcpyDtoHAsync_v2`.
+    ///
+    /// The driver stages memory that is not pinned, and as a rule the call returns only when all of
+    /// it was written: [`Stream::download`] to pinned memory does not block.
+    ///
+    /// # Errors
+    /// Those of [`Stream::upload_owned`].
+    pub fn download_owned<'a, H: StableHostMut>(
+        &self,
+        source: impl Into<DeviceSlice<'a, H::Element>>,
+        destination: H,
+    ) -> Result<InFlight<H>, (Error, InFlight<H>)> {
+        let source = source.into();
+        let (flight, to, len) = InFlight::new(destination);
+        let ends = Ends {
+            op: "cuMemcpyDtoHAsync",
+            source_len: source.len(),
+            destination_len: len,
+            device: source.device(),
+        };
+        let (from, bytes) = (source.as_raw(), source.byte_len());
+        let call = |stream| {
+            // SAFETY: as in `upload_owned`; and nobody else reads the destination, by
+            // `StableHostMut`.
+            unsafe { cu::cuMemcpyDtoHAsync_v2(to.cast(), from, bytes, stream) }
+        };
+        carry(self.core(), ends, flight, source.read(), call)
+    }
+}
+
+/// What is known of a copy before it is made.
+struct Ends {
+    op: &'static str,
+    source_len: usize,
+    destination_len: usize,
+    device: Device,
+}
+
+/// Makes the copy that `flight` owns one end of. `touch` is the other.
+fn carry<H: StableHost>(
+    core: &StreamCore,
+    ends: Ends,
+    mut flight: InFlight<H>,
+    touch: Touch<'_>,
+    call: impl FnMut(CUstream) -> CUresult,
+) -> Result<InFlight<H>, (Error, InFlight<H>)> {
+    let op = ends.op;
+    let checked = same_len(op, ends.source_len, ends.destination_len)
+        .and_then(|()| same_device(op, core, ends.device));
+    if checked.is_ok() && touch.range.is_empty() {
+        return Ok(flight);
+    }
+    let bound = match checked.and_then(|()| core.bind()) {
+        Ok(bound) => bound,
+        Err(error) => return Err((error, flight)),
+    };
+    let (seq, enqueued) = submit(core, &bound, op, &mut [touch], call);
+    let timeline = core.timeline().clone();
+    // Also where the call failed: what it failed of may be somebody else's work.
+    flight.mark = Some(Mark { timeline, seq });
+    match enqueued {
+        Ok(()) => Ok(flight),
+        Err(error) => Err((error, flight)),
+    }
+}
+
+impl<H: StableHost> Drop for InFlight<H> {
+    fn drop(&mut self) {
+        let Some(held) = self.held.take() else {
+            return;
+        };
+        match self.mark.take() {
+            Some(mark) if !mark.timeline.has_completed(mark.seq) => {
+                drops::run_or_defer(move || land(held, &mark));
+            }
+            _ => drop(held.into_inner()),
+        }
+    }
+}
+
+/// Drops the owner when its copy is done, and not before.
+fn land<H: StableHost>(held: Held<H>, mark: &Mark) {
+    let pending = match Pending::of(mark) {
+        Ok(Some(pending)) => pending,
+        Ok(None) => return drop(held.into_inner()),
+        Err(error) => return give_up(error),
+    };
+    let watched = pending.then(move |reached| match reached {
+        Ok(()) => drop(held.into_inner()),
+        Err(error) => give_up(error),
+    });
+    if let Err(error) = watched {
+        give_up(error);
+    }
+}
+
+/// The owner is leaked: a device may still use its memory, and nobody can prove otherwise.
+fn give_up(error: Error) {
+    drops::report(Resource::HostMemory, 0, 0, Some(error));
+}
+
+impl<H: StableHost> IntoFuture for InFlight<H> {
+    type Output = Result<H>;
+    type IntoFuture = Landing<H>;
+
+    fn into_future(self) -> Landing<H> {
+        let ready = Ready::new(self.mark.as_slice());
+        Landing {
+            flight: Some(self),
+            ready,
+        }
+    }
+}
+
+/// The future of an [`InFlight`]: yields the owner when the copy is done.
+///
+/// Dropping it, also after it yielded an error, is dropping the [`InFlight`].
+///
+/// # Errors
+/// It yields what the driver says of the copy.
+pub struct Landing<H: StableHost> {
+    flight: Option<InFlight<H>>,
+    ready: Ready<'static>,
+}
+
+// Nothing in it is pinned, the owner included.
+impl<H: StableHost> Unpin for Landing<H> {}
+
+impl<H: StableHost> Future for Landing<H> {
+    type Output = Result<H>;
+
+    fn poll(mut self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<Result<H>> {
+        match Pin::new(&mut self.ready).poll(task) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Ready(Ok(())) => match self.flight.take().map(InFlight::wait) {
+                Some(done) => Poll::Ready(done.map_err(|(error, _)| error)),
+                // Polled once more after it was done.
+                None => Poll::Pending,
+            },
+        }
+    }
+}
+
+impl<H: StableHost> fmt::Debug for InFlight<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("InFlight")
+    }
+}
+
+impl<H: StableHost> fmt::Debug for Landing<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Landing")
+    }
+}

@@ -1,0 +1,101 @@
+//! What a launch may ask for beside its shape: the attributes of `cuLaunchKernelEx`.
+
+use cuda_sys::{CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue};
+
+use super::{Dimensions, Launch};
+use crate::stream::Kind;
+
+/// Which writes the fences of a kernel have to wait for; kernels of different domains do not slow
+/// each other's fences down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemorySyncDomain {
+    /// The domain of all kernels that say nothing.
+    Default,
+    /// The domain of kernels that communicate with other devices.
+    Remote,
+}
+
+/// Attributes of a launch; most have none.
+#[derive(Default)]
+pub(super) struct Attributes(Vec<CUlaunchAttribute>);
+
+impl Attributes {
+    /// Sets an attribute. Its value begins with `words`, whatever the attribute's type.
+    fn set(&mut self, id: CUlaunchAttributeID, words: [u32; 3]) {
+        let mut value = CUlaunchAttributeValue::default();
+        let bytes = words.map(u32::to_ne_bytes);
+        let mut pad = [0; 64];
+        for (place, byte) in pad.iter_mut().zip(bytes.iter().flatten()) {
+            *place = *byte as _;
+        }
+        value.pad = pad;
+        match self.0.iter_mut().find(|attribute| attribute.id == id) {
+            Some(attribute) => attribute.value = value,
+            None => self.0.push(CUlaunchAttribute {
+                id,
+                value,
+                ..Default::default()
+            }),
+        }
+    }
+
+    pub(super) fn as_mut_slice(&mut self) -> &mut [CUlaunchAttribute] {
+        &mut self.0
+    }
+}
+
+impl<K: Kind> Launch<'_, K> {
+    /// Groups blocks into clusters, whose blocks run at the same time and share memory:
+    /// `CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION`. From compute capability 9.0 on; the grid has to be
+    /// a multiple of it.
+    pub fn cluster(&mut self, blocks: impl Into<Dimensions>) -> &mut Self {
+        let Dimensions { x, y, z } = blocks.into();
+        self.attributes
+            .set(cuda_sys::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, [x, y, z]);
+        self
+    }
+
+    /// Lets all blocks wait for each other: `CU_LAUNCH_ATTRIBUTE_COOPERATIVE`. A grid that the
+    /// device cannot hold at once is refused with `COOPERATIVE_LAUNCH_TOO_LARGE`.
+    pub fn cooperative(&mut self) -> &mut Self {
+        self.attributes
+            .set(cuda_sys::CU_LAUNCH_ATTRIBUTE_COOPERATIVE, [1, 0, 0]);
+        self
+    }
+
+    /// The kernel's priority in place of its stream's, smaller numbers first:
+    /// `CU_LAUNCH_ATTRIBUTE_PRIORITY`.
+    pub fn priority(&mut self, priority: i32) -> &mut Self {
+        self.attributes.set(
+            cuda_sys::CU_LAUNCH_ATTRIBUTE_PRIORITY,
+            [priority as u32, 0, 0],
+        );
+        self
+    }
+
+    /// Lets the kernel begin before the one in front of it on the stream has ended:
+    /// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`. From compute capability 9.0 on.
+    ///
+    /// It waits by itself, with `griddepcontrol.wait`, before it touches what that one writes.
+    pub fn programmatic(&mut self) -> &mut Self {
+        self.attributes.set(
+            cuda_sys::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            [1, 0, 0],
+        );
+        self
+    }
+
+    /// The domain of the kernel's fences: `CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN`, from CUDA 12.0 on.
+    #[cfg(cuda_12_0)]
+    pub fn memory_sync_domain(&mut self, domain: MemorySyncDomain) -> &mut Self {
+        let domain = match domain {
+            MemorySyncDomain::Default => cuda_sys::CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT,
+            MemorySyncDomain::Remote => cuda_sys::CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE,
+        };
+        self.attributes.set(
+            cuda_sys::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN,
+            [domain.0 as _, 0, 0],
+        );
+        self
+    }
+}

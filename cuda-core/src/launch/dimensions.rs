@@ -1,0 +1,45 @@
+//! Sizes of grids, blocks and clusters.
+
+/// A size in up to three dimensions; those left out are 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Dimensions {
+    /// The first dimension, whose neighbours are neighbours in memory too.
+    pub x: u32,
+    /// The second.
+    pub y: u32,
+    /// The third.
+    pub z: u32,
+}
+
+impl Dimensions {
+    pub(super) const ONE: Self = Self { x: 1, y: 1, z: 1 };
+
+    /// The product.
+    pub fn volume(self) -> u128 {
+        u128::from(self.x) * u128::from(self.y) * u128::from(self.z)
+    }
+}
+
+impl From<u32> for Dimensions {
+    fn from(x: u32) -> Self {
+        Self { x, ..Self::ONE }
+    }
+}
+
+impl From<(u32, u32)> for Dimensions {
+    fn from((x, y): (u32, u32)) -> Self {
+        Self { x, y, z: 1 }
+    }
+}
+
+impl From<(u32, u32, u32)> for Dimensions {
+    fn from((x, y, z): (u32, u32, u32)) -> Self {
+        Self { x, y, z }
+    }
+}
+
+impl From<[u32; 3]> for Dimensions {
+    fn from([x, y, z]: [u32; 3]) -> Self {
+        Self { x, y, z }
+    }
+}

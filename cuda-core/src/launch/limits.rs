@@ -1,0 +1,154 @@
+//! What a launch may not exceed, known before the driver is asked.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::Dimensions;
+use super::argument::Arguments;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::module::Function;
+
+/// Limits of a kernel and of its device.
+pub(crate) struct Limits {
+    grid: Dimensions,
+    block: Dimensions,
+    threads: u32,
+    /// Shared memory that a block can be allowed to have, in bytes.
+    shared: usize,
+    /// Shared memory that the kernel declares itself, in bytes.
+    static_shared: usize,
+    /// Dynamic shared memory that was allowed when last asked for, in bytes.
+    max_dynamic: AtomicUsize,
+    /// Sizes of the parameters, where the driver tells them.
+    parameters: Option<Vec<usize>>,
+}
+
+impl Limits {
+    pub(crate) fn of(function: &Function) -> Result<Self> {
+        use cuda_sys as cu;
+        let device = function.context().device();
+        let number = |attribute| -> Result<u32> {
+            Ok(u32::try_from(device.attribute(attribute)?).unwrap_or(0))
+        };
+        let attributes = function.attributes()?;
+        Ok(Self {
+            grid: Dimensions {
+                x: number(cu::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X)?,
+                y: number(cu::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y)?,
+                z: number(cu::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z)?,
+            },
+            block: Dimensions {
+                x: number(cu::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X)?,
+                y: number(cu::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y)?,
+                z: number(cu::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z)?,
+            },
+            threads: attributes.max_threads_per_block,
+            shared: max_shared(device)?,
+            static_shared: attributes.static_shared,
+            max_dynamic: AtomicUsize::new(attributes.max_dynamic_shared),
+            parameters: function.parameters()?,
+        })
+    }
+
+    pub(super) fn check_grid(&self, grid: Dimensions) -> Result<()> {
+        within("grid.x", grid.x, self.grid.x)?;
+        within("grid.y", grid.y, self.grid.y)?;
+        within("grid.z", grid.z, self.grid.z)
+    }
+
+    pub(super) fn check_block(&self, block: Dimensions) -> Result<()> {
+        within("block.x", block.x, self.block.x)?;
+        within("block.y", block.y, self.block.y)?;
+        within("block.z", block.z, self.block.z)?;
+        if block.volume() <= u128::from(self.threads) {
+            return Ok(());
+        }
+        Err(Error::LaunchLimit {
+            what: "threads a block",
+            // Each factor is at most 1024 here.
+            asked: block.volume() as u64,
+            limit: self.threads.into(),
+        })
+    }
+
+    /// Refuses dynamic shared memory that no block of the kernel can have.
+    pub(crate) fn check_dynamic(&self, bytes: usize) -> Result<i32> {
+        let limit = self.shared.saturating_sub(self.static_shared);
+        match i32::try_from(bytes) {
+            Ok(value) if bytes <= limit => Ok(value),
+            _ => Err(too_much(bytes, limit)),
+        }
+    }
+
+    /// Refuses dynamic shared memory that the kernel was not allowed to have.
+    pub(super) fn check_shared(&self, function: &Function, bytes: usize) -> Result<u32> {
+        self.check_dynamic(bytes)?;
+        if bytes > self.max_dynamic.load(Ordering::Relaxed) {
+            // Somebody else may have allowed more, with the raw call or another handle.
+            let limit = function.attributes()?.max_dynamic_shared;
+            self.note_max_dynamic(limit);
+            if bytes > limit {
+                return Err(too_much(bytes, limit));
+            }
+        }
+        Ok(bytes as u32)
+    }
+
+    pub(crate) fn note_max_dynamic(&self, bytes: usize) {
+        self.max_dynamic.store(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn check_arguments(&self, function: &Function, arguments: &Arguments) -> Result<()> {
+        let Some(parameters) = &self.parameters else {
+            return Ok(());
+        };
+        let given = arguments.sizes();
+        if given.len() != parameters.len() {
+            return Err(Error::ArgumentCount {
+                kernel: function.name().to_owned(),
+                expected: parameters.len(),
+                given: given.len(),
+            });
+        }
+        let differs = given
+            .zip(parameters)
+            .position(|(given, size)| given != *size);
+        match differs {
+            None => Ok(()),
+            Some(index) => Err(Error::ArgumentSize {
+                kernel: function.name().to_owned(),
+                index,
+                expected: parameters[index],
+                given: arguments.sizes().nth(index).unwrap_or(0),
+            }),
+        }
+    }
+}
+
+fn within(what: &'static str, asked: u32, limit: u32) -> Result<()> {
+    if (1..=limit).contains(&asked) {
+        return Ok(());
+    }
+    Err(Error::LaunchLimit {
+        what,
+        asked: asked.into(),
+        limit: limit.into(),
+    })
+}
+
+fn too_much(asked: usize, limit: usize) -> Error {
+    Error::LaunchLimit {
+        what: "bytes of dynamic shared memory",
+        asked: asked as u64,
+        limit: limit as u64,
+    }
+}
+
+/// Shared memory that a block of the device can be allowed to have, in bytes.
+fn max_shared(device: Device) -> Result<usize> {
+    let bytes = device
+        .attribute(cuda_sys::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?
+        // A device that knows no opting in.
+        .max(device.attribute(cuda_sys::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK)?);
+    Ok(usize::try_from(bytes).unwrap_or(0))
+}

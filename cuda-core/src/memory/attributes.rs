@@ -1,0 +1,231 @@
+//! What an address is.
+
+use std::ffi::c_void;
+use std::ptr;
+
+use cuda_sys::{
+    CUcontext, CUdeviceptr, CUmemoryPool, CUmemorytype, CUpointer_attribute, symbol as cu,
+};
+
+use crate::device::Device;
+use crate::driver;
+use crate::error::{Result, check};
+
+/// What the driver knows of an address: `cuPointerGetAttributes`.
+///
+/// ```no_run
+/// use cuda_core::{Device, MemoryType, PointerAttributes};
+///
+/// let buffer = Device::get(0)?.create_stream()?.alloc::<f32>(256)?;
+/// let attributes = PointerAttributes::of_device(buffer.as_raw() + 100)?;
+/// assert_eq!(attributes.memory_type, Some(MemoryType::Device));
+/// assert_eq!(attributes.device, Some(Device::get(0)?));
+/// assert_eq!(attributes.range_start, buffer.as_raw());
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct PointerAttributes {
+    /// What kind of memory it points to; [`None`]: the driver does not know the address.
+    pub memory_type: Option<MemoryType>,
+    /// The device that the memory is on, or was pinned or allocated for.
+    pub device: Option<Device>,
+    /// The context that the memory was allocated in; null for memory of a pool, which belongs to
+    /// none.
+    pub context: CUcontext,
+    /// Whether it is managed memory.
+    pub is_managed: bool,
+    /// Whether the address range is mapped to memory.
+    pub is_mapped: bool,
+    /// The address of the allocation that it lies in.
+    pub range_start: CUdeviceptr,
+    /// The size of that allocation in bytes.
+    pub range_size: usize,
+    /// The address by which kernels of the current context reach the memory; zero where they do not.
+    pub device_pointer: CUdeviceptr,
+    /// The address by which the host reaches the memory; null where it does not.
+    pub host_pointer: *mut c_void,
+    /// The pool that it was allocated from; null for other memory.
+    pub pool: CUmemoryPool,
+    /// A number of the allocation that no other one of the process ever has.
+    pub buffer_id: u64,
+}
+
+/// Where memory is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum MemoryType {
+    /// Pinned or registered memory of the host.
+    Host,
+    /// Memory of a device.
+    Device,
+    /// A CUDA array.
+    Array,
+    /// Managed memory, which is where it is used.
+    Unified,
+    /// A kind that this crate does not know, by the driver's number.
+    Other(u32),
+}
+
+impl MemoryType {
+    fn new(raw: u32) -> Option<Self> {
+        match CUmemorytype(raw as _) {
+            CUmemorytype(0) => None,
+            cuda_sys::CU_MEMORYTYPE_HOST => Some(Self::Host),
+            cuda_sys::CU_MEMORYTYPE_DEVICE => Some(Self::Device),
+            cuda_sys::CU_MEMORYTYPE_ARRAY => Some(Self::Array),
+            cuda_sys::CU_MEMORYTYPE_UNIFIED => Some(Self::Unified),
+            _ => Some(Self::Other(raw)),
+        }
+    }
+}
+
+impl PointerAttributes {
+    /// What a device address is. Needs no context; one driver call.
+    ///
+    /// # Errors
+    /// The driver's. An address that it does not know is none: `memory_type` is then [`None`].
+    pub fn of_device(address: CUdeviceptr) -> Result<Self> {
+        driver::ensure()?;
+        // What the driver leaves alone is what it would say of an unknown address.
+        let (mut kind, mut ordinal) = (0u32, UNKNOWN_DEVICE);
+        let mut context: CUcontext = ptr::null_mut();
+        let mut pool: CUmemoryPool = ptr::null_mut();
+        let mut host_pointer: *mut c_void = ptr::null_mut();
+        // 32 bits for what is documented as a boolean, since drivers differ in how many they write.
+        let (mut managed, mut mapped) = (0u32, 0u32);
+        let (mut range_start, mut range_size) = (0, 0usize);
+        let (mut device_pointer, mut buffer_id) = (0, 0u64);
+        let asked: [(CUpointer_attribute, *mut c_void); COUNT] = [
+            (
+                cuda_sys::CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                (&raw mut kind).cast(),
+            ),
+            (
+                cuda_sys::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                (&raw mut ordinal).cast(),
+            ),
+            (
+                cuda_sys::CU_POINTER_ATTRIBUTE_CONTEXT,
+                (&raw mut context).cast(),
+            ),
+            (
+                cuda_sys::CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                (&raw mut managed).cast(),
+            ),
+            (
+                cuda_sys::CU_POINTER_ATTRIBUTE_MAPPED,
+                (&raw mut mapped).cast(),
+            ),
+            (
+                cuda_sys::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+                (&raw mut range_start).cast(),
+            ),
+            (
+                cuda_sys::CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+                (&raw mut range_size).cast(),
+            ),
+            (
+                cuda_sys::CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
+                (&raw mut device_pointer).cast(),
+            ),
+            (
+                cuda_sys::CU_POINTER_ATTRIBUTE_HOST_POINTER,
+                (&raw mut host_pointer).cast(),
+            ),
+            (
+                cuda_sys::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
+                (&raw mut pool).cast(),
+            ),
+            (
+                cuda_sys::CU_POINTER_ATTRIBUTE_BUFFER_ID,
+                (&raw mut buffer_id).cast(),
+            ),
+        ];
+        let mut attributes = asked.map(|(attribute, _)| attribute);
+        let mut places = asked.map(|(_, place)| place);
+        // SAFETY: as many attributes as places, each valid for a write of its attribute's type.
+        check("cuPointerGetAttributes", unsafe {
+            cu::cuPointerGetAttributes(
+                COUNT as u32,
+                attributes.as_mut_ptr(),
+                places.as_mut_ptr(),
+                address,
+            )
+        })?;
+        let device = match ordinal {
+            ..0 => None,
+            ordinal => Some(Device::from_raw(ordinal)?),
+        };
+        let memory_type = MemoryType::new(kind);
+        Ok(Self {
+            memory_type,
+            device: device.filter(|_| memory_type.is_some()),
+            context,
+            is_managed: managed.to_ne_bytes()[0] != 0,
+            is_mapped: mapped.to_ne_bytes()[0] != 0,
+            range_start,
+            range_size,
+            device_pointer,
+            host_pointer,
+            pool,
+            buffer_id,
+        })
+    }
+
+    /// What a host address is; any will do, since it is not followed. Needs no context; one driver
+    /// call.
+    ///
+    /// # Errors
+    /// Those of [`PointerAttributes::of_device`].
+    pub fn of_host<T>(pointer: *const T) -> Result<Self> {
+        Self::of_device(pointer.addr() as CUdeviceptr)
+    }
+}
+
+const COUNT: usize = 11;
+
+/// "If the pointer is not associated with a device, -2".
+const UNKNOWN_DEVICE: i32 = -2;
+
+/// Whether the address is in pinned or registered memory of the host, which copies reach without a
+/// detour. The address is not followed.
+///
+/// # Errors
+/// The driver's.
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// let pinned = cuda_core::PinnedBuffer::<u8>::zeroed(&context, 100)?;
+/// assert!(cuda_core::is_pinned(pinned.as_slice()?.as_ptr())?);
+/// assert!(!cuda_core::is_pinned(&0)?);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub fn is_pinned<T>(pointer: *const T) -> Result<bool> {
+    let attributes = PointerAttributes::of_host(pointer)?;
+    Ok(attributes.memory_type == Some(MemoryType::Host) && !attributes.is_managed)
+}
+
+/// The host's address of memory that a device address stands for: `cuPointerGetAttribute`.
+///
+/// # Errors
+/// The driver's `INVALID_VALUE` for memory that the host cannot reach.
+///
+/// ```no_run
+/// # let buffer = cuda_core::Device::get(0)?.create_stream()?.alloc::<u8>(1)?;
+/// assert!(cuda_core::host_pointer_of(buffer.as_raw()).is_err());
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub fn host_pointer_of(address: CUdeviceptr) -> Result<*mut c_void> {
+    driver::ensure()?;
+    let mut pointer: *mut c_void = ptr::null_mut();
+    // SAFETY: the attribute is a pointer, and the place is valid for a write of one.
+    check("cuPointerGetAttribute", unsafe {
+        cu::cuPointerGetAttribute(
+            (&raw mut pointer).cast(),
+            cuda_sys::CU_POINTER_ATTRIBUTE_HOST_POINTER,
+            address,
+        )
+    })?;
+    Ok(pointer)
+}

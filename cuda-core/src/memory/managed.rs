@@ -1,0 +1,265 @@
+//! Managed memory: one address for the host and all devices, and pages that move to whoever uses
+//! them.
+
+use std::fmt;
+use std::ops::RangeBounds;
+use std::ptr;
+
+use cuda_sys::{CUdeviceptr, symbol as cu};
+
+use crate::capture::Relaxed;
+use crate::context::Context;
+use crate::device::Device;
+use crate::driver;
+use crate::error::{Error, Result, check};
+use crate::memory::device::{
+    ALIGNMENT, DeviceBuffer, DeviceMemory, DeviceSlice, DeviceSliceMut, NOWHERE,
+};
+use crate::memory::ledger::{Access, Fences};
+use crate::memory::origin::Owner;
+use crate::memory::plain::{self, owned};
+use crate::memory::pod::Pod;
+use crate::memory::view::{Slice, SliceMut};
+use crate::memory::{byte_len, explain};
+
+/// Elements in managed memory: `cuMemAllocManaged`.
+///
+/// For copies, fills and kernels it is device memory, by [`as_view`](Self::as_view) and
+/// [`as_view_mut`](Self::as_view_mut). The host looks at it in place, with
+/// [`as_slice`](Self::as_slice) and [`as_mut_slice`](Self::as_mut_slice), which wait for the work
+/// that is in the way. On a device that cannot use managed memory beside the host
+/// (`CONCURRENT_MANAGED_ACCESS`), they wait for all work of the context.
+///
+/// ```no_run
+/// use cuda_core::{Device, ManagedBuffer, MemoryLocation};
+///
+/// let device = Device::get(0)?;
+/// let stream = device.create_stream()?;
+/// let mut values = ManagedBuffer::<f32>::new(&device.context()?, 1 << 20)?;
+/// values.as_mut_slice()?.fill(1.0);
+/// values.prefetch(&stream, .., MemoryLocation::Device(device))?;
+/// stream.fill(values.slice_mut(..1000)?, 2.0)?;
+/// assert_eq!(values.as_slice()?[999], 2.0); // waits
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub struct ManagedBuffer<T: Pod> {
+    // INVARIANT: its memory is managed, so that the host reaches it at the same address: nothing
+    // hands it out to be exchanged for another.
+    pub(super) buffer: DeviceBuffer<T>,
+    /// The device can use managed memory while the host does.
+    concurrent: bool,
+}
+
+/// Who gives managed memory back.
+struct Managed;
+
+impl Owner for Managed {
+    fn release(&mut self, address: CUdeviceptr, _bytes: usize) -> Result<()> {
+        plain::free(address)
+    }
+}
+
+impl<T: Pod> ManagedBuffer<T> {
+    /// `len` elements of unspecified value, which every device can use: `cuMemAllocManaged` with
+    /// `CU_MEM_ATTACH_GLOBAL`; no such call if `len` is zero.
+    ///
+    /// # Errors
+    /// [`Error::SizeOverflow`] and [`Error::OverAligned`]; [`Error::Unsupported`] on a device
+    /// without managed memory; [`Error::OutOfMemory`].
+    pub fn new(context: &Context, len: usize) -> Result<Self> {
+        Self::alloc(context, len, cuda_sys::CU_MEM_ATTACH_GLOBAL.0)
+    }
+
+    /// [`ManagedBuffer::new`] for the host alone, until [`attach`](Self::attach) says otherwise:
+    /// `CU_MEM_ATTACH_HOST`. Where a device cannot use managed memory beside the host, the host may
+    /// then look at it whatever the device does.
+    ///
+    /// # Errors
+    /// Those of [`ManagedBuffer::new`].
+    ///
+    /// # Safety
+    /// No device without `CONCURRENT_MANAGED_ACCESS` uses the memory while it is attached to the
+    /// host.
+    pub unsafe fn new_attached_to_host(context: &Context, len: usize) -> Result<Self> {
+        Self::alloc(context, len, cuda_sys::CU_MEM_ATTACH_HOST.0)
+    }
+
+    fn alloc(context: &Context, len: usize, attach: u32) -> Result<Self> {
+        let op = "cuMemAllocManaged";
+        let bytes = byte_len::<T>(len, ALIGNMENT)?;
+        let device = context.device();
+        if device.attribute(cuda_sys::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY)? == 0 {
+            return Err(Error::Unsupported {
+                feature: "managed memory",
+                device: device.ordinal(),
+            });
+        }
+        let concurrent =
+            device.attribute(cuda_sys::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS)?;
+        let mut address = NOWHERE;
+        if bytes > 0 {
+            let entered = context.enter_briefly()?;
+            let relaxed = Relaxed::enter()?;
+            // SAFETY: the pointer is valid for a write; a live context is current.
+            let result = check(op, unsafe {
+                cu::cuMemAllocManaged(&mut address, bytes, attach)
+            });
+            drop(relaxed);
+            drop(entered);
+            result.map_err(|error| explain(context, error, op, bytes))?;
+        }
+        Ok(Self {
+            buffer: owned(context, address, bytes, Managed, len),
+            concurrent: concurrent != 0,
+        })
+    }
+
+    /// Elements in the buffer.
+    pub fn len(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.buffer.is_empty()
+    }
+
+    /// Size in bytes.
+    pub fn byte_len(&self) -> usize {
+        self.buffer.byte_len()
+    }
+
+    /// The context that the memory was allocated in.
+    pub fn context(&self) -> &Context {
+        self.buffer.context()
+    }
+
+    /// The device of that context.
+    pub fn device(&self) -> Device {
+        self.buffer.device()
+    }
+
+    /// The address of the first element, for the host and for devices; see
+    /// [`DeviceBuffer::as_raw`].
+    pub fn as_raw(&self) -> CUdeviceptr {
+        self.buffer.as_raw()
+    }
+
+    /// The memory as a device buffer.
+    pub fn as_device(&self) -> &DeviceBuffer<T> {
+        &self.buffer
+    }
+
+    /// A view of all elements for a device.
+    pub fn as_view(&self) -> DeviceSlice<'_, T> {
+        self.buffer.as_view()
+    }
+
+    /// An exclusive view of all elements for a device.
+    pub fn as_view_mut(&mut self) -> DeviceSliceMut<'_, T> {
+        self.buffer.as_view_mut()
+    }
+
+    /// A view of some elements for a device.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`].
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<DeviceSlice<'_, T>> {
+        self.buffer.slice(range)
+    }
+
+    /// An exclusive view of some elements for a device.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`].
+    pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<DeviceSliceMut<'_, T>> {
+        self.buffer.slice_mut(range)
+    }
+
+    /// The elements, once the work that writes them has completed.
+    ///
+    /// # Errors
+    /// What the driver says of that work.
+    pub fn as_slice(&self) -> Result<&[T]> {
+        self.settle(Access::Read)?;
+        // SAFETY: managed memory is the host's at the same address, by the invariant, and aligned
+        // for `T` or dangling; what it holds is a value, by `Pod`; nobody writes it: the devices'
+        // work was waited for, and new work and the host need exclusive access, which the borrow
+        // rules out.
+        Ok(unsafe { std::slice::from_raw_parts(self.host_ptr(), self.len()) })
+    }
+
+    /// The elements, to be changed, once the work that uses them has completed.
+    ///
+    /// # Errors
+    /// What the driver says of that work.
+    pub fn as_mut_slice(&mut self) -> Result<&mut [T]> {
+        self.settle(Access::Write)?;
+        // SAFETY: as in `as_slice`; nobody else touches it, since the borrow is exclusive.
+        Ok(unsafe { std::slice::from_raw_parts_mut(self.host_ptr(), self.len()) })
+    }
+
+    fn host_ptr(&self) -> *mut T {
+        ptr::with_exposed_provenance_mut(self.buffer.as_raw() as usize)
+    }
+
+    /// Waits until the host may look.
+    fn settle(&self, access: Access) -> Result<()> {
+        driver::ensure()?;
+        let block = self.buffer.storage.block();
+        let mut fences = Fences::none();
+        block
+            .ledger
+            .conflicts(&block.whole(), access, None, &mut fences);
+        fences.wait_host()?;
+        if !self.concurrent && block.bytes > 0 {
+            // Whatever the device runs, the host may touch no managed memory.
+            self.context().synchronize()?;
+        }
+        if access == Access::Write {
+            block.ledger.prune();
+        }
+        Ok(())
+    }
+
+    /// Blocks the thread until no stream uses the buffer any more.
+    ///
+    /// # Errors
+    /// What the driver says of the work waited for.
+    pub fn synchronize(&self) -> Result<()> {
+        self.buffer.synchronize()
+    }
+
+    /// Frees the memory once no work uses it, and says whether that worked: `cuMemFree_v2`.
+    ///
+    /// # Errors
+    /// The driver's, with the buffer itself, still allocated.
+    pub fn close(self) -> Result<(), (Error, Self)> {
+        let Self { buffer, concurrent } = self;
+        buffer
+            .close()
+            .map_err(|(error, buffer)| (error, Self { buffer, concurrent }))
+    }
+}
+
+impl<'a, T: Pod> From<&'a ManagedBuffer<T>> for Slice<'a, T, DeviceMemory> {
+    fn from(buffer: &'a ManagedBuffer<T>) -> Self {
+        buffer.as_view()
+    }
+}
+
+impl<'a, T: Pod> From<&'a mut ManagedBuffer<T>> for SliceMut<'a, T, DeviceMemory> {
+    fn from(buffer: &'a mut ManagedBuffer<T>) -> Self {
+        buffer.as_view_mut()
+    }
+}
+
+impl<T: Pod> fmt::Debug for ManagedBuffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ManagedBuffer")
+            .field("address", &format_args!("{:#x}", self.as_raw()))
+            .field("len", &self.len())
+            .field("device", &self.device())
+            .finish()
+    }
+}

@@ -1,0 +1,270 @@
+//! Where managed memory is, and where it should be.
+
+use std::ffi::c_int;
+use std::ops::RangeBounds;
+
+use cuda_sys::{CUdevice, CUdeviceptr, CUmem_advise, CUmem_range_attribute, symbol as cu};
+
+use crate::device::Device;
+use crate::error::{Result, check};
+use crate::memory::managed::ManagedBuffer;
+use crate::memory::pod::Pod;
+use crate::stream::{Kind, Stream};
+use crate::submit::submit;
+
+/// A place that pages of managed memory can be at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum MemoryLocation {
+    /// The host.
+    Host,
+    /// A device.
+    Device(Device),
+}
+
+/// `CU_DEVICE_CPU`, a macro with a cast that bindgen does not translate.
+const CPU: CUdevice = -1;
+
+impl MemoryLocation {
+    fn as_raw(self) -> CUdevice {
+        match self {
+            Self::Host => CPU,
+            Self::Device(device) => device.as_raw(),
+        }
+    }
+
+    /// [`None`] for `CU_DEVICE_INVALID`, -2, and whatever else is no device.
+    fn from_raw(raw: CUdevice) -> Option<Self> {
+        match raw {
+            CPU => Some(Self::Host),
+            raw => Device::from_raw(raw).ok().map(Self::Device),
+        }
+    }
+}
+
+/// How managed memory is going to be used: the advice of `cuMemAdvise`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Advice {
+    /// It is mostly read: every reader gets a copy of its own.
+    SetReadMostly,
+    /// Takes that back.
+    UnsetReadMostly,
+    /// It should stay there.
+    SetPreferredLocation(MemoryLocation),
+    /// Takes that back.
+    UnsetPreferredLocation,
+    /// It is kept mapped for whoever is there, wherever its pages are.
+    SetAccessedBy(MemoryLocation),
+    /// Takes that back.
+    UnsetAccessedBy(MemoryLocation),
+}
+
+impl Advice {
+    fn parts(self) -> (CUmem_advise, MemoryLocation) {
+        // Where the advice names no place, the driver ignores it.
+        let anywhere = MemoryLocation::Host;
+        match self {
+            Self::SetReadMostly => (cuda_sys::CU_MEM_ADVISE_SET_READ_MOSTLY, anywhere),
+            Self::UnsetReadMostly => (cuda_sys::CU_MEM_ADVISE_UNSET_READ_MOSTLY, anywhere),
+            Self::SetPreferredLocation(location) => {
+                (cuda_sys::CU_MEM_ADVISE_SET_PREFERRED_LOCATION, location)
+            }
+            Self::UnsetPreferredLocation => {
+                (cuda_sys::CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION, anywhere)
+            }
+            Self::SetAccessedBy(location) => (cuda_sys::CU_MEM_ADVISE_SET_ACCESSED_BY, location),
+            Self::UnsetAccessedBy(location) => {
+                (cuda_sys::CU_MEM_ADVISE_UNSET_ACCESSED_BY, location)
+            }
+        }
+    }
+}
+
+/// What the driver was told of a range of managed memory: `cuMemRangeGetAttribute`. A property holds
+/// for the range if it holds for all of its pages.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct ManagedAttributes {
+    /// [`Advice::SetReadMostly`].
+    pub read_mostly: bool,
+    /// [`Advice::SetPreferredLocation`].
+    pub preferred_location: Option<MemoryLocation>,
+    /// [`Advice::SetAccessedBy`].
+    pub accessed_by: Vec<MemoryLocation>,
+    /// Where it was prefetched to last, whether or not it has arrived.
+    pub last_prefetch: Option<MemoryLocation>,
+}
+
+/// Who uses managed memory, where a device cannot use it beside the host: the flags of
+/// `cuStreamAttachMemAsync`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ManagedAttach {
+    /// Any stream of any device.
+    Global,
+    /// The host alone.
+    Host,
+    /// The stream alone.
+    Single,
+}
+
+impl<T: Pod> ManagedBuffer<T> {
+    /// Moves the pages of some elements to where they will be used, asynchronously:
+    /// `cuMemPrefetchAsync`. Nobody has to wait for it; no driver call for no elements.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`](crate::Error::OutOfBounds); the driver's, `INVALID_DEVICE` for a
+    /// device that cannot use managed memory beside the host.
+    pub fn prefetch<K: Kind>(
+        &self,
+        stream: &Stream<K>,
+        range: impl RangeBounds<usize>,
+        location: MemoryLocation,
+    ) -> Result<()> {
+        let part = self.slice(range)?;
+        let core = stream.core();
+        let bound = core.bind()?;
+        let (address, bytes) = (part.as_raw(), part.byte_len());
+        if bytes == 0 {
+            return Ok(());
+        }
+        let call = |stream| {
+            // SAFETY: the range is managed memory that stays allocated until the mark that is made
+            // of this has completed. The symbol takes a device, whatever the header's name of it.
+            unsafe { cu::cuMemPrefetchAsync(address, bytes, location.as_raw(), stream) }
+        };
+        submit(core, &bound, "cuMemPrefetchAsync", &mut [part.read()], call).1
+    }
+
+    /// Tells the driver how some elements are going to be used: `cuMemAdvise`. No driver call for no
+    /// elements.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`](crate::Error::OutOfBounds); the driver's, `INVALID_DEVICE` for a
+    /// device that cannot use managed memory beside the host.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// use cuda_core::{Advice, ManagedBuffer, MemoryLocation};
+    ///
+    /// let table = ManagedBuffer::<f32>::new(&device.context()?, 1 << 20)?;
+    /// table.advise(.., Advice::SetReadMostly)?;
+    /// table.advise(.., Advice::SetPreferredLocation(MemoryLocation::Device(device)))?;
+    /// assert!(table.attributes(..)?.read_mostly);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn advise(&self, range: impl RangeBounds<usize>, advice: Advice) -> Result<()> {
+        let part = self.slice(range)?;
+        let (address, bytes) = (part.as_raw(), part.byte_len());
+        let _entered = self.context().enter_briefly()?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        let (advice, location) = advice.parts();
+        // SAFETY: the range is managed memory, allocated while `self` is. The symbol takes a
+        // device, whatever the header's name of it.
+        check("cuMemAdvise", unsafe {
+            cu::cuMemAdvise(address, bytes, advice, location.as_raw())
+        })
+    }
+
+    /// What the driver was told of some elements: `cuMemRangeGetAttribute`, four times. Nothing, for
+    /// no elements.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`](crate::Error::OutOfBounds); the driver's.
+    pub fn attributes(&self, range: impl RangeBounds<usize>) -> Result<ManagedAttributes> {
+        let part = self.slice(range)?;
+        let (address, bytes) = (part.as_raw(), part.byte_len());
+        let _entered = self.context().enter_briefly()?;
+        if bytes == 0 {
+            return Ok(ManagedAttributes::default());
+        }
+        let one = |attribute| -> Result<c_int> {
+            let mut value = [0];
+            range_attribute(attribute, address, bytes, &mut value)?;
+            Ok(value[0])
+        };
+        // One entry for each device and one for the host; the driver fills up what is left over.
+        let mut users = vec![NOBODY; Device::count()? as usize + 1];
+        range_attribute(
+            cuda_sys::CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY,
+            address,
+            bytes,
+            &mut users,
+        )?;
+        let place = |attribute| one(attribute).map(MemoryLocation::from_raw);
+        Ok(ManagedAttributes {
+            read_mostly: one(cuda_sys::CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY)? != 0,
+            preferred_location: place(cuda_sys::CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION)?,
+            accessed_by: users
+                .into_iter()
+                .filter_map(MemoryLocation::from_raw)
+                .collect(),
+            last_prefetch: place(cuda_sys::CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION)?,
+        })
+    }
+
+    /// Says who uses the memory from here on, in the order of `stream`: `cuStreamAttachMemAsync`,
+    /// for all of it. Matters only for devices that cannot use managed memory beside the host.
+    ///
+    /// # Errors
+    /// The driver's.
+    ///
+    /// # Safety
+    /// Until it is attached anew, no device without `CONCURRENT_MANAGED_ACCESS` uses the memory,
+    /// unless it is attached to a stream: then that stream alone, which outlives the use.
+    pub unsafe fn attach<K: Kind>(
+        &mut self,
+        stream: &Stream<K>,
+        attach: ManagedAttach,
+    ) -> Result<()> {
+        let flags = match attach {
+            ManagedAttach::Global => cuda_sys::CU_MEM_ATTACH_GLOBAL,
+            ManagedAttach::Host => cuda_sys::CU_MEM_ATTACH_HOST,
+            ManagedAttach::Single => cuda_sys::CU_MEM_ATTACH_SINGLE,
+        };
+        let core = stream.core();
+        let bound = core.bind()?;
+        let address = self.as_raw();
+        if self.byte_len() == 0 {
+            return Ok(());
+        }
+        let mut view = self.as_view_mut();
+        let call = |stream| {
+            // SAFETY: managed memory, which stays allocated until the mark that is made of this has
+            // completed; length zero stands for all of it.
+            unsafe { cu::cuStreamAttachMemAsync(stream, address, 0, flags.0) }
+        };
+        submit(
+            core,
+            &bound,
+            "cuStreamAttachMemAsync",
+            &mut [view.write()],
+            call,
+        )
+        .1
+    }
+}
+
+/// `CU_DEVICE_INVALID`, another such macro.
+const NOBODY: c_int = -2;
+
+/// `cuMemRangeGetAttribute` of an attribute that is one or more numbers of devices.
+fn range_attribute(
+    attribute: CUmem_range_attribute,
+    address: CUdeviceptr,
+    bytes: usize,
+    value: &mut [c_int],
+) -> Result<()> {
+    // SAFETY: the pointer is valid for a write of the size that is passed; the range is managed
+    // memory.
+    check("cuMemRangeGetAttribute", unsafe {
+        cu::cuMemRangeGetAttribute(
+            value.as_mut_ptr().cast(),
+            size_of_val(value),
+            attribute,
+            address,
+            bytes,
+        )
+    })
+}

@@ -1,0 +1,92 @@
+//! Device memory that belongs to no stream: `cuMemAlloc`.
+
+use cuda_sys::{CUdeviceptr, symbol as cu};
+
+use crate::capture::Relaxed;
+use crate::context::Context;
+use crate::error::{Result, check};
+use crate::memory::buffer::Buffer;
+use crate::memory::device::{ALIGNMENT, DeviceBuffer, NOWHERE};
+use crate::memory::ledger::Ledger;
+use crate::memory::origin::{Origin, Owner};
+use crate::memory::pod::Pod;
+use crate::memory::{Block, Storage, byte_len, explain};
+
+/// Who gives memory of `cuMemAlloc` back.
+pub(crate) struct Plain;
+
+impl Owner for Plain {
+    fn release(&mut self, address: CUdeviceptr, _bytes: usize) -> Result<()> {
+        free(address)
+    }
+
+    fn is_plain(&self) -> bool {
+        true
+    }
+}
+
+/// `cuMemFree_v2`.
+pub(crate) fn free(address: CUdeviceptr) -> Result<()> {
+    let _relaxed = Relaxed::enter()?;
+    // SAFETY: allocated by a call whose memory this one frees, freed once, and no work uses it any
+    // more. Needs no current context.
+    check("cuMemFree", unsafe { cu::cuMemFree_v2(address) })
+}
+
+impl Context {
+    /// `len` elements of unspecified value that belong to no stream: `cuMemAlloc_v2`; no driver
+    /// call if `len` is zero.
+    ///
+    /// For devices without memory pools, and for memory that other processes are to open
+    /// ([`DeviceBuffer::ipc_handle`]). Anything else is better served by
+    /// [`Stream::alloc`](crate::Stream::alloc): allocating here takes a hundred times as long, and
+    /// freeing waits for the whole device.
+    ///
+    /// # Errors
+    /// [`Error::SizeOverflow`](crate::Error::SizeOverflow) and
+    /// [`Error::OverAligned`](crate::Error::OverAligned) before the driver is asked;
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// # let stream = device.create_stream()?;
+    /// let mut buffer = device.context()?.alloc::<f32>(1 << 20)?;
+    /// stream.fill(&mut buffer, 1.0)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn alloc<T: Pod>(&self, len: usize) -> Result<DeviceBuffer<T>> {
+        let op = "cuMemAlloc";
+        let bytes = byte_len::<T>(len, ALIGNMENT)?;
+        let entered = self.enter_briefly()?;
+        let mut address = NOWHERE;
+        if bytes > 0 {
+            let relaxed = Relaxed::enter()?;
+            // SAFETY: the pointer is valid for a write; a live context is current.
+            let result = check(op, unsafe { cu::cuMemAlloc_v2(&mut address, bytes) });
+            drop(relaxed);
+            drop(entered);
+            result.map_err(|error| explain(self, error, op, bytes))?;
+        }
+        Ok(owned(self, address, bytes, Plain, len))
+    }
+}
+
+/// A buffer of `len` elements in memory that `owner` gives back. Nothing uses it yet.
+pub(crate) fn owned<T: Pod>(
+    context: &Context,
+    address: CUdeviceptr,
+    bytes: usize,
+    owner: impl Owner + 'static,
+    len: usize,
+) -> DeviceBuffer<T> {
+    let block = Block {
+        address,
+        bytes,
+        ledger: Ledger::default(),
+        keeper: Origin::Owned {
+            context: context.clone(),
+            owner: Box::new(owner),
+        },
+    };
+    Buffer::from_storage(Storage::new(block), len)
+}

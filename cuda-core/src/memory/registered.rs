@@ -1,0 +1,325 @@
+//! Host memory that existed before, pinned for as long as it is needed.
+
+use std::fmt;
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::ops::BitOr;
+
+use cuda_sys::{CUdeviceptr, symbol as cu};
+
+use crate::capture::Relaxed;
+use crate::context::Context;
+use crate::driver;
+use crate::drops;
+use crate::error::{Error, Result, check};
+use crate::memory::buffer::Buffer;
+use crate::memory::host::{ReadOnly, StableHost, StableHostMut};
+use crate::memory::ledger::{Access, Ledger};
+use crate::memory::pinned::{HostAddress, PinnedBuffer, PinnedOrigin, PinnedSlice, PinnedSliceMut};
+use crate::memory::{Block, Storage};
+use crate::stream::{Kind, Stream};
+
+/// How memory is registered: the flags of `cuMemHostRegister`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RegisterFlags(pub u32);
+
+impl RegisterFlags {
+    /// None of them: pinned for the context alone.
+    pub const NONE: Self = Self(0);
+    /// Pinned for every context.
+    pub const PORTABLE: Self = Self(cuda_sys::CU_MEMHOSTREGISTER_PORTABLE);
+    /// Devices can reach it in place: see [`Registered::device_ptr`].
+    pub const MAPPED: Self = Self(cuda_sys::CU_MEMHOSTREGISTER_DEVICEMAP);
+    /// Devices only read it: see [`Registered::read_only`].
+    pub const READ_ONLY: Self = Self(cuda_sys::CU_MEMHOSTREGISTER_READ_ONLY);
+
+    /// Whether all of `other` are among these.
+    pub fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl BitOr for RegisterFlags {
+    type Output = Self;
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// Host memory that existed before, pinned where it is: `cuMemHostRegister`. It owns the memory.
+///
+/// Its views are those of a [`PinnedBuffer`], with which every copy works. Dropping it waits for the
+/// work that uses it, unregisters the memory, and drops the owner;
+/// [`into_inner`](Self::into_inner) gives the owner back. If it cannot be proven that the work is
+/// done, the owner is leaked and the failure reported: the memory is never freed under a copy.
+///
+/// The driver pins whole pages, and may refuse memory that shares one with a registration that
+/// exists: where several are needed, align them to pages.
+///
+/// Registering costs about as much as copying the memory once. It pays for memory that is copied
+/// often; [`Stream::upload_from`](crate::Stream::upload_from) suits the rest.
+///
+/// ```no_run
+/// # let device = cuda_core::Device::get(0)?;
+/// # let stream = device.create_stream()?;
+/// use cuda_core::{RegisterFlags, Registered};
+///
+/// let values = vec![1.0f32; 1 << 20];
+/// let host = Registered::new(&device.context()?, values, RegisterFlags::PORTABLE)
+///     .map_err(|(error, _values)| error)?;
+/// let mut buffer = stream.alloc(1 << 20)?;
+/// stream.upload(&host, &mut buffer)?; // returns at once
+/// let values: Vec<f32> = host.into_inner().map_err(|(error, _host)| error)?; // waits
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub struct Registered<H: StableHost> {
+    // INVARIANT: taken by `Drop` and `into_inner` alone, which use it no more.
+    parts: ManuallyDrop<Parts<H>>,
+}
+
+struct Parts<H: StableHost> {
+    // INVARIANT: of `host`'s elements. Devices and the host write them only if `H` is
+    // `StableHostMut`, since nothing hands this out as a whole.
+    buffer: PinnedBuffer<H::Element>,
+    // A value that is moved may claim that nobody else has what it points to. Inside of this it
+    // claims nothing.
+    // INVARIANT: initialised.
+    host: MaybeUninit<H>,
+}
+
+impl<H: StableHost> Parts<H> {
+    /// Unregisters the memory and drops its owner, or leaks it where a device may still use it.
+    fn end(mut self) {
+        if self.buffer.storage.free_or_give_up() {
+            // SAFETY: initialised, by the invariant, and not used again.
+            unsafe { self.host.assume_init_drop() };
+        }
+    }
+}
+
+impl<H: StableHost> Drop for Registered<H> {
+    fn drop(&mut self) {
+        // SAFETY: the field is not used again.
+        let parts = unsafe { ManuallyDrop::take(&mut self.parts) };
+        drops::run_or_defer(move || parts.end());
+    }
+}
+
+impl<H: StableHost> Registered<H> {
+    /// Registers memory: `cuMemHostRegister_v2`; no driver call if it is empty.
+    ///
+    /// # Errors
+    /// [`Error::Flags`], for `READ_ONLY` as well: that is what [`Registered::read_only`] is for; the
+    /// driver's, `HOST_MEMORY_ALREADY_REGISTERED` among them. The owner comes back with them.
+    pub fn new(context: &Context, host: H, flags: RegisterFlags) -> Result<Self, (Error, H)> {
+        let known = RegisterFlags::PORTABLE | RegisterFlags::MAPPED;
+        if !known.contains(flags) {
+            let why = "there are PORTABLE and MAPPED; READ_ONLY has a function of its own";
+            return Err((Error::Flags { op: REGISTER, why }, host));
+        }
+        Self::register(context, host, flags)
+    }
+
+    fn register(context: &Context, host: H, flags: RegisterFlags) -> Result<Self, (Error, H)> {
+        let mut host = MaybeUninit::new(host);
+        // SAFETY: initialised in the line above.
+        let elements = unsafe { host.assume_init_mut() }.elements();
+        let len = elements.len();
+        let bytes = len * size_of::<H::Element>();
+        let address = HostAddress(elements.cast());
+        if let Err(error) = pin(context, address, bytes, flags) {
+            // SAFETY: initialised above; the driver does not have its elements.
+            return Err((error, unsafe { host.assume_init() }));
+        }
+        let block = Block {
+            address,
+            bytes,
+            ledger: Ledger::default(),
+            keeper: PinnedOrigin::Registered(context.clone()),
+        };
+        let buffer = Buffer::from_storage(Storage::new(block), len);
+        Ok(Self {
+            parts: ManuallyDrop::new(Parts { buffer, host }),
+        })
+    }
+
+    fn buffer(&self) -> &PinnedBuffer<H::Element> {
+        &self.parts.buffer
+    }
+
+    /// Elements.
+    pub fn len(&self) -> usize {
+        self.buffer().len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.buffer().is_empty()
+    }
+
+    /// The elements, once the copies that write them have completed.
+    ///
+    /// # Errors
+    /// What the driver says of those copies.
+    pub fn as_slice(&self) -> Result<&[H::Element]> {
+        self.buffer().as_slice()
+    }
+
+    /// The elements, or [`None`] while copies that write them are pending.
+    ///
+    /// # Errors
+    /// What the driver says of those copies.
+    pub fn try_as_slice(&self) -> Result<Option<&[H::Element]>> {
+        self.buffer().try_as_slice()
+    }
+
+    /// A view of all elements.
+    pub fn as_view(&self) -> PinnedSlice<'_, H::Element> {
+        self.buffer().as_view()
+    }
+
+    /// The address by which devices reach the first element: see [`PinnedBuffer::device_ptr`].
+    ///
+    /// # Errors
+    /// The driver's, `INVALID_VALUE` for memory that is not mapped among them.
+    pub fn device_ptr(&self) -> Result<CUdeviceptr> {
+        self.buffer().device_ptr()
+    }
+
+    /// Says that work enqueued on `stream` behind this crate's back uses the memory; see
+    /// [`PinnedBuffer::note_use`].
+    ///
+    /// # Errors
+    /// The driver's, when the stream is made to wait.
+    ///
+    /// # Safety
+    /// That of [`PinnedBuffer::note_use`]; and the work writes the elements only if `H` is
+    /// [`StableHostMut`].
+    pub unsafe fn note_use<K: Kind>(&self, stream: &Stream<K>, access: Access) -> Result<()> {
+        // SAFETY: the caller's own promise.
+        unsafe { self.buffer().note_use(stream, access) }
+    }
+
+    /// Blocks the thread until no stream uses the memory any more.
+    ///
+    /// # Errors
+    /// What the driver says of the work waited for.
+    pub fn synchronize(&self) -> Result<()> {
+        self.buffer().synchronize()
+    }
+
+    /// Waits for the work that uses the memory, unregisters it and gives its owner back:
+    /// `cuMemHostUnregister`.
+    ///
+    /// # Errors
+    /// The driver's, with the value itself, still registered.
+    pub fn into_inner(mut self) -> Result<H, (Error, Self)> {
+        let freed = driver::ensure().and_then(|()| self.parts.buffer.storage.free());
+        if let Err(error) = freed {
+            return Err((error, self));
+        }
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: the field is not used again, since `this` is not dropped.
+        let parts = unsafe { ManuallyDrop::take(&mut this.parts) };
+        // SAFETY: initialised, by the invariant; nobody uses its elements any more.
+        Ok(unsafe { parts.host.assume_init() })
+    }
+
+    /// Waits for the work that uses the memory, unregisters it and drops its owner, and says
+    /// whether that worked.
+    ///
+    /// # Errors
+    /// Those of [`Registered::into_inner`].
+    pub fn close(self) -> Result<(), (Error, Self)> {
+        self.into_inner().map(drop)
+    }
+}
+
+impl<H: StableHostMut> Registered<H> {
+    /// The elements, to be changed, once all copies that use them have completed.
+    ///
+    /// # Errors
+    /// What the driver says of those copies.
+    pub fn as_mut_slice(&mut self) -> Result<&mut [H::Element]> {
+        self.parts.buffer.as_mut_slice()
+    }
+
+    /// An exclusive view of all elements.
+    pub fn as_view_mut(&mut self) -> PinnedSliceMut<'_, H::Element> {
+        self.parts.buffer.as_view_mut()
+    }
+}
+
+impl<H: StableHost> Registered<ReadOnly<H>> {
+    /// Registers memory that devices only read, `READ_ONLY` being added to the flags. It may then be
+    /// memory that the process itself cannot write.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] on a device that cannot; those of [`Registered::new`].
+    pub fn read_only(context: &Context, host: H, flags: RegisterFlags) -> Result<Self, (Error, H)> {
+        let known = RegisterFlags::PORTABLE | RegisterFlags::MAPPED | RegisterFlags::READ_ONLY;
+        if !known.contains(flags) {
+            let why = "there are PORTABLE, MAPPED and READ_ONLY";
+            return Err((Error::Flags { op: REGISTER, why }, host));
+        }
+        let device = context.device();
+        let supported = cuda_sys::CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED;
+        match device.attribute(supported) {
+            Ok(0) => {
+                let error = Error::Unsupported {
+                    feature: "registering memory that devices only read",
+                    device: device.ordinal(),
+                };
+                return Err((error, host));
+            }
+            Ok(_) => {}
+            Err(error) => return Err((error, host)),
+        }
+        Self::register(context, ReadOnly(host), flags | RegisterFlags::READ_ONLY)
+            .map_err(|(error, ReadOnly(host))| (error, host))
+    }
+}
+
+const REGISTER: &str = "cuMemHostRegister";
+
+/// `cuMemHostRegister_v2`, if there is anything to register.
+fn pin(context: &Context, address: HostAddress, bytes: usize, flags: RegisterFlags) -> Result<()> {
+    let _entered = context.enter_briefly()?;
+    if bytes == 0 {
+        return Ok(());
+    }
+    let _relaxed = Relaxed::enter()?;
+    // SAFETY: the bytes are allocated, and stay so until they are unregistered; a live context is
+    // current.
+    check(REGISTER, unsafe {
+        cu::cuMemHostRegister_v2(address.0.as_ptr().cast(), bytes, flags.0)
+    })
+}
+
+/// `cuMemHostUnregister`.
+pub(crate) fn unpin(context: &Context, address: HostAddress) -> Result<()> {
+    let _entered = context.enter_briefly()?;
+    let _relaxed = Relaxed::enter()?;
+    // SAFETY: registered by cuMemHostRegister in this context, unregistered once, and no work uses
+    // it any more.
+    check("cuMemHostUnregister", unsafe {
+        cu::cuMemHostUnregister(address.0.as_ptr().cast())
+    })
+}
+
+impl<'a, H: StableHost> From<&'a Registered<H>> for PinnedSlice<'a, H::Element> {
+    fn from(registered: &'a Registered<H>) -> Self {
+        registered.as_view()
+    }
+}
+
+impl<'a, H: StableHostMut> From<&'a mut Registered<H>> for PinnedSliceMut<'a, H::Element> {
+    fn from(registered: &'a mut Registered<H>) -> Self {
+        registered.as_view_mut()
+    }
+}
+
+impl<H: StableHost> fmt::Debug for Registered<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Registered").field(self.buffer()).finish()
+    }
+}

@@ -1,0 +1,285 @@
+//! Kernels of a module: their attributes and settings.
+
+use std::ffi::CString;
+use std::fmt;
+use std::ptr;
+use std::sync::{Arc, OnceLock};
+
+use cuda_sys::{CUfunc_cache, CUfunction, CUfunction_attribute, symbol as cu};
+
+use super::{Loaded, Module};
+use crate::context::Context;
+use crate::driver;
+use crate::error::{Error, Result, check};
+use crate::launch::limits::Limits;
+
+/// A kernel's attribute, by CUDA's own name: `cuda_sys::CU_FUNC_ATTRIBUTE_NUM_REGS`.
+pub type FunctionAttribute = CUfunction_attribute;
+
+/// A kernel; launched with [`Stream::kernel`](crate::Stream::kernel).
+///
+/// A handle: clones are the same kernel. It keeps its module loaded.
+///
+/// ```no_run
+/// # let device = cuda_core::Device::get(0)?;
+/// # let module = cuda_core::Module::from_ptx(&device.context()?, "")?;
+/// let saxpy = module.function("saxpy")?;
+/// let attributes = saxpy.attributes()?;
+/// println!("{} registers a thread", attributes.registers);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Function(Arc<Inner>);
+
+struct Inner {
+    // INVARIANT: a function of `module`, which stays loaded while this value exists.
+    raw: RawFunction,
+    module: Arc<Loaded>,
+    name: String,
+    limits: OnceLock<Limits>,
+}
+
+#[derive(Clone, Copy)]
+struct RawFunction(CUfunction);
+
+// SAFETY: a driver's handle, which any thread may use; the driver locks.
+unsafe impl Send for RawFunction {}
+// SAFETY: as above.
+unsafe impl Sync for RawFunction {}
+
+/// What the driver tells of a kernel: the `CU_FUNC_ATTRIBUTE_*` that every driver knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FunctionAttributes {
+    /// Threads that a block of it may have at most, given the registers it uses.
+    pub max_threads_per_block: u32,
+    /// Shared memory that it declares itself, in bytes a block.
+    pub static_shared: usize,
+    /// Constant memory that it declares itself, in bytes.
+    pub constant: usize,
+    /// Local memory, in bytes a thread: what did not fit into registers.
+    pub local: usize,
+    /// Registers a thread.
+    pub registers: u32,
+    /// PTX version that it was compiled from, 70 for 7.0.
+    pub ptx_version: u32,
+    /// Compute capability that it was compiled for, 90 for 9.0.
+    pub binary_version: u32,
+    /// Whether it was compiled with the cache mode
+    /// [`JitCache::All`](crate::JitCache::All).
+    pub caches_all: bool,
+    /// Dynamic shared memory that a launch may ask for, in bytes a block.
+    pub max_dynamic_shared: usize,
+    /// Share of the L1 cache that shall be shared memory, in percent; [`None`] where the driver
+    /// chooses.
+    pub preferred_carveout: Option<u32>,
+}
+
+impl Function {
+    pub(super) fn find(module: &Arc<Loaded>, name: &str) -> Result<Self> {
+        let symbol = CString::new(name).map_err(|_| Error::Nul { what: "a name" })?;
+        let mut raw = ptr::null_mut();
+        let entered = module.context().enter_briefly()?;
+        // SAFETY: the pointer is valid for a write, the name is a C string, the module is loaded
+        // and its context current.
+        let found = check("cuModuleGetFunction", unsafe {
+            cu::cuModuleGetFunction(&mut raw, module.raw.0, symbol.as_ptr())
+        });
+        drop(entered);
+        found.map_err(|error| error.naming(name))?;
+        Ok(Self(Arc::new(Inner {
+            raw: RawFunction(raw),
+            module: module.clone(),
+            name: name.to_owned(),
+            limits: OnceLock::new(),
+        })))
+    }
+
+    /// The name that it was found by.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// The module that it belongs to.
+    pub fn module(&self) -> Module {
+        Module(self.0.module.clone())
+    }
+
+    /// The context that it was loaded into.
+    #[inline]
+    pub fn context(&self) -> &Context {
+        self.0.module.context()
+    }
+
+    /// The driver's handle, valid while `self` or a clone lives.
+    ///
+    /// A launch made with it is unknown to the module and to the buffers it uses.
+    #[inline]
+    pub fn as_raw(&self) -> CUfunction {
+        self.0.raw.0
+    }
+
+    #[inline]
+    pub(crate) fn loaded(&self) -> &Arc<Loaded> {
+        &self.0.module
+    }
+
+    /// What launches are checked against; asked of the driver once.
+    #[inline]
+    pub(crate) fn limits(&self) -> Result<&Limits> {
+        match self.0.limits.get() {
+            Some(limits) => Ok(limits),
+            None => {
+                let limits = Limits::of(self)?;
+                Ok(self.0.limits.get_or_init(|| limits))
+            }
+        }
+    }
+
+    /// One attribute: `cuFuncGetAttribute`.
+    ///
+    /// # Errors
+    /// The driver's `INVALID_VALUE` for an attribute that it does not know.
+    pub fn attribute(&self, attribute: FunctionAttribute) -> Result<i32> {
+        let _entered = self.context().enter_briefly()?;
+        let mut value = 0;
+        // SAFETY: the pointer is valid for a write, the function is loaded; an unknown attribute is
+        // an error.
+        check("cuFuncGetAttribute", unsafe {
+            cu::cuFuncGetAttribute(&mut value, attribute, self.as_raw())
+        })?;
+        Ok(value)
+    }
+
+    /// Sets one attribute: `cuFuncSetAttribute`.
+    ///
+    /// # Errors
+    /// The driver's, for an attribute that cannot be set or a value that it cannot have.
+    pub fn set_attribute(&self, attribute: FunctionAttribute, value: i32) -> Result<()> {
+        let _entered = self.context().enter_briefly()?;
+        // SAFETY: the function is loaded; an unknown attribute is an error.
+        check("cuFuncSetAttribute", unsafe {
+            cu::cuFuncSetAttribute(self.as_raw(), attribute, value)
+        })
+    }
+
+    /// What the driver tells of the kernel: `cuFuncGetAttribute`, ten times.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn attributes(&self) -> Result<FunctionAttributes> {
+        let number = |attribute| -> Result<u32> {
+            Ok(u32::try_from(self.attribute(attribute)?).unwrap_or(0))
+        };
+        let bytes = |attribute| -> Result<usize> { Ok(number(attribute)? as usize) };
+        let carveout =
+            self.attribute(cuda_sys::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT)?;
+        Ok(FunctionAttributes {
+            max_threads_per_block: number(cuda_sys::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
+            static_shared: bytes(cuda_sys::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
+            constant: bytes(cuda_sys::CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES)?,
+            local: bytes(cuda_sys::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
+            registers: number(cuda_sys::CU_FUNC_ATTRIBUTE_NUM_REGS)?,
+            ptx_version: number(cuda_sys::CU_FUNC_ATTRIBUTE_PTX_VERSION)?,
+            binary_version: number(cuda_sys::CU_FUNC_ATTRIBUTE_BINARY_VERSION)?,
+            caches_all: number(cuda_sys::CU_FUNC_ATTRIBUTE_CACHE_MODE_CA)? != 0,
+            max_dynamic_shared: bytes(cuda_sys::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)?,
+            preferred_carveout: u32::try_from(carveout).ok(),
+        })
+    }
+
+    /// Lets launches ask for up to `bytes` of dynamic shared memory a block, which beyond 48 KiB
+    /// has to be said: `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
+    ///
+    /// # Errors
+    /// [`Error::LaunchLimit`] for more than the device has.
+    pub fn set_max_dynamic_shared(&self, bytes: usize) -> Result<()> {
+        let limits = self.limits()?;
+        let value = limits.check_dynamic(bytes)?;
+        self.set_attribute(
+            cuda_sys::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+            value,
+        )?;
+        limits.note_max_dynamic(bytes);
+        Ok(())
+    }
+
+    /// Hints how much of the L1 cache shall be shared memory, in percent; [`None`]: the driver
+    /// chooses. `CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT`.
+    ///
+    /// # Errors
+    /// The driver's `INVALID_VALUE` above 100.
+    pub fn set_preferred_carveout(&self, percent: Option<u32>) -> Result<()> {
+        let value = percent.map_or(-1, |percent| i32::try_from(percent).unwrap_or(i32::MAX));
+        self.set_attribute(
+            cuda_sys::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+            value,
+        )
+    }
+
+    /// Hints how this kernel splits cache and shared memory, in place of the context's own hint:
+    /// `cuFuncSetCacheConfig`.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn set_cache_config(&self, config: CUfunc_cache) -> Result<()> {
+        let _entered = self.context().enter_briefly()?;
+        // SAFETY: the function is loaded; an unknown value is an error.
+        check("cuFuncSetCacheConfig", unsafe {
+            cu::cuFuncSetCacheConfig(self.as_raw(), config)
+        })
+    }
+
+    /// Sizes of the kernel's parameters in bytes: `cuFuncGetParamInfo`; [`None`] where the driver,
+    /// or the header that this crate was built with, is older than CUDA 12.4.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn parameters(&self) -> Result<Option<Vec<usize>>> {
+        driver::ensure()?;
+        self.ask_parameters()
+    }
+
+    #[cfg(cuda_12_4)]
+    fn ask_parameters(&self) -> Result<Option<Vec<usize>>> {
+        let _entered = self.context().enter_briefly()?;
+        let mut sizes = Vec::new();
+        loop {
+            let (mut offset, mut size) = (0, 0);
+            // SAFETY: the function is loaded; both pointers are valid for a write.
+            let code = unsafe {
+                cu::cuFuncGetParamInfo(self.as_raw(), sizes.len(), &mut offset, &mut size)
+            };
+            match code {
+                cuda_sys::CUDA_SUCCESS => sizes.push(size),
+                cuda_sys::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER => return Ok(None),
+                // "If the paramIndex is out of range, CUDA_ERROR_INVALID_VALUE is returned": there
+                // is no other way to learn how many there are.
+                cuda_sys::CUDA_ERROR_INVALID_VALUE => return Ok(Some(sizes)),
+                code => return check("cuFuncGetParamInfo", code).map(|()| None),
+            }
+        }
+    }
+
+    #[cfg(not(cuda_12_4))]
+    fn ask_parameters(&self) -> Result<Option<Vec<usize>>> {
+        Ok(None)
+    }
+}
+
+impl PartialEq for Function {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.raw.0 == other.0.raw.0 && Arc::ptr_eq(&self.0.module, &other.0.module)
+    }
+}
+
+impl Eq for Function {}
+
+impl fmt::Debug for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Function")
+            .field("name", &self.0.name)
+            .field("raw", &self.as_raw())
+            .finish()
+    }
+}

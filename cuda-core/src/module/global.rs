@@ -1,0 +1,114 @@
+//! Global variables of a module, as buffers.
+
+use std::ffi::CString;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use cuda_sys::{CUdeviceptr, symbol as cu};
+
+use super::{Loaded, Module};
+use crate::error::{Error, Result, check};
+use crate::memory::buffer::Buffer;
+use crate::memory::device::DeviceBuffer;
+use crate::memory::ledger::Ledger;
+use crate::memory::origin::{Origin, Owner};
+use crate::memory::pod::Pod;
+use crate::memory::{Block, Storage};
+use crate::sync::lock;
+
+impl Module {
+    /// The global or constant variable of that name, as a buffer over all of it:
+    /// `cuModuleGetGlobal_v2`.
+    ///
+    /// There is one such buffer at a time: nobody else can read or write the variable through this
+    /// crate while it lives. It keeps the module loaded, and dropping it waits for the work that
+    /// uses it. Kernels reach the variable without being given it, so launches name it with
+    /// [`Launch::uses`](crate::Launch::uses) or [`Launch::uses_mut`](crate::Launch::uses_mut).
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; [`Error::GlobalTaken`] while its buffer lives; [`Error::Recast`] where
+    /// the variable is no whole number of elements, or not aligned for them; [`Error::Nul`].
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// # let module = cuda_core::Module::from_ptx(&device.context()?, "")?;
+    /// let stream = device.create_stream()?;
+    /// let mut table = module.global::<f32>("table")?;
+    /// stream.upload_from(&[1.0; 256], &mut table)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn global<T: Pod>(&self, name: &str) -> Result<DeviceBuffer<T>> {
+        let op = "cuModuleGetGlobal";
+        let symbol = CString::new(name).map_err(|_| Error::Nul { what: "a name" })?;
+        let (mut address, mut bytes) = (0, 0);
+        let entered = self.context().enter_briefly()?;
+        // SAFETY: both pointers are valid for a write, the name is a C string, the module is
+        // loaded and its context current.
+        let found = check(op, unsafe {
+            cu::cuModuleGetGlobal_v2(&mut address, &mut bytes, self.as_raw(), symbol.as_ptr())
+        });
+        drop(entered);
+        found.map_err(|error| error.naming(name))?;
+        let len = elements::<T>(address, bytes)?;
+        // A variable without bytes is nobody's.
+        if bytes > 0 {
+            let mut taken = lock(&self.0.globals);
+            if taken.contains(&address) {
+                return Err(Error::GlobalTaken {
+                    name: name.to_owned(),
+                });
+            }
+            taken.push(address);
+        }
+        let block = Block {
+            address,
+            bytes,
+            ledger: Ledger::default(),
+            keeper: Origin::Owned {
+                context: self.context().clone(),
+                owner: Box::new(Taken {
+                    module: self.0.clone(),
+                    given_back: bytes == 0,
+                }),
+            },
+        };
+        Ok(Buffer::from_storage(Storage::new(block), len))
+    }
+}
+
+fn elements<T: Pod>(address: CUdeviceptr, bytes: usize) -> Result<usize> {
+    let len = bytes.checked_div(size_of::<T>()).unwrap_or(0);
+    if len * size_of::<T>() == bytes && address % align_of::<T>() as u64 == 0 {
+        return Ok(len);
+    }
+    Err(Error::Recast {
+        bytes,
+        address,
+        element_size: size_of::<T>(),
+        alignment: align_of::<T>(),
+    })
+}
+
+/// The module whose variable a buffer is.
+struct Taken {
+    module: Arc<Loaded>,
+    given_back: bool,
+}
+
+impl Owner for Taken {
+    /// The memory is the module's; what is given back is the right to it.
+    fn release(&mut self, address: CUdeviceptr, _bytes: usize) -> Result<()> {
+        lock(&self.module.globals).retain(|taken| *taken != address);
+        self.given_back = true;
+        Ok(())
+    }
+}
+
+impl Drop for Taken {
+    /// Work that could not be waited for may still use the variable: then the module stays.
+    fn drop(&mut self) {
+        if !self.given_back {
+            self.module.in_use_for_good.store(true, Ordering::Release);
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Options of the driver's compiler, each with its value, and what the compiler answers.
+
+use std::ffi::c_void;
+use std::ptr;
+use std::time::Duration;
+
+use cuda_sys::{CUjit_option, CUjit_target};
+
+/// What the driver does where an image holds no code for the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JitFallback {
+    /// Compiles the PTX in it: `CU_PREFER_PTX`.
+    PreferPtx,
+    /// Takes a binary for another device that this one can run: `CU_PREFER_BINARY`.
+    PreferBinary,
+}
+
+/// Which cache the compiler prefers for loads from global memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JitCache {
+    /// No option: `CU_JIT_CACHE_OPTION_NONE`.
+    Default,
+    /// The L1 cache is left out: `CU_JIT_CACHE_OPTION_CG`.
+    Global,
+    /// The L1 cache is used: `CU_JIT_CACHE_OPTION_CA`.
+    All,
+}
+
+/// Options of the driver's PTX compiler.
+///
+/// What is not said is left to the driver. The compiler's logs and its time are always asked for:
+/// [`Error::Compile`](crate::Error::Compile), [`Module::log`](crate::Module::log),
+/// [`Module::wall_time`](crate::Module::wall_time).
+///
+/// ```
+/// use cuda_core::{JitCache, JitOptions};
+///
+/// let options = JitOptions::new().max_registers(64).optimization_level(3).cache(JitCache::All);
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct JitOptions {
+    // A value cannot be left out: the driver would read past the end of the array.
+    pairs: Vec<(CUjit_option, u32)>,
+}
+
+/// Bytes for each of the two logs.
+const LOG: usize = 16 << 10;
+
+impl JitOptions {
+    /// The driver's defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn set(mut self, option: CUjit_option, value: u32) -> Self {
+        self.pairs.retain(|(known, _)| *known != option);
+        self.pairs.push((option, value));
+        self
+    }
+
+    fn unset(mut self, option: CUjit_option) -> Self {
+        self.pairs.retain(|(known, _)| *known != option);
+        self
+    }
+
+    /// Registers that a thread may use at most: `CU_JIT_MAX_REGISTERS`.
+    pub fn max_registers(self, registers: u32) -> Self {
+        self.set(cuda_sys::CU_JIT_MAX_REGISTERS, registers)
+    }
+
+    /// Threads that a block shall be able to have at least, which limits the registers of each:
+    /// `CU_JIT_THREADS_PER_BLOCK`. Not together with [`JitOptions::target`].
+    pub fn threads_per_block(self, threads: u32) -> Self {
+        self.set(cuda_sys::CU_JIT_THREADS_PER_BLOCK, threads)
+    }
+
+    /// How much the compiler optimises, 0 to 4; 4 is the driver's default:
+    /// `CU_JIT_OPTIMIZATION_LEVEL`.
+    pub fn optimization_level(self, level: u32) -> Self {
+        self.set(cuda_sys::CU_JIT_OPTIMIZATION_LEVEL, level)
+    }
+
+    /// Compiles for a compute capability, by CUDA's own name
+    /// (`cuda_sys::CU_TARGET_COMPUTE_90`), instead of that of the context's device:
+    /// `CU_JIT_TARGET`.
+    pub fn target(self, target: CUjit_target) -> Self {
+        self.set(cuda_sys::CU_JIT_TARGET, target.0 as _)
+    }
+
+    /// What to do where an image holds no code for the device: `CU_JIT_FALLBACK_STRATEGY`.
+    pub fn fallback(self, fallback: JitFallback) -> Self {
+        let fallback = match fallback {
+            JitFallback::PreferPtx => cuda_sys::CU_PREFER_PTX,
+            JitFallback::PreferBinary => cuda_sys::CU_PREFER_BINARY,
+        };
+        self.set(cuda_sys::CU_JIT_FALLBACK_STRATEGY, fallback.0 as _)
+    }
+
+    /// Whether code for a debugger is generated: `CU_JIT_GENERATE_DEBUG_INFO`.
+    pub fn debug_info(self, generate: bool) -> Self {
+        self.set(cuda_sys::CU_JIT_GENERATE_DEBUG_INFO, generate.into())
+    }
+
+    /// Whether line numbers are kept for profilers: `CU_JIT_GENERATE_LINE_INFO`.
+    pub fn line_info(self, generate: bool) -> Self {
+        self.set(cuda_sys::CU_JIT_GENERATE_LINE_INFO, generate.into())
+    }
+
+    /// Whether the compiler says how many registers and bytes each kernel uses:
+    /// `CU_JIT_LOG_VERBOSE`.
+    pub fn verbose(self, verbose: bool) -> Self {
+        self.set(cuda_sys::CU_JIT_LOG_VERBOSE, verbose.into())
+    }
+
+    /// Which cache loads prefer: `CU_JIT_CACHE_MODE`.
+    pub fn cache(self, cache: JitCache) -> Self {
+        let mode = match cache {
+            JitCache::Default => return self.unset(cuda_sys::CU_JIT_CACHE_MODE),
+            JitCache::Global => cuda_sys::CU_JIT_CACHE_OPTION_CG,
+            JitCache::All => cuda_sys::CU_JIT_CACHE_OPTION_CA,
+        };
+        self.set(cuda_sys::CU_JIT_CACHE_MODE, mode.0 as _)
+    }
+
+    /// The arguments of one call of the compiler.
+    pub(super) fn prepare(&self) -> JitCall {
+        let mut call = JitCall {
+            keys: Vec::with_capacity(self.pairs.len() + 5),
+            values: Vec::with_capacity(self.pairs.len() + 5),
+            info: vec![0; LOG],
+            errors: vec![0; LOG],
+        };
+        // The outputs first, so that it is known where they are.
+        call.push(cuda_sys::CU_JIT_WALL_TIME, ptr::null_mut());
+        let (info, errors) = (call.info.as_mut_ptr(), call.errors.as_mut_ptr());
+        let size = number(LOG as u32);
+        call.push(cuda_sys::CU_JIT_INFO_LOG_BUFFER, info.cast());
+        call.push(cuda_sys::CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, size);
+        call.push(cuda_sys::CU_JIT_ERROR_LOG_BUFFER, errors.cast());
+        call.push(cuda_sys::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, size);
+        for &(key, value) in &self.pairs {
+            call.push(key, number(value));
+        }
+        call
+    }
+}
+
+/// An option's number as the driver takes it: in place of a pointer.
+fn number(value: u32) -> *mut c_void {
+    ptr::without_provenance_mut(value as usize)
+}
+
+/// Keys and values of one call, with the buffers that they point to.
+pub(super) struct JitCall {
+    // INVARIANT: as many values as keys; the buffers are not resized.
+    keys: Vec<CUjit_option>,
+    values: Vec<*mut c_void>,
+    info: Vec<u8>,
+    errors: Vec<u8>,
+}
+
+/// What the compiler answered.
+pub(super) struct JitOutcome {
+    pub(super) info: String,
+    pub(super) errors: String,
+    pub(super) wall_time: Duration,
+}
+
+impl JitCall {
+    fn push(&mut self, key: CUjit_option, value: *mut c_void) {
+        self.keys.push(key);
+        self.values.push(value);
+    }
+
+    pub(super) fn pairs(&mut self) -> (&mut [CUjit_option], &mut [*mut c_void]) {
+        (&mut self.keys, &mut self.values)
+    }
+
+    pub(super) fn outcome(self) -> JitOutcome {
+        // The driver writes a `float`, milliseconds, where the value was.
+        let bits = self.values.first().map_or(0, |value| value.addr() as u32);
+        let seconds = f32::from_bits(bits) / 1e3;
+        JitOutcome {
+            info: text(&self.info),
+            errors: text(&self.errors),
+            wall_time: Duration::try_from_secs_f32(seconds).unwrap_or_default(),
+        }
+    }
+}
+
+/// What the driver wrote, up to its NUL.
+fn text(buffer: &[u8]) -> String {
+    let written = buffer.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(written).trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_option_has_its_value() {
+        let options = JitOptions::new()
+            .max_registers(32)
+            .threads_per_block(128)
+            .optimization_level(2)
+            .target(cuda_sys::CU_TARGET_COMPUTE_80)
+            .fallback(JitFallback::PreferBinary)
+            .debug_info(true)
+            .line_info(false)
+            .verbose(true)
+            .cache(JitCache::Global)
+            .max_registers(64);
+        let mut call = options.prepare();
+        let (keys, values) = call.pairs();
+        assert_eq!(keys.len(), values.len());
+        assert_eq!(keys.len(), 5 + 9);
+        let value = |key| {
+            let at = keys.iter().position(|known| *known == key).expect("set");
+            values[at].addr()
+        };
+        assert_eq!(value(cuda_sys::CU_JIT_MAX_REGISTERS), 64);
+        assert_eq!(value(cuda_sys::CU_JIT_TARGET), 80);
+        assert_eq!(value(cuda_sys::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES), LOG);
+        let options = options.cache(JitCache::Default);
+        assert_eq!(options.prepare().keys.len(), 5 + 8);
+    }
+
+    #[test]
+    fn a_log_ends_at_its_nul() {
+        assert_eq!(text(b"a line\n\0rubbish"), "a line");
+        assert_eq!(text(b"full"), "full");
+        assert_eq!(text(b""), "");
+    }
+}

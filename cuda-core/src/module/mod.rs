@@ -1,0 +1,436 @@
+//! Modules: kernels and global variables loaded into a context.
+
+use std::ffi::{CString, c_void};
+use std::fmt;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use cuda_sys::{CUmodule, symbol as cu};
+
+use crate::capture::Relaxed;
+use crate::context::Context;
+use crate::device::Device;
+use crate::driver;
+use crate::drops::{self, Resource};
+use crate::error::{Error, Result, check};
+use crate::memory::ledger::{Access, Fences, Ledger};
+use crate::nvrtc::Cubin;
+use crate::timeline::Timeline;
+
+mod function;
+mod global;
+mod jit;
+mod occupancy;
+
+pub use function::{Function, FunctionAttribute, FunctionAttributes};
+pub use jit::{JitCache, JitFallback, JitOptions};
+pub use occupancy::BlockSize;
+
+/// Kernels and global variables, loaded into a context.
+///
+/// A handle: clones are the same module, and so is whatever was taken from it. When the last
+/// [`Function`], global and clone is gone, the module is unloaded; that waits until the kernels
+/// launched from it have completed.
+///
+/// ```no_run
+/// use cuda_core::{Device, Module};
+///
+/// let device = Device::get(0)?;
+/// let module = Module::from_ptx(&device.context()?, r"
+///     .version 7.0
+///     .target sm_52
+///     .address_size 64
+///     .visible .entry nothing() { ret; }
+/// ")?;
+/// let stream = device.create_stream()?;
+/// let nothing = module.function("nothing")?;
+/// // SAFETY: the kernel has no parameter and touches nothing.
+/// unsafe { stream.kernel(&nothing).grid(1).block(32).launch() }?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Module(Arc<Loaded>);
+
+/// A loaded module; unloaded with its last handle.
+pub(crate) struct Loaded {
+    // INVARIANT: until `Drop`, a module loaded into `context`.
+    raw: RawModule,
+    context: Context,
+    /// Launches, as reads of one byte: unloading is a write of it.
+    launches: Ledger,
+    /// Addresses of globals that somebody has.
+    globals: Mutex<Vec<u64>>,
+    log: String,
+    wall_time: Duration,
+    /// Work on a global could not be waited for.
+    in_use_for_good: AtomicBool,
+    unloaded: bool,
+}
+
+/// The one byte that stands for the module's code in its ledger.
+const CODE: std::ops::Range<usize> = 0..1;
+
+#[derive(Clone, Copy)]
+struct RawModule(CUmodule);
+
+// SAFETY: a driver's handle, which any thread may use; the driver locks.
+unsafe impl Send for RawModule {}
+// SAFETY: as above.
+unsafe impl Sync for RawModule {}
+
+impl Module {
+    /// Compiles PTX text for the context's device, with the options of [`JitOptions::new`]:
+    /// `cuModuleLoadDataEx`.
+    ///
+    /// # Errors
+    /// [`Error::Compile`] with the compiler's log; [`Error::NotPtx`] for text that does not begin
+    /// as PTX does, and [`Error::Nul`], before the driver is asked.
+    pub fn from_ptx(context: &Context, ptx: impl AsRef<str>) -> Result<Self> {
+        Self::from_ptx_with(context, ptx, &JitOptions::new())
+    }
+
+    /// Compiles PTX text with options of the caller's: `cuModuleLoadDataEx`.
+    ///
+    /// # Errors
+    /// As [`Module::from_ptx`].
+    ///
+    /// ```no_run
+    /// use cuda_core::{JitOptions, Module};
+    ///
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let ptx = String::new();
+    /// let options = JitOptions::new().max_registers(32).line_info(true).verbose(true);
+    /// let module = Module::from_ptx_with(&context, &ptx, &options)?;
+    /// println!("{} (in {:?})", module.log(), module.wall_time());
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn from_ptx_with(
+        context: &Context,
+        ptx: impl AsRef<str>,
+        options: &JitOptions,
+    ) -> Result<Self> {
+        let ptx = ptx.as_ref();
+        // The driver tells texts from binaries by their first bytes, and reads a binary as far as
+        // its headers say. Text that could pass for one must not get there.
+        if !begins_as_ptx(ptx) {
+            return Err(Error::NotPtx);
+        }
+        let text = CString::new(ptx).map_err(|_| Error::Nul { what: "PTX text" })?;
+        // SAFETY: PTX text, NUL-terminated, alive during the call.
+        unsafe { Self::load(context, text.as_ptr().cast(), options) }
+    }
+
+    /// Loads a binary that NVRTC compiled: `cuModuleLoadDataEx`.
+    ///
+    /// # Errors
+    /// [`Error::Compile`] for a binary of another compute capability than the device's.
+    pub fn from_cubin(context: &Context, cubin: &Cubin) -> Result<Self> {
+        // SAFETY: a whole image, as NVRTC wrote it.
+        unsafe { Self::from_image(context, cubin.as_bytes(), &JitOptions::new()) }
+    }
+
+    /// Loads a binary image, a cubin or a fatbin: `cuModuleLoadDataEx`.
+    ///
+    /// # Errors
+    /// [`Error::Compile`] where the image holds nothing for the context's device, or is none.
+    ///
+    /// # Safety
+    /// `image` is a whole image that a compiler of NVIDIA's wrote: the driver reads as far as the
+    /// headers in it say. A NUL byte is put behind it, so PTX text is an image too.
+    pub unsafe fn from_image(
+        context: &Context,
+        image: &[u8],
+        options: &JitOptions,
+    ) -> Result<Self> {
+        // Aligned as the headers of an ELF file have to be.
+        let mut aligned = vec![0u64; image.len() / size_of::<u64>() + 1];
+        crate::memory::pod::bytes_of_mut(&mut aligned)[..image.len()].copy_from_slice(image);
+        // SAFETY: an image by the caller's promise, followed by at least one zero byte, alive
+        // during the call.
+        unsafe { Self::load(context, aligned.as_ptr().cast(), options) }
+    }
+
+    /// Loads an image from a file: [`Module::from_image`] of its contents.
+    ///
+    /// # Errors
+    /// [`Error::File`] where it cannot be read; [`Error::Compile`].
+    ///
+    /// # Safety
+    /// As [`Module::from_image`].
+    pub unsafe fn from_file(
+        context: &Context,
+        path: impl AsRef<Path>,
+        options: &JitOptions,
+    ) -> Result<Self> {
+        let path = path.as_ref();
+        let image = std::fs::read(path).map_err(|error| Error::File {
+            path: path.to_owned(),
+            why: error.to_string(),
+        })?;
+        // SAFETY: the caller's promise.
+        unsafe { Self::from_image(context, &image, options) }
+    }
+
+    /// # Safety
+    /// `image` is what `cuModuleLoadDataEx` takes: NUL-terminated PTX text, or a whole binary image.
+    unsafe fn load(context: &Context, image: *const c_void, options: &JitOptions) -> Result<Self> {
+        let op = "cuModuleLoadDataEx";
+        let entered = context.enter_briefly()?;
+        let relaxed = Relaxed::enter()?;
+        let mut raw = std::ptr::null_mut();
+        let mut call = options.prepare();
+        let (keys, values) = call.pairs();
+        let count = keys.len() as u32;
+        // SAFETY: the pointer is valid for a write; the image is the caller's promise; there are
+        // `count` keys with a value each, and the buffers among them live as long as `call`; a live
+        // context is current.
+        let code = unsafe {
+            cu::cuModuleLoadDataEx(
+                &mut raw,
+                image,
+                count,
+                keys.as_mut_ptr(),
+                values.as_mut_ptr(),
+            )
+        };
+        drop(relaxed);
+        drop(entered);
+        let outcome = call.outcome();
+        if code == cuda_sys::CUDA_SUCCESS {
+            return Ok(Self(Arc::new(Loaded {
+                raw: RawModule(raw),
+                context: context.clone(),
+                launches: Ledger::default(),
+                globals: Mutex::default(),
+                log: outcome.info,
+                wall_time: outcome.wall_time,
+                in_use_for_good: AtomicBool::new(false),
+                unloaded: false,
+            })));
+        }
+        // What the compiler has to say is an error of its own; whatever else went wrong is not.
+        match check(op, code) {
+            Err(error) if outcome.errors.is_empty() && !is_about_the_image(code) => Err(error),
+            _ => Err(Error::Compile {
+                op,
+                code,
+                log: outcome.errors,
+            }),
+        }
+    }
+
+    /// The kernel of that name: `cuModuleGetFunction`. It keeps the module loaded.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; [`Error::Nul`].
+    pub fn function(&self, name: &str) -> Result<Function> {
+        Function::find(&self.0, name)
+    }
+
+    /// What the compiler had to say; nothing, unless it was asked to be
+    /// [verbose](JitOptions::verbose), or warned of something.
+    pub fn log(&self) -> &str {
+        &self.0.log
+    }
+
+    /// How long the compiler and linker took, as the driver tells; zero for a module that was in
+    /// its cache.
+    pub fn wall_time(&self) -> Duration {
+        self.0.wall_time
+    }
+
+    /// The context that the module was loaded into.
+    pub fn context(&self) -> &Context {
+        &self.0.context
+    }
+
+    /// The device that the module was loaded for.
+    pub fn device(&self) -> Device {
+        self.0.context.device()
+    }
+
+    /// The driver's handle, valid while `self`, a clone, or anything taken from it lives.
+    pub fn as_raw(&self) -> CUmodule {
+        self.0.raw.0
+    }
+
+    /// Unloads the module, if nothing else refers to it, once the kernels launched from it have
+    /// completed, and says whether that worked: `cuModuleUnload`. Dropping it reports a failure to
+    /// the hook of [`set_drop_hook`](crate::set_drop_hook) instead.
+    ///
+    /// A module of which there are clones, functions or globals lives on with them.
+    ///
+    /// # Errors
+    /// The driver's, with the module itself.
+    pub fn close(self) -> Result<(), (Error, Self)> {
+        if let Err(error) = driver::ensure() {
+            return Err((error, self));
+        }
+        let mut loaded = match Arc::try_unwrap(self.0) {
+            Ok(loaded) => loaded,
+            Err(_shared) => return Ok(()),
+        };
+        let mut unload = loaded.unload();
+        match unload.run() {
+            Ok(()) => {
+                loaded.unloaded = true;
+                Ok(())
+            }
+            Err(error) => {
+                loaded.launches = unload.launches;
+                Err((error, Self(Arc::new(loaded))))
+            }
+        }
+    }
+}
+
+/// Whether the driver says that it could make nothing of an image.
+fn is_about_the_image(code: cuda_sys::CUresult) -> bool {
+    [
+        cuda_sys::CUDA_ERROR_INVALID_IMAGE,
+        cuda_sys::CUDA_ERROR_NO_BINARY_FOR_GPU,
+        cuda_sys::CUDA_ERROR_INVALID_PTX,
+        cuda_sys::CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
+        cuda_sys::CUDA_ERROR_JIT_COMPILER_NOT_FOUND,
+        cuda_sys::CUDA_ERROR_JIT_COMPILATION_DISABLED,
+        cuda_sys::CUDA_ERROR_INVALID_SOURCE,
+        cuda_sys::CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND,
+    ]
+    .contains(&code)
+}
+
+/// Whether the first thing in the text, comments aside, is the `.version` that every PTX module
+/// begins with.
+fn begins_as_ptx(text: &str) -> bool {
+    let mut rest = text.trim_start();
+    loop {
+        let behind = if let Some(line) = rest.strip_prefix("//") {
+            line.split_once('\n')
+        } else if let Some(block) = rest.strip_prefix("/*") {
+            block.split_once("*/")
+        } else {
+            return rest.starts_with(".version");
+        };
+        match behind {
+            Some((_, behind)) => rest = behind.trim_start(),
+            None => return false,
+        }
+    }
+}
+
+impl Loaded {
+    #[inline]
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// A kernel of the module was launched.
+    #[inline]
+    pub(crate) fn launched(&self, stream: &Arc<Timeline>, seq: u64) {
+        self.launches
+            .mark(&CODE, Access::Read, stream, seq, &Fences::none());
+    }
+
+    /// Takes out what unloading takes.
+    fn unload(&mut self) -> Unload {
+        Unload {
+            raw: self.raw,
+            context: self.context.clone(),
+            launches: std::mem::take(&mut self.launches),
+            in_use_for_good: *self.in_use_for_good.get_mut(),
+        }
+    }
+
+    /// A ledger for what is in no ledger.
+    #[inline]
+    pub(crate) fn launches(&self) -> &Ledger {
+        &self.launches
+    }
+}
+
+/// What unloading takes.
+struct Unload {
+    raw: RawModule,
+    context: Context,
+    launches: Ledger,
+    in_use_for_good: bool,
+}
+
+impl Unload {
+    /// `cuModuleUnload`, behind the kernels that were launched. Nothing says that the driver waits
+    /// for them by itself.
+    fn run(&mut self) -> Result<()> {
+        if self.in_use_for_good {
+            return Err(Error::LostStream);
+        }
+        let mut fences = Fences::none();
+        self.launches
+            .conflicts_exclusive(&CODE, Access::Write, None, &mut fences);
+        fences.wait_host()?;
+        let _entered = self.context.enter_briefly()?;
+        let _relaxed = Relaxed::enter()?;
+        // SAFETY: the last reference is gone, so nobody uses the handle after this call, and no
+        // kernel of the module runs or is queued, and nothing uses its globals; the module's
+        // context is current.
+        check("cuModuleUnload", unsafe { cu::cuModuleUnload(self.raw.0) })
+    }
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        // In a fork's child even our own locks may be held by threads that are no more.
+        if self.unloaded || driver::is_gone() {
+            return;
+        }
+        let mut unload = self.unload();
+        drops::run_or_defer(move || {
+            if let Err(error) = unload.run() {
+                let handle = unload.raw.0.addr() as u64;
+                drops::report(Resource::Module, handle, 0, Some(error));
+            }
+        });
+    }
+}
+
+impl PartialEq for Module {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Module {}
+
+impl fmt::Debug for Module {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Module")
+            .field("raw", &self.as_raw())
+            .field("context", self.context())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::begins_as_ptx;
+
+    #[test]
+    fn ptx_begins_with_its_version() {
+        assert!(begins_as_ptx(".version 7.0"));
+        assert!(begins_as_ptx(
+            "\n  // a // b\n/* c\n .target */ .version 7.0\n"
+        ));
+        for other in [
+            "",
+            " ",
+            "\x7fELF\x02\x01\x01",
+            "// .version",
+            "/* .version 7.0",
+            ".target sm_52",
+            "int main;",
+        ] {
+            assert!(!begins_as_ptx(other), "{other:?}");
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Occupancy: how many blocks of a kernel a device holds at once.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+
+use cuda_sys::symbol as cu;
+
+use super::Function;
+use crate::driver::CallbackScope;
+use crate::error::{Result, check};
+
+/// What fills a device with a kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockSize {
+    /// Threads a block.
+    pub threads: u32,
+    /// Blocks that it takes at least to fill the device.
+    pub min_grid: u32,
+}
+
+/// How much dynamic shared memory a block of so many threads takes, in bytes.
+type SharedOf<'a> = &'a mut dyn FnMut(u32) -> usize;
+
+thread_local! {
+    /// The function that the driver asks during the call that this thread is in: it takes no user
+    /// data.
+    static ASKED: Cell<*mut SharedOf<'static>> = const { Cell::new(ptr::null_mut()) };
+}
+
+unsafe extern "C" fn ask(threads: i32) -> usize {
+    let scope = CallbackScope::enter();
+    let asked = ASKED.get();
+    // SAFETY: set by `block_size_of` around the driver's call, on this thread, to a function that
+    // outlives the call and that nobody else uses meanwhile.
+    let function = unsafe { &mut *asked };
+    let threads = u32::try_from(threads).unwrap_or(0);
+    // A panic must not unwind into C; no block is that big, so the driver gives up on the size.
+    let answer = catch_unwind(AssertUnwindSafe(|| function(threads)));
+    drop(scope);
+    answer.unwrap_or_else(|payload| {
+        std::mem::forget(payload);
+        usize::MAX >> 1
+    })
+}
+
+impl Function {
+    /// Blocks of so many threads, with so much dynamic shared memory each, that one multiprocessor
+    /// holds at once: `cuOccupancyMaxActiveBlocksPerMultiprocessor`.
+    ///
+    /// # Errors
+    /// The driver's.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// # let module = cuda_core::Module::from_ptx(&device.context()?, "")?;
+    /// let kernel = module.function("reduce")?;
+    /// let multiprocessors = device.attribute(cuda_sys::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+    /// let resident = kernel.max_active_blocks(256, 0)? * multiprocessors as u32;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn max_active_blocks(&self, threads: u32, dynamic_shared: usize) -> Result<u32> {
+        let _entered = self.context().enter_briefly()?;
+        let mut blocks = 0;
+        let threads = int(threads);
+        // SAFETY: the pointer is valid for a write; the function is loaded.
+        check("cuOccupancyMaxActiveBlocksPerMultiprocessor", unsafe {
+            cu::cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                &mut blocks,
+                self.as_raw(),
+                threads,
+                dynamic_shared,
+            )
+        })?;
+        Ok(u32::try_from(blocks).unwrap_or(0))
+    }
+
+    /// Dynamic shared memory in bytes that each of so many blocks of so many threads can have while
+    /// one multiprocessor holds them all: `cuOccupancyAvailableDynamicSMemPerBlock`.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn available_dynamic_shared(&self, blocks: u32, threads: u32) -> Result<usize> {
+        let _entered = self.context().enter_briefly()?;
+        let mut bytes = 0;
+        let (blocks, threads) = (int(blocks), int(threads));
+        // SAFETY: the pointer is valid for a write; the function is loaded.
+        check("cuOccupancyAvailableDynamicSMemPerBlock", unsafe {
+            cu::cuOccupancyAvailableDynamicSMemPerBlock(&mut bytes, self.as_raw(), blocks, threads)
+        })?;
+        Ok(bytes)
+    }
+
+    /// The block size that fills the device best, where every block takes the same dynamic shared
+    /// memory: `cuOccupancyMaxPotentialBlockSize`. `limit`: threads that a block may have at most;
+    /// zero for the kernel's own limit.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn block_size(&self, dynamic_shared: usize, limit: u32) -> Result<BlockSize> {
+        let _entered = self.context().enter_briefly()?;
+        let (mut min_grid, mut threads) = (0, 0);
+        // SAFETY: both pointers are valid for a write; the function is loaded; without a callback
+        // all blocks take `dynamic_shared`.
+        check("cuOccupancyMaxPotentialBlockSize", unsafe {
+            cu::cuOccupancyMaxPotentialBlockSize(
+                &mut min_grid,
+                &mut threads,
+                self.as_raw(),
+                None,
+                dynamic_shared,
+                int(limit),
+            )
+        })?;
+        Ok(BlockSize::new(threads, min_grid))
+    }
+
+    /// [`Function::block_size`] where the dynamic shared memory depends on the threads a block.
+    ///
+    /// CUDA cannot be called from `shared`: operations of this crate return
+    /// [`Error::InCallback`](crate::Error::InCallback). A size for which it panics is none.
+    ///
+    /// # Errors
+    /// The driver's.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// # let module = cuda_core::Module::from_ptx(&device.context()?, "")?;
+    /// let kernel = module.function("reduce")?;
+    /// let best = kernel.block_size_with(|threads| threads as usize * size_of::<f32>(), 0)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn block_size_with(
+        &self,
+        mut shared: impl FnMut(u32) -> usize,
+        limit: u32,
+    ) -> Result<BlockSize> {
+        let _entered = self.context().enter_briefly()?;
+        let (mut min_grid, mut threads) = (0, 0);
+        let mut function: SharedOf<'_> = &mut shared;
+        // In a call within a call, which `ask` refuses, the outer one would come back.
+        let before = ASKED.replace(ptr::from_mut(&mut function).cast());
+        // SAFETY: both pointers are valid for a write; the function is loaded; `ask` has the type
+        // that the driver calls, on this thread, before it returns.
+        let code = unsafe {
+            cu::cuOccupancyMaxPotentialBlockSize(
+                &mut min_grid,
+                &mut threads,
+                self.as_raw(),
+                Some(ask),
+                0,
+                int(limit),
+            )
+        };
+        ASKED.set(before);
+        check("cuOccupancyMaxPotentialBlockSize", code)?;
+        Ok(BlockSize::new(threads, min_grid))
+    }
+}
+
+impl BlockSize {
+    fn new(threads: i32, min_grid: i32) -> Self {
+        Self {
+            threads: u32::try_from(threads).unwrap_or(0),
+            min_grid: u32::try_from(min_grid).unwrap_or(0),
+        }
+    }
+}
+
+/// A number for the driver, which refuses what is too big.
+fn int(value: u32) -> i32 {
+    i32::try_from(value).unwrap_or(i32::MAX)
+}

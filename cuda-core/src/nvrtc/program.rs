@@ -1,0 +1,105 @@
+//! A program in NVRTC's hands.
+
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::ptr;
+
+use super::library::{Api, RawProgram};
+use super::{array, pointers, text};
+use crate::error::Result;
+
+/// A program of NVRTC's; destroyed when it is dropped.
+pub(super) struct Handle<'a> {
+    api: &'a Api,
+    // INVARIANT: made by `nvrtcCreateProgram`, destroyed in `drop` only.
+    raw: RawProgram,
+}
+
+impl<'a> Handle<'a> {
+    /// `nvrtcCreateProgram`; as many `texts` as `names`.
+    pub(super) fn create(
+        api: &'a Api,
+        source: &CStr,
+        name: &CStr,
+        names: &[CString],
+        texts: &[CString],
+    ) -> Result<Self> {
+        let mut raw = ptr::null_mut();
+        let (names, texts) = (pointers(names), pointers(texts));
+        // SAFETY: the pointer is valid for a write; all strings are NUL-terminated, and the two
+        // arrays have as many elements as is said. NVRTC copies what it keeps.
+        let code = unsafe {
+            (api.create_program)(
+                &mut raw,
+                source.as_ptr(),
+                name.as_ptr(),
+                texts.len() as c_int,
+                array(&texts),
+                array(&names),
+            )
+        };
+        api.check("nvrtcCreateProgram", code)?;
+        Ok(Self { api, raw })
+    }
+
+    /// `nvrtcAddNameExpression`, before the program is compiled.
+    pub(super) fn add_name_expression(&self, expression: &CStr) -> Result<()> {
+        // SAFETY: a live program and a C string.
+        let code = unsafe { (self.api.add_name_expression)(self.raw, expression.as_ptr()) };
+        self.api.check("nvrtcAddNameExpression", code)
+    }
+
+    /// `nvrtcCompileProgram`; the log, also of a failure.
+    pub(super) fn compile(&self, options: &[CString]) -> Result<String> {
+        let options = pointers(options);
+        // SAFETY: a live program; as many C strings as is said.
+        let code = unsafe {
+            (self.api.compile_program)(self.raw, options.len() as c_int, array(&options))
+        };
+        let log = || self.log().unwrap_or_default();
+        self.api.check_with_log("nvrtcCompileProgram", code, log)?;
+        self.log()
+    }
+
+    fn log(&self) -> Result<String> {
+        let bytes = self.output("nvrtcGetProgramLog", self.api.log_size, self.api.log)?;
+        Ok(text(&bytes).trim_end().to_owned())
+    }
+
+    /// What NVRTC made, by two functions of the same program: its size, and its bytes.
+    pub(super) fn output(
+        &self,
+        op: &'static str,
+        size: unsafe extern "C" fn(RawProgram, *mut usize) -> c_int,
+        get: unsafe extern "C" fn(RawProgram, *mut c_char) -> c_int,
+    ) -> Result<Vec<u8>> {
+        let mut len = 0;
+        // SAFETY: a live program; the pointer is valid for a write.
+        self.api.check(op, unsafe { size(self.raw, &mut len) })?;
+        let mut bytes = vec![0u8; len];
+        if len > 0 {
+            let to = bytes.as_mut_ptr().cast();
+            // SAFETY: a live program; there is room for as many bytes as NVRTC said.
+            self.api.check(op, unsafe { get(self.raw, to) })?;
+        }
+        Ok(bytes)
+    }
+
+    /// `nvrtcGetLoweredName`, of an expression added before.
+    pub(super) fn lowered_name(&self, expression: &CStr) -> Result<String> {
+        let mut name = ptr::null();
+        // SAFETY: a live program, a C string, a pointer valid for a write.
+        let code = unsafe { (self.api.lowered_name)(self.raw, expression.as_ptr(), &mut name) };
+        self.api.check("nvrtcGetLoweredName", code)?;
+        // SAFETY: a C string that lives as long as the program ("the memory for the lowered name
+        // is owned by the program").
+        let name = unsafe { CStr::from_ptr(name) };
+        Ok(name.to_string_lossy().into_owned())
+    }
+}
+
+impl Drop for Handle<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the invariant; a failure leaves some memory of the host allocated.
+        unsafe { (self.api.destroy_program)(&mut self.raw) };
+    }
+}

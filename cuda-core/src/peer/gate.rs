@@ -1,0 +1,142 @@
+//! Work between two devices, and whoever takes the access away that it needs.
+//!
+//! Taking it away waits for such work first, which may take long, and then must know that no more
+//! was enqueued meanwhile. Nobody is kept from enqueueing while it waits: only during the two driver
+//! calls that take the access away.
+
+use std::sync::{Condvar, Mutex, PoisonError};
+
+use crate::device::Device;
+use crate::sync::lock;
+
+/// Enqueueing work between two devices, from before its driver call to after it.
+#[must_use = "the work is enqueued while this lives"]
+pub(crate) struct Crossing {
+    between: Between,
+    ticket: u64,
+}
+
+/// Keeps new [`Crossing`]s of two devices out.
+#[must_use = "no work is enqueued while this lives"]
+pub(super) struct Closed {
+    between: Between,
+}
+
+/// How much work between two devices had been enqueued at some moment.
+#[derive(Clone, Copy)]
+pub(super) struct Before(u64);
+
+/// Two devices in the order of their ordinals.
+type Between = [Device; 2];
+
+/// What is known of the work between two devices.
+struct Crossings {
+    between: Between,
+    /// Enqueues that have begun: the next one's ticket.
+    begun: u64,
+    /// Tickets of those that have not ended.
+    under_way: Vec<u64>,
+    closed: bool,
+}
+
+/// One entry for each two devices between which there ever was work.
+static CROSSINGS: Mutex<Vec<Crossings>> = Mutex::new(Vec::new());
+
+/// An enqueue has ended, or the gate has opened.
+static CHANGED: Condvar = Condvar::new();
+
+fn between(one: Device, other: Device) -> Between {
+    if one.ordinal() <= other.ordinal() {
+        [one, other]
+    } else {
+        [other, one]
+    }
+}
+
+/// The entry of two devices, made if need be.
+fn entry(all: &mut Vec<Crossings>, between: Between) -> &mut Crossings {
+    let found = all.iter().position(|entry| entry.between == between);
+    let index = found.unwrap_or_else(|| {
+        all.push(Crossings {
+            between,
+            begun: 0,
+            under_way: Vec::new(),
+            closed: false,
+        });
+        all.len() - 1
+    });
+    &mut all[index]
+}
+
+/// Locks until `ready` says so of the entry, then runs `then` on it.
+fn when<R>(
+    between: Between,
+    ready: impl Fn(&Crossings) -> bool,
+    then: impl FnOnce(&mut Crossings) -> R,
+) -> R {
+    let mut all = lock(&CROSSINGS);
+    while !ready(entry(&mut all, between)) {
+        all = CHANGED.wait(all).unwrap_or_else(PoisonError::into_inner);
+    }
+    then(entry(&mut all, between))
+}
+
+/// To be held over the driver call that enqueues work which uses one device's memory from the
+/// other. Work on a single device has no business here.
+pub(crate) fn crossing(one: Device, other: Device) -> Crossing {
+    let between = between(one, other);
+    let ticket = when(
+        between,
+        |entry| !entry.closed,
+        |entry| {
+            let ticket = entry.begun;
+            entry.begun += 1;
+            entry.under_way.push(ticket);
+            ticket
+        },
+    );
+    Crossing { between, ticket }
+}
+
+impl Drop for Crossing {
+    fn drop(&mut self) {
+        let mut all = lock(&CROSSINGS);
+        let under_way = &mut entry(&mut all, self.between).under_way;
+        under_way.retain(|&ticket| ticket != self.ticket);
+        drop(all);
+        CHANGED.notify_all();
+    }
+}
+
+/// Waits until all enqueues that have begun are over: a wait for both devices' work after this
+/// covers what they enqueued.
+pub(super) fn enqueued(one: Device, other: Device) -> Before {
+    let between = between(one, other);
+    let begun = when(between, |_| true, |entry| entry.begun);
+    let over = |entry: &Crossings| entry.under_way.iter().all(|&ticket| ticket >= begun);
+    when(between, over, |_| Before(begun))
+}
+
+/// Closes the gate, if nothing was enqueued since.
+pub(super) fn close(one: Device, other: Device, since: Before) -> Option<Closed> {
+    let between = between(one, other);
+    when(
+        between,
+        |entry| !entry.closed,
+        |entry| {
+            // Whatever began before is over, so nothing is under way either.
+            let quiet = entry.begun == since.0;
+            entry.closed = quiet;
+            quiet.then(|| Closed { between })
+        },
+    )
+}
+
+impl Drop for Closed {
+    fn drop(&mut self) {
+        let mut all = lock(&CROSSINGS);
+        entry(&mut all, self.between).closed = false;
+        drop(all);
+        CHANGED.notify_all();
+    }
+}

@@ -1,0 +1,203 @@
+//! Pools shared between processes, and the memory in them.
+
+use std::fmt;
+
+#[cfg(unix)]
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+use cuda_sys::{CUdeviceptr, CUmemPoolPtrExportData, symbol as cu};
+
+use super::handle::MemoryPool;
+#[cfg(unix)]
+use super::handle::{Kind, handle_type};
+use crate::context::Context;
+#[cfg(unix)]
+use crate::device::Device;
+use crate::driver;
+use crate::error::{Error, Result, check};
+use crate::memory::byte_len;
+use crate::memory::device::{ALIGNMENT, DeviceBuffer};
+use crate::memory::origin::Owner;
+use crate::memory::plain::{self, owned};
+use crate::memory::pod::Pod;
+#[cfg(unix)]
+use crate::virtual_memory::buffer::PeerAccess;
+#[cfg(unix)]
+use crate::virtual_memory::physical::ShareableHandle;
+
+/// A name of memory in a shared pool, for a process that has the pool: plain bytes, to be sent by
+/// whatever means.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PoolPointer([u8; SIZE]);
+
+const SIZE: usize = 64;
+
+const _: () = assert!(size_of::<CUmemPoolPtrExportData>() == SIZE);
+const _: () = assert!(align_of::<CUmemPoolPtrExportData>() == 1);
+
+impl PoolPointer {
+    /// The name that these bytes are.
+    pub fn from_bytes(bytes: [u8; SIZE]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes to send.
+    pub fn to_bytes(self) -> [u8; SIZE] {
+        self.0
+    }
+}
+
+impl fmt::Debug for PoolPointer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PoolPointer(..)")
+    }
+}
+
+/// Who gives memory of another process's pool back.
+struct Imported {
+    _pool: MemoryPool,
+}
+
+impl Owner for Imported {
+    fn release(&mut self, address: CUdeviceptr, _bytes: usize) -> Result<()> {
+        plain::free(address)
+    }
+}
+
+impl MemoryPool {
+    /// A file descriptor that another process can import the pool by, if it was made with
+    /// [`ShareableHandle::PosixFd`]: `cuMemPoolExportToShareableHandle`.
+    ///
+    /// # Errors
+    /// The driver's, `INVALID_VALUE` for a pool that is not shareable among them.
+    ///
+    /// ```no_run
+    /// use cuda_core::{Device, MemoryPool, ShareableHandle};
+    ///
+    /// let device = Device::get(0)?;
+    /// let pool = MemoryPool::builder(device).shareable(ShareableHandle::PosixFd).build()?;
+    /// let buffer = device.create_stream()?.alloc_from::<f32>(&pool, 1024)?;
+    /// let fd = pool.export_fd()?; // sent over a Unix socket
+    /// let name = pool.export_pointer(&buffer)?.to_bytes(); // and this beside it
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[cfg(unix)]
+    pub fn export_fd(&self) -> Result<OwnedFd> {
+        driver::ensure()?;
+        let mut fd: std::ffi::c_int = -1;
+        // SAFETY: for this type of handle the pointer is to an int; the pool is live; flags must be
+        // zero.
+        check("cuMemPoolExportToShareableHandle", unsafe {
+            cu::cuMemPoolExportToShareableHandle(
+                (&raw mut fd).cast(),
+                self.as_raw(),
+                handle_type(ShareableHandle::PosixFd),
+                0,
+            )
+        })?;
+        // SAFETY: on success it is an open file descriptor, which the caller has to close.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    /// Imports a pool of another process: `cuMemPoolImportFromShareableHandle`. Nothing can be
+    /// allocated from it; what the other process has allocated can be opened with
+    /// [`import_pointer`](Self::import_pointer). The device is given access to it, if it has none:
+    /// `cuMemPoolGetAccess`, `cuMemPoolSetAccess`.
+    ///
+    /// # Errors
+    /// The driver's.
+    ///
+    /// # Safety
+    /// `fd`, which is not zero, came from [`MemoryPool::export_fd`], or the driver's own call, of a
+    /// pool on `device`.
+    #[cfg(unix)]
+    pub unsafe fn import_fd(device: Device, fd: impl AsFd) -> Result<Self> {
+        driver::ensure()?;
+        let number = fd.as_fd().as_raw_fd();
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the pointer is valid for a write; for this type the handle is the descriptor's
+        // number, which is open for as long as `fd`; flags must be zero.
+        check("cuMemPoolImportFromShareableHandle", unsafe {
+            cu::cuMemPoolImportFromShareableHandle(
+                &mut raw,
+                std::ptr::without_provenance_mut(number as usize),
+                handle_type(ShareableHandle::PosixFd),
+                0,
+            )
+        })?;
+        let pool = Self::made(raw, device, Kind::Imported);
+        if pool.access(device)? != PeerAccess::ReadWrite {
+            pool.set_access(device, PeerAccess::ReadWrite)?;
+        }
+        Ok(pool)
+    }
+
+    /// A name of a buffer for processes that have imported the pool, from which it must come:
+    /// `cuMemPoolExportPointer`. Comes after the first [`export_fd`](Self::export_fd): the driver
+    /// names memory of pools only that were exported once.
+    ///
+    /// # Errors
+    /// [`Error::NotShareable`] for an empty buffer; the driver's, for memory of another pool.
+    pub fn export_pointer<T: Pod>(&self, buffer: &DeviceBuffer<T>) -> Result<PoolPointer> {
+        driver::ensure()?;
+        let block = buffer.storage.block();
+        if block.bytes == 0 {
+            return Err(Error::NotShareable {
+                why: "the buffer is empty",
+            });
+        }
+        let mut data = [0; SIZE];
+        // SAFETY: the pointer is valid for a write of as many bytes, aligned to one; the address is
+        // that of a live allocation.
+        check("cuMemPoolExportPointer", unsafe {
+            cu::cuMemPoolExportPointer((&raw mut data).cast(), block.address)
+        })?;
+        Ok(PoolPointer(data))
+    }
+
+    /// Opens `len` elements of another process in this pool, which was imported:
+    /// `cuMemPoolImportPointer`. Dropping the buffer waits for the work that uses it, then gives it
+    /// back: `cuMemFree_v2`.
+    ///
+    /// # Errors
+    /// [`Error::SizeOverflow`] and [`Error::OverAligned`]; [`Error::WrongDevice`];
+    /// [`Error::NotShareable`] for no elements; the driver's.
+    ///
+    /// # Safety
+    /// The other process has allocated so many elements there, the allocation has completed, and it
+    /// frees them only when this buffer is gone. That work of both processes comes in order, the
+    /// caller sees to.
+    pub unsafe fn import_pointer<T: Pod>(
+        &self,
+        context: &Context,
+        pointer: PoolPointer,
+        len: usize,
+    ) -> Result<DeviceBuffer<T>> {
+        let op = "cuMemPoolImportPointer";
+        let bytes = byte_len::<T>(len, ALIGNMENT)?;
+        if bytes == 0 {
+            return Err(Error::NotShareable {
+                why: "there are no elements to open",
+            });
+        }
+        if context.device() != self.device() {
+            return Err(Error::WrongDevice {
+                op,
+                memory: self.device().ordinal(),
+                stream: context.device().ordinal(),
+            });
+        }
+        let _entered = context.enter_briefly()?;
+        let mut data = pointer.0;
+        let mut address = 0;
+        // SAFETY: both pointers are valid, the second for as many bytes as the call reads; the pool
+        // is live.
+        check(op, unsafe {
+            cu::cuMemPoolImportPointer(&mut address, self.as_raw(), (&raw mut data).cast())
+        })?;
+        let owner = Imported {
+            _pool: self.clone(),
+        };
+        Ok(owned(context, address, bytes, owner, len))
+    }
+}

@@ -1,0 +1,74 @@
+//! The version of the CUDA runtime, for those who share the process with it.
+
+/// The version of the CUDA runtime library, `cudaRuntimeGetVersion`: 12040 for CUDA 12.4. [`None`]
+/// where there is no libcudart.
+///
+/// Takes the one that the process has loaded already, else the newest that the system's loader finds
+/// by name, which then stays loaded; a runtime that is linked statically into something is not
+/// found. Asks neither the driver nor a device. Always [`None`] but on Unix.
+///
+/// ```no_run
+/// if let Some(version) = cuda_core::runtime_version() {
+///     println!("CUDA runtime {}.{}", version / 1000, version % 1000 / 10);
+/// }
+/// ```
+pub fn runtime_version() -> Option<i32> {
+    os::version()
+}
+
+#[cfg(all(unix, not(miri)))]
+mod os {
+    use std::ffi::{CStr, c_char, c_int, c_void};
+
+    const RTLD_NOW: c_int = 2;
+    /// Finds a library that is loaded, and loads none.
+    #[cfg(target_os = "linux")]
+    const RTLD_NOLOAD: c_int = 4;
+
+    unsafe extern "C" {
+        fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void;
+        fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
+    }
+
+    /// Newest first; the last is a development link to any of them.
+    const NAMES: [&CStr; 4] = [
+        c"libcudart.so.13",
+        c"libcudart.so.12",
+        c"libcudart.so.11.0",
+        c"libcudart.so",
+    ];
+
+    pub(super) fn version() -> Option<i32> {
+        let open = |flags| {
+            NAMES.iter().find_map(move |name| {
+                // SAFETY: the name is a C string; libcudart's initialisers only set it up.
+                let library = unsafe { dlopen(name.as_ptr(), flags) };
+                (!library.is_null()).then_some(library)
+            })
+        };
+        #[cfg(target_os = "linux")]
+        let library = open(RTLD_NOW | RTLD_NOLOAD).or_else(|| open(RTLD_NOW))?;
+        #[cfg(not(target_os = "linux"))]
+        let library = open(RTLD_NOW)?;
+        // SAFETY: the library is open and stays so; the name is a C string.
+        let symbol = unsafe { dlsym(library, c"cudaRuntimeGetVersion".as_ptr()) };
+        // SAFETY: "cudaError_t cudaRuntimeGetVersion(int *)" in every release, and cudaError_t is
+        // an int; null is `None`.
+        let get = unsafe {
+            std::mem::transmute::<*mut c_void, Option<unsafe extern "C" fn(*mut c_int) -> c_int>>(
+                symbol,
+            )
+        }?;
+        let mut version = 0;
+        // SAFETY: the pointer is valid for a write.
+        let code = unsafe { get(&mut version) };
+        (code == 0 && version > 0).then_some(version)
+    }
+}
+
+#[cfg(not(all(unix, not(miri))))]
+mod os {
+    pub(super) fn version() -> Option<i32> {
+        None
+    }
+}

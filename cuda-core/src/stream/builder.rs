@@ -1,0 +1,88 @@
+//! Making streams.
+
+use std::ptr;
+
+use cuda_sys::symbol as cu;
+
+use crate::context::Context;
+use crate::error::{Result, check};
+use crate::stream::pool::StreamPool;
+use crate::stream::{NON_BLOCKING, Stream, registry};
+use crate::stream_core::StreamCore;
+use crate::timeline::Flavor;
+
+impl Context {
+    /// A new stream that does not synchronise with the legacy default stream:
+    /// `cuStreamCreateWithPriority` with `CU_STREAM_NON_BLOCKING`.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn create_stream(&self) -> Result<Stream> {
+        self.stream_builder().build()
+    }
+
+    /// A new stream with options; see [`StreamBuilder`].
+    pub fn stream_builder(&self) -> StreamBuilder<'_> {
+        StreamBuilder {
+            context: self,
+            blocking: false,
+            priority: 0,
+        }
+    }
+}
+
+/// Options of a new stream.
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// let (least, greatest) = context.stream_priority_range()?;
+/// let urgent = context.stream_builder().priority(greatest).build()?;
+/// assert_eq!(urgent.priority()?, greatest);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct StreamBuilder<'a> {
+    context: &'a Context,
+    blocking: bool,
+    priority: i32,
+}
+
+impl StreamBuilder<'_> {
+    /// Makes the stream synchronise with the legacy default stream, as `CU_STREAM_DEFAULT` does.
+    pub fn blocking(mut self) -> Self {
+        self.blocking = true;
+        self
+    }
+
+    /// The priority, smaller numbers first; the driver clamps it to
+    /// [`Context::stream_priority_range`].
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Creates the stream: `cuStreamCreateWithPriority`.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn build(&self) -> Result<Stream> {
+        let entered = self.context.enter_briefly()?;
+        let flags = if self.blocking { 0 } else { NON_BLOCKING };
+        let mut raw = ptr::null_mut();
+        // SAFETY: the pointer is valid for a write; a live context is current.
+        check("cuStreamCreateWithPriority", unsafe {
+            cu::cuStreamCreateWithPriority(&mut raw, flags, self.priority)
+        })?;
+        drop(entered);
+        let core = StreamCore::new(self.context, Flavor::Created, raw);
+        Ok(Stream::new(registry::note(core)))
+    }
+
+    /// Creates `len` such streams; see [`StreamPool`].
+    ///
+    /// # Errors
+    /// [`Error::EmptyPool`](crate::Error::EmptyPool) for none at all; the driver's.
+    pub fn build_pool(&self, len: usize) -> Result<StreamPool> {
+        StreamPool::build(self, len)
+    }
+}

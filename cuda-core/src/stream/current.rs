@@ -1,0 +1,197 @@
+//! The thread's current stream in each context: what code runs on that is not told a stream.
+//!
+//! This is a notion of this crate's, not of the driver's, so no driver call is made for it; entering
+//! a stream also makes its context current, which costs what [`Guard`] costs.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::marker::PhantomData;
+
+use crate::context::Context;
+use crate::device::Device;
+use crate::driver;
+use crate::error::Result;
+use crate::guard::Guard;
+use crate::stream::Stream;
+use crate::timeline::Flavor;
+
+thread_local! {
+    /// The current streams that are not default streams, at most one a context. What is in here
+    /// stays alive.
+    static CURRENT: RefCell<Vec<Stream>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The thread's current stream in the context, unless it is the default stream. A thread that is
+/// losing its locals has the default stream.
+fn get(context: &Context) -> Option<Stream> {
+    let find = |current: &RefCell<Vec<Stream>>| {
+        let current = current.borrow();
+        current.iter().find(|s| s.context() == context).cloned()
+    };
+    CURRENT.try_with(find).ok().flatten()
+}
+
+/// Makes `stream` current in its context. What it replaces is dropped by the caller: that may
+/// destroy a stream, and run code of anybody's.
+fn set(stream: &Stream) -> Option<Stream> {
+    let is_default = stream.core().timeline().flavor() == Flavor::Legacy;
+    let put = |current: &RefCell<Vec<Stream>>| {
+        let mut current = current.borrow_mut();
+        let at = current.iter().position(|s| s.context() == stream.context());
+        let replaced = at.map(|at| current.swap_remove(at));
+        if !is_default {
+            current.push(stream.clone());
+        }
+        replaced
+    };
+    CURRENT.try_with(put).ok().flatten()
+}
+
+impl Context {
+    /// The calling thread's current stream in this context: the one that was last
+    /// [set](Stream::set_current) or [entered](Stream::enter), at first the legacy
+    /// [default stream](Context::default_stream).
+    ///
+    /// Each thread has its own, in each context. No driver call.
+    ///
+    /// # Errors
+    /// [`Error::InCallback`](crate::Error::InCallback) inside a host function.
+    pub fn current_stream(&self) -> Result<Stream> {
+        driver::ensure()?;
+        match get(self) {
+            Some(stream) => Ok(stream),
+            None => self.default_stream(),
+        }
+    }
+}
+
+impl Device {
+    /// The calling thread's current stream in the primary context; see [`Context::current_stream`].
+    ///
+    /// # Errors
+    /// Those of [`Device::context`].
+    pub fn current_stream(self) -> Result<Stream> {
+        self.context()?.current_stream()
+    }
+}
+
+impl Stream {
+    /// Makes this the calling thread's current stream in its own context, and says which one was.
+    /// No driver call: neither does it wait for anything, nor does another context become current,
+    /// and the current streams of other contexts, other devices' among them, stay what they are.
+    ///
+    /// The thread keeps the stream alive until another one replaces it, or the thread ends. Prefer
+    /// [`Stream::enter`], which brings back what was current.
+    ///
+    /// # Errors
+    /// [`Error::InCallback`](crate::Error::InCallback) inside a host function.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// let stream = device.create_stream()?;
+    /// let before = stream.set_current()?;
+    /// assert_eq!(device.current_stream()?, stream);
+    /// before.set_current()?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn set_current(&self) -> Result<Stream> {
+        let before = self.context().current_stream()?;
+        drop(set(self));
+        Ok(before)
+    }
+
+    /// Makes this the calling thread's current stream, and its context the current context, until
+    /// the guard is dropped; see [`StreamGuard`].
+    ///
+    /// # Errors
+    /// Those of [`Context::enter`]; nothing has changed then.
+    pub fn enter(&self) -> Result<StreamGuard> {
+        let saved = self.context().current_stream()?;
+        let context = self.context().enter()?;
+        drop(set(self));
+        let slot = Slot {
+            entered: self.clone(),
+            saved,
+            _not_send: PhantomData,
+        };
+        Ok(StreamGuard { slot, context })
+    }
+}
+
+/// Makes a stream current, and its context with it, until it is dropped; then what was current
+/// before is current again: the stream in that context, and the context on the thread.
+///
+/// It waits for nothing, neither at its beginning nor at its end. A stream of another device than
+/// the current one switches both together, and both are brought back.
+///
+/// Guards that are dropped out of order restore what each of them saw; the last one dropped
+/// decides. A forgotten guard leaves its stream and its context current, which stay alive.
+///
+/// ```no_run
+/// # let device = cuda_core::Device::get(0)?;
+/// let (outer, inner) = (device.create_stream()?, device.create_stream()?);
+/// let _outer = outer.enter()?;
+/// {
+///     let _inner = inner.enter()?;
+///     assert_eq!(device.current_stream()?, inner);
+/// }
+/// assert_eq!(device.current_stream()?, outer);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+///
+/// It belongs to its thread:
+///
+/// ```compile_fail,E0277
+/// fn send<T: Send>(_: T) {}
+/// let stream = cuda_core::Device::get(0).unwrap().create_stream().unwrap();
+/// send(stream.enter().unwrap());
+/// ```
+#[must_use = "the stream is current only while the guard lives"]
+pub struct StreamGuard {
+    // Dropped in this order: the stream goes back before the context does.
+    slot: Slot,
+    context: Guard,
+}
+
+/// The current stream of one context, as it was.
+struct Slot {
+    entered: Stream,
+    saved: Stream,
+    /// What is current belongs to the thread.
+    _not_send: PhantomData<*const ()>,
+}
+
+impl StreamGuard {
+    /// The stream that the guard made current.
+    pub fn stream(&self) -> &Stream {
+        &self.slot.entered
+    }
+
+    /// Ends the scope now and says whether it worked; dropping reports a failure to the hook of
+    /// [`set_drop_hook`](crate::set_drop_hook) instead. The stream that was current is so again
+    /// either way.
+    ///
+    /// # Errors
+    /// Those of [`Guard::restore`].
+    pub fn restore(self) -> Result<()> {
+        let Self { slot, context } = self;
+        drop(slot);
+        context.restore()
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        drop(set(&self.saved));
+    }
+}
+
+impl fmt::Debug for StreamGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StreamGuard")
+            .field("stream", &self.slot.entered)
+            .field("saved", &self.slot.saved)
+            .field("context", &self.context)
+            .finish()
+    }
+}

@@ -1,0 +1,75 @@
+//! The streams that nobody creates.
+
+use std::cell::RefCell;
+use std::ptr;
+use std::sync::{Arc, Weak};
+
+use cuda_sys::CUstream;
+
+use crate::context::Context;
+use crate::driver;
+use crate::error::Result;
+use crate::stream::{PerThreadStream, Stream};
+use crate::stream_core::StreamCore;
+use crate::sync::lock;
+use crate::timeline::Flavor;
+
+impl Context {
+    /// The legacy default stream, which synchronises with all streams of the context but those
+    /// that are non-blocking. Its calls cost a guard each: prefer a created stream.
+    ///
+    /// # Errors
+    /// [`Error::InCallback`](crate::Error::InCallback) inside a host function.
+    pub fn default_stream(&self) -> Result<Stream> {
+        driver::ensure()?;
+        let mut slot = lock(&self.inner().legacy);
+        let core = slot.upgrade().unwrap_or_else(|| {
+            let core = StreamCore::new(self, Flavor::Legacy, legacy_handle());
+            *slot = Arc::downgrade(&core);
+            core
+        });
+        drop(slot);
+        Ok(Stream::new(core))
+    }
+
+    /// This thread's default stream in the context; see [`PerThreadStream`]. Every operation on it
+    /// costs a guard and an event's record: prefer a created stream.
+    ///
+    /// # Errors
+    /// [`Error::InCallback`](crate::Error::InCallback) inside a host function.
+    pub fn per_thread_stream(&self) -> Result<PerThreadStream> {
+        driver::ensure()?;
+        let new = || StreamCore::new(self, Flavor::PerThread, per_thread_handle());
+        let core = PER_THREAD.try_with(|streams| {
+            let mut streams = streams.borrow_mut();
+            let found = streams
+                .iter()
+                .filter_map(Weak::upgrade)
+                .find(|core| core.context() == self);
+            found.unwrap_or_else(|| {
+                streams.retain(|core| core.strong_count() > 0);
+                let core = new();
+                streams.push(Arc::downgrade(&core));
+                core
+            })
+        });
+        // A thread that is losing its locals gets a timeline that nobody shares: two of one stream
+        // wait for each other, and do no harm.
+        Ok(Stream::new(core.unwrap_or_else(|_| new())))
+    }
+}
+
+thread_local! {
+    /// The thread's default streams, one a context, for as long as it has handles of them.
+    static PER_THREAD: RefCell<Vec<Weak<StreamCore>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// `CU_STREAM_LEGACY`, a macro with a cast that bindgen does not translate.
+pub(super) fn legacy_handle() -> CUstream {
+    ptr::without_provenance_mut(1)
+}
+
+/// `CU_STREAM_PER_THREAD`, likewise.
+pub(super) fn per_thread_handle() -> CUstream {
+    ptr::without_provenance_mut(2)
+}

@@ -1,0 +1,73 @@
+//! Streams that somebody else made.
+
+use std::any::Any;
+use std::ptr;
+use std::sync::Arc;
+
+use cuda_sys::{CUstream, symbol as cu};
+
+use crate::context::Context;
+use crate::driver;
+use crate::error::{Error, Result, check};
+use crate::stream::default::{legacy_handle, per_thread_handle};
+use crate::stream::{Stream, registry};
+use crate::stream_core::StreamCore;
+
+impl Stream {
+    /// Takes in a stream that somebody else made, with the owner that keeps it alive. Nothing here
+    /// destroys it.
+    ///
+    /// All wrappers of one stream are the same stream, with one timeline and one
+    /// [id](Stream::id). The first one's `owner` is kept until the last of them, and the last buffer
+    /// allocated on the stream, is gone; the others' are dropped, as is that of a stream which this
+    /// crate made itself. Null and `CU_STREAM_LEGACY` (1) are the context's
+    /// [default stream](Context::default_stream).
+    ///
+    /// Work that others enqueue on the stream is unknown to the buffers it uses: see
+    /// [`Buffer::note_use`](crate::Buffer::note_use).
+    ///
+    /// # Errors
+    /// [`Error::PerThreadHandle`] for `CU_STREAM_PER_THREAD` (2); [`Error::StreamContext`] for a
+    /// stream of another context, by `cuStreamGetCtx`; the driver's.
+    ///
+    /// # Safety
+    /// `raw` is a stream, and stays one for as long as `owner` or a clone of it lives. It is not
+    /// being captured, now or later, while work is enqueued on it here.
+    ///
+    /// ```no_run
+    /// # use std::{any::Any, sync::Arc};
+    /// # type Library = dyn Any + Send + Sync;
+    /// # fn take_in(raw: cuda_sys::CUstream, library: Arc<Library>) -> cuda_core::Result<()> {
+    /// use cuda_core::{Device, Stream};
+    ///
+    /// let context = Device::get(0)?.context()?;
+    /// // SAFETY: `library` made the stream, and destroys it with its own last reference.
+    /// let stream = unsafe { Stream::from_raw(raw, &context, library) }?;
+    /// let zeros = stream.alloc_zeroed::<f32>(1024)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub unsafe fn from_raw(
+        raw: CUstream,
+        context: &Context,
+        owner: Arc<dyn Any + Send + Sync>,
+    ) -> Result<Self> {
+        driver::ensure()?;
+        if raw.is_null() || raw == legacy_handle() {
+            return context.default_stream();
+        }
+        if raw == per_thread_handle() {
+            return Err(Error::PerThreadHandle);
+        }
+        let mut found = ptr::null_mut();
+        // SAFETY: the stream is live by the caller's promise; the pointer is valid for a write.
+        check("cuStreamGetCtx", unsafe {
+            cu::cuStreamGetCtx(raw, &mut found)
+        })?;
+        if found != context.as_raw() {
+            return Err(Error::StreamContext);
+        }
+        let core = registry::find_or(raw, || StreamCore::foreign(context, raw, owner));
+        Ok(Self::new(core))
+    }
+}

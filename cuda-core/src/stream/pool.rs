@@ -1,0 +1,68 @@
+//! A fixed number of streams that take turns.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::stream::{Stream, StreamBuilder};
+
+/// Streams to spread independent work over, handed out in turn.
+///
+/// Any number of threads may share a pool; asking it for a stream costs one atomic addition.
+///
+/// ```no_run
+/// use cuda_core::StreamPool;
+///
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// let pool = StreamPool::new(&context, 4)?;
+/// for job in 0..16 {
+///     let stream = pool.next_stream(); // the fifth job is on the first stream again
+///     stream.launch_host_func(move || println!("job {job}"))?;
+/// }
+/// for stream in pool.streams() {
+///     stream.synchronize()?;
+/// }
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct StreamPool {
+    // INVARIANT: not empty.
+    streams: Box<[Stream]>,
+    turn: AtomicUsize,
+}
+
+impl StreamPool {
+    /// `len` new non-blocking streams; [`StreamBuilder::build_pool`] makes others.
+    ///
+    /// # Errors
+    /// [`Error::EmptyPool`] for none at all; the driver's.
+    pub fn new(context: &Context, len: usize) -> Result<Self> {
+        context.stream_builder().build_pool(len)
+    }
+
+    pub(super) fn build(builder: &StreamBuilder<'_>, len: usize) -> Result<Self> {
+        if len == 0 {
+            return Err(Error::EmptyPool);
+        }
+        let streams: Result<_> = (0..len).map(|_| builder.build()).collect();
+        Ok(Self {
+            streams: streams?,
+            turn: AtomicUsize::new(0),
+        })
+    }
+
+    /// The stream whose turn it is: the first one, the second, and after the last the first again.
+    pub fn next_stream(&self) -> &Stream {
+        self.stream(self.turn.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The stream of that index; indices beyond the last count on from the first.
+    pub fn stream(&self, index: usize) -> &Stream {
+        &self.streams[index % self.streams.len()]
+    }
+
+    /// All of them.
+    pub fn streams(&self) -> &[Stream] {
+        &self.streams
+    }
+}

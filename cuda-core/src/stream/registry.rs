@@ -1,0 +1,40 @@
+//! Streams by their handles, so that whoever comes with a handle finds the timeline there is.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, Weak};
+
+use cuda_sys::CUstream;
+
+use crate::stream_core::StreamCore;
+use crate::sync::lock;
+
+/// Created and foreign streams by the address that their handle is. Handles are unique among the
+/// streams of a process that live.
+static STREAMS: Mutex<BTreeMap<usize, Weak<StreamCore>>> = Mutex::new(BTreeMap::new());
+
+/// Enters a stream, which replaces whatever had the handle before it.
+pub(super) fn note(core: Arc<StreamCore>) -> Arc<StreamCore> {
+    lock(&STREAMS).insert(core.raw().addr(), Arc::downgrade(&core));
+    core
+}
+
+/// The stream of that handle, or the one that `new` makes of it. `new` calls no driver.
+pub(super) fn find_or(raw: CUstream, new: impl FnOnce() -> Arc<StreamCore>) -> Arc<StreamCore> {
+    let mut streams = lock(&STREAMS);
+    if let Some(core) = streams.get(&raw.addr()).and_then(Weak::upgrade) {
+        return core;
+    }
+    let core = new();
+    streams.insert(raw.addr(), Arc::downgrade(&core));
+    core
+}
+
+/// Takes out the entry of a stream that nobody refers to any more, before its handle can be another
+/// stream's. An entry that has another stream already stays.
+pub(crate) fn forget(raw: CUstream) {
+    let mut streams = lock(&STREAMS);
+    let dead = |core: &Weak<StreamCore>| core.strong_count() == 0;
+    if streams.get(&raw.addr()).is_some_and(dead) {
+        streams.remove(&raw.addr());
+    }
+}

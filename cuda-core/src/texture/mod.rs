@@ -1,0 +1,201 @@
+//! Textures: arrays and device memory as kernels sample them.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use cuda_sys::{CUDA_RESOURCE_DESC, CUresult, CUtexObject, symbol as cu};
+
+use crate::array::texel::Texel;
+use crate::capture::Relaxed;
+use crate::device::Device;
+use crate::driver;
+use crate::drops::Resource;
+use crate::error::{Error, Result, check};
+use crate::memory::ledger::Touch;
+
+pub(crate) mod descriptor;
+mod object;
+pub(crate) mod surface;
+pub(crate) mod view;
+
+use descriptor::TextureDescriptor;
+use object::{Object, ObjectKind, other_memory};
+use view::{Made, TextureSource};
+
+enum TextureKind {}
+
+impl ObjectKind for TextureKind {
+    const RESOURCE: Resource = Resource::Texture;
+    const DESTROY: &'static str = "cuTexObjectDestroy";
+
+    unsafe fn destroy(handle: u64) -> CUresult {
+        // SAFETY: the caller's promise.
+        unsafe { cu::cuTexObjectDestroy(handle) }
+    }
+
+    unsafe fn resource(handle: u64, resource: *mut CUDA_RESOURCE_DESC) -> CUresult {
+        // SAFETY: the caller's promise.
+        unsafe { cu::cuTexObjectGetResourceDesc(resource, handle) }
+    }
+}
+
+/// A texture: how kernels sample an array, or device memory.
+///
+/// A kernel is given a texture together with what it was made of, [`Texture::bind`], so that the
+/// memory cannot be written or freed meanwhile, and is ordered like any other argument. Between
+/// launches the memory can change as it likes. An array lives as long as its textures; linear
+/// memory may go before, after which the texture is of no use. Dropping a texture waits for the
+/// kernels that were given it.
+///
+/// ```no_run
+/// use cuda_core::{ArrayFlags, ArrayShape, CudaArray, Device, Texture, TextureDescriptor};
+///
+/// let context = Device::get(0)?.context()?;
+/// let shape = ArrayShape::D2 { width: 64, height: 64 };
+/// let image = CudaArray::<f32>::new(&context, shape, ArrayFlags::default())?;
+/// let texture = Texture::new(&image, &TextureDescriptor::default())?;
+/// let argument = texture.bind(&image)?;
+/// # let _ = argument;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub struct Texture<T: Texel> {
+    // Dropped before what it is made of.
+    object: Object<TextureKind>,
+    made: Made,
+    device: Device,
+    _texels: PhantomData<T>,
+}
+
+impl<T: Texel> Texture<T> {
+    /// A texture of `source`: `cuTexObjectCreate`.
+    ///
+    /// # Errors
+    /// [`Error::Flags`] for what CUDA does not define; [`Error::Shape`] for no texels, and for linear
+    /// memory whose beginning or rows the device cannot sample where they are; the driver's
+    /// `INVALID_VALUE` for more than the device samples.
+    pub fn new<'a>(
+        source: impl Into<TextureSource<'a, T>>,
+        descriptor: &TextureDescriptor,
+    ) -> Result<Self> {
+        driver::ensure()?;
+        let source = source.into();
+        let op = "cuTexObjectCreate";
+        descriptor.check::<T>(op)?;
+        source.check(op)?;
+        let (resource, sampling) = (source.description(), descriptor.as_raw());
+        let context = source.context();
+        let entered = context.enter_briefly()?;
+        let relaxed = Relaxed::enter()?;
+        let mut handle = 0;
+        // SAFETY: the first pointer is valid for a write, two for reads; no view is asked for. The
+        // memory that the description names is live.
+        let created = check(op, unsafe {
+            cu::cuTexObjectCreate(&mut handle, &resource, &sampling, std::ptr::null())
+        });
+        drop(relaxed);
+        drop(entered);
+        created?;
+        Ok(Self {
+            object: Object::new(context, handle),
+            made: source.made(),
+            device: context.device(),
+            _texels: PhantomData,
+        })
+    }
+
+    /// The device that it is on.
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// The driver's handle, valid while `self` lives.
+    pub fn as_raw(&self) -> CUtexObject {
+        self.object.handle()
+    }
+
+    /// The texture as a kernel's argument: a `CUtexObject`, with the memory that it samples.
+    ///
+    /// # Errors
+    /// [`Error::Flags`] for other memory than the texture was made of.
+    pub fn bind<'a>(&'a self, source: impl Into<TextureSource<'a, T>>) -> Result<BoundTexture<'a>> {
+        let source = source.into();
+        let op = "texture";
+        if !self.made.is(&source.made()) {
+            return Err(other_memory(op));
+        }
+        let object = self.object.touch().ok_or_else(|| other_memory(op))?;
+        Ok(BoundTexture {
+            handle: self.as_raw(),
+            device: self.device,
+            touches: [object, source.read()],
+        })
+    }
+
+    /// How the driver says that it samples: `cuTexObjectGetTextureDesc`.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn descriptor(&self) -> Result<TextureDescriptor> {
+        let raw = self
+            .object
+            .ask("cuTexObjectGetTextureDesc", |handle, raw| {
+                // SAFETY: the handle is live while `self` is; the pointer is valid for a write.
+                unsafe { cu::cuTexObjectGetTextureDesc(raw, handle) }
+            })?;
+        Ok(TextureDescriptor::from_raw(&raw))
+    }
+
+    /// What the driver says that it is made of, as CUDA describes it:
+    /// `cuTexObjectGetResourceDesc`.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn resource(&self) -> Result<CUDA_RESOURCE_DESC> {
+        self.object.resource("cuTexObjectGetResourceDesc")
+    }
+
+    /// Destroys the texture, once no work uses it, and says whether that worked:
+    /// `cuTexObjectDestroy`. Dropping it does the same, and reports a failure to the hook of
+    /// [`set_drop_hook`](crate::set_drop_hook).
+    ///
+    /// # Errors
+    /// The driver's, with the texture itself.
+    pub fn close(mut self) -> Result<(), (Error, Self)> {
+        match self.object.destroy() {
+            Ok(()) => Ok(()),
+            Err(error) => Err((error, self)),
+        }
+    }
+}
+
+/// A texture and what it samples, for as long as both are borrowed: a kernel's argument.
+pub struct BoundTexture<'a> {
+    handle: CUtexObject,
+    device: Device,
+    touches: [Touch<'a>; 2],
+}
+
+impl<'a> BoundTexture<'a> {
+    /// What a launch has to know: the parameter's value, where it is valid, and what is touched.
+    pub(crate) fn into_parts(self) -> (u64, Device, [Touch<'a>; 2]) {
+        (self.handle, self.device, self.touches)
+    }
+}
+
+impl<T: Texel> fmt::Debug for Texture<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Texture")
+            .field("handle", &self.as_raw())
+            .field("array", &self.made.array())
+            .field("device", &self.device)
+            .finish()
+    }
+}
+
+impl fmt::Debug for BoundTexture<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BoundTexture")
+            .field("handle", &self.handle)
+            .finish()
+    }
+}

@@ -1,0 +1,161 @@
+//! What textures and surfaces have in common: a handle, what it was made of, and who uses it.
+
+use std::mem::MaybeUninit;
+
+use cuda_sys::{CUDA_RESOURCE_DESC, CUresourcetype, CUresult};
+
+use crate::capture::Relaxed;
+use crate::context::Context;
+use crate::driver;
+use crate::drops::{self, Resource};
+use crate::error::{Error, Result, check};
+use crate::memory::ledger::{Access, Fences, Ledger, LedgerOf, Touch};
+
+/// A texture or a surface.
+pub(super) trait ObjectKind: Send + 'static {
+    /// What one that could not be destroyed is reported as.
+    const RESOURCE: Resource;
+    /// The call that destroys one.
+    const DESTROY: &'static str;
+
+    /// # Safety
+    /// The handle is live, and no work uses it.
+    unsafe fn destroy(handle: u64) -> CUresult;
+
+    /// # Safety
+    /// The handle is live.
+    unsafe fn resource(handle: u64, resource: *mut CUDA_RESOURCE_DESC) -> CUresult;
+}
+
+/// An object that destroys itself, behind all work that uses it.
+pub(super) struct Object<K: ObjectKind> {
+    // INVARIANT: `None` from its destruction on.
+    live: Option<Live<K>>,
+}
+
+struct Live<K> {
+    // INVARIANT: a handle of ours that has not been destroyed.
+    handle: u64,
+    context: Context,
+    /// The work that was given the handle, as accesses to its only byte.
+    ledger: Ledger,
+    kind: std::marker::PhantomData<K>,
+}
+
+const ONLY_BYTE: std::ops::Range<usize> = 0..1;
+
+impl<K: ObjectKind> Object<K> {
+    /// The object of `handle`, which is nobody else's.
+    pub(super) fn new(context: &Context, handle: u64) -> Self {
+        Self {
+            live: Some(Live {
+                handle,
+                context: context.clone(),
+                ledger: Ledger::default(),
+                kind: std::marker::PhantomData,
+            }),
+        }
+    }
+
+    pub(super) fn handle(&self) -> u64 {
+        self.live.as_ref().map_or(0, |live| live.handle)
+    }
+
+    /// Work that is given the handle.
+    pub(super) fn touch(&self) -> Option<Touch<'_>> {
+        let live = self.live.as_ref()?;
+        Some(Touch {
+            ledger: LedgerOf::Shared(&live.ledger),
+            range: ONLY_BYTE,
+            access: Access::Read,
+        })
+    }
+
+    /// What the driver says that the object was made of.
+    pub(super) fn resource(&self, op: &'static str) -> Result<CUDA_RESOURCE_DESC> {
+        self.ask(op, |handle, resource| {
+            // SAFETY: the handle is live while `self` is; the pointer is valid for a write.
+            unsafe { K::resource(handle, resource) }
+        })
+    }
+
+    /// What the driver writes when it is asked about the object. All zeroes are a valid `R`.
+    pub(super) fn ask<R: RawDescriptor>(
+        &self,
+        op: &'static str,
+        call: impl FnOnce(u64, *mut R) -> CUresult,
+    ) -> Result<R> {
+        driver::ensure()?;
+        let _entered = match &self.live {
+            Some(live) => Some(live.context.enter_briefly()?),
+            None => None,
+        };
+        let mut answer = MaybeUninit::zeroed();
+        check(op, call(self.handle(), answer.as_mut_ptr()))?;
+        // SAFETY: zeroed at first, which is a valid value, then written by the driver.
+        Ok(unsafe { answer.assume_init() })
+    }
+
+    /// What `Drop` does, with its error.
+    pub(super) fn destroy(&mut self) -> Result<()> {
+        driver::ensure()?;
+        if let Some(live) = &mut self.live {
+            live.destroy()?;
+        }
+        self.live = None;
+        Ok(())
+    }
+}
+
+/// A description of the driver's, of which all zeroes are a valid value.
+///
+/// # Safety
+/// They are.
+pub(super) unsafe trait RawDescriptor {}
+
+// SAFETY: integers, and a union of addresses, handles and integers.
+unsafe impl RawDescriptor for CUDA_RESOURCE_DESC {}
+// SAFETY: integers and floats.
+unsafe impl RawDescriptor for cuda_sys::CUDA_TEXTURE_DESC {}
+
+impl<K: ObjectKind> Live<K> {
+    fn destroy(&mut self) -> Result<()> {
+        let mut fences = Fences::none();
+        self.ledger
+            .conflicts_exclusive(&ONLY_BYTE, Access::Write, None, &mut fences);
+        fences.wait_host()?;
+        let _entered = self.context.enter_briefly()?;
+        let _relaxed = Relaxed::enter()?;
+        // SAFETY: ours and live, by the invariant; the work that was given the handle is done.
+        check(K::DESTROY, unsafe { K::destroy(self.handle) })
+    }
+}
+
+impl<K: ObjectKind> Drop for Object<K> {
+    fn drop(&mut self) {
+        let Some(mut live) = self.live.take() else {
+            return;
+        };
+        drops::run_or_defer(move || {
+            if let Err(error) = live.destroy() {
+                drops::report(K::RESOURCE, live.handle, 0, Some(error));
+            }
+        });
+    }
+}
+
+/// A resource's description without anything in it but its type.
+pub(super) fn description(kind: CUresourcetype) -> CUDA_RESOURCE_DESC {
+    CUDA_RESOURCE_DESC {
+        resType: kind,
+        ..CUDA_RESOURCE_DESC::default()
+    }
+}
+
+/// The memory given is not what the object was made of.
+pub(super) fn other_memory(op: &'static str) -> Error {
+    Error::Flags {
+        op,
+        why: "made of other memory than it is used with",
+    }
+}

@@ -1,0 +1,244 @@
+//! Reserved addresses, and the physical memory that is mapped at their beginning.
+
+use std::sync::{Arc, Mutex};
+
+use cuda_sys::{CUdeviceptr, CUmemAccess_flags, symbol as cu};
+
+use super::AccessDescriptor;
+use super::physical::{PhysicalMemory, ShareableHandle, round_up};
+use crate::capture::Relaxed;
+use crate::context::Context;
+use crate::device::Device;
+use crate::error::{Error, Result, check};
+use crate::memory::origin::Owner;
+use crate::sync::lock;
+
+/// See the module. Only whole chunks are mapped and unmapped, one after the other.
+pub(super) struct Mapping {
+    context: Context,
+    // INVARIANT: the first of `reserved` bytes of address space that are ours, unless that is zero.
+    address: CUdeviceptr,
+    reserved: usize,
+    granularity: usize,
+    chunks: Vec<Chunk>,
+    /// Bytes from the first address on that are mapped and open to the devices of `access`.
+    accessible: usize,
+    /// The memory's own device and its peers.
+    access: Vec<(Device, CUmemAccess_flags)>,
+}
+
+/// Memory at a place of the addresses.
+struct Chunk {
+    memory: PhysicalMemory,
+    start: usize,
+    // INVARIANT: `true` from cuMemMap until cuMemUnmap has succeeded.
+    mapped: bool,
+}
+
+impl Mapping {
+    /// Reserves `bytes`, rounded up to `granularity`: `cuMemAddressReserve`. Without bytes there is
+    /// nothing to ask for, and `nowhere` is the address.
+    pub(super) fn reserve(
+        context: &Context,
+        bytes: usize,
+        granularity: usize,
+        nowhere: CUdeviceptr,
+    ) -> Result<Self> {
+        let reserved = round_up(bytes, granularity)?;
+        let mut address = nowhere;
+        if reserved > 0 {
+            let _entered = context.enter_briefly()?;
+            let _relaxed = Relaxed::enter()?;
+            // SAFETY: the pointer is valid for a write; zeroes leave alignment and place to the
+            // driver; flags must be zero.
+            check("cuMemAddressReserve", unsafe {
+                cu::cuMemAddressReserve(&mut address, reserved, 0, 0, 0)
+            })?;
+        }
+        let own = (
+            context.device(),
+            cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+        );
+        Ok(Self {
+            context: context.clone(),
+            address,
+            reserved,
+            granularity,
+            chunks: Vec::new(),
+            accessible: 0,
+            access: vec![own],
+        })
+    }
+
+    pub(super) fn address(&self) -> CUdeviceptr {
+        self.address
+    }
+
+    pub(super) fn reserved(&self) -> usize {
+        self.reserved
+    }
+
+    pub(super) fn accessible(&self) -> usize {
+        self.accessible
+    }
+
+    /// Where the chunks begin that [`Mapping::truncate`] gives back.
+    pub(super) fn cut(&self, bytes: usize) -> usize {
+        let beyond = self.chunks.iter().find(|chunk| chunk.start >= bytes);
+        beyond.map_or(self.accessible, |chunk| chunk.start)
+    }
+
+    /// Makes at least `bytes` accessible, in one new chunk if need be. Nothing changes if it fails.
+    pub(super) fn grow(&mut self, bytes: usize) -> Result<()> {
+        if bytes <= self.accessible {
+            return Ok(());
+        }
+        // What an earlier failure could not undo is in the way.
+        self.truncate(self.accessible)?;
+        let size = round_up(bytes - self.accessible, self.granularity)?;
+        let memory = PhysicalMemory::create_rounded(&self.context, size, ShareableHandle::None)?;
+        self.append(memory)
+    }
+
+    /// Maps `memory` behind what is there and opens it. Nothing changes if it fails, but that the
+    /// memory is given back.
+    pub(super) fn append(&mut self, memory: PhysicalMemory) -> Result<()> {
+        self.truncate(self.accessible)?;
+        let (start, size) = (self.accessible, memory.size());
+        if size > self.reserved - start {
+            return Err(Error::OutOfBounds {
+                start,
+                end: start.saturating_add(size),
+                len: self.reserved,
+            });
+        }
+        if size == 0 {
+            return Ok(());
+        }
+        let end = start + size;
+        let entered = self.context.enter_briefly()?;
+        let relaxed = Relaxed::enter()?;
+        let at = self.address + start as CUdeviceptr;
+        // SAFETY: the addresses are ours, reserved and not mapped: chunks follow each other, and
+        // those before end here. The memory has `size` bytes, and its handle is live.
+        check("cuMemMap", unsafe {
+            cu::cuMemMap(at, size, 0, memory.as_raw(), 0)
+        })?;
+        self.chunks.push(Chunk {
+            memory,
+            start,
+            mapped: true,
+        });
+        let opened = self.open(start, size, &self.access);
+        drop(relaxed);
+        drop(entered);
+        if let Err(error) = opened {
+            // What cannot be undone now stays in the list, and is tried again.
+            let _ = self.truncate(start);
+            return Err(error);
+        }
+        self.accessible = end;
+        Ok(())
+    }
+
+    /// `cuMemSetAccess` on mapped addresses.
+    fn open(
+        &self,
+        start: usize,
+        bytes: usize,
+        access: &[(Device, CUmemAccess_flags)],
+    ) -> Result<()> {
+        let descriptors: Vec<_> = access
+            .iter()
+            .map(|&(device, flags)| AccessDescriptor::of(device, flags))
+            .collect();
+        let at = self.address + start as CUdeviceptr;
+        // SAFETY: the addresses are ours and mapped; the descriptors are as many as counted, laid
+        // out as the call expects them. Whoever takes access away has waited for the work that
+        // needs it.
+        check("cuMemSetAccess", unsafe {
+            cu::cuMemSetAccess(at, bytes, descriptors.as_ptr().cast(), descriptors.len())
+        })
+    }
+
+    /// Sets what `device`, another one than the memory's own, may do from now on. No work that
+    /// uses what it may no longer do is queued.
+    pub(super) fn set_access(&mut self, device: Device, flags: CUmemAccess_flags) -> Result<()> {
+        if self.accessible > 0 {
+            let _entered = self.context.enter_briefly()?;
+            let _relaxed = Relaxed::enter()?;
+            self.open(0, self.accessible, &[(device, flags)])?;
+        }
+        self.access.retain(|(known, _)| *known != device);
+        if flags != cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_NONE {
+            self.access.push((device, flags));
+        }
+        Ok(())
+    }
+
+    /// What `device` may do: `cuMemGetAccess`; [`None`] where nothing is mapped.
+    pub(super) fn access(&self, device: Device) -> Result<Option<CUmemAccess_flags>> {
+        if self.accessible == 0 {
+            return Ok(None);
+        }
+        let location = super::Location::of(device);
+        let mut flags = 0;
+        // SAFETY: the first pointer is valid for a write, the second for a read of a location in
+        // the layout that the call expects; the address is mapped.
+        check("cuMemGetAccess", unsafe {
+            cu::cuMemGetAccess(&mut flags, (&raw const location).cast(), self.address)
+        })?;
+        Ok(Some(CUmemAccess_flags(flags as _)))
+    }
+
+    /// Unmaps and gives back the chunks that begin at `bytes` or behind, which no work uses. What
+    /// fails stays, no longer accessible, and is tried again by the next call.
+    pub(super) fn truncate(&mut self, bytes: usize) -> Result<()> {
+        if self.chunks.last().is_none_or(|last| last.start < bytes) {
+            return Ok(());
+        }
+        let _entered = self.context.enter_briefly()?;
+        let _relaxed = Relaxed::enter()?;
+        while let Some(last) = self.chunks.last_mut().filter(|last| last.start >= bytes) {
+            if last.mapped {
+                self.accessible = self.accessible.min(last.start);
+                let at = self.address + last.start as CUdeviceptr;
+                // SAFETY: mapped by one call of cuMemMap at this place and with this size, and no
+                // work uses it.
+                check("cuMemUnmap", unsafe {
+                    cu::cuMemUnmap(at, last.memory.size())
+                })?;
+                last.mapped = false;
+            }
+            last.memory.release()?;
+            self.chunks.pop();
+        }
+        Ok(())
+    }
+
+    /// Gives everything back, the addresses last. No work uses them.
+    fn release(&mut self) -> Result<()> {
+        self.truncate(0)?;
+        if self.reserved == 0 {
+            return Ok(());
+        }
+        let _entered = self.context.enter_briefly()?;
+        let _relaxed = Relaxed::enter()?;
+        // SAFETY: reserved by us with this size, nothing is mapped in them, and freed once.
+        check("cuMemAddressFree", unsafe {
+            cu::cuMemAddressFree(self.address, self.reserved)
+        })?;
+        self.reserved = 0;
+        Ok(())
+    }
+}
+
+/// A mapping as the owner of a block of device memory; the buffer has it too, to change it.
+pub(super) struct Mapped(pub(super) Arc<Mutex<Mapping>>);
+
+impl Owner for Mapped {
+    fn release(&mut self, _: CUdeviceptr, _: usize) -> Result<()> {
+        // Nobody else has it any more: the buffer goes with its block.
+        lock(&self.0).release()
+    }
+}

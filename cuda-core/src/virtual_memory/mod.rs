@@ -1,0 +1,156 @@
+//! Virtual memory: address space reserved on its own, and physical memory mapped into it.
+
+use std::ffi::c_int;
+
+use cuda_sys::{
+    CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationProp,
+    CUmemAllocationType, CUmemLocation, CUmemLocationType, symbol as cu,
+};
+
+use crate::device::Device;
+use crate::driver;
+use crate::error::{Error, Result, check};
+
+pub(crate) mod buffer;
+mod mapping;
+pub(crate) mod physical;
+
+/// `CUmemLocation`, as every header since 11.8 lays it out. The header's own type is not used,
+/// since 13.x moved the device's number into an anonymous union; nor are those that hold it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Location {
+    kind: CUmemLocationType,
+    id: c_int,
+}
+
+/// `CUmemAllocationProp`, likewise.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Properties {
+    kind: CUmemAllocationType,
+    handle_types: CUmemAllocationHandleType,
+    location: Location,
+    win32_handle_data: *mut std::ffi::c_void,
+    compression: u8,
+    gpu_direct_rdma: u8,
+    usage: u16,
+    reserved: [u8; 4],
+}
+
+/// `CUmemAccessDesc`, likewise.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct AccessDescriptor {
+    location: Location,
+    flags: CUmemAccess_flags,
+}
+
+const _: () = assert!(size_of::<Location>() == size_of::<CUmemLocation>());
+const _: () = assert!(align_of::<Location>() == align_of::<CUmemLocation>());
+const _: () = assert!(size_of::<Properties>() == size_of::<CUmemAllocationProp>());
+const _: () = assert!(align_of::<Properties>() == align_of::<CUmemAllocationProp>());
+const _: () = assert!(size_of::<AccessDescriptor>() == size_of::<CUmemAccessDesc>());
+const _: () = assert!(align_of::<AccessDescriptor>() == align_of::<CUmemAccessDesc>());
+
+impl Location {
+    fn of(device: Device) -> Self {
+        Self {
+            kind: cuda_sys::CU_MEM_LOCATION_TYPE_DEVICE,
+            id: device.as_raw(),
+        }
+    }
+}
+
+impl Properties {
+    /// Pinned memory of a device, the only kind that every driver makes.
+    fn of(device: Device, handle_types: CUmemAllocationHandleType) -> Self {
+        Self {
+            kind: cuda_sys::CU_MEM_ALLOCATION_TYPE_PINNED,
+            handle_types,
+            location: Location::of(device),
+            win32_handle_data: std::ptr::null_mut(),
+            compression: 0,
+            gpu_direct_rdma: 0,
+            usage: 0,
+            reserved: [0; 4],
+        }
+    }
+}
+
+impl AccessDescriptor {
+    fn of(device: Device, flags: CUmemAccess_flags) -> Self {
+        Self {
+            location: Location::of(device),
+            flags,
+        }
+    }
+}
+
+/// Which step of sizes to ask for; see [`Device::virtual_memory_granularity`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Granularity {
+    /// The smallest that works.
+    Minimum,
+    /// The one that runs fastest.
+    Recommended,
+}
+
+impl Device {
+    /// Whether memory of the device can be mapped into reserved addresses, on which
+    /// [`VirtualBuffer`](crate::VirtualBuffer) rests.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn supports_virtual_memory(self) -> Result<bool> {
+        let attribute = cuda_sys::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
+        Ok(self.attribute(attribute)? != 0)
+    }
+
+    /// The step in bytes in which the device's physical memory can be had:
+    /// `cuMemGetAllocationGranularity`.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] on a device without virtual memory management.
+    ///
+    /// ```no_run
+    /// use cuda_core::{Device, Granularity};
+    ///
+    /// let step = Device::get(0)?.virtual_memory_granularity(Granularity::Minimum)?;
+    /// assert!(step.is_power_of_two());
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn virtual_memory_granularity(self, which: Granularity) -> Result<usize> {
+        granularity(self, which, cuda_sys::CU_MEM_HANDLE_TYPE_NONE)
+    }
+}
+
+/// The step of memory that can be shared in some way.
+fn granularity(
+    device: Device,
+    which: Granularity,
+    handle_types: CUmemAllocationHandleType,
+) -> Result<usize> {
+    driver::ensure()?;
+    if !device.supports_virtual_memory()? {
+        return Err(Error::Unsupported {
+            feature: "virtual memory management",
+            device: device.ordinal(),
+        });
+    }
+    let op = "cuMemGetAllocationGranularity";
+    let properties = Properties::of(device, handle_types);
+    let which = match which {
+        Granularity::Minimum => cuda_sys::CU_MEM_ALLOC_GRANULARITY_MINIMUM,
+        Granularity::Recommended => cuda_sys::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED,
+    };
+    let mut step = 0;
+    // SAFETY: the first pointer is valid for a write, the second for a read of properties in
+    // the layout that the call expects.
+    check(op, unsafe {
+        cu::cuMemGetAllocationGranularity(&mut step, (&raw const properties).cast(), which)
+    })?;
+    // A step of zero would make every size one of no bytes.
+    Ok(step.max(1))
+}

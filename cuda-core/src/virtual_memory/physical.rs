@@ -1,0 +1,290 @@
+//! Physical memory of a device, which has no address until it is mapped.
+
+use std::fmt;
+#[cfg(unix)]
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use cuda_sys::{CUmemAllocationHandleType, CUmemGenericAllocationHandle, symbol as cu};
+
+use super::{Granularity, Properties, granularity};
+use crate::capture::Relaxed;
+use crate::context::Context;
+use crate::device::Device;
+use crate::driver;
+use crate::drops::{self, Resource};
+use crate::error::{Error, Result, check};
+
+/// How physical memory can be given to another process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum ShareableHandle {
+    /// Not at all.
+    #[default]
+    None,
+    /// As a file descriptor, on Unix: `PhysicalMemory::export_fd`.
+    PosixFd,
+}
+
+impl ShareableHandle {
+    fn as_raw(self) -> CUmemAllocationHandleType {
+        match self {
+            ShareableHandle::None => cuda_sys::CU_MEM_HANDLE_TYPE_NONE,
+            ShareableHandle::PosixFd => cuda_sys::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+        }
+    }
+}
+
+/// Physical memory of a device: `cuMemCreate`. It can be used once it is part of a
+/// [`VirtualBuffer`](crate::VirtualBuffer), which owns it from then on.
+///
+/// A buffer makes its own where it grows; this type is for memory that comes from, or goes to,
+/// another process.
+///
+/// ```no_run
+/// use cuda_core::{Device, PhysicalMemory, ShareableHandle, VirtualBuffer};
+///
+/// let context = Device::get(0)?.context()?;
+/// let memory = PhysicalMemory::create(&context, 1 << 20, ShareableHandle::None)?;
+/// let mut buffer = VirtualBuffer::<f32>::reserve(&context, 1 << 30)?;
+/// buffer.append(memory)?;
+/// assert!(buffer.len() >= 1 << 18);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub struct PhysicalMemory {
+    context: Context,
+    // INVARIANT: while `Some`, a handle of ours that has not been released.
+    handle: Option<CUmemGenericAllocationHandle>,
+    size: usize,
+}
+
+impl PhysicalMemory {
+    /// `bytes`, rounded up to the device's granularity, of the context's device; no driver call if
+    /// they are zero.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] on a device without virtual memory management, or one that cannot
+    /// share memory as asked; [`Error::SizeOverflow`]; [`Error::OutOfMemory`].
+    pub fn create(context: &Context, bytes: usize, shareable: ShareableHandle) -> Result<Self> {
+        driver::ensure()?;
+        let device = context.device();
+        let step = granularity(device, Granularity::Minimum, shareable.as_raw())?;
+        let size = round_up(bytes, step)?;
+        if shareable == ShareableHandle::PosixFd {
+            let attribute =
+                cuda_sys::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED;
+            if device.attribute(attribute)? == 0 {
+                return Err(Error::Unsupported {
+                    feature: "sharing memory as a file descriptor",
+                    device: device.ordinal(),
+                });
+            }
+        }
+        Self::create_rounded(context, size, shareable)
+    }
+
+    /// `size` is a multiple of the granularity.
+    pub(super) fn create_rounded(
+        context: &Context,
+        size: usize,
+        shareable: ShareableHandle,
+    ) -> Result<Self> {
+        let op = "cuMemCreate";
+        let mut memory = Self {
+            context: context.clone(),
+            handle: None,
+            size,
+        };
+        if size == 0 {
+            return Ok(memory);
+        }
+        let properties = Properties::of(context.device(), shareable.as_raw());
+        let entered = context.enter_briefly()?;
+        let relaxed = Relaxed::enter()?;
+        let mut handle = 0;
+        // SAFETY: the first pointer is valid for a write, the second for a read of properties in
+        // the layout that the call expects; flags must be zero.
+        let created = check(op, unsafe {
+            cu::cuMemCreate(&mut handle, size, (&raw const properties).cast(), 0)
+        });
+        drop(relaxed);
+        drop(entered);
+        match created {
+            Err(error) if error.code() == Some(cuda_sys::CUDA_ERROR_OUT_OF_MEMORY) => {
+                return Err(Error::OutOfMemory {
+                    op,
+                    requested: size,
+                    device: context.device().ordinal(),
+                    memory: context.memory_info().ok(),
+                });
+            }
+            other => other?,
+        }
+        memory.handle = Some(handle);
+        Ok(memory)
+    }
+
+    /// Size in bytes, a multiple of the granularity.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// The device that the memory is on.
+    pub fn device(&self) -> Device {
+        self.context.device()
+    }
+
+    /// The driver's handle, valid while `self` lives; zero for no memory.
+    pub fn as_raw(&self) -> CUmemGenericAllocationHandle {
+        self.handle.unwrap_or(0)
+    }
+
+    /// How the memory can be shared, as the driver says:
+    /// `cuMemGetAllocationPropertiesFromHandle`.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn shareable(&self) -> Result<ShareableHandle> {
+        driver::ensure()?;
+        let Some(handle) = self.handle else {
+            return Ok(ShareableHandle::None);
+        };
+        let mut properties = Properties::of(self.device(), cuda_sys::CU_MEM_HANDLE_TYPE_NONE);
+        // SAFETY: the pointer is valid for a write of properties in the layout that the call
+        // expects; the handle is live.
+        check("cuMemGetAllocationPropertiesFromHandle", unsafe {
+            cu::cuMemGetAllocationPropertiesFromHandle((&raw mut properties).cast(), handle)
+        })?;
+        let fd = cuda_sys::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0;
+        Ok(if properties.handle_types.0 & fd != 0 {
+            ShareableHandle::PosixFd
+        } else {
+            ShareableHandle::None
+        })
+    }
+
+    /// A file descriptor that another process can import the memory by, made with
+    /// [`ShareableHandle::PosixFd`]: `cuMemExportToShareableHandle`. It holds the memory until it
+    /// is closed.
+    ///
+    /// # Errors
+    /// The driver's, `INVALID_VALUE` for memory that is not shareable among them.
+    #[cfg(unix)]
+    pub fn export_fd(&self) -> Result<OwnedFd> {
+        driver::ensure()?;
+        let op = "cuMemExportToShareableHandle";
+        let Some(handle) = self.handle else {
+            return Err(Error::Driver {
+                op,
+                code: cuda_sys::CUDA_ERROR_INVALID_VALUE,
+            });
+        };
+        let mut fd: std::ffi::c_int = -1;
+        // SAFETY: for this type of handle the pointer is to an int; the memory's handle is live;
+        // flags must be zero.
+        check(op, unsafe {
+            cu::cuMemExportToShareableHandle(
+                (&raw mut fd).cast(),
+                handle,
+                ShareableHandle::PosixFd.as_raw(),
+                0,
+            )
+        })?;
+        // SAFETY: a descriptor that the call has just opened for us.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    /// Memory that another process exported, or this one:
+    /// `cuMemImportFromShareableHandle`. The descriptor may be closed afterwards.
+    ///
+    /// # Errors
+    /// The driver's.
+    ///
+    /// # Safety
+    /// `fd` came from [`PhysicalMemory::export_fd`] of memory of exactly `size` bytes on the
+    /// device of `context`. Nothing orders what several owners do with the memory: whoever else
+    /// has it does not touch it while work of this process may.
+    #[cfg(unix)]
+    pub unsafe fn import_fd(context: &Context, fd: BorrowedFd<'_>, size: usize) -> Result<Self> {
+        let _entered = context.enter_briefly()?;
+        let mut handle = 0;
+        let descriptor = std::ptr::without_provenance_mut(fd.as_raw_fd() as usize);
+        // SAFETY: the pointer is valid for a write; this type of handle is passed by value in the
+        // place of a pointer.
+        check("cuMemImportFromShareableHandle", unsafe {
+            cu::cuMemImportFromShareableHandle(
+                &mut handle,
+                descriptor,
+                ShareableHandle::PosixFd.as_raw(),
+            )
+        })?;
+        Ok(Self {
+            context: context.clone(),
+            handle: Some(handle),
+            size,
+        })
+    }
+
+    /// Gives the memory back now and says whether that worked; dropping reports a failure to the
+    /// hook of [`set_drop_hook`](crate::set_drop_hook) instead. Who imported it keeps it:
+    /// `cuMemRelease`.
+    ///
+    /// # Errors
+    /// The driver's, with the memory itself.
+    pub fn close(mut self) -> Result<(), (Error, Self)> {
+        match driver::ensure().and_then(|()| self.release()) {
+            Ok(()) => Ok(()),
+            Err(error) => Err((error, self)),
+        }
+    }
+
+    /// What `Drop` does, with its error. Mapped memory stays until it is unmapped.
+    pub(super) fn release(&mut self) -> Result<()> {
+        if let Some(handle) = self.handle {
+            release(&self.context, handle)?;
+            self.handle = None;
+        }
+        Ok(())
+    }
+}
+
+/// `bytes` as a multiple of `step`.
+pub(super) fn round_up(bytes: usize, step: usize) -> Result<usize> {
+    let rounded = bytes.checked_next_multiple_of(step);
+    rounded
+        .filter(|rounded| *rounded <= isize::MAX as usize)
+        .ok_or(Error::SizeOverflow {
+            len: bytes,
+            element_size: 1,
+        })
+}
+
+fn release(context: &Context, handle: CUmemGenericAllocationHandle) -> Result<()> {
+    let _entered = context.enter_briefly()?;
+    let _relaxed = Relaxed::enter()?;
+    // SAFETY: the handle is ours, and released once. What is mapped of the memory stays: "freed
+    // when all outstanding mappings to the memory are unmapped".
+    check("cuMemRelease", unsafe { cu::cuMemRelease(handle) })
+}
+
+impl Drop for PhysicalMemory {
+    fn drop(&mut self) {
+        let Some(handle) = self.handle else {
+            return;
+        };
+        let (context, size) = (self.context.clone(), self.size);
+        drops::run_or_defer(move || {
+            if let Err(error) = release(&context, handle) {
+                drops::report(Resource::PhysicalMemory, handle, size, Some(error));
+            }
+        });
+    }
+}
+
+impl fmt::Debug for PhysicalMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PhysicalMemory")
+            .field("size", &self.size)
+            .field("device", &self.device())
+            .finish()
+    }
+}
