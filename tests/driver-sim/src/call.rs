@@ -7,8 +7,9 @@ use std::time::Duration;
 use cuda_sys::*;
 
 use crate::engine::clock::{Clock, Point};
+use crate::engine::host::DOOR;
 use crate::engine::stream::{Stream, StreamKind};
-use crate::fault::Effect;
+use crate::fault::{Hit, Instead};
 use crate::handle::{Dangling, Id};
 use crate::report::ViolationKind;
 use crate::state::{self, State};
@@ -40,11 +41,24 @@ const SURVIVES: [&str; 8] = [
 
 /// Runs one driver function.
 pub(crate) fn run(name: &'static str, body: impl FnOnce(&mut Call) -> Outcome) -> CUresult {
+    let arrival = DOOR.arrive();
     let mut call = Call {
         state: Some(state::lock()),
         name,
     };
-    let outcome = call.admit().and_then(|()| body(&mut call));
+    call.host.admit(arrival);
+    let outcome = call.admit().and_then(|late| {
+        let outcome = body(&mut call);
+        late.map_or(outcome, |hit| Err(call.strike(hit)))
+    });
+    if !thread::runs_callback() {
+        call.drift();
+    }
+    // A kernel that faulted is told of by whatever call comes next.
+    let outcome = match call.faulted.take() {
+        Some(code) => outcome.and(Err(code)),
+        None => outcome,
+    };
     outcome.err().unwrap_or(CUDA_SUCCESS)
 }
 
@@ -67,12 +81,12 @@ impl DerefMut for Call {
 }
 
 impl Call {
-    /// Counts the call and says whether it may go on.
-    fn admit(&mut self) -> Outcome {
+    /// Counts the call and says whether it may go on, and with what error it then returns.
+    fn admit(&mut self) -> Outcome<Option<Hit>> {
         let name = self.name;
         self.log.count(name);
         if ALWAYS.contains(&name) {
-            return Ok(());
+            return Ok(None);
         }
         if thread::runs_callback() {
             let message = "called inside a host function".to_owned();
@@ -82,28 +96,32 @@ impl Call {
         }
         let thread = thread::number();
         // Every fault counts the call, also behind one that fires.
-        let mut effect = None;
+        let mut hit = None;
         for fault in &mut self.log.faults {
-            effect = effect.or(fault.observe(name, thread));
+            hit = hit.or(fault.observe(name, thread));
         }
-        match effect {
-            Some(Effect::Fails(code)) => return Err(code),
-            Some(Effect::LosesContext(code)) => {
-                self.lose_context(code);
-                return Err(code);
-            }
-            None => {}
-        }
+        let late = match hit {
+            Some(hit) if hit.instead == Instead::Nothing => return Err(self.strike(hit)),
+            late => late,
+        };
         if !self.initialized && !BEFORE_INIT.contains(&name) {
             return Err(CUDA_ERROR_NOT_INITIALIZED);
         }
         if SURVIVES.contains(&name) || name.starts_with("cuDevice") {
-            return Ok(());
+            return Ok(late);
         }
         match self.current().ok().and_then(|id| self.contexts[&id].lost) {
             Some(code) => Err(code),
-            None => Ok(()),
+            None => Ok(late),
         }
+    }
+
+    /// What a call returns that a fault meets.
+    fn strike(&mut self, hit: Hit) -> CUresult {
+        if hit.loses_context {
+            self.lose_context(hit.code);
+        }
+        hit.code
     }
 
     /// The current context is lost; all of them where none is current.
@@ -171,7 +189,7 @@ impl Call {
         self.found(found, "graph", handle.addr(), |_| CUDA_ERROR_INVALID_VALUE)
     }
 
-    fn found(
+    pub(crate) fn found(
         &mut self,
         found: Result<Id, Dangling>,
         what: &str,
@@ -260,6 +278,7 @@ impl Call {
 
     /// Waits until `target` is done. The lock is given up while a host function runs.
     pub(crate) fn drive(&mut self, target: Point) {
+        self.drift();
         while !self.advance(target) {
             let patience = if self.waits_for_value() {
                 // The value may come from another stream, or from the host without a call.
@@ -275,10 +294,11 @@ impl Call {
     }
 
     fn wait(&mut self, patience: Option<Duration>) {
+        let arrival = self.host.arrival();
         let Some(state) = self.state.take() else {
             return;
         };
-        let state = match patience {
+        let mut state = match patience {
             None => state::CHANGED
                 .wait(state)
                 .unwrap_or_else(PoisonError::into_inner),
@@ -287,6 +307,7 @@ impl Call {
                 waited.unwrap_or_else(PoisonError::into_inner).0
             }
         };
+        state.host.readmit(arrival);
         self.state = Some(state);
     }
 

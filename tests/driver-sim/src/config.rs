@@ -1,5 +1,8 @@
 //! What the simulated machine looks like, and when its queued work runs.
 
+use std::fmt;
+
+use crate::engine::schedule::Schedule;
 use crate::fault::Fault;
 
 /// What the simulator has addresses for.
@@ -14,6 +17,33 @@ pub enum Mode {
     Lazy,
     /// At enqueue, as soon as its dependencies allow.
     Eager,
+    /// Between any two calls, as far as a schedule says that is drawn from the seed; host memory is
+    /// read and written by threads of their own meanwhile, for Miri and the thread sanitizer to see.
+    Threaded {
+        /// Which schedule. The same one runs again as long as the program makes the same calls in
+        /// the same order.
+        seed: u64,
+    },
+}
+
+impl Mode {
+    pub(crate) fn schedule(self) -> Option<Schedule> {
+        match self {
+            Self::Lazy | Self::Eager => None,
+            Self::Threaded { seed } => Some(Schedule::new(seed)),
+        }
+    }
+}
+
+/// As the environment would ask for it.
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lazy => f.write_str("CUDA_SIM_MODE=lazy"),
+            Self::Eager => f.write_str("CUDA_SIM_MODE=eager"),
+            Self::Threaded { seed } => write!(f, "CUDA_SIM_MODE=threaded CUDA_SIM_SEED={seed}"),
+        }
+    }
 }
 
 /// The simulated machine. `Default` is four devices of 141 GiB that can all reach each other.
@@ -27,6 +57,8 @@ pub struct Config {
     pub(crate) unreachable: Vec<(u32, u32)>,
     pub(crate) missing: Vec<String>,
     pub(crate) memory_pools: bool,
+    pub(crate) wide_values: bool,
+    pub(crate) concurrent_managed: bool,
     pub(crate) faults: Vec<Fault>,
     /// What was wrong with the environment; `cuInit` refuses a machine that nobody described.
     pub(crate) refused: Vec<String>,
@@ -43,6 +75,8 @@ impl Default for Config {
             unreachable: Vec::new(),
             missing: Vec::new(),
             memory_pools: true,
+            wide_values: true,
+            concurrent_managed: true,
             faults: Vec::new(),
             refused: Vec::new(),
         }
@@ -62,6 +96,12 @@ impl Config {
     pub fn mode(mut self, mode: Mode) -> Self {
         self.mode = mode;
         self
+    }
+
+    /// Queued work runs on threads, by the schedule of this seed: [`Mode::Threaded`].
+    #[must_use]
+    pub fn threaded(self, seed: u64) -> Self {
+        self.mode(Mode::Threaded { seed })
     }
 
     /// Bytes of memory a device has, at most 512 GiB. Host memory is used only for pages that are touched.
@@ -104,6 +144,14 @@ impl Config {
     #[must_use]
     pub fn without_memory_pools(mut self) -> Self {
         self.memory_pools = false;
+        self
+    }
+
+    /// Devices whose streams write and wait for values of 32 bits only, and know no
+    /// `CU_STREAM_WAIT_VALUE_NOR`.
+    #[must_use]
+    pub fn without_wide_values(mut self) -> Self {
+        self.wide_values = false;
         self
     }
 }

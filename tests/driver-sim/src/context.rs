@@ -8,11 +8,13 @@ use crate::engine::stream::{Stream, StreamKind};
 use crate::engine::work::Work;
 use crate::handle::Id;
 use crate::state::State;
+use crate::thread;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ContextKind {
     Primary,
     Created,
+    Green,
 }
 
 #[derive(Debug)]
@@ -71,6 +73,12 @@ impl State {
         id
     }
 
+    /// Whether the calling thread has no current context.
+    pub(crate) fn is_nothing_current(&self) -> bool {
+        let stack = self.stacks.get(&thread::number());
+        stack.is_none_or(Vec::is_empty)
+    }
+
     /// Takes a context away with everything that was made in it. Its work is done or given up.
     pub(crate) fn destroy_context(&mut self, id: Id, call: &'static str) {
         let Some(context) = self.contexts.remove(&id) else {
@@ -102,6 +110,11 @@ impl State {
             if let Some(event) = self.events.remove(&event) {
                 self.event_handles.retire(event.handle);
             }
+        }
+        let modules = self.modules.iter();
+        let modules = modules.filter(|(_, module)| module.context == id);
+        for module in modules.map(|(&module, _)| module).collect::<Vec<_>>() {
+            self.unload(module, call);
         }
         let blocks = self
             .space

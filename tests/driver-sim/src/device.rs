@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use cuda_sys::*;
 
+use crate::config::Config;
 use crate::handle::Id;
 
 #[derive(Debug)]
@@ -39,11 +40,16 @@ pub(crate) fn uuid(device: usize) -> [u8; 16] {
     bytes
 }
 
+/// `CAN_USE_64_BIT_STREAM_MEM_OPS` and `CAN_USE_STREAM_WAIT_VALUE_NOR`, by number: headers before
+/// 12.0 give these names to older attributes.
+const WIDE_STREAM_VALUES: CUdevice_attribute = CUdevice_attribute(122);
+const STREAM_WAIT_VALUE_NOR: CUdevice_attribute = CUdevice_attribute(123);
+
 /// The value of a device attribute; `None` for one that this driver does not know.
 pub(crate) fn attribute(
     attribute: CUdevice_attribute,
     device: usize,
-    memory_pools: bool,
+    config: &Config,
 ) -> Option<i32> {
     Some(match attribute {
         CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK => 1024,
@@ -92,16 +98,20 @@ pub(crate) fn attribute(
         | CU_DEVICE_ATTRIBUTE_GLOBAL_L1_CACHE_SUPPORTED
         | CU_DEVICE_ATTRIBUTE_LOCAL_L1_CACHE_SUPPORTED
         | CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY
-        | CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS
         | CU_DEVICE_ATTRIBUTE_COMPUTE_PREEMPTION_SUPPORTED
         | CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM
         | CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH
         | CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED
+        | CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED
+        | CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED
+        | CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED
         | CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED => 1,
+        CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS => i32::from(config.concurrent_managed),
         CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED => 0,
         CU_DEVICE_ATTRIBUTE_SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO => 2,
-        CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED => i32::from(memory_pools),
-        CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES => i32::from(memory_pools),
+        CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED => i32::from(config.memory_pools),
+        CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES => i32::from(config.memory_pools),
+        WIDE_STREAM_VALUES | STREAM_WAIT_VALUE_NOR => i32::from(config.wide_values),
         _ => return None,
     })
 }

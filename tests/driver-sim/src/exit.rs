@@ -37,6 +37,7 @@ extern "C" fn report() {
 fn text() -> String {
     let state = state::lock();
     let report = Report {
+        mode: state.mode,
         violations: state.log.violations.clone(),
         leaks: leaks::find(&state, 0, 0).into_iter().collect(),
     };

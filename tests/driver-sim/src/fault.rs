@@ -1,4 +1,4 @@
-//! Faults: the N-th call of a function returns a code and does nothing else.
+//! Faults: the N-th call of a function returns a code, and does nothing or what it was asked to.
 
 use cuda_sys::CUresult;
 
@@ -12,6 +12,7 @@ pub struct Fault {
     seen: u64,
     code: CUresult,
     repeat: Repeat,
+    instead: Instead,
     thread: Option<u64>,
     pub(crate) fired: u64,
 }
@@ -23,12 +24,22 @@ enum Repeat {
     Sticky,
 }
 
-/// What a fault does to a call.
-pub(crate) enum Effect {
-    /// The call returns the code.
-    Fails(CUresult),
-    /// The call returns the code, and so does every later call of its context.
-    LosesContext(CUresult),
+/// What the driver does, before it says that the call failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Instead {
+    /// Nothing.
+    Nothing,
+    /// What it was asked to do.
+    AllTheSame,
+}
+
+/// A fault that meets a call.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Hit {
+    pub(crate) code: CUresult,
+    pub(crate) instead: Instead,
+    /// Every later call of its context returns the code too.
+    pub(crate) loses_context: bool,
 }
 
 impl Fault {
@@ -41,6 +52,7 @@ impl Fault {
             seen: 0,
             code,
             repeat: Repeat::Once,
+            instead: Instead::Nothing,
             thread: None,
             fired: 0,
         }
@@ -74,6 +86,17 @@ impl Fault {
         self
     }
 
+    /// The call does what it was asked to, and returns the code nevertheless: an enqueue whose work
+    /// runs, a creation whose object stays, a free of memory that is gone.
+    ///
+    /// CUDA lets most calls return the error of earlier, asynchronous work, and does not say what
+    /// has become of the call itself.
+    #[must_use]
+    pub fn takes_effect(mut self) -> Self {
+        self.instead = Instead::AllTheSame;
+        self
+    }
+
     /// Counts, and fails, calls of the calling thread only.
     #[must_use]
     pub fn on_this_thread(mut self) -> Self {
@@ -82,7 +105,7 @@ impl Fault {
     }
 
     /// Counts one call; says what becomes of it.
-    pub(crate) fn observe(&mut self, function: &str, thread: u64) -> Option<Effect> {
+    pub(crate) fn observe(&mut self, function: &str, thread: u64) -> Option<Hit> {
         let matches = self.function.as_deref().is_none_or(|name| name == function)
             && self.thread.is_none_or(|only| only == thread);
         if !matches {
@@ -97,9 +120,10 @@ impl Fault {
             return None;
         }
         self.fired += 1;
-        Some(match self.repeat {
-            Repeat::Sticky => Effect::LosesContext(self.code),
-            Repeat::Once | Repeat::FromThenOn => Effect::Fails(self.code),
+        Some(Hit {
+            code: self.code,
+            instead: self.instead,
+            loses_context: self.repeat == Repeat::Sticky,
         })
     }
 }

@@ -4,72 +4,125 @@ use crate::context::ContextKind;
 use crate::engine::stream::StreamKind;
 use crate::engine::work::Work;
 use crate::handle::Id;
+use crate::memory::block::Block;
+use crate::memory::pinned::Origin;
 use crate::report::{Leak, LeakKind};
 use crate::state::State;
+
+/// What has no identity of its own.
+const NOBODY: Id = 0;
 
 /// Objects made since `baseline` that still exist. A block whose free is queued is none.
 pub(crate) fn find(state: &State, baseline: Id, dropped_before: u64) -> Vec<Leak> {
     let mut leaks = Vec::new();
-    let mut leak = |kind, handle: u64, bytes, call| {
+    let mut leak = |id: Id, kind, handle: u64, bytes, call| {
         leaks.push(Leak {
             kind,
             handle,
             bytes,
             call,
+            origin: state.log.origins.get(&id).cloned(),
         });
     };
-    for context in state.contexts.range(baseline..).map(|(_, context)| context) {
-        if context.kind == ContextKind::Created {
-            leak(LeakKind::Context, context.handle as u64, 0, "cuCtxCreate");
-        }
+    for (&id, context) in state.contexts.range(baseline..) {
+        let call = match context.kind {
+            ContextKind::Primary => continue,
+            ContextKind::Created => "cuCtxCreate",
+            ContextKind::Green => "cuGreenCtxCreate",
+        };
+        leak(id, LeakKind::Context, context.handle as u64, 0, call);
     }
     for (&id, stream) in &state.streams {
         let created = matches!(stream.kind, StreamKind::Blocking | StreamKind::NonBlocking);
         if id >= baseline && created && !stream.destroyed {
-            leak(LeakKind::Stream, stream.handle as u64, 0, "cuStreamCreate");
+            let handle = stream.handle as u64;
+            leak(id, LeakKind::Stream, handle, 0, "cuStreamCreate");
         }
         for op in &stream.queue {
             if let Work::Call { data, .. } = op.work {
-                leak(LeakKind::HostFunction, data.0.addr() as u64, 0, op.call);
+                let data = data.0.addr() as u64;
+                leak(NOBODY, LeakKind::HostFunction, data, 0, op.call);
             }
         }
     }
-    for event in state.events.range(baseline..).map(|(_, event)| event) {
-        leak(LeakKind::Event, event.handle as u64, 0, "cuEventCreate");
+    for (&id, event) in state.events.range(baseline..) {
+        leak(id, LeakKind::Event, event.handle as u64, 0, "cuEventCreate");
     }
-    for pool in state.pools.range(baseline..).map(|(_, pool)| pool) {
+    for (&id, pool) in state.pools.range(baseline..) {
         if !pool.destroyed && !pool.is_default {
-            leak(LeakKind::Pool, pool.handle as u64, 0, "cuMemPoolCreate");
+            leak(id, LeakKind::Pool, pool.handle as u64, 0, "cuMemPoolCreate");
         }
     }
-    for graph in state.graphs.range(baseline..).map(|(_, graph)| graph) {
+    for (&id, graph) in state.graphs.range(baseline..) {
         leak(
+            id,
             LeakKind::Graph,
             graph.handle as u64,
             0,
             "cuStreamEndCapture",
         );
     }
-    for block in state.space.blocks.range(baseline..).map(|(_, block)| block) {
-        if block.is_held() {
-            leak(LeakKind::Device, block.address, block.size, block.call);
+    for (&id, module) in state.modules.range(baseline..) {
+        let handle = module.handle as u64;
+        leak(id, LeakKind::Module, handle, 0, "cuModuleLoadData");
+    }
+    for (&id, block) in state.space.blocks.range(baseline..) {
+        if state.virtual_memory.reservations.contains_key(&id) {
+            leak(
+                id,
+                LeakKind::Addresses,
+                block.address,
+                block.size,
+                block.call,
+            );
+        } else if block.is_held() && !state.images.holds(id) && !state.is_global(id) {
+            leak(id, LeakKind::Device, block.address, block.size, block.call);
         }
     }
-    for block in state
-        .pinned
-        .blocks
-        .range(baseline..)
-        .map(|(_, block)| block)
-    {
-        leak(
-            LeakKind::Pinned,
-            block.base.0.addr() as u64,
-            block.size,
-            block.call,
-        );
+    let held = |block| state.space.blocks.get(&block).is_some_and(Block::is_held);
+    let images = &state.images;
+    for (&id, array) in images.arrays.range(baseline..) {
+        // What a context took along is gone.
+        if !array.is_level && held(array.block) {
+            leak(
+                id,
+                LeakKind::Array,
+                array.handle as u64,
+                0,
+                "cuArray3DCreate",
+            );
+        }
+    }
+    for (&id, mipmap) in images.mipmaps.range(baseline..) {
+        if held(mipmap.block) {
+            let handle = mipmap.handle as u64;
+            leak(id, LeakKind::Array, handle, 0, "cuMipmappedArrayCreate");
+        }
+    }
+    for (&id, object) in images.objects.range(baseline..) {
+        let call = if object.kind == LeakKind::Texture {
+            "cuTexObjectCreate"
+        } else {
+            "cuSurfObjectCreate"
+        };
+        leak(id, object.kind, object.handle as u64, 0, call);
+    }
+    for (&id, memory) in state.virtual_memory.physical.range(baseline..) {
+        // Once for each count that was taken; what is merely mapped goes with its addresses.
+        for _ in 0..memory.holders {
+            let handle = memory.handle as u64;
+            leak(id, LeakKind::Physical, handle, memory.size, "cuMemCreate");
+        }
+    }
+    for (&id, block) in state.pinned.blocks.range(baseline..) {
+        let kind = match block.origin {
+            Origin::Managed => LeakKind::Device,
+            Origin::Allocated | Origin::Registered => LeakKind::Pinned,
+        };
+        leak(id, kind, block.base.0.addr() as u64, block.size, block.call);
     }
     for _ in dropped_before..state.dropped_calls {
-        leak(LeakKind::HostFunction, 0, 0, "cuLaunchHostFunc");
+        leak(NOBODY, LeakKind::HostFunction, 0, 0, "cuLaunchHostFunc");
     }
     leaks
 }

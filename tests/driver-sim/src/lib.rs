@@ -14,6 +14,8 @@ mod handle;
 mod leaks;
 mod log;
 mod memory;
+mod module;
+mod origin;
 mod report;
 mod session;
 mod settings;
@@ -23,8 +25,10 @@ mod thread;
 use std::fmt;
 
 pub use config::{Config, Mode};
+pub use engine::kernel::{Arguments, Memory, Region, Trap, register_kernel};
 pub use fault::Fault;
 pub use log::Call;
+pub use origin::Origin;
 pub use report::{Leak, LeakKind, Report, Violation, ViolationKind};
 pub use session::{Mark, Session};
 
@@ -32,6 +36,12 @@ pub use session::{Mark, Session};
 #[must_use]
 pub fn thread_number() -> u64 {
     thread::number()
+}
+
+/// A handle of `bytes` of memory, as another process would send it, for `cuIpcOpenMemHandle_v2`.
+#[must_use]
+pub fn foreign_memory(bytes: usize) -> [u8; 64] {
+    entry::ipc::foreign(bytes)
 }
 
 /// The process has a driver already, simulated or real.

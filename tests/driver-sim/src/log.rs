@@ -1,8 +1,11 @@
 //! What was called: counters, trace, faults, violations.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use crate::fault::Fault;
+use crate::handle::Id;
+use crate::origin::{CHANGES_CURRENT, Origin};
 use crate::report::{Violation, ViolationKind};
 use crate::thread;
 
@@ -23,6 +26,14 @@ pub(crate) struct Log {
     pub(crate) violations: Vec<Violation>,
     /// Calls are traced only where somebody may ask: a session, not a whole program.
     pub(crate) traces: bool,
+    /// So are their callers, where somebody did ask.
+    pub(crate) keeps_origins: bool,
+    /// Who made the objects that there are or were.
+    pub(crate) origins: BTreeMap<Id, Origin>,
+    /// From then on streams wait for no value any more.
+    pub(crate) waits_end: Option<Instant>,
+    /// Who changed what is current, by thread.
+    pub(crate) switches: Vec<(u64, Origin)>,
 }
 
 impl Log {
@@ -33,6 +44,9 @@ impl Log {
                 name,
                 thread: thread::number(),
             });
+        }
+        if self.keeps_origins && CHANGES_CURRENT.contains(&name) {
+            self.switches.push((thread::number(), Origin::here()));
         }
     }
 

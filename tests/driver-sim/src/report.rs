@@ -2,6 +2,10 @@
 
 use std::fmt;
 
+use crate::config::Mode;
+use crate::origin::Origin;
+use crate::state;
+
 /// What went wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -24,6 +28,8 @@ pub enum ViolationKind {
     DanglingHandle,
     /// A driver call made inside a host function.
     CallInCallback,
+    /// A launch of a kernel that nobody registered.
+    UnknownKernel,
     /// A call in which a real driver crashes.
     Crash,
 }
@@ -61,10 +67,22 @@ pub enum LeakKind {
     Device,
     /// Pinned memory that was not freed or unregistered.
     Pinned,
+    /// Reserved addresses that were not freed, with whatever is mapped in them.
+    Addresses,
+    /// Physical memory whose handle was not released.
+    Physical,
+    /// An array, mipmapped or not, that was not destroyed.
+    Array,
+    /// A texture that was not destroyed.
+    Texture,
+    /// A surface that was not destroyed.
+    Surface,
     /// A pool that was not destroyed.
     Pool,
     /// A graph that was not destroyed.
     Graph,
+    /// A module that was not unloaded.
+    Module,
     /// A host function that never ran, so nobody has released its user data.
     HostFunction,
 }
@@ -80,6 +98,18 @@ pub struct Leak {
     pub bytes: usize,
     /// The call that made it.
     pub call: &'static str,
+    /// Who made that call, after [`Session::keep_origins`](crate::Session::keep_origins).
+    pub origin: Option<Origin>,
+}
+
+impl Leak {
+    /// Takes leaked addresses out of the simulated driver, with what is mapped there: for a program
+    /// that leaks on purpose, and often. Other kinds have a driver call that does it.
+    pub fn discard_addresses(&self) {
+        if self.kind == LeakKind::Addresses {
+            state::lock().discard_reservation(self.handle);
+        }
+    }
 }
 
 impl fmt::Display for Leak {
@@ -95,6 +125,8 @@ impl fmt::Display for Leak {
 /// Everything that a session found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
+    /// When queued work ran.
+    pub mode: Mode,
     /// Misuses, in the order of their discovery.
     pub violations: Vec<Violation>,
     /// Objects that still exist.
@@ -117,6 +149,9 @@ impl fmt::Display for Report {
             self.violations.len(),
             self.leaks.len()
         )?;
+        if let Mode::Threaded { .. } = self.mode {
+            writeln!(f, "  again: {}", self.mode)?;
+        }
         for violation in &self.violations {
             writeln!(f, "  violation: {violation}")?;
         }

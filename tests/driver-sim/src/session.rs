@@ -9,6 +9,7 @@ use crate::config::Mode;
 use crate::fault::Fault;
 use crate::handle::Id;
 use crate::log::Call;
+use crate::origin::Origin;
 use crate::report::{Report, Violation};
 use crate::{leaks, report::Leak, state};
 
@@ -41,7 +42,9 @@ impl Session {
         settle();
         let mut state = state::lock();
         state.catch_up();
-        state.mode = state.config.mode;
+        let mode = state.config.mode;
+        state.set_mode(mode);
+        state.config.concurrent_managed = true;
         state.log = Default::default();
         state.log.traces = true;
         Self {
@@ -55,7 +58,7 @@ impl Session {
     /// Changes when queued work runs, for this session.
     pub fn set_mode(&self, mode: Mode) {
         let mut state = state::lock();
-        state.mode = mode;
+        state.set_mode(mode);
         if mode == Mode::Eager {
             state.advance_all();
         }
@@ -64,6 +67,11 @@ impl Session {
     /// How often in lazy mode a query answers "not ready" before it makes progress, from now on.
     pub fn set_polls(&self, polls: u32) {
         state::lock().config.polls = polls;
+    }
+
+    /// Whether devices use managed memory beside the host, for the rest of this session.
+    pub fn set_concurrent_managed_access(&self, can: bool) {
+        state::lock().config.concurrent_managed = can;
     }
 
     /// How often a symbol was called.
@@ -143,6 +151,29 @@ impl Session {
             .for_each(|context| context.lost = None);
     }
 
+    /// Lets streams that wait for a value in memory go on without it after this time, until the
+    /// session ends: for a program that ends early, and may leave nobody to write the value.
+    pub fn end_waits_for_values(&self, after: Duration) {
+        state::lock().log.waits_end = Some(Instant::now() + after);
+    }
+
+    /// From now on keeps the backtraces of calls that make an object or change what is current, which
+    /// makes them slower: [`Leak::origin`], [`switches`](Self::switches).
+    pub fn keep_origins(&self) {
+        state::lock().log.keeps_origins = true;
+    }
+
+    /// Who changed, or tried to change, what is current on this thread, in order, since
+    /// [`keep_origins`](Self::keep_origins).
+    #[must_use]
+    pub fn switches(&self) -> Vec<Origin> {
+        let thread = crate::thread_number();
+        let state = state::lock();
+        let switches = state.log.switches.iter();
+        let own = switches.filter(|(switching, _)| *switching == thread);
+        own.map(|(_, origin)| origin.clone()).collect()
+    }
+
     /// What was found so far.
     #[must_use]
     pub fn violations(&self) -> Vec<Violation> {
@@ -205,7 +236,10 @@ impl Session {
     }
 
     fn report(&self) -> Report {
+        // Not in the expression below, which would hold the lock.
+        let mode = state::lock().mode;
         Report {
+            mode,
             violations: self.violations(),
             leaks: self.leaks(),
         }
@@ -215,12 +249,16 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         let mut state = state::lock();
+        if let (true, Mode::Threaded { .. }) = (std::thread::panicking(), state.mode) {
+            eprintln!("cuda-driver-sim: for this schedule again: {}", state.mode);
+        }
+        state.land_all();
         state.log = Default::default();
         state
             .contexts
             .values_mut()
             .for_each(|context| context.lost = None);
-        state.mode = self.default_mode;
+        state.set_mode(self.default_mode);
         let thread = state.callbacks.finished_thread();
         drop(state);
         if let Some(thread) = thread {

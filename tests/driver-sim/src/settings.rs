@@ -1,6 +1,7 @@
 //! The configuration as the environment describes it.
 
 use std::fmt::Display;
+use std::hash::{BuildHasher, Hasher, RandomState};
 
 use cuda_sys::{CUDA_SUCCESS, CUresult};
 
@@ -31,6 +32,10 @@ impl Config {
         }
         if let Some(mode) = settings.get("CUDA_SIM_MODE", parse_mode) {
             config.mode = mode;
+        }
+        let threaded = matches!(config.mode, Mode::Threaded { .. });
+        if let Some(seed) = settings.get("CUDA_SIM_SEED", |seed| parse_seed(seed, threaded)) {
+            config.mode = Mode::Threaded { seed };
         }
         if let Some(bytes) = settings.get("CUDA_SIM_MEMORY", parse_memory) {
             config.memory = bytes;
@@ -102,7 +107,19 @@ fn parse_mode(text: &str) -> Parsed<Mode> {
     match text {
         "lazy" => Ok(Mode::Lazy),
         "eager" => Ok(Mode::Eager),
-        _ => expected("lazy or eager"),
+        // Another schedule every time; reports name it.
+        "threaded" => Ok(Mode::Threaded {
+            seed: RandomState::new().build_hasher().finish() >> 32,
+        }),
+        _ => expected("lazy, eager or threaded"),
+    }
+}
+
+fn parse_seed(text: &str, threaded: bool) -> Parsed<u64> {
+    match text.parse() {
+        Ok(seed) if threaded => Ok(seed),
+        Ok(_) => expected("CUDA_SIM_MODE=threaded beside it"),
+        Err(_) => expected("a number"),
     }
 }
 
@@ -130,12 +147,14 @@ fn parse_bytes(text: &str) -> Option<usize> {
 }
 
 /// `cuMemAllocAsync:3:2`: the third call returns code 2. `*` stands for any function, a `+` behind
-/// the number for "from then on".
+/// the number for "from then on", `:done` for a call that takes effect all the same.
 fn parse_fault(text: &str) -> Parsed<Fault> {
-    const FORM: &str = "FUNCTION:NTH:CODE, such as cuMemAllocAsync:3:2";
+    const FORM: &str = "FUNCTION:NTH:CODE, such as cuMemAllocAsync:3:2, with or without :done";
     let parts: Vec<&str> = text.split(':').collect();
-    let [function, nth, code] = parts[..] else {
-        return expected(FORM);
+    let (function, nth, code, takes_effect) = match parts[..] {
+        [function, nth, code] => (function, nth, code, false),
+        [function, nth, code, "done"] => (function, nth, code, true),
+        _ => return expected(FORM),
     };
     let code = match code.parse() {
         Ok(code) if CUresult(code) != CUDA_SUCCESS => CUresult(code),
@@ -151,6 +170,9 @@ fn parse_fault(text: &str) -> Parsed<Fault> {
     };
     if repeats {
         fault = fault.from_then_on();
+    }
+    if takes_effect {
+        fault = fault.takes_effect();
     }
     if function == "*" {
         return Ok(fault);
@@ -186,7 +208,7 @@ mod tests {
             ("CUDA_SIM_DEVICES", "7"),
             ("CUDA_SIM_MODE", "eager"),
             ("CUDA_SIM_MEMORY", "2GiB"),
-            ("CUDA_SIM_FAULT", "cuMemAllocAsync:3:2, *:1+:700"),
+            ("CUDA_SIM_FAULT", "cuMemAllocAsync:3:2, *:1+:700:done"),
             ("CUDA_SIM_MISSING", "cuMemcpyBatchAsync_v2,cuMemAllocAsync"),
             ("CUDA_VISIBLE_DEVICES", "6,0"),
         ]);
@@ -194,9 +216,23 @@ mod tests {
         assert_eq!((config.devices, config.mode), (2, Mode::Eager));
         assert_eq!(config.memory, 2 << 30);
         let third = Fault::new(CUresult(2)).nth(3).function("cuMemAllocAsync");
-        let all = Fault::new(CUresult(700)).from_then_on();
+        let all = Fault::new(CUresult(700)).from_then_on().takes_effect();
         assert_eq!(config.faults, [third, all]);
         assert_eq!(config.missing, ["cuMemcpyBatchAsync_v2", "cuMemAllocAsync"]);
+    }
+
+    #[test]
+    fn a_schedule_by_its_seed_or_any() {
+        let threaded = ("CUDA_SIM_MODE", "threaded");
+        let config = read(&[threaded, ("CUDA_SIM_SEED", "7")]);
+        assert_eq!(config.mode, Mode::Threaded { seed: 7 });
+        assert_eq!(
+            config.mode.to_string(),
+            "CUDA_SIM_MODE=threaded CUDA_SIM_SEED=7"
+        );
+        let config = read(&[threaded]);
+        assert!(matches!(config.mode, Mode::Threaded { .. }));
+        assert_eq!(config.refused, [""; 0]);
     }
 
     #[test]
@@ -213,6 +249,7 @@ mod tests {
             ("CUDA_SIM_DEVICES", "-1"),
             ("CUDA_SIM_DEVICES", "65"),
             ("CUDA_SIM_MODE", "Eager"),
+            ("CUDA_SIM_SEED", "7"),
             ("CUDA_SIM_MEMORY", "3 parsecs"),
             ("CUDA_SIM_MEMORY", "GiB"),
             ("CUDA_SIM_MEMORY", "513GiB"),
@@ -220,6 +257,7 @@ mod tests {
             ("CUDA_SIM_FAULT", "cuMemAllocAsync"),
             ("CUDA_SIM_FAULT", "cuMemAllocAsync:2"),
             ("CUDA_SIM_FAULT", "cuMemAllocAsync:1:2:3"),
+            ("CUDA_SIM_FAULT", "cuMemAllocAsync:1:done"),
             ("CUDA_SIM_FAULT", "cuMemAllocAsync:x:2"),
             ("CUDA_SIM_FAULT", "cuMemAllocAsync:0:2"),
             ("CUDA_SIM_FAULT", "cuMemAllocAsync:1++:2"),

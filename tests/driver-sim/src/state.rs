@@ -9,12 +9,18 @@ use crate::context::{Context, Entry};
 use crate::device::Device;
 use crate::engine::callback::Callbacks;
 use crate::engine::clock::{Clock, Point};
+use crate::engine::host::{DOOR, Host};
+use crate::engine::schedule::Schedule;
 use crate::engine::stream::{Event, Stream};
 use crate::handle::{Handles, Id};
 use crate::log::Log;
+use crate::memory::image::Images;
 use crate::memory::pinned::PinnedMap;
 use crate::memory::pool::Pool;
+use crate::memory::reservation::VirtualMemory;
 use crate::memory::space::Space;
+use crate::module::{Function, Module};
+use crate::origin::Origin;
 
 static STATE: OnceLock<Mutex<State>> = OnceLock::new();
 
@@ -25,6 +31,8 @@ pub(crate) static CHANGED: Condvar = Condvar::new();
 pub(crate) struct State {
     pub(crate) config: Config,
     pub(crate) mode: Mode,
+    /// In threaded mode.
+    pub(crate) schedule: Option<Schedule>,
     pub(crate) initialized: bool,
     pub(crate) next_id: Id,
     pub(crate) devices: Vec<Device>,
@@ -39,12 +47,19 @@ pub(crate) struct State {
     pub(crate) graphs: BTreeMap<Id, Graph>,
     pub(crate) graph_handles: Handles,
     pub(crate) captures: BTreeMap<Id, Capture>,
+    pub(crate) modules: BTreeMap<Id, Module>,
+    pub(crate) module_handles: Handles,
+    pub(crate) functions: BTreeMap<Id, Function>,
+    pub(crate) function_handles: Handles,
+    /// A kernel faulted during this call.
+    pub(crate) faulted: Option<cuda_sys::CUresult>,
     pub(crate) space: Space,
     pub(crate) pinned: PinnedMap,
+    pub(crate) virtual_memory: VirtualMemory,
+    pub(crate) images: Images,
     /// Context stacks by thread number.
     pub(crate) stacks: BTreeMap<u64, Vec<Entry>>,
-    /// What the host has waited for.
-    pub(crate) host: Clock,
+    pub(crate) host: Host,
     /// Destroyed streams with their last operation, which the host has not waited for yet.
     pub(crate) dead: Vec<Point>,
     /// Streams that are gone and whose work the host knows to be done.
@@ -81,6 +96,7 @@ impl State {
         }
         let mut state = Self {
             mode: config.mode,
+            schedule: config.mode.schedule(),
             initialized: false,
             next_id: 1,
             devices: Vec::new(),
@@ -95,10 +111,17 @@ impl State {
             graphs: BTreeMap::new(),
             graph_handles: Handles::new(0x5000_0000),
             captures: BTreeMap::new(),
+            modules: BTreeMap::new(),
+            module_handles: Handles::new(0x6000_0000),
+            functions: BTreeMap::new(),
+            function_handles: Handles::new(0x7000_0000),
+            faulted: None,
             space: Space::new(config.devices as usize),
             pinned: PinnedMap::default(),
+            virtual_memory: VirtualMemory::new(),
+            images: Images::new(),
             stacks: BTreeMap::new(),
-            host: Clock::default(),
+            host: Host::new(&DOOR),
             dead: Vec::new(),
             retired: BTreeSet::new(),
             dropped_calls: 0,
@@ -127,9 +150,18 @@ impl State {
         state
     }
 
+    /// Changes when queued work runs, and starts a schedule from its beginning.
+    pub(crate) fn set_mode(&mut self, mode: Mode) {
+        self.mode = mode;
+        self.schedule = mode.schedule();
+    }
+
     pub(crate) fn new_id(&mut self) -> Id {
         let id = self.next_id;
         self.next_id += 1;
+        if self.log.keeps_origins {
+            self.log.origins.insert(id, Origin::here());
+        }
         id
     }
 
@@ -160,7 +192,9 @@ impl State {
     /// The host has waited for everything that `clock` covers.
     pub(crate) fn host_join(&mut self, clock: &Clock) {
         let Self { host, retired, .. } = self;
-        host.join_unless(clock, |stream| retired.contains(&stream));
+        let mut new = Clock::default();
+        new.join_unless(clock, |stream| retired.contains(&stream));
+        host.join(new);
         self.retire_dead();
     }
 
@@ -190,9 +224,10 @@ impl State {
             ..
         } = self;
         let clocks = streams.values_mut().map(|stream| &mut stream.clock);
-        for clock in clocks.chain([host]) {
+        for clock in clocks {
             clock.forget_all(|stream| retired.contains(&stream));
         }
+        host.forget_all(|stream| retired.contains(&stream));
     }
 
     fn retire_dead(&mut self) {
@@ -203,10 +238,10 @@ impl State {
             ..
         } = self;
         dead.retain(|&point| {
-            let known = point.seq == 0 || host.covers(point);
+            let known = point.seq == 0 || host.known().covers(point);
             if known {
                 retired.insert(point.stream);
-                host.forget(point.stream);
+                host.forget_all(|stream| stream == point.stream);
             }
             !known
         });

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::thread::JoinHandle;
 
+use crate::engine::clock::Clock;
 use crate::engine::work::{HostFn, HostPtr, Work};
 use crate::handle::Id;
 use crate::state::{self, State};
@@ -15,6 +16,8 @@ struct Job {
     seq: u64,
     function: HostFn,
     data: HostPtr,
+    /// What came before it.
+    before: Clock,
 }
 
 /// Host functions that were handed out.
@@ -54,11 +57,13 @@ impl State {
             return;
         };
         stream.in_callback = true;
+        let before = op.tells.unwrap_or_default();
         self.callbacks.jobs.push_back(Job {
             stream: id,
             seq: op.seq,
             function,
             data,
+            before,
         });
         if !self.callbacks.active {
             self.callbacks.active = true;
@@ -73,6 +78,8 @@ fn serve() {
     thread::mark_callback_thread();
     let mut state = state::lock();
     while let Some(job) = state.callbacks.jobs.pop_front() {
+        // It may tell the program, and does itself come after all that.
+        state.host_join(&job.before);
         drop(state);
         // SAFETY: the program gave this function to `cuLaunchHostFunc` with this argument, to be
         // called once, on a thread of the driver's.

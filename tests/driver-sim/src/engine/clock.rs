@@ -39,10 +39,6 @@ impl Clock {
         }
     }
 
-    pub(crate) fn forget(&mut self, stream: Id) {
-        self.forget_all(|known| known == stream);
-    }
-
     pub(crate) fn forget_all(&mut self, gone: impl Fn(Id) -> bool) {
         self.0.retain(|p| !gone(p.stream));
     }

@@ -52,7 +52,7 @@ impl State {
         }
         let (context, kind) = (stream.context, stream.kind);
         let mut clock = stream.clock.clone();
-        clock.join(&self.host);
+        self.host.tell(&mut clock);
         let mut deps = Vec::new();
         if let Some((point, before)) = waits {
             clock.join(&before);
@@ -76,11 +76,13 @@ impl State {
         }
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.issued = seq;
+            let tells = work.shows().then(|| clock.clone());
             stream.clock = clock;
             stream.queue.push_back(Op {
                 seq,
                 call,
                 deps,
+                tells,
                 work,
             });
         }
@@ -152,12 +154,22 @@ impl State {
         for conflict in history.conflicts(&range, kind, ordered) {
             report_race(log, call, kind, what, Some(at.stream), &conflict);
         }
-        let forever = |point: Point| host.covers(point) || retired.contains(&point.stream);
+        let forever = |point: Point| host.known().covers(point) || retired.contains(&point.stream);
         history.add(range, kind, at, call, forever);
     }
 
     /// Reports work on this memory that the host has not waited for, before the host frees it.
     pub(crate) fn check_host_free(&mut self, call: &'static str, target: Target) {
+        self.check_host_access(call, target, 0..usize::MAX);
+    }
+
+    /// [`State::check_host_free`] of some bytes.
+    pub(crate) fn check_host_access(
+        &mut self,
+        call: &'static str,
+        target: Target,
+        range: std::ops::Range<usize>,
+    ) {
         let Self {
             log,
             space,
@@ -166,22 +178,22 @@ impl State {
             retired,
             ..
         } = self;
-        let (history, size, what) = match target {
+        let (history, what) = match target {
             Target::Device(id) => {
                 let Some(block) = space.blocks.get(&id) else {
                     return;
                 };
-                (&block.history, block.size, "device")
+                (&block.history, "device")
             }
             Target::Pinned(id) => {
                 let Some(block) = pinned.blocks.get(&id) else {
                     return;
                 };
-                (&block.history, block.size, "pinned")
+                (&block.history, "pinned")
             }
         };
         let ordered = |point: Point| host.covers(point) || retired.contains(&point.stream);
-        for conflict in history.conflicts(&(0..size), AccessKind::Write, ordered) {
+        for conflict in history.conflicts(&range, AccessKind::Write, ordered) {
             report_race(log, call, AccessKind::Write, what, None, &conflict);
         }
     }

@@ -2,9 +2,11 @@
 
 use std::time::Instant;
 
+use crate::Mode;
 use crate::engine::clock::Point;
+use crate::engine::mover::touches_host;
 use crate::engine::stream::Recorded;
-use crate::engine::work::{Compare, Place, Work};
+use crate::engine::work::{Place, Work};
 use crate::handle::Id;
 use crate::memory::block::Phase;
 use crate::report::ViolationKind;
@@ -65,10 +67,29 @@ impl State {
     pub(crate) fn waits_for_value(&self) -> bool {
         self.streams
             .values()
-            .any(|stream| matches!(stream.queue.front(), Some(op) if matches!(op.work, Work::WaitValue { .. })))
+            .any(|stream| stream.queue.front().is_some_and(|op| op.work.waits()))
+    }
+
+    /// In threaded mode the device goes on between two calls, as far as the schedule says.
+    pub(crate) fn drift(&mut self) {
+        let Some(mut schedule) = self.schedule.take() else {
+            return;
+        };
+        while schedule.goes_on() {
+            let busy = self.streams.iter().filter(|(_, stream)| !stream.is_idle());
+            let busy: Vec<Id> = busy.map(|(&id, _)| id).collect();
+            let Some(id) = schedule.pick(&busy) else {
+                break;
+            };
+            self.step(id);
+        }
+        self.schedule = Some(schedule);
     }
 
     fn step(&mut self, id: Id) -> Step {
+        if self.land(id) {
+            return Step::Ran;
+        }
         let Some(stream) = self.streams.get(&id) else {
             return Step::Blocked;
         };
@@ -99,6 +120,25 @@ impl State {
                 return Step::Blocked;
             }
         }
+        let mut op = op;
+        if let Work::Kernel { run } = &mut op.work {
+            if !self.run_kernel(op.call, run) {
+                if let Some(stream) = self.streams.get_mut(&id) {
+                    stream.queue.push_front(op);
+                }
+                return Step::Blocked;
+            }
+        }
+        if matches!(self.mode, Mode::Threaded { .. }) && touches_host(&op.work) {
+            let moving = self.start(op);
+            if let Some(stream) = self.streams.get_mut(&id) {
+                stream.moving = Some(moving);
+            }
+            return Step::Ran;
+        }
+        if let Some(clock) = op.tells {
+            self.host_join(&clock);
+        }
         self.execute(id, op.seq, op.call, op.work);
         self.complete(id, op.seq);
         Step::Ran
@@ -116,9 +156,9 @@ impl State {
         }
     }
 
-    fn execute(&mut self, stream: Id, seq: u64, call: &'static str, work: Work) {
+    pub(super) fn execute(&mut self, stream: Id, seq: u64, call: &'static str, work: Work) {
         match work {
-            Work::Nothing | Work::WaitValue { .. } | Work::Call { .. } => {}
+            Work::Nothing | Work::WaitValue { .. } | Work::Kernel { .. } | Work::Call { .. } => {}
             Work::Copy { dst, src, bytes } => self.copy(call, &dst, &src, bytes),
             Work::Fill {
                 dst,
@@ -135,6 +175,11 @@ impl State {
                         return;
                     }
                     done += piece;
+                }
+            }
+            Work::Each(works) => {
+                for work in works {
+                    self.execute(stream, seq, call, work);
                 }
             }
             Work::Alloc { block } => {
@@ -157,30 +202,8 @@ impl State {
                 }
             }
             Work::WriteValue { dst, value, width } => {
-                self.write(call, &dst, 0, &value.to_le_bytes()[..width]);
+                self.write_value(call, &dst, value, width);
             }
-        }
-    }
-
-    fn value_arrived(
-        &mut self,
-        call: &'static str,
-        src: &Place,
-        value: u64,
-        width: usize,
-        compare: Compare,
-    ) -> bool {
-        let mut bytes = [0; 8];
-        if !self.read(call, src, 0, &mut bytes[..width]) {
-            return true;
-        }
-        let memory = u64::from_le_bytes(bytes);
-        let unused = 64 - 8 * width as u32;
-        match compare {
-            Compare::Geq => ((memory.wrapping_sub(value)) << unused) as i64 >= 0,
-            Compare::Eq => memory == value,
-            Compare::And => memory & value != 0,
-            Compare::Nor => !((memory | value) << unused >> unused) << unused != 0,
         }
     }
 
@@ -197,7 +220,13 @@ impl State {
         }
     }
 
-    fn read(&mut self, call: &'static str, place: &Place, at: usize, to: &mut [u8]) -> bool {
+    pub(super) fn read(
+        &mut self,
+        call: &'static str,
+        place: &Place,
+        at: usize,
+        to: &mut [u8],
+    ) -> bool {
         match place {
             Place::Device { block, offset } => {
                 let Some(pages) = self.usable_pages(call, *block) else {
@@ -221,7 +250,13 @@ impl State {
         true
     }
 
-    fn write(&mut self, call: &'static str, place: &Place, at: usize, from: &[u8]) -> bool {
+    pub(super) fn write(
+        &mut self,
+        call: &'static str,
+        place: &Place,
+        at: usize,
+        from: &[u8],
+    ) -> bool {
         match place {
             Place::Device { block, offset } => {
                 let Some(pages) = self.usable_pages(call, *block) else {
@@ -270,7 +305,12 @@ impl State {
         Some(&mut block.pages)
     }
 
-    fn host_pointer(&mut self, call: &'static str, place: &Place, at: usize) -> Option<*mut u8> {
+    pub(super) fn host_pointer(
+        &mut self,
+        call: &'static str,
+        place: &Place,
+        at: usize,
+    ) -> Option<*mut u8> {
         match *place {
             Place::Pageable(pointer) => Some(pointer.0.wrapping_add(at)),
             Place::Pinned { block, offset } => match self.pinned.blocks.get(&block) {

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use crate::engine::clock::{Clock, Point};
+use crate::engine::mover::Moving;
 use crate::engine::work::Op;
 use crate::handle::Id;
 
@@ -32,6 +33,8 @@ pub(crate) struct Stream {
     pub(crate) queue: VecDeque<Op>,
     /// The operation in front is a host function that was handed to the callback thread.
     pub(crate) in_callback: bool,
+    /// The operation that was in front, while a thread moves host memory for it.
+    pub(crate) moving: Option<Moving>,
     /// Destroyed by the user; kept until its work is done.
     pub(crate) destroyed: bool,
     /// What has happened before anything that is enqueued next.
@@ -52,6 +55,7 @@ impl Stream {
             completed: 0,
             queue: VecDeque::new(),
             in_callback: false,
+            moving: None,
             destroyed: false,
             clock: Clock::default(),
             polls: 0,

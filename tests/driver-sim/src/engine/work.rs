@@ -3,15 +3,17 @@
 use std::ffi::c_void;
 use std::ops::Range;
 
-use crate::engine::clock::Point;
+use crate::engine::clock::{Clock, Point};
+use crate::engine::kernel::Run;
 use crate::handle::Id;
 
 /// A host pointer, kept as a pointer so that its provenance survives.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HostPtr(pub(crate) *mut u8);
 
-// SAFETY: the pointer is only followed under the simulator's lock, or handed to the host function
-// that it was given with, whose contract allows another thread.
+// SAFETY: the pointer is only followed under the simulator's lock, or by the one thread that moves
+// the memory of its operation, or handed to the host function that it was given with; the contract
+// of each call that passes one allows another thread.
 unsafe impl Send for HostPtr {}
 
 /// One end of a copy, bound to its object at enqueue: an address that is reused later does not
@@ -68,6 +70,8 @@ pub(crate) enum Work {
         width: usize,
         count: usize,
     },
+    /// All of these, one after the other.
+    Each(Vec<Work>),
     Alloc {
         block: Id,
     },
@@ -80,6 +84,9 @@ pub(crate) enum Work {
     Call {
         function: HostFn,
         data: HostPtr,
+    },
+    Kernel {
+        run: Run,
     },
     WriteValue {
         dst: Place,
@@ -109,10 +116,51 @@ pub(crate) struct Op {
     pub(crate) seq: u64,
     pub(crate) call: &'static str,
     pub(crate) deps: Vec<Point>,
+    /// What the host may know once the operation has begun, without a call: a host function can
+    /// tell it, and so can a value in its memory.
+    pub(crate) tells: Option<Clock>,
     pub(crate) work: Work,
 }
 
+impl Work {
+    /// Whether it waits for memory to change.
+    pub(crate) fn waits(&self) -> bool {
+        match self {
+            Self::WaitValue { .. } => true,
+            Self::Kernel { run } => run.spun,
+            _ => false,
+        }
+    }
+}
+
+impl Work {
+    /// Whether the host can notice it without a call.
+    pub(crate) fn shows(&self) -> bool {
+        match self {
+            Work::Call { .. } => true,
+            Work::WriteValue { dst, .. } => matches!(dst, Place::Pinned { .. }),
+            Work::Each(works) => works.iter().any(Work::shows),
+            _ => false,
+        }
+    }
+}
+
 impl Place {
+    /// The place `at` bytes further on.
+    pub(super) fn behind(self, at: usize) -> Self {
+        match self {
+            Self::Device { block, offset } => Self::Device {
+                block,
+                offset: offset + at,
+            },
+            Self::Pinned { block, offset } => Self::Pinned {
+                block,
+                offset: offset + at,
+            },
+            other => other,
+        }
+    }
+
     /// The access that `bytes` at this place are, where the simulator can track it.
     pub(crate) fn access(&self, bytes: usize, kind: AccessKind) -> Option<Access> {
         let (target, offset) = match *self {

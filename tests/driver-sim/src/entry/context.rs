@@ -27,7 +27,7 @@ entries! {
 
     floor cuCtxDestroy_v2(context: CUcontext) |call| {
         let id = call.context(context)?;
-        if call.contexts[&id].kind == ContextKind::Primary {
+        if call.contexts[&id].kind != ContextKind::Created {
             return Err(CUDA_ERROR_INVALID_CONTEXT);
         }
         let streams = call.streams_of_context(id);
@@ -149,6 +149,11 @@ entries! {
         let value = call.contexts[&id].cache_config;
         // SAFETY: the caller passes a place for the value.
         unsafe { put(config, CUfunc_cache(value as _)) }
+    }
+
+    floor cuCtxResetPersistingL2Cache() |call| {
+        call.current()?;
+        Ok(())
     }
 
     floor cuCtxGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int) |call| {

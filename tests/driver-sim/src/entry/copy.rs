@@ -186,7 +186,7 @@ fn copy_peer(
 /// Between two devices, one pool must be open to the other's device. On one device, an asynchronous
 /// copy fails while a context is current whose device has no access to the pool, although the
 /// stream says where the copy runs; with none current it does not.
-fn admit(call: &mut Call, stream: Option<CUstream>, places: &[&Place]) -> Outcome {
+pub(super) fn admit(call: &mut Call, stream: Option<CUstream>, places: &[&Place]) -> Outcome {
     let blocks: Vec<(usize, &Pool)> = places
         .iter()
         .filter_map(|place| {
@@ -227,9 +227,6 @@ fn submit(
     wait: bool,
 ) -> Outcome {
     let name = call.name;
-    if wait {
-        call.forbid_capturing(stream)?;
-    }
     let write = dst.access(bytes, AccessKind::Write);
     let read = src.access(bytes, AccessKind::Read);
     if let (Some(write), Some(read)) = (&write, &read) {
@@ -241,6 +238,15 @@ fn submit(
     }
     let mut submission = Submission::new(stream, Work::Copy { dst, src, bytes });
     submission.accesses.extend(read.into_iter().chain(write));
+    finish(call, submission, wait)
+}
+
+/// Enqueues a copy, and runs it where the call waits for it.
+pub(super) fn finish(call: &mut Call, submission: Submission, wait: bool) -> Outcome {
+    let (name, stream) = (call.name, submission.stream);
+    if wait {
+        call.forbid_capturing(stream)?;
+    }
     let point = call.enqueue(name, submission)?;
     if let (true, Some(point)) = (wait, point) {
         let clock = call.streams[&stream].clock.clone();

@@ -49,7 +49,7 @@ entries! {
         dev: CUdevice,
     ) |call| {
         let device = call.device(dev)?;
-        let found = device::attribute(attribute, device, call.config.memory_pools);
+        let found = device::attribute(attribute, device, &call.config);
         // SAFETY: the caller passes a place for the value.
         unsafe { put(value, found.ok_or(CUDA_ERROR_INVALID_VALUE)?) }
     }

@@ -1,6 +1,6 @@
 //! Initialisation and version.
 
-use std::ffi::{c_int, c_uint};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 use cuda_sys::*;
 
@@ -24,5 +24,30 @@ entries! {
     floor cuDriverGetVersion(version: *mut c_int) |_| {
         // SAFETY: the caller passes a place for the version.
         unsafe { put(version, VERSION) }
+    }
+
+    floor cuGetProcAddress(
+        symbol: *const c_char,
+        found: *mut *mut c_void,
+        _version: c_int,
+        _flags: cuuint64_t,
+    ) |_| {
+        if symbol.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        // SAFETY: not null, so the caller passes a string that ends in NUL.
+        let symbol = unsafe { CStr::from_ptr(symbol) };
+        let address = super::resolve(symbol, &[]).cast_mut();
+        // SAFETY: the caller passes a place for the address.
+        unsafe { put(found, address) }?;
+        if address.is_null() { Err(CUDA_ERROR_NOT_FOUND) } else { Ok(()) }
+    }
+
+    newer cuProfilerStart() |call| {
+        call.current().map(drop)
+    }
+
+    newer cuProfilerStop() |call| {
+        call.current().map(drop)
     }
 }

@@ -70,6 +70,23 @@ entries! {
         unsafe { elapsed(call, ms, start, end) }
     }
 
+    floor cuIpcGetEventHandle(handle: *mut CUipcEventHandle, event: CUevent) |call| {
+        call.event(event)?;
+        if handle.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        // There is no other process on this machine.
+        Err(CUDA_ERROR_NOT_SUPPORTED)
+    }
+
+    floor cuIpcOpenEventHandle(event: *mut CUevent, _handle: CUipcEventHandle) |call| {
+        call.current()?;
+        if event.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        Err(CUDA_ERROR_NOT_SUPPORTED)
+    }
+
     newer cuEventElapsedTime_v2(ms: *mut f32, start: CUevent, end: CUevent) |call| {
         // SAFETY: the caller passes a place for the time.
         unsafe { elapsed(call, ms, start, end) }

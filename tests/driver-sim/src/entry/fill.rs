@@ -12,6 +12,39 @@ use crate::engine::enqueue::Submission;
 use crate::engine::work::{AccessKind, Place, Work};
 
 entries! {
+    floor cuMemsetD2D8Async(
+        dst: CUdeviceptr,
+        pitch: usize,
+        value: c_uchar,
+        width: usize,
+        height: usize,
+        stream: CUstream,
+    ) |call| {
+        fill_rows(call, (dst, pitch), Pattern::Byte(value), (width, height), stream)
+    }
+
+    floor cuMemsetD2D16Async(
+        dst: CUdeviceptr,
+        pitch: usize,
+        value: c_ushort,
+        width: usize,
+        height: usize,
+        stream: CUstream,
+    ) |call| {
+        fill_rows(call, (dst, pitch), Pattern::Short(value), (width, height), stream)
+    }
+
+    floor cuMemsetD2D32Async(
+        dst: CUdeviceptr,
+        pitch: usize,
+        value: c_uint,
+        width: usize,
+        height: usize,
+        stream: CUstream,
+    ) |call| {
+        fill_rows(call, (dst, pitch), Pattern::Word(value), (width, height), stream)
+    }
+
     floor cuMemsetD8_v2(dst: CUdeviceptr, value: c_uchar, count: usize) |call| {
         fill(call, dst, Pattern::Byte(value), count, None)
     }
@@ -112,5 +145,47 @@ fn fill(
         call.drive(point);
         call.host_join(&clock);
     }
+    Ok(())
+}
+
+/// Rows of `width` patterns, `pitch` bytes apart.
+fn fill_rows(
+    call: &mut Call,
+    (dst, pitch): (CUdeviceptr, usize),
+    pattern: Pattern,
+    (count, height): (usize, usize),
+    stream: CUstream,
+) -> Outcome {
+    let home = call.stream(stream)?;
+    let (pattern, width) = pattern.parts();
+    let bytes = count.checked_mul(width).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    let aligned = dst % width as u64 == 0 && (height <= 1 || pitch % width == 0);
+    if !aligned || (height > 1 && bytes > pitch) {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    if count == 0 || height == 0 {
+        return Ok(());
+    }
+    let (name, device) = (call.name, call.streams[&home].device);
+    let (mut works, mut accesses) = (Vec::new(), Vec::new());
+    for y in 0..height {
+        let dst = call.device_place(name, dst + (y * pitch) as u64, bytes)?;
+        if call
+            .device_block(&dst)
+            .is_some_and(|block| block.device != device)
+        {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        accesses.extend(dst.access(bytes, AccessKind::Write));
+        works.push(Work::Fill {
+            dst,
+            pattern,
+            width,
+            count,
+        });
+    }
+    let mut submission = Submission::new(home, Work::Each(works));
+    submission.accesses = accesses;
+    call.enqueue(name, submission)?;
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Pinned host memory.
 
 use std::ffi::{c_uint, c_void};
+use std::sync::Arc;
 
 use cuda_sys::*;
 
@@ -77,6 +78,7 @@ entries! {
         pointer: *mut c_void,
         flags: c_uint,
     ) |call| {
+        call.current()?;
         if flags != 0 || call.pinned.find(pointer.addr()).is_none() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
@@ -85,7 +87,14 @@ entries! {
     }
 }
 
-fn pin(call: &mut Call, context: Id, base: HostPtr, size: usize, flags: c_uint, origin: Origin) {
+pub(super) fn pin(
+    call: &mut Call,
+    context: Id,
+    base: HostPtr,
+    size: usize,
+    flags: c_uint,
+    origin: Origin,
+) {
     let id = call.new_id();
     let device = call.contexts[&context].device;
     let name = call.name;
@@ -101,13 +110,20 @@ fn pin(call: &mut Call, context: Id, base: HostPtr, size: usize, flags: c_uint, 
             device,
             origin,
             history,
+            users: Arc::default(),
             call: name,
+            advice: Vec::new(),
         },
     );
 }
 
 /// Gives pinned memory back, when the device has nothing left to do.
-fn unpin(call: &mut Call, pointer: *mut c_void, origin: Origin, code: CUresult) -> Outcome {
+pub(super) fn unpin(
+    call: &mut Call,
+    pointer: *mut c_void,
+    origin: Origin,
+    code: CUresult,
+) -> Outcome {
     let name = call.name;
     let Some(id) = call.pinned.starts_at(pointer.addr()) else {
         match call.pinned.freed_by(pointer.addr()) {

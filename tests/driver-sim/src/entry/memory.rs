@@ -1,13 +1,20 @@
 //! Device memory: synchronous and stream-ordered allocation.
 
+use std::ffi::c_uint;
+
 use cuda_sys::*;
 
+use super::host::unpin;
 use crate::call::{Call, Outcome, put};
 use crate::engine::enqueue::Submission;
 use crate::engine::work::{Access, AccessKind, Target, Work};
 use crate::handle::Id;
 use crate::memory::block::Phase;
+use crate::memory::pinned::Origin;
 use crate::memory::place::Owner;
+
+/// Rows of pitched memory begin at multiples of this.
+const PITCH: usize = 512;
 
 entries! {
     floor cuMemGetInfo_v2(free: *mut usize, total: *mut usize) |call| {
@@ -33,11 +40,40 @@ entries! {
         unsafe { put(address, start) }
     }
 
+    floor cuMemAllocPitch_v2(
+        address: *mut CUdeviceptr,
+        pitch: *mut usize,
+        width: usize,
+        height: usize,
+        access: c_uint,
+    ) |call| {
+        let context = call.current()?;
+        let sizes = width > 0 && height > 0 && matches!(access, 4 | 8 | 16);
+        if !sizes || address.is_null() || pitch.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        call.forbid_in_capture()?;
+        let row = width.checked_next_multiple_of(PITCH).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let bytes = row.checked_mul(height).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let device = call.contexts[&context].device;
+        call.reserve(device, None, bytes)?;
+        let name = call.name;
+        let (_, start) = call.new_block(name, device, Owner::Context(context), bytes);
+        // SAFETY: not null, so the caller passes a place for the pitch.
+        unsafe { put(pitch, row) }?;
+        // SAFETY: not null, so the caller passes a place for the address.
+        unsafe { put(address, start) }
+    }
+
     floor cuMemFree_v2(address: CUdeviceptr) |call| {
         if address == 0 {
             return Ok(());
         }
         call.forbid_in_capture()?;
+        if call.pinned.starts_at(address as usize).is_some() {
+            let pointer = std::ptr::without_provenance_mut(address as usize);
+            return unpin(call, pointer, Origin::Managed, CUDA_ERROR_INVALID_VALUE);
+        }
         let name = call.name;
         let block = call.block_to_free(name, address)?;
         // What follows waits for the device, as CUDA does; a program that relies on it stops the
@@ -132,6 +168,9 @@ unsafe fn alloc_async(
         return Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     }
     call.forbid_in_capture()?;
+    if call.pools[&pool].imported {
+        return Err(CUDA_ERROR_NOT_SUPPORTED);
+    }
     let device = call.pools[&pool].device;
     call.reserve(device, Some(pool), bytes)?;
     let name = call.name;

@@ -32,22 +32,32 @@ macro_rules! entries {
     };
 }
 
+mod array;
+mod batch;
 mod capture;
 mod context;
 mod copy;
+mod copy_2d;
 mod device;
 mod driver;
 mod error;
 mod event;
 mod fill;
+mod green;
 mod host;
+pub(crate) mod ipc;
+mod launch;
+mod managed;
 mod memory;
+mod module;
 mod peer;
 mod pointer;
 mod pool;
 mod primary;
 mod stream;
+mod texture;
 mod value;
+mod virtual_memory;
 
 /// The address of a symbol; null where the simulated driver lacks it.
 pub(crate) fn resolve(name: &CStr, missing: &[String]) -> *const c_void {
@@ -67,22 +77,33 @@ pub(crate) fn exists(name: &str) -> bool {
 
 fn find(name: &str) -> Option<fn() -> *const c_void> {
     let tables = [
+        batch::ENTRIES,
+        array::ENTRIES,
         capture::ENTRIES,
         context::ENTRIES,
         copy::ENTRIES,
+        copy_2d::ENTRIES,
         device::ENTRIES,
         driver::ENTRIES,
         error::ENTRIES,
         event::ENTRIES,
         fill::ENTRIES,
+        green::ENTRIES,
+        green::ENTRIES,
         host::ENTRIES,
+        launch::ENTRIES,
+        ipc::ENTRIES,
+        managed::ENTRIES,
         memory::ENTRIES,
+        module::ENTRIES,
         peer::ENTRIES,
         pointer::ENTRIES,
         pool::ENTRIES,
         primary::ENTRIES,
         stream::ENTRIES,
+        texture::ENTRIES,
         value::ENTRIES,
+        virtual_memory::ENTRIES,
     ];
     let found = tables
         .iter()

@@ -6,6 +6,7 @@ use cuda_sys::*;
 
 use crate::call::{Call, Outcome, put};
 use crate::handle::{Id, pointer};
+use crate::memory::pinned::Origin;
 
 entries! {
     floor cuPointerGetAttribute(
@@ -101,20 +102,27 @@ struct Found {
     kind: CUmemorytype,
     host: Option<*mut c_void>,
     pool: Option<Id>,
+    managed: bool,
 }
 
 fn find(call: &Call, address: CUdeviceptr) -> Option<Found> {
     if let Some((id, offset)) = call.pinned.find(address as usize) {
         let block = &call.pinned.blocks[&id];
+        let managed = block.origin == Origin::Managed;
         return Some(Found {
             id,
             context: Some(block.context),
             device: block.device,
             start: address - offset as u64,
             size: block.size,
-            kind: CU_MEMORYTYPE_HOST,
+            kind: if managed {
+                CU_MEMORYTYPE_DEVICE
+            } else {
+                CU_MEMORYTYPE_HOST
+            },
             host: Some(block.base.0.wrapping_add(offset).cast()),
             pool: None,
+            managed,
         });
     }
     let id = call.space.find(address)?;
@@ -128,6 +136,7 @@ fn find(call: &Call, address: CUdeviceptr) -> Option<Found> {
         kind: CU_MEMORYTYPE_DEVICE,
         host: None,
         pool: block.pool,
+        managed: false,
     })
 }
 
@@ -149,7 +158,7 @@ fn attribute_of(
         }
         CU_POINTER_ATTRIBUTE_SYNC_MEMOPS => Answer::Word(0),
         CU_POINTER_ATTRIBUTE_BUFFER_ID => Answer::Long(found.id),
-        CU_POINTER_ATTRIBUTE_IS_MANAGED => Answer::Byte(0),
+        CU_POINTER_ATTRIBUTE_IS_MANAGED => Answer::Byte(found.managed.into()),
         CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => Answer::Word(found.device as c_int as u32),
         CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => Answer::Long(found.start),
         CU_POINTER_ATTRIBUTE_RANGE_SIZE => Answer::Long(found.size as u64),

@@ -1,11 +1,13 @@
 //! Memory pools.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_ulonglong, c_void};
 
 use cuda_sys::*;
 
+use super::virtual_memory::descriptor;
 use crate::call::{Call, Outcome, put};
 use crate::handle::pointer;
+use crate::memory::place::Owner;
 use crate::memory::pool::{Gauge, Pool};
 
 /// The start of `CUmemLocation`, which headers of different ages declare differently.
@@ -35,9 +37,24 @@ struct Props {
     max_size: usize,
 }
 
+const ALLOCATION_PINNED: u32 = 1;
+const POSIX_FD: u32 = 1;
 const LOCATION_DEVICE: u32 = 1;
 const ACCESS_NONE: u32 = 0;
 const ACCESS_READ_WRITE: u32 = 3;
+
+/// What the data of an exported pointer say.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Exported {
+    magic: u64,
+    bytes: u64,
+    unused: [u64; 6],
+}
+
+const _: () = assert!(size_of::<Exported>() == size_of::<CUmemPoolPtrExportData>());
+
+const MAGIC: u64 = 0x706f_6f6c_2070_7472;
 
 entries! {
     floor cuDeviceGetDefaultMemPool(pool: *mut CUmemoryPool, dev: CUdevice) |call| {
@@ -77,7 +94,15 @@ entries! {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let device = call.device(props.location.id)?;
-        let id = call.new_pool(Pool { max_size: props.max_size, ..Pool::new(device, false) });
+        let known = [0, POSIX_FD].contains(&props.handle_types);
+        if props.alloc_type != ALLOCATION_PINNED || !known || !props.win32_security.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let id = call.new_pool(Pool {
+            max_size: props.max_size,
+            handle_types: props.handle_types,
+            ..Pool::new(device, false)
+        });
         // SAFETY: the caller passes a place for the pool.
         unsafe { put(pool, pointer(call.pools[&id].handle)) }
     }
@@ -206,6 +231,90 @@ entries! {
         let value = if open { ACCESS_READ_WRITE } else { ACCESS_NONE };
         // SAFETY: the caller passes a place for the flags, a 32-bit enum.
         unsafe { put(flags.cast::<u32>(), value) }
+    }
+
+    floor cuMemPoolExportToShareableHandle(
+        shareable: *mut c_void,
+        pool: CUmemoryPool,
+        kind: CUmemAllocationHandleType,
+        flags: c_ulonglong,
+    ) |call| {
+        let id = call.pool(pool)?;
+        let offered = call.pools[&id].handle_types;
+        if kind != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || offered & POSIX_FD == 0 || flags != 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let fd = descriptor().ok_or(CUDA_ERROR_OPERATING_SYSTEM)?;
+        for pool in call.pools.values_mut() {
+            // The number may be that of a descriptor that was closed.
+            pool.exported.retain(|&old| old != fd);
+        }
+        if let Some(pool) = call.pools.get_mut(&id) {
+            pool.exported.push(fd);
+        }
+        // SAFETY: the caller passes a place for an int.
+        unsafe { put(shareable.cast::<c_int>(), fd) }
+    }
+
+    floor cuMemPoolImportFromShareableHandle(
+        pool: *mut CUmemoryPool,
+        shareable: *mut c_void,
+        kind: CUmemAllocationHandleType,
+        flags: c_ulonglong,
+    ) |call| {
+        let fd = shareable.addr() as i32;
+        let source = call.pools.values().find(|pool| pool.exported.contains(&fd));
+        let device = source.map(|pool| pool.device);
+        let (CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, Some(device), 0) = (kind, device, flags)
+        else {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        };
+        let id = call.new_pool(Pool { imported: true, ..Pool::new(device, false) });
+        // SAFETY: the caller passes a place for the pool.
+        unsafe { put(pool, pointer(call.pools[&id].handle)) }
+    }
+
+    floor cuMemPoolExportPointer(data: *mut CUmemPoolPtrExportData, address: CUdeviceptr) |call| {
+        let block = call.space.find(address).map(|id| &call.space.blocks[&id]);
+        let block = block.filter(|block| block.is_held() && block.address == address);
+        let block = block.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let pool = block.pool.and_then(|id| call.pools.get(&id));
+        // As driver 580 has it: shareable, and exported before.
+        if pool.is_none_or(|pool| pool.handle_types & POSIX_FD == 0 || pool.exported.is_empty()) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let made = Exported {
+            magic: MAGIC,
+            bytes: block.size as u64,
+            unused: [0; 6],
+        };
+        // SAFETY: both are 64 bytes without padding, and any bytes are bytes.
+        let made: [u8; 64] = unsafe { std::mem::transmute(made) };
+        // SAFETY: the caller passes a place for the data, which are 64 bytes.
+        unsafe { put(data.cast(), made) }
+    }
+
+    floor cuMemPoolImportPointer(
+        address: *mut CUdeviceptr,
+        pool: CUmemoryPool,
+        data: *mut CUmemPoolPtrExportData,
+    ) |call| {
+        let context = call.current()?;
+        let id = call.pool(pool)?;
+        if data.is_null() || address.is_null() || !call.pools[&id].imported {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        // SAFETY: not null, so the caller passes 64 bytes, and any are an `Exported`.
+        let exported = unsafe { data.cast::<Exported>().read_unaligned() };
+        if exported.magic != MAGIC {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        // Only the addresses: what another process writes there is not simulated.
+        let (name, device) = (call.name, call.pools[&id].device);
+        let bytes = exported.bytes as usize;
+        let (_, start) = call.new_block(name, device, Owner::Context(context), bytes);
+        // SAFETY: not null, so the caller passes a place for the address.
+        unsafe { put(address, start) }
     }
 
     floor cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize) |call| {

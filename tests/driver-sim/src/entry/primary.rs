@@ -6,7 +6,7 @@ use cuda_sys::*;
 
 use crate::call::{Call, Outcome, put};
 use crate::context::ContextKind;
-use crate::handle::pointer;
+use crate::handle::{Id, pointer};
 
 entries! {
     floor cuDevicePrimaryCtxRetain(context: *mut CUcontext, dev: CUdevice) |call| {
@@ -14,30 +14,14 @@ entries! {
         if context.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let id = match call.devices[device].primary {
-            Some(id) => id,
-            None => {
-                let flags = call.devices[device].primary_flags;
-                let id = call.new_context(device, ContextKind::Primary, flags);
-                call.devices[device].primary = Some(id);
-                id
-            }
-        };
-        call.devices[device].retained += 1;
+        let id = retain(call, device);
         // SAFETY: the caller passes a place for the context.
         unsafe { put(context, pointer(call.contexts[&id].handle)) }
     }
 
     floor cuDevicePrimaryCtxRelease_v2(dev: CUdevice) |call| {
         let device = call.device(dev)?;
-        match call.devices[device].retained {
-            0 => Err(CUDA_ERROR_INVALID_CONTEXT),
-            1 => reset(call, device),
-            count => {
-                call.devices[device].retained = count - 1;
-                Ok(())
-            }
-        }
+        release(call, device)
     }
 
     floor cuDevicePrimaryCtxReset_v2(dev: CUdevice) |call| {
@@ -66,6 +50,30 @@ entries! {
             }
         }
         Ok(())
+    }
+}
+
+/// Takes one more count of the context, which is made with the first.
+pub(super) fn retain(call: &mut Call, device: usize) -> Id {
+    call.devices[device].retained += 1;
+    if let Some(id) = call.devices[device].primary {
+        return id;
+    }
+    let flags = call.devices[device].primary_flags;
+    let id = call.new_context(device, ContextKind::Primary, flags);
+    call.devices[device].primary = Some(id);
+    id
+}
+
+/// Gives one count back; the context ends with the last.
+pub(super) fn release(call: &mut Call, device: usize) -> Outcome {
+    match call.devices[device].retained {
+        0 => Err(CUDA_ERROR_INVALID_CONTEXT),
+        1 => reset(call, device),
+        count => {
+            call.devices[device].retained = count - 1;
+            Ok(())
+        }
     }
 }
 

@@ -6,12 +6,10 @@ use cuda_sys::*;
 
 use crate::call::{Call, Outcome};
 use crate::engine::enqueue::Submission;
-use crate::engine::work::{Compare, Work};
+use crate::engine::work::{Compare, Place, Work};
 
 /// Flags of a wait that say nothing about the comparison.
 const FLUSH: c_uint = 1 << 30;
-/// `CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER`.
-const NO_MEMORY_BARRIER: c_uint = 1;
 
 entries! {
     floor cuStreamWriteValue32_v2(
@@ -51,6 +49,20 @@ entries! {
     }
 }
 
+/// Where a value is: drivers refuse memory of pools.
+fn place(call: &mut Call, address: CUdeviceptr, width: usize) -> Outcome<Place> {
+    let name = call.name;
+    let place = call.device_place(name, address, width)?;
+    let pooled = call
+        .device_block(&place)
+        .is_some_and(|block| block.pool.is_some());
+    if pooled {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    Ok(place)
+}
+
+/// No flag is accepted, `CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER` included, as on real devices.
 /// Values are what streams synchronise with, so they take no part in the ordering check.
 fn write(
     call: &mut Call,
@@ -61,11 +73,14 @@ fn write(
     flags: c_uint,
 ) -> Outcome {
     let id = call.stream(stream)?;
-    if flags & !NO_MEMORY_BARRIER != 0 || address % width as u64 != 0 {
+    if width == 8 && !call.config.wide_values {
+        return Err(CUDA_ERROR_NOT_SUPPORTED);
+    }
+    if flags != 0 || address % width as u64 != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     let name = call.name;
-    let dst = call.device_place(name, address, width)?;
+    let dst = place(call, address, width)?;
     call.enqueue(
         name,
         Submission::new(id, Work::WriteValue { dst, value, width }),
@@ -89,11 +104,15 @@ fn wait(
         3 => Compare::Nor,
         _ => return Err(CUDA_ERROR_INVALID_VALUE),
     };
+    let beyond = width == 8 || matches!(compare, Compare::Nor);
+    if beyond && !call.config.wide_values {
+        return Err(CUDA_ERROR_NOT_SUPPORTED);
+    }
     if address % width as u64 != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     let name = call.name;
-    let src = call.device_place(name, address, width)?;
+    let src = place(call, address, width)?;
     call.enqueue(
         name,
         Submission::new(

@@ -1,8 +1,10 @@
 //! Memory: device blocks behind made-up addresses, pinned host memory, pools.
 
 pub(crate) mod block;
+pub(crate) mod image;
 pub(crate) mod pages;
 pub(crate) mod pinned;
 pub(crate) mod place;
 pub(crate) mod pool;
+pub(crate) mod reservation;
 pub(crate) mod space;

@@ -1,6 +1,7 @@
 //! The bytes of a device block: pages that exist once they are touched.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 const PAGE: usize = 64 << 10;
 
@@ -12,14 +13,39 @@ const POISON: u8 = 0xA5;
 pub(crate) struct Pages {
     size: usize,
     pages: BTreeMap<usize, Box<[u8]>>,
+    /// Where other memory shows through, by its first byte.
+    windows: BTreeMap<usize, Window>,
+}
+
+#[derive(Debug)]
+struct Window {
+    size: usize,
+    pages: Arc<Mutex<Pages>>,
 }
 
 impl Pages {
     pub(crate) fn new(size: usize) -> Self {
         Self {
             size,
-            pages: BTreeMap::new(),
+            ..Self::default()
         }
+    }
+
+    /// From here on the bytes from `start` on are those of `pages`.
+    pub(crate) fn open_window(&mut self, start: usize, size: usize, pages: Arc<Mutex<Pages>>) {
+        self.windows.insert(start, Window { size, pages });
+    }
+
+    pub(crate) fn close_window(&mut self, start: usize) {
+        self.windows.remove(&start);
+    }
+
+    /// The memory that shows through at `offset`, where in it that is, and how many of `len` bytes.
+    fn window(&self, offset: usize, len: usize) -> Option<(Arc<Mutex<Pages>>, usize, usize)> {
+        let (&start, window) = self.windows.range(..=offset).next_back()?;
+        let at = offset - start;
+        let room = window.size.checked_sub(at).filter(|room| *room > 0)?;
+        Some((window.pages.clone(), at, len.min(room)))
     }
 
     /// The bytes from `offset` on, up to `len` of them and to the end of the page.
@@ -30,12 +56,23 @@ impl Pages {
             .pages
             .entry(index)
             .or_insert_with(|| vec![POISON; page_len].into_boxed_slice());
+        // Where a window begins, other memory does.
+        let next = self.windows.range(offset..).next();
+        let len = next.map_or(len, |(window, _)| len.min(window - offset));
         let end = page_len.min(start + len);
         &mut page[start..end]
     }
 
     pub(crate) fn read(&mut self, mut offset: usize, mut to: &mut [u8]) {
         while !to.is_empty() {
+            if let Some((pages, at, len)) = self.window(offset, to.len()) {
+                let (head, tail) = to.split_at_mut(len);
+                let mut pages = pages.lock().unwrap_or_else(PoisonError::into_inner);
+                pages.read(at, head);
+                offset += len;
+                to = tail;
+                continue;
+            }
             let piece = self.piece(offset, to.len());
             let (head, tail) = to.split_at_mut(piece.len());
             head.copy_from_slice(piece);
@@ -46,6 +83,14 @@ impl Pages {
 
     pub(crate) fn write(&mut self, mut offset: usize, mut from: &[u8]) {
         while !from.is_empty() {
+            if let Some((pages, at, len)) = self.window(offset, from.len()) {
+                let (head, tail) = from.split_at(len);
+                let mut pages = pages.lock().unwrap_or_else(PoisonError::into_inner);
+                pages.write(at, head);
+                offset += len;
+                from = tail;
+                continue;
+            }
             let piece = self.piece(offset, from.len());
             let (head, tail) = from.split_at(piece.len());
             piece.copy_from_slice(head);
@@ -66,5 +111,20 @@ mod tests {
         let mut back = [0; 7];
         pages.read(PAGE - 4, &mut back);
         assert_eq!(back, [POISON, 1, 2, 3, 4, 5, POISON]);
+    }
+
+    #[test]
+    fn shows_other_memory_through_windows() {
+        let inner = Arc::new(Mutex::new(Pages::new(4)));
+        let mut pages = Pages::new(16);
+        pages.open_window(4, 4, inner.clone());
+        pages.write(2, &[1, 2, 3, 4, 5, 6, 7, 8]);
+        let mut back = [0; 4];
+        inner.lock().expect("nobody panicked").read(0, &mut back);
+        assert_eq!(back, [3, 4, 5, 6]);
+        pages.close_window(4);
+        let mut back = [0; 8];
+        pages.read(2, &mut back);
+        assert_eq!(back, [1, 2, POISON, POISON, POISON, POISON, 7, 8]);
     }
 }

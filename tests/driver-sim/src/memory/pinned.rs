@@ -2,6 +2,8 @@
 
 use std::alloc::Layout;
 use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
 
 use crate::engine::order::History;
 use crate::engine::work::HostPtr;
@@ -11,6 +13,25 @@ use crate::handle::Id;
 pub(crate) enum Origin {
     Allocated,
     Registered,
+    /// Managed memory, which is pinned memory in all but name.
+    Managed,
+}
+
+/// What the driver was told of a range of managed memory, or did with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Subject {
+    ReadMostly,
+    Preferred,
+    Prefetch,
+    /// Used by this device, or by the host.
+    User(i32),
+}
+
+#[derive(Debug)]
+pub(crate) struct Advised {
+    pub(crate) range: Range<usize>,
+    pub(crate) subject: Subject,
+    pub(crate) value: i32,
 }
 
 #[derive(Debug)]
@@ -22,7 +43,24 @@ pub(crate) struct Pinned {
     pub(crate) device: usize,
     pub(crate) origin: Origin,
     pub(crate) history: History,
+    /// Shared with the threads that move its bytes.
+    // INVARIANT: the bytes stay where they are while a count is out.
+    pub(crate) users: Arc<()>,
     pub(crate) call: &'static str,
+    /// Of managed memory, the newest last.
+    pub(crate) advice: Vec<Advised>,
+}
+
+impl Pinned {
+    /// What was said last of all these bytes; `None` if nothing was, or not the same of all.
+    pub(crate) fn told(&self, subject: Subject, range: &Range<usize>) -> Option<i32> {
+        let last = self.advice.iter().rev().find(|told| {
+            let overlap = told.range.start < range.end && range.start < told.range.end;
+            told.subject == subject && overlap
+        })?;
+        let all = last.range.start <= range.start && range.end <= last.range.end;
+        all.then_some(last.value)
+    }
 }
 
 /// All pinned memory. Its device address is its host address, as with unified addressing.
@@ -89,13 +127,18 @@ impl PinnedMap {
 
     /// Takes the block out; memory of ours goes back to the host.
     pub(crate) fn remove(&mut self, id: Id, call: &'static str) {
-        let Some(block) = self.blocks.remove(&id) else {
+        let Some(mut block) = self.blocks.remove(&id) else {
             return;
         };
+        // They do nothing but copy: soon over. Who frees under them has been told, or will be.
+        while Arc::get_mut(&mut block.users).is_none() {
+            std::thread::yield_now();
+        }
         let address = block.base.0.addr();
         self.by_address.remove(&address);
         self.freed.insert(address, call);
-        if let (Origin::Allocated, Some(layout)) = (block.origin, layout(block.size)) {
+        let ours = matches!(block.origin, Origin::Allocated | Origin::Managed);
+        if let (true, Some(layout)) = (ours, layout(block.size)) {
             // SAFETY: `allocate` left a step in front of the block, in the same allocation.
             let start = unsafe { block.base.0.sub(STEP) };
             // SAFETY: `allocate` got this allocation with the same layout, and the block has just

@@ -41,6 +41,12 @@ impl State {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         self.check_range(call, address, offset, bytes, block.size)?;
+        self.check_mapped(call, id, offset..offset + bytes)?;
+        // As driver 580 has it: a copy, not a fill, from one mapping into the next wants a context.
+        let crosses = self.crosses_mappings(id, offset..offset + bytes);
+        if crosses && call.starts_with("cuMemcpy") && self.is_nothing_current() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
         Ok(Place::Device { block: id, offset })
     }
 
@@ -216,7 +222,7 @@ impl State {
             self.log.violation(ViolationKind::DoubleFree, call, message);
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        if block.address != address {
+        if block.address != address || self.virtual_memory.reservations.contains_key(&id) {
             return Err(self.unknown(call, address));
         }
         Ok(id)

@@ -15,6 +15,12 @@ pub(crate) struct Pool {
     pub(crate) reuse: [i32; 3],
     /// Devices beside its own that may reach its memory.
     pub(crate) access: BTreeSet<usize>,
+    /// How it can be shared.
+    pub(crate) handle_types: u32,
+    /// Descriptors that it was exported by.
+    pub(crate) exported: Vec<i32>,
+    /// Another process's: nothing is allocated from it.
+    pub(crate) imported: bool,
     pub(crate) used: Gauge,
     pub(crate) reserved: Gauge,
 }
@@ -44,6 +50,9 @@ impl Pool {
             release_threshold: 0,
             reuse: [1; 3],
             access: BTreeSet::new(),
+            handle_types: 0,
+            exported: Vec::new(),
+            imported: false,
             used: Gauge::default(),
             reserved: Gauge::default(),
         }

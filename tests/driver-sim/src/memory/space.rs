@@ -46,6 +46,31 @@ impl Space {
         address
     }
 
+    /// An address at a multiple of `alignment`; [`None`] where the device's range ends.
+    pub(crate) fn place_aligned(
+        &mut self,
+        device: usize,
+        size: usize,
+        alignment: usize,
+    ) -> Option<u64> {
+        let room = size.checked_next_multiple_of(ALIGNMENT)?;
+        let fits = |&(d, s, address): &(usize, usize, u64)| {
+            d == device && s == room && address % alignment as u64 == 0
+        };
+        if let Some(at) = self.reusable.iter().rposition(fits) {
+            return Some(self.reusable.remove(at).2);
+        }
+        let address = self.next[device].next_multiple_of(alignment as u64);
+        let next = address.checked_add((room + ALIGNMENT) as u64)?;
+        if next >= BASE + ((device as u64 + 1) << DEVICE_SHIFT) {
+            // What is set aside comes back before addresses run out.
+            let oldest = self.release_oldest();
+            return oldest.and_then(|()| self.place_aligned(device, size, alignment));
+        }
+        self.next[device] = next;
+        Some(address)
+    }
+
     pub(crate) fn insert(&mut self, id: Id, block: Block) {
         self.by_address.insert(block.address, id);
         self.blocks.insert(id, block);
@@ -64,15 +89,16 @@ impl Space {
     pub(crate) fn quarantine(&mut self, id: Id, limit: usize) {
         let size = self.blocks[&id].size.next_multiple_of(ALIGNMENT);
         self.quarantine.push_back((id, size));
-        while self.quarantine.len() > limit {
-            let Some((old, size)) = self.quarantine.pop_front() else {
-                break;
-            };
-            let Some(block) = self.blocks.remove(&old) else {
-                continue;
-            };
+        while self.quarantine.len() > limit && self.release_oldest().is_some() {}
+    }
+
+    /// Makes the addresses of the block that was set aside first reusable.
+    fn release_oldest(&mut self) -> Option<()> {
+        let (old, size) = self.quarantine.pop_front()?;
+        if let Some(block) = self.blocks.remove(&old) {
             self.by_address.remove(&block.address);
             self.reusable.push((block.device, size, block.address));
         }
+        Some(())
     }
 }

@@ -89,3 +89,36 @@ fn a_lost_context_stays_lost() {
     ok!(cuStreamDestroy_v2(s));
     session.assert_clean();
 }
+
+#[test]
+fn a_call_that_took_effect_and_says_that_it_failed() {
+    let session = begin();
+    bind(0);
+    let (s, d) = (stream(), alloc(16));
+    let p = Pinned::new(&[0; 16]);
+    ok!(cuMemsetD8Async(d, 3, 16, s));
+    let fault = Fault::new(CUDA_ERROR_LAUNCH_FAILED)
+        .function("cuMemcpyDtoHAsync_v2")
+        .takes_effect();
+    session.inject(fault);
+    fails!(
+        CUDA_ERROR_LAUNCH_FAILED,
+        cuMemcpyDtoHAsync_v2(p.0, d, 16, s)
+    );
+    assert!(session.fault_fired());
+    assert_eq!(session.pending_ops(), 2);
+    ok!(cuStreamSynchronize(s));
+    assert_eq!(p.read(), [3; 16]);
+    // Then the context is lost as well.
+    let lost = Fault::new(CUDA_ERROR_ILLEGAL_ADDRESS)
+        .sticky()
+        .takes_effect();
+    session.inject(lost);
+    fails!(CUDA_ERROR_ILLEGAL_ADDRESS, cuMemFree_v2(d));
+    fails!(CUDA_ERROR_ILLEGAL_ADDRESS, cuStreamQuery(s));
+    assert_eq!(session.device_bytes_in_use(0), 0);
+    session.clear_faults();
+    drop(p);
+    ok!(cuStreamDestroy_v2(s));
+    session.assert_clean();
+}

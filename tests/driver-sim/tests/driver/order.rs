@@ -1,5 +1,7 @@
 //! The ordering checker: what it reports, and what it must not.
 
+use std::sync::mpsc::{Sender, channel};
+
 use crate::support::*;
 use cuda_sim::ViolationKind::{Race, UseAfterFree, UseBeforeAllocation};
 
@@ -168,4 +170,35 @@ fn a_recycled_stream_handle_inherits_nothing() {
     ok!(cuMemFree_v2(d));
     ok!(cuStreamDestroy_v2(t));
     session.assert_clean();
+}
+
+/// What a host function has told the program needs no call to be known; what comes behind it does.
+#[test]
+fn a_host_function_tells_the_host() {
+    unsafe extern "C" fn tell(data: *mut std::ffi::c_void) {
+        // SAFETY: the pointer that `launch` made of a box, which is handed over here.
+        let told = unsafe { Box::from_raw(data.cast::<Sender<()>>()) };
+        told.send(()).expect("the test listens");
+    }
+    for (freed_first, found) in [(0, None), (1, Some(Race))] {
+        let session = begin();
+        bind(0);
+        let (s, d) = (stream(), alloc(16));
+        let mut pinned = [Pinned::new(&[0; 16]), Pinned::new(&[0; 16])];
+        let (sender, told) = channel::<()>();
+        ok!(cuMemsetD8Async(d, 1, 16, s));
+        ok!(cuMemcpyDtoHAsync_v2(pinned[0].0, d, 16, s));
+        let data = Box::into_raw(Box::new(sender));
+        ok!(cuLaunchHostFunc(s, Some(tell), data.cast()));
+        ok!(cuMemcpyDtoHAsync_v2(pinned[1].0, d, 16, s));
+        session.settle();
+        told.recv().expect("the function runs");
+        // Freeing either waits for the whole device, and so for the other.
+        pinned.swap(0, freed_first);
+        drop(pinned);
+        assert!(violations(&session).into_iter().eq(found));
+        ok!(cuMemFree_v2(d));
+        ok!(cuStreamDestroy_v2(s));
+        session.assert_clean();
+    }
 }

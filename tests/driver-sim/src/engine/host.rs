@@ -1,0 +1,195 @@
+//! What the host knows to be done: what its threads have waited for.
+//!
+//! Threads of the host order their calls among themselves in ways that the driver never sees, so
+//! what one of them has waited for may well be known to all. What can be told is when that is
+//! *impossible*: a call that began before the wait of another thread was over cannot come after it.
+//! Only such a call does without what that wait has found out. No program is accused wrongly, and
+//! a program that forgets to order two threads is caught when their calls overlap.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use crate::engine::clock::{Clock, Point};
+use crate::handle::Id;
+
+/// Where threads come in, before they have the lock on the driver.
+#[derive(Debug)]
+pub(crate) struct Door {
+    /// Threads that came in and do not have the lock yet.
+    arriving: AtomicUsize,
+    /// Number of waits that are over.
+    waits: AtomicU64,
+}
+
+/// A call that has begun: it can know the first so many waits.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Arrival(u64);
+
+pub(crate) static DOOR: Door = Door::new();
+
+impl Door {
+    const fn new() -> Self {
+        Self {
+            arriving: AtomicUsize::new(0),
+            waits: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn arrive(&self) -> Arrival {
+        // In this order, and all of it sequentially consistent: whoever ends a wait and sees nobody
+        // arriving is seen by everybody who arrives later.
+        self.arriving.fetch_add(1, Ordering::SeqCst);
+        Arrival(self.waits.load(Ordering::SeqCst))
+    }
+}
+
+/// More than this many waits are not told apart: the oldest count as known to all.
+const MOST: usize = 64;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Host {
+    door: &'static Door,
+    /// Known to every call that will come to look.
+    known: Clock,
+    /// Waits, by number, that calls which have begun already cannot know.
+    recent: Vec<(u64, Clock)>,
+    /// The call that has the lock.
+    arrival: Arrival,
+}
+
+impl Host {
+    pub(crate) fn new(door: &'static Door) -> Self {
+        Self {
+            door,
+            known: Clock::default(),
+            recent: Vec::new(),
+            arrival: Arrival(0),
+        }
+    }
+
+    /// A call has got the lock for the first time.
+    pub(crate) fn admit(&mut self, arrival: Arrival) {
+        self.door.arriving.fetch_sub(1, Ordering::SeqCst);
+        self.arrival = arrival;
+    }
+
+    /// A call has the lock back, which it gave up to wait.
+    pub(crate) fn readmit(&mut self, arrival: Arrival) {
+        self.arrival = arrival;
+    }
+
+    pub(crate) fn arrival(&self) -> Arrival {
+        self.arrival
+    }
+
+    /// What the call that has the lock may know.
+    pub(crate) fn covers(&self, point: Point) -> bool {
+        self.known.covers(point) || self.seen().any(|clock| clock.covers(point))
+    }
+
+    /// Adds what the call that has the lock may know to a clock.
+    pub(crate) fn tell(&self, clock: &mut Clock) {
+        clock.join(&self.known);
+        self.seen().for_each(|seen| clock.join(seen));
+    }
+
+    fn seen(&self) -> impl Iterator<Item = &Clock> {
+        let Arrival(waits) = self.arrival;
+        let seen = self.recent.iter().filter(move |(wait, _)| *wait <= waits);
+        seen.map(|(_, clock)| clock)
+    }
+
+    /// What every call knows that will come to look.
+    pub(crate) fn known(&self) -> &Clock {
+        &self.known
+    }
+
+    /// A wait is over.
+    pub(crate) fn join(&mut self, clock: Clock) {
+        let wait = self.door.waits.fetch_add(1, Ordering::SeqCst) + 1;
+        self.recent.push((wait, clock));
+        // The thread itself knows what it has waited for.
+        self.arrival = Arrival(wait);
+        self.settle();
+    }
+
+    fn settle(&mut self) {
+        let all = self.door.arriving.load(Ordering::SeqCst) == 0;
+        let old = if all {
+            self.recent.len()
+        } else {
+            self.recent.len().saturating_sub(MOST)
+        };
+        for (_, clock) in self.recent.drain(..old) {
+            self.known.join(&clock);
+        }
+    }
+
+    pub(crate) fn forget_all(&mut self, gone: impl Fn(Id) -> bool) {
+        let recent = self.recent.iter_mut().map(|(_, clock)| clock);
+        for clock in recent.chain([&mut self.known]) {
+            clock.forget_all(&gone);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POINT: Point = Point { stream: 1, seq: 1 };
+
+    fn waited() -> Clock {
+        let mut clock = Clock::default();
+        clock.set(POINT);
+        clock
+    }
+
+    fn host() -> (&'static Door, Host) {
+        let door = Box::leak(Box::new(Door::new()));
+        (door, Host::new(door))
+    }
+
+    #[test]
+    fn a_call_that_comes_later_knows() {
+        let (door, mut host) = host();
+        host.admit(door.arrive());
+        host.join(waited());
+        assert!(host.known().covers(POINT), "nobody was on the way");
+        host.admit(door.arrive());
+        assert!(host.covers(POINT));
+    }
+
+    #[test]
+    fn a_call_that_has_begun_cannot_know() {
+        let (door, mut host) = host();
+        host.admit(door.arrive());
+        let early = door.arrive();
+        host.join(waited());
+        assert!(host.covers(POINT), "who waits knows");
+        let late = door.arrive();
+        host.admit(early);
+        assert!(!host.covers(POINT));
+        let mut clock = Clock::default();
+        host.tell(&mut clock);
+        assert!(!clock.covers(POINT) && !host.known().covers(POINT));
+        host.admit(late);
+        assert!(host.covers(POINT));
+        // The next wait finds nobody on the way.
+        host.join(Clock::default());
+        assert!(host.known().covers(POINT));
+    }
+
+    #[test]
+    fn not_everything_is_kept_apart() {
+        let (door, mut host) = host();
+        host.admit(door.arrive());
+        let early = door.arrive();
+        host.join(waited());
+        for _ in 0..=MOST {
+            host.join(Clock::default());
+        }
+        host.admit(early);
+        assert!(host.covers(POINT));
+    }
+}

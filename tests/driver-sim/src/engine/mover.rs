@@ -1,0 +1,238 @@
+//! Host memory moved by threads of their own, in threaded mode.
+//!
+//! An operation that touches host memory has a beginning and an end, both steps of the schedule.
+//! Between them a thread reads or writes the memory, with no lock, while the program does what it
+//! likes: if it does something with the same bytes, that is a data race in the eyes of Miri and of
+//! the thread sanitizer, as it would be one with a device. The thread takes no lock and tells
+//! nobody, so nothing orders its accesses before the program's but the call that ends the
+//! operation.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use crate::engine::work::{HostPtr, Op, Place, Work};
+use crate::handle::Id;
+use crate::state::State;
+
+/// What a thread does with host memory.
+#[derive(Debug)]
+enum Haul {
+    Nothing,
+    /// Reads it, for a device block.
+    Gather {
+        from: HostPtr,
+        len: usize,
+    },
+    /// Writes it.
+    Scatter {
+        bytes: Vec<u8>,
+        to: HostPtr,
+    },
+    /// Reads and writes it.
+    Across {
+        from: HostPtr,
+        to: HostPtr,
+        len: usize,
+    },
+}
+
+/// An operation under way: what there is to do, and the thread that does the part of it that is
+/// with host memory.
+#[derive(Debug)]
+pub(crate) struct Moving {
+    seq: u64,
+    call: &'static str,
+    works: Vec<Work>,
+    mover: Mover,
+}
+
+/// A thread with bytes of host memory; dropped, it is waited for, since the memory may go next.
+#[derive(Debug)]
+struct Mover(Option<JoinHandle<Vec<Vec<u8>>>>);
+
+impl Mover {
+    /// `users` keep the pinned blocks of the hauls; see [`Pinned`](crate::memory::pinned::Pinned).
+    fn start(hauls: Vec<Haul>, users: Vec<Arc<()>>) -> Self {
+        Self(Some(std::thread::spawn(move || {
+            let gathered = hauls.into_iter().map(Haul::run).collect();
+            drop(users);
+            gathered
+        })))
+    }
+
+    /// What each haul gathered.
+    fn end(mut self) -> Vec<Vec<u8>> {
+        self.0.take().map(join).unwrap_or_default()
+    }
+}
+
+impl Drop for Mover {
+    fn drop(&mut self) {
+        self.0.take().map(join);
+    }
+}
+
+fn join(thread: JoinHandle<Vec<Vec<u8>>>) -> Vec<Vec<u8>> {
+    // It copies bytes, and cannot panic.
+    thread.join().unwrap_or_default()
+}
+
+impl Haul {
+    fn run(self) -> Vec<u8> {
+        match self {
+            Self::Nothing => Vec::new(),
+            Self::Gather { from, len } => {
+                let mut bytes = vec![0; len];
+                // SAFETY: the range was inside its pinned block at enqueue, and the block stays
+                // while this thread has a count of its users; or the caller of the copy vouched for
+                // its pageable memory and waits for the operation. `bytes` is new.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(from.0.cast_const(), bytes.as_mut_ptr(), len);
+                }
+                bytes
+            }
+            Self::Scatter { bytes, to } => {
+                // SAFETY: as above; the memory is the destination, which the program leaves alone.
+                unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.0, bytes.len()) };
+                Vec::new()
+            }
+            Self::Across { from, to, len } => {
+                // SAFETY: as above, for both; they may overlap.
+                unsafe { std::ptr::copy(from.0.cast_const(), to.0, len) };
+                Vec::new()
+            }
+        }
+    }
+}
+
+fn is_host(place: &Place) -> bool {
+    matches!(place, Place::Pinned { .. } | Place::Pageable(_))
+}
+
+/// Values are not moved: streams and the host touch them at once, as they may. Nor are kernels.
+pub(super) fn touches_host(work: &Work) -> bool {
+    match work {
+        Work::Copy { dst, src, .. } => is_host(dst) || is_host(src),
+        Work::Fill { dst, .. } => is_host(dst),
+        Work::Each(works) => works.iter().any(touches_host),
+        _ => false,
+    }
+}
+
+impl State {
+    /// Hands what an operation does to host memory to a thread.
+    pub(super) fn start(&mut self, op: Op) -> Moving {
+        let Op {
+            seq, call, work, ..
+        } = op;
+        let works = match work {
+            Work::Each(works) => works,
+            work => vec![work],
+        };
+        let mut users = Vec::new();
+        let hauls = works
+            .iter()
+            .map(|work| self.haul(call, work, &mut users))
+            .collect();
+        Moving {
+            seq,
+            call,
+            works,
+            mover: Mover::start(hauls, users),
+        }
+    }
+
+    fn haul(&mut self, call: &'static str, work: &Work, users: &mut Vec<Arc<()>>) -> Haul {
+        match work {
+            Work::Copy { dst, src, bytes } => {
+                let len = *bytes;
+                let from = self.host_end(src, users);
+                match (from, self.host_end(dst, users)) {
+                    (Some(from), Some(to)) => Haul::Across { from, to, len },
+                    (Some(from), None) if !is_host(dst) => Haul::Gather { from, len },
+                    (None, Some(to)) if !is_host(src) => {
+                        let mut bytes = vec![0; len];
+                        if self.read(call, src, 0, &mut bytes) {
+                            Haul::Scatter { bytes, to }
+                        } else {
+                            Haul::Nothing
+                        }
+                    }
+                    _ => Haul::Nothing,
+                }
+            }
+            Work::Fill {
+                dst,
+                pattern,
+                width,
+                count,
+            } => match self.host_end(dst, users) {
+                Some(to) => Haul::Scatter {
+                    bytes: pattern.to_le_bytes()[..*width].repeat(*count),
+                    to,
+                },
+                None => Haul::Nothing,
+            },
+            _ => Haul::Nothing,
+        }
+    }
+
+    /// Host memory, if that is what the place is, and if it is still there.
+    fn host_end(&self, place: &Place, users: &mut Vec<Arc<()>>) -> Option<HostPtr> {
+        match *place {
+            Place::Pageable(pointer) => Some(pointer),
+            Place::Pinned { block, offset } => {
+                let pinned = self.pinned.blocks.get(&block)?;
+                users.push(pinned.users.clone());
+                Some(HostPtr(pinned.base.0.wrapping_add(offset)))
+            }
+            _ => None,
+        }
+    }
+
+    /// Waits for the thread of a stream's operation, and ends the operation; `false` if none is
+    /// under way.
+    pub(super) fn land(&mut self, stream: Id) -> bool {
+        let moving = self
+            .streams
+            .get_mut(&stream)
+            .and_then(|stream| stream.moving.take());
+        let Some(Moving {
+            seq,
+            call,
+            works,
+            mover,
+        }) = moving
+        else {
+            return false;
+        };
+        for (work, gathered) in works.into_iter().zip(mover.end()) {
+            if !touches_host(&work) {
+                self.execute(stream, seq, call, work);
+                continue;
+            }
+            let (dst, src) = match &work {
+                Work::Copy { dst, src, .. } => (dst, Some(src)),
+                Work::Fill { dst, .. } => (dst, None),
+                _ => continue,
+            };
+            for place in src.into_iter().chain([dst]).filter(|place| is_host(place)) {
+                // Says so if the block was given back meanwhile.
+                self.host_pointer(call, place, 0);
+            }
+            if !gathered.is_empty() {
+                self.write(call, dst, 0, &gathered);
+            }
+        }
+        self.complete(stream, seq);
+        true
+    }
+
+    /// Leaves no thread behind.
+    pub(crate) fn land_all(&mut self) {
+        let streams: Vec<Id> = self.streams.keys().copied().collect();
+        for stream in streams {
+            self.land(stream);
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Arrays, mipmapped or not.
+
+use std::ffi::c_uint;
+
+use cuda_sys::*;
+
+use crate::call::{Call, Outcome, put};
+use crate::engine::work::Place;
+use crate::handle::{Id, pointer};
+use crate::memory::image::{Descriptor, Mipmap};
+use crate::report::ViolationKind;
+
+/// An array that is made without memory.
+const DEFERRED_MAPPING: u32 = 0x80;
+/// What memory for such an array comes in.
+const TILE: usize = 64 << 10;
+
+entries! {
+    floor cuArray3DCreate_v2(
+        array: *mut CUarray,
+        descriptor: *const CUDA_ARRAY3D_DESCRIPTOR,
+    ) |call| {
+        let context = call.current()?;
+        // SAFETY: the caller passes a descriptor.
+        let descriptor = unsafe { read(descriptor) }?;
+        call.forbid_in_capture()?;
+        let name = call.name;
+        let block = call.new_texels(name, context, descriptor.bytes())?;
+        let id = call.new_array(block, 0, descriptor, false);
+        // SAFETY: the caller passes a place for the handle.
+        unsafe { put(array, pointer(call.images.arrays[&id].handle)) }
+    }
+
+    floor cuArray3DGetDescriptor_v2(
+        descriptor: *mut CUDA_ARRAY3D_DESCRIPTOR,
+        array: CUarray,
+    ) |call| {
+        let id = call.array(array)?;
+        let shape = call.images.arrays[&id].descriptor;
+        let value = CUDA_ARRAY3D_DESCRIPTOR {
+            Width: shape.width,
+            Height: shape.height,
+            Depth: shape.depth,
+            Format: shape.format,
+            NumChannels: shape.channels,
+            Flags: shape.flags,
+        };
+        // SAFETY: the caller passes a place for the descriptor.
+        unsafe { put(descriptor, value) }
+    }
+
+    floor cuArrayGetMemoryRequirements(
+        requirements: *mut CUDA_ARRAY_MEMORY_REQUIREMENTS,
+        array: CUarray,
+        device: CUdevice,
+    ) |call| {
+        let id = call.array(array)?;
+        call.device(device)?;
+        let shape = call.images.arrays[&id].descriptor;
+        if shape.flags & DEFERRED_MAPPING == 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let value = CUDA_ARRAY_MEMORY_REQUIREMENTS {
+            size: shape.bytes().next_multiple_of(TILE),
+            alignment: TILE,
+            ..CUDA_ARRAY_MEMORY_REQUIREMENTS::default()
+        };
+        // SAFETY: the caller passes a place for the answer.
+        unsafe { put(requirements, value) }
+    }
+
+    floor cuArrayDestroy(array: CUarray) |call| {
+        let id = call.array(array)?;
+        if call.images.arrays[&id].is_level {
+            return Err(CUDA_ERROR_INVALID_HANDLE);
+        }
+        let block = call.images.arrays[&id].block;
+        let name = call.name;
+        call.free_texels(name, block);
+        call.forget_array(id);
+        Ok(())
+    }
+
+    floor cuMipmappedArrayCreate(
+        mipmap: *mut CUmipmappedArray,
+        descriptor: *const CUDA_ARRAY3D_DESCRIPTOR,
+        levels: c_uint,
+    ) |call| {
+        let context = call.current()?;
+        // SAFETY: the caller passes a descriptor.
+        let descriptor = unsafe { read(descriptor) }?;
+        if levels == 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        call.forbid_in_capture()?;
+        let mut shapes = vec![descriptor];
+        for _ in 1..levels {
+            let next = shapes[shapes.len() - 1].next();
+            shapes.push(next);
+        }
+        let bytes = shapes.iter().map(Descriptor::bytes).sum();
+        let name = call.name;
+        let block = call.new_texels(name, context, bytes)?;
+        let mut start = 0;
+        let mut arrays = Vec::new();
+        for shape in shapes {
+            arrays.push(call.new_array(block, start, shape, true));
+            start += shape.bytes();
+        }
+        let id = call.new_id();
+        let handle = call.images.mipmap_handles.issue(id);
+        call.images.mipmaps.insert(id, Mipmap { handle, block, levels: arrays });
+        // SAFETY: the caller passes a place for the handle.
+        unsafe { put(mipmap, pointer(handle)) }
+    }
+
+    floor cuMipmappedArrayGetLevel(
+        array: *mut CUarray,
+        mipmap: CUmipmappedArray,
+        level: c_uint,
+    ) |call| {
+        let id = call.mipmap(mipmap)?;
+        let levels = &call.images.mipmaps[&id].levels;
+        let level = levels.get(level as usize).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        // SAFETY: the caller passes a place for the handle.
+        unsafe { put(array, pointer(call.images.arrays[level].handle)) }
+    }
+
+    floor cuMipmappedArrayDestroy(mipmap: CUmipmappedArray) |call| {
+        let id = call.mipmap(mipmap)?;
+        let Some(mipmap) = call.images.mipmaps.remove(&id) else {
+            return Err(CUDA_ERROR_INVALID_HANDLE);
+        };
+        call.images.mipmap_handles.retire(mipmap.handle);
+        let name = call.name;
+        call.free_texels(name, mipmap.block);
+        for level in mipmap.levels {
+            call.forget_array(level);
+        }
+        Ok(())
+    }
+}
+
+/// # Safety
+/// `descriptor` is null or valid for a read.
+unsafe fn read(descriptor: *const CUDA_ARRAY3D_DESCRIPTOR) -> Outcome<Descriptor> {
+    // SAFETY: this function's contract.
+    let descriptor = unsafe { descriptor.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    let descriptor = Descriptor::read(descriptor);
+    if descriptor.is_valid() {
+        Ok(descriptor)
+    } else {
+        Err(CUDA_ERROR_INVALID_VALUE)
+    }
+}
+
+impl Call {
+    pub(crate) fn array(&mut self, handle: CUarray) -> Outcome<Id> {
+        let found = self.images.array_handles.resolve(handle);
+        found.map_err(|_| self.no_image("array", handle.addr()))
+    }
+
+    pub(crate) fn mipmap(&mut self, handle: CUmipmappedArray) -> Outcome<Id> {
+        let found = self.images.mipmap_handles.resolve(handle);
+        found.map_err(|_| self.no_image("mipmapped array", handle.addr()))
+    }
+
+    /// Reports a part of an array, given by its first byte, row and slice and those behind its
+    /// last, that is not within it.
+    pub(crate) fn check_texels(
+        &mut self,
+        array: CUarray,
+        from: [usize; 3],
+        to: [usize; 3],
+    ) -> Outcome {
+        let id = self.array(array)?;
+        let shape = self.images.arrays[&id].descriptor;
+        let size = [shape.row(), shape.rows(), shape.slices()];
+        if to.iter().zip(size).all(|(end, len)| *end <= len) {
+            return Ok(());
+        }
+        let name = self.name;
+        let message = format!("{from:?} to {to:?} of an array of {size:?}");
+        self.log.violation(ViolationKind::OutOfRange, name, message);
+        Err(CUDA_ERROR_INVALID_VALUE)
+    }
+
+    /// Where a byte of a row of a slice is.
+    pub(crate) fn texel_place(&mut self, array: CUarray, [x, y, z]: [usize; 3]) -> Outcome<Place> {
+        let id = self.array(array)?;
+        let array = &self.images.arrays[&id];
+        let shape = array.descriptor;
+        Ok(Place::Device {
+            block: array.block,
+            offset: array.start + (z * shape.rows() + y) * shape.row() + x,
+        })
+    }
+
+    pub(crate) fn no_image(&mut self, what: &str, handle: usize) -> CUresult {
+        let name = self.name;
+        let message = format!("there is no {what} {handle:#x}");
+        self.log
+            .violation(ViolationKind::DanglingHandle, name, message);
+        CUDA_ERROR_INVALID_HANDLE
+    }
+}

@@ -1,0 +1,100 @@
+//! `cuMemcpyBatchAsync`: copies in no particular order.
+
+use cuda_sys::*;
+
+use super::copy::{admit, finish};
+use crate::call::Outcome;
+use crate::engine::enqueue::Submission;
+use crate::engine::work::{Access, AccessKind, Work};
+use crate::report::ViolationKind;
+
+entries! {
+    newer cuMemcpyBatchAsync_v2(
+        to: *mut CUdeviceptr,
+        from: *mut CUdeviceptr,
+        sizes: *mut usize,
+        count: usize,
+        attributes: *mut Attributes,
+        since: *mut usize,
+        sets: usize,
+        stream: CUstream,
+    ) |call| {
+        // "Must not be legacy NULL stream."
+        let legacy = stream.addr() <= 1;
+        if count == 0 || sets != 1 || legacy {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        // SAFETY: the caller passes one set of attributes.
+        let order = unsafe { list(attributes, 1) }?[0].order;
+        // SAFETY: the caller passes one index for it.
+        if order != STREAM_ORDER || unsafe { list(since, 1) }? != [0] {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let home = call.stream(stream)?;
+        // As driver 580 has it; whose context is current does not matter.
+        call.current().map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
+        // SAFETY: the caller passes three lists of `count` entries.
+        let to = unsafe { list(to, count) }?;
+        // SAFETY: as above.
+        let from = unsafe { list(from, count) }?;
+        // SAFETY: as above.
+        let sizes = unsafe { list(sizes, count) }?;
+        let name = call.name;
+        let (mut works, mut accesses) = (Vec::new(), Vec::<Access>::new());
+        for ((&to, &from), &bytes) in to.iter().zip(from).zip(sizes) {
+            if bytes == 0 {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+            let dst = call.device_place(name, to, bytes)?;
+            let src = call.device_place(name, from, bytes)?;
+            admit(call, Some(stream), &[&dst, &src])?;
+            accesses.extend(src.access(bytes, AccessKind::Read));
+            accesses.extend(dst.access(bytes, AccessKind::Write));
+            works.push(Work::Copy { dst, src, bytes });
+        }
+        if let Some((one, other)) = dependent(&accesses) {
+            let message = format!("bytes {:?} and {:?} of one batch", one.range, other.range);
+            call.log.violation(ViolationKind::Overlap, name, message);
+        }
+        // No particular order: the last first.
+        works.reverse();
+        let mut submission = Submission::new(home, Work::Each(works));
+        submission.accesses = accesses;
+        finish(call, submission, false)
+    }
+}
+
+const STREAM_ORDER: u32 = 1;
+
+/// The beginning of `CUmemcpyAttributes`, which older headers lack.
+#[repr(C)]
+struct Attributes {
+    order: u32,
+    rest: [u32; 5],
+}
+
+/// # Safety
+/// `first` is null or points to `len` values.
+unsafe fn list<'a, T>(first: *const T, len: usize) -> Outcome<&'a [T]> {
+    if first.is_null() {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    // SAFETY: not null, so valid by this function's contract.
+    Ok(unsafe { std::slice::from_raw_parts(first, len) })
+}
+
+/// Two accesses of which one writes what the other touches.
+fn dependent(accesses: &[Access]) -> Option<(&Access, &Access)> {
+    let conflict = |one: &Access, other: &Access| {
+        let overlap = one.range.start < other.range.end && other.range.start < one.range.end;
+        let writes = one.kind == AccessKind::Write || other.kind == AccessKind::Write;
+        one.target == other.target && overlap && writes
+    };
+    accesses.iter().enumerate().find_map(|(at, one)| {
+        let later = &accesses[at + 1..];
+        later
+            .iter()
+            .find(|other| conflict(one, other))
+            .map(|other| (one, other))
+    })
+}

@@ -1,0 +1,190 @@
+//! Green contexts: multiprocessors are counted and divided, and make no difference to the work.
+
+use std::ffi::c_uint;
+use std::sync::{Mutex, PoisonError};
+
+use cuda_sys::*;
+
+use super::primary;
+use crate::call::{Call, Outcome, put};
+use crate::context::ContextKind;
+use crate::handle::{Id, pointer};
+
+/// `CUdevResource`, which headers before 12.4 lack; what is in its padding is the driver's own.
+#[repr(C, align(8))]
+#[derive(Debug, Clone, Copy)]
+struct Resource {
+    kind: u32,
+    device: u32,
+    /// The split that it came from, zero for a device's own.
+    split: u64,
+    _padding: [u8; 80],
+    count: u32,
+    smallest: u32,
+    alignment: u32,
+    _oversize: [u8; 36],
+}
+
+const _: () = assert!(size_of::<Resource>() == 144);
+
+/// `CU_DEV_RESOURCE_TYPE_SM`.
+const MULTIPROCESSORS: u32 = 1;
+/// `CU_GREEN_CTX_DEFAULT_STREAM`.
+const DEFAULT_STREAM: c_uint = 1;
+/// `CUDA_ERROR_INVALID_RESOURCE_TYPE` and `CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION`.
+const INVALID_TYPE: CUresult = cudaError_enum(914);
+const INVALID_CONFIGURATION: CUresult = cudaError_enum(915);
+
+/// As on a device of compute capability 9.
+const STEP: u32 = 8;
+
+/// A green context's handle is its context's with this on top.
+const GREEN: usize = 8;
+const DESCRIPTION: usize = 0x7F00_0000;
+
+/// The device of each description; they stay valid for the life of the process.
+static DESCRIPTIONS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+
+fn resource(device: usize, split: u64, count: u32) -> Resource {
+    Resource {
+        kind: if count == 0 { 0 } else { MULTIPROCESSORS },
+        device: device as u32,
+        split,
+        _padding: [0; 80],
+        count,
+        smallest: STEP,
+        alignment: STEP,
+        _oversize: [0; 36],
+    }
+}
+
+entries! {
+    newer cuDeviceGetDevResource(dev: CUdevice, to: *mut Resource, kind: c_uint) |call| {
+        let device = call.device(dev)?;
+        if kind != MULTIPROCESSORS {
+            return Err(INVALID_TYPE);
+        }
+        let count = crate::device::attribute(
+            CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+            device,
+            &call.config,
+        );
+        let count = count.unwrap_or(0).unsigned_abs();
+        // SAFETY: the caller passes a place for the resource.
+        unsafe { put(to, resource(device, 0, count)) }
+    }
+
+    newer cuDevSmResourceSplitByCount(
+        result: *mut Resource,
+        groups: *mut c_uint,
+        input: *const Resource,
+        remaining: *mut Resource,
+        _flags: c_uint,
+        least: c_uint,
+    ) |call| {
+        if groups.is_null() || input.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        // SAFETY: not null, so the caller passes a resource.
+        let input = unsafe { input.read() };
+        // SAFETY: not null, so the caller passes a number.
+        let wanted = unsafe { groups.read() };
+        if input.kind != MULTIPROCESSORS {
+            return Err(INVALID_TYPE);
+        }
+        if least > input.count {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let each = least.max(1).next_multiple_of(STEP);
+        let possible = input.count / each;
+        // What a split made is split again only by way of a green context.
+        if possible == 0 || input.split != 0 {
+            return Err(INVALID_CONFIGURATION);
+        }
+        let device = input.device as usize;
+        let split = call.new_id();
+        let made = if result.is_null() { possible } else { possible.min(wanted) };
+        if !result.is_null() {
+            for index in 0..made as usize {
+                // SAFETY: the caller passes room for `wanted` resources, and `made` is no more.
+                let place = unsafe { result.add(index) };
+                // SAFETY: as above.
+                unsafe { put(place, resource(device, split, each)) }?;
+            }
+        }
+        if !remaining.is_null() {
+            let rest = resource(device, split, input.count - made * each);
+            // SAFETY: not null, so a place for a resource.
+            unsafe { put(remaining, rest) }?;
+        }
+        // SAFETY: the caller passes a place for the number.
+        unsafe { put(groups, made) }
+    }
+
+    newer cuDevResourceGenerateDesc(
+        description: *mut *mut u8,
+        resources: *const Resource,
+        count: c_uint,
+    ) |_call| {
+        if resources.is_null() || count == 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        // SAFETY: the caller passes `count` resources.
+        let resources = unsafe { std::slice::from_raw_parts(resources, count as usize) };
+        let first = resources[0];
+        if resources.iter().any(|one| one.kind != MULTIPROCESSORS) {
+            return Err(INVALID_TYPE);
+        }
+        if resources.iter().any(|one| (one.device, one.split) != (first.device, first.split)) {
+            return Err(INVALID_CONFIGURATION);
+        }
+        let mut all = DESCRIPTIONS.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push(first.device as usize);
+        // SAFETY: the caller passes a place for the handle.
+        unsafe { put(description, pointer(DESCRIPTION + all.len())) }
+    }
+
+    newer cuGreenCtxCreate(
+        green: *mut *mut u8,
+        description: *mut u8,
+        dev: CUdevice,
+        flags: c_uint,
+    ) |call| {
+        let device = call.device(dev)?;
+        let index = description.addr().checked_sub(DESCRIPTION + 1);
+        let described = index.and_then(|index| {
+            let all = DESCRIPTIONS.lock().unwrap_or_else(PoisonError::into_inner);
+            all.get(index).copied()
+        });
+        if green.is_null() || flags != DEFAULT_STREAM || described != Some(device) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        primary::retain(call, device);
+        let id = call.new_context(device, ContextKind::Green, 0);
+        // SAFETY: the caller passes a place for the handle.
+        unsafe { put(green, pointer(call.contexts[&id].handle + GREEN)) }
+    }
+
+    newer cuCtxFromGreenCtx(context: *mut CUcontext, green: *mut u8) |call| {
+        let id = find(call, green)?;
+        // SAFETY: the caller passes a place for the context.
+        unsafe { put(context, pointer(call.contexts[&id].handle)) }
+    }
+
+    newer cuGreenCtxDestroy(green: *mut u8) |call| {
+        let id = find(call, green)?;
+        let device = call.contexts[&id].device;
+        let name = call.name;
+        call.destroy_context(id, name);
+        primary::release(call, device)
+    }
+}
+
+fn find(call: &mut Call, green: *mut u8) -> Outcome<Id> {
+    let context = green.addr().saturating_sub(GREEN);
+    let id = call.context(pointer(context))?;
+    match call.contexts[&id].kind {
+        ContextKind::Green => Ok(id),
+        ContextKind::Primary | ContextKind::Created => Err(CUDA_ERROR_INVALID_CONTEXT),
+    }
+}

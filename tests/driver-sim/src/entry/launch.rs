@@ -1,0 +1,310 @@
+//! Launches, and how many blocks fit on a device.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use cuda_sys::*;
+
+use super::module::{OPT_IN, parameters};
+use crate::call::{Call, Outcome, put};
+use crate::engine::enqueue::Submission;
+use crate::engine::kernel::Arguments;
+use crate::engine::work::Work;
+use crate::handle::Id;
+use crate::report::ViolationKind;
+
+entries! {
+    floor cuLaunchKernelEx(
+        config: *const CUlaunchConfig,
+        function: CUfunction,
+        parameters: *mut *mut c_void,
+        _extra: *mut *mut c_void,
+    ) |call| {
+        // SAFETY: the caller passes a configuration with its attributes.
+        let shape = unsafe { Shape::read(config) }?;
+        // SAFETY: the caller passes a pointer a parameter.
+        unsafe { launch(call, &shape, function, parameters) }
+    }
+
+    floor cuLaunchKernel(
+        function: CUfunction,
+        grid_x: c_uint,
+        grid_y: c_uint,
+        grid_z: c_uint,
+        block_x: c_uint,
+        block_y: c_uint,
+        block_z: c_uint,
+        shared: c_uint,
+        stream: CUstream,
+        parameters: *mut *mut c_void,
+        _extra: *mut *mut c_void,
+    ) |call| {
+        let shape = Shape {
+            grid: [grid_x, grid_y, grid_z],
+            block: [block_x, block_y, block_z],
+            shared,
+            stream,
+            cooperative: false,
+            cluster: [1; 3],
+        };
+        // SAFETY: the caller passes a pointer a parameter.
+        unsafe { launch(call, &shape, function, parameters) }
+    }
+
+    floor cuOccupancyMaxActiveBlocksPerMultiprocessor(
+        blocks: *mut c_int,
+        function: CUfunction,
+        threads: c_int,
+        shared: usize,
+    ) |call| {
+        call.function(function)?;
+        if threads <= 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        // SAFETY: the caller passes a place for the number.
+        unsafe { put(blocks, resident(threads as u64, shared as u64) as c_int) }
+    }
+
+    floor cuOccupancyAvailableDynamicSMemPerBlock(
+        bytes: *mut usize,
+        function: CUfunction,
+        blocks: c_int,
+        threads: c_int,
+    ) |call| {
+        call.function(function)?;
+        if blocks <= 0 || threads <= 0 || resident(threads as u64, 0) < blocks as u64 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let each = MULTIPROCESSOR_SHARED / blocks as u64 - RESERVED;
+        // SAFETY: the caller passes a place for the number.
+        unsafe { put(bytes, each.min(OPT_IN as u64) as usize) }
+    }
+
+    floor cuOccupancyMaxPotentialBlockSize(
+        min_grid: *mut c_int,
+        block: *mut c_int,
+        function: CUfunction,
+        shared_of: CUoccupancyB2DSize,
+        shared: usize,
+        limit: c_int,
+    ) |call| {
+        call.function(function)?;
+        let limit = if limit <= 0 { 1024 } else { limit.min(1024) };
+        let sizes = (1..=limit).rev().filter(|&size| size == limit || size % 32 == 0);
+        let best = sizes.map(|size| {
+            let shared = match shared_of {
+                // SAFETY: the caller passes a function that takes any number of threads.
+                Some(shared_of) => unsafe { shared_of(size) },
+                None => shared,
+            };
+            let blocks = resident(size as u64, shared as u64);
+            (blocks * size as u64, size, blocks)
+        });
+        // The first of the best is the greatest.
+        let found = best.fold((0, 0, 0), |best, next| if next.0 > best.0 { next } else { best });
+        if found.0 == 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        // SAFETY: the caller passes a place for the number.
+        unsafe { put(min_grid, (found.2 * MULTIPROCESSORS) as c_int) }?;
+        // SAFETY: the caller passes a place for the number.
+        unsafe { put(block, found.1) }
+    }
+
+    floor cuOccupancyMaxPotentialClusterSize(
+        size: *mut c_int,
+        function: CUfunction,
+        config: *const CUlaunchConfig,
+    ) |call| {
+        call.function(function)?;
+        // SAFETY: the caller passes a configuration with its attributes.
+        unsafe { Shape::read(config) }?;
+        // SAFETY: the caller passes a place for the number.
+        unsafe { put(size, MAX_CLUSTER as c_int) }
+    }
+
+    floor cuOccupancyMaxActiveClusters(
+        clusters: *mut c_int,
+        function: CUfunction,
+        config: *const CUlaunchConfig,
+    ) |call| {
+        call.function(function)?;
+        // SAFETY: the caller passes a configuration with its attributes.
+        let shape = unsafe { Shape::read(config) }?;
+        let blocks = resident(volume(shape.block), shape.shared.into()) * MULTIPROCESSORS;
+        // SAFETY: the caller passes a place for the number.
+        unsafe { put(clusters, (blocks / volume(shape.cluster).max(1)) as c_int) }
+    }
+}
+
+const MULTIPROCESSORS: u64 = 132;
+const MULTIPROCESSOR_SHARED: u64 = 228 << 10;
+/// Shared memory that each block takes for the driver.
+const RESERVED: u64 = 1 << 10;
+/// Blocks of a cluster, without asking for more.
+const MAX_CLUSTER: u64 = 8;
+
+/// Blocks that a multiprocessor holds.
+fn resident(threads: u64, shared: u64) -> u64 {
+    if threads == 0 || threads > 1024 || shared > OPT_IN as u64 {
+        return 0;
+    }
+    let by_threads = 2048 / threads.next_multiple_of(32);
+    by_threads
+        .min(32)
+        .min(MULTIPROCESSOR_SHARED / (shared + RESERVED))
+}
+
+fn volume(size: [c_uint; 3]) -> u64 {
+    size.iter()
+        .fold(1, |all, &size| all.saturating_mul(size.into()))
+}
+
+/// What a launch looks like.
+struct Shape {
+    grid: [c_uint; 3],
+    block: [c_uint; 3],
+    shared: c_uint,
+    stream: CUstream,
+    cooperative: bool,
+    cluster: [c_uint; 3],
+}
+
+impl Shape {
+    /// # Safety
+    /// `config` is null or points to a configuration with as many attributes as it says.
+    unsafe fn read(config: *const CUlaunchConfig) -> Outcome<Self> {
+        if config.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        // SAFETY: not null, so a configuration.
+        let config = unsafe { &*config };
+        let mut shape = Self {
+            grid: [config.gridDimX, config.gridDimY, config.gridDimZ],
+            block: [config.blockDimX, config.blockDimY, config.blockDimZ],
+            shared: config.sharedMemBytes,
+            stream: config.hStream,
+            cooperative: false,
+            cluster: [1; 3],
+        };
+        for index in 0..config.numAttrs as usize {
+            // SAFETY: there are so many attributes.
+            let attribute = unsafe { config.attrs.add(index) };
+            // SAFETY: as above.
+            let attribute = unsafe { &*attribute };
+            // SAFETY: every value is at least 64 bytes, all of them initialised.
+            let pad = unsafe { attribute.value.pad };
+            let word = |at: usize| {
+                u32::from_ne_bytes(std::array::from_fn(|byte| pad[4 * at + byte] as u8))
+            };
+            match attribute.id {
+                CU_LAUNCH_ATTRIBUTE_COOPERATIVE => shape.cooperative = word(0) != 0,
+                CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION => {
+                    shape.cluster = [word(0), word(1), word(2)];
+                }
+                _ => {}
+            }
+        }
+        Ok(shape)
+    }
+
+    /// What a real driver finds wrong.
+    fn check(&self, max_dynamic: c_int) -> Outcome {
+        let within = |size: [c_uint; 3], limits: [c_uint; 3]| {
+            size.iter()
+                .zip(limits)
+                .all(|(&size, limit)| (1..=limit).contains(&size))
+        };
+        if !within(self.grid, [i32::MAX as c_uint, 65_535, 65_535])
+            || !within(self.block, [1024, 1024, 64])
+            || volume(self.block) > 1024
+            || self.shared > max_dynamic as c_uint
+        {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let divides = |(&size, &cluster): (&c_uint, &c_uint)| cluster > 0 && size % cluster == 0;
+        if volume(self.cluster) > MAX_CLUSTER || !self.grid.iter().zip(&self.cluster).all(divides) {
+            return Err(CUDA_ERROR_INVALID_CLUSTER_SIZE);
+        }
+        let room = resident(volume(self.block), self.shared.into()) * MULTIPROCESSORS;
+        if self.cooperative && volume(self.grid) > room {
+            return Err(CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
+        }
+        Ok(())
+    }
+}
+
+/// # Safety
+/// `pointers` holds one pointer a parameter, to as many bytes as the parameter has.
+unsafe fn launch(
+    call: &mut Call,
+    shape: &Shape,
+    function: CUfunction,
+    pointers: *mut *mut c_void,
+) -> Outcome {
+    let stream = call.stream(shape.stream)?;
+    let function = call.function(function)?;
+    let module = call.functions[&function].module;
+    let context = call.modules[&module].context;
+    if context != call.streams[&stream].context {
+        return Err(CUDA_ERROR_INVALID_HANDLE);
+    }
+    shape.check(call.functions[&function].max_dynamic_shared)?;
+    let sizes = parameters(call, function);
+    if pointers.is_null() && !sizes.is_empty() {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let mut given = Vec::new();
+    for (index, &size) in sizes.iter().enumerate() {
+        // SAFETY: there is a pointer a parameter.
+        let pointer = unsafe { pointers.add(index) };
+        // SAFETY: as above.
+        let pointer = unsafe { pointer.read() };
+        let mut bytes = vec![0; size];
+        // SAFETY: it points to as many bytes as the parameter has.
+        unsafe { std::ptr::copy_nonoverlapping(pointer.cast(), bytes.as_mut_ptr(), size) };
+        given.push(bytes);
+    }
+    let globals = call.modules[&module].globals.iter();
+    let arguments = Arguments {
+        grid: shape.grid,
+        block: shape.block,
+        shared: shape.shared,
+        parameters: given,
+        globals: globals
+            .map(|(name, &(_, at, _))| (name.clone(), at))
+            .collect(),
+    };
+    enqueue(call, stream, context, (module, function), arguments)
+}
+
+fn enqueue(
+    call: &mut Call,
+    stream: Id,
+    context: Id,
+    (module, function): (Id, Id),
+    arguments: Arguments,
+) -> Outcome {
+    let name = call.name;
+    let kernel = call.functions[&function].name.clone();
+    let mut submission = Submission::new(stream, Work::Nothing);
+    match call.prepare(name, context, &kernel, arguments)? {
+        Some((run, regions)) => {
+            for region in regions {
+                let place = call.device_place(name, region.address, region.bytes)?;
+                submission
+                    .accesses
+                    .extend(place.access(region.bytes, region.kind));
+            }
+            submission.work = Work::Kernel { run };
+        }
+        None => {
+            let message = format!("nobody registered what the kernel `{kernel}` does");
+            call.log
+                .violation(ViolationKind::UnknownKernel, name, message);
+        }
+    }
+    if let Some(point) = call.enqueue(name, submission)? {
+        call.note_launch(module, point);
+    }
+    Ok(())
+}

@@ -1,0 +1,168 @@
+//! Managed memory: pinned memory in all but name, since host and devices reach it by one address.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::ops::Range;
+
+use cuda_sys::*;
+
+use super::host::pin;
+use crate::call::{Call, Outcome, put};
+use crate::engine::enqueue::Submission;
+use crate::engine::work::{Access, AccessKind, Target, Work};
+use crate::handle::Id;
+use crate::memory::pinned::{Advised, Origin, Subject, allocate};
+
+const CPU: CUdevice = -1;
+const NOBODY: CUdevice = -2;
+/// More than this is more than the simulated machine has.
+const HOST_MEMORY: usize = 16 << 30;
+
+entries! {
+    floor cuMemAllocManaged(address: *mut CUdeviceptr, bytes: usize, flags: c_uint) |call| {
+        let context = call.current()?;
+        let attach = [CU_MEM_ATTACH_GLOBAL.0, CU_MEM_ATTACH_HOST.0];
+        if address.is_null() || bytes == 0 || !attach.contains(&flags) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        call.forbid_in_capture()?;
+        if bytes > HOST_MEMORY {
+            return Err(CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        let base = allocate(bytes).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+        pin(call, context, base, bytes, 0, Origin::Managed);
+        // The program makes a pointer of the address.
+        let start = base.0.expose_provenance() as CUdeviceptr;
+        // SAFETY: the caller passes a place for the address.
+        unsafe { put(address, start) }
+    }
+
+    floor cuMemPrefetchAsync(
+        address: CUdeviceptr,
+        bytes: usize,
+        location: CUdevice,
+        stream: CUstream,
+    ) |call| {
+        let stream = call.stream(stream)?;
+        let (id, range) = managed(call, address, bytes)?;
+        place(call, location)?;
+        told(call, id, &range, Subject::Prefetch, location);
+        let name = call.name;
+        let mut submission = Submission::new(stream, Work::Nothing);
+        submission.accesses.push(access(id, range, AccessKind::Read));
+        call.enqueue(name, submission).map(drop)
+    }
+
+    floor cuMemAdvise(
+        address: CUdeviceptr,
+        bytes: usize,
+        advice: CUmem_advise,
+        location: CUdevice,
+    ) |call| {
+        let (id, range) = managed(call, address, bytes)?;
+        let (subject, value) = match advice {
+            CU_MEM_ADVISE_SET_READ_MOSTLY => (Subject::ReadMostly, 1),
+            CU_MEM_ADVISE_UNSET_READ_MOSTLY => (Subject::ReadMostly, 0),
+            CU_MEM_ADVISE_SET_PREFERRED_LOCATION => (Subject::Preferred, place(call, location)?),
+            CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION => (Subject::Preferred, NOBODY),
+            CU_MEM_ADVISE_SET_ACCESSED_BY => (Subject::User(place(call, location)?), 1),
+            CU_MEM_ADVISE_UNSET_ACCESSED_BY => (Subject::User(place(call, location)?), 0),
+            _ => return Err(CUDA_ERROR_INVALID_VALUE),
+        };
+        told(call, id, &range, subject, value);
+        Ok(())
+    }
+
+    floor cuMemRangeGetAttribute(
+        data: *mut c_void,
+        size: usize,
+        attribute: CUmem_range_attribute,
+        address: CUdeviceptr,
+        bytes: usize,
+    ) |call| {
+        let (id, range) = managed(call, address, bytes)?;
+        let block = &call.pinned.blocks[&id];
+        let value = |subject, none| block.told(subject, &range).unwrap_or(none);
+        let values = match attribute {
+            CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY => vec![value(Subject::ReadMostly, 0)],
+            CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION => vec![value(Subject::Preferred, NOBODY)],
+            CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION => vec![value(Subject::Prefetch, NOBODY)],
+            CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY => {
+                let places = CPU..call.devices.len() as c_int;
+                let mut users: Vec<_> =
+                    places.filter(|&place| value(Subject::User(place), 0) == 1).collect();
+                users.resize(size / size_of::<c_int>(), NOBODY);
+                users
+            }
+            _ => return Err(CUDA_ERROR_INVALID_VALUE),
+        };
+        if data.is_null() || size == 0 || size != values.len() * size_of::<c_int>() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        for (index, value) in values.into_iter().enumerate() {
+            let place = data.cast::<c_int>().wrapping_add(index);
+            // SAFETY: the caller passes a place for `size` bytes.
+            unsafe { put(place, value) }?;
+        }
+        Ok(())
+    }
+
+    floor cuStreamAttachMemAsync(
+        stream: CUstream,
+        address: CUdeviceptr,
+        length: usize,
+        flags: c_uint,
+    ) |call| {
+        let id = call.stream(stream)?;
+        let (block, _) = call.pinned.find(address as usize).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let size = call.pinned.blocks[&block].size;
+        let (block, range) = managed(call, address, size)?;
+        let single = flags == CU_MEM_ATTACH_SINGLE.0;
+        let known = single || [CU_MEM_ATTACH_GLOBAL.0, CU_MEM_ATTACH_HOST.0].contains(&flags);
+        let whole = range.start == 0 && (length == 0 || length == size);
+        if !known || !whole || single && stream.addr() <= 2 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let name = call.name;
+        let mut submission = Submission::new(id, Work::Nothing);
+        submission.accesses.push(access(block, range, AccessKind::Write));
+        call.enqueue(name, submission).map(drop)
+    }
+}
+
+fn access(id: Id, range: Range<usize>, kind: AccessKind) -> Access {
+    Access {
+        target: Target::Pinned(id),
+        range,
+        kind,
+    }
+}
+
+/// The managed block that the bytes are in, and which of its bytes they are.
+fn managed(call: &Call, address: CUdeviceptr, bytes: usize) -> Outcome<(Id, Range<usize>)> {
+    let found = call.pinned.find(address as usize);
+    let (id, offset) = found.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    let block = &call.pinned.blocks[&id];
+    let end = offset.checked_add(bytes).filter(|end| *end <= block.size);
+    match end {
+        Some(end) if block.origin == Origin::Managed && bytes > 0 => Ok((id, offset..end)),
+        _ => Err(CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+/// A device, or the host.
+fn place(call: &Call, location: CUdevice) -> Outcome<CUdevice> {
+    if location != CPU {
+        call.device(location)?;
+    }
+    Ok(location)
+}
+
+fn told(call: &mut Call, id: Id, range: &Range<usize>, subject: Subject, value: c_int) {
+    if let Some(block) = call.pinned.blocks.get_mut(&id) {
+        block.advice.push(Advised {
+            range: range.clone(),
+            subject,
+            value,
+        });
+    }
+}

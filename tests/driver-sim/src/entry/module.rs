@@ -1,0 +1,379 @@
+//! Modules: loading PTX, finding what it holds.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+
+use cuda_sys::*;
+
+use crate::call::{Call, Outcome, put};
+use crate::handle::{Id, pointer};
+use crate::memory::place::Owner;
+use crate::module::{Function, Module, ptx};
+
+entries! {
+    floor cuModuleLoadData(module: *mut CUmodule, image: *const c_void) |call| {
+        // SAFETY: the caller passes a place and an image.
+        unsafe { load(call, module, image, &mut Options::default()) }
+    }
+
+    floor cuModuleLoadDataEx(
+        module: *mut CUmodule,
+        image: *const c_void,
+        count: c_uint,
+        keys: *mut CUjit_option,
+        values: *mut *mut c_void,
+    ) |call| {
+        // SAFETY: the caller passes as many keys and values as it says.
+        let mut options = unsafe { Options::read(count as usize, keys, values) }?;
+        // SAFETY: the caller passes a place and an image.
+        let outcome = unsafe { load(call, module, image, &mut options) };
+        // SAFETY: the values and buffers are the caller's, and live during the call.
+        unsafe { options.answer(values) };
+        outcome
+    }
+
+    floor cuModuleUnload(module: CUmodule) |call| {
+        call.current()?;
+        let id = call.module(module)?;
+        let name = call.name;
+        // Said before the wait below hides it.
+        call.check_unload(id, name);
+        let context = call.modules[&id].context;
+        let streams = call.streams_of_context(context);
+        call.synchronize(&streams);
+        call.unload(id, name);
+        Ok(())
+    }
+
+    floor cuModuleGetFunction(
+        function: *mut CUfunction,
+        module: CUmodule,
+        name: *const c_char,
+    ) |call| {
+        call.current()?;
+        let id = call.module(module)?;
+        // SAFETY: the caller passes a C string.
+        let name = unsafe { text(name) }?;
+        if !call.modules[&id].ptx.kernels.contains_key(&name) {
+            return Err(CUDA_ERROR_NOT_FOUND);
+        }
+        let known = call.modules[&id].functions.get(&name).copied();
+        let found = known.unwrap_or_else(|| new_function(call, id, name));
+        // SAFETY: the caller passes a place for the function.
+        unsafe { put(function, pointer(call.functions[&found].handle)) }
+    }
+
+    floor cuModuleGetGlobal_v2(
+        address: *mut CUdeviceptr,
+        bytes: *mut usize,
+        module: CUmodule,
+        name: *const c_char,
+    ) |call| {
+        call.current()?;
+        let id = call.module(module)?;
+        // SAFETY: the caller passes a C string.
+        let name = unsafe { text(name) }?;
+        let found = call.modules[&id].globals.get(&name).copied();
+        let (_, start, size) = found.ok_or(CUDA_ERROR_NOT_FOUND)?;
+        if !address.is_null() {
+            // SAFETY: not null, so a place for the address.
+            unsafe { put(address, start) }?;
+        }
+        if !bytes.is_null() {
+            // SAFETY: not null, so a place for the size.
+            unsafe { put(bytes, size) }?;
+        }
+        Ok(())
+    }
+
+    floor cuFuncGetAttribute(
+        value: *mut c_int,
+        attribute: CUfunction_attribute,
+        function: CUfunction,
+    ) |call| {
+        let id = call.function(function)?;
+        let found = attribute_of(call, id, attribute).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        // SAFETY: the caller passes a place for the value.
+        unsafe { put(value, found) }
+    }
+
+    floor cuFuncSetAttribute(
+        function: CUfunction,
+        attribute: CUfunction_attribute,
+        value: c_int,
+    ) |call| {
+        let id = call.function(function)?;
+        let function = call.functions.get_mut(&id).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+        match attribute {
+            CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES if (0..=OPT_IN).contains(&value) => {
+                function.max_dynamic_shared = value;
+            }
+            CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT if (-1..=100).contains(&value) => {
+                function.carveout = value;
+            }
+            // Cluster attributes.
+            CUfunction_attribute(10..=15) => {
+                function.set.insert(attribute.0 as _, value);
+            }
+            _ => return Err(CUDA_ERROR_INVALID_VALUE),
+        }
+        Ok(())
+    }
+
+    floor cuFuncSetCacheConfig(function: CUfunction, config: CUfunc_cache) |call| {
+        call.function(function)?;
+        if config.0 > 3 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        Ok(())
+    }
+
+    newer cuFuncGetParamInfo(
+        function: CUfunction,
+        index: usize,
+        offset: *mut usize,
+        size: *mut usize,
+    ) |call| {
+        let id = call.function(function)?;
+        let sizes = parameters(call, id);
+        let found = *sizes.get(index).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let mut at: usize = 0;
+        for &size in &sizes[..index] {
+            at = at.next_multiple_of(size.clamp(1, 8)) + size;
+        }
+        // SAFETY: the caller passes a place for the offset.
+        unsafe { put(offset, at.next_multiple_of(found.clamp(1, 8))) }?;
+        if size.is_null() {
+            return Ok(());
+        }
+        // SAFETY: not null, so a place for the size.
+        unsafe { put(size, found) }
+    }
+}
+
+/// Dynamic shared memory that a block can be allowed to have, and what it has unasked.
+pub(super) const OPT_IN: c_int = 227 << 10;
+const UNASKED: c_int = 48 << 10;
+
+impl Call {
+    pub(crate) fn module(&mut self, handle: CUmodule) -> Outcome<Id> {
+        let found = self.module_handles.resolve(handle);
+        self.found(found, "module", handle.addr(), |_| {
+            CUDA_ERROR_INVALID_HANDLE
+        })
+    }
+
+    pub(crate) fn function(&mut self, handle: CUfunction) -> Outcome<Id> {
+        let found = self.function_handles.resolve(handle);
+        self.found(found, "function", handle.addr(), |_| {
+            CUDA_ERROR_INVALID_HANDLE
+        })
+    }
+}
+
+/// Sizes of a kernel's parameters.
+pub(super) fn parameters(call: &Call, function: Id) -> Vec<usize> {
+    let function = &call.functions[&function];
+    call.modules[&function.module].ptx.kernels[&function.name].clone()
+}
+
+fn attribute_of(call: &Call, id: Id, attribute: CUfunction_attribute) -> Option<c_int> {
+    let function = &call.functions[&id];
+    Some(match attribute {
+        CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK => 1024,
+        CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
+        | CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES
+        | CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES
+        | CU_FUNC_ATTRIBUTE_CACHE_MODE_CA => 0,
+        CU_FUNC_ATTRIBUTE_NUM_REGS => 16,
+        CU_FUNC_ATTRIBUTE_PTX_VERSION => call.modules[&function.module].ptx.version,
+        CU_FUNC_ATTRIBUTE_BINARY_VERSION => 90,
+        CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES => function.max_dynamic_shared,
+        CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT => function.carveout,
+        CUfunction_attribute(10..=15) => {
+            function.set.get(&(attribute.0 as _)).copied().unwrap_or(0)
+        }
+        _ => return None,
+    })
+}
+
+fn new_function(call: &mut Call, module: Id, name: String) -> Id {
+    let id = call.new_id();
+    let handle = call.function_handles.issue(id);
+    if let Some(module) = call.modules.get_mut(&module) {
+        module.functions.insert(name.clone(), id);
+    }
+    call.functions.insert(
+        id,
+        Function {
+            handle,
+            module,
+            name,
+            max_dynamic_shared: UNASKED,
+            carveout: -1,
+            set: BTreeMap::new(),
+        },
+    );
+    id
+}
+
+/// # Safety
+/// `text` is null or a C string.
+unsafe fn text(text: *const c_char) -> Outcome<String> {
+    if text.is_null() {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    // SAFETY: not null, so a C string.
+    let text = unsafe { CStr::from_ptr(text) };
+    Ok(text.to_string_lossy().into_owned())
+}
+
+/// # Safety
+/// `module` is null or valid for a write; `image` is null, NUL-terminated text, or an image that
+/// begins with four bytes.
+unsafe fn load(
+    call: &mut Call,
+    module: *mut CUmodule,
+    image: *const c_void,
+    options: &mut Options,
+) -> Outcome {
+    let context = call.current()?;
+    call.forbid_in_capture()?;
+    if module.is_null() {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    // SAFETY: a C string, or a binary, which is one as far as its first NUL byte.
+    let image = unsafe { text(image.cast()) }?;
+    if image.starts_with("\x7fELF") {
+        // Nothing here runs binaries.
+        return Err(CUDA_ERROR_INVALID_IMAGE);
+    }
+    let ptx = match ptx::parse(&image) {
+        Ok(ptx) => ptx,
+        Err(complaint) => {
+            options.errors = complaint;
+            return Err(CUDA_ERROR_INVALID_PTX);
+        }
+    };
+    if options.verbose {
+        let kernels = ptx.kernels.keys();
+        options.info = kernels
+            .map(|name| format!("Compiling entry function '{name}'\n"))
+            .collect();
+    }
+    let device = call.contexts[&context].device;
+    let name = call.name;
+    let id = call.new_id();
+    let mut globals = BTreeMap::new();
+    for (global, declared) in &ptx.globals {
+        let (block, address) = call.new_block(name, device, Owner::Context(context), declared.size);
+        if let Some(block) = call.space.blocks.get_mut(&block) {
+            block.pages.write(0, &declared.initial);
+        }
+        globals.insert(global.clone(), (block, address, declared.size));
+    }
+    let handle = call.module_handles.issue(id);
+    call.modules.insert(
+        id,
+        Module {
+            handle,
+            context,
+            ptx,
+            functions: BTreeMap::new(),
+            globals,
+            launches: Vec::new(),
+        },
+    );
+    // SAFETY: not null, so a place for the module.
+    unsafe { put(module, pointer(handle)) }
+}
+
+/// The options that this driver understands; the others it accepts.
+#[derive(Default)]
+struct Options {
+    wall_time: Option<usize>,
+    info_log: Log,
+    error_log: Log,
+    verbose: bool,
+    info: String,
+    errors: String,
+}
+
+/// A buffer for a log, and where its size is told.
+#[derive(Default)]
+struct Log {
+    buffer: Option<*mut c_char>,
+    size: Option<(usize, usize)>,
+}
+
+impl Options {
+    /// # Safety
+    /// There are `count` keys and values.
+    unsafe fn read(
+        count: usize,
+        keys: *mut CUjit_option,
+        values: *mut *mut c_void,
+    ) -> Outcome<Self> {
+        let mut options = Self::default();
+        if count > 0 && (keys.is_null() || values.is_null()) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        for index in 0..count {
+            // SAFETY: there are `count` keys.
+            let key = unsafe { keys.add(index) };
+            // SAFETY: as above.
+            let key = unsafe { key.read() };
+            // SAFETY: there are `count` values.
+            let value = unsafe { values.add(index) };
+            // SAFETY: as above.
+            let value = unsafe { value.read() };
+            match key {
+                CU_JIT_WALL_TIME => options.wall_time = Some(index),
+                CU_JIT_INFO_LOG_BUFFER => options.info_log.buffer = Some(value.cast()),
+                CU_JIT_ERROR_LOG_BUFFER => options.error_log.buffer = Some(value.cast()),
+                CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES => {
+                    options.info_log.size = Some((index, value.addr()));
+                }
+                CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES => {
+                    options.error_log.size = Some((index, value.addr()));
+                }
+                CU_JIT_LOG_VERBOSE => options.verbose = value.addr() != 0,
+                _ => {}
+            }
+        }
+        Ok(options)
+    }
+
+    /// # Safety
+    /// The values, and the buffers that were among them, are still there.
+    unsafe fn answer(&self, values: *mut *mut c_void) {
+        if let Some(index) = self.wall_time {
+            // SAFETY: the index was among the values.
+            let value = unsafe { values.add(index) };
+            let milliseconds = pointer(1.5f32.to_bits() as usize);
+            // SAFETY: as above.
+            unsafe { value.write(milliseconds) };
+        }
+        for (log, text) in [
+            (&self.info_log, &self.info),
+            (&self.error_log, &self.errors),
+        ] {
+            let (Some(buffer), Some((index, size))) = (log.buffer, log.size) else {
+                continue;
+            };
+            let len = text.len().min(size.saturating_sub(1));
+            // SAFETY: the buffer has `size` bytes, which is more than these.
+            unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), buffer.cast(), len) };
+            // SAFETY: as above.
+            let end = unsafe { buffer.add(len) };
+            if size > 0 {
+                // SAFETY: as above: `len` is less than `size`.
+                unsafe { end.write(0) };
+            }
+            // SAFETY: the index was among the values.
+            let value = unsafe { values.add(index) };
+            // SAFETY: as above.
+            unsafe { value.write(pointer(len)) };
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Texture and surface objects: what they were asked to be, and whether that is possible.
+
+use cuda_sys::*;
+
+use crate::call::{Call, Outcome, put};
+use crate::handle::{Id, pointer};
+use crate::memory::image::{Object, SURFACE};
+use crate::report::LeakKind;
+
+/// `CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT`.
+const ALIGNMENT: u64 = 512;
+/// `CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT`.
+const PITCH_ALIGNMENT: usize = 32;
+
+entries! {
+    floor cuTexObjectCreate(
+        object: *mut CUtexObject,
+        resource: *const CUDA_RESOURCE_DESC,
+        texture: *const CUDA_TEXTURE_DESC,
+        view: *const CUDA_RESOURCE_VIEW_DESC,
+    ) |call| {
+        call.current()?;
+        if texture.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        // SAFETY: the caller passes a description, or null.
+        let given = unsafe { resource.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        // SAFETY: the caller sets the fields that its type names.
+        unsafe { check_resource(call, given) }?;
+        // SAFETY: not null, as above.
+        let resource = unsafe { bytes(resource) };
+        // SAFETY: not null, so the caller passes a description.
+        let texture = unsafe { bytes(texture) };
+        // SAFETY: as above.
+        let view = (!view.is_null()).then(|| unsafe { bytes(view) });
+        let handle = new_object(call, LeakKind::Texture, resource, texture, view);
+        // SAFETY: the caller passes a place for the handle.
+        unsafe { put(object, handle as u64) }
+    }
+
+    floor cuTexObjectDestroy(object: CUtexObject) |call| {
+        destroy(call, object, LeakKind::Texture)
+    }
+
+    floor cuTexObjectGetResourceDesc(resource: *mut CUDA_RESOURCE_DESC, object: CUtexObject) |call| {
+        let id = find(call, object, LeakKind::Texture)?;
+        let bytes = call.images.objects[&id].resource.clone();
+        // SAFETY: the caller passes a place for the description.
+        unsafe { put_bytes(resource, &bytes) }
+    }
+
+    floor cuTexObjectGetTextureDesc(texture: *mut CUDA_TEXTURE_DESC, object: CUtexObject) |call| {
+        let id = find(call, object, LeakKind::Texture)?;
+        let bytes = call.images.objects[&id].texture.clone();
+        // SAFETY: the caller passes a place for the description.
+        unsafe { put_bytes(texture, &bytes) }
+    }
+
+    floor cuTexObjectGetResourceViewDesc(
+        view: *mut CUDA_RESOURCE_VIEW_DESC,
+        object: CUtexObject,
+    ) |call| {
+        let id = find(call, object, LeakKind::Texture)?;
+        let bytes = call.images.objects[&id].view.clone().ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        // SAFETY: the caller passes a place for the description.
+        unsafe { put_bytes(view, &bytes) }
+    }
+
+    floor cuSurfObjectCreate(object: *mut CUsurfObject, resource: *const CUDA_RESOURCE_DESC) |call| {
+        call.current()?;
+        // SAFETY: the caller passes a description.
+        let given = unsafe { resource.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        if given.resType != CU_RESOURCE_TYPE_ARRAY {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        // SAFETY: the type says which of the union's fields there is.
+        let array = unsafe { given.res.array.hArray };
+        let id = call.array(array)?;
+        if call.images.arrays[&id].descriptor.flags & SURFACE == 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        // SAFETY: not null, as above.
+        let resource = unsafe { bytes(resource) };
+        let handle = new_object(call, LeakKind::Surface, resource, Box::default(), None);
+        // SAFETY: the caller passes a place for the handle.
+        unsafe { put(object, handle as u64) }
+    }
+
+    floor cuSurfObjectDestroy(object: CUsurfObject) |call| {
+        destroy(call, object, LeakKind::Surface)
+    }
+
+    floor cuSurfObjectGetResourceDesc(
+        resource: *mut CUDA_RESOURCE_DESC,
+        object: CUsurfObject,
+    ) |call| {
+        let id = find(call, object, LeakKind::Surface)?;
+        let bytes = call.images.objects[&id].resource.clone();
+        // SAFETY: the caller passes a place for the description.
+        unsafe { put_bytes(resource, &bytes) }
+    }
+}
+
+/// # Safety
+/// The fields that the description's type names are set.
+unsafe fn check_resource(call: &mut Call, resource: &CUDA_RESOURCE_DESC) -> Outcome {
+    let name = call.name;
+    if resource.flags != 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    match resource.resType {
+        CU_RESOURCE_TYPE_ARRAY => {
+            // SAFETY: the type says which of the union's fields there is.
+            let array = unsafe { resource.res.array.hArray };
+            call.array(array).map(drop)
+        }
+        CU_RESOURCE_TYPE_MIPMAPPED_ARRAY => {
+            // SAFETY: as above.
+            let mipmap = unsafe { resource.res.mipmap.hMipmappedArray };
+            call.mipmap(mipmap).map(drop)
+        }
+        CU_RESOURCE_TYPE_LINEAR => {
+            // SAFETY: as above.
+            let linear = unsafe { resource.res.linear };
+            call.device_place(name, linear.devPtr, linear.sizeInBytes)?;
+            if linear.devPtr % ALIGNMENT == 0 && linear.sizeInBytes > 0 {
+                Ok(())
+            } else {
+                Err(CUDA_ERROR_INVALID_VALUE)
+            }
+        }
+        CU_RESOURCE_TYPE_PITCH2D => {
+            // SAFETY: as above.
+            let plane = unsafe { resource.res.pitch2D };
+            if plane.width == 0 || plane.height == 0 {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+            let bytes = (plane.height - 1) * plane.pitchInBytes + plane.width;
+            call.device_place(name, plane.devPtr, bytes)?;
+            if plane.devPtr % ALIGNMENT == 0 && plane.pitchInBytes % PITCH_ALIGNMENT == 0 {
+                Ok(())
+            } else {
+                Err(CUDA_ERROR_INVALID_VALUE)
+            }
+        }
+        _ => Err(CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+fn new_object(
+    call: &mut Call,
+    kind: LeakKind,
+    resource: Box<[u8]>,
+    texture: Box<[u8]>,
+    view: Option<Box<[u8]>>,
+) -> usize {
+    let id = call.new_id();
+    let handle = call.images.object_handles.issue(id);
+    let object = Object {
+        handle,
+        kind,
+        resource,
+        texture,
+        view,
+    };
+    call.images.objects.insert(id, object);
+    handle
+}
+
+fn find(call: &mut Call, object: u64, kind: LeakKind) -> Outcome<Id> {
+    let handle = pointer::<u8>(object as usize);
+    let found = call.images.object_handles.resolve(handle).ok();
+    let found = found.filter(|id| call.images.objects[id].kind == kind);
+    found.ok_or_else(|| call.no_image("texture or surface", object as usize))
+}
+
+fn destroy(call: &mut Call, object: u64, kind: LeakKind) -> Outcome {
+    let id = find(call, object, kind)?;
+    if let Some(object) = call.images.objects.remove(&id) {
+        call.images.object_handles.retire(object.handle);
+    }
+    Ok(())
+}
+
+/// # Safety
+/// `from` is valid for a read, and has no byte that is not initialised: callers zero descriptions
+/// before they fill them in.
+unsafe fn bytes<T>(from: *const T) -> Box<[u8]> {
+    // SAFETY: this function's contract.
+    unsafe { std::slice::from_raw_parts(from.cast(), size_of::<T>()) }.into()
+}
+
+/// # Safety
+/// `to` is null or valid for a write; `bytes` are those of a `T`.
+unsafe fn put_bytes<T>(to: *mut T, bytes: &[u8]) -> Outcome {
+    if to.is_null() || bytes.len() != size_of::<T>() {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    // SAFETY: this function's contract, and as many bytes as the place has.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.cast(), bytes.len()) };
+    Ok(())
+}

@@ -1,0 +1,243 @@
+//! Arrays, textures and surfaces.
+//!
+//! The texels of an array are a block of the address space that no program knows the address of,
+//! row after row; a mipmap is one block with its levels one after the other.
+
+use std::collections::BTreeMap;
+
+use cuda_sys::*;
+
+use crate::engine::order::History;
+use crate::engine::work::Target;
+use crate::handle::{Handles, Id};
+use crate::memory::block::{Block, Phase};
+use crate::memory::pages::Pages;
+use crate::report::LeakKind;
+use crate::state::State;
+
+const ALIGNMENT: usize = 512;
+
+#[derive(Debug)]
+pub(crate) struct Images {
+    pub(crate) arrays: BTreeMap<Id, Array>,
+    pub(crate) array_handles: Handles,
+    pub(crate) mipmaps: BTreeMap<Id, Mipmap>,
+    pub(crate) mipmap_handles: Handles,
+    /// Textures and surfaces.
+    pub(crate) objects: BTreeMap<Id, Object>,
+    pub(crate) object_handles: Handles,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Array {
+    pub(crate) handle: usize,
+    pub(crate) block: Id,
+    /// Its first byte in the block.
+    pub(crate) start: usize,
+    /// As it was asked for.
+    pub(crate) descriptor: Descriptor,
+    /// A level of a mipmap, which is destroyed with it.
+    pub(crate) is_level: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Mipmap {
+    pub(crate) handle: usize,
+    pub(crate) block: Id,
+    /// Their arrays.
+    pub(crate) levels: Vec<Id>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Descriptor {
+    pub(crate) width: usize,
+    pub(crate) height: usize,
+    pub(crate) depth: usize,
+    pub(crate) format: CUarray_format,
+    pub(crate) channels: u32,
+    pub(crate) flags: u32,
+}
+
+/// A texture or a surface: what was asked for, byte by byte.
+#[derive(Debug)]
+pub(crate) struct Object {
+    pub(crate) handle: usize,
+    pub(crate) kind: LeakKind,
+    pub(crate) resource: Box<[u8]>,
+    pub(crate) texture: Box<[u8]>,
+    pub(crate) view: Option<Box<[u8]>>,
+}
+
+const LAYERED: u32 = 1;
+pub(crate) const SURFACE: u32 = 2;
+const CUBEMAP: u32 = 4;
+const GATHER: u32 = 8;
+
+impl Images {
+    pub(crate) fn new() -> Self {
+        Self {
+            arrays: BTreeMap::new(),
+            array_handles: Handles::new(0x7000_0000),
+            mipmaps: BTreeMap::new(),
+            mipmap_handles: Handles::new(0x7400_0000),
+            objects: BTreeMap::new(),
+            object_handles: Handles::new(0x7800_0000),
+        }
+    }
+
+    /// Whether a block holds texels.
+    pub(crate) fn holds(&self, block: Id) -> bool {
+        self.arrays.values().any(|array| array.block == block)
+    }
+}
+
+impl Descriptor {
+    pub(crate) fn read(raw: &CUDA_ARRAY3D_DESCRIPTOR) -> Self {
+        Self {
+            width: raw.Width,
+            height: raw.Height,
+            depth: raw.Depth,
+            format: raw.Format,
+            channels: raw.NumChannels,
+            flags: raw.Flags,
+        }
+    }
+
+    pub(crate) fn is_valid(&self) -> bool {
+        let Self {
+            width,
+            height,
+            depth,
+            flags,
+            ..
+        } = *self;
+        let (layered, cubemap) = (flags & LAYERED != 0, flags & CUBEMAP != 0);
+        let faces = width == height && depth % 6 == 0 && depth > 0;
+        let shaped = match (layered, cubemap) {
+            (_, true) => faces && (layered || depth == 6),
+            (true, false) => depth > 0,
+            (false, false) => depth == 0 || height > 0,
+        };
+        let gathers = flags & GATHER == 0 || height > 0 && depth == 0;
+        let largest = if depth > 0 && !layered {
+            16 << 10
+        } else {
+            128 << 10
+        };
+        width > 0
+            && width <= largest
+            && height <= largest
+            && depth <= 16 << 10
+            && self.channel_bytes().is_some()
+            && matches!(self.channels, 1 | 2 | 4)
+            && shaped
+            && gathers
+    }
+
+    fn channel_bytes(&self) -> Option<usize> {
+        Some(match self.format {
+            CU_AD_FORMAT_UNSIGNED_INT8 | CU_AD_FORMAT_SIGNED_INT8 => 1,
+            CU_AD_FORMAT_UNSIGNED_INT16 | CU_AD_FORMAT_SIGNED_INT16 | CU_AD_FORMAT_HALF => 2,
+            CU_AD_FORMAT_UNSIGNED_INT32 | CU_AD_FORMAT_SIGNED_INT32 | CU_AD_FORMAT_FLOAT => 4,
+            _ => return None,
+        })
+    }
+
+    /// Bytes of a row.
+    pub(crate) fn row(&self) -> usize {
+        self.width * self.channels as usize * self.channel_bytes().unwrap_or(0)
+    }
+
+    /// Rows of a slice.
+    pub(crate) fn rows(&self) -> usize {
+        self.height.max(1)
+    }
+
+    pub(crate) fn slices(&self) -> usize {
+        self.depth.max(1)
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.row() * self.rows() * self.slices()
+    }
+
+    /// The next level of a mipmap.
+    pub(crate) fn next(&self) -> Self {
+        let half = |size: usize| if size > 1 { size / 2 } else { size };
+        let keeps_depth = self.flags & (LAYERED | CUBEMAP) != 0;
+        Self {
+            width: half(self.width),
+            height: half(self.height),
+            depth: if keeps_depth {
+                self.depth
+            } else {
+                half(self.depth)
+            },
+            ..*self
+        }
+    }
+}
+
+impl State {
+    /// A block for texels of the context's device.
+    pub(crate) fn new_texels(
+        &mut self,
+        call: &'static str,
+        context: Id,
+        bytes: usize,
+    ) -> Result<Id, CUresult> {
+        let device = self.contexts[&context].device;
+        self.reserve(device, None, bytes)?;
+        let address = self.space.place_aligned(device, bytes, ALIGNMENT);
+        let address = address.ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+        self.devices[device].allocated += bytes;
+        let id = self.new_id();
+        let block = Block {
+            address,
+            size: bytes,
+            device,
+            context: Some(context),
+            pool: None,
+            phase: Phase::Live,
+            exists: true,
+            pages: Pages::new(bytes),
+            history: History::default(),
+            call,
+        };
+        self.space.insert(id, block);
+        Ok(id)
+    }
+
+    pub(crate) fn new_array(
+        &mut self,
+        block: Id,
+        start: usize,
+        descriptor: Descriptor,
+        is_level: bool,
+    ) -> Id {
+        let id = self.new_id();
+        let handle = self.images.array_handles.issue(id);
+        let array = Array {
+            handle,
+            block,
+            start,
+            descriptor,
+            is_level,
+        };
+        self.images.arrays.insert(id, array);
+        id
+    }
+
+    /// Takes an array's handle away; its block stays.
+    pub(crate) fn forget_array(&mut self, id: Id) {
+        if let Some(array) = self.images.arrays.remove(&id) {
+            self.images.array_handles.retire(array.handle);
+        }
+    }
+
+    /// The texels are given back; work that still needs them is reported.
+    pub(crate) fn free_texels(&mut self, call: &'static str, block: Id) {
+        self.check_host_free(call, Target::Device(block));
+        self.release_block(block, call);
+    }
+}

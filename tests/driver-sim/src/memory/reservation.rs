@@ -1,0 +1,225 @@
+//! Virtual memory: reserved addresses, physical memory, and what is mapped where.
+//!
+//! A reservation is a block of the address space whose bytes are those of the memory mapped in it.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+use cuda_sys::*;
+
+use crate::engine::order::History;
+use crate::engine::work::Target;
+use crate::handle::{Handles, Id};
+use crate::memory::block::{Block, Phase};
+use crate::memory::pages::Pages;
+use crate::report::ViolationKind;
+use crate::state::State;
+
+/// Every size and place is a multiple of it.
+pub(crate) const GRANULARITY: usize = 2 << 20;
+
+#[derive(Debug)]
+pub(crate) struct VirtualMemory {
+    /// By their blocks.
+    pub(crate) reservations: BTreeMap<Id, Vec<Chunk>>,
+    pub(crate) physical: BTreeMap<Id, Physical>,
+    pub(crate) handles: Handles,
+    /// Descriptors that memory was exported by. One that was closed and opened anew is no longer
+    /// what it was, which nobody tells the driver.
+    pub(crate) exported: BTreeMap<i32, Id>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Physical {
+    pub(crate) handle: usize,
+    pub(crate) device: usize,
+    pub(crate) size: usize,
+    pub(crate) handle_types: u32,
+    /// Handles of it: the first and those that were imported or retained.
+    pub(crate) holders: usize,
+    pub(crate) mappings: usize,
+    pub(crate) pages: Arc<Mutex<Pages>>,
+}
+
+/// A piece of physical memory in a reservation.
+#[derive(Debug)]
+pub(crate) struct Chunk {
+    pub(crate) start: usize,
+    pub(crate) size: usize,
+    pub(crate) physical: Id,
+    pub(crate) device: usize,
+    /// What devices may do with it: `CUmemAccess_flags`.
+    pub(crate) access: BTreeMap<usize, u32>,
+}
+
+impl VirtualMemory {
+    pub(crate) fn new() -> Self {
+        Self {
+            reservations: BTreeMap::new(),
+            physical: BTreeMap::new(),
+            handles: Handles::new(0x6000_0000),
+            exported: BTreeMap::new(),
+        }
+    }
+}
+
+impl Chunk {
+    pub(crate) fn range(&self) -> Range<usize> {
+        self.start..self.start + self.size
+    }
+}
+
+impl State {
+    pub(crate) fn new_reservation(
+        &mut self,
+        call: &'static str,
+        device: usize,
+        size: usize,
+    ) -> Option<u64> {
+        let address = self.space.place_aligned(device, size, GRANULARITY)?;
+        let id = self.new_id();
+        let block = Block {
+            address,
+            size,
+            device,
+            context: None,
+            pool: None,
+            phase: Phase::Live,
+            exists: true,
+            pages: Pages::new(size),
+            history: History::default(),
+            call,
+        };
+        self.space.insert(id, block);
+        self.virtual_memory.reservations.insert(id, Vec::new());
+        Some(address)
+    }
+
+    /// The reservation that holds all of these addresses, and where they begin in it.
+    pub(crate) fn reserved(
+        &mut self,
+        call: &'static str,
+        address: CUdeviceptr,
+        size: usize,
+    ) -> Result<(Id, usize), CUresult> {
+        let id = self.space.find(address);
+        let id = id.filter(|id| self.virtual_memory.reservations.contains_key(id));
+        let Some(id) = id else {
+            return Err(self.unknown(call, address));
+        };
+        let block = &self.space.blocks[&id];
+        let start = (address - block.address) as usize;
+        if start.checked_add(size).is_some_and(|end| end <= block.size) {
+            Ok((id, start))
+        } else {
+            Err(CUDA_ERROR_INVALID_VALUE)
+        }
+    }
+
+    /// The chunks that are exactly these bytes, one after the other.
+    pub(crate) fn chunks_of(&self, id: Id, range: &Range<usize>) -> Option<Vec<usize>> {
+        let chunks = &self.virtual_memory.reservations[&id];
+        let (mut at, mut found) = (range.start, Vec::new());
+        while at < range.end {
+            let index = chunks.iter().position(|chunk| chunk.start == at)?;
+            at += chunks[index].size;
+            found.push(index);
+        }
+        (at == range.end).then_some(found)
+    }
+
+    /// Reports a touch of reserved bytes that are not mapped, or that their own device may not
+    /// touch. Other memory is none of its business.
+    pub(crate) fn check_mapped(
+        &mut self,
+        call: &'static str,
+        id: Id,
+        range: Range<usize>,
+    ) -> Result<(), CUresult> {
+        let Some(chunks) = self.virtual_memory.reservations.get(&id) else {
+            return Ok(());
+        };
+        let mut at = range.start;
+        while at < range.end {
+            let chunk = chunks.iter().find(|chunk| chunk.range().contains(&at));
+            let open = chunk.filter(|chunk| chunk.access.contains_key(&chunk.device));
+            let Some(open) = open else {
+                let how = if chunk.is_some() {
+                    "closed"
+                } else {
+                    "not mapped"
+                };
+                let message = format!("byte {at} of a reservation is {how}");
+                self.log
+                    .violation(ViolationKind::UnknownAddress, call, message);
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            };
+            at = open.range().end;
+        }
+        Ok(())
+    }
+
+    /// Whether the bytes lie in more than one mapping of a reservation.
+    pub(crate) fn crosses_mappings(&self, id: Id, range: Range<usize>) -> bool {
+        let chunks = self.virtual_memory.reservations.get(&id);
+        let touched = chunks.into_iter().flatten().filter(|chunk| {
+            let chunk = chunk.range();
+            chunk.start < range.end && range.start < chunk.end
+        });
+        touched.count() > 1
+    }
+
+    /// Takes a chunk out of its reservation; work that still needs it is reported.
+    pub(crate) fn unmap_chunk(&mut self, call: &'static str, id: Id, index: usize) {
+        let Some(chunks) = self.virtual_memory.reservations.get_mut(&id) else {
+            return;
+        };
+        let chunk = chunks.remove(index);
+        self.check_host_access(call, Target::Device(id), chunk.range());
+        if let Some(block) = self.space.blocks.get_mut(&id) {
+            block.pages.close_window(chunk.start);
+        }
+        if let Some(physical) = self.virtual_memory.physical.get_mut(&chunk.physical) {
+            physical.mappings -= 1;
+        }
+        self.settle_physical(chunk.physical);
+    }
+
+    /// Physical memory goes with its last handle and its last mapping.
+    pub(crate) fn settle_physical(&mut self, id: Id) {
+        let memory = &mut self.virtual_memory;
+        let Some(physical) = memory.physical.get(&id) else {
+            return;
+        };
+        if physical.holders == 0 && physical.mappings == 0 {
+            self.devices[physical.device].allocated -= physical.size;
+            memory.physical.remove(&id);
+        }
+    }
+
+    /// Ends a reservation whatever is mapped in it.
+    pub(crate) fn discard_reservation(&mut self, address: u64) {
+        const CALL: &str = "Leak::discard_addresses";
+        let Some(id) = self.space.find(address) else {
+            return;
+        };
+        let chunks = self
+            .virtual_memory
+            .reservations
+            .get(&id)
+            .map_or(0, Vec::len);
+        (0..chunks).for_each(|_| self.unmap_chunk(CALL, id, 0));
+        self.end_reservation(CALL, id);
+    }
+
+    /// The addresses are given back; nothing is mapped in them.
+    pub(crate) fn end_reservation(&mut self, call: &'static str, id: Id) {
+        self.virtual_memory.reservations.remove(&id);
+        if let Some(block) = self.space.blocks.get_mut(&id) {
+            block.phase = Phase::Freed(call);
+            block.pages = Pages::default();
+        }
+        self.space.quarantine(id, self.config.quarantine);
+    }
+}

@@ -1,0 +1,93 @@
+//! Modules: what was loaded, and what it holds.
+
+pub(crate) mod ptx;
+
+use std::collections::BTreeMap;
+
+use crate::engine::clock::Point;
+use crate::handle::Id;
+use crate::report::ViolationKind;
+use crate::state::State;
+
+#[derive(Debug)]
+pub(crate) struct Module {
+    pub(crate) handle: usize,
+    pub(crate) context: Id,
+    pub(crate) ptx: ptx::Ptx,
+    /// Kernels that were asked for, by name.
+    pub(crate) functions: BTreeMap<String, Id>,
+    /// Global variables: block, address and size.
+    pub(crate) globals: BTreeMap<String, (Id, u64, usize)>,
+    /// Launches that the host may not have waited for.
+    pub(crate) launches: Vec<Point>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Function {
+    pub(crate) handle: usize,
+    pub(crate) module: Id,
+    pub(crate) name: String,
+    pub(crate) max_dynamic_shared: i32,
+    pub(crate) carveout: i32,
+    /// Attributes that were set, whatever they mean.
+    pub(crate) set: BTreeMap<u32, i32>,
+}
+
+impl State {
+    /// Whether a block is a module's variable, which goes with the module.
+    pub(crate) fn is_global(&self, block: Id) -> bool {
+        let mut globals = self
+            .modules
+            .values()
+            .flat_map(|module| module.globals.values());
+        globals.any(|&(global, ..)| global == block)
+    }
+
+    /// Notes a launch of the module's kernels.
+    pub(crate) fn note_launch(&mut self, module: Id, point: Point) {
+        let Self { modules, host, .. } = self;
+        if let Some(module) = modules.get_mut(&module) {
+            module.launches.retain(|past| !host.covers(*past));
+            module.launches.push(point);
+        }
+    }
+
+    /// Takes a module away with its functions and globals.
+    pub(crate) fn unload(&mut self, id: Id, call: &'static str) {
+        let Some(module) = self.modules.remove(&id) else {
+            return;
+        };
+        self.module_handles.retire(module.handle);
+        for function in module.functions.values() {
+            if let Some(function) = self.functions.remove(function) {
+                self.function_handles.retire(function.handle);
+            }
+        }
+        for &(block, ..) in module.globals.values() {
+            self.release_block(block, call);
+        }
+    }
+
+    /// Reports kernels of the module, and work on its globals, that the host has not waited for:
+    /// nothing says that unloading waits.
+    pub(crate) fn check_unload(&mut self, id: Id, call: &'static str) {
+        let Some(module) = self.modules.get(&id) else {
+            return;
+        };
+        let pending =
+            |point: &&Point| !self.host.covers(**point) && !self.retired.contains(&point.stream);
+        let running = module.launches.iter().find(pending).copied();
+        let globals: Vec<Id> = module.globals.values().map(|&(block, ..)| block).collect();
+        if let Some(point) = running {
+            let message = format!(
+                "a kernel of the module is queued on stream #{}",
+                point.stream
+            );
+            self.log
+                .violation(ViolationKind::UseAfterFree, call, message);
+        }
+        for block in globals {
+            self.check_free(call, block);
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Arrays, textures and surfaces: what may be copied and destroyed.
+
+use std::ptr::{null, null_mut};
+
+use cuda_sim::LeakKind;
+use cuda_sim::ViolationKind::{DanglingHandle, OutOfRange, Race};
+use cuda_sys::*;
+
+use crate::support::*;
+
+fn descriptor(flags: u32) -> CUDA_ARRAY3D_DESCRIPTOR {
+    CUDA_ARRAY3D_DESCRIPTOR {
+        Width: 8,
+        Height: 4,
+        Depth: 0,
+        Format: CU_AD_FORMAT_UNSIGNED_INT16,
+        NumChannels: 2,
+        Flags: flags,
+    }
+}
+
+fn array(flags: u32) -> CUarray {
+    let mut array = null_mut();
+    ok!(cuArray3DCreate_v2(&mut array, &descriptor(flags)));
+    array
+}
+
+/// From pinned memory to a part of an array: bytes, rows and slices.
+fn upload(from: &Pinned, array: CUarray, at: [usize; 2], size: [usize; 2]) -> CUDA_MEMCPY3D {
+    CUDA_MEMCPY3D {
+        srcMemoryType: CU_MEMORYTYPE_HOST,
+        srcHost: from.0,
+        srcPitch: size[0],
+        srcHeight: size[1],
+        dstMemoryType: CU_MEMORYTYPE_ARRAY,
+        dstArray: array,
+        dstXInBytes: at[0],
+        dstY: at[1],
+        WidthInBytes: size[0],
+        Height: size[1],
+        Depth: 1,
+        ..CUDA_MEMCPY3D::default()
+    }
+}
+
+fn resource(array: CUarray) -> CUDA_RESOURCE_DESC {
+    let mut resource = CUDA_RESOURCE_DESC {
+        resType: CU_RESOURCE_TYPE_ARRAY,
+        ..CUDA_RESOURCE_DESC::default()
+    };
+    resource.res.array.hArray = array;
+    resource
+}
+
+#[test]
+fn copies_stay_within_their_array() {
+    let session = begin();
+    bind(0);
+    let (s, array, bytes) = (stream(), array(0), Pinned::new(&[9; 128]));
+    ok!(cuMemcpy3DAsync_v2(
+        &upload(&bytes, array, [0, 0], [32, 4]),
+        s
+    ));
+    ok!(cuMemcpy3DAsync_v2(
+        &upload(&bytes, array, [28, 3], [4, 1]),
+        s
+    ));
+    for (at, size) in [([4, 0], [32, 1]), ([0, 1], [32, 4])] {
+        let copy = upload(&bytes, array, at, size);
+        fails!(CUDA_ERROR_INVALID_VALUE, cuMemcpy3DAsync_v2(&copy, s));
+        assert_eq!(violations(&session), [OutOfRange]);
+    }
+    ok!(cuArrayDestroy(array));
+    let raced = violations(&session);
+    assert!(!raced.is_empty(), "the copies are still queued");
+    assert!(raced.iter().all(|kind| *kind == Race), "{raced:?}");
+    let copy = upload(&bytes, array, [0, 0], [4, 1]);
+    fails!(CUDA_ERROR_INVALID_HANDLE, cuMemcpy3DAsync_v2(&copy, s));
+    assert_eq!(violations(&session), [DanglingHandle]);
+    ok!(cuStreamSynchronize(s));
+    violations(&session);
+    ok!(cuStreamDestroy_v2(s));
+    drop(bytes);
+    session.assert_clean();
+}
+
+#[test]
+fn odd_arrays_are_refused() {
+    let session = begin();
+    bind(0);
+    let mut array = null_mut();
+    let base = descriptor(0);
+    for odd in [
+        CUDA_ARRAY3D_DESCRIPTOR { Width: 0, ..base },
+        CUDA_ARRAY3D_DESCRIPTOR {
+            Width: 1 << 40,
+            ..base
+        },
+        CUDA_ARRAY3D_DESCRIPTOR {
+            NumChannels: 3,
+            ..base
+        },
+        CUDA_ARRAY3D_DESCRIPTOR {
+            Height: 0,
+            Depth: 2,
+            ..base
+        },
+        CUDA_ARRAY3D_DESCRIPTOR {
+            Depth: 6,
+            Flags: 4,
+            ..base
+        },
+    ] {
+        fails!(
+            CUDA_ERROR_INVALID_VALUE,
+            cuArray3DCreate_v2(&mut array, &odd)
+        );
+    }
+    ok!(cuCtxSetCurrent(null_mut()));
+    fails!(
+        CUDA_ERROR_INVALID_CONTEXT,
+        cuArray3DCreate_v2(&mut array, &base)
+    );
+    session.assert_clean();
+}
+
+#[test]
+fn objects_are_of_what_exists() {
+    let session = begin();
+    bind(0);
+    let (plain, drawn) = (array(0), array(2));
+    let texture = CUDA_TEXTURE_DESC::default();
+    let (mut sampled, mut surface) = (0, 0);
+    ok!(cuTexObjectCreate(
+        &mut sampled,
+        &resource(plain),
+        &texture,
+        null()
+    ));
+    fails!(
+        CUDA_ERROR_INVALID_VALUE,
+        cuSurfObjectCreate(&mut surface, &resource(plain))
+    );
+    ok!(cuSurfObjectCreate(&mut surface, &resource(drawn)));
+    let kinds: Vec<_> = session.leaks().iter().map(|leak| leak.kind).collect();
+    let expected = [
+        LeakKind::Array,
+        LeakKind::Array,
+        LeakKind::Texture,
+        LeakKind::Surface,
+    ];
+    assert_eq!(kinds, expected);
+    let mut back = CUDA_RESOURCE_DESC::default();
+    ok!(cuTexObjectGetResourceDesc(&mut back, sampled));
+    assert_eq!(back.resType, CU_RESOURCE_TYPE_ARRAY);
+    fails!(CUDA_ERROR_INVALID_HANDLE, cuSurfObjectDestroy(sampled));
+    assert_eq!(violations(&session), [DanglingHandle]);
+    ok!(cuTexObjectDestroy(sampled));
+    ok!(cuSurfObjectDestroy(surface));
+    fails!(CUDA_ERROR_INVALID_HANDLE, cuTexObjectDestroy(sampled));
+    assert_eq!(violations(&session), [DanglingHandle]);
+    ok!(cuArrayDestroy(plain));
+    ok!(cuArrayDestroy(drawn));
+    let refused = CUDA_ERROR_INVALID_HANDLE;
+    fails!(
+        refused,
+        cuTexObjectCreate(&mut sampled, &resource(plain), &texture, null())
+    );
+    assert_eq!(violations(&session), [DanglingHandle]);
+    session.assert_clean();
+}
+
+#[test]
+fn levels_go_with_their_mipmap() {
+    let session = begin();
+    bind(0);
+    let (mut mipmap, mut level) = (null_mut(), null_mut());
+    ok!(cuMipmappedArrayCreate(&mut mipmap, &descriptor(0), 2));
+    ok!(cuMipmappedArrayGetLevel(&mut level, mipmap, 1));
+    let mut found = CUDA_ARRAY3D_DESCRIPTOR::default();
+    ok!(cuArray3DGetDescriptor_v2(&mut found, level));
+    assert_eq!((found.Width, found.Height, found.Depth), (4, 2, 0));
+    let refused = CUDA_ERROR_INVALID_VALUE;
+    fails!(refused, cuMipmappedArrayGetLevel(&mut level, mipmap, 2));
+    fails!(CUDA_ERROR_INVALID_HANDLE, cuArrayDestroy(level));
+    ok!(cuMipmappedArrayDestroy(mipmap));
+    fails!(
+        CUDA_ERROR_INVALID_HANDLE,
+        cuArray3DGetDescriptor_v2(&mut found, level)
+    );
+    assert_eq!(violations(&session), [DanglingHandle]);
+    session.assert_clean();
+}
