@@ -2,6 +2,8 @@
 //!
 //! What the bindings claim (`tests/oracle`) becomes C static assertions over `wrapper.h`. Where there is
 //! no header, or no compiler, the report says so and the test counts as not run.
+//!
+//! And takes the example out of the README, which `tests/gpu/readme.rs` runs.
 
 use std::env;
 use std::fs;
@@ -30,8 +32,16 @@ fn main() {
         "wrapper.h",
         "cuda-sys/wrapper.h",
         "tests/oracle",
+        "README.md",
     ] {
         println!("cargo::rerun-if-changed={file}");
+    }
+    // As in cuda-core, which has green contexts where the header has.
+    println!("cargo::rustc-check-cfg=cfg(cuda_12_4)");
+    let version = env::var("DEP_CUDA_VERSION").ok();
+    let version = version.and_then(|text| text.parse::<u32>().ok());
+    if version.is_some_and(|version| version >= 12040) {
+        println!("cargo::rustc-cfg=cuda_12_4");
     }
     let report = match ask() {
         Ok(Verdict::Passed(counts)) => {
@@ -44,8 +54,23 @@ fn main() {
         }
         Err(why) => format!("not run\n{why}\n"),
     };
-    let file = Path::new(&env::var_os("OUT_DIR").expect("cargo sets it")).join("abi_report.txt");
-    fs::write(&file, report).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    write("abi_report.txt", &report);
+    write("readme.rs", &readme_example());
+}
+
+fn write(name: &str, text: &str) {
+    let file = Path::new(&env::var_os("OUT_DIR").expect("cargo sets it")).join(name);
+    fs::write(&file, text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+}
+
+/// The first lines of Rust in the README, as the body of a function that returns a `Result`.
+fn readme_example() -> String {
+    let readme = fs::read_to_string("README.md").expect("there is a README");
+    let example = readme
+        .split_once("```rust\n")
+        .and_then(|(_, rest)| rest.split_once("```"));
+    let (example, _) = example.expect("the README shows lines of Rust");
+    format!("{{\n{example}Ok(())\n}}\n")
 }
 
 fn ask() -> Result<Verdict, NotRun> {

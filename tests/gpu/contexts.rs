@@ -371,3 +371,77 @@ gpu_test! {
         })
     }
 }
+
+gpu_test! {
+    needs 1;
+    fn flags_are_read_back() -> Result<()> {
+        let device = Device::get(0)?;
+        let waiting = ContextFlags::SCHED_BLOCKING_SYNC;
+        let created = Context::create(device, waiting)?;
+        const SCHEDULING: u32 = 7;
+        assert_eq!(created.flags()?.0 & SCHEDULING, waiting.0);
+        assert!(created.api_version()? >= 3000);
+
+        let primary = device.context()?;
+        let before = device.primary_state()?;
+        assert!(before.is_active);
+        device.set_primary_flags(waiting)?;
+        assert_eq!(device.primary_state()?.flags.0 & SCHEDULING, waiting.0);
+        assert_eq!(primary.flags()?.0 & SCHEDULING, waiting.0);
+        device.set_primary_flags(before.flags)?;
+        primary.reset_persisting_l2_cache()?;
+        assert_eq!(context::current(), ptr::null_mut());
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn attached_without_an_owner() -> Result<()> {
+        let foreign = context::Foreign::create(0);
+        // SAFETY: nothing is current.
+        assert_eq!(unsafe { Context::attach_current() }?, None);
+        stack::with(foreign.handle(), || {
+            Context::current().expect_err("nobody keeps it alive");
+            // SAFETY: `foreign` outlives everything that is made here.
+            let attached = unsafe { Context::attach_current() }?.expect("one is current");
+            assert_eq!(attached.as_raw(), foreign.handle());
+            assert_eq!(attached.device().ordinal(), 0);
+            let stream = attached.create_stream()?;
+            assert_eq!(stream_context(&stream), foreign.handle());
+            assert_eq!(Context::current()?, Some(attached));
+            Ok(())
+        })
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn profiler_ranges() -> Result<()> {
+        let p0 = Device::get(0)?.context()?.as_raw();
+        let c1 = Device::get(1)?.context()?;
+        stack::with(p0, || {
+            c1.start_profiler()?;
+            c1.stop_profiler()?;
+            drop(c1.profile()?);
+            c1.profile()?.close().map_err(|(error, _)| error)?;
+            assert_eq!(context::current(), p0);
+            Ok(())
+        })
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn s17_an_event_outlives_every_other_handle_of_its_context() -> Result<()> {
+        let own = created(0)?;
+        let stream = own.create_stream()?;
+        let event = Event::new(&own, EventFlags::DEFAULT)?;
+        event.record(&stream)?;
+        drop((stream, own));
+        event.synchronize()?;
+        assert!(event.query()?);
+        // On a stream of another context of the device.
+        Device::get(0)?.create_stream()?.wait_event(&event)
+    }
+}

@@ -1,12 +1,14 @@
 //! Devices: what can be asked of them. `b02_available_no_context` is in `tests/sticky`.
 
-use std::ffi::c_int;
 use std::ptr;
 
-use cuda_core::{Device, DeviceAttribute, Error, Result, driver_version};
+use cuda_core::{
+    Device, DeviceAttribute, DeviceAttributes, Error, P2pAttribute, Result, Uuid, driver_version,
+    runtime_version,
+};
 use cuda_sys::{
-    CUdevice_attribute, CUdeviceptr, CUresult, cuDeviceGetAttribute, cuDriverGetVersion,
-    cuMemAlloc_v2, cuMemFree_v2, cuPointerGetAttribute,
+    CUdevice_P2PAttribute, CUdevice_attribute, CUdeviceptr, CUresult, cuDeviceGetAttribute,
+    cuDriverGetVersion, cuMemAlloc_v2, cuMemFree_v2,
 };
 use support::{check, context, gpu_test};
 
@@ -153,17 +155,9 @@ gpu_test! {
     }
 }
 
-/// `cuPointerGetAttribute` of the device's ordinal; [`None`] for memory that CUDA does not know.
-fn raw_device_of(address: CUdeviceptr) -> Option<u32> {
-    let attribute = cuda_sys::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
-    let mut ordinal: c_int = -1;
-    // SAFETY: the attribute's value is an int, which the pointer is valid for; any address may be
-    // asked about.
-    let code = unsafe { cuPointerGetAttribute((&raw mut ordinal).cast(), attribute, address) };
-    if code != cuda_sys::CUDA_SUCCESS {
-        return None;
-    }
-    u32::try_from(ordinal).ok()
+/// The address of something of the host's, as a device would be told it.
+fn host_address<T>(value: &T) -> CUdeviceptr {
+    ptr::from_ref(value).addr() as CUdeviceptr
 }
 
 gpu_test! {
@@ -175,14 +169,104 @@ gpu_test! {
             buffers.push(stream.alloc::<u8>(1000)?);
         }
         for (ordinal, buffer) in (0..).zip(&buffers) {
-            assert_eq!(buffer.device().ordinal(), ordinal);
-            assert_eq!(raw_device_of(buffer.as_raw()), Some(ordinal));
-            assert_eq!(buffer.slice(100..)?.device().ordinal(), ordinal);
-            assert_eq!(raw_device_of(buffer.slice(100..)?.as_raw()), Some(ordinal));
+            let device = Device::get(ordinal)?;
+            assert_eq!(buffer.device(), device);
+            assert_eq!(Device::of_pointer(buffer.as_raw())?, Some(device));
+            assert_eq!(Device::of_pointer(buffer.as_raw() + 999)?, Some(device));
+            let part = buffer.slice(100..)?;
+            assert_eq!(part.device(), device);
+            assert_eq!(Device::of_pointer(part.as_raw())?, Some(device));
         }
+        // With another device's context current it is no different.
+        let guard = Device::get(1)?.guard()?;
+        assert_eq!(Device::of_pointer(buffers[0].as_raw())?, Some(Device::get(0)?));
+        guard.restore()?;
         let local = 0u8;
-        assert_eq!(raw_device_of((&raw const local).addr() as CUdeviceptr), None);
+        assert_eq!(Device::of_pointer(host_address(&local))?, None);
+        assert_eq!(Device::of_pointer(host_address(&*Box::new(0u64)))?, None);
+        assert_eq!(Device::of_pointer(0)?, None);
+        assert_eq!(context::current(), ptr::null_mut());
         Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn b03_attributes_by_name() -> Result<()> {
+        for device in Device::all()? {
+            let attributes = device.attributes();
+            let raw = |attribute| raw_attribute(device, attribute).expect("every driver knows it");
+            assert_eq!(attributes.warp_size()?, 32);
+            assert_eq!(
+                attributes.multiprocessor_count()?,
+                raw(cuda_sys::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT).unsigned_abs(),
+            );
+            assert_eq!(
+                attributes.unified_addressing()?,
+                raw(cuda_sys::CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING) != 0,
+            );
+            let mut numbers = std::collections::BTreeSet::new();
+            for (name, attribute) in DeviceAttributes::named() {
+                assert!(numbers.insert(attribute.0), "{name} is there twice");
+                match (device.attribute(attribute), raw_attribute(device, attribute)) {
+                    (Ok(ours), Ok(theirs)) => assert_eq!(ours, theirs, "{name}"),
+                    (Err(ours), Err(theirs)) => assert_eq!(ours.code(), Some(theirs), "{name}"),
+                    (ours, theirs) => panic!("{name}: {ours:?}, raw {theirs:?}"),
+                }
+            }
+            assert!(numbers.len() > 140, "{} attributes have a name", numbers.len());
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn b05_uuid_round_trip() -> Result<()> {
+        for device in Device::all()? {
+            let uuid = device.uuid()?;
+            let text = uuid.to_string();
+            assert!(text.starts_with("GPU-") && text.len() == 40, "{text}");
+            assert_eq!(text.parse::<Uuid>()?, uuid);
+            assert_eq!(Device::by_uuid(uuid)?, device);
+        }
+        let nobody = Uuid::from_bytes([0xEE; 16]);
+        match Device::by_uuid(nobody) {
+            Err(Error::NoSuchUuid { uuid, count }) => {
+                assert_eq!((uuid, count), (nobody, Device::count()?));
+            }
+            other => panic!("nobody's UUID: {other:?}"),
+        }
+        let refused = "GPU-not-hexadecimal".parse::<Uuid>();
+        assert!(matches!(refused, Err(Error::Malformed { .. })), "{refused:?}");
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn k01_p2p_attributes() -> Result<()> {
+        let (a, b) = (Device::get(0)?, Device::get(1)?);
+        let access = cuda_sys::CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED;
+        assert_eq!(a.p2p_attribute(b, access)? != 0, a.can_access_peer(b)?);
+        let rank = cuda_sys::CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK;
+        assert!(a.p2p_attribute(b, rank)? >= 0);
+        a.has_native_atomics_with(b)?;
+        a.p2p_attribute(a, access).expect_err("a device is no peer of itself");
+        let unknown: P2pAttribute = CUdevice_P2PAttribute(9999);
+        let error = a.p2p_attribute(b, unknown).expect_err("there is no such attribute");
+        assert_eq!(error.code(), Some(cuda_sys::CUDA_ERROR_INVALID_VALUE));
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn b09_runtime_version() {
+        let version = runtime_version();
+        assert!(version.is_none_or(|version| version >= 9000), "{version:?}");
+        assert_eq!(runtime_version(), version);
+        assert_eq!(context::current(), ptr::null_mut());
     }
 }
 

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cuda_core::{Context, Device, Error, Event, EventFlags, Result};
+use cuda_core::{Context, ContextFlags, Device, Error, Event, EventFlags, Result};
 use support::{gpu_test, stall};
 
 use crate::capture::Capture;
@@ -177,6 +177,25 @@ gpu_test! {
         drop(capture);
         assert!(done.query()?);
         Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn s17_an_event_keeps_its_context() -> Result<()> {
+        let device = Device::get(0)?;
+        let stream = device.create_stream()?;
+        let created = Context::create(device, ContextFlags::default())?;
+        let event = event(&created)?;
+        event.record(&created.create_stream()?)?;
+        // The event alone refers to the context now, whose stream is gone.
+        drop(created);
+        stream.wait_event(&event)?;
+        stream.synchronize()?;
+        event.synchronize()?;
+        assert!(event.query()?);
+        event.record_current()?;
+        event.synchronize()
     }
 }
 

@@ -1,6 +1,8 @@
 //! Every way in which bytes get to a device, around it and back.
 
-use cuda_core::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Kind, PinnedBuffer, Result, Stream};
+use cuda_core::{
+    Batch, DeviceBuffer, DeviceSlice, DeviceSliceMut, Kind, PinnedBuffer, Result, Shape, Stream,
+};
 use support::{Driver, assert_bytes, pattern};
 
 /// From the host to a device.
@@ -10,6 +12,12 @@ pub(crate) enum Up {
     Pinned,
     /// `upload_from`, from a borrowed slice.
     Borrowed,
+    /// `upload_owned`, from a vector that is given up.
+    Owned,
+    /// `copy_pitched`, one row of it.
+    Row,
+    /// `enqueue`, two halves of it.
+    Batch,
 }
 
 /// From a device to the host.
@@ -21,10 +29,22 @@ pub(crate) enum Down {
     Borrowed,
     /// `scope`, to borrowed slices.
     Scope,
+    /// `download_owned`, to a vector.
+    Owned,
+    /// `copy_pitched`, one row of it.
+    Row,
+    /// `enqueue`, two halves of it.
+    Batch,
 }
 
 impl Up {
-    pub(crate) const ALL: [Self; 2] = [Self::Pinned, Self::Borrowed];
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Pinned,
+        Self::Borrowed,
+        Self::Owned,
+        Self::Row,
+        Self::Batch,
+    ];
 
     pub(crate) fn send<K: Kind>(
         self,
@@ -38,12 +58,37 @@ impl Up {
                 stream.upload(&source, to)
             }
             Self::Borrowed => stream.upload_from(bytes, to),
+            Self::Owned => {
+                let flight = stream.upload_owned(bytes.to_vec(), to);
+                flight.map(drop).map_err(|(error, _)| error)
+            }
+            Self::Row => {
+                let row = Shape::plane(bytes.len(), 1);
+                let source = PinnedBuffer::from_slice(stream.context(), bytes)?;
+                stream.copy_pitched(source.pitched(row)?, to.pitched(row)?)
+            }
+            Self::Batch => {
+                let half = bytes.len() / 2;
+                let source = PinnedBuffer::from_slice(stream.context(), bytes)?;
+                let (low, high) = to.split_at_mut(half)?;
+                let mut batch = Batch::new();
+                batch.upload(source.slice(..half)?, low)?;
+                batch.upload(source.slice(half..)?, high)?;
+                stream.enqueue(batch)
+            }
         }
     }
 }
 
 impl Down {
-    pub(crate) const ALL: [Self; 3] = [Self::Pinned, Self::Borrowed, Self::Scope];
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Pinned,
+        Self::Borrowed,
+        Self::Scope,
+        Self::Owned,
+        Self::Row,
+        Self::Batch,
+    ];
 
     pub(crate) fn fetch<K: Kind>(
         self,
@@ -59,6 +104,27 @@ impl Down {
             }
             Self::Borrowed => stream.download_to(from, &mut bytes)?,
             Self::Scope => stream.scope(|scope| scope.download(from, &mut bytes))?,
+            Self::Owned => {
+                let flight = stream.download_owned(from, bytes);
+                let flight = flight.map_err(|(error, _)| error)?;
+                bytes = flight.wait().map_err(|(error, _)| error)?;
+            }
+            Self::Row => {
+                let row = Shape::plane(from.len(), 1);
+                let mut target = PinnedBuffer::zeroed(stream.context(), from.len())?;
+                stream.copy_pitched(from.pitched(row)?, target.pitched_mut(row)?)?;
+                bytes.copy_from_slice(target.as_slice()?);
+            }
+            Self::Batch => {
+                let half = from.len() / 2;
+                let mut target = PinnedBuffer::zeroed(stream.context(), from.len())?;
+                let (low, high) = target.split_at_mut(half)?;
+                let mut batch = Batch::new();
+                batch.download(from.slice(..half)?, low)?;
+                batch.download(from.slice(half..)?, high)?;
+                stream.enqueue(batch)?;
+                bytes.copy_from_slice(target.as_slice()?);
+            }
         }
         Ok(bytes)
     }

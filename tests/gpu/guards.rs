@@ -15,7 +15,7 @@ use crate::runtime::Runtime;
 use crate::stack;
 
 /// Device, and the handle of its primary context.
-fn device(ordinal: u32) -> Result<(Device, CUcontext)> {
+pub(crate) fn device(ordinal: u32) -> Result<(Device, CUcontext)> {
     let device = Device::get(ordinal)?;
     let primary = device.context()?;
     assert_eq!(
@@ -183,8 +183,8 @@ gpu_test! {
 gpu_test! {
     needs 2;
     fn a08_driver_and_runtime_agree() -> Result<()> {
-        let (_, p0) = device(0)?;
-        let (d1, _) = device(1)?;
+        let (d0, p0) = device(0)?;
+        let (d1, p1) = device(1)?;
         stack::with(p0, || {
             assert_eq!(current_device(), 0);
             let guard = d1.guard()?;
@@ -197,8 +197,20 @@ gpu_test! {
                     assert_eq!(runtime.device(), 0);
                     let guard = d1.guard()?;
                     assert_eq!(runtime.device(), 1);
+                    // Set inside, it does not outlast the guard.
+                    runtime.set_device(0);
+                    assert_eq!((runtime.device(), context::current()), (0, p0));
+                    runtime.set_device(1);
                     drop(guard);
-                    assert_eq!(runtime.device(), 0);
+                    assert_eq!((runtime.device(), context::current()), (0, p0));
+
+                    // Set outside, it is what the guard brings back.
+                    runtime.set_device(1);
+                    let guard = d0.guard()?;
+                    assert_eq!((runtime.device(), context::current()), (0, p0));
+                    drop(guard);
+                    assert_eq!((runtime.device(), context::current()), (1, p1));
+                    runtime.set_device(0);
                 }
                 Err(reason) => {
                     let note = format!("a08: cudaGetDevice was not asked: {reason}\n");

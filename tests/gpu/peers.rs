@@ -1,6 +1,6 @@
 //! K: peers.
 
-use cuda_core::{Context, Device, DeviceBuffer, Error, Result, Stream};
+use cuda_core::{Access, Context, Device, DeviceBuffer, Error, Result, Stream};
 use cuda_sys::{CUresult, cuDeviceCanAccessPeer, cuMemcpyAsync};
 use support::{check, context, gpu_test, pattern};
 
@@ -191,6 +191,11 @@ fn raw_copy(stream: &Stream, from: &DeviceBuffer<u8>, to: &DeviceBuffer<u8>) -> 
     // borrowed, and the stream is waited for below.
     let code =
         unsafe { cuMemcpyAsync(to.as_raw(), from.as_raw(), from.byte_len(), stream.as_raw()) };
+    // Should waiting fail, the buffers know.
+    // SAFETY: as above, and the copy does no more than this with either.
+    unsafe { from.note_use(stream, Access::Read) }?;
+    // SAFETY: as above.
+    unsafe { to.note_use(stream, Access::Write) }?;
     stream.synchronize()?;
     Ok(code)
 }

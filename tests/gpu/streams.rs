@@ -218,29 +218,6 @@ gpu_test! {
 
 gpu_test! {
     needs 1, asynchronous;
-    fn c18_scope_does_not_sync() -> Result<()> {
-        // There is no current stream here; the scope is a guard's.
-        let device = Device::get(0)?;
-        let stream = device.create_stream()?;
-        let mut buffer = stream.alloc_zeroed::<u8>(1000)?;
-        stream.synchronize()?;
-        let stall = stall(stream.as_raw());
-        {
-            let _guard = device.guard()?;
-            stream.fill(&mut buffer, 7)?;
-        }
-        assert!(context::current().is_null());
-        assert!(!stream.query()?, "the end of the scope waits for nothing");
-        stall.release();
-        let mut back = [0; 1000];
-        stream.download_to(&buffer, &mut back)?;
-        assert_bytes(&back, &[7; 1000]);
-        Ok(())
-    }
-}
-
-gpu_test! {
-    needs 1, asynchronous;
     fn c20_query() -> Result<()> {
         let stream = Device::get(0)?.create_stream()?;
         assert!(stream.query()?, "nothing was enqueued");

@@ -3,10 +3,17 @@
 //! The expected names are the whole of what the operation asked of the driver. Each expectation
 //! also checks that the thread's context stack is what it was.
 
+mod arrays;
+mod asynchronous;
 mod copies;
 mod guards;
+mod launches;
+mod memory;
 mod ordering;
 mod staged;
+mod streams;
+mod transfers;
+mod virtual_memory;
 
 use cuda_core::{Context, Device, Result, Stream};
 use cuda_sim::Session;

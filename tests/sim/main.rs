@@ -8,5 +8,7 @@ mod en_lost;
 mod en_memory;
 mod en_told;
 mod faults;
+mod in_flight;
+mod nvrtc;
 mod property;
 mod soundness;

@@ -2,17 +2,24 @@
 //!
 //! A program is a list of steps, each for one of three threads, which take turns. The order of its
 //! steps is the order of their effects, whatever streams they use: that is what the library
-//! promises, and what the model in [`world`] does. `PROPTEST_CASES` sets the number of programs.
+//! promises, and what the model in [`world`] does. In [`concurrent`] programs each thread has steps
+//! of its own, and nobody knows their order. `PROPTEST_CASES` sets the number of programs,
+//! `PROPTEST_RNG_SEED` chooses them; a failure says which.
 
+mod concurrent;
 mod program;
 mod threads;
 mod world;
 
-use cuda_sim::{LeakKind, Mode};
-use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
+use std::fmt::Debug;
+use std::hash::{BuildHasher, Hasher, RandomState};
 
-use crate::faults::harness::remove;
+use cuda_sim::{LeakKind, Mode};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngSeed, TestCaseError, TestError, TestRunner};
+
 use program::Step;
+use support::judge::take_away;
 use threads::Threads;
 use world::World;
 
@@ -24,35 +31,62 @@ const LONGEST: usize = if cfg!(miri) { 10 } else { 60 };
 
 #[test]
 fn lazy() {
-    check(Mode::Lazy);
+    check(Just(Mode::Lazy));
 }
 
 #[test]
 fn eager() {
-    check(Mode::Eager);
+    check(Just(Mode::Eager));
 }
 
-fn check(mode: Mode) {
-    let asked = std::env::var("PROPTEST_CASES").ok();
-    let config = Config {
-        cases: asked.map_or(CASES, |cases| cases.parse().expect("a number of cases")),
-        // Programs depend on nothing but their steps: what fails is found again by its seed.
+#[test]
+fn threaded() {
+    check(schedules());
+}
+
+fn check(modes: impl Strategy<Value = Mode>) {
+    prove(
+        CASES,
+        (modes, program::programs(LONGEST)),
+        |steps| steps.iter().map(|step| format!("    {step:?}\n")).collect(),
+        run,
+    );
+}
+
+/// Threaded mode under any seed.
+fn schedules() -> impl Strategy<Value = Mode> {
+    any::<u32>().prop_map(|seed| Mode::Threaded { seed: seed.into() })
+}
+
+/// Runs random programs; prints the shortest that fails, and how to find it again.
+fn prove<P: Clone + Debug>(
+    cases: u32,
+    programs: impl Strategy<Value = (Mode, P)>,
+    print: impl Fn(&P) -> String,
+    run: impl Fn(Mode, P) -> Result<(), String>,
+) {
+    let mut config = Config {
         failure_persistence: None,
         ..Config::default()
     };
-    let programs = program::programs(LONGEST);
-    let result = TestRunner::new(config).run(&programs, |steps| {
-        run(mode, steps).map_err(TestCaseError::fail)
+    if std::env::var_os("PROPTEST_CASES").is_none() {
+        config.cases = cases;
+    }
+    // Drawn here where nobody chose it, so that it can be told.
+    let seed = match config.rng_seed {
+        RngSeed::Fixed(seed) => seed,
+        RngSeed::Random => RandomState::new().build_hasher().finish() >> 32,
+    };
+    config.rng_seed = RngSeed::Fixed(seed);
+    let result = TestRunner::new(config).run(&programs, |(mode, program)| {
+        run(mode, program).map_err(TestCaseError::fail)
     });
     match result {
         Ok(()) => {}
-        Err(TestError::Fail(reason, steps)) => {
-            let steps: Vec<_> = steps.iter().map(|step| format!("    {step:?}\n")).collect();
-            panic!(
-                "{mode:?}: {reason}\nThe shortest program found:\n{}",
-                steps.concat()
-            );
-        }
+        Err(TestError::Fail(reason, (mode, program))) => panic!(
+            "{mode}: {reason}\nThe shortest program found under PROPTEST_RNG_SEED={seed}:\n{}",
+            print(&program)
+        ),
         Err(TestError::Abort(reason)) => panic!("{reason}"),
     }
 }
@@ -90,7 +124,7 @@ fn run(mode: Mode, steps: Vec<Step>) -> Result<(), String> {
     let leaks = session.leaks();
     let explained = forgotten.explain(&leaks);
     // A context may still be current somewhere; it stays.
-    remove(
+    take_away(
         leaks
             .into_iter()
             .filter(|leak| leak.kind != LeakKind::Context)

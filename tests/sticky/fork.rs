@@ -16,7 +16,7 @@ const PATIENCE: u32 = 10;
 /// Runs `child` in a fork of this process; its answer is the exit code, 0 for success.
 ///
 /// The child does not return, unwind or run exit handlers: it has one thread of the parent's many.
-fn in_a_fork(child: impl FnOnce() -> u8) {
+pub(crate) fn in_a_fork(child: impl FnOnce() -> u8) {
     // SAFETY: the child has a copy of this thread only; what it runs below takes locks of the
     // library under test, which is the very question, and of the allocator, which glibc and musl
     // make usable in a child.

@@ -7,4 +7,9 @@ mod devices;
 mod exit;
 #[cfg(unix)]
 mod fork;
+mod illegal;
+mod ipc_events;
+mod narrow_values;
 mod no_pools;
+mod stream_exit;
+mod waiting;

@@ -1,6 +1,6 @@
 //! E11: devices without stream-ordered allocation.
 
-use cuda_core::{Device, Error, Event, EventFlags, PinnedBuffer, Result};
+use cuda_core::{Device, Error, Event, EventFlags, MemoryPool, PinnedBuffer, Result};
 use cuda_sim::{Config, Session};
 
 use crate::child;
@@ -38,7 +38,22 @@ fn e11_async_unsupported() -> Result<()> {
     ] {
         assert_eq!(session.calls(call), 0, "{call} was made");
     }
+    let pools = [
+        devices[0].default_memory_pool().err(),
+        MemoryPool::builder(devices[0]).build().err(),
+    ];
+    for error in pools {
+        assert!(
+            matches!(error, Some(Error::Unsupported { .. })),
+            "{error:?}"
+        );
+    }
     // Everything else is there.
+    let mut plain = stream.context().alloc::<u8>(1000)?;
+    stream.fill(&mut plain, 7)?;
+    let mut back = [0; 1000];
+    stream.download_to(&plain, &mut back)?;
+    assert_eq!(back, [7; 1000]);
     let mut pinned = PinnedBuffer::from_slice(stream.context(), &[1, 2, 3])?;
     assert_eq!(pinned.as_mut_slice()?, [1, 2, 3]);
     let event = Event::new(stream.context(), EventFlags::DEFAULT)?;
@@ -47,7 +62,8 @@ fn e11_async_unsupported() -> Result<()> {
     let [a, b] = [devices[0].context()?, devices[1].context()?];
     a.enable_peer_access(&b)?;
     a.disable_peer_access(&b)?;
-    drop((stream, pinned, event));
+    drop((stream, plain, pinned, event));
+    cuda_core::trim_staging()?;
     session.assert_clean();
     child::done();
     Ok(())

@@ -9,15 +9,20 @@
     reason = "handles that the driver checks; tests stay readable"
 )]
 
+mod block_on;
 mod bytes;
 mod clock;
 pub mod context;
 mod driver;
+pub mod judge;
+pub mod kernels;
 mod macros;
 mod run;
 mod stall;
+mod sweep;
 mod watchdog;
 
+pub use block_on::{Alarm, block_on};
 pub use bytes::{assert_bytes, assert_pattern, fill, pattern};
 #[cfg(unix)]
 pub use clock::thread_cpu_time;

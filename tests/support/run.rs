@@ -8,6 +8,7 @@ use std::thread;
 
 use crate::context;
 use crate::driver::{Driver, require_devices, simulator};
+use crate::sweep;
 use crate::watchdog::Watchdog;
 
 /// Contexts, pools and the simulated driver belong to the process, so tests take turns.
@@ -49,6 +50,9 @@ impl<E: Debug> Outcome for Result<(), E> {
 pub fn run<O: Outcome + 'static>(needs: u32, path: &'static str, body: fn() -> O) {
     // A test that failed leaves nothing in the mutex that the next one could trip over.
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    if sweep::requested() {
+        return sweep::sweep(needs, path, body);
+    }
     let _watchdog = Watchdog::start(path);
     let session = match Driver::selected() {
         Driver::Simulated { .. } => {

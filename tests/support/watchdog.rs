@@ -21,7 +21,7 @@ impl Watchdog {
     ///
     /// Miri's clock is virtual and runs with the interpreter's steps, so there the watchdog is off;
     /// Miri detects deadlocks itself.
-    pub(crate) fn start(test: &'static str) -> Self {
+    pub(crate) fn start(test: &str) -> Self {
         if cfg!(miri) {
             return Self {
                 alive: None,
@@ -34,6 +34,7 @@ impl Watchdog {
                 .expect("CUDA_TESTS_WATCHDOG is a number of seconds"),
             Err(_) => 30,
         };
+        let test = test.to_owned();
         let limit = Duration::from_secs(seconds);
         let (alive, ended) = mpsc::channel::<()>();
         let thread = thread::spawn(move || {

@@ -1,14 +1,15 @@
 //! Runs a scenario with a fault at each of its driver calls, and looks at what is left.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicIsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
-use cuda_core::{Context, Device, DropFailure, Resource, Result};
-use cuda_sim::{Fault, Leak, LeakKind, Mode, Session};
+use cuda_core::{Context, Device, Result};
+use cuda_sim::{Fault, Mode, Session};
 use cuda_sys::CUresult;
 use support::context::{self, Foreign};
+use support::judge::{self, DropFailures};
 
 use super::stack;
 
@@ -139,7 +140,7 @@ fn every_call(scenario: Scenario, run: Run, failure: Failure) {
 fn attempt(scenario: Scenario, run: Run) -> bool {
     let session = support::simulator();
     session.set_mode(run.mode);
-    let failures = Observed::begin();
+    let drops = DropFailures::begin();
     let seen = if run.shuts_down() {
         // Without a driver nothing can be popped: whatever the thread keeps goes with the thread.
         let enact = || enact(&session, scenario, run);
@@ -152,9 +153,15 @@ fn attempt(scenario: Scenario, run: Run) -> bool {
     cuda_core::flush_deferred_drops();
     session.settle();
     cuda_core::trim_staging().expect("no fault is left");
-    let failures = failures.end();
+    let reported = drops.end();
 
     let here = format!("{run:?}, which hit {:?}", seen.victim);
+    let (counted, failures) = (reported.counted, &reported.failures);
+    assert_eq!(
+        counted,
+        failures.len() as u64,
+        "{here}: counter and hook disagree: {failures:#?}"
+    );
     if let Err(panic) = seen.outcome {
         let message = panic.downcast_ref::<String>().map(String::as_str);
         let message = message.or(panic.downcast_ref::<&str>().copied());
@@ -171,12 +178,13 @@ fn attempt(scenario: Scenario, run: Run) -> bool {
             "{here}: the context stack changed; {failures:#?}"
         );
         let destroyed = session.calls("cuCtxDestroy_v2") > 0;
-        compare(&leaks, &failures, destroyed, &here);
+        let compared = judge::compare(&leaks, &reported, destroyed, |_| false);
+        compared.unwrap_or_else(|wrong| panic!("{here}: {wrong}"));
     }
     if !seen.fired {
         assert!(failures.is_empty(), "{here}: {failures:#?}");
     }
-    remove(leaks);
+    judge::take_away(leaks);
     seen.fired
 }
 
@@ -218,81 +226,8 @@ fn enact(session: &Session, scenario: Scenario, run: Run) -> Seen {
     }
 }
 
-/// What exists must be what was reported, each once. Reported may also be what a destroyed context
-/// took along, and what cannot be counted.
-fn compare(leaks: &[Leak], failures: &[DropFailure], destroyed: bool, here: &str) {
-    let mut unexplained = leaks.to_vec();
-    let mut excess = Vec::new();
-    for failure in failures {
-        let Some(kind) = kind(failure.resource) else {
-            continue;
-        };
-        let same = |leak: &Leak| {
-            let sized = matches!(kind, LeakKind::Device | LeakKind::Pinned);
-            leak.kind == kind
-                && leak.handle == failure.handle
-                && (!sized || leak.bytes == failure.bytes)
-        };
-        match unexplained.iter().position(same) {
-            Some(at) => drop(unexplained.swap_remove(at)),
-            None => excess.push(failure),
-        }
-    }
-    assert!(
-        unexplained.is_empty(),
-        "{here}: leaked without a word: {unexplained:#?}, reported: {failures:#?}"
-    );
-    let with_context = |failure: &DropFailure| {
-        destroyed
-            && matches!(
-                failure.resource,
-                Resource::Stream | Resource::Event | Resource::PinnedMemory
-            )
-    };
-    excess.retain(|failure| !with_context(failure));
-    assert!(
-        excess.is_empty(),
-        "{here}: reported, but not leaked: {excess:#?}"
-    );
-}
-
-fn kind(resource: Resource) -> Option<LeakKind> {
-    match resource {
-        Resource::DeviceMemory => Some(LeakKind::Device),
-        Resource::PinnedMemory => Some(LeakKind::Pinned),
-        Resource::Stream => Some(LeakKind::Stream),
-        Resource::Event => Some(LeakKind::Event),
-        Resource::Context => Some(LeakKind::Context),
-        _ => None,
-    }
-}
-
-/// Takes leaked objects out of the simulated driver, so that thousands of runs do not add up. Nobody may
-/// use them any more.
-pub(crate) fn remove(mut leaks: Vec<Leak>) {
-    // Contexts last: they take along what was made in them.
-    leaks.sort_by_key(|leak| leak.kind == LeakKind::Context);
-    for leak in leaks {
-        let handle = std::ptr::without_provenance_mut::<()>(leak.handle as usize);
-        let result = match leak.kind {
-            // SAFETY: the handle was leaked: nobody else destroys it.
-            LeakKind::Stream => unsafe { cuda_sys::symbol::cuStreamDestroy_v2(handle.cast()) },
-            // SAFETY: as above.
-            LeakKind::Event => unsafe { cuda_sys::symbol::cuEventDestroy_v2(handle.cast()) },
-            // SAFETY: as above.
-            LeakKind::Context => unsafe { cuda_sys::symbol::cuCtxDestroy_v2(handle.cast()) },
-            // SAFETY: as above, for memory.
-            LeakKind::Device => unsafe { cuda_sys::symbol::cuMemFree_v2(leak.handle) },
-            // SAFETY: as above, for memory.
-            LeakKind::Pinned => unsafe { cuda_sys::symbol::cuMemFreeHost(handle.cast()) },
-            _ => continue,
-        };
-        support::check("taking a leak away", result);
-    }
-}
-
 /// What happens once a process is not part of a scenario: `process.rs` sees to it.
-fn prepare() {
+pub(super) fn prepare() {
     static DONE: OnceLock<()> = OnceLock::new();
     DONE.get_or_init(|| {
         let _session = support::simulator();
@@ -319,42 +254,6 @@ pub(super) fn foreign() -> &'static Foreign {
     &FOREIGN.get_or_init(|| Shared(Foreign::create(2))).0
 }
 
-/// The drop failures of one run.
-struct Observed {
-    seen: Arc<Mutex<Vec<DropFailure>>>,
-    counted: u64,
-}
-
-impl Observed {
-    fn begin() -> Self {
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        let hook = Arc::clone(&seen);
-        cuda_core::set_drop_hook(Some(Arc::new(move |failure: &DropFailure| {
-            locked(&hook).push(failure.clone());
-        })));
-        Self {
-            seen,
-            counted: cuda_core::drop_failures(),
-        }
-    }
-
-    fn end(self) -> Vec<DropFailure> {
-        cuda_core::set_drop_hook(None);
-        let seen = std::mem::take(&mut *locked(&self.seen));
-        let counted = cuda_core::drop_failures() - self.counted;
-        assert_eq!(
-            counted,
-            seen.len() as u64,
-            "counter and hook disagree: {seen:#?}"
-        );
-        seen
-    }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Something that a host function owns: none may be left when a run is over.
 pub(super) struct Token(());
 
@@ -366,7 +265,7 @@ impl Token {
         Self(())
     }
 
-    fn reset() -> isize {
+    pub(super) fn reset() -> isize {
         TOKENS.swap(0, Ordering::Relaxed)
     }
 }

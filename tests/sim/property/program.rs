@@ -168,7 +168,7 @@ pub(super) fn programs(longest: usize) -> impl Strategy<Value = Vec<Step>> {
     vec(step, 1..=longest)
 }
 
-fn on() -> impl Strategy<Value = On> {
+pub(super) fn on() -> impl Strategy<Value = On> {
     prop_oneof![
         6 => any::<u8>().prop_map(On::Created),
         1 => any::<u8>().prop_map(On::Legacy),
@@ -176,7 +176,7 @@ fn on() -> impl Strategy<Value = On> {
     ]
 }
 
-fn part() -> impl Strategy<Value = Part> {
+pub(super) fn part() -> impl Strategy<Value = Part> {
     (any::<u8>(), 0..24u8, 0..24u8).prop_map(|(buffer, start, len)| Part { buffer, start, len })
 }
 

@@ -1,6 +1,6 @@
 //! The objects of a program with the model of their contents, and what each step does to both.
 
-mod act;
+pub(super) mod act;
 mod forgotten;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +10,7 @@ use cuda_core::{Context, Device, DeviceBuffer, PinnedBuffer, Stream};
 pub(super) use forgotten::Forgotten;
 
 /// What is known of each element; [`None`]: nothing, since nobody wrote it.
-type Contents = Vec<Option<u8>>;
+pub(super) type Contents = Vec<Option<u8>>;
 
 /// Everything that threads share.
 pub(super) struct World {
@@ -131,7 +131,7 @@ impl World {
 }
 
 /// Compares what is known.
-fn same(bytes: &[u8], contents: &[Option<u8>]) -> Result<(), String> {
+pub(super) fn same(bytes: &[u8], contents: &[Option<u8>]) -> Result<(), String> {
     let wrong = |(byte, known): (&u8, &Option<u8>)| known.is_some_and(|known| known != *byte);
     match bytes.iter().zip(contents).position(wrong) {
         None if bytes.len() == contents.len() => Ok(()),

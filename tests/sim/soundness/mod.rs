@@ -1,6 +1,7 @@
 //! The hazards of the soundness table, each reached for from safe code, with work done as late as
 //! CUDA permits: what is not ordered is then stale, or freed too soon, and the driver says so.
 
+mod arrays;
 mod contexts;
 mod forgotten;
 mod guards;
@@ -8,11 +9,14 @@ mod host_functions;
 mod inputs;
 mod ledger;
 mod lifetimes;
+mod memory;
 mod order;
 mod peers;
 mod per_thread;
+mod signals;
 mod staged;
 mod timelines;
+mod virtual_memory;
 
 use std::env;
 use std::panic::resume_unwind;

@@ -1,5 +1,7 @@
 //! One step.
 
+use std::fmt;
+
 use cuda_core::{
     Context, ContextFlags, Device, DeviceBuffer, Error, Kind, PinnedBuffer, Result, Stream,
 };
@@ -43,14 +45,14 @@ fn per_thread(context: &Context, local: &mut Local) -> Result<cuda_core::PerThre
 
 impl Part {
     /// Start and end within `len` elements.
-    fn of(self, len: usize) -> std::ops::Range<usize> {
+    pub(in crate::property) fn of(self, len: usize) -> std::ops::Range<usize> {
         let start = usize::from(self.start).min(len);
         start..(start + usize::from(self.len)).min(len)
     }
 }
 
 /// Two ranges of the same length.
-fn alike(
+pub(in crate::property) fn alike(
     a: std::ops::Range<usize>,
     b: std::ops::Range<usize>,
 ) -> (std::ops::Range<usize>, std::ops::Range<usize>) {
@@ -59,7 +61,11 @@ fn alike(
 }
 
 /// The operation must succeed where the stream is on the memory's device, and be refused elsewhere.
-fn allowed<K: Kind>(stream: &Stream<K>, devices: &[Device], result: Result<()>) -> Outcome {
+pub(in crate::property) fn allowed<K: Kind>(
+    stream: &Stream<K>,
+    devices: &[Device],
+    result: Result<()>,
+) -> Outcome {
     match (devices.contains(&stream.device()), result) {
         (true, Ok(())) => Ok(true),
         (false, Err(Error::WrongDevice { .. })) => Ok(false),
@@ -69,12 +75,22 @@ fn allowed<K: Kind>(stream: &Stream<K>, devices: &[Device], result: Result<()>) 
 }
 
 /// Whether the operation took place.
-type Outcome = std::result::Result<bool, Departure>;
+pub(in crate::property) type Outcome = std::result::Result<bool, Departure>;
 
 /// How a step departs from the model.
-pub(super) enum Departure {
+#[derive(Debug)]
+pub(in crate::property) enum Departure {
     Failed(Error),
     Wrong(String),
+}
+
+impl fmt::Display for Departure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(error) => error.fmt(f),
+            Self::Wrong(message) => f.write_str(message),
+        }
+    }
 }
 
 impl From<Error> for Departure {
@@ -94,7 +110,7 @@ fn pick<T>(items: &mut [T], index: u8) -> Option<&mut T> {
     items.get_mut(usize::from(index).checked_rem(len)?)
 }
 
-fn take<T>(items: &mut Vec<T>, index: u8) -> Option<T> {
+pub(in crate::property) fn take<T>(items: &mut Vec<T>, index: u8) -> Option<T> {
     let index = usize::from(index).checked_rem(items.len())?;
     Some(items.remove(index))
 }
@@ -105,10 +121,8 @@ impl World {
         op: Op,
         local: &mut Local,
     ) -> std::result::Result<(), String> {
-        self.step(op, local).map_err(|departure| match departure {
-            Departure::Failed(error) => error.to_string(),
-            Departure::Wrong(message) => message,
-        })
+        self.step(op, local)
+            .map_err(|departure| departure.to_string())
     }
 
     fn context(&self, index: u8) -> Context {
@@ -439,6 +453,6 @@ impl World {
     }
 }
 
-fn known(bytes: &[u8]) -> Contents {
+pub(in crate::property) fn known(bytes: &[u8]) -> Contents {
     bytes.iter().copied().map(Some).collect()
 }

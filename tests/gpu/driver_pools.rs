@@ -1,0 +1,264 @@
+//! Pools of the driver's as values, and access of other devices to them.
+
+use cuda_core::{Device, Error, MemoryPool, PeerAccess, PoolReuse, Result, ShareableHandle};
+use cuda_sys::symbol as cu;
+use support::{check, context, gpu_test, pattern};
+
+use crate::forms::{contents, every_form, same};
+
+gpu_test! {
+    needs 1;
+    fn e09_allocated_from_a_pool() -> Result<()> {
+        let device = Device::get(0)?;
+        let stream = device.create_stream()?;
+        let pool = MemoryPool::builder(device).build()?;
+        assert_eq!(pool.device(), device);
+        assert!(!pool.is_default());
+        let mut buffer = stream.alloc_from::<u8>(&pool, 100_000)?;
+        assert!(pool.usage()?.used >= 100_000);
+        stream.upload_from(&pattern(9, 100_000), &mut buffer)?;
+        same(&contents(&stream, &buffer)?, &pattern(9, 100_000), "from the pool");
+        // The stream, then the pool are gone before the buffer.
+        drop(stream);
+        pool.clone().close().map_err(|(error, _)| error)?;
+        assert!(pool.usage()?.used >= 100_000, "another reference keeps it");
+        pool.close().map_err(|(error, _)| error)?;
+        let stream = device.create_stream()?;
+        same(&contents(&stream, &buffer)?, &pattern(9, 100_000), "after the pool");
+        drop(buffer);
+        every_form(&stream, &stream, 100)?;
+        stream.synchronize()
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn e09_usage_follows() -> Result<()> {
+        const BYTES: u64 = 4 << 20;
+        let device = Device::get(0)?;
+        let stream = device.create_stream()?;
+        let pool = MemoryPool::builder(device).build()?;
+        assert_eq!(pool.usage()?.used, 0);
+        let first = stream.alloc_from::<u8>(&pool, BYTES as usize)?;
+        let second = stream.alloc_from::<u8>(&pool, BYTES as usize)?;
+        stream.synchronize()?;
+        let usage = pool.usage()?;
+        assert!(usage.used >= 2 * BYTES && usage.reserved >= usage.used, "{usage:?}");
+        drop(first);
+        stream.synchronize()?;
+        let usage = pool.usage()?;
+        assert!(usage.used < 2 * BYTES && usage.used_peak >= 2 * BYTES, "{usage:?}");
+        pool.reset_peaks()?;
+        let usage = pool.usage()?;
+        assert_eq!(usage.used_peak, usage.used);
+        drop(second);
+        stream.synchronize()?;
+        assert_eq!(pool.usage()?.used, 0);
+        // Kept, the threshold being at its maximum, until it is asked for.
+        assert!(pool.usage()?.reserved > 0);
+        pool.trim_to(0)?;
+        assert_eq!(pool.usage()?.reserved, 0);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn e09_attributes() -> Result<()> {
+        let device = Device::get(0)?;
+        let pool = MemoryPool::builder(device).release_threshold(1 << 20).build()?;
+        assert_eq!(pool.release_threshold()?, 1 << 20);
+        pool.set_release_threshold(7 << 20)?;
+        assert_eq!(pool.release_threshold()?, 7 << 20);
+        for reuse in [
+            PoolReuse::FollowEventDependencies,
+            PoolReuse::Opportunistic,
+            PoolReuse::InternalDependencies,
+        ] {
+            assert!(pool.reuse(reuse)?, "{reuse:?} to begin with");
+            pool.set_reuse(reuse, false)?;
+            assert!(!pool.reuse(reuse)?, "{reuse:?}");
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn e09_the_devices_pool() -> Result<()> {
+        let device = Device::get(0)?;
+        let stream = device.create_stream()?;
+        let default = device.default_memory_pool()?;
+        assert!(default.is_default());
+        assert_eq!(default.release_threshold()?, u64::MAX);
+        assert_eq!(device.memory_pool()?.as_ref(), Some(&default));
+        let pool = MemoryPool::builder(device).build()?;
+        device.set_memory_pool(&pool)?;
+        assert_eq!(device.memory_pool()?.as_ref(), Some(&pool));
+        let buffer = stream.alloc::<u8>(1 << 20)?;
+        assert!(pool.usage()?.used >= 1 << 20, "allocated from there now");
+        drop(buffer);
+        // Destroyed, it is the device's no more.
+        drop(pool);
+        assert_eq!(device.memory_pool()?, Some(default.clone()));
+        // One that somebody else made is told from it.
+        default.close().map_err(|(error, _)| error)?;
+        drop(stream.alloc::<u8>(10)?);
+        stream.synchronize()
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn e09_limited() -> Result<()> {
+        let device = Device::get(0)?;
+        let stream = device.create_stream()?;
+        let pool = match MemoryPool::builder(device).max_size(64 << 20).build() {
+            // Before CUDA 12.2 what holds the size was reserved.
+            Err(error) if cuda_core::driver_version()? < 12020 => {
+                assert_eq!(error.code(), Some(cuda_sys::CUDA_ERROR_INVALID_VALUE));
+                return Ok(());
+            }
+            built => built?,
+        };
+        let fits = stream.alloc_from::<u8>(&pool, 32 << 20)?;
+        match stream.alloc_from::<u8>(&pool, 1 << 30) {
+            Err(Error::OutOfMemory { requested, .. }) => assert_eq!(requested, 1 << 30),
+            other => panic!("beyond the limit: {other:?}"),
+        }
+        drop(fits);
+        stream.synchronize()
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn e09_nothing() -> Result<()> {
+        let device = Device::get(0)?;
+        let stream = device.create_stream()?;
+        let pool = MemoryPool::builder(device).build()?;
+        assert!(stream.alloc_from::<u64>(&pool, 0)?.is_empty());
+        let overflow = stream.alloc_from::<u64>(&pool, 1 << 61).expect_err("wraps to nothing");
+        assert!(matches!(overflow, Error::SizeOverflow { .. }), "{overflow:?}");
+        assert_eq!(pool.usage()?.used, 0);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn k06_pool_access() -> Result<()> {
+        const LEN: usize = 100_003;
+        let (here, there) = (Device::get(0)?, Device::get(1)?);
+        let (one, two) = (here.create_stream()?, there.create_stream()?);
+        let _guard = here.guard()?;
+        let before = context::current();
+        let pool = MemoryPool::builder(here).build()?;
+        assert_eq!(pool.access(here)?, PeerAccess::ReadWrite);
+        assert_eq!(pool.access(there)?, PeerAccess::None);
+        pool.set_access(there, PeerAccess::ReadWrite)?;
+        assert_eq!(pool.access(there)?, PeerAccess::ReadWrite);
+        let mut source = one.alloc_from::<u8>(&pool, LEN)?;
+        one.upload_from(&pattern(6, LEN), &mut source)?;
+        let mut target = two.alloc::<u8>(LEN)?;
+        two.copy(&source, &mut target)?;
+        same(&contents(&two, &target)?, &pattern(6, LEN), "with access");
+        // Its own device's access is not to be taken away.
+        pool.set_access(here, PeerAccess::ReadWrite)?;
+        let own = pool.set_access(here, PeerAccess::None).expect_err("its own device");
+        assert!(matches!(own, Error::Flags { .. }), "{own:?}");
+        assert_eq!(context::current(), before);
+
+        pool.set_access(there, PeerAccess::None)?;
+        assert_eq!(pool.access(there)?, PeerAccess::None);
+        assert_eq!(context::current(), before);
+        {
+            let _there = there.guard()?;
+            // SAFETY: both buffers have as many bytes and nobody uses them meanwhile.
+            let refused = unsafe {
+                cu::cuMemcpyAsync(target.as_raw(), source.as_raw(), LEN, two.as_raw())
+            };
+            assert_eq!(refused, cuda_sys::CUDA_ERROR_INVALID_VALUE);
+        }
+        two.fill_bytes(&mut target, 0)?;
+        two.copy(&source, &mut target)?;
+        same(&contents(&two, &target)?, &pattern(6, LEN), "without access");
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2, asynchronous;
+    fn s42_revoking_waits_for_the_work() -> Result<()> {
+        let (here, there) = (Device::get(0)?, Device::get(1)?);
+        let (one, two) = (here.create_stream()?, there.create_stream()?);
+        let pool = MemoryPool::builder(here).build()?;
+        pool.set_access(there, PeerAccess::ReadWrite)?;
+        let mut source = one.alloc_from::<u8>(&pool, 1 << 16)?;
+        one.fill(&mut source, 5)?;
+        let mut target = two.alloc_zeroed::<u8>(1 << 16)?;
+        two.copy(&source, &mut target)?;
+        two.fill(&mut target, 0)?;
+        two.synchronize()?;
+        let stall = support::stall(two.as_raw());
+        two.copy(&source, &mut target)?;
+        let (begun, begins) = std::sync::mpsc::channel();
+        let revoker = std::thread::spawn({
+            let (pool, two) = (pool.clone(), two.clone());
+            move || -> Result<bool> {
+                let _ = begun.send(());
+                pool.set_access(there, PeerAccess::None)?;
+                two.query()
+            }
+        });
+        let _ = begins.recv();
+        stall.release();
+        assert!(revoker.join().expect("no panic")?, "the copy came first");
+        same(&contents(&two, &target)?, &[5; 1 << 16], "copied");
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn e09_wrong_device() -> Result<()> {
+        let (here, there) = (Device::get(0)?, Device::get(1)?);
+        let pool = MemoryPool::builder(here).build()?;
+        let stream = there.create_stream()?;
+        let wrong = stream.alloc_from::<u8>(&pool, 10).expect_err("another device's pool");
+        assert!(matches!(wrong, Error::WrongDevice { memory: 0, stream: 1, .. }), "{wrong:?}");
+        let wrong = there.set_memory_pool(&pool).expect_err("another device's pool");
+        assert!(matches!(wrong, Error::WrongDevice { .. }), "{wrong:?}");
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn e09_a_pool_that_somebody_else_made() -> Result<()> {
+        let device = Device::get(0)?;
+        let ours = MemoryPool::builder(device).build()?;
+        device.set_memory_pool(&ours)?;
+        // Behind our back it goes back to the default one.
+        // SAFETY: the default pool lives as long as the driver.
+        check("cuDeviceSetMemPool", unsafe {
+            cu::cuDeviceSetMemPool(device.as_raw(), device.default_memory_pool()?.as_raw())
+        });
+        assert!(device.memory_pool()?.is_some_and(|pool| pool.is_default()));
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn e09_export_of_what_is_not_shareable() -> Result<()> {
+        let device = Device::get(0)?;
+        let stream = device.create_stream()?;
+        let pool = MemoryPool::builder(device).shareable(ShareableHandle::None).build()?;
+        assert!(pool.export_fd().is_err());
+        let empty = stream.alloc_from::<u8>(&pool, 0)?;
+        let refused = pool.export_pointer(&empty).expect_err("nothing");
+        assert!(matches!(refused, Error::NotShareable { .. }), "{refused:?}");
+        Ok(())
+    }
+}

@@ -1,0 +1,197 @@
+//! Streams that somebody else made.
+
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+
+use cuda_core::{
+    Context, ContextFlags, Device, Error, Event, EventFlags, PinnedBuffer, Result, Stream,
+};
+use cuda_sys::{CUstream, cuStreamCreate, cuStreamDestroy_v2};
+use support::{assert_bytes, check, gpu_test, stall};
+
+use crate::stack;
+
+/// A stream made with the raw call, destroyed with its last reference, which it counts.
+struct Raw {
+    handle: CUstream,
+    destroyed: Arc<AtomicU32>,
+}
+
+// SAFETY: a handle that any thread may use.
+unsafe impl Send for Raw {}
+// SAFETY: as above.
+unsafe impl Sync for Raw {}
+
+impl Raw {
+    fn create(context: &Context, destroyed: &Arc<AtomicU32>) -> Arc<Self> {
+        let mut handle = ptr::null_mut();
+        stack::with(context.as_raw(), || {
+            // SAFETY: the pointer is valid for a write.
+            check("cuStreamCreate", unsafe { cuStreamCreate(&mut handle, 1) });
+        });
+        Arc::new(Self {
+            handle,
+            destroyed: destroyed.clone(),
+        })
+    }
+
+    fn wrap(self: &Arc<Self>, context: &Context) -> Result<Stream> {
+        // SAFETY: the stream lives as long as this value does.
+        unsafe { Stream::from_raw(self.handle, context, self.clone()) }
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        self.destroyed.fetch_add(1, Ordering::SeqCst);
+        // SAFETY: nobody has the handle any more.
+        let result = unsafe { cuStreamDestroy_v2(self.handle) };
+        if !thread::panicking() {
+            check("cuStreamDestroy", result);
+        }
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn c22_external_owner_alive() -> Result<()> {
+        let context = Device::get(0)?.context()?;
+        let destroyed = Arc::new(AtomicU32::new(0));
+        let gone = || destroyed.load(Ordering::SeqCst);
+        let raw = Raw::create(&context, &destroyed);
+        let stream = raw.wrap(&context)?;
+        let again = raw.wrap(&context)?;
+        assert_eq!(stream, again, "one timeline");
+        assert_eq!(stream.id(), again.id());
+        assert_eq!(stream.as_raw(), raw.handle);
+        assert_ne!(stream, context.create_stream()?);
+        assert_eq!(Arc::strong_count(&raw), 2, "one owner is enough");
+        drop(raw);
+        assert_eq!(gone(), 0);
+
+        let mut buffer = stream.alloc::<u8>(1000)?;
+        stream.fill(&mut buffer, 22)?;
+        drop(stream);
+        let mut back = [0; 1000];
+        again.download_to(&buffer, &mut back)?;
+        assert_bytes(&back, &[22; 1000]);
+        again.close().map_err(|(error, _)| error)?;
+        assert_eq!(gone(), 0, "the stream is the buffer's home");
+        drop(buffer);
+        assert_eq!(gone(), 1, "destroyed by its owner, once");
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn c22_a_stream_of_ours_is_known_by_its_handle() -> Result<()> {
+        let context = Device::get(0)?.context()?;
+        let stream = context.create_stream()?;
+        // SAFETY: the owner is a handle of the stream.
+        let same = unsafe { Stream::from_raw(stream.as_raw(), &context, Arc::new(stream.clone())) }?;
+        assert_eq!(same, stream);
+        drop(stream);
+        same.synchronize()?;
+        same.close().map_err(|(error, _)| error)
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn c22_handles_of_default_streams() -> Result<()> {
+        let context = Device::get(0)?.context()?;
+        let wrap = |handle: usize| {
+            // SAFETY: a default stream lives as long as its context.
+            unsafe { Stream::from_raw(ptr::without_provenance_mut(handle), &context, Arc::new(())) }
+        };
+        assert_eq!(wrap(0)?, context.default_stream()?);
+        assert_eq!(wrap(1)?, context.default_stream()?);
+        assert!(matches!(wrap(2), Err(Error::PerThreadHandle)));
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn c22_a_stream_of_another_context_is_refused() -> Result<()> {
+        let destroyed = Arc::new(AtomicU32::new(0));
+        let device = Device::get(0)?;
+        let created = Context::create(device, ContextFlags::default())?;
+        let contexts = [device.context()?, Device::get(1)?.context()?, created];
+        for mine in &contexts {
+            let raw = Raw::create(mine, &destroyed);
+            for theirs in contexts.iter().filter(|theirs| *theirs != mine) {
+                assert!(matches!(raw.wrap(theirs), Err(Error::StreamContext)));
+            }
+            assert_eq!(Arc::strong_count(&raw), 1, "what was refused is not kept");
+            assert_eq!(raw.wrap(mine)?.context(), mine);
+        }
+        assert_eq!(destroyed.load(Ordering::SeqCst), 3);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, asynchronous;
+    fn c22_foreign_streams_are_ordered_like_ours() -> Result<()> {
+        let context = Device::get(0)?.context()?;
+        let destroyed = Arc::new(AtomicU32::new(0));
+        let raw = Raw::create(&context, &destroyed);
+        let (foreign, ours) = (raw.wrap(&context)?, context.create_stream()?);
+        drop(raw);
+        let mut buffer = ours.alloc::<u8>(1000)?;
+        let mut host = PinnedBuffer::<u8>::zeroed(&context, 1000)?;
+        // Warms up what the stall would hold up.
+        foreign.fill(&mut buffer, 1)?;
+        ours.download(&buffer, &mut host)?;
+        ours.synchronize()?;
+
+        let stall = stall(foreign.as_raw());
+        foreign.fill(&mut buffer, 2)?;
+        ours.download(&buffer, &mut host)?;
+        assert!(!ours.query()?, "it waits for the foreign stream");
+        let event = Event::new(&context, EventFlags::DISABLE_TIMING)?;
+        event.record(&foreign)?;
+        drop(foreign);
+        assert_eq!(destroyed.load(Ordering::SeqCst), 1, "with work pending");
+        stall.release();
+        assert_bytes(host.as_slice()?, &[2; 1000]);
+        event.synchronize()
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn s02_work_of_a_foreign_stream_that_is_gone() -> Result<()> {
+        let context = Device::get(0)?.context()?;
+        let destroyed = Arc::new(AtomicU32::new(0));
+        let home = context.create_stream()?;
+        let mut buffer = home.alloc_zeroed::<u8>(1000)?;
+        let foreign = Raw::create(&context, &destroyed).wrap(&context)?;
+        foreign.fill(&mut buffer, 2)?;
+        drop(foreign);
+        assert_eq!(destroyed.load(Ordering::SeqCst), 1);
+        let mut back = [0; 1000];
+        home.download_to(&buffer, &mut back)?;
+        assert_bytes(&back, &[2; 1000]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn s08_a_foreign_stream_dropped_in_a_host_function() -> Result<()> {
+        let context = Device::get(0)?.context()?;
+        let destroyed = Arc::new(AtomicU32::new(0));
+        let stream = Raw::create(&context, &destroyed).wrap(&context)?;
+        let other = context.create_stream()?;
+        other.launch_host_func(move || drop(stream))?;
+        other.synchronize()?;
+        cuda_core::flush_deferred_drops();
+        assert_eq!(destroyed.load(Ordering::SeqCst), 1, "on a thread that may call the driver");
+        Ok(())
+    }
+}

@@ -1,0 +1,66 @@
+//! Green contexts, where header and driver have them.
+
+use std::ptr;
+
+use cuda_core::{Context, Device, Error, Event, EventFlags, Result, SmResource};
+use support::{context, gpu_test};
+
+/// A few multiprocessors, and the rest.
+fn split(ordinal: u32) -> Result<(SmResource, SmResource)> {
+    let device = Device::get(ordinal)?;
+    let all = device.sm_resource()?;
+    assert_eq!(all.device(), device);
+    assert_eq!(all.count(), device.attributes().multiprocessor_count()?);
+    let split = all.split(8, 1)?;
+    assert_eq!(split.groups.len(), 1);
+    let few = split.groups[0];
+    assert!((8..all.count()).contains(&few.count()), "{few:?}");
+    assert!(few.count() + split.remaining.count() <= all.count());
+    Ok((few, split.remaining))
+}
+
+gpu_test! {
+    needs 1;
+    fn a_green_context_is_used_like_any_other() -> Result<()> {
+        let (few, rest) = split(0)?;
+        let (green, other) = (Context::create_green(&[&few])?, Context::create_green(&[&rest])?);
+        assert_eq!(context::current(), ptr::null_mut());
+        assert_ne!(green, other);
+        assert!(!green.is_primary());
+        assert_eq!(green.device().ordinal(), 0);
+
+        let guard = green.enter()?;
+        assert_eq!(context::current(), green.as_raw());
+        guard.restore()?;
+        assert_eq!(context::current(), ptr::null_mut());
+
+        // Work of both, and of the primary context, on one buffer.
+        let (a, b) = (green.create_stream()?, other.create_stream()?);
+        let home = Device::get(0)?.create_stream()?;
+        let mut buffer = home.alloc::<u32>(1000)?;
+        a.fill(buffer.slice_mut(..500)?, 1)?;
+        b.fill(buffer.slice_mut(500..)?, 2)?;
+        let event = Event::new(&green, EventFlags::DEFAULT)?;
+        event.record(&a)?;
+        // Everything made in it keeps it.
+        drop((green, other));
+        let mut back = vec![0; 1000];
+        home.download_to(&buffer, &mut back)?;
+        assert!(back[..500].iter().all(|&x| x == 1) && back[500..].iter().all(|&x| x == 2));
+        event.synchronize()
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn multiprocessors_that_make_no_context() -> Result<()> {
+        let none = Context::create_green(&[]);
+        assert!(matches!(none, Err(Error::NothingGiven { .. })), "{none:?}");
+        let (a, b) = (split(0)?.0, split(1)?.0);
+        let two = Context::create_green(&[&a, &b]);
+        assert!(matches!(two, Err(Error::SeveralDevices { first: 0, other: 1, .. })), "{two:?}");
+        let all = Device::get(0)?.sm_resource()?;
+        all.split(all.count() + 1, 1).expect_err("more than there are");
+        Ok(())
+    }
+}

@@ -1,0 +1,217 @@
+//! G: managed memory.
+
+use cuda_core::{
+    Advice, Device, Error, ManagedAttach, ManagedBuffer, MemoryLocation, Pod, PointerAttributes,
+    Result,
+};
+use support::{context, gpu_test, pattern};
+
+use crate::forms::{contents, same};
+
+gpu_test! {
+    needs 1;
+    fn g01_round_trip() -> Result<()> {
+        let device = Device::get(0)?;
+        let stream = device.create_stream()?;
+        let mut values = ManagedBuffer::<u8>::new(&device.context()?, 5000)?;
+        values.as_mut_slice()?.copy_from_slice(&pattern(1, 5000));
+        // The device reads what the host wrote, and the host what the device wrote.
+        let mut copy = stream.alloc::<u8>(5000)?;
+        stream.copy(&values, &mut copy)?;
+        same(&contents(&stream, &copy)?, &pattern(1, 5000), "what the host wrote");
+        stream.fill(values.slice_mut(1000..2000)?, 7)?;
+        same(&values.as_slice()?[1000..2000], &[7; 1000], "what the device wrote");
+        same(&values.as_slice()?[..1000], &pattern(1, 5000)[..1000], "beside it");
+        values.as_mut_slice()?[0] = 9;
+        let mut back = [0];
+        stream.download_to(values.slice(..1)?, &mut back)?;
+        assert_eq!(back, [9]);
+        values.close().map_err(|(error, _)| error)
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn g01_every_element_is_aligned_and_the_whole_is_managed() -> Result<()> {
+        let context = Device::get(0)?.context()?;
+        let values = ManagedBuffer::<u64>::new(&context, 100)?;
+        assert_eq!((values.len(), values.byte_len()), (100, 800));
+        assert_eq!(values.as_raw() % 256, 0);
+        let attributes = PointerAttributes::of_device(values.as_raw() + 8)?;
+        assert!(attributes.is_managed, "{attributes:?}");
+        assert_eq!(attributes.device, Some(values.device()));
+        assert_eq!(values.as_slice()?.as_ptr().addr() as u64, values.as_raw());
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn g01_too_large() -> Result<()> {
+        #[derive(Clone, Copy)]
+        #[repr(align(512))]
+        struct Wide(#[expect(dead_code, reason = "only its size counts")] [u8; 512]);
+        // SAFETY: 512 bytes without padding, of which any value is valid.
+        unsafe impl Pod for Wide {}
+
+        let context = Device::get(0)?.context()?;
+        let overflow = ManagedBuffer::<u64>::new(&context, 1 << 61).expect_err("wraps to nothing");
+        assert!(matches!(overflow, Error::SizeOverflow { .. }), "{overflow:?}");
+        let aligned = ManagedBuffer::<Wide>::new(&context, 1).expect_err("too strict");
+        assert!(matches!(aligned, Error::OverAligned { .. }), "{aligned:?}");
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn g04_not_managed() -> Result<()> {
+        // By type: only managed memory has `prefetch` and `advise`. What the driver says of the
+        // address agrees.
+        let buffer = Device::get(0)?.create_stream()?.alloc::<u8>(100)?;
+        assert!(!PointerAttributes::of_device(buffer.as_raw())?.is_managed);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn g05_zero() -> Result<()> {
+        let device = Device::get(0)?;
+        let stream = device.create_stream()?;
+        let mut empty = ManagedBuffer::<u32>::new(&device.context()?, 0)?;
+        assert!(empty.is_empty());
+        empty.prefetch(&stream, .., MemoryLocation::Device(device))?;
+        empty.advise(.., Advice::SetReadMostly)?;
+        assert!(!empty.attributes(..)?.read_mostly);
+        // SAFETY: nobody uses nothing.
+        unsafe { empty.attach(&stream, ManagedAttach::Single) }?;
+        stream.fill(&mut empty, 1)?;
+        assert_eq!(empty.as_slice()?, [0u32; 0]);
+        assert_eq!(empty.as_mut_slice()?, [0u32; 0]);
+        empty.close().map_err(|(error, _)| error)
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn g06_drop_other_device() -> Result<()> {
+        let (here, there) = (Device::get(0)?, Device::get(1)?);
+        let mut values = ManagedBuffer::<u32>::new(&here.context()?, 1000)?;
+        values.as_mut_slice()?.fill(3);
+        let stream = there.create_stream()?;
+        values.prefetch(&stream, .., MemoryLocation::Device(there))?;
+        let guard = here.guard()?;
+        let before = context::current();
+        drop(values);
+        assert_eq!(context::current(), before);
+        guard.restore()?;
+        stream.synchronize()
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn g04_advice_is_read_back() -> Result<()> {
+        let device = Device::get(0)?;
+        let stream = device.create_stream()?;
+        let here = MemoryLocation::Device(device);
+        // A page of either side at least in each half.
+        let values = ManagedBuffer::<u8>::new(&device.context()?, 4 << 20)?;
+        let (first, second) = (..2 << 20, 2 << 20..);
+        assert!(!values.attributes(..)?.read_mostly);
+        values.advise(first, Advice::SetReadMostly)?;
+        assert!(values.attributes(first)?.read_mostly);
+        assert!(!values.attributes(second.clone())?.read_mostly);
+        assert!(!values.attributes(..)?.read_mostly, "of one half only");
+        values.advise(.., Advice::UnsetReadMostly)?;
+        assert!(!values.attributes(first)?.read_mostly);
+
+        values.advise(.., Advice::SetPreferredLocation(here))?;
+        assert_eq!(values.attributes(..)?.preferred_location, Some(here));
+        values.advise(.., Advice::SetPreferredLocation(MemoryLocation::Host))?;
+        assert_eq!(values.attributes(..)?.preferred_location, Some(MemoryLocation::Host));
+        values.advise(.., Advice::UnsetPreferredLocation)?;
+        assert_eq!(values.attributes(..)?.preferred_location, None);
+
+        values.advise(.., Advice::SetAccessedBy(here))?;
+        assert!(values.attributes(..)?.accessed_by.contains(&here));
+        values.advise(.., Advice::UnsetAccessedBy(here))?;
+        assert!(!values.attributes(..)?.accessed_by.contains(&here));
+
+        values.prefetch(&stream, .., here)?;
+        assert_eq!(values.attributes(..)?.last_prefetch, Some(here));
+        values.prefetch(&stream, .., MemoryLocation::Host)?;
+        stream.synchronize()?;
+        assert_eq!(values.attributes(..)?.last_prefetch, Some(MemoryLocation::Host));
+        let out = values.prefetch(&stream, 5 << 20.., here).expect_err("no such elements");
+        assert!(matches!(out, Error::OutOfBounds { .. }), "{out:?}");
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn g04_places_are_told_apart() -> Result<()> {
+        let (here, there) = (Device::get(0)?, Device::get(1)?);
+        let stream = here.create_stream()?;
+        let values = ManagedBuffer::<u8>::new(&here.context()?, 4 << 20)?;
+        for device in [here, there] {
+            let place = MemoryLocation::Device(device);
+            values.advise(.., Advice::SetPreferredLocation(place))?;
+            values.advise(.., Advice::SetAccessedBy(place))?;
+            values.prefetch(&stream, .., place)?;
+            let attributes = values.attributes(..)?;
+            assert_eq!(attributes.preferred_location, Some(place));
+            assert_eq!(attributes.last_prefetch, Some(place));
+        }
+        let users = values.attributes(..)?.accessed_by;
+        assert_eq!(users.len(), 2, "{users:?}");
+        stream.synchronize()
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn g01_prefetched_and_attached() -> Result<()> {
+        let device = Device::get(0)?;
+        let (one, two) = (device.create_stream()?, device.create_stream()?);
+        // SAFETY: attached to all before a device uses it.
+        let mut values =
+            unsafe { ManagedBuffer::<u32>::new_attached_to_host(&device.context()?, 3000) }?;
+        values.as_mut_slice()?.fill(1);
+        // SAFETY: used by that stream alone until it is attached anew.
+        unsafe { values.attach(&one, ManagedAttach::Single) }?;
+        one.fill(values.slice_mut(..1000)?, 2)?;
+        // SAFETY: any device may use it from here on.
+        unsafe { values.attach(&one, ManagedAttach::Global) }?;
+        two.fill(values.slice_mut(1000..2000)?, 3)?;
+        values.prefetch(&two, .., MemoryLocation::Host)?;
+        let expected: Vec<u32> = [2, 3, 1].into_iter().flat_map(|v| [v; 1000]).collect();
+        assert_eq!(values.as_slice()?, expected);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn s11_managed_memory_goes_through_the_ledger() -> Result<()> {
+        let (here, there) = (Device::get(0)?, Device::get(1)?);
+        let (one, two) = (here.create_stream()?, there.create_stream()?);
+        let mut values = ManagedBuffer::<u32>::new(&here.context()?, 1 << 16)?;
+        let (mut low, mut high) = values.as_view_mut().split_at_mut(1 << 15)?;
+        for round in 0..10 {
+            one.fill(&mut low, round)?;
+            one.fill(&mut high, round + 100)?;
+        }
+        let mut copy = there.create_stream()?.alloc::<u32>(1 << 16)?;
+        two.copy(&values, &mut copy)?;
+        // Behind both devices' work.
+        values.as_mut_slice()?.fill(0);
+        let mut back = vec![0; 1 << 16];
+        two.download_to(&copy, &mut back)?;
+        assert!(back[..1 << 15].iter().all(|v| *v == 9), "the low half");
+        assert!(back[1 << 15..].iter().all(|v| *v == 109), "the high half");
+        Ok(())
+    }
+}

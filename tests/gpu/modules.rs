@@ -1,0 +1,322 @@
+//! Modules: loading, kernels, globals, what they say of themselves.
+
+use cuda_core::{
+    Context, ContextFlags, Device, Error, Function, JitCache, JitFallback, JitOptions, Module,
+    Result,
+};
+use support::{gpu_test, kernels, stall};
+
+fn context() -> Result<Context> {
+    Device::get(0)?.context()
+}
+
+gpu_test! {
+    needs 1;
+    fn m11_bad_module() -> Result<()> {
+        let context = context()?;
+        let wrong = ".version 7.0\n.target sm_70\n.address_size 64\n\
+            .visible .entry f()\n{\n    oops;\n    ret;\n}\n";
+        match Module::from_ptx(&context, wrong) {
+            Err(Error::Compile { code, log, .. }) => {
+                assert_eq!(code, cuda_sys::CUDA_ERROR_INVALID_PTX);
+                assert!(log.contains("oops"), "{log}");
+                assert!(log.contains("line 6"), "{log}");
+            }
+            other => panic!("{other:?}"),
+        }
+        for no_ptx in ["", "\n", "\x7fELF\x02\x01\x01", "int main;", "// .version 7.0"] {
+            let refused = Module::from_ptx(&context, no_ptx);
+            assert!(matches!(refused, Err(Error::NotPtx)), "{no_ptx:?}: {refused:?}");
+        }
+        let refused = Module::from_ptx(&context, ".version 7.0\0.target sm_70");
+        assert!(matches!(refused, Err(Error::Nul { .. })), "{refused:?}");
+        // The driver goes on as if nothing had happened.
+        kernels::load(&context)?.function("nothing")?;
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn s13_text_needs_no_nul_of_its_own() -> Result<()> {
+        let context = context()?;
+        // The text ends where its allocation does.
+        let exact: Box<str> = kernels::PTX.into();
+        Module::from_ptx(&context, &exact)?;
+        let options = JitOptions::new();
+        // SAFETY: PTX text is an image.
+        let module = unsafe { Module::from_image(&context, exact.as_bytes(), &options) }?;
+        module.function("nothing")?;
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn m_modules_from_files() -> Result<()> {
+        let context = context()?;
+        let file = std::env::temp_dir().join(format!("kernels-{}.ptx", std::process::id()));
+        std::fs::write(&file, kernels::PTX).expect("a file");
+        let options = JitOptions::new();
+        // SAFETY: PTX text.
+        let module = unsafe { Module::from_file(&context, &file, &options) };
+        std::fs::remove_file(&file).expect("removed");
+        module?.function("nothing")?;
+        // SAFETY: there is no such file.
+        let missing = unsafe { Module::from_file(&context, &file, &options) };
+        assert!(matches!(missing, Err(Error::File { path, .. }) if path == file));
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn s21_options_have_values() -> Result<()> {
+        let context = context()?;
+        let options = JitOptions::new()
+            .max_registers(32)
+            .threads_per_block(128)
+            .optimization_level(1)
+            .fallback(JitFallback::PreferPtx)
+            .line_info(true)
+            .debug_info(false)
+            .cache(JitCache::All)
+            .verbose(true);
+        let module = Module::from_ptx_with(&context, kernels::PTX, &options)?;
+        assert!(module.log().contains("add_one"), "{}", module.log());
+        assert!(module.wall_time() > std::time::Duration::ZERO);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn s12_a_global_has_one_owner() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let module = kernels::load(&context)?;
+        let mut counter = module.global::<u32>("counter")?;
+        assert_eq!(counter.len(), 1);
+        for name in ["counter", "counter"] {
+            let refused = module.global::<u8>(name);
+            assert!(matches!(&refused, Err(Error::GlobalTaken { .. })), "{refused:?}");
+        }
+        let mut back = [0];
+        stream.download_to(&counter, &mut back)?;
+        assert_eq!(back, [5]);
+        let bump = module.function("bump")?;
+        // SAFETY: the kernel writes the global that the launch says it uses.
+        unsafe { stream.kernel(&bump).block(32).arg(3u32).uses_mut(&mut counter).launch() }?;
+        let other = context.create_stream()?;
+        other.download_to(&counter, &mut back)?;
+        assert_eq!(back, [5 + 3 * 32]);
+        drop(counter);
+        // It can be taken again, as elements of another type too.
+        let bytes = module.global::<u8>("counter")?;
+        assert_eq!(bytes.len(), 4);
+        let refused = module.global::<[u8; 3]>("table");
+        assert!(matches!(refused, Err(Error::Recast { bytes: 16, .. })), "{refused:?}");
+        let refused = module.global::<u8>("nope");
+        assert!(matches!(refused, Err(Error::NotFound { .. })), "{refused:?}");
+        bytes.close().map_err(|(error, _)| error)
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn m_constants_are_written_too() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let module = kernels::load(&context)?;
+        let look_up = module.function("look_up")?;
+        let mut table = module.global::<u32>("table")?;
+        let mut to = stream.alloc_zeroed::<u32>(4)?;
+        let mut back = [0; 4];
+        // SAFETY: four words.
+        unsafe { stream.kernel(&look_up).block(4).arg(&mut to).uses(&table).launch() }?;
+        stream.download_to(&to, &mut back)?;
+        assert_eq!(back, [2, 3, 5, 7]);
+        stream.upload_from(&[11, 13, 17, 19], &mut table)?;
+        // SAFETY: four words.
+        unsafe { stream.kernel(&look_up).block(4).arg(&mut to).uses(&table).launch() }?;
+        stream.download_to(&to, &mut back)?;
+        assert_eq!(back, [11, 13, 17, 19]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn m_a_global_keeps_its_module() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let module = kernels::load(&context)?;
+        let mut counter = module.global::<u32>("counter")?;
+        module.close().map_err(|(error, _)| error)?;
+        stream.fill(&mut counter, 9)?;
+        let mut back = [0];
+        stream.download_to(&counter, &mut back)?;
+        assert_eq!(back, [9]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, asynchronous;
+    fn m_unloading_waits_for_the_kernels() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let mut x = stream.alloc_zeroed::<u32>(64)?;
+        let add_one = kernels::get(&context, "add_one")?;
+        // SAFETY: 64 elements.
+        unsafe { stream.kernel(&add_one).elements(64).arg(&mut x).arg(64u32).launch() }?;
+        stream.synchronize()?;
+        let stalled = stall(stream.as_raw());
+        // SAFETY: 64 elements.
+        unsafe { stream.kernel(&add_one).elements(64).arg(&mut x).arg(64u32).launch() }?;
+        stalled.release_after(std::time::Duration::from_millis(20));
+        // The module's last handle.
+        drop(add_one);
+        assert!(stream.query()?, "the kernel has completed");
+        let mut back = [0; 64];
+        stream.download_to(&x, &mut back)?;
+        assert_eq!(back, [2; 64]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn m_modules_and_contexts_come_and_go() -> Result<()> {
+        for order in 0..4 {
+            let context = Context::create(Device::get(0)?, ContextFlags::default())?;
+            let module = kernels::load(&context)?;
+            let function = module.function("nothing")?;
+            let stream = context.create_stream()?;
+            // SAFETY: no parameter.
+            unsafe { stream.kernel(&function).launch() }?;
+            match order {
+                0 => drop((context, module, function, stream)),
+                1 => drop((stream, function, module, context)),
+                2 => drop((module, context, stream, function)),
+                _ => drop((function, stream, context, module)),
+            }
+            assert_eq!(Context::current()?, None);
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn s08_dropped_while_another_context_is_current() -> Result<()> {
+        let module = kernels::load(&Device::get(1)?.context()?)?;
+        let clone = module.clone();
+        assert_eq!(module, clone);
+        let function = module.function("nothing")?;
+        drop((module, clone));
+        let guard = Device::get(0)?.guard()?;
+        drop(function);
+        assert_eq!(Context::current()?, Some(Device::get(0)?.context()?));
+        guard.restore()
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn m_dropped_in_a_host_function() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let function = kernels::get(&context, "nothing")?;
+        // SAFETY: no parameter.
+        unsafe { stream.kernel(&function).launch() }?;
+        stream.launch_host_func(move || {
+            let refused = function.module().function("nothing");
+            assert!(matches!(refused, Err(Error::InCallback)));
+            drop(function);
+        })?;
+        stream.synchronize()
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn a40_cache_config_per_function() -> Result<()> {
+        let context = context()?;
+        let stream = context.create_stream()?;
+        let function = kernels::get(&context, "nothing")?;
+        let before = context.cache_config()?;
+        for config in [
+            cuda_sys::CU_FUNC_CACHE_PREFER_L1,
+            cuda_sys::CU_FUNC_CACHE_PREFER_SHARED,
+            cuda_sys::CU_FUNC_CACHE_PREFER_EQUAL,
+            cuda_sys::CU_FUNC_CACHE_PREFER_NONE,
+        ] {
+            function.set_cache_config(config)?;
+            // SAFETY: no parameter.
+            unsafe { stream.kernel(&function).launch() }?;
+        }
+        assert_eq!(context.cache_config()?, before, "the context's own hint");
+        stream.synchronize()
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn m_attributes_of_a_function() -> Result<()> {
+        let context = context()?;
+        let function = kernels::get(&context, "stir")?;
+        assert_eq!(function.name(), "stir");
+        assert_eq!(function, function.module().function("stir")?);
+        let attributes = function.attributes()?;
+        assert_eq!(attributes.max_threads_per_block, 1024);
+        assert_eq!(attributes.static_shared, 0);
+        assert_eq!(attributes.local, 0);
+        assert!(attributes.registers > 0);
+        assert_eq!(attributes.ptx_version, 70);
+        let (major, minor) = context.device().compute_capability()?;
+        assert_eq!(attributes.binary_version as i32, 10 * major + minor);
+        assert!(attributes.max_dynamic_shared >= 48 << 10);
+        function.set_preferred_carveout(Some(50))?;
+        assert_eq!(function.attributes()?.preferred_carveout, Some(50));
+        function.set_preferred_carveout(None)?;
+        assert_eq!(function.attributes()?.preferred_carveout, None);
+        assert!(function.set_preferred_carveout(Some(101)).is_err());
+        assert!(function.attribute(cuda_sys::CUfunction_attribute(9999)).is_err());
+        Ok(())
+    }
+}
+
+fn fits(function: &Function, threads: u32, shared: usize) -> Result<u32> {
+    function.max_active_blocks(threads, shared)
+}
+
+gpu_test! {
+    needs 1;
+    fn m_occupancy() -> Result<()> {
+        let context = context()?;
+        let function = kernels::get(&context, "stir")?;
+        let (small, big) = (fits(&function, 32, 0)?, fits(&function, 1024, 0)?);
+        assert!(small >= big && big >= 1, "{small}, {big}");
+        assert!(fits(&function, 32, 40 << 10)? < small);
+        let best = function.block_size(0, 0)?;
+        assert!(best.threads >= 32 && best.min_grid >= 1, "{best:?}");
+        assert!(function.block_size(0, 64)?.threads <= 64);
+        let mut asked = 0;
+        let shared = |threads: u32| {
+            asked += 1;
+            let refused = Device::count();
+            assert!(matches!(refused, Err(Error::InCallback)), "{refused:?}");
+            threads as usize * 64
+        };
+        let with = function.block_size_with(shared, 0)?;
+        assert!(asked > 0);
+        assert!(with.threads >= 32, "{with:?}");
+        // The driver is as it was.
+        assert!(Device::count()? > 0);
+        let room = function.available_dynamic_shared(1, 128)?;
+        assert!(room >= 40 << 10, "{room}");
+        assert!(function.available_dynamic_shared(4, 128)? <= room);
+        Ok(())
+    }
+}

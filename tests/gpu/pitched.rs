@@ -1,0 +1,313 @@
+//! J: copies and fills in rows.
+
+use cuda_core::{
+    Device, DeviceBuffer, Error, Kind, PinnedBuffer, PitchedBuffer, Result, Shape, Stream,
+};
+use support::{context, gpu_test, pattern, stall};
+
+use crate::forms::{contents, same};
+
+/// How rows lie on one side of a copy: bytes to skip, pitch in bytes, rows from slice to slice.
+type Side = (usize, usize, usize);
+
+/// What a copy of these rows makes of `target`.
+fn copied(
+    source: &[u8],
+    from: Side,
+    target: &[u8],
+    to: Side,
+    [width, height, depth]: [usize; 3],
+) -> Vec<u8> {
+    let mut target = target.to_vec();
+    let start = |(skip, pitch, rows): Side, y, z| skip + (z * rows + y) * pitch;
+    for (y, z) in (0..depth).flat_map(|z| (0..height).map(move |y| (y, z))) {
+        let (from, to) = (start(from, y, z), start(to, y, z));
+        target[to..to + width].copy_from_slice(&source[from..from + width]);
+    }
+    target
+}
+
+fn shape((_, pitch, rows): Side, [width, height, depth]: [usize; 3]) -> Shape {
+    Shape::volume(width, height, depth)
+        .with_pitch(pitch)
+        .with_slice_height(rows)
+}
+
+const LEN: usize = 6000;
+
+/// Copies rows in every direction, and compares every byte of the destination.
+fn every_direction<K: Kind>(
+    stream: &Stream<K>,
+    home: &Stream,
+    from: Side,
+    to: Side,
+    size: [usize; 3],
+) -> Result<()> {
+    let what = format!("{size:?} from {from:?} to {to:?}");
+    let (bytes, canary) = (pattern(9, LEN), pattern(90, LEN));
+    let expected = copied(&bytes, from, &canary, to, size);
+    let (skip, put) = (from.0, to.0);
+    let (from, to) = (shape(from, size), shape(to, size));
+    let pinned = PinnedBuffer::from_slice(home.context(), &bytes)?;
+    let mut device = home.alloc::<u8>(LEN)?;
+    let mut target = home.alloc::<u8>(LEN)?;
+    let mut back = PinnedBuffer::from_slice(home.context(), &canary)?;
+
+    home.upload_from(&canary, &mut target)?;
+    let source = pinned.slice(skip..)?;
+    stream.copy_pitched(source.pitched(from)?, target.slice_mut(put..)?.pitched(to)?)?;
+    same(&contents(home, &target)?, &expected, &format!("up {what}"));
+
+    home.upload_from(&canary, &mut target)?;
+    home.upload(&pinned, &mut device)?;
+    let source = device.slice(skip..)?;
+    stream.copy_pitched(source.pitched(from)?, target.slice_mut(put..)?.pitched(to)?)?;
+    same(
+        &contents(home, &target)?,
+        &expected,
+        &format!("across {what}"),
+    );
+
+    let source = device.slice(skip..)?;
+    stream.copy_pitched(source.pitched(from)?, back.slice_mut(put..)?.pitched(to)?)?;
+    same(back.as_slice()?, &expected, &format!("down {what}"));
+
+    back.as_mut_slice()?.copy_from_slice(&canary);
+    let source = pinned.slice(skip..)?;
+    stream.copy_pitched(source.pitched(from)?, back.slice_mut(put..)?.pitched(to)?)?;
+    same(back.as_slice()?, &expected, &format!("on the host {what}"));
+    Ok(())
+}
+
+gpu_test! {
+    needs 1;
+    fn j09_strided() -> Result<()> {
+        let stream = Device::get(0)?.create_stream()?;
+        let size = [100, 17, 1];
+        for from in [(0, 100, 17), (3, 128, 17), (255, 101, 17)] {
+            for to in [(0, 100, 17), (1, 173, 17), (64, 256, 17)] {
+                every_direction(&stream, &stream, from, to, size)?;
+            }
+        }
+        for (from, to, size) in [
+            ((5, 7, 1), (6, 9, 1), [7, 1, 1]),
+            ((0, 1, 90), (1, 64, 90), [1, 90, 1]),
+        ] {
+            every_direction(&stream, &stream, from, to, size)?;
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn j09_strided_volumes() -> Result<()> {
+        let stream = Device::get(0)?.create_stream()?;
+        let size = [50, 7, 5];
+        for from in [(0, 50, 7), (2, 64, 7), (1, 64, 12)] {
+            for to in [(0, 50, 7), (3, 80, 7), (0, 77, 9)] {
+                every_direction(&stream, &stream, from, to, size)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn j08_j09_other_device_current() -> Result<()> {
+        let home = Device::get(0)?.create_stream()?;
+        let device = Device::get(0)?.context()?;
+        let _other = Device::get(1)?.guard()?;
+        let before = context::current();
+        for (from, to, size) in [
+            ((3, 64, 9), (1, 70, 9), [50, 9, 1]),
+            ((3, 64, 9), (1, 70, 11), [50, 9, 2]),
+        ] {
+            every_direction(&home, &home, from, to, size)?;
+            every_direction(&device.create_stream()?, &home, from, to, size)?;
+            every_direction(&device.default_stream()?, &home, from, to, size)?;
+            every_direction(&device.per_thread_stream()?, &home, from, to, size)?;
+            assert_eq!(context::current(), before);
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn j09_between_devices() -> Result<()> {
+        let streams = [Device::get(0)?.create_stream()?, Device::get(1)?.create_stream()?];
+        let (bytes, canary) = (pattern(9, LEN), pattern(90, LEN));
+        for (from, to, size) in [
+            ((3, 64, 9), (1, 70, 9), [50, 9, 1]),
+            ((3, 64, 9), (1, 70, 11), [50, 9, 2]),
+        ] {
+            let expected = copied(&bytes, from, &canary, to, size);
+            for by in &streams {
+                let mut source = streams[0].alloc::<u8>(LEN)?;
+                let mut target = streams[1].alloc::<u8>(LEN)?;
+                streams[0].upload_from(&bytes, &mut source)?;
+                streams[1].upload_from(&canary, &mut target)?;
+                by.copy_pitched(
+                    source.slice(from.0..)?.pitched(shape(from, size))?,
+                    target.slice_mut(to.0..)?.pitched(shape(to, size))?,
+                )?;
+                same(&contents(&streams[1], &target)?, &expected, "between devices");
+            }
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn j09_what_does_not_fit_is_refused() -> Result<()> {
+        let stream = Device::get(0)?.create_stream()?;
+        let mut buffer = stream.alloc_zeroed::<u32>(64)?;
+        let long = Shape::plane(9, 2).with_pitch(32);
+        assert!(matches!(buffer.pitched(long), Err(Error::Pitch { needed: 36, there: 32, .. })));
+        let high = Shape::volume(1, 3, 2).with_slice_height(2);
+        assert!(matches!(buffer.pitched_mut(high), Err(Error::Pitch { needed: 3, there: 2, .. })));
+        for shape in [
+            Shape::plane(16, 5),
+            Shape::plane(8, 8).with_pitch(36),
+            Shape::volume(4, 4, 4).with_slice_height(5),
+        ] {
+            assert!(matches!(buffer.pitched(shape), Err(Error::OutOfBounds { .. })), "{shape:?}");
+        }
+        // The last row needs no more than its width.
+        assert!(buffer.pitched(Shape::plane(1, 8).with_pitch(36)).is_ok());
+        let other = stream.alloc_zeroed::<u32>(64)?;
+        let source = other.pitched(Shape::plane(4, 8))?;
+        let target = buffer.pitched_mut(Shape::plane(8, 4))?;
+        assert!(matches!(
+            stream.copy_pitched(source, target),
+            Err(Error::ShapeMismatch { from: [4, 8, 1], to: [8, 4, 1], .. })
+        ));
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn j14_nothing_in_rows() -> Result<()> {
+        let stream = Device::get(0)?.create_stream()?;
+        let none = PinnedBuffer::<u16>::new(stream.context(), 0)?;
+        let mut buffer = stream.alloc_zeroed::<u16>(64)?;
+        for size in [[0, 3, 1], [3, 0, 1], [3, 3, 0], [0, 0, 0]] {
+            let shape = Shape::volume(size[0], size[1], size[2]).with_pitch(1000);
+            stream.copy_pitched(none.pitched(shape)?, buffer.pitched_mut(shape)?)?;
+            stream.fill_pitched(buffer.pitched_mut(shape)?, 7)?;
+        }
+        let mut back = [1; 64];
+        stream.download_to(&buffer, &mut back)?;
+        assert_eq!(back, [0; 64]);
+        Ok(())
+    }
+}
+
+fn filled<T: cuda_core::Pod>(stream: &Stream, value: T, bytes: &[u8]) -> Result<()> {
+    const PITCH: usize = 48;
+    let width = size_of::<T>();
+    for (size, rows) in [([5, 6, 1], 6), ([4, 3, 3], 3), ([4, 3, 3], 5)] {
+        let canary = pattern(91, 1024);
+        let mut target = stream.alloc::<u8>(1024)?;
+        stream.upload_from(&canary, &mut target)?;
+        let to = (16, PITCH, rows);
+        let wide = [size[0] * width, size[1], size[2]];
+        let expected = copied(&bytes.repeat(1024), (0, 0, 0), &canary, to, wide);
+        let view = target
+            .slice_mut(16..16 + 1008 / width * width)?
+            .cast::<T>()?;
+        stream.fill_pitched(view.pitched(shape(to, size))?, value)?;
+        same(
+            &contents(stream, &target)?,
+            &expected,
+            &format!("{size:?} of {bytes:?}"),
+        );
+    }
+    Ok(())
+}
+
+gpu_test! {
+    needs 1;
+    fn j09_fills() -> Result<()> {
+        let stream = Device::get(0)?.create_stream()?;
+        filled(&stream, 0x5a_u8, &[0x5a])?;
+        filled(&stream, 0x1234_u16, &0x1234_u16.to_ne_bytes())?;
+        filled(&stream, 0x1234_5678_u32, &0x1234_5678_u32.to_ne_bytes())?;
+        filled(&stream, [0x1234_5678_u32; 2], &0x1234_5678_u32.to_ne_bytes().repeat(2))?;
+        let mut target = stream.alloc::<u32>(64)?;
+        let odd = Shape::plane(2, 2).with_pitch(10);
+        assert!(matches!(
+            stream.fill_pitched(target.pitched_mut(odd)?, 1),
+            Err(Error::Indivisible { .. })
+        ));
+        let mut wide = stream.alloc::<u64>(64)?;
+        assert!(matches!(
+            stream.fill_pitched(wide.pitched_mut(Shape::plane(2, 2))?, 1),
+            Err(Error::FillWidth { .. })
+        ));
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn j09_pitched_buffers() -> Result<()> {
+        let device = Device::get(0)?;
+        let stream = device.create_stream()?;
+        let (width, height) = (33, 21);
+        let values: Vec<u32> = (0..width * height).map(|n| n as u32).collect();
+        let host = PinnedBuffer::from_slice(stream.context(), &values)?;
+        let mut image: PitchedBuffer<u32> = stream.context().alloc_pitched(width, height)?;
+        let dense = Shape::plane(width, height);
+        stream.fill_pitched(image.pitched_mut()?, 9)?;
+        stream.copy_pitched(host.pitched(dense)?, image.pitched_mut()?)?;
+        let mut back = PinnedBuffer::<u32>::zeroed(stream.context(), width * height)?;
+        stream.copy_pitched(image.pitched()?, back.pitched_mut(dense)?)?;
+        assert_eq!(back.as_slice()?, values);
+        // One column.
+        let column = Shape::plane(1, height).with_pitch(image.pitch());
+        let part = image.as_bytes().slice(7 * 4..)?.cast::<u32>();
+        let mut numbers = stream.alloc::<u32>(height)?;
+        if let Ok(part) = part {
+            stream.copy_pitched(part.pitched(column)?, numbers.pitched_mut(Shape::plane(1, height))?)?;
+        }
+        let mut back = vec![0; height];
+        stream.download_to(&numbers, &mut back)?;
+        let expected: Vec<u32> = (0..height).map(|y| (y * width + 7) as u32).collect();
+        assert_eq!(back, expected);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, asynchronous;
+    fn j11_rows_across_streams() -> Result<()> {
+        let device = Device::get(0)?;
+        let (producer, consumer) = (device.create_stream()?, device.create_stream()?);
+        let bytes = pattern(11, 1000);
+        let source = PinnedBuffer::from_slice(producer.context(), &bytes)?;
+        let mut a: DeviceBuffer<u8> = producer.alloc_zeroed(1000)?;
+        let mut back = PinnedBuffer::<u8>::zeroed(producer.context(), 1000)?;
+        let rows = Shape::plane(20, 10).with_pitch(100);
+        for stalls in [false, true] {
+            producer.fill(&mut a, 0)?;
+            back.as_mut_slice()?.fill(1);
+            let held = stalls.then(|| stall(producer.as_raw()));
+            producer.copy_pitched(source.pitched(rows)?, a.pitched_mut(rows)?)?;
+            // Touches what lies between the rows, and the last two of them.
+            consumer.download(a.slice(700..)?, back.slice_mut(700..)?)?;
+            if let Some(held) = held {
+                assert!(!consumer.query()?, "the consumer waits for the producer");
+                held.release();
+            }
+            let back = back.as_slice()?;
+            assert_eq!(back[700..720], bytes[700..720]);
+            assert_eq!((back[699], back[720]), (1, 0));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,232 @@
+//! What an address is, and memory that comes from elsewhere.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cuda_core::{
+    Access, Device, DeviceBuffer, Error, MemoryType, PinnedBuffer, PinnedFlags, PointerAttributes,
+    Result, host_pointer_of, is_pinned,
+};
+use support::{gpu_test, pattern};
+
+use crate::forms::{contents, same};
+
+gpu_test! {
+    needs 1;
+    fn e14_pointer_attributes() -> Result<()> {
+        let device = Device::get(0)?;
+        let context = device.context()?;
+        let plain = context.alloc::<u8>(10_000)?;
+        let inside = PointerAttributes::of_device(plain.as_raw() + 5000)?;
+        assert_eq!(inside.memory_type, Some(MemoryType::Device));
+        assert_eq!(inside.device, Some(device));
+        assert_eq!(inside.context, context.as_raw());
+        assert_eq!(inside.range_start, plain.as_raw());
+        assert!(inside.range_size >= 10_000, "{inside:?}");
+        assert!(!inside.is_managed && inside.pool.is_null());
+        let start = PointerAttributes::of_device(plain.as_raw())?;
+        assert_eq!(start.buffer_id, inside.buffer_id);
+        let error = host_pointer_of(plain.as_raw()).expect_err("the host does not reach it");
+        assert_eq!(error.code(), Some(cuda_sys::CUDA_ERROR_INVALID_VALUE));
+
+        // The current context's device reaches it.
+        let _guard = device.guard()?;
+        let pinned = PinnedBuffer::<u8>::zeroed(&context, 10_000)?;
+        let middle = &raw const pinned.as_slice()?[5000];
+        let inside = PointerAttributes::of_host(middle)?;
+        assert_eq!(inside.memory_type, Some(MemoryType::Host));
+        assert_eq!(inside.context, context.as_raw());
+        assert_ne!(inside.device_pointer, 0);
+        assert_eq!(host_pointer_of(inside.device_pointer)?.addr(), middle.addr());
+        assert_ne!(inside.buffer_id, start.buffer_id);
+
+        let vector = [0_u8; 100];
+        let unknown = PointerAttributes::of_host(vector.as_ptr())?;
+        assert_eq!(unknown.memory_type, None);
+        assert_eq!((unknown.device, unknown.is_managed), (None, false));
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn e14_pool_memory_names_its_pool() -> Result<()> {
+        let device = Device::get(0)?;
+        let stream = device.create_stream()?;
+        let buffer = stream.alloc::<u8>(1000)?;
+        stream.synchronize()?;
+        let attributes = PointerAttributes::of_device(buffer.as_raw() + 999)?;
+        assert_eq!(attributes.pool, device.default_memory_pool()?.as_raw());
+        assert_eq!(attributes.device, Some(device));
+        assert!(attributes.range_start <= buffer.as_raw());
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn b10_from_pointer() -> Result<()> {
+        for device in [Device::get(0)?, Device::get(1)?] {
+            let buffer = device.context()?.alloc::<u32>(1000)?;
+            for offset in [0, 4, 3999] {
+                let attributes = PointerAttributes::of_device(buffer.as_raw() + offset)?;
+                assert_eq!(attributes.device, Some(device), "{offset}");
+            }
+        }
+        assert_eq!(PointerAttributes::of_host(&raw const b"stack"[0])?.device, None);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn f02_is_pinned() -> Result<()> {
+        let context = Device::get(0)?.context()?;
+        let pinned = PinnedBuffer::<u8>::zeroed(&context, 1000)?;
+        let bytes = pinned.as_slice()?;
+        assert!(is_pinned(bytes.as_ptr())?);
+        assert!(is_pinned(&raw const bytes[500])?);
+        assert!(!is_pinned(vec![0_u8; 1000].as_ptr())?);
+        let device = context.alloc::<u8>(1000)?;
+        assert_eq!(PointerAttributes::of_device(device.as_raw())?.memory_type, Some(MemoryType::Device));
+        Ok(())
+    }
+}
+
+/// Says when it is dropped.
+struct Owner {
+    _memory: DeviceBuffer<u8>,
+    dropped: Arc<AtomicBool>,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.dropped.store(true, Ordering::Release);
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn e07_foreign_device() -> Result<()> {
+        let (here, there) = (Device::get(0)?, Device::get(1)?);
+        let _guard = here.guard()?;
+        let memory = there.context()?.alloc::<u8>(4096)?;
+        let address = memory.as_raw();
+        let dropped = Arc::new(AtomicBool::new(false));
+        let owner = Owner { _memory: memory, dropped: dropped.clone() };
+        // SAFETY: memory of the owner's, which nobody else uses.
+        let mut buffer =
+            unsafe { DeviceBuffer::<u32>::from_raw(address, 1024, &there.context()?, Box::new(owner)) }?;
+        assert_eq!(buffer.device(), there);
+        assert_eq!((buffer.as_raw(), buffer.len()), (address, 1024));
+        assert_eq!(PointerAttributes::of_device(buffer.as_raw())?.device, Some(there));
+        let wrong = here.create_stream()?.fill(&mut buffer, 1).expect_err("another device's");
+        assert!(matches!(wrong, Error::WrongDevice { .. }), "{wrong:?}");
+        let stream = there.create_stream()?;
+        stream.fill(&mut buffer, 5)?;
+        assert_eq!(contents(&stream, &buffer.cast::<u8>().map_err(|(error, _)| error)?)?[..4], [5, 0, 0, 0]);
+        assert!(dropped.load(Ordering::Acquire), "with the buffer");
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, asynchronous;
+    fn e07_the_owner_outlives_the_work() -> Result<()> {
+        let device = Device::get(0)?;
+        let stream = device.create_stream()?;
+        let memory = device.context()?.alloc::<u8>(4096)?;
+        let address = memory.as_raw();
+        let dropped = Arc::new(AtomicBool::new(false));
+        let owner = Owner { _memory: memory, dropped: dropped.clone() };
+        let context = device.context()?;
+        // SAFETY: memory of the owner's, which nobody else uses.
+        let mut buffer =
+            unsafe { DeviceBuffer::<u8>::from_raw(address, 4096, &context, Box::new(owner)) }?;
+        stream.fill(&mut buffer, 1)?;
+        stream.synchronize()?;
+        let stall = support::stall(stream.as_raw());
+        stream.fill(&mut buffer, 2)?;
+        let closer = std::thread::spawn(move || buffer.close().map_err(|(error, _)| error));
+        assert!(!dropped.load(Ordering::Acquire), "work is queued");
+        stall.release();
+        closer.join().expect("no panic")?;
+        assert!(dropped.load(Ordering::Acquire));
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn e07_empty_and_misaligned() -> Result<()> {
+        let context = Device::get(0)?.context()?;
+        let dropped = Arc::new(AtomicBool::new(false));
+        let owner = |len| -> Result<(u64, Box<Owner>)> {
+            let memory = context.alloc::<u8>(len)?;
+            Ok((memory.as_raw(), Box::new(Owner { _memory: memory, dropped: dropped.clone() })))
+        };
+        let (address, empty) = owner(16)?;
+        // SAFETY: memory of the owner's.
+        let buffer = unsafe { DeviceBuffer::<u32>::from_raw(address, 0, &context, empty) }?;
+        assert!(buffer.is_empty() && dropped.swap(false, Ordering::AcqRel));
+        let (address, odd) = owner(16)?;
+        // SAFETY: as above.
+        let refused = unsafe { DeviceBuffer::<u32>::from_raw(address + 2, 1, &context, odd) };
+        let error = refused.expect_err("misaligned");
+        assert!(matches!(error, Error::Recast { alignment: 4, .. }), "{error:?}");
+        assert!(dropped.load(Ordering::Acquire));
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn f09_mapped() -> Result<()> {
+        let device = Device::get(0)?;
+        let context = device.context()?;
+        let stream = device.create_stream()?;
+        let flags = PinnedFlags::PORTABLE | PinnedFlags::MAPPED;
+        let mut host = PinnedBuffer::<u8>::with_flags(&context, 4096, flags)?;
+        host.as_mut_slice()?.copy_from_slice(&pattern(9, 4096));
+        assert!(host.flags()?.contains(flags), "{:?}", host.flags()?);
+        let address = host.device_ptr()?;
+        // SAFETY: the pinned memory, kept in what follows.
+        let mut mapped =
+            unsafe { DeviceBuffer::<u8>::from_raw(address, 4096, &context, Box::new(())) }?;
+        // The device reads and writes it in place, by its own address.
+        let mut copy = stream.alloc::<u8>(4096)?;
+        stream.copy(&mapped, &mut copy)?;
+        same(&contents(&stream, &copy)?, &pattern(9, 4096), "read in place");
+        // SAFETY: the fill below is all that uses it before the second call.
+        unsafe { host.note_use(&stream, Access::Write) }?;
+        stream.fill(&mut mapped, 3)?;
+        // SAFETY: as above.
+        unsafe { host.note_use(&stream, Access::Write) }?;
+        assert_eq!(host.as_slice()?, [3; 4096], "written in place");
+        drop(mapped);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn f09_flags() -> Result<()> {
+        let context = Device::get(0)?.context()?;
+        for flags in [
+            PinnedFlags::NONE,
+            PinnedFlags::PORTABLE,
+            PinnedFlags::WRITE_COMBINED,
+            PinnedFlags::PORTABLE | PinnedFlags::MAPPED | PinnedFlags::WRITE_COMBINED,
+        ] {
+            let mut host = PinnedBuffer::<u32>::with_flags(&context, 100, flags)?;
+            assert!(host.flags()?.contains(flags), "{flags:?}: {:?}", host.flags()?);
+            assert_eq!(host.context(), &context);
+            host.as_mut_slice()?.fill(8);
+            assert_eq!(host.as_slice()?, [8; 100]);
+        }
+        let refused = PinnedBuffer::<u8>::with_flags(&context, 100, PinnedFlags(8));
+        assert!(matches!(refused, Err(Error::Flags { .. })), "{refused:?}");
+        assert_eq!(PinnedBuffer::<u8>::new(&context, 0)?.flags()?, PinnedFlags::NONE);
+        Ok(())
+    }
+}

@@ -1,0 +1,212 @@
+//! F: host memory that existed before, registered.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use cuda_core::{
+    Device, Error, PinnedSlice, ReadOnly, RegisterFlags, Registered, Result, StableHost,
+    StableHostMut, is_pinned,
+};
+use support::{gpu_test, pattern};
+
+use crate::forms::same;
+
+/// Memory that shares no page with anything else.
+struct Pages {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+impl Pages {
+    fn new(bytes: &[u8]) -> Self {
+        let layout = Self::layout(bytes.len());
+        // SAFETY: the size is a page at least.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) }).expect("memory");
+        // SAFETY: as many bytes, just allocated.
+        unsafe {
+            start
+                .as_ptr()
+                .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
+        };
+        let len = bytes.len();
+        Self { start, len }
+    }
+
+    fn layout(len: usize) -> Layout {
+        let size = len.next_multiple_of(4096).max(4096);
+        Layout::from_size_align(size, 4096).expect("a layout")
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: allocated with the same layout, and freed once.
+        unsafe { dealloc(self.start.as_ptr(), Self::layout(self.len)) };
+    }
+}
+
+// SAFETY: the value owns what it points to.
+unsafe impl Send for Pages {}
+// SAFETY: as above; nothing writes it by a shared reference.
+unsafe impl Sync for Pages {}
+
+// SAFETY: the elements are initialised, on the heap and nobody else's.
+unsafe impl StableHost for Pages {
+    type Element = u8;
+
+    fn elements(&mut self) -> NonNull<[u8]> {
+        NonNull::slice_from_raw_parts(self.start, self.len)
+    }
+}
+
+// SAFETY: as above.
+unsafe impl StableHostMut for Pages {}
+
+/// The error alone.
+fn told<T, H>(result: Result<T, (Error, H)>) -> Result<T> {
+    result.map_err(|(error, _)| error)
+}
+
+gpu_test! {
+    needs 1;
+    fn f02_is_pinned_while_registered() -> Result<()> {
+        let context = Device::get(0)?.context()?;
+        let values = vec![1_u32; 10_000];
+        let (start, middle) = (values.as_ptr(), &raw const values[5000]);
+        assert!(!is_pinned(start)?);
+        let host = told(Registered::new(&context, values, RegisterFlags::PORTABLE))?;
+        assert!(is_pinned(start)? && is_pinned(middle)?);
+        let values = told(host.into_inner())?;
+        assert_eq!(values.as_ptr(), start, "the same memory");
+        assert!(!is_pinned(start)?);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn s23_registered_memory_is_owned() -> Result<()> {
+        let device = Device::get(0)?;
+        let stream = device.create_stream()?;
+        let context = device.context()?;
+        let bytes = pattern(23, 100_003);
+        let source = Pages::new(&bytes);
+        let source = told(Registered::new(&context, source, RegisterFlags::PORTABLE))?;
+        let target = vec![0_u8; 100_003].into_boxed_slice();
+        let mut target = told(Registered::new(&context, target, RegisterFlags::PORTABLE))?;
+        let mut buffer = stream.alloc::<u8>(100_003)?;
+        stream.upload(&source, &mut buffer)?;
+        stream.download(&buffer, &mut target)?;
+        // Moving the values moves no elements.
+        let (source, mut target) = (Box::new(source), Box::new(target));
+        same(target.as_slice()?, &bytes, "down again");
+        target.as_mut_slice()?[0] ^= 1;
+        stream.upload(target.as_view(), &mut buffer)?;
+        drop(source);
+        let back = told(target.into_inner())?;
+        assert_eq!(back[0], bytes[0] ^ 1);
+        same(&back[1..], &bytes[1..], "the owner came back");
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn s23_registered_parts() -> Result<()> {
+        let device = Device::get(0)?;
+        let stream = device.create_stream()?;
+        let host = vec![0_u32; 4096];
+        let mut host = told(Registered::new(&device.context()?, host, RegisterFlags::PORTABLE))?;
+        let mut buffer = stream.alloc::<u32>(2048)?;
+        stream.fill(&mut buffer, 6)?;
+        stream.download(&buffer, host.as_view_mut().slice_mut(2048..)?)?;
+        assert_eq!(host.as_view().slice(2047..2049)?.as_slice()?, [0, 6]);
+        let view: PinnedSlice<'_, u32> = (&host).into();
+        assert_eq!(view.len(), 4096);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn s23_shared_memory_is_read_only() -> Result<()> {
+        let device = Device::get(0)?;
+        let stream = device.create_stream()?;
+        let shared: Arc<[u8]> = pattern(24, 70_001).into();
+        let host = shared.clone();
+        let host = told(Registered::new(&device.context()?, host, RegisterFlags::PORTABLE))?;
+        let mut buffer = stream.alloc::<u8>(70_001)?;
+        stream.upload(&host, &mut buffer)?;
+        same(host.as_slice()?, &shared, "read by both");
+        same(&crate::forms::contents(&stream, &buffer)?, &shared, "and by the device");
+        drop(shared);
+        host.close().map_err(|(error, _)| error)
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn f01_registered_zero() -> Result<()> {
+        let context = Device::get(0)?.context()?;
+        let empty = told(Registered::new(&context, Vec::<u64>::new(), RegisterFlags::PORTABLE))?;
+        assert!(empty.is_empty());
+        assert_eq!(empty.as_slice()?, [0u64; 0]);
+        assert_eq!(empty.device_ptr()?, 0);
+        assert_eq!(told(empty.into_inner())?, [0u64; 0]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn f02_registered_flags() -> Result<()> {
+        let device = Device::get(0)?;
+        let context = device.context()?;
+        let refused = Registered::new(&context, vec![7_u8; 100], RegisterFlags(4));
+        let (error, values) = refused.expect_err("memory-mapped devices are not on the heap");
+        assert!(matches!(error, Error::Flags { .. }), "{error:?}");
+        assert_eq!(values, [7; 100], "the owner comes back");
+        let refused = Registered::new(&context, values, RegisterFlags::READ_ONLY);
+        let (error, values) = refused.expect_err("it could be written");
+        assert!(matches!(error, Error::Flags { .. }), "{error:?}");
+        match Registered::read_only(&context, values, RegisterFlags::PORTABLE) {
+            Ok(host) => {
+                let stream = device.create_stream()?;
+                let mut buffer = stream.alloc::<u8>(100)?;
+                stream.upload(&host, &mut buffer)?;
+                let ReadOnly(values) = told(host.into_inner())?;
+                assert_eq!(values, [7; 100]);
+            }
+            Err((Error::Unsupported { .. }, values)) => assert_eq!(values, [7; 100]),
+            Err((error, _)) => return Err(error),
+        }
+        let flags = RegisterFlags::PORTABLE | RegisterFlags::MAPPED;
+        let host = told(Registered::new(&context, vec![7_u8; 4096], flags))?;
+        assert_ne!(host.device_ptr()?, 0);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, asynchronous;
+    fn s42_unregistering_waits_for_the_copy() -> Result<()> {
+        let device = Device::get(0)?;
+        let stream = device.create_stream()?;
+        let host = vec![0_u8; 1 << 16];
+        let mut host = told(Registered::new(&device.context()?, host, RegisterFlags::PORTABLE))?;
+        let mut buffer = stream.alloc::<u8>(1 << 16)?;
+        stream.fill(&mut buffer, 1)?;
+        stream.download(&buffer, &mut host)?;
+        stream.synchronize()?;
+
+        stream.fill(&mut buffer, 9)?;
+        let stall = support::stall(stream.as_raw());
+        stream.download(&buffer, &mut host)?;
+        assert!(host.try_as_slice()?.is_none(), "returned behind the stall");
+        stall.release();
+        let back = told(host.into_inner())?;
+        assert!(back.iter().all(|byte| *byte == 9), "the copy was waited for");
+        Ok(())
+    }
+}

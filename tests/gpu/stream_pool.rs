@@ -1,0 +1,75 @@
+//! Streams that take turns.
+
+use std::collections::HashSet;
+use std::thread;
+
+use cuda_core::{Device, Error, Result, StreamPool};
+use support::gpu_test;
+
+gpu_test! {
+    needs 1;
+    fn c26_stream_pool() -> Result<()> {
+        const LEN: usize = 4;
+        let context = Device::get(0)?.context()?;
+        assert!(matches!(StreamPool::new(&context, 0), Err(Error::EmptyPool)));
+
+        let pool = StreamPool::new(&context, LEN)?;
+        assert_eq!(pool.streams().len(), LEN);
+        let turns: Vec<_> = (0..LEN + 3).map(|_| pool.next_stream().clone()).collect();
+        let ids: HashSet<_> = turns[..LEN].iter().map(cuda_core::Stream::id).collect();
+        assert_eq!(ids.len(), LEN, "distinct");
+        assert_eq!(turns[LEN..], turns[..3], "and then from the first on");
+        for stream in &turns[..LEN] {
+            assert_ne!(*stream, context.default_stream()?);
+            assert!(stream.is_non_blocking()?);
+            stream.synchronize()?;
+        }
+        for index in [0, 1, LEN, LEN + 1, usize::MAX] {
+            assert_eq!(pool.stream(index), &pool.streams()[index % LEN]);
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn c26_options_and_threads() -> Result<()> {
+        let context = Device::get(0)?.context()?;
+        let (_, greatest) = context.stream_priority_range()?;
+        let pool = context.stream_builder().blocking().priority(greatest).build_pool(2)?;
+        for stream in pool.streams() {
+            assert!(!stream.is_non_blocking()?);
+            assert_eq!(stream.priority()?, greatest);
+        }
+        let counts = thread::scope(|scope| {
+            let threads = [(); 4].map(|()| scope.spawn(|| {
+                let turns = (0..50).filter(|_| pool.next_stream() == pool.stream(0));
+                turns.count()
+            }));
+            threads.map(|thread| thread.join().expect("no assertion failed"))
+        });
+        assert_eq!(counts.iter().sum::<usize>(), 100, "half of the turns, whoever asks");
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn c25_driver_id() -> Result<()> {
+        let context = Device::get(0)?.context()?;
+        let streams = [context.create_stream()?, context.create_stream()?, context.default_stream()?];
+        let mut ids = HashSet::new();
+        for stream in &streams {
+            match stream.driver_id() {
+                Ok(id) => assert!(ids.insert(id), "two streams of one id"),
+                Err(error) => {
+                    // Before CUDA 12.0 there is no such call.
+                    assert_eq!(error.code(), Some(cuda_sys::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER));
+                    return Ok(());
+                }
+            }
+            assert_eq!(stream.driver_id()?, stream.clone().driver_id()?);
+        }
+        Ok(())
+    }
+}

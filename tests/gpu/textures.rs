@@ -1,0 +1,319 @@
+//! Textures and surfaces.
+
+use cuda_core::{
+    AddressMode, ArrayFlags, ArrayShape, Coordinates, CudaArray, Device, DeviceBuffer, Error,
+    FilterMode, MipmapSampling, MipmappedArray, Module, ReadMode, Result, Shape, Stream, Surface,
+    Texture, TextureDescriptor, TextureSource,
+};
+use support::gpu_test;
+
+fn setup() -> Result<(Device, Stream)> {
+    let device = Device::get(0)?;
+    Ok((device, device.create_stream()?))
+}
+
+const SHAPE: ArrayShape = ArrayShape::D2 {
+    width: 16,
+    height: 8,
+};
+
+fn image(stream: &Stream, flags: ArrayFlags) -> Result<CudaArray<f32>> {
+    CudaArray::new(stream.context(), SHAPE, flags)
+}
+
+gpu_test! {
+    needs 1;
+    fn descriptions_as_the_driver_has_them() -> Result<()> {
+        let (_, stream) = setup()?;
+        let array = CudaArray::<u8>::new(stream.context(), SHAPE, ArrayFlags::default())?;
+        let descriptor = TextureDescriptor {
+            address: [AddressMode::Wrap, AddressMode::Mirror, AddressMode::Clamp],
+            filter: FilterMode::Linear,
+            read: ReadMode::NormalizedFloat,
+            coordinates: Coordinates::Normalized,
+            // No border colour: the driver keeps none where no address mode uses it.
+            max_anisotropy: 4,
+            ..TextureDescriptor::default()
+        };
+        let texture = Texture::new(&array, &descriptor)?;
+        assert_eq!(texture.descriptor()?, descriptor);
+        let resource = texture.resource()?;
+        assert_eq!(resource.resType, cuda_sys::CU_RESOURCE_TYPE_ARRAY);
+        // SAFETY: the type says which of the union's fields there is.
+        assert_eq!(unsafe { resource.res.array.hArray }, array.as_raw());
+        assert_eq!(texture.device(), stream.device());
+        let plain = Texture::new(&array, &TextureDescriptor::default())?;
+        assert_eq!(plain.descriptor()?, TextureDescriptor::default());
+        assert_ne!(plain.as_raw(), texture.as_raw());
+        texture.close().map_err(|(error, _)| error)
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn of_everything_that_there_is() -> Result<()> {
+        let (_, stream) = setup()?;
+        let context = stream.context();
+        let default = TextureDescriptor::default();
+        // Cubes have no coordinates in texels.
+        let normalized = TextureDescriptor { coordinates: Coordinates::Normalized, ..default };
+        for shape in [
+            ArrayShape::D1 { width: 16 },
+            ArrayShape::D3 { width: 8, height: 4, depth: 2 },
+            ArrayShape::Layered1D { width: 8, layers: 3 },
+            ArrayShape::Layered2D { width: 8, height: 8, layers: 3 },
+            ArrayShape::Cubemap { width: 8 },
+            ArrayShape::LayeredCubemap { width: 8, cubes: 2 },
+        ] {
+            let array = CudaArray::<[u8; 4]>::new(context, shape, ArrayFlags::default())?;
+            let texture = Texture::new(&array, &normalized)?;
+            texture.bind(&array)?;
+        }
+        let levels = MipmappedArray::<f32>::new(context, SHAPE, 3, ArrayFlags::default())?;
+        let sampling = TextureDescriptor {
+            coordinates: Coordinates::Normalized,
+            mipmap: MipmapSampling { filter: FilterMode::Linear, bias: 0.0, levels: (0.0, 2.0) },
+            ..default
+        };
+        let texture = Texture::new(&levels, &sampling)?;
+        assert_eq!(texture.descriptor()?.mipmap, sampling.mipmap);
+        texture.bind(&levels)?;
+
+        let row = stream.alloc_zeroed::<f32>(1000)?;
+        let texture = Texture::new(&row, &default)?;
+        texture.bind(&row)?;
+        let resource = texture.resource()?;
+        assert_eq!(resource.resType, cuda_sys::CU_RESOURCE_TYPE_LINEAR);
+        // SAFETY: the type says which of the union's fields there is.
+        assert_eq!(unsafe { resource.res.linear.sizeInBytes }, 4000);
+
+        let rows = stream.alloc_zeroed::<f32>(128 * 50)?;
+        let plane = || TextureSource::plane(rows.pitched(Shape::plane(100, 50).with_pitch(512))?);
+        let texture = Texture::new(plane()?, &default)?;
+        texture.bind(plane()?)?;
+        let resource = texture.resource()?;
+        assert_eq!(resource.resType, cuda_sys::CU_RESOURCE_TYPE_PITCH2D);
+        // SAFETY: as above.
+        let plane = unsafe { resource.res.pitch2D };
+        assert_eq!((plane.width, plane.height, plane.pitchInBytes), (100, 50, 512));
+
+        let image = context.alloc_pitched::<f32>(100, 50)?;
+        let texture = Texture::new(TextureSource::plane(image.pitched()?)?, &default)?;
+        texture.bind(TextureSource::plane(image.pitched()?)?)?;
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn bound_to_what_they_were_made_of_alone() -> Result<()> {
+        let (_, stream) = setup()?;
+        let (one, two) = (image(&stream, ArrayFlags::default())?, image(&stream, ArrayFlags::default())?);
+        let texture = Texture::new(&one, &TextureDescriptor::default())?;
+        texture.bind(&one)?;
+        assert!(matches!(texture.bind(&two), Err(Error::Flags { .. })));
+        let row = stream.alloc_zeroed::<f32>(256)?;
+        assert!(matches!(texture.bind(&row), Err(Error::Flags { .. })));
+        let texture = Texture::new(&row, &TextureDescriptor::default())?;
+        assert!(matches!(texture.bind(row.slice(..255)?), Err(Error::Flags { .. })));
+        assert!(matches!(texture.bind(&one), Err(Error::Flags { .. })));
+        let flags = ArrayFlags::SURFACE_LOAD_STORE;
+        let (mut one, mut two) = (image(&stream, flags)?, image(&stream, flags)?);
+        let surface = Surface::new(&one)?;
+        surface.bind(&one)?;
+        surface.bind_mut(&mut one)?;
+        assert!(matches!(surface.bind_mut(&mut two), Err(Error::Flags { .. })));
+        // SAFETY: the type says which of the union's fields there is.
+        assert_eq!(unsafe { surface.resource()?.res.array.hArray }, one.as_raw());
+        surface.close().map_err(|(error, _)| error)
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn s17_arrays_live_as_long_as_their_textures() -> Result<()> {
+        let (device, stream) = setup()?;
+        let array = image(&stream, ArrayFlags::SURFACE_LOAD_STORE)?;
+        let texture = Texture::new(&array, &TextureDescriptor::default())?;
+        let surface = Surface::new(&array)?;
+        array.close().map_err(|(error, _)| error)?;
+        // The driver still knows what they are made of.
+        texture.resource()?;
+        surface.resource()?;
+        drop(texture);
+        drop(surface);
+        drop((stream, device));
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn refused_before_the_driver_is_asked() -> Result<()> {
+        let (_, stream) = setup()?;
+        let default = TextureDescriptor::default();
+        let array = CudaArray::<u32>::new(stream.context(), SHAPE, ArrayFlags::default())?;
+        let wrapped = TextureDescriptor { address: [AddressMode::Wrap; 3], ..default };
+        let smooth = TextureDescriptor { filter: FilterMode::Linear, ..default };
+        let float = TextureDescriptor { read: ReadMode::NormalizedFloat, ..default };
+        for refused in [wrapped, smooth, float] {
+            assert!(matches!(Texture::new(&array, &refused), Err(Error::Flags { .. })));
+        }
+        assert!(matches!(Surface::new(&array), Err(Error::Flags { .. })));
+        let nothing = stream.alloc::<f32>(0)?;
+        assert!(matches!(Texture::new(&nothing, &default), Err(Error::Shape { .. })));
+        let rows = stream.alloc::<f32>(1024)?;
+        for none in [Shape::plane(0, 4), Shape::plane(4, 0), Shape::volume(4, 4, 2)] {
+            let refused = TextureSource::plane(rows.pitched(none)?);
+            assert!(matches!(refused, Err(Error::Shape { .. })));
+        }
+        // Where no device begins a texture, or a row of one.
+        let refused = Texture::new(rows.slice(1..)?, &default);
+        assert!(matches!(refused, Err(Error::Shape { .. })));
+        let odd = rows.pitched(Shape::plane(10, 10).with_pitch(44))?;
+        let refused = Texture::new(TextureSource::plane(odd)?, &default);
+        assert!(matches!(refused, Err(Error::Shape { .. })));
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn a38_made_and_dropped_with_another_device_current() -> Result<()> {
+        let (device, stream) = setup()?;
+        let _guard = Device::get(1)?.guard()?;
+        let array = image(&stream, ArrayFlags::SURFACE_LOAD_STORE)?;
+        let texture = Texture::new(&array, &TextureDescriptor::default())?;
+        let surface = Surface::new(&array)?;
+        assert_eq!((texture.device(), surface.device()), (device, device));
+        std::thread::scope(|scope| scope.spawn(|| drop((texture, surface))).join()).expect("drops");
+        Ok(())
+    }
+}
+
+/// Kernels that sample and draw, for real devices: the simulated driver has no hardware that does.
+const PTX: &str = include_str!("sampling.ptx");
+
+const WIDTH: u32 = 16;
+const TEXELS: usize = 16 * 8;
+
+fn ramp() -> Vec<f32> {
+    (0..TEXELS).map(|index| index as f32).collect()
+}
+
+gpu_test! {
+    needs 1, real;
+    fn kernels_sample_arrays() -> Result<()> {
+        let (_, stream) = setup()?;
+        let sample = Module::from_ptx(stream.context(), PTX)?.function("sample")?;
+        let mut array = image(&stream, ArrayFlags::default())?;
+        stream.upload_to_array(&ramp(), &mut array)?;
+        let mut to = stream.alloc_zeroed::<f32>(TEXELS)?;
+        let run = |texture: &Texture<f32>,
+                   array: &CudaArray<f32>,
+                   to: &mut DeviceBuffer<f32>,
+                   scale: (f32, f32)| {
+            let mut launch = stream.kernel(&sample);
+            launch.elements(TEXELS).arg(texture.bind(array)?).arg(to);
+            launch.arg(WIDTH).arg(scale.0).arg(scale.1).arg(TEXELS as u32);
+            // SAFETY: the parameters of `sample`; as many elements as it writes.
+            unsafe { launch.launch() }
+        };
+        let mut back = vec![0.0; TEXELS];
+        let plain = Texture::new(&array, &TextureDescriptor::default())?;
+        run(&plain, &array, &mut to, (1.0, 1.0))?;
+        stream.download_to(&to, &mut back)?;
+        assert_eq!(back, ramp(), "texel by texel");
+
+        // Three times as far, beyond the right edge: around to the left one, or clamped.
+        let wrapping = TextureDescriptor {
+            address: [AddressMode::Wrap; 3],
+            coordinates: Coordinates::Normalized,
+            ..TextureDescriptor::default()
+        };
+        let wrapping = Texture::new(&array, &wrapping)?;
+        run(&wrapping, &array, &mut to, (3.0 / 16.0, 1.0 / 8.0))?;
+        stream.download_to(&to, &mut back)?;
+        for (index, value) in back.iter().enumerate() {
+            let (x, y) = (index % 16, index / 16);
+            assert_eq!(*value, ((3 * x + 1) % 16 + 16 * y) as f32, "{x}, {y}, around");
+        }
+        run(&plain, &array, &mut to, (3.0, 1.0))?;
+        stream.download_to(&to, &mut back)?;
+        for (index, value) in back.iter().enumerate() {
+            let (x, y) = (index % 16, index / 16);
+            assert_eq!(*value, ((3 * x + 1).min(15) + 16 * y) as f32, "{x}, {y}, clamped");
+        }
+
+        // Between two texels of a row, the mean of both.
+        let smooth = TextureDescriptor { filter: FilterMode::Linear, ..TextureDescriptor::default() };
+        let smooth = Texture::new(&array, &smooth)?;
+        run(&smooth, &array, &mut to, (0.5, 1.0))?;
+        stream.download_to(&to, &mut back)?;
+        // Places 0.25, 0.75, 1.25, ...: a quarter of the way and three quarters, edges clamped.
+        let expected = |x: usize| (x as f32 / 2.0 + 0.25 - 0.5).max(0.0);
+        for (x, value) in back[..16].iter().enumerate() {
+            assert!((value - expected(x)).abs() < 0.01, "{x}: {value}");
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, real;
+    fn kernels_sample_linear_memory() -> Result<()> {
+        let (_, stream) = setup()?;
+        let module = Module::from_ptx(stream.context(), PTX)?;
+        let (sample, fetch) = (module.function("sample")?, module.function("fetch")?);
+        let mut row = stream.alloc::<f32>(TEXELS)?;
+        stream.upload_from(&ramp(), &mut row)?;
+        let mut to = stream.alloc_zeroed::<f32>(TEXELS)?;
+        let texture = Texture::new(&row, &TextureDescriptor::default())?;
+        let mut launch = stream.kernel(&fetch);
+        launch.elements(TEXELS).arg(texture.bind(&row)?).arg(&mut to).arg(TEXELS as u32);
+        // SAFETY: the parameters of `fetch`; as many elements as it writes.
+        unsafe { launch.launch() }?;
+        let mut back = vec![0.0; TEXELS];
+        drop(launch);
+        stream.download_to(&to, &mut back)?;
+        assert_eq!(back, ramp(), "a row");
+
+        let mut rows = stream.alloc_zeroed::<f32>(128 * 8)?;
+        for (y, texels) in ramp().chunks(16).enumerate() {
+            stream.upload_from(texels, rows.slice_mut(128 * y..128 * y + 16)?)?;
+        }
+        let plane = || TextureSource::plane(rows.pitched(Shape::plane(16, 8).with_pitch(512))?);
+        let texture = Texture::new(plane()?, &TextureDescriptor::default())?;
+        stream.fill(&mut to, 0.0)?;
+        let mut launch = stream.kernel(&sample);
+        launch.elements(TEXELS).arg(texture.bind(plane()?)?).arg(&mut to);
+        launch.arg(WIDTH).arg(1.0f32).arg(1.0f32).arg(TEXELS as u32);
+        // SAFETY: the parameters of `sample`; as many elements as it writes.
+        unsafe { launch.launch() }?;
+        drop(launch);
+        stream.download_to(&to, &mut back)?;
+        assert_eq!(back, ramp(), "rows");
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, real;
+    fn kernels_draw_on_surfaces() -> Result<()> {
+        let (device, stream) = setup()?;
+        let draw = Module::from_ptx(stream.context(), PTX)?.function("draw")?;
+        let mut array = image(&stream, ArrayFlags::SURFACE_LOAD_STORE)?;
+        let surface = Surface::new(&array)?;
+        let mut launch = stream.kernel(&draw);
+        launch.elements(TEXELS).arg(surface.bind_mut(&mut array)?);
+        launch.arg(WIDTH).arg(TEXELS as u32);
+        // SAFETY: the parameters of `draw`; the array has as many texels.
+        unsafe { launch.launch() }?;
+        drop(launch);
+        // Another stream, which waits for the kernel.
+        let mut back = vec![0.0; TEXELS];
+        device.create_stream()?.download_from_array(&array, &mut back)?;
+        assert_eq!(back, ramp());
+        Ok(())
+    }
+}

@@ -1,0 +1,452 @@
+#!/usr/bin/env python3
+"""Nests cuda-core's guard with PyTorch's and CuPy's in one process, in every order.
+
+One case is an order of scopes, a device for each, what is current before them, and whether the
+innermost raises. In each scope all of them must agree on the device, whatever is made there must
+lie on it, and work of one must change nothing for the others. Whoever leaves must bring back the
+device that was current before; ours must bring back exactly the context.
+
+Needs PyTorch, CuPy and two GPUs. Exit code: 0 passed, 1 failed, 2 not run.
+"""
+
+import argparse
+import contextlib
+import ctypes
+import itertools
+import json
+import os
+import sys
+
+DEVICES = (0, 1)
+LENGTH = 8
+DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+
+
+class NotRun(Exception):
+    """Something that the cases need is not there."""
+
+
+class Raised(Exception):
+    """What the innermost scope raises."""
+
+
+def require(condition, message):
+    if not condition:
+        raise AssertionError(message)
+
+
+def load(path):
+    try:
+        return ctypes.CDLL(path)
+    except OSError as error:
+        raise NotRun(error) from None
+
+
+class Driver:
+    """The driver itself, past every library: what they all have to agree with."""
+
+    def __init__(self):
+        self.library = load(os.environ.get("CUDA_SYS_LIBRARY") or "libcuda.so.1")
+        self.call("cuInit", 0)
+        count = ctypes.c_int()
+        self.call("cuDeviceGetCount", ctypes.byref(count))
+        if count.value < len(DEVICES):
+            raise NotRun(f"{len(DEVICES)} GPUs needed, the driver shows {count.value}")
+
+    def call(self, name, *arguments):
+        code = getattr(self.library, name)(*arguments)
+        require(code == 0, f"{name}: error {code}")
+
+    def current(self):
+        context = ctypes.c_void_p()
+        self.call("cuCtxGetCurrent", ctypes.byref(context))
+        return context.value
+
+    def set(self, context):
+        self.call("cuCtxSetCurrent", ctypes.c_void_p(context))
+
+    def push(self, context):
+        self.call("cuCtxPushCurrent_v2", ctypes.c_void_p(context))
+
+    def pop(self):
+        context = ctypes.c_void_p()
+        self.call("cuCtxPopCurrent_v2", ctypes.byref(context))
+        return context.value
+
+    def drain(self):
+        """Empties the thread's stack and returns what was there, the top first."""
+        entries = []
+        while self.current() is not None:
+            entries.append(self.pop())
+        return entries
+
+    def retain(self, ordinal):
+        context, device = ctypes.c_void_p(), ctypes.c_int()
+        self.call("cuDeviceGet", ctypes.byref(device), ordinal)
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+        return context.value
+
+    def release(self, ordinal):
+        device = ctypes.c_int()
+        self.call("cuDeviceGet", ctypes.byref(device), ordinal)
+        self.call("cuDevicePrimaryCtxRelease_v2", device)
+
+    def device_of(self, address):
+        ordinal = ctypes.c_int(-1)
+        self.call(
+            "cuPointerGetAttribute", ctypes.byref(ordinal), DEVICE_ORDINAL, ctypes.c_uint64(address)
+        )
+        return ordinal.value
+
+
+class Ours:
+    """cuda-core, by way of libcuda_interop."""
+
+    name = "ours"
+
+    def __init__(self, path):
+        self.library = load(path)
+        self.library.interop_last_error.restype = ctypes.c_char_p
+        self.library.interop_drop_failures.restype = ctypes.c_uint64
+
+    def call(self, name, *arguments):
+        code = getattr(self.library, name)(*arguments)
+        if code:
+            text = self.library.interop_last_error().decode()
+            raise AssertionError(f"{name}: error {code}: {text}")
+
+    @contextlib.contextmanager
+    def scope(self, device):
+        guard = ctypes.c_void_p()
+        self.call("interop_enter", device, ctypes.byref(guard))
+        try:
+            yield
+        finally:
+            self.call("interop_leave", guard)
+
+    def device(self):
+        return None  # has no notion of a current device of its own
+
+    def current(self):
+        context = ctypes.c_void_p()
+        self.call("interop_current", ctypes.byref(context))
+        return context.value
+
+    def work_here(self, value):
+        return self.work("interop_work_here", value)
+
+    def work_on(self, device, value):
+        return self.work("interop_work_on", value, device)
+
+    def work(self, name, value, *device):
+        numbers, landed = (ctypes.c_uint32 * LENGTH)(), ctypes.c_int(-1)
+        length = ctypes.c_size_t(LENGTH)
+        self.call(name, *device, ctypes.c_uint32(value), numbers, length, ctypes.byref(landed))
+        return landed.value, list(numbers)
+
+    def drop_failures(self):
+        return self.library.interop_drop_failures()
+
+    def version(self):
+        return None
+
+
+class Torch:
+    name = "torch"
+
+    def __init__(self, driver):
+        try:
+            import torch
+        except ImportError as error:
+            raise NotRun(f"no torch: {error}") from None
+        if not torch.cuda.is_available():
+            raise NotRun("torch has no CUDA")
+        self.torch, self.driver = torch, driver
+
+    def scope(self, device):
+        return self.torch.cuda.device(device)
+
+    def device(self):
+        return self.torch.cuda.current_device()
+
+    def work_here(self, value):
+        return self.work("cuda", value)
+
+    def work_on(self, device, value):
+        return self.work(f"cuda:{device}", value)
+
+    def work(self, device, value):
+        tensor = self.torch.full((LENGTH,), value, dtype=self.torch.int32, device=device)
+        landed = self.driver.device_of(tensor.data_ptr())
+        require(tensor.device.index == landed, f"torch says {tensor.device}, the driver {landed}")
+        return landed, tensor.tolist()
+
+    def version(self):
+        return self.torch.__version__
+
+
+class Cupy:
+    name = "cupy"
+
+    def __init__(self, driver):
+        try:
+            import cupy
+        except ImportError as error:
+            raise NotRun(f"no cupy: {error}") from None
+        self.cupy, self.driver = cupy, driver
+
+    def scope(self, device):
+        return self.cupy.cuda.Device(device)
+
+    def device(self):
+        return self.cupy.cuda.runtime.getDevice()
+
+    def work_here(self, value):
+        array = self.cupy.array([value] * LENGTH, dtype="int32")
+        landed = self.driver.device_of(array.data.ptr)
+        require(array.device.id == landed, f"cupy says {array.device}, the driver {landed}")
+        return landed, array.get().tolist()
+
+    def work_on(self, device, value):
+        with self.scope(device):
+            return self.work_here(value)
+
+    def version(self):
+        return self.cupy.__version__
+
+
+class Raw:
+    """Stands in for a framework: changes what is current by calls to the driver alone."""
+
+    def __init__(self, name, driver):
+        self.name, self.driver, self.primaries = name, driver, {}
+
+    @contextlib.contextmanager
+    def scope(self, device):
+        if device not in self.primaries:
+            self.primaries[device] = self.driver.retain(device)
+        saved = self.driver.current()
+        enter = self.driver.push if self.name == "push" else self.driver.set
+        enter(self.primaries[device])
+        try:
+            yield
+        finally:
+            if self.name == "push":
+                self.driver.pop()
+            else:
+                self.driver.set(saved)
+
+    def close(self):
+        for device in self.primaries:
+            self.driver.release(device)
+
+    def device(self):
+        return None
+
+    def work_here(self, value):
+        address, numbers = ctypes.c_uint64(), (ctypes.c_uint32 * LENGTH)()
+        size = ctypes.c_size_t(ctypes.sizeof(numbers))
+        self.driver.call("cuMemAlloc_v2", ctypes.byref(address), size)
+        length = ctypes.c_size_t(LENGTH)
+        self.driver.call("cuMemsetD32_v2", address, ctypes.c_uint32(value), length)
+        self.driver.call("cuMemcpyDtoH_v2", numbers, address, size)
+        landed = self.driver.device_of(address.value)
+        self.driver.call("cuMemFree_v2", address)
+        return landed, list(numbers)
+
+    def work_on(self, device, value):
+        with self.scope(device):
+            return self.work_here(value)
+
+    def version(self):
+        return None
+
+
+class Nest:
+    """Runs the cases."""
+
+    def __init__(self, driver, ours, others):
+        self.driver, self.ours = driver, ours
+        self.members = {member.name: member for member in (ours, *others)}
+        self.value = 0
+        self.primaries = {}
+
+    def warm_up(self, first):
+        """The one named first is the first to touch a GPU, while no primary context exists."""
+        names = sorted(self.members, key=lambda name: name != first)
+        for name in names:
+            for device in reversed(DEVICES):
+                with self.members[name].scope(device):
+                    self.check_work(name, device, self.members[name].work_here)
+        self.primaries = {device: self.driver.retain(device) for device in DEVICES}
+
+    def close(self):
+        self.driver.drain()
+        for device in self.primaries:
+            self.driver.release(device)
+
+    def cases(self):
+        names = list(self.members)
+        for order in itertools.permutations(names):
+            for devices in itertools.product(DEVICES, repeat=len(order)):
+                bases = DEVICES
+                # While no context is current, the runtimes of PyTorch and CuPy go by a device of
+                # their own each, and cudaGetDevice may name another than the next call makes
+                # current, with or without ours: nothing for a framework to begin with.
+                if self.members[order[0]].device() is None:
+                    bases = (*DEVICES, None)
+                for base, raises in itertools.product(bases, (False, True)):
+                    yield base, list(zip(order, devices)), raises
+        for order in sorted(set(itertools.permutations([*names, "ours"]))):
+            for devices in itertools.product(DEVICES, repeat=len(order)):
+                for raises in (False, True):
+                    yield 0, list(zip(order, devices)), raises
+
+    def run(self, base, steps, raises):
+        self.driver.drain()
+        before = [] if base is None else [self.primaries[base]]
+        for context in before:
+            self.driver.push(context)
+        try:
+            self.enter(steps, raises)
+        except Raised:
+            require(raises, "an exception from nowhere")
+        else:
+            require(not raises, "the exception was lost")
+        after = self.driver.drain()
+        require(after == before, f"the stack was {before} and is {after}")
+
+    def enter(self, steps, raises):
+        (name, device), rest = steps[0], steps[1:]
+        before = self.state()
+        try:
+            with self.members[name].scope(device):
+                self.check_inside(f"in {name}({device})", device)
+                if rest:
+                    self.enter(rest, raises)
+                    self.check_inside(f"back in {name}({device})", device)
+                elif raises:
+                    raise Raised
+        finally:
+            # An assertion that failed inside says more than what it left behind.
+            if not isinstance(sys.exc_info()[1], AssertionError):
+                self.check_after(name, device, before)
+
+    def state(self):
+        devices = {name: member.device() for name, member in self.members.items()}
+        return self.driver.current(), devices
+
+    def check_inside(self, where, device):
+        current, devices = self.state()
+        require(current == self.primaries[device], f"{where}: current is {current}")
+        for name, said in devices.items():
+            require(said in (None, device), f"{where}: {name} is on device {said}")
+        require(self.ours.current() == current, f"{where}: ours sees another driver")
+        for name, member in self.members.items():
+            self.unchanged(f"{where}: {name}, elsewhere", member, 1 - device)
+        for name, member in self.members.items():
+            self.check_work(f"{where}: {name}", device, member.work_here)
+        require(self.driver.current() == current, f"{where}: work left another context")
+
+    def unchanged(self, where, member, device):
+        """Work on a device that need not be current leaves no trace of where it was done."""
+        before = self.state()
+        self.check_work(where, device, lambda value: member.work_on(device, value))
+        after = self.state()
+        require(after == before, f"{where}: changed {before} to {after}")
+
+    def check_work(self, where, device, work):
+        self.value += 1
+        landed, numbers = work(self.value)
+        require(landed == device, f"{where}: landed on device {landed}, not {device}")
+        require(numbers == [self.value] * LENGTH, f"{where}: read back {numbers}")
+
+    def check_after(self, name, device, before):
+        where, after = f"after {name}({device})", self.state()
+        if name == "ours":
+            require(after[0] == before[0], f"{where}: {before[0]} was current, now {after[0]}")
+        if before[0] is not None:
+            # The primary context of the device that was current is the one that was.
+            require(after == before, f"{where}: was {before}, is {after}")
+
+
+def describe(base, steps, raises):
+    scopes = " > ".join(f"{name}({device})" for name, device in steps)
+    return f"{'none' if base is None else base}: {scopes}{', raises' if raises else ''}"
+
+
+def attempt(report, text, case):
+    """Runs one case and says what became of it."""
+    try:
+        case()
+    except Exception as error:  # whatever it is, the other cases go on
+        problem = str(error) if isinstance(error, AssertionError) else repr(error)
+        report["failures"].append({"case": text, "error": problem})
+        print(f"FAILED {text}: {problem}")
+        return False
+    report["passed"] += 1
+    print(f"ok     {text}")
+    return True
+
+
+def nest_all(arguments, report):
+    driver = Driver()
+    ours = Ours(arguments.library)
+    if arguments.without_frameworks:
+        others = [Raw("push", driver), Raw("set", driver)]
+    else:
+        others = [Torch(driver), Cupy(driver)]
+    nest = Nest(driver, ours, others)
+    if arguments.first not in (None, *nest.members):
+        raise NotRun(f"--first {arguments.first}: not one of {', '.join(nest.members)}")
+    for name, member in nest.members.items():
+        if member.version():
+            report["versions"][name] = member.version()
+    # Without it the cases would mean little.
+    if attempt(report, "warm-up", lambda: nest.warm_up(arguments.first)):
+        for case in nest.cases():
+            attempt(report, describe(*case), lambda case=case: nest.run(*case))
+    nest.close()
+    for other in others:
+        if isinstance(other, Raw):
+            other.close()
+    drops = ours.drop_failures()
+    attempt(report, "drops", lambda: require(drops == 0, f"{drops} drops of ours failed"))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    here = os.path.dirname(os.path.abspath(__file__))
+    default = os.path.join(here, "libcuda_interop.so")
+    parser.add_argument("--library", default=default, metavar="FILE", help="libcuda_interop.so")
+    parser.add_argument("--json", metavar="FILE", help="writes the results there too")
+    parser.add_argument(
+        "--first", metavar="NAME", help="who is the first to touch a GPU: ours, torch or cupy"
+    )
+    parser.add_argument(
+        "--without-frameworks",
+        action="store_true",
+        help="nests ours with plain calls of the driver alone: push and set",
+    )
+    arguments = parser.parse_args()
+    report = {"outcome": None, "versions": {}, "passed": 0, "failures": []}
+    try:
+        nest_all(arguments, report)
+    except NotRun as reason:
+        report["outcome"], code = f"not run: {reason}", 2
+        print(report["outcome"])
+    else:
+        failed = len(report["failures"])
+        code = 1 if failed else 0
+        report["outcome"] = "failed" if code else "passed"
+        versions = ", ".join(f"{name} {version}" for name, version in report["versions"].items())
+        print(f"{report['passed']} passed, {failed} failed ({versions or 'no frameworks'})")
+    if arguments.json:
+        with open(arguments.json, "w", encoding="utf-8") as file:
+            json.dump(report, file, indent=2)
+            file.write("\n")
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,21 @@
+//~ E0277
+// What a kernel can be given is this crate's to say.
+use cuda_core::{Argument, Pod};
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Forged(u64);
+
+#[cfg(misuse)]
+impl<'a> Argument<'a> for Forged {}
+#[cfg(not(misuse))]
+// SAFETY: one `u64`.
+unsafe impl Pod for Forged {}
+
+fn is_argument<'a>(_: impl Argument<'a>) {}
+
+fn main() {
+    let _ = || is_argument(7u64);
+    #[cfg(not(misuse))]
+    let _ = || is_argument(Forged(7));
+}

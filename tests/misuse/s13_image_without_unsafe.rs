@@ -1,0 +1,16 @@
+//~ E0133
+// The driver believes what the headers of a binary say.
+use cuda_core::{Context, JitOptions, Module, Result};
+
+fn load(context: &Context, image: &[u8]) -> Result<Module> {
+    #[cfg(misuse)]
+    let module = Module::from_image(context, image, &JitOptions::new());
+    #[cfg(not(misuse))]
+    // SAFETY: none; this is about types.
+    let module = unsafe { Module::from_image(context, image, &JitOptions::new()) };
+    module
+}
+
+fn main() {
+    let _: fn(&Context, &[u8]) -> Result<Module> = load;
+}

@@ -1,0 +1,16 @@
+//~ E0277
+// Raw pointers are the host's; an address of the device is a number.
+use cuda_core::{Function, Result, Stream};
+
+fn launch(stream: &Stream, kernel: &Function, host: *mut f32) -> Result<()> {
+    #[cfg(misuse)]
+    let argument = host;
+    #[cfg(not(misuse))]
+    let argument = host.addr() as u64;
+    // SAFETY: none; this is about types.
+    unsafe { stream.kernel(kernel).arg(argument).launch() }
+}
+
+fn main() {
+    let _: fn(&Stream, &Function, *mut f32) -> Result<()> = launch;
+}

@@ -1,0 +1,14 @@
+//~ E0277
+// A registration owns the memory: what borrows it could be forgotten while a device writes.
+use cuda_core::{Context, RegisterFlags, Registered};
+
+fn register(context: &Context, mut local: Vec<u32>) {
+    #[cfg(misuse)]
+    let host = local.as_mut_slice();
+    #[cfg(not(misuse))]
+    let host = std::mem::take(&mut local);
+    let _ = Registered::new(context, host, RegisterFlags::PORTABLE).is_ok();
+    drop(local);
+}
+
+fn main() {}

@@ -1,0 +1,17 @@
+//~ E0502
+// A kernel that is given the texture may read the array until the launch has entered that.
+use cuda_core::{CudaArray, Result, Stream, Texture};
+
+fn write(stream: &Stream, texture: &Texture<f32>, array: &mut CudaArray<f32>) -> Result<()> {
+    let bound = texture.bind(&*array)?;
+    #[cfg(misuse)]
+    stream.upload_to_array(&[0.0; 64], &mut *array)?;
+    drop(bound);
+    #[cfg(not(misuse))]
+    stream.upload_to_array(&[0.0; 64], &mut *array)?;
+    Ok(())
+}
+
+fn main() {
+    let _: fn(&Stream, &Texture<f32>, &mut CudaArray<f32>) -> Result<()> = write;
+}

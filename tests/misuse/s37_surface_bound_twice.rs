@@ -1,0 +1,18 @@
+//~ E0499
+// Two kernels that write one array are two launches, of which each has it for itself.
+use cuda_core::{CudaArray, Result, Surface};
+
+fn twice(surface: &Surface<f32>, array: &mut CudaArray<f32>) -> Result<()> {
+    let one = surface.bind_mut(&mut *array)?;
+    #[cfg(not(misuse))]
+    drop(one);
+    let two = surface.bind_mut(&mut *array)?;
+    drop(two);
+    #[cfg(misuse)]
+    drop(one);
+    Ok(())
+}
+
+fn main() {
+    let _: fn(&Surface<f32>, &mut CudaArray<f32>) -> Result<()> = twice;
+}

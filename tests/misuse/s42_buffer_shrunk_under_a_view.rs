@@ -1,0 +1,16 @@
+//~ E0502
+// What a view names is mapped for as long as it lives.
+use cuda_core::{Result, VirtualBuffer};
+
+fn shrink(buffer: &mut VirtualBuffer<u32>) -> Result<usize> {
+    #[cfg(not(misuse))]
+    buffer.shrink_to(0)?;
+    let view = buffer.as_view();
+    #[cfg(misuse)]
+    buffer.shrink_to(0)?;
+    Ok(view.len())
+}
+
+fn main() {
+    let _: fn(&mut VirtualBuffer<u32>) -> Result<usize> = shrink;
+}

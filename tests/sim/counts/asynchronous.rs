@@ -1,0 +1,96 @@
+//! What waiting without blocking costs.
+
+use cuda_core::PinnedBuffer;
+use support::{Alarm, block_on};
+
+use super::*;
+
+#[test]
+fn what_is_ready_costs_nothing() {
+    Counted::run(|driver| {
+        let (context, stream, _) = two_streams()?;
+        let mut host = PinnedBuffer::<u32>::zeroed(&context, 8)?;
+        let mut buffer = stream.alloc_zeroed::<u32>(8)?;
+        stream.synchronize()?;
+        driver.expect([], || block_on(host.ready()))?;
+        driver.expect([], || block_on(host.ready_mut()))?;
+        driver.expect([], || block_on(buffer.ready_mut()))?;
+        drop((buffer, host));
+        Ok(())
+    });
+}
+
+#[test]
+fn a_wait_costs_an_event() {
+    Counted::run(|driver| {
+        let (context, stream, _) = two_streams()?;
+        let mut host = PinnedBuffer::<u32>::zeroed(&context, 8)?;
+        let buffer = stream.alloc_zeroed::<u32>(8)?;
+        stream.download(&buffer, &mut host)?;
+        let event = [
+            &[EXCHANGE][..],
+            &entered(["cuEventCreate"]),
+            &[RECORD, EXCHANGE],
+        ]
+        .concat();
+        let query = relaxed("cuEventQuery");
+        let whole = [&event[..], &query].concat();
+        let mark = driver.session.mark();
+        driver.expect(whole.clone(), || block_on(host.ready()))?;
+        driver.expect([], || host.as_slice().map(drop))?;
+        driver.expect(whole, || block_on(stream.finished()))?;
+        // By the thread that waits.
+        let calls = driver.session.since(mark);
+        let count = |name| calls.iter().filter(|call| call.name == name).count();
+        assert_eq!(
+            (count("cuEventSynchronize"), count("cuEventDestroy_v2")),
+            (2, 2)
+        );
+        drop((buffer, host));
+        Ok(())
+    });
+}
+
+#[test]
+fn futures_of_one_point_share_an_event() {
+    Counted::run(|driver| {
+        let (_, stream, _) = two_streams()?;
+        let held = support::stall(stream.as_raw());
+        let mut buffer = stream.alloc_zeroed::<u32>(8)?;
+        stream.fill(&mut buffer, 1)?;
+        let alarm = Alarm::new();
+        let mut first = buffer.ready();
+        assert!(alarm.poll(&mut first).is_pending());
+        let mut second = driver.expect([], || Ok(buffer.ready()))?;
+        driver.expect(relaxed("cuEventQuery"), || {
+            assert!(alarm.poll(&mut second).is_pending());
+            Ok(())
+        })?;
+        held.release();
+        alarm.block_on(first)?;
+        alarm.block_on(second)
+    });
+}
+
+#[test]
+fn owned_copies_cost_1() {
+    Counted::run(|driver| {
+        let (_, stream, _) = two_streams()?;
+        let mut buffer = stream.alloc_zeroed::<u32>(8)?;
+        let flight = driver.expect([UPLOAD], || {
+            let flight = stream.upload_owned(vec![1; 8], &mut buffer);
+            flight.map_err(|(error, _)| error)
+        })?;
+        stream.synchronize()?;
+        let vec = driver.expect([], || flight.wait().map_err(|(error, _)| error))?;
+        let flight = driver.expect([DOWNLOAD], || {
+            let flight = stream.download_owned(&buffer, vec);
+            flight.map_err(|(error, _)| error)
+        })?;
+        stream.synchronize()?;
+        driver.expect([], || {
+            drop(flight);
+            Ok(())
+        })
+    });
+}

@@ -1,0 +1,223 @@
+//! Memory of every other kind than stream-ordered.
+
+use cuda_core::{
+    Advice, DeviceBuffer, IpcMemoryHandle, ManagedBuffer, MemoryLocation, MemoryPool, PeerAccess,
+    PinnedBuffer, PinnedFlags, PointerAttributes, PoolReuse, RegisterFlags, Registered,
+    host_pointer_of,
+};
+
+use super::*;
+
+const ATTRIBUTE: &str = "cuDeviceGetAttribute";
+
+fn closed<T>(result: Result<(), (cuda_core::Error, T)>) -> Result<()> {
+    result.map_err(|(error, _)| error)
+}
+
+#[test]
+fn plain_memory_costs_a_guard() {
+    Counted::run(|driver| {
+        let (context, stream, _) = two_streams()?;
+        let alloc = entered([EXCHANGE, "cuMemAlloc_v2", EXCHANGE]);
+        let mut a = driver.expect(alloc.clone(), || context.alloc::<u32>(16))?;
+        // Used as any other device memory.
+        driver.expect(["cuMemsetD32Async"], || stream.fill(&mut a, 1))?;
+        driver.expect(["cuMemsetD32Async"], || stream.fill(&mut a, 2))?;
+        driver.expect(entered(["cuIpcGetMemHandle"]), || a.ipc_handle())?;
+        a.synchronize()?;
+        driver.expect(relaxed("cuMemFree_v2"), || closed(a.close()))?;
+        let pitched = entered([EXCHANGE, "cuMemAllocPitch_v2", EXCHANGE]);
+        let rows = driver.expect(pitched, || context.alloc_pitched::<u32>(16, 2))?;
+        driver.expect(relaxed("cuMemFree_v2"), || closed(rows.close()))?;
+        driver.expect([GET, SET, SET], || context.alloc::<u32>(0))?;
+        driver.refused(|| context.alloc::<u64>(1 << 61));
+        driver.refused(|| context.alloc_pitched::<u64>(1 << 61, 1));
+        let ordered = stream.alloc::<u8>(1)?;
+        driver.refused(|| ordered.ipc_handle());
+        Ok(())
+    });
+}
+
+#[test]
+fn pinned_flags_cost_nothing() {
+    Counted::run(|driver| {
+        let (context, _, _) = two_streams()?;
+        let alloc = || entered([EXCHANGE, "cuMemHostAlloc", EXCHANGE]);
+        let host = driver.expect(alloc(), || PinnedBuffer::<u8>::new(&context, 64))?;
+        drop(host);
+        let flags = PinnedFlags::MAPPED | PinnedFlags::WRITE_COMBINED;
+        let host = driver.expect(alloc(), || {
+            PinnedBuffer::<u8>::with_flags(&context, 64, flags)
+        })?;
+        driver.expect(entered(["cuMemHostGetFlags"]), || host.flags())?;
+        driver.expect(entered(["cuMemHostGetDevicePointer_v2"]), || {
+            host.device_ptr()
+        })?;
+        driver.refused(|| PinnedBuffer::<u8>::with_flags(&context, 64, PinnedFlags(16)));
+        Ok(())
+    });
+}
+
+#[test]
+fn registering_costs_a_guard() {
+    Counted::run(|driver| {
+        let (context, stream, _) = two_streams()?;
+        let new = |host: Vec<u32>| {
+            Registered::new(&context, host, RegisterFlags::PORTABLE).map_err(|(error, _)| error)
+        };
+        let register = entered([EXCHANGE, "cuMemHostRegister_v2", EXCHANGE]);
+        let host = driver.expect(register.clone(), || new(vec![1; 16]))?;
+        let mut buffer = stream.alloc::<u32>(16)?;
+        driver.expect([UPLOAD], || stream.upload(&host, &mut buffer))?;
+        stream.synchronize()?;
+        let unregister = entered([EXCHANGE, "cuMemHostUnregister", EXCHANGE]);
+        driver.expect(unregister.clone(), || {
+            host.into_inner().map_err(|(error, _)| error)
+        })?;
+        let read_only = [&[ATTRIBUTE][..], &register].concat();
+        let host = driver.expect(read_only, || {
+            Registered::read_only(&context, vec![1_u32; 16], RegisterFlags::NONE)
+                .map_err(|(error, _)| error)
+        })?;
+        driver.expect(unregister, || {
+            drop(host);
+            Ok(())
+        })?;
+        driver.expect([GET, SET, SET], || new(Vec::new()))?;
+        driver.refused(|| {
+            Registered::new(&context, vec![1_u32], RegisterFlags(16)).map_err(|(error, _)| error)
+        });
+        Ok(())
+    });
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "makes pointers of addresses")]
+fn managed_memory_costs_what_device_memory_does() {
+    Counted::run(|driver| {
+        let (context, stream, _) = two_streams()?;
+        let alloc = [
+            &[ATTRIBUTE, ATTRIBUTE][..],
+            &entered([EXCHANGE, "cuMemAllocManaged", EXCHANGE]),
+        ];
+        let mut values =
+            driver.expect(alloc.concat(), || ManagedBuffer::<u32>::new(&context, 16))?;
+        driver.expect([], || values.as_mut_slice().map(|values| values.fill(1)))?;
+        driver.expect(["cuMemsetD32Async"], || stream.fill(&mut values, 1))?;
+        let here = MemoryLocation::Device(context.device());
+        driver.expect(["cuMemPrefetchAsync"], || {
+            values.prefetch(&stream, .., here)
+        })?;
+        driver.expect([], || values.prefetch(&stream, 3..3, here))?;
+        let advise = entered(["cuMemAdvise"]);
+        driver.expect(advise, || values.advise(.., Advice::SetReadMostly))?;
+        driver.expect(entered(["cuMemRangeGetAttribute"; 4]), || {
+            values.attributes(..)
+        })?;
+        driver.refused(|| values.advise(17.., Advice::SetReadMostly));
+        stream.synchronize()?;
+        driver.expect([], || values.as_slice().map(|_| ()))?;
+        driver.expect(relaxed("cuMemFree_v2"), || closed(values.close()))
+    });
+}
+
+#[test]
+fn pools_cost_one_call_each() {
+    Counted::run(|driver| {
+        let (context, stream, _) = two_streams()?;
+        let device = context.device();
+        let create = [ATTRIBUTE, "cuMemPoolCreate", "cuMemPoolSetAttribute"];
+        let pool = driver.expect(create, || MemoryPool::builder(device).build())?;
+        let buffer = driver.expect(["cuMemAllocFromPoolAsync"], || {
+            stream.alloc_from::<u8>(&pool, 64)
+        })?;
+        driver.expect([FREE], || {
+            drop(buffer);
+            Ok(())
+        })?;
+        driver.expect([], || stream.alloc_from::<u8>(&pool, 0))?;
+        driver.expect(["cuMemPoolGetAttribute"; 4], || pool.usage())?;
+        driver.expect(["cuMemPoolSetAttribute"; 2], || pool.reset_peaks())?;
+        driver.expect(["cuMemPoolGetAttribute"], || {
+            pool.reuse(PoolReuse::Opportunistic)
+        })?;
+        driver.expect(["cuMemPoolTrimTo"], || pool.trim_to(0))?;
+        driver.expect(["cuMemPoolGetAccess"], || pool.access(device))?;
+        driver.expect([], || device.default_memory_pool())?;
+        driver.expect(["cuDeviceGetMemPool"], || device.memory_pool())?;
+        driver.expect(["cuMemPoolDestroy"], || closed(pool.close()))?;
+        let far = Device::get(1)?.create_stream()?;
+        let (peer, pool) = (far.device(), MemoryPool::builder(device).build()?);
+        driver.expect(["cuMemPoolSetAccess"], || {
+            pool.set_access(peer, PeerAccess::ReadWrite)
+        })?;
+        // S42: the work of both devices comes before.
+        let wait = entered(["cuCtxSynchronize"]);
+        let revoke = [&wait[..], &wait, &["cuMemPoolSetAccess"]].concat();
+        driver.expect(revoke, || pool.set_access(peer, PeerAccess::None))?;
+        driver.expect([], || pool.set_access(device, PeerAccess::ReadWrite))?;
+        driver.refused(|| pool.set_access(device, PeerAccess::None));
+        let pool = MemoryPool::builder(device).build()?;
+        driver.refused(|| far.alloc_from::<u8>(&pool, 64));
+        Ok(())
+    });
+}
+
+#[test]
+fn looking_costs_one_call() {
+    Counted::run(|driver| {
+        let (context, _, _) = two_streams()?;
+        let buffer = context.alloc::<u8>(64)?;
+        let attributes = ["cuPointerGetAttributes"];
+        driver.expect(attributes, || PointerAttributes::of_device(buffer.as_raw()))?;
+        driver.expect(attributes, || PointerAttributes::of_host(&0))?;
+        driver.expect(["cuPointerGetAttribute"], || {
+            assert!(host_pointer_of(buffer.as_raw()).is_err());
+            Ok(())
+        })
+    });
+}
+
+#[test]
+fn moving_costs_three_calls() {
+    Counted::run(|driver| {
+        let (_, stream, _) = two_streams()?;
+        let mut buffer = stream.alloc_zeroed::<u32>(16)?;
+        driver.expect([ALLOC, COPY, FREE], || buffer.resize(&stream, 32))?;
+        driver.expect([], || buffer.resize(&stream, 8))?;
+        driver.expect([], || buffer.reserve(&stream, 24))?;
+        driver.expect([ALLOC, COPY, FREE], || buffer.shrink_to_fit(&stream))?;
+        driver.expect([], || buffer.shrink_to_fit(&stream))
+    });
+}
+
+#[test]
+fn memory_of_others_costs_nothing_to_take_in() {
+    Counted::run(|driver| {
+        let (context, stream, _) = two_streams()?;
+        let memory = context.alloc::<u8>(64)?;
+        let address = memory.as_raw();
+        let mut buffer = driver.expect([], || {
+            // SAFETY: the memory is its own owner, and nobody else uses it.
+            unsafe { DeviceBuffer::<u8>::from_raw(address, 64, &context, Box::new(memory)) }
+        })?;
+        driver.expect(["cuMemsetD8Async"], || stream.fill(&mut buffer, 1))?;
+        stream.synchronize()?;
+        driver.expect(relaxed("cuMemFree_v2"), || closed(buffer.close()))?;
+        let handle = IpcMemoryHandle::from_bytes(cuda_sim::foreign_memory(64));
+        let range = "cuMemGetAddressRange_v2";
+        let open = entered([EXCHANGE, "cuIpcOpenMemHandle_v2", EXCHANGE, range]);
+        let buffer = driver.expect(open, || {
+            // SAFETY: the other process is not there to object.
+            unsafe { DeviceBuffer::<u8>::open_ipc(&context, handle, 64) }
+        })?;
+        // SAFETY: as above.
+        let too_long = unsafe { DeviceBuffer::<[u8; 48]>::open_ipc(&context, handle, 2) };
+        match too_long {
+            Err(cuda_core::Error::OutOfBounds { end: 2, len: 1, .. }) => {}
+            other => panic!("96 of 64 bytes: {other:?}"),
+        }
+        let close = entered([EXCHANGE, "cuIpcCloseMemHandle", EXCHANGE]);
+        driver.expect(close, || closed(buffer.close()))
+    });
+}

@@ -1,0 +1,144 @@
+//! What streams cost beside copies: identity, the current stream, values, signals, other people's.
+
+use std::sync::Arc;
+
+use cuda_core::{Event, EventFlags, Signal, StreamPool, WaitValue};
+
+use super::*;
+
+#[test]
+fn the_current_stream_costs_nothing() {
+    Counted::run(|driver| {
+        let (context, s, t) = two_streams()?;
+        driver.expect([], || context.current_stream())?;
+        driver.expect([], || s.set_current())?;
+        driver.expect([], || t.set_current())?;
+        driver.expect([], || context.current_stream())?;
+        driver.expect([], || context.default_stream()?.set_current())?;
+        Ok(())
+    });
+}
+
+#[test]
+fn entering_a_stream_costs_what_a_guard_costs() {
+    Counted::run(|driver| {
+        let (context, s, t) = two_streams()?;
+        let guard = context.enter()?;
+        driver.expect([GET, GET], || s.enter()?.restore())?;
+        driver.expect([GET, GET], || t.enter().map(drop))?;
+        guard.restore()?;
+        let mark = driver.session.mark();
+        drop(context.enter()?);
+        let guard = driver.session.names_since(mark);
+        driver.expect(guard, || s.enter().map(drop))
+    });
+}
+
+#[test]
+fn a_record_on_the_current_stream_costs_1() {
+    Counted::run(|driver| {
+        let (context, s, _) = two_streams()?;
+        let event = Event::new(&context, EventFlags::DISABLE_TIMING)?;
+        let _current = s.enter()?;
+        driver.expect([RECORD], || event.record_current())
+    });
+}
+
+#[test]
+fn a_pool_costs_nothing_once_made() {
+    Counted::run(|driver| {
+        let (context, ..) = two_streams()?;
+        driver.refused(|| StreamPool::new(&context, 0));
+        let pool = StreamPool::new(&context, 2)?;
+        driver.expect([], || Ok((pool.next_stream().id(), pool.stream(7).id())))?;
+        Ok(())
+    });
+}
+
+#[test]
+fn a_foreign_stream_is_looked_at_once_and_never_destroyed() {
+    Counted::run(|driver| {
+        let (context, s, _) = two_streams()?;
+        let owner = Arc::new(s.clone());
+        let raw = s.as_raw();
+        let wrap = || {
+            // SAFETY: the owner is a handle of the stream.
+            unsafe { Stream::from_raw(raw, &context, owner.clone()) }
+        };
+        driver.expect(["cuStreamGetCtx"], || wrap().map(drop))?;
+        let per_thread = std::ptr::without_provenance_mut(2);
+        driver.refused(|| {
+            // SAFETY: the handle is of no stream that could end.
+            unsafe { Stream::from_raw(per_thread, &context, Arc::new(())) }
+        });
+        Ok(())
+    });
+}
+
+#[test]
+fn values_cost_1_and_waits_a_checkpoint_where_work_is_pending() {
+    Counted::run(|driver| {
+        let (context, s, _) = two_streams()?;
+        let mut word = context.alloc::<u32>(1)?;
+        let mut wide = context.alloc::<u64>(1)?;
+        // Asked once for each device.
+        s.write_value(&mut wide, 0)?;
+        driver.expect(["cuStreamWriteValue32_v2"], || s.write_value(&mut word, 1))?;
+        driver.expect(["cuStreamWriteValue64_v2"], || s.write_value(&mut wide, 1))?;
+        driver.expect([RECORD, "cuStreamWaitValue32_v2"], || {
+            s.wait_value(&word, WaitValue::Eq(1))
+        })?;
+        s.synchronize()?;
+        driver.expect(["cuStreamWaitValue64_v2"], || {
+            s.wait_value(&wide, WaitValue::Nor(0))
+        })?;
+        s.synchronize()?;
+        driver.refused(|| s.wait_value(&word, WaitValue::And(0)));
+        driver.refused(|| s.write_value(word.slice_mut(..0)?, 1));
+        let mut pooled = s.alloc::<u32>(1)?;
+        driver.refused(|| s.write_value(&mut pooled, 1));
+        Ok(())
+    });
+}
+
+#[test]
+fn signals_share_an_allocation_and_cost_the_host_nothing() {
+    Counted::run(|driver| {
+        let (_, s, t) = two_streams()?;
+        let device = s.device();
+        let first = Signal::new(device, 0u32)?;
+        // What the device can do is asked once.
+        s.write_signal(&Signal::new(device, 0u64)?, 1)?;
+        s.synchronize()?;
+        let signal = driver.expect([], || Signal::new(device, 7u64))?;
+        driver.expect([], || {
+            signal.set(signal.get() + 1);
+            Ok(())
+        })?;
+        driver.expect(["cuStreamWriteValue64_v2"], || s.write_signal(&signal, 9))?;
+        // Nobody waits for anybody on account of a signal.
+        driver.expect(["cuStreamWriteValue64_v2"], || t.write_signal(&signal, 9))?;
+        driver.expect([RECORD, "cuStreamWaitValue64_v2"], || {
+            t.wait_signal(&signal, WaitValue::Eq(9))
+        })?;
+        driver.expect(["cuStreamWriteValue32_v2"], || s.write_signal(&first, 1))?;
+        driver.expect([], || {
+            drop((first, signal));
+            Ok(())
+        })?;
+        s.synchronize()?;
+        t.synchronize()
+    });
+}
+
+#[test]
+fn the_id_of_the_driver_costs_1() {
+    Counted::run(|driver| {
+        let (_, s, _) = two_streams()?;
+        driver.expect([], || Ok(s.id()))?;
+        if s.driver_id().is_ok() {
+            driver.expect(["cuStreamGetId"], || s.driver_id())?;
+        }
+        Ok(())
+    });
+}

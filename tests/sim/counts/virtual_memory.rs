@@ -1,0 +1,68 @@
+//! Growing asks the driver for what is new, and for nothing else.
+
+use cuda_core::{Granularity, VirtualBuffer};
+
+use super::*;
+
+const ATTRIBUTE: &str = "cuDeviceGetAttribute";
+const GRANULARITY: &str = "cuMemGetAllocationGranularity";
+
+/// The calls that need a context, each of which the library makes on its own, too.
+fn guarded<const N: usize>(calls: [&'static str; N]) -> Vec<&'static str> {
+    let relaxed = [&[EXCHANGE], &calls[..], &[EXCHANGE]].concat();
+    [&[GET, SET], &relaxed[..], &[SET]].concat()
+}
+
+#[test]
+fn growing_costs_3_and_shrinking_2() {
+    Counted::run(|driver| {
+        let (context, stream, _) = two_streams()?;
+        let step = context
+            .device()
+            .virtual_memory_granularity(Granularity::Minimum)?;
+        let reserving = [
+            &[ATTRIBUTE, GRANULARITY],
+            &guarded(["cuMemAddressReserve"])[..],
+        ];
+        let mut buffer = driver.expect(reserving.concat(), || {
+            VirtualBuffer::<u8>::reserve(&context, 4 * step)
+        })?;
+        let growing = [
+            guarded(["cuMemCreate"]),
+            guarded(["cuMemMap", "cuMemSetAccess"]),
+        ]
+        .concat();
+        driver.expect(growing.clone(), || buffer.grow_to(10))?;
+        driver.expect([], || buffer.grow_to(step))?;
+        driver.expect(growing, || buffer.grow_to(2 * step))?;
+        // What is mapped costs what any memory costs.
+        driver.expect(["cuMemsetD8Async"], || stream.fill(&mut buffer, 1))?;
+        stream.synchronize()?;
+        driver.expect([], || buffer.shrink_to(step + 1))?;
+        let [get, set, exchange, exchange_back, set_back] = [GET, SET, EXCHANGE, EXCHANGE, SET];
+        // The release finds the context current.
+        let released = [GET, EXCHANGE, "cuMemRelease", EXCHANGE];
+        let shrinking = [
+            &[get, set, exchange, "cuMemUnmap"],
+            &released[..],
+            &[exchange_back, set_back],
+        ];
+        driver.expect(shrinking.concat(), || buffer.shrink_to(step))?;
+        drop(buffer);
+        Ok(())
+    });
+}
+
+#[test]
+fn nothing_costs_nothing() {
+    Counted::run(|driver| {
+        let (context, stream, _) = two_streams()?;
+        let mut buffer = driver.expect([], || VirtualBuffer::<u8>::reserve(&context, 0))?;
+        driver.expect([], || buffer.grow_to(0))?;
+        driver.expect([], || buffer.shrink_to(0))?;
+        driver.expect([], || stream.fill(&mut buffer, 1))?;
+        driver.refused(|| buffer.grow_to(1));
+        driver.refused(|| VirtualBuffer::<u16>::reserve(&context, usize::MAX));
+        driver.expect([], || buffer.close().map_err(|(error, _)| error))
+    });
+}

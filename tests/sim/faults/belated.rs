@@ -1,0 +1,328 @@
+//! Enqueues that took place although an error came back.
+//!
+//! "Note that this function may also return error codes from previous, asynchronous launches", says
+//! CUDA of most calls that enqueue something, and not what has become of the call itself. So work
+//! whose enqueue failed counts as enqueued: who frees, reuses or reads its memory waits for it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::thread;
+
+use cuda_core::{Device, Event, EventFlags, Kind, PinnedBuffer, Result, Stream};
+use cuda_sim::{Fault, Mode};
+use cuda_sys::{CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_LAUNCH_FAILED};
+use support::judge::{self, DropFailures};
+
+use super::harness::{Scenario, Token, first};
+use super::stack;
+
+/// Calls that hand work to a stream and neither make nor take away anything.
+const ENQUEUES: &[&str] = &[
+    "cuEventRecord",
+    "cuLaunchHostFunc",
+    "cuMemcpyAsync",
+    "cuMemcpyDtoDAsync_v2",
+    "cuMemcpyDtoHAsync_v2",
+    "cuMemcpyHtoDAsync_v2",
+    "cuMemcpyPeerAsync",
+    "cuMemsetD16Async",
+    "cuMemsetD32Async",
+    "cuMemsetD8Async",
+    "cuStreamWaitEvent",
+];
+
+/// Calls that take something away, in drops.
+const RELEASES: &[&str] = &[
+    "cuEventDestroy_v2",
+    "cuMemFreeAsync",
+    "cuMemFreeHost",
+    "cuMemFree_v2",
+    "cuStreamDestroy_v2",
+];
+
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    mode: Mode,
+    fault: Option<Belated>,
+}
+
+/// Which call of any function takes effect and fails, and whether the context is lost with it.
+#[derive(Debug, Clone, Copy)]
+enum Belated {
+    Once(u64),
+    Sticky(u64),
+}
+
+impl Belated {
+    fn fault(self) -> Fault {
+        let fault = match self {
+            Self::Once(nth) => Fault::new(CUDA_ERROR_LAUNCH_FAILED).nth(nth),
+            Self::Sticky(nth) => Fault::new(CUDA_ERROR_ILLEGAL_ADDRESS).nth(nth).sticky(),
+        };
+        fault.takes_effect()
+    }
+}
+
+/// Runs the scenario without a fault, then with one at each of its enqueues. Of each run it is
+/// asserted that nothing panicked, that the driver saw no misuse, that the context stack is what it
+/// was, and that what leaked was reported.
+fn sweep(scenario: Scenario) {
+    every(ENQUEUES, scenario);
+}
+
+/// With a fault at each release instead: what is gone is reported as if it had stayed, since nobody
+/// can know, and never released again.
+fn sweep_releases(scenario: Scenario) {
+    every(RELEASES, scenario);
+}
+
+fn every(victims: &'static [&str], scenario: Scenario) {
+    super::harness::prepare();
+    let sweep = || {
+        let modes = [Mode::Lazy, Mode::Eager, Mode::Threaded { seed: 1 }];
+        // Under Miri a few will do.
+        let (modes, stride) = if cfg!(miri) {
+            (&modes[2..], 31)
+        } else {
+            (&modes[..], 1)
+        };
+        for &mode in modes {
+            let calls = attempt(scenario, Run { mode, fault: None });
+            let hit = (1..).zip(calls).filter(|(_, name)| victims.contains(name));
+            let hit: Vec<u64> = hit.map(|(nth, _)| nth).collect();
+            assert!(!hit.is_empty(), "the scenario has no such call");
+            for &nth in hit.iter().step_by(stride) {
+                for fault in [Belated::Once(nth), Belated::Sticky(nth)] {
+                    let fault = Some(fault);
+                    attempt(scenario, Run { mode, fault });
+                }
+            }
+        }
+    };
+    // A thread of its own, on which nothing is current.
+    let swept = thread::scope(|scope| scope.spawn(sweep).join());
+    swept.unwrap_or_else(|panic| resume_unwind(panic));
+}
+
+/// One run; the calls that it made.
+fn attempt(scenario: Scenario, run: Run) -> Vec<&'static str> {
+    let session = support::simulator();
+    session.set_mode(run.mode);
+    let drops = DropFailures::begin();
+    let mark = session.mark();
+    if let Some(fault) = run.fault {
+        session.inject(fault.fault());
+    }
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        let result = scenario();
+        let excused = session.fault_fired();
+        assert!(excused || result.is_ok(), "without a fault: {result:?}");
+    }));
+    cuda_core::flush_deferred_drops();
+    assert_eq!(session.fault_fired(), run.fault.is_some(), "{run:?}");
+    let calls = session.since(mark).into_iter().map(|call| call.name);
+    let calls: Vec<_> = calls
+        .filter(|name| !name.starts_with("cuGetError"))
+        .collect();
+    session.clear_faults();
+    let after = stack::unwind();
+    session.settle();
+    cuda_core::flush_deferred_drops();
+    session.settle();
+    cuda_core::trim_staging().expect("no fault is left");
+
+    let victim = match run.fault {
+        Some(Belated::Once(nth) | Belated::Sticky(nth)) => calls.get(nth as usize - 1),
+        None => None,
+    };
+    let here = || format!("{run:?}, which hit {victim:?}");
+    let mut reported = drops.end();
+    if let Err(panic) = outcome {
+        let message = panic.downcast_ref::<String>().map(String::as_str);
+        let message = message.or(panic.downcast_ref::<&str>().copied());
+        panic!("{}: panicked: {}", here(), message.unwrap_or("?"));
+    }
+    let violations = session.take_violations();
+    assert!(violations.is_empty(), "{}: {violations:#?}", here());
+    assert_eq!(after, [0; 0], "{}: the context stack changed", here());
+    let leaks = session.leaks();
+    if victim.is_some_and(|victim| RELEASES.contains(victim)) {
+        // The first to be reported is what the victim released.
+        assert!(!reported.failures.is_empty(), "{}: not a word", here());
+        reported.failures.remove(0);
+        reported.counted -= 1;
+    }
+    let compared = judge::compare(&leaks, &reported, false, |_| false);
+    compared.unwrap_or_else(|wrong| panic!("{}: {wrong}", here()));
+    judge::take_away(leaks);
+    calls
+}
+
+/// Up, across, filled and down; and all of it is dropped at once, the host's memory first.
+fn copies<K: Kind>(home: &Stream, stream: &Stream<K>) -> Result<()> {
+    let context = stream.context();
+    let source = PinnedBuffer::from_slice(context, &[7_u8; 64])?;
+    let mut target = PinnedBuffer::<u8>::zeroed(context, 64)?;
+    let mut a = home.alloc::<u8>(64)?;
+    let mut b = home.alloc::<u8>(64)?;
+    let up = stream.upload(&source, &mut a);
+    let across = stream.copy(&a, &mut b);
+    let fills = [
+        stream.fill_bytes(b.slice_mut(..16)?, 1),
+        home.fill_bytes(b.slice_mut(16..32)?, 2),
+    ];
+    let down = home.download(&b, &mut target);
+    drop((source, target));
+    drop((a, b));
+    let [first, second] = fills;
+    up.and(across).and(first).and(second).and(down)
+}
+
+#[test]
+fn memory_is_freed_behind_its_copies() {
+    sweep(|| {
+        let stream = Device::get(0)?.create_stream()?;
+        copies(&stream, &stream)
+    });
+}
+
+#[test]
+fn memory_is_freed_behind_its_copies_elsewhere() {
+    sweep(|| {
+        let (_, context) = first()?;
+        copies(&context.create_stream()?, &context.create_stream()?)
+    });
+}
+
+#[test]
+fn memory_is_freed_behind_its_copies_on_default_streams() {
+    sweep(|| {
+        let (_, context) = first()?;
+        copies(&context.default_stream()?, &context.per_thread_stream()?)
+    });
+}
+
+/// Nobody reads or writes on the host what a copy may still touch.
+#[test]
+fn the_host_waits() {
+    sweep(|| {
+        let (_, context) = first()?;
+        let stream = context.create_stream()?;
+        let mut host = PinnedBuffer::from_slice(&context, &[1_u8; 64])?;
+        let mut a = stream.alloc_zeroed::<u8>(64)?;
+        let up = stream.upload(&host, &mut a);
+        host.as_mut_slice()?.fill(2);
+        let down = stream.download(&a, &mut host);
+        let bytes = host.as_slice()?.to_vec();
+        if up.is_ok() && down.is_ok() {
+            assert_eq!(bytes, [1; 64]);
+        }
+        // Not changed by a copy that comes late.
+        stream.synchronize()?;
+        assert_eq!(host.as_slice()?, bytes);
+        up.and(down)
+    });
+}
+
+/// A chunk that a copy may still use is not used for the next slice.
+#[test]
+fn chunks_are_set_aside() {
+    sweep(|| {
+        let (_, context) = first()?;
+        let stream = context.create_stream()?;
+        let mut a = stream.alloc_zeroed::<u8>(64)?;
+        let mut b = stream.alloc_zeroed::<u8>(64)?;
+        let mut back = [9; 64];
+        let down = stream.download_to(&a, &mut back);
+        assert_eq!(back, if down.is_ok() { [0; 64] } else { [9; 64] });
+        let ups = [
+            stream.upload_from(&[1; 64], &mut a),
+            stream.upload_from(&[2; 64], &mut b),
+        ];
+        let (mut x, mut y) = ([9; 64], [9; 64]);
+        let scope = stream.scope(|scope| {
+            scope.download(&a, &mut x)?;
+            scope.download(&b, &mut y)
+        });
+        if scope.is_ok() {
+            for (up, (bytes, expected)) in ups.iter().zip([(x, 1), (y, 2)]) {
+                assert!(up.is_err() || bytes == [expected; 64], "{bytes:?}");
+            }
+        } else {
+            assert_eq!((x, y), ([9; 64], [9; 64]));
+        }
+        let [first, second] = ups;
+        down.and(first).and(second).and(scope)
+    });
+}
+
+#[test]
+fn streams_wait_for_each_other() {
+    sweep(|| {
+        let (_, context) = first()?;
+        let (s, t) = (context.create_stream()?, context.create_stream()?);
+        let event = Event::new(&context, EventFlags::DEFAULT)?;
+        let mut a = s.alloc_zeroed::<u8>(8)?;
+        let results = [
+            event.record(&s),
+            t.wait_event(&event),
+            t.fill_bytes(&mut a, 3),
+            s.checkpoint(),
+            s.wait_stream(&t),
+            s.fill_bytes(&mut a, 4),
+            t.fill_bytes(&mut a, 5),
+        ];
+        drop((t, event));
+        drop(a);
+        results.into_iter().collect()
+    });
+}
+
+#[test]
+fn between_devices() {
+    sweep(|| {
+        let (s, t) = (
+            Device::get(0)?.create_stream()?,
+            Device::get(1)?.create_stream()?,
+        );
+        let a = s.alloc_zeroed::<u8>(8)?;
+        let mut b = t.alloc::<u8>(8)?;
+        let across = t.copy(&a, &mut b);
+        drop((s, a));
+        let back = t.fill_bytes(&mut b, 1);
+        across.and(back)
+    });
+}
+
+#[test]
+fn nothing_is_released_twice() {
+    sweep_releases(|| {
+        let (_, context) = first()?;
+        let (s, t) = (context.create_stream()?, context.create_stream()?);
+        let event = Event::new(&context, EventFlags::DEFAULT)?;
+        let mut host = PinnedBuffer::from_slice(&context, &[1_u8; 64])?;
+        let mut a = s.alloc_zeroed::<u8>(64)?;
+        t.upload(&host, &mut a)?;
+        event.record(&t)?;
+        s.download(&a, &mut host)?;
+        drop((t, event));
+        drop(host);
+        drop(a);
+        Ok(())
+    });
+}
+
+/// A host function whose launch failed has been dropped, whether or not the driver calls it.
+#[test]
+fn host_functions() {
+    sweep(|| {
+        let (_, context) = first()?;
+        let stream = context.create_stream()?;
+        let mut a = stream.alloc_zeroed::<u8>(8)?;
+        let token = Token::new();
+        let launched = stream.launch_host_func(move || drop(token));
+        let filled = stream.fill_bytes(&mut a, 2);
+        stream.synchronize()?;
+        launched.and(filled)
+    });
+    assert_eq!(Token::reset(), 0, "values of host functions leaked");
+}

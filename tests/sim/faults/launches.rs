@@ -1,0 +1,100 @@
+//! Modules and launches, with a fault at every call.
+
+use cuda_core::{Context, ContextFlags, Device, JitOptions, Module, PinnedBuffer};
+use support::kernels;
+
+use super::harness::{first, sweep};
+
+fn small() -> &'static str {
+    kernels::register();
+    ".version 7.0\n.target sm_70\n.address_size 64\n\
+     .visible .global .align 4 .u32 counter = 5;\n\
+     .visible .entry add_one(.param .u64 x, .param .u32 n) { ret; }\n\
+     .visible .entry bump(.param .u32 by) { ret; }\n"
+}
+
+#[test]
+fn load_launch_unload() {
+    sweep(|| {
+        let (_, context) = first()?;
+        let module = Module::from_ptx_with(&context, small(), &JitOptions::new().verbose(true))?;
+        let stream = context.create_stream()?;
+        let add_one = module.function("add_one")?;
+        let mut x = stream.alloc_zeroed::<u32>(8)?;
+        // SAFETY: 8 elements.
+        unsafe {
+            stream
+                .kernel(&add_one)
+                .elements(8)
+                .arg(&mut x)
+                .arg(8u32)
+                .launch()
+        }?;
+        let mut back = [0; 8];
+        stream.download_to(&x, &mut back)?;
+        assert_eq!(back, [1; 8]);
+        drop(add_one);
+        module.close().map_err(|(error, _)| error)
+    });
+}
+
+#[test]
+fn two_streams_and_pinned_memory() {
+    sweep(|| {
+        let (_, context) = first()?;
+        let (one, two) = (context.create_stream()?, context.create_stream()?);
+        let add_one = Module::from_ptx(&context, small())?.function("add_one")?;
+        let mut x = PinnedBuffer::from_slice(&context, &[3u32; 4])?;
+        for stream in [&one, &two] {
+            // SAFETY: 4 elements.
+            unsafe {
+                stream
+                    .kernel(&add_one)
+                    .elements(4)
+                    .arg(&mut x)
+                    .arg(4u32)
+                    .launch()
+            }?;
+        }
+        assert_eq!(x.as_slice()?, [5; 4]);
+        Ok(())
+    });
+}
+
+#[test]
+fn globals() {
+    sweep(|| {
+        let (_, context) = first()?;
+        let stream = context.create_stream()?;
+        let module = Module::from_ptx(&context, small())?;
+        let bump = module.function("bump")?;
+        let mut counter = module.global::<u32>("counter")?;
+        // SAFETY: what it writes is named.
+        unsafe {
+            stream
+                .kernel(&bump)
+                .block(2)
+                .arg(2u32)
+                .uses_mut(&mut counter)
+                .launch()
+        }?;
+        let mut back = [0];
+        stream.download_to(&counter, &mut back)?;
+        assert_eq!(back, [9]);
+        counter.close().map_err(|(error, _)| error)
+    });
+}
+
+#[test]
+fn in_a_created_context() {
+    sweep(|| {
+        let context = Context::create(Device::get(0)?, ContextFlags::default())?;
+        let bump = Module::from_ptx(&context, small())?.function("bump")?;
+        bump.attributes()?;
+        bump.block_size_with(|threads| threads as usize, 0)?;
+        let stream = context.create_stream()?;
+        // SAFETY: nothing else uses the global.
+        unsafe { stream.kernel(&bump).arg(2u32).launch() }?;
+        stream.synchronize()
+    });
+}

@@ -1,0 +1,43 @@
+//! Managed memory.
+
+use cuda_core::{Advice, Device, ManagedAttach, ManagedBuffer, MemoryLocation};
+
+use super::harness::{first, sweep};
+
+#[test]
+#[cfg_attr(miri, ignore = "makes pointers of addresses")]
+fn managed_memory() {
+    sweep(|| {
+        let (device, context) = first()?;
+        let (s, t) = (context.create_stream()?, Device::get(1)?.create_stream()?);
+        let mut values = ManagedBuffer::<u32>::new(&context, 16)?;
+        values.as_mut_slice()?.fill(1);
+        values.prefetch(&t, .., MemoryLocation::Device(Device::get(1)?))?;
+        values.advise(
+            ..8,
+            Advice::SetPreferredLocation(MemoryLocation::Device(device)),
+        )?;
+        values.attributes(..)?;
+        s.fill(values.slice_mut(8..)?, 2)?;
+        assert_eq!(values.as_slice()?[7..9], [1, 2]);
+        // SAFETY: used by that stream alone from here on.
+        unsafe { values.attach(&s, ManagedAttach::Single) }?;
+        s.fill(&mut values, 3)?;
+        assert_eq!(values.as_slice()?, [3; 16]);
+        s.fill(&mut values, 4)?;
+        values.close().map_err(|(error, _)| error)
+    });
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "makes pointers of addresses")]
+fn dropped_with_work_pending() {
+    sweep(|| {
+        let (_, context) = first()?;
+        let stream = context.create_stream()?;
+        let mut values = ManagedBuffer::<u32>::new(&context, 16)?;
+        stream.fill(&mut values, 1)?;
+        drop(stream);
+        Ok(())
+    });
+}

@@ -1,0 +1,95 @@
+//! Memory that is reserved, mapped and shared, with a failure at each step of it.
+
+use cuda_core::{
+    Device, Granularity, PeerAccess, PhysicalMemory, Result, ShareableHandle, VirtualBuffer,
+};
+
+use super::harness::{again, first, sweep};
+
+fn step(device: Device) -> Result<usize> {
+    device.virtual_memory_granularity(Granularity::Minimum)
+}
+
+#[test]
+fn growing_and_shrinking() {
+    sweep(|| {
+        let (device, context) = first()?;
+        let step = step(device)?;
+        let stream = context.create_stream()?;
+        let mut buffer = VirtualBuffer::<u8>::reserve(&context, 4 * step)?;
+        buffer.grow_to(3)?;
+        stream.upload_from(&[1, 2, 3], &mut buffer)?;
+        buffer.grow_to(step + 1)?;
+        stream.fill(buffer.slice_mut(step..)?, 4)?;
+        buffer.shrink_to(3)?;
+        let mut back = [0; 3];
+        stream.download_to(&buffer, &mut back)?;
+        assert_eq!(back, [1, 2, 3]);
+        buffer.close().map_err(|(error, _)| error)
+    });
+}
+
+/// A failure leaves the buffer as it was, or shorter, and a second try works.
+#[test]
+fn each_step_again() {
+    sweep(|| {
+        let (device, context) = again(first)?;
+        let step = again(|| step(device))?;
+        let stream = again(|| context.create_stream())?;
+        let mut buffer = again(|| VirtualBuffer::<u8>::reserve(&context, 3 * step))?;
+        let grow = |buffer: &mut VirtualBuffer<u8>, len| {
+            let before = (buffer.len(), buffer.capacity());
+            if buffer.grow_to(len).is_ok() {
+                return Ok(());
+            }
+            assert_eq!((buffer.len(), buffer.capacity()), before);
+            buffer.grow_to(len)
+        };
+        grow(&mut buffer, 3)?;
+        again(|| stream.upload_from(&[1, 2, 3], &mut buffer))?;
+        grow(&mut buffer, step + 1)?;
+        again(|| stream.fill(buffer.slice_mut(step..)?, 4))?;
+        again(|| buffer.shrink_to(3))?;
+        assert_eq!((buffer.len(), buffer.capacity()), (3, step));
+        grow(&mut buffer, 2 * step)?;
+        let mut back = [0; 3];
+        again(|| stream.download_to(buffer.slice(..3)?, &mut back))?;
+        assert_eq!(back, [1, 2, 3]);
+        match buffer.close() {
+            Ok(()) => Ok(()),
+            Err((_, buffer)) => buffer.close().map_err(|(error, _)| error),
+        }
+    });
+}
+
+#[test]
+fn memory_of_the_callers_own() {
+    sweep(|| {
+        let (device, context) = first()?;
+        let step = step(device)?;
+        let mut buffer = VirtualBuffer::<u8>::reserve(&context, 4 * step)?;
+        let memory = PhysicalMemory::create(&context, 1, ShareableHandle::PosixFd)?;
+        memory.shareable()?;
+        buffer.append(memory)?;
+        let unused = PhysicalMemory::create(&context, 1, ShareableHandle::None)?;
+        unused.close().map_err(|(error, _)| error)
+    });
+}
+
+#[test]
+fn access_of_a_peer() {
+    sweep(|| {
+        let (device, context) = first()?;
+        let (step, peer) = (step(device)?, Device::get(1)?);
+        let stream = context.create_stream()?;
+        let mut buffer = VirtualBuffer::<u8>::reserve(&context, 4 * step)?;
+        buffer.set_access(peer, PeerAccess::ReadWrite)?;
+        buffer.grow_to(1)?;
+        stream.fill(&mut buffer, 1)?;
+        if buffer.set_access(peer, PeerAccess::None).is_err() {
+            assert_eq!(buffer.access(peer)?, PeerAccess::ReadWrite);
+        }
+        drop(buffer);
+        Ok(())
+    });
+}

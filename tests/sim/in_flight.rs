@@ -1,0 +1,177 @@
+//! What becomes of futures and owned copies that are dropped, forgotten, or lost: S23, S24, M.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+
+use cuda_core::{Device, Error, Resource, Result, StableHost};
+use cuda_sim::{Fault, Mode, Session};
+use support::{Alarm, block_on, simulator, stall};
+
+use crate::en_told::Told;
+
+/// A vector that says when it is dropped.
+#[derive(Debug)]
+struct Owner(Vec<u8>, Arc<AtomicBool>);
+
+// SAFETY: the vector's own promise; nothing here uses it but its drop.
+unsafe impl StableHost for Owner {
+    type Element = u8;
+
+    fn elements(&mut self) -> std::ptr::NonNull<[u8]> {
+        self.0.elements()
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.1.store(true, Ordering::Release);
+    }
+}
+
+fn owner() -> (Owner, Arc<AtomicBool>) {
+    let dropped = Arc::new(AtomicBool::new(false));
+    (Owner(vec![7; 64], Arc::clone(&dropped)), dropped)
+}
+
+fn lazily() -> Session {
+    let session = simulator();
+    session.set_mode(Mode::Lazy);
+    session
+}
+
+fn end(session: &Session) {
+    cuda_core::flush_deferred_drops();
+    session.settle();
+    cuda_core::trim_staging().expect("idle chunks can be freed");
+    session.assert_clean();
+}
+
+#[test]
+fn s23_an_owner_that_is_given_up_stays_until_the_copy_is_done() -> Result<()> {
+    let session = lazily();
+    let stream = Device::get(0)?.create_stream()?;
+    let mut buffer = stream.alloc::<u8>(64)?;
+    let (host, dropped) = owner();
+    let held = stall(stream.as_raw());
+    let flight = stream
+        .upload_owned(host, &mut buffer)
+        .map_err(|(error, _)| error)?;
+    assert!(!flight.is_done()?);
+    drop(flight);
+    assert!(
+        !dropped.load(Ordering::Acquire),
+        "its copy is still to come"
+    );
+    held.release();
+    cuda_core::flush_deferred_drops();
+    assert!(dropped.load(Ordering::Acquire));
+    drop((buffer, stream));
+    end(&session);
+    Ok(())
+}
+
+#[test]
+fn s23_a_forgotten_flight_leaks_its_owner() -> Result<()> {
+    let session = lazily();
+    let stream = Device::get(0)?.create_stream()?;
+    let mut buffer = stream.alloc::<u8>(64)?;
+    let (host, dropped) = owner();
+    let flight = stream
+        .upload_owned(host, &mut buffer)
+        .map_err(|(error, _)| error)?;
+    std::mem::forget(flight);
+    stream.synchronize()?;
+    assert!(!dropped.load(Ordering::Acquire));
+    drop((buffer, stream));
+    cuda_core::flush_deferred_drops();
+    session.settle();
+    assert_eq!(session.violations(), []);
+    Ok(())
+}
+
+#[test]
+fn s24_an_owner_that_cannot_be_proven_idle_is_leaked_and_told() -> Result<()> {
+    let session = lazily();
+    let mut told = Told::listen();
+    let stream = Device::get(0)?.create_stream()?;
+    let mut buffer = stream.alloc::<u8>(64)?;
+    let (host, dropped) = owner();
+    let flight = stream
+        .upload_owned(host, &mut buffer)
+        .map_err(|(error, _)| error)?;
+    session.inject(Fault::new(cuda_sys::CUDA_ERROR_LAUNCH_FAILED).function("cuEventSynchronize"));
+    let (error, flight) = flight.wait().unwrap_err();
+    assert_eq!(error.code(), Some(cuda_sys::CUDA_ERROR_LAUNCH_FAILED));
+    session.inject(Fault::new(cuda_sys::CUDA_ERROR_LAUNCH_FAILED).function("cuEventRecord"));
+    session.inject(Fault::new(cuda_sys::CUDA_ERROR_LAUNCH_FAILED).function("cuEventSynchronize"));
+    session.inject(
+        Fault::new(cuda_sys::CUDA_ERROR_LAUNCH_FAILED).function("cuStreamCreateWithPriority"),
+    );
+    drop(flight);
+    cuda_core::flush_deferred_drops();
+    session.clear_faults();
+    assert!(!dropped.load(Ordering::Acquire), "never freed under a copy");
+    let failures = told.take();
+    assert_eq!(failures.len(), 1, "{failures:?}");
+    assert_eq!(failures[0].resource, Resource::HostMemory);
+    drop((buffer, stream));
+    drop(told);
+    end(&session);
+    Ok(())
+}
+
+#[test]
+fn m_a_lost_context_wakes_everybody() -> Result<()> {
+    let session = lazily();
+    let stream = Device::get(0)?.create_stream()?;
+    let mut buffer = stream.alloc::<u8>(64)?;
+    stream.fill(&mut buffer, 1)?;
+    session.inject(Fault::new(cuda_sys::CUDA_ERROR_ILLEGAL_ADDRESS).function("cuEventSynchronize"));
+    let error = block_on(buffer.ready()).unwrap_err();
+    assert!(error.is_sticky(), "{error}");
+    session.clear_faults();
+    // The failure was that wait's, and is kept for no other.
+    block_on(buffer.ready())?;
+    drop((buffer, stream));
+    end(&session);
+    Ok(())
+}
+
+#[test]
+fn in_a_host_function_futures_fail() -> Result<()> {
+    let session = lazily();
+    let stream = Device::get(0)?.create_stream()?;
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let handle = stream.clone();
+    stream.launch_host_func(move || {
+        let polled = Alarm::new().poll(&mut handle.finished());
+        sender
+            .send(matches!(polled, Poll::Ready(Err(Error::InCallback))))
+            .expect("the test waits");
+    })?;
+    stream.synchronize()?;
+    assert!(receiver.recv().expect("the function ran"));
+    drop(stream);
+    end(&session);
+    Ok(())
+}
+
+#[test]
+fn an_owner_given_up_in_a_host_function() -> Result<()> {
+    let session = lazily();
+    let device = Device::get(0)?;
+    let (stream, other) = (device.create_stream()?, device.create_stream()?);
+    let mut buffer = stream.alloc::<u8>(64)?;
+    let (host, dropped) = owner();
+    let flight = stream
+        .upload_owned(host, &mut buffer)
+        .map_err(|(error, _)| error)?;
+    other.launch_host_func(move || drop(flight))?;
+    other.synchronize()?;
+    cuda_core::flush_deferred_drops();
+    assert!(dropped.load(Ordering::Acquire));
+    drop((buffer, stream, other));
+    end(&session);
+    Ok(())
+}

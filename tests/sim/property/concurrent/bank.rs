@@ -1,0 +1,142 @@
+//! Memory of one kind that a thread has for itself.
+
+use cuda_core::{Buffer, Memory, Slice, SliceMut};
+
+use crate::property::world::Contents;
+use crate::property::world::act::take;
+
+/// Buffers that a thread may have.
+const MOST: usize = 4;
+
+/// The thread's part of a buffer that several share, and buffers of its own, with what they hold.
+pub(super) struct Bank<'a, M: Memory> {
+    part: (SliceMut<'a, u8, M>, Contents),
+    own: Vec<Owned<M>>,
+}
+
+pub(super) type Owned<M> = (Buffer<u8, M>, Contents);
+
+/// Which memory a number names.
+enum Which {
+    Part,
+    Own(usize),
+    Shared,
+}
+
+impl<'a, M: Memory> Bank<'a, M> {
+    /// With a part that is zero.
+    pub(super) fn new(part: SliceMut<'a, u8, M>) -> Self {
+        let contents = vec![Some(0); part.len()];
+        Self {
+            part: (part, contents),
+            own: Vec::new(),
+        }
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.own.len() < MOST
+    }
+
+    pub(super) fn add(&mut self, owned: impl IntoIterator<Item = Owned<M>>) {
+        self.own.extend(owned);
+    }
+
+    pub(super) fn take(&mut self, number: u8) -> Option<Owned<M>> {
+        take(&mut self.own, number)
+    }
+
+    pub(super) fn own(&self) -> &[Owned<M>] {
+        &self.own
+    }
+
+    /// What its part holds.
+    pub(super) fn into_contents(self) -> Contents {
+        self.part.1
+    }
+
+    /// Something to read: its own, or what all threads read.
+    pub(super) fn source<'b>(
+        &'b self,
+        shared: &'b Owned<M>,
+        number: u8,
+    ) -> (Slice<'b, u8, M>, &'b Contents) {
+        match self.which(number, true) {
+            Which::Part => (self.part.0.as_view(), &self.part.1),
+            Which::Own(at) => (self.own[at].0.as_view(), &self.own[at].1),
+            Which::Shared => (shared.0.as_view(), &shared.1),
+        }
+    }
+
+    /// Something to write.
+    pub(super) fn target(&mut self, number: u8) -> (SliceMut<'_, u8, M>, &mut Contents) {
+        match self.which(number, false) {
+            Which::Part | Which::Shared => (self.part.0.reborrow(), &mut self.part.1),
+            Which::Own(at) => {
+                let (buffer, contents) = &mut self.own[at];
+                (buffer.as_view_mut(), contents)
+            }
+        }
+    }
+
+    /// Something to read with something else to write.
+    #[allow(
+        clippy::type_complexity,
+        reason = "two pairs, of which each is used at once"
+    )]
+    pub(super) fn both<'b>(
+        &'b mut self,
+        shared: &'b Owned<M>,
+        from: u8,
+        to: u8,
+    ) -> Option<(
+        (Slice<'b, u8, M>, &'b Contents),
+        (SliceMut<'b, u8, M>, &'b mut Contents),
+    )> {
+        let (from, to) = (self.which(from, true), self.which(to, false));
+        let (part, part_contents) = &mut self.part;
+        Some(match (from, to) {
+            (Which::Shared, Which::Own(to)) => {
+                let (target, contents) = &mut self.own[to];
+                (
+                    (shared.0.as_view(), &shared.1),
+                    (target.as_view_mut(), contents),
+                )
+            }
+            (Which::Shared, _) => (
+                (shared.0.as_view(), &shared.1),
+                (part.reborrow(), part_contents),
+            ),
+            (Which::Part, Which::Own(to)) => {
+                let (target, contents) = &mut self.own[to];
+                (
+                    (part.as_view(), part_contents),
+                    (target.as_view_mut(), contents),
+                )
+            }
+            (Which::Own(from), Which::Own(to)) if from == to => return None,
+            (Which::Own(from), Which::Own(to)) => {
+                let (low, high) = self.own.split_at_mut(from.max(to));
+                let (a, b) = (&mut low[from.min(to)], &mut high[0]);
+                let (source, target) = if from < to { (a, b) } else { (b, a) };
+                (
+                    (source.0.as_view(), &source.1),
+                    (target.0.as_view_mut(), &mut target.1),
+                )
+            }
+            (Which::Own(from), _) => {
+                let (source, known) = &self.own[from];
+                ((source.as_view(), known), (part.reborrow(), part_contents))
+            }
+            (Which::Part, _) => return None,
+        })
+    }
+
+    fn which(&self, number: u8, shared: bool) -> Which {
+        let own = self.own.len();
+        match usize::from(number) % (own + 1 + usize::from(shared)) {
+            0 => Which::Part,
+            at if at <= own => Which::Own(at - 1),
+            _ => Which::Shared,
+        }
+    }
+}

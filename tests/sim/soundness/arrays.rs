@@ -1,0 +1,165 @@
+//! Arrays, textures and surfaces that are freed, written or read while work is queued: S02, S17,
+//! S26, S37, S42.
+
+use cuda_core::{
+    ArrayFlags, ArrayShape, CudaArray, Extent, Function, Module, PinnedBuffer, Result, Stream,
+    Surface, Texture, TextureDescriptor,
+};
+use cuda_sim::register_kernel;
+
+use super::{clean, device, primary};
+
+fn array(layers: usize) -> Result<CudaArray<u32>> {
+    let shape = ArrayShape::Layered2D {
+        width: 4,
+        height: 4,
+        layers,
+    };
+    CudaArray::new(&primary(), shape, ArrayFlags::default())
+}
+
+#[test]
+fn s02_destroying_waits() {
+    clean(|session| {
+        let mut array = array(1)?;
+        let stream = device().create_stream()?;
+        stream.upload_to_array(&[1; 16], &mut array)?;
+        drop(stream);
+        drop(array);
+        assert_eq!(session.pending_ops(), 0);
+        Ok(())
+    });
+}
+
+#[test]
+fn s17_the_last_of_array_and_texture_destroys_it() {
+    clean(|session| {
+        let mut array = array(1)?;
+        let stream = device().create_stream()?;
+        let texture = Texture::new(&array, &TextureDescriptor::default())?;
+        stream.upload_to_array(&[1; 16], &mut array)?;
+        drop(array);
+        assert_eq!(session.calls("cuArrayDestroy"), 0);
+        drop(texture);
+        assert_eq!(session.calls("cuArrayDestroy"), 1);
+        assert_eq!(session.pending_ops(), 0, "the copy came before");
+        Ok(())
+    });
+}
+
+/// Two layers on two streams: neither waits for the other, and who reads both waits for both.
+#[test]
+fn s37_layers_are_ordered_one_by_one() {
+    clean(|session| {
+        let mut array = array(2)?;
+        let (one, two) = (device().create_stream()?, device().create_stream()?);
+        let layer = Extent::new(4, 4, 1);
+        let first = array.region_mut(Extent::new(0, 0, 0), layer)?;
+        one.upload_to_array(&[1; 16], first)?;
+        let mark = session.mark();
+        let second = array.region_mut(Extent::new(0, 0, 1), layer)?;
+        two.upload_to_array(&[2; 16], second)?;
+        assert!(!session.names_since(mark).contains(&"cuStreamWaitEvent"));
+        let three = device().create_stream()?;
+        let mut both = PinnedBuffer::<u32>::zeroed(&primary(), 32)?;
+        three.copy_from_array(&array, &mut both)?;
+        assert_eq!(both.as_slice()?, [[1; 16], [2; 16]].concat());
+        Ok(())
+    });
+}
+
+/// A kernel that is given one handle, and does nothing with it here.
+fn kernel() -> Result<Function> {
+    const PTX: &str = "\
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry look(.param .u64 image)
+{
+    ret;
+}
+";
+    register_kernel("look", |_| Vec::new(), |_, _| Ok(()));
+    Module::from_ptx(&primary(), PTX)?.function("look")
+}
+
+fn streams() -> Result<(Stream, Stream)> {
+    Ok((device().create_stream()?, device().create_stream()?))
+}
+
+#[test]
+fn s42_textures_are_destroyed_behind_their_kernels() {
+    clean(|session| {
+        let (kernel, array) = (kernel()?, array(1)?);
+        let (stream, _) = streams()?;
+        let texture = Texture::new(&array, &TextureDescriptor::default())?;
+        let mut launch = stream.kernel(&kernel);
+        launch.arg(texture.bind(&array)?);
+        // SAFETY: the kernel does nothing.
+        unsafe { launch.launch() }?;
+        drop(launch);
+        assert_eq!(session.pending_ops(), 1);
+        drop(texture);
+        assert_eq!(session.pending_ops(), 0);
+        Ok(())
+    });
+}
+
+#[test]
+fn s26_who_writes_an_array_waits_for_kernels_that_sample_it() {
+    clean(|session| {
+        let (kernel, mut array) = (kernel()?, array(1)?);
+        let (one, two) = streams()?;
+        let texture = Texture::new(&array, &TextureDescriptor::default())?;
+        let mut launch = one.kernel(&kernel);
+        launch.arg(texture.bind(&array)?);
+        // SAFETY: the kernel does nothing.
+        unsafe { launch.launch() }?;
+        drop(launch);
+        let mark = session.mark();
+        let mut back = [0; 16];
+        two.download_from_array(&array, &mut back)?;
+        assert!(
+            !session.names_since(mark).contains(&"cuStreamWaitEvent"),
+            "both read"
+        );
+        let mark = session.mark();
+        two.upload_to_array(&[1; 16], &mut array)?;
+        assert!(session.names_since(mark).contains(&"cuStreamWaitEvent"));
+        Ok(())
+    });
+}
+
+#[test]
+fn s26_who_reads_an_array_waits_for_kernels_that_draw_on_it() {
+    clean(|session| {
+        let kernel = kernel()?;
+        let shape = ArrayShape::D1 { width: 16 };
+        let flags = ArrayFlags::SURFACE_LOAD_STORE;
+        let mut array = CudaArray::<u32>::new(&primary(), shape, flags)?;
+        let (one, two) = streams()?;
+        let surface = Surface::new(&array)?;
+        let mut launch = one.kernel(&kernel);
+        launch.arg(surface.bind(&array)?);
+        // SAFETY: the kernel does nothing.
+        unsafe { launch.launch() }?;
+        drop(launch);
+        let mut target = PinnedBuffer::<u32>::zeroed(&primary(), 16)?;
+        let mark = session.mark();
+        two.copy_from_array(&array, &mut target)?;
+        assert!(
+            !session.names_since(mark).contains(&"cuStreamWaitEvent"),
+            "both read"
+        );
+        let mut launch = one.kernel(&kernel);
+        launch.arg(surface.bind_mut(&mut array)?);
+        // SAFETY: as above.
+        unsafe { launch.launch() }?;
+        drop(launch);
+        let mark = session.mark();
+        two.copy_from_array(&array, &mut target)?;
+        assert!(session.names_since(mark).contains(&"cuStreamWaitEvent"));
+        drop(surface);
+        array.close().map_err(|(error, _)| error)
+    });
+}

@@ -1,0 +1,218 @@
+//! Memory that the host owns, or shares: registered, managed, somebody else's.
+
+use std::mem;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use cuda_core::{
+    DeviceBuffer, ManagedBuffer, MemoryPool, RegisterFlags, Registered, Result, StableHost,
+    StableHostMut,
+};
+use cuda_sim::LeakKind;
+
+use super::{clean, device, leaking, primary};
+
+fn registered<H: StableHost>(host: H) -> Result<Registered<H>> {
+    Registered::new(&primary(), host, RegisterFlags::PORTABLE).map_err(|(error, _)| error)
+}
+
+/// Looks at its elements when it is dropped.
+struct Witness {
+    elements: Vec<u8>,
+    sevens: Arc<AtomicUsize>,
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        let sevens = self.elements.iter().filter(|byte| **byte == 7).count();
+        self.sevens.fetch_add(sevens, Ordering::Relaxed);
+    }
+}
+
+// SAFETY: a vector's elements are on the heap and nobody else has them.
+unsafe impl StableHost for Witness {
+    type Element = u8;
+
+    fn elements(&mut self) -> NonNull<[u8]> {
+        NonNull::from(self.elements.as_mut_slice())
+    }
+}
+
+// SAFETY: as above.
+unsafe impl StableHostMut for Witness {}
+
+#[test]
+fn s42_the_owner_is_dropped_behind_the_copy() {
+    clean(|session| {
+        let (home, other) = (device().create_stream()?, device().create_stream()?);
+        let sevens = Arc::new(AtomicUsize::new(0));
+        let mut buffer = home.alloc::<u8>(64)?;
+        home.fill(&mut buffer, 7)?;
+        for _ in 0..2 {
+            let mut host = registered(Witness {
+                elements: vec![0; 64],
+                sevens: sevens.clone(),
+            })?;
+            other.download(&buffer, &mut host)?;
+            drop(host);
+        }
+        assert_eq!(
+            sevens.load(Ordering::Relaxed),
+            128,
+            "{:?}",
+            session.violations()
+        );
+        Ok(())
+    });
+}
+
+#[test]
+fn s23_forgotten_registrations() {
+    leaking(|session| {
+        let stream = device().create_stream()?;
+        let mut buffer = stream.alloc_zeroed::<u8>(64)?;
+        let mut host = registered(vec![1_u8; 64])?;
+        stream.upload(&host, &mut buffer)?;
+        stream.download(&buffer, &mut host)?;
+        mem::forget(host);
+        drop((buffer, stream));
+        session.settle();
+        let kinds: Vec<_> = session.leaks().iter().map(|leak| leak.kind).collect();
+        assert!(kinds.contains(&LeakKind::Pinned), "{kinds:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn s31_registered_memory_dropped_in_a_host_function() {
+    clean(|_| {
+        let (one, two) = (device().create_stream()?, device().create_stream()?);
+        let sevens = Arc::new(AtomicUsize::new(0));
+        let mut host = registered(Witness {
+            elements: vec![0; 64],
+            sevens: sevens.clone(),
+        })?;
+        let mut buffer = one.alloc::<u8>(64)?;
+        one.fill(&mut buffer, 7)?;
+        one.download(&buffer, &mut host)?;
+        two.launch_host_func(move || drop(host))?;
+        two.synchronize()?;
+        cuda_core::flush_deferred_drops();
+        assert_eq!(sevens.load(Ordering::Relaxed), 64);
+        Ok(())
+    });
+}
+
+#[test]
+fn s23_shared_owners_are_read_by_both() {
+    clean(|_| {
+        let stream = device().create_stream()?;
+        let shared: Arc<[u32]> = (0..64).collect();
+        let host = registered(shared.clone())?;
+        let mut buffer = stream.alloc::<u32>(64)?;
+        stream.upload(&host, &mut buffer)?;
+        // Read while the copy is pending.
+        assert_eq!(shared.iter().sum::<u32>(), 2016);
+        drop(shared);
+        drop(host);
+        let mut back = [0; 64];
+        stream.download_to(&buffer, &mut back)?;
+        assert_eq!(back[63], 63);
+        Ok(())
+    });
+}
+
+#[test]
+fn s02_plain_memory_dropped_under_its_work() {
+    clean(|_| {
+        let (one, two) = (device().create_stream()?, device().create_stream()?);
+        let mut plain = primary().alloc::<u8>(64)?;
+        let mut rows = primary().alloc_pitched::<u8>(64, 2)?;
+        one.fill(&mut plain, 1)?;
+        two.copy(&plain, rows.row_mut(1)?)?;
+        drop((one, two));
+        drop(plain);
+        rows.close().map_err(|(error, _)| error)
+    });
+}
+
+#[test]
+fn s17_foreign_memory_outlives_its_work() {
+    clean(|_| {
+        let stream = device().create_stream()?;
+        let memory = primary().alloc::<u8>(64)?;
+        let address = memory.as_raw();
+        // SAFETY: the memory is its own owner, and nobody else uses it.
+        let mut buffer =
+            unsafe { DeviceBuffer::<u8>::from_raw(address, 64, &primary(), Box::new(memory)) }?;
+        stream.fill(&mut buffer, 1)?;
+        drop(stream);
+        drop(buffer);
+        Ok(())
+    });
+}
+
+#[test]
+fn s17_memory_outlives_its_pool() {
+    clean(|_| {
+        let (home, other) = (device().create_stream()?, device().create_stream()?);
+        let pool = MemoryPool::builder(device()).build()?;
+        let mut buffer = home.alloc_from::<u8>(&pool, 64)?;
+        drop(pool);
+        other.fill(&mut buffer, 1)?;
+        drop((home, other));
+        drop(buffer);
+        Ok(())
+    });
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "makes pointers of addresses")]
+fn s11_host_access_waits_for_all_that_a_device_does() {
+    clean(|session| {
+        session.set_concurrent_managed_access(false);
+        let stream = device().create_stream()?;
+        let mut values = ManagedBuffer::<u32>::new(&primary(), 64)?;
+        let mut unrelated = stream.alloc_zeroed::<u8>(64)?;
+        stream.fill(&mut unrelated, 1)?;
+        let waits = || session.calls("cuCtxSynchronize");
+        values.as_mut_slice()?.fill(2);
+        assert_eq!(waits(), 1);
+        stream.fill(&mut unrelated, 1)?;
+        assert_eq!(values.as_slice()?, [2; 64]);
+        assert_eq!(waits(), 2);
+        // Without managed memory there is nothing to wait for.
+        assert_eq!(
+            ManagedBuffer::<u32>::new(&primary(), 0)?.as_slice()?,
+            [0u32; 0]
+        );
+        assert_eq!(waits(), 2);
+        session.set_concurrent_managed_access(true);
+        let values = ManagedBuffer::<u32>::new(&primary(), 64)?;
+        values.as_slice()?;
+        assert_eq!(waits(), 2, "beside the host");
+        Ok(())
+    });
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "makes pointers of addresses")]
+fn s11_managed_memory_is_waited_for() {
+    clean(|_| {
+        let (one, two) = (device().create_stream()?, device().create_stream()?);
+        let mut values = ManagedBuffer::<u32>::new(&primary(), 64)?;
+        for round in 0..3 {
+            one.fill(&mut values, round)?;
+            two.fill(values.slice_mut(..32)?, round + 10)?;
+            let seen = values.as_slice()?;
+            assert_eq!((seen[0], seen[63]), (round + 10, round));
+        }
+        one.fill(&mut values, 9)?;
+        values.as_mut_slice()?[0] = 1;
+        assert_eq!(values.as_slice()?[..2], [1, 9]);
+        two.fill(&mut values, 3)?;
+        drop((one, two));
+        Ok(())
+    });
+}

@@ -1,0 +1,100 @@
+//! Memory that is unmapped or closed while work is queued: S42.
+
+use cuda_core::{Device, Granularity, PeerAccess, Result, VirtualBuffer};
+use cuda_sim::Fault;
+
+use super::{clean, device, primary};
+
+fn buffer(chunks: usize) -> Result<(VirtualBuffer<u8>, usize)> {
+    let step = device().virtual_memory_granularity(Granularity::Minimum)?;
+    let mut buffer = VirtualBuffer::reserve(&primary(), 4 * step)?;
+    for chunk in 1..=chunks {
+        buffer.grow_to(chunk * step)?;
+    }
+    Ok((buffer, step))
+}
+
+#[test]
+fn s42_shrinking_waits_for_the_tail_alone() {
+    clean(|session| {
+        let (mut buffer, step) = buffer(3)?;
+        let (head, tail) = (device().create_stream()?, device().create_stream()?);
+        head.fill(buffer.slice_mut(..10)?, 1)?;
+        tail.fill(buffer.slice_mut(step..step + 10)?, 2)?;
+        buffer.shrink_to(2 * step)?;
+        assert_eq!(session.pending_ops(), 2, "neither touches the last chunk");
+        buffer.shrink_to(10)?;
+        assert!(!head.query()?, "the first chunk stays");
+        assert!(tail.query()?, "the second one is gone");
+        Ok(())
+    });
+}
+
+#[test]
+fn s42_growing_waits_for_nothing() {
+    clean(|session| {
+        let (mut buffer, step) = buffer(1)?;
+        let stream = device().create_stream()?;
+        stream.fill(&mut buffer, 1)?;
+        buffer.grow_to(2 * step)?;
+        buffer.set_access(Device::get(1)?, PeerAccess::ReadWrite)?;
+        assert_eq!(session.pending_ops(), 1);
+        Ok(())
+    });
+}
+
+#[test]
+fn s42_revoking_waits_for_everything() {
+    clean(|session| {
+        let (mut buffer, _) = buffer(1)?;
+        let peer = Device::get(1)?;
+        buffer.set_access(peer, PeerAccess::ReadWrite)?;
+        let stream = device().create_stream()?;
+        stream.fill(&mut buffer, 1)?;
+        buffer.set_access(peer, PeerAccess::None)?;
+        assert_eq!(session.pending_ops(), 0);
+        Ok(())
+    });
+}
+
+#[test]
+fn s02_dropping_waits_for_everything() {
+    clean(|session| {
+        let (mut buffer, step) = buffer(2)?;
+        let stream = device().create_stream()?;
+        stream.fill(buffer.slice_mut(step..)?, 1)?;
+        drop(buffer);
+        assert_eq!(session.pending_ops(), 0);
+        Ok(())
+    });
+}
+
+/// What is mapped anew is other memory, though its address is the same.
+#[test]
+fn s29_a_chunk_that_comes_back_waits_for_nobody() {
+    clean(|session| {
+        let (mut buffer, step) = buffer(2)?;
+        let (one, two) = (device().create_stream()?, device().create_stream()?);
+        one.fill(buffer.slice_mut(step..)?, 1)?;
+        buffer.shrink_to(step)?;
+        buffer.grow_to(2 * step)?;
+        let mark = session.mark();
+        two.fill(buffer.slice_mut(step..)?, 2)?;
+        assert_eq!(session.names_since(mark), ["cuMemsetD8Async"]);
+        Ok(())
+    });
+}
+
+/// Memory that could not be opened is given back at once, not with the buffer.
+#[test]
+fn growing_in_vain_keeps_nothing() {
+    clean(|session| {
+        let (mut buffer, step) = buffer(1)?;
+        let held = session.leaks().len();
+        session.inject(Fault::new(cuda_sys::CUDA_ERROR_UNKNOWN).function("cuMemSetAccess"));
+        assert!(buffer.grow_to(2 * step).is_err());
+        assert_eq!(session.leaks().len(), held);
+        assert_eq!((buffer.len(), buffer.capacity()), (step, step));
+        buffer.grow_to(2 * step)
+    });
+}

@@ -1,0 +1,58 @@
+//! A kernel that stores where nothing is: the context is lost, and everything says so.
+
+use cuda_core::{Device, Error, Event, EventFlags, PinnedBuffer, Result};
+use support::{gpu_test, kernels};
+
+use crate::child;
+
+gpu_test! {
+    needs 1, faulting;
+    fn m01_illegal_address() -> Result<()> {
+        if !child::is_this() {
+            child::run(concat!(module_path!(), "::needs_1"), &[]);
+            return Ok(());
+        }
+        let device = Device::get(0)?;
+        let context = device.context()?;
+        let (stream, other) = (context.create_stream()?, context.create_stream()?);
+        let module = kernels::load(&context)?;
+        let store = module.function("store")?;
+        let mut buffer = stream.alloc_zeroed::<u32>(16)?;
+        let mut target = other.alloc_zeroed::<u32>(16)?;
+        let pinned = PinnedBuffer::from_slice(&context, &[1u32; 16])?;
+        let event = Event::new(&context, EventFlags::DEFAULT)?;
+        let counter = module.global::<u32>("counter")?;
+        stream.synchronize()?;
+        other.synchronize()?;
+        // SAFETY: none: this is the misuse that the test is about. The address is no memory of
+        // anybody's.
+        unsafe { stream.kernel(&store).arg(0x10u64).arg(1u32).uses_mut(&mut buffer).launch() }?;
+        let error = stream.synchronize().expect_err("the kernel has faulted");
+        assert!(error.is_sticky(), "{error}");
+        let code = cuda_sys::CUDA_ERROR_ILLEGAL_ADDRESS;
+        assert_eq!(error.code(), Some(code), "{error}");
+        // Every call that needs the device, from now on.
+        let answers = [
+            ("synchronize", stream.synchronize().err()),
+            ("another stream", other.synchronize().err()),
+            ("upload", other.upload(&pinned, &mut target).err()),
+            ("fill", stream.fill(&mut buffer, 1).err()),
+            ("alloc", stream.alloc::<u8>(1 << 20).err()),
+            ("create_stream", context.create_stream().err()),
+            ("record", event.record(&stream).err()),
+            ("context", context.synchronize().err()),
+            // SAFETY: the driver refuses it.
+            ("launch", unsafe { stream.kernel(&store).arg(0u64).arg(1u32).launch() }.err()),
+        ];
+        for (what, answer) in &answers {
+            let sticky = answer.as_ref().is_some_and(Error::is_sticky);
+            assert!(sticky, "{what}: {answer:?}");
+        }
+        // Looking at devices works.
+        assert!(!device.name()?.is_empty());
+        // None of this panics, or waits for what will never come.
+        drop((buffer, target, counter, store, module, event, pinned, stream, other));
+        child::done();
+        std::process::exit(0);
+    }
+}

@@ -1,0 +1,72 @@
+//! M13, S35: the process ends, or forks, while its futures wait.
+
+use std::task::Poll;
+use std::time::Duration;
+
+use cuda_core::{Device, Error, InFlight, Ready, Result, Stream};
+use support::{Alarm, gpu_test, stall};
+
+use crate::child;
+
+/// Two futures and an owned copy, none of which is done.
+struct Waiting {
+    polled: Ready<'static>,
+    new: Ready<'static>,
+    flight: InFlight<Vec<u8>>,
+}
+
+/// Enqueued behind a stall on `stream`.
+fn wait_for(stream: &Stream) -> Result<Waiting> {
+    let mut buffer = stream.alloc::<u8>(4096)?;
+    let flight = stream
+        .upload_owned(vec![1; 4096], &mut buffer)
+        .map_err(|(error, _)| error)?;
+    let mut polled = stream.finished();
+    assert!(Alarm::new().poll(&mut polled).is_pending());
+    let new = stream.finished();
+    Ok(Waiting {
+        polled,
+        new,
+        flight,
+    })
+}
+
+gpu_test! {
+    needs 1, asynchronous;
+    fn m13_exit_while_futures_wait() -> Result<()> {
+        if !child::is_this() {
+            child::run(concat!(module_path!(), "::needs_1"), &[]);
+            return Ok(());
+        }
+        let stream = Device::get(0)?.create_stream()?;
+        stall(stream.as_raw()).release_after(Duration::from_millis(50));
+        let Waiting { polled, new, flight } = wait_for(&stream)?;
+        // The owner waits for its copy on a thread of the library's, as the future does.
+        drop(flight);
+        std::mem::forget((polled, new));
+        child::done();
+        std::process::exit(0);
+    }
+}
+
+#[cfg(unix)]
+gpu_test! {
+    needs 1, asynchronous;
+    fn s35_futures_in_a_forks_child() -> Result<()> {
+        let stream = Device::get(0)?.create_stream()?;
+        let held = stall(stream.as_raw());
+        let mut waiting = wait_for(&stream)?;
+        crate::fork::in_a_fork(|| {
+            let alarm = Alarm::new();
+            let forked = |polled| matches!(polled, Poll::Ready(Err(Error::Forked)));
+            let refused = forked(alarm.poll(&mut waiting.polled))
+                && forked(alarm.poll(&mut waiting.new))
+                && forked(alarm.poll(&mut stream.finished()))
+                && matches!(waiting.flight.is_done(), Err(Error::Forked));
+            drop((waiting.polled, waiting.new, waiting.flight));
+            u8::from(!refused)
+        });
+        held.release();
+        stream.synchronize()
+    }
+}

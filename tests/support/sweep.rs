@@ -1,0 +1,303 @@
+//! A GPU test once more for each of its driver calls, which then fails.
+
+mod origin;
+mod panics;
+mod record;
+
+use std::fmt::Debug;
+use std::iter;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cuda_core::Device;
+use cuda_sim::{Fault, Session};
+use cuda_sys::CUresult;
+
+use crate::context;
+use crate::driver::{require_devices, simulator};
+use crate::judge::{self, DropFailures};
+use crate::run::Outcome;
+use crate::stall;
+use crate::watchdog::Watchdog;
+use panics::Panics;
+use record::Record;
+
+pub(crate) use record::requested;
+
+/// How a call fails.
+#[derive(Debug, Clone, Copy)]
+enum Failure {
+    /// Once; the next call works.
+    Once(CUresult),
+    /// With it the context is lost: all its later calls fail alike.
+    Sticky(CUresult),
+}
+
+/// What any call may return, what makes the library try once more, and what ends a context.
+const FAILURES: [Failure; 3] = [
+    Failure::Once(cuda_sys::CUDA_ERROR_OUT_OF_MEMORY),
+    Failure::Once(cuda_sys::CUDA_ERROR_INVALID_VALUE),
+    Failure::Sticky(cuda_sys::CUDA_ERROR_ILLEGAL_ADDRESS),
+];
+
+/// How long the sweep of one test with one failure takes, roughly and at most.
+const LONGEST: Duration = Duration::from_secs(3);
+
+/// Tests that are not swept, and why.
+const NOT_SWEPT: [(&str, &str); 5] = [
+    (
+        "guards::a07_device_usable_after",
+        "measures the memory of the process, which the sweep itself uses",
+    ),
+    (
+        "guards::a09_guards_per_thread",
+        "two threads meet at a barrier: one would wait there for the other, which ended early",
+    ),
+    (
+        "pointers::f09_mapped",
+        "promises that pinned memory stays, and frees it when it ends early",
+    ),
+    (
+        "threads::n06_thread_exit",
+        "a thousand threads, one after the other; others end once",
+    ),
+    (
+        "soundness::threads::s34_streams_made_and_destroyed_by_many_threads",
+        "a stress of what others do once",
+    ),
+];
+
+/// Runs the body of a test as it is, then with its first driver call failing, whoever makes it, then
+/// with its second, and so on until no call is left to fail. Of each run it is asserted that
+///
+/// * nothing panicked but the body itself, which need not expect the failure;
+/// * the simulated driver saw no misuse: nothing freed twice, nothing used that was freed, no race;
+/// * what the library made and still exists is exactly what its drop hook was told of. What the
+///   body made with raw calls is the body's to lose when it ends early;
+/// * what is current on the thread is what was, unless the body ended early and had changed that
+///   itself;
+/// * the test passes once no call fails: no earlier run has broken anything.
+///
+/// # Panics
+/// With what does not hold.
+pub(crate) fn sweep<O: Outcome>(needs: u32, path: &'static str, body: fn() -> O) {
+    let name = path.split_once("::").map_or(path, |(_suite, name)| name);
+    if let Some((_, reason)) = NOT_SWEPT.iter().find(|(test, _)| *test == name) {
+        return record::not_swept(path, reason);
+    }
+    let session = simulator();
+    require_devices(needs);
+    drop(session);
+    let scenario = Scenario {
+        path,
+        body,
+        panics: Panics::watch(),
+    };
+    let swept = scenario.sweep();
+    drop(scenario);
+    match swept {
+        Ok(record) => record.write(path),
+        Err(wrong) => panic!("{wrong}"),
+    }
+}
+
+/// Whether a call of the test that runs is to fail, so that its own verdict does not matter.
+pub(crate) fn fails_a_call() -> bool {
+    FAILS.load(Ordering::Relaxed)
+}
+
+static FAILS: AtomicBool = AtomicBool::new(false);
+
+struct Scenario<O> {
+    path: &'static str,
+    body: fn() -> O,
+    panics: Panics,
+}
+
+/// One run that left nothing to complain of.
+struct Run {
+    calls: u64,
+    /// The call that was to fail was made.
+    fired: bool,
+}
+
+/// What the body's thread saw.
+struct Seen {
+    outcome: thread::Result<()>,
+    fired: bool,
+    /// The context stack that the body left behind.
+    left: Vec<usize>,
+    /// The body changed what is current by itself.
+    switched: bool,
+}
+
+impl<O: Outcome> Scenario<O> {
+    fn sweep(&self) -> Result<Record, String> {
+        let mut record = Record::default();
+        let whole = |wrong| format!("without a failure: {wrong}");
+        // What the library keeps for the life of the process exists from the first run on.
+        self.attempt(None, &mut record).map_err(whole)?;
+        let started = Instant::now();
+        // With a failure that never comes, since stalls are shorter then.
+        let run = self.attempt(Some((u64::MAX, FAILURES[0])), &mut record);
+        let run = run.map_err(whole)?;
+        record.stride = stride(run.calls, started.elapsed());
+        record.calls = run.calls;
+        for failure in FAILURES {
+            let mut nth = 1;
+            loop {
+                let run = self.attempt(Some((nth, failure)), &mut record);
+                let run = run.map_err(|wrong| format!("{failure:?} at call {nth}: {wrong}"))?;
+                if !run.fired {
+                    break;
+                }
+                nth += record.stride;
+            }
+            let after = |wrong| format!("after runs that failed, {failure:?}: {wrong}");
+            self.attempt(None, &mut record).map_err(after)?;
+        }
+        Ok(record)
+    }
+
+    /// One run; an error says what is wrong with what it left.
+    fn attempt(&self, fault: Option<(u64, Failure)>, record: &mut Record) -> Result<Run, String> {
+        let _watchdog = Watchdog::start(&format!("{} with {fault:?}", self.path));
+        let session = simulator();
+        session.keep_origins();
+        let drops = DropFailures::begin();
+        let seen = self.enact(&session, fault);
+        session.settle();
+        cuda_core::flush_deferred_drops();
+        trim(&session).map_err(|error| format!("trimming fails, though no call does: {error}"))?;
+        let reported = drops.end();
+
+        record.runs += 1;
+        let ended_early = seen.outcome.is_err();
+        if let (Err(panic), None) = (seen.outcome, fault) {
+            return Err(format!("the test fails: {}", panics::message(&*panic)));
+        }
+        none("panics", &self.panics.take())?;
+        none("misuse", &session.take_violations())?;
+        let leaks = session.leaks();
+        let destroyed = session.calls("cuCtxDestroy_v2") > 0;
+        // What the body made is the body's to lose.
+        judge::compare(&leaks, &reported, destroyed, |leak| {
+            origin::is_body(leak, self.path)
+        })?;
+        if !seen.left.is_empty() {
+            if !(ended_early && seen.switched) {
+                return Err(format!("left current: {:#x?}; {reported:#?}", seen.left));
+            }
+            record.current_unknown += 1;
+        }
+        judge::take_away(leaks);
+        if ended_early && session.calls("cuCtxEnablePeerAccess") > 0 {
+            part_devices().map_err(|error| format!("devices: {error}"))?;
+        }
+        Ok(Run {
+            calls: session.total_calls(),
+            fired: seen.fired,
+        })
+    }
+
+    /// Runs the body on a thread of its own, on which nothing is current.
+    fn enact(&self, session: &Session, fault: Option<(u64, Failure)>) -> Seen {
+        let thread = thread::Builder::new().name(self.path.into());
+        let enacted = thread::scope(|scope| {
+            let started = thread.spawn_scoped(scope, || self.enact_here(session, fault));
+            started.expect("the system starts a thread").join()
+        });
+        enacted.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+
+    fn enact_here(&self, session: &Session, fault: Option<(u64, Failure)>) -> Seen {
+        FAILS.store(fault.is_some(), Ordering::Relaxed);
+        if let Some((nth, failure)) = fault {
+            session.end_waits_for_values(stall::LONGEST);
+            session.inject(match failure {
+                Failure::Once(code) => Fault::new(code).nth(nth),
+                Failure::Sticky(code) => Fault::new(code).nth(nth).sticky(),
+            });
+        }
+        let outcome = catch_unwind(AssertUnwindSafe(|| (self.body)().check()));
+        cuda_core::flush_deferred_drops();
+        let fired = session.fault_fired();
+        session.clear_faults();
+        session.end_waits_for_values(Duration::ZERO);
+        FAILS.store(false, Ordering::Relaxed);
+        let left: Vec<_> = iter::from_fn(context::pop)
+            .map(|left| left.addr())
+            .collect();
+        let switched = !left.is_empty() && {
+            let switches = session.switches();
+            switches
+                .iter()
+                .any(|switch| origin::is_switch_by_body(switch, self.path))
+        };
+        Seen {
+            outcome,
+            fired,
+            left,
+            switched,
+        }
+    }
+}
+
+/// Gives back what the library caches. What it asks about may not be ready at first.
+fn trim(session: &Session) -> cuda_core::Result<()> {
+    const POLLS: u32 = 4;
+    (0..POLLS).try_for_each(|_| {
+        session.settle();
+        cuda_core::trim_staging()
+    })
+}
+
+/// Takes away access between devices that the body ended too early to take away itself.
+fn part_devices() -> cuda_core::Result<()> {
+    let devices: Vec<Device> = Device::all()?.collect();
+    for &device in &devices {
+        for &peer in devices.iter().filter(|&&peer| peer != device) {
+            // An error where there was none.
+            let _ = device.context()?.disable_peer_access(&peer.context()?);
+        }
+    }
+    Ok(())
+}
+
+fn none<T: Debug>(what: &str, found: &[T]) -> Result<(), String> {
+    if found.is_empty() {
+        return Ok(());
+    }
+    Err(format!("{what}: {found:#?}"))
+}
+
+/// How many calls apart those are that fail: 1 unless that takes too long, and otherwise a prime, so
+/// that in a loop of the test each call fails in some round.
+fn stride(calls: u64, time: Duration) -> u64 {
+    // A run that fails ends half way, on average.
+    let whole = calls as f64 * time.as_secs_f64() / 2.0;
+    let least = (whole / LONGEST.as_secs_f64()).ceil() as u64;
+    match least {
+        0..=1 => 1,
+        _ => (least..).find(|&n| is_prime(n)).unwrap_or(least),
+    }
+}
+
+fn is_prime(n: u64) -> bool {
+    (2..n).take_while(|d| d * d <= n).all(|d| n % d != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_call_of_a_short_test_fails_and_a_prime_apart_those_of_a_long_one() {
+        assert_eq!(stride(1000, Duration::from_millis(1)), 1);
+        assert_eq!(stride(1000, Duration::from_millis(24)), 5);
+        assert_eq!(stride(2, Duration::from_secs(7)), 3);
+        assert_eq!(stride(0, Duration::ZERO), 1);
+    }
+}
