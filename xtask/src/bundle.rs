@@ -22,11 +22,18 @@ const RUN: &str = "\
 cd \"$(dirname \"$0\")\" && exec ./xtask test-gpu --bundle . \"$@\"
 ";
 
+const INTEROP: &str = "\
+#!/bin/sh
+# Nests guards with those of PyTorch and CuPy, on two of this machine's GPUs; --help says more.
+exec \"${PYTHON:-python3}\" \"$(dirname \"$0\")/interop.py\" \"$@\"
+";
+
 /// Packs what a machine with GPUs and without cargo needs.
 ///
-/// The GPU suites, the simulated driver, and this program, which is the runner, the demo and the
-/// benches. On the other machine, x86-64 Linux with a C library no older than this one's:
-/// `./run.sh` for the matrix, `./xtask` for the rest.
+/// The GPU suites, the simulated driver, cuda-core as a library for Python, and this program, which is
+/// the runner, the demo and the benches. On the other machine, x86-64 Linux with a C library no older
+/// than this one's: `./run.sh` for the matrix, `./interop.sh` for guards among those of PyTorch and
+/// CuPy, `./xtask` for the rest.
 #[derive(clap::Args)]
 #[command(after_help = "Exit code: 0 packed, 1 it does not build or is over 40 MiB.")]
 pub(crate) struct Args {
@@ -73,26 +80,31 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         "xtask",
         "-p",
         "cuda-driver-sim",
+        "-p",
+        "cuda-interop",
         "--profile",
         "bundle",
     ];
-    let mut simulator = None;
-    for artifact in build::build(&parts)? {
+    let built = build::build(&parts)?;
+    for artifact in &built {
         match artifact {
-            Artifact::Binary(name, path) => pack.copy(&path, &name)?,
-            Artifact::Cdylib(path) => {
-                let name = path.file_name().context("a library has a name")?;
-                let name = name.to_string_lossy().into_owned();
-                pack.copy(&path, &name)?;
-                simulator = Some(name);
-            }
+            Artifact::Binary(name, path) => pack.copy(path, name)?,
+            Artifact::Cdylib(path) => pack.copy(path, &file_name(path)?)?,
             Artifact::Test(_) => {}
         }
     }
-    let simulator = simulator.context("cuda-driver-sim builds no library")?;
+    let script = build::workspace_root()?.join("tests/interop/interop.py");
+    pack.copy(&script, "interop.py")?;
+    pack.script("interop.sh", INTEROP)?;
+    let simulator = file_name(&build::library(&built, "cuda_sim")?)?;
     Manifest::new(suites, simulator).write(directory)?;
     pack.script("run.sh", RUN)?;
     pack.print()
+}
+
+fn file_name(path: &Path) -> anyhow::Result<String> {
+    let name = path.file_name().context("a library has a name")?;
+    Ok(name.to_string_lossy().into_owned())
 }
 
 /// The directory as it fills.
@@ -138,6 +150,10 @@ impl Pack<'_> {
             bail!("the bundle is over {} MiB", LIMIT >> 20);
         }
         println!("{}/run.sh runs the matrix", self.directory.display());
+        println!(
+            "{}/interop.sh nests guards with PyTorch and CuPy",
+            self.directory.display()
+        );
         Ok(Outcome::Passed)
     }
 }

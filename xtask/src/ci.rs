@@ -1,5 +1,6 @@
 //! Runs the checks of continuous integration.
 
+mod named;
 mod steps;
 mod tidy;
 

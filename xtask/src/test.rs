@@ -1,5 +1,8 @@
 //! Runs the tests and says what did not run.
 
+mod examples;
+mod faults;
+mod interop;
 mod miri;
 mod plan;
 mod report;
@@ -15,6 +18,9 @@ use crate::suite::{Finished, Invocation, Program, Verdict};
 use plan::{Mode, Pass};
 use report::Report;
 
+/// Devices of the simulated driver, unless told otherwise.
+const DEVICES: u32 = 4;
+
 /// Runs the tests that need no GPU and says what did not run, and why.
 ///
 /// Unit tests, the suites that span the crates, and doc tests; then the GPU suite on the simulated
@@ -29,8 +35,12 @@ pub(crate) struct Args {
     /// Runs the in-process suites under Miri too, with strict provenance.
     #[arg(long)]
     miri: bool,
+    /// Runs each GPU test on the simulated driver once more for each of its driver calls, which
+    /// then fails: some minutes.
+    #[arg(long)]
+    faults: bool,
     /// Devices of the simulated driver.
-    #[arg(long, value_name = "DEVICES", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(long, value_name = "DEVICES", default_value_t = DEVICES, value_parser = clap::value_parser!(u32).range(1..=64))]
     sim: u32,
 }
 
@@ -53,6 +63,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         }
     }
     run_doc_tests(args, &mut report)?;
+    interop::run(args.filter.as_deref(), &mut report)?;
+    examples::run(args.filter.as_deref(), args.sim, &mut report)?;
+    if args.faults {
+        let suite = faults::suite(&programs)?;
+        faults::run(suite, args.filter.as_deref(), args.sim, &mut report)?;
+    } else {
+        let what = "the GPU suites, with a failure at every driver call";
+        report.not_run("simulated", what, "cargo xtask test --faults");
+    }
     if args.miri {
         miri::run(args.filter.as_deref(), &mut report)?;
     } else {
@@ -73,6 +92,17 @@ pub(crate) fn run_miri() -> anyhow::Result<Result<Outcome, String>> {
     miri::run(None, &mut report)?;
     report.print(started.elapsed());
     Ok(Ok(report.outcome()))
+}
+
+/// Runs the GPU suite with a failure at every driver call, alone.
+pub(crate) fn run_faults() -> anyhow::Result<Outcome> {
+    let started = Instant::now();
+    let mut report = Report::default();
+    let artifacts = build::build(&["test", "-p", "cuda-tests", "--test", "gpu", "--no-run"])?;
+    let programs: Vec<_> = artifacts.into_iter().filter_map(program).collect();
+    faults::run(faults::suite(&programs)?, None, DEVICES, &mut report)?;
+    report.print(started.elapsed());
+    Ok(report.outcome())
 }
 
 fn program(artifact: Artifact) -> Option<Program> {

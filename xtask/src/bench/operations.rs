@@ -1,5 +1,8 @@
 //! The operations, each with the raw calls that do the same.
 
+mod launches;
+mod transfers;
+
 use std::ptr;
 
 use cuda_core::{Context, ContextFlags, Device, Event, EventFlags, PinnedBuffer, Stream};
@@ -29,7 +32,7 @@ pub(crate) fn run_all(
     let fixture = Fixture::new(device)?;
     let _current = fixture.context.enter()?;
     type Operation = fn(&Fixture, Effort, &str) -> anyhow::Result<Row>;
-    let operations: [(&str, Operation); 14] = [
+    let operations: [(&str, Operation); 18] = [
         ("guard, context already current", guard_current),
         ("guard, another context", guard_other),
         ("upload enqueue 4 KiB, pinned", upload),
@@ -41,6 +44,10 @@ pub(crate) fn run_all(
         ("event create + destroy", event_create),
         ("stream create + destroy", stream_create),
         ("alloc + free 1 MiB, stream-ordered", alloc),
+        ("copy enqueue 32 rows of 128 bytes", transfers::plane),
+        ("launch, empty kernel", launches::empty),
+        ("launch, 6 buffers", launches::six_buffers),
+        ("host function + wait", launches::host_function),
         ("upload + wait 4 KiB, pinned", upload_wait),
         ("upload_from 4 KiB, borrowed slice", upload_from),
         ("download_to 4 KiB, borrowed slice", download_to),
@@ -59,6 +66,14 @@ pub(crate) fn run_all(
         let name = format!("download + wait {size}, pinned");
         if wanted(&name) {
             done(large(&fixture, effort, name, bytes, Direction::Down)?);
+        }
+    }
+    if wanted("peer copy") {
+        let [_, bytes] = effort.large;
+        for access in [false, true] {
+            if let Some(row) = transfers::peer(&fixture, effort, bytes, access)? {
+                done(row);
+            }
         }
     }
     Ok(())

@@ -24,7 +24,7 @@ pub(crate) struct Step {
     pub(crate) run: fn() -> anyhow::Result<Verdict>,
 }
 
-pub(crate) static STEPS: [Step; 8] = [
+pub(crate) static STEPS: [Step; 9] = [
     Step {
         name: "tidy",
         about: "rules about files",
@@ -59,6 +59,11 @@ pub(crate) static STEPS: [Step; 8] = [
         name: "package",
         about: "every way of using the crates",
         run: || task(&["package"]),
+    },
+    Step {
+        name: "faults",
+        about: "each GPU test once more for each of its driver calls, which then fails",
+        run: faults,
     },
     Step {
         name: "miri",
@@ -182,6 +187,14 @@ fn msrv() -> anyhow::Result<Verdict> {
         "cuda-core",
         "--no-default-features",
     ])])
+}
+
+fn faults() -> anyhow::Result<Verdict> {
+    Ok(match test::run_faults()? {
+        Outcome::Passed => Verdict::Fine,
+        Outcome::Failed => Verdict::Wrong,
+        Outcome::CouldNotRun => Verdict::NotRun("there are no GPU tests".into()),
+    })
 }
 
 fn miri() -> anyhow::Result<Verdict> {

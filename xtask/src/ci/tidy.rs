@@ -1,10 +1,22 @@
 //! Rules about files that no compiler checks.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, bail};
+
+use super::named;
+
+/// The page whose claims name their tests.
+const CLAIMS: &str = "docs/features.md";
+
+/// Where tests are.
+const TESTS: [&str; 3] = ["tests/", "cuda-core/src/", "cuda-sys/"];
+
+/// Where each file is one.
+const MISUSE: &str = "tests/misuse/";
 
 /// Longer files hold more than one concept.
 const LINES: usize = 500;
@@ -30,17 +42,41 @@ const MACHINE_PATHS: [&str; 4] = [
 /// What is wrong with the files of the repository, one line each.
 pub(crate) fn check(root: &Path) -> anyhow::Result<Vec<String>> {
     let mut complaints = Vec::new();
+    let (mut claims, mut tests) = (None, HashSet::new());
     for name in files(root)? {
         let Ok(bytes) = fs::read(root.join(&name)) else {
             // Deleted, and git does not know yet.
             continue;
         };
         match std::str::from_utf8(&bytes) {
-            Ok(text) => complaints.extend(complaints_of(&name, text)),
+            Ok(text) => {
+                complaints.extend(complaints_of(&name, text));
+                tests.extend(tests_of(&name, text));
+                if name == CLAIMS {
+                    claims = Some(text.to_owned());
+                }
+            }
             Err(_) => complaints.push(format!("{name}: not text")),
         }
     }
+    if let Some(claims) = claims {
+        let gone = named::missing(&claims, &tests);
+        complaints.extend(gone.iter().map(|test| format!("{CLAIMS}: no test {test}")));
+    }
     Ok(complaints)
+}
+
+/// Tests in a file: its functions, and the file itself where that is a case.
+fn tests_of(name: &str, text: &str) -> Vec<String> {
+    let Some(file) = name.strip_suffix(".rs") else {
+        return Vec::new();
+    };
+    if let Some(case) = file.strip_prefix(MISUSE) {
+        return vec![case.to_owned()];
+    }
+    let has_tests = TESTS.iter().any(|folder| name.starts_with(folder));
+    let functions = named::defined(text).filter(|_| has_tests);
+    functions.map(str::to_owned).collect()
 }
 
 /// Files that are in the repository or about to be.
@@ -123,5 +159,16 @@ mod tests {
     fn what_is_no_machine_path() {
         let line = format!("see docs{}x and $HOME{0}x\n", MACHINE_PATHS[3]);
         assert!(complaints_of("a", &line).is_empty(), "{line}");
+    }
+
+    #[test]
+    fn misuse_is_a_test_by_its_file() {
+        assert_eq!(
+            tests_of("tests/misuse/guard_cloned.rs", "fn main() {}"),
+            ["guard_cloned"]
+        );
+        assert_eq!(tests_of("tests/gpu/guards.rs", "fn nests() {}"), ["nests"]);
+        assert!(tests_of("xtask/src/main.rs", "fn main() {}").is_empty());
+        assert!(tests_of("docs/a.md", "fn nests() {}").is_empty());
     }
 }

@@ -87,6 +87,20 @@ pub(crate) fn build(arguments: &[&str]) -> anyhow::Result<Vec<Artifact>> {
     Ok(artifacts)
 }
 
+/// The library for C that a crate was built to.
+pub(crate) fn library(built: &[Artifact], name: &str) -> anyhow::Result<PathBuf> {
+    let file = format!(
+        "{}{name}{}",
+        env::consts::DLL_PREFIX,
+        env::consts::DLL_SUFFIX
+    );
+    let path = built.iter().find_map(|artifact| match artifact {
+        Artifact::Cdylib(path) if path.file_name() == Some(file.as_ref()) => Some(path.clone()),
+        _ => None,
+    });
+    path.with_context(|| format!("cargo built no {file}"))
+}
+
 fn artifact(message: Message) -> Option<Artifact> {
     let target = message.target?;
     let directory = message.manifest_path?.parent()?.to_path_buf();

@@ -40,6 +40,7 @@ pub(crate) struct Invocation {
 }
 
 /// What a run came to beyond its tests.
+#[derive(Default)]
 pub(crate) struct Run {
     pub(crate) finished: Vec<Finished>,
     /// The process failed although every test in it passed: a sanitizer's verdict, say.

@@ -17,6 +17,7 @@ pub(crate) struct Report {
     failures: Vec<(String, String)>,
     /// By reason. A set, since a test that no pass can run is met once a pass.
     not_run: BTreeMap<String, BTreeSet<String>>,
+    notes: Vec<String>,
 }
 
 impl Report {
@@ -74,6 +75,11 @@ impl Report {
             .insert(format!("{suite}: {name}"));
     }
 
+    /// Something to say besides.
+    pub(crate) fn note(&mut self, note: String) {
+        self.notes.push(note);
+    }
+
     fn skipped(&self) -> usize {
         self.not_run.values().map(BTreeSet::len).sum()
     }
@@ -117,6 +123,9 @@ impl Report {
             ]);
         }
         println!("\n{table}");
+        for note in &self.notes {
+            println!("{note}");
+        }
         for (reason, tests) in &self.not_run {
             println!("not run, {} of them: {reason}", tests.len());
             for test in tests.iter().take(NAMES_A_REASON) {

@@ -1,0 +1,125 @@
+//! Launches and host functions.
+
+use std::ffi::c_void;
+use std::ptr;
+
+use cuda_core::{DeviceBuffer, Function, Module};
+use cuda_sys::{CUresult, cuLaunchHostFunc, cuLaunchKernel, cuStreamSynchronize};
+
+use super::{BATCH, Fixture, SMALL};
+use crate::bench::measure::{Effort, pair};
+use crate::bench::report::Row;
+
+const PTX: &str = "
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry bench_nothing() { ret; }
+.visible .entry bench_six(
+    .param .u64 a, .param .u64 b, .param .u64 c, .param .u64 d, .param .u64 e, .param .u64 f)
+{ ret; }
+";
+
+fn kernel(fixture: &Fixture, name: &str) -> anyhow::Result<Function> {
+    for name in ["bench_nothing", "bench_six"] {
+        cuda_sim::register_kernel(name, |_| Vec::new(), |_, _| Ok(()));
+    }
+    Ok(Module::from_ptx(&fixture.context, PTX)?.function(name)?)
+}
+
+/// `cuLaunchKernel` of one block of 32 threads.
+fn raw_launch(fixture: &Fixture, function: &Function, arguments: &mut [*mut c_void]) -> CUresult {
+    let stream = fixture.stream.as_raw();
+    let arguments = arguments.as_mut_ptr();
+    let extra = ptr::null_mut();
+    // SAFETY: function and stream are live; there is a pointer a parameter; the kernel touches
+    // nothing.
+    unsafe {
+        cuLaunchKernel(
+            function.as_raw(),
+            1,
+            1,
+            1,
+            32,
+            1,
+            1,
+            0,
+            stream,
+            arguments,
+            extra,
+        )
+    }
+}
+
+pub(super) fn empty(fixture: &Fixture, effort: Effort, name: &str) -> anyhow::Result<Row> {
+    let function = kernel(fixture, "bench_nothing")?;
+    let pair = pair(
+        effort.batches,
+        BATCH,
+        // SAFETY: no parameter.
+        || unsafe { fixture.stream.kernel(&function).block(32).launch() },
+        || raw_launch(fixture, &function, &mut []),
+        || fixture.settle(),
+    )?;
+    Ok(Row::new(name, pair))
+}
+
+pub(super) fn six_buffers(fixture: &Fixture, effort: Effort, name: &str) -> anyhow::Result<Row> {
+    let function = kernel(fixture, "bench_six")?;
+    let stream = &fixture.stream;
+    let mut buffers = (0..6)
+        .map(|_| stream.alloc_zeroed::<u8>(SMALL))
+        .collect::<cuda_core::Result<Vec<DeviceBuffer<u8>>>>()?;
+    let mut addresses: Vec<u64> = buffers.iter().map(|buffer| buffer.as_raw()).collect();
+    let pair = pair(
+        effort.batches,
+        BATCH,
+        || {
+            let mut launch = stream.kernel(&function);
+            launch.block(32);
+            for (index, buffer) in buffers.iter_mut().enumerate() {
+                if index < 3 {
+                    launch.arg(&*buffer);
+                } else {
+                    launch.arg(buffer);
+                }
+            }
+            // SAFETY: six addresses, of which the kernel makes nothing.
+            unsafe { launch.launch() }
+        },
+        || {
+            let mut arguments = [ptr::null_mut(); 6];
+            for (argument, address) in arguments.iter_mut().zip(&mut addresses) {
+                *argument = ptr::from_mut(address).cast();
+            }
+            raw_launch(fixture, &function, &mut arguments)
+        },
+        || fixture.settle(),
+    )?;
+    Ok(Row::new(name, pair))
+}
+
+unsafe extern "C" fn nothing(_: *mut c_void) {}
+
+pub(super) fn host_function(fixture: &Fixture, effort: Effort, name: &str) -> anyhow::Result<Row> {
+    let stream = &fixture.stream;
+    let pair = pair(
+        effort.batches.min(301),
+        20,
+        || {
+            stream.launch_host_func(|| {})?;
+            stream.synchronize()
+        },
+        || {
+            let raw = stream.as_raw();
+            // SAFETY: the stream is live; the function takes any data.
+            let launched = unsafe { cuLaunchHostFunc(raw, Some(nothing), ptr::null_mut()) };
+            // SAFETY: the stream is live.
+            let waited = unsafe { cuStreamSynchronize(raw) };
+            CUresult(launched.0 | waited.0)
+        },
+        || fixture.settle(),
+    )?;
+    // An event is recorded in front of the function, which the raw calls do without.
+    Ok(Row::of_calls(name, pair, 2.0).without_goal())
+}

@@ -1,0 +1,221 @@
+//! The GPU suite on the simulated driver once more for each driver call of each test, which fails.
+
+use std::collections::VecDeque;
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::{env, fs, process, thread};
+
+use anyhow::Context;
+
+use super::plan::{self, Mode, Pass};
+use super::report::Report;
+use crate::suite::process::Run;
+use crate::suite::{Invocation, Program};
+
+const SUITE: &str = "cuda-tests::gpu";
+const LABEL: &str = "a failure at every call";
+
+/// The GPU suite among the programs built.
+pub(super) fn suite(programs: &[Program]) -> anyhow::Result<&Program> {
+    let found = programs.iter().find(|program| program.suite == SUITE);
+    found.with_context(|| format!("{SUITE} is not among the tests built"))
+}
+
+/// Sweeps every test that the simulated driver can run, in as many processes at a time as there are
+/// processors, each test in one of its own.
+pub(super) fn run(
+    program: &Program,
+    filter: Option<&str>,
+    devices: u32,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let record = Record::new();
+    let pass = Pass {
+        label: Some(LABEL),
+        mode: Mode::Apart,
+        environment: vec![
+            ("CUDA_TESTS_SIM".into(), devices.to_string()),
+            ("CUDA_SIM_MODE".into(), "lazy".into()),
+            (
+                "CUDA_TESTS_FAULTS".into(),
+                record.path.display().to_string(),
+            ),
+        ],
+        ignored: true,
+        devices,
+    };
+    let cases = program.list()?;
+    let able = cases
+        .iter()
+        .filter(|case| plan::obstacle(case, &pass).is_none());
+    let names: Vec<&str> = able
+        .map(|case| case.name.as_str())
+        .filter(|name| filter.is_none_or(|filter| name.contains(filter)))
+        .collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    println!("\n== {SUITE}, {LABEL}: {} tests", names.len());
+    let mut run = sweep(program, &pass, &names)?;
+    let swept = record.read()?;
+    run.finished.retain(|test| {
+        let reason = swept.reason(&test.name);
+        if let Some(reason) = reason {
+            report.not_run(&format!("{SUITE}, {LABEL}"), &test.name, reason);
+        }
+        reason.is_none()
+    });
+    report.note(swept.summary());
+    report.suite(format!("{SUITE}, {LABEL}"), run.finished, run.complaint);
+    Ok(())
+}
+
+fn sweep(program: &Program, pass: &Pass, names: &[&str]) -> anyhow::Result<Run> {
+    let invocation = Invocation {
+        environment: pass.environment.clone(),
+        ignored: true,
+        serial: true,
+        ..Invocation::default()
+    };
+    let queue = Mutex::new(names.iter().copied().collect::<VecDeque<_>>());
+    let next = || {
+        queue
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop_front()
+    };
+    let work = || -> anyhow::Result<Run> {
+        let names = std::iter::from_fn(next);
+        let mut all = Run::default();
+        for name in names {
+            let run = program.run(&invocation, &[name], &mut super::show_test)?;
+            all.finished.extend(run.finished);
+            all.complaint = all.complaint.or(run.complaint);
+        }
+        Ok(all)
+    };
+    let processors = thread::available_parallelism().map_or(1, NonZero::get);
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..processors).map(|_| scope.spawn(work)).collect();
+        let mut all = Run::default();
+        for worker in workers {
+            let run = worker.join().expect("a worker does not panic")?;
+            all.finished.extend(run.finished);
+            all.complaint = all.complaint.or(run.complaint);
+        }
+        Ok(all)
+    })
+}
+
+/// The file to which the tests say what they did.
+struct Record {
+    path: PathBuf,
+}
+
+impl Record {
+    fn new() -> Self {
+        let name = format!("cuda-tests-faults-{}", process::id());
+        Self {
+            path: env::temp_dir().join(name),
+        }
+    }
+
+    fn read(&self) -> anyhow::Result<Swept> {
+        // No test got as far as that.
+        if !Path::new(&self.path).exists() {
+            return Ok(Swept::default());
+        }
+        let text = fs::read_to_string(&self.path).context("what the swept tests wrote")?;
+        Ok(Swept::parse(&text))
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        // It lies among the system's temporary files.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// What the tests did.
+#[derive(Debug, Default, PartialEq)]
+struct Swept {
+    scenarios: u64,
+    runs: u64,
+    calls: u64,
+    /// Runs after which what is current says nothing.
+    current_unknown: u64,
+    /// Tests of which only every how many-th of how many calls failed.
+    sampled: Vec<(String, u64, u64)>,
+    not_swept: Vec<(String, String)>,
+}
+
+impl Swept {
+    fn parse(text: &str) -> Self {
+        let mut swept = Self::default();
+        for line in text.lines() {
+            let fields: Vec<&str> = line.split('\t').collect();
+            let number = |at: usize| fields[at].parse().unwrap_or(0);
+            match fields[..] {
+                [path, _, _, _, _] => {
+                    let (runs, calls, stride) = (number(1), number(2), number(3));
+                    swept.scenarios += 1;
+                    swept.runs += runs;
+                    swept.calls += calls;
+                    swept.current_unknown += number(4);
+                    if stride > 1 {
+                        swept.sampled.push((path.into(), stride, calls));
+                    }
+                }
+                [path, reason] => swept.not_swept.push((path.into(), reason.into())),
+                _ => {}
+            }
+        }
+        swept
+    }
+
+    /// Why a test was not swept, if so. The record has the module of the test's function, with the
+    /// suite's name in front; the test's name ends in that function's.
+    fn reason(&self, test: &str) -> Option<&str> {
+        let module = test.rsplit_once("::").map_or(test, |(module, _)| module);
+        let found = self.not_swept.iter().find(|(path, _)| {
+            path.split_once("::")
+                .is_some_and(|(_, path)| path == module)
+        });
+        found.map(|(_, reason)| reason.as_str())
+    }
+
+    fn summary(&self) -> String {
+        let mut text = format!(
+            "{LABEL}: {} scenarios of {} driver calls, {} runs; {} not swept; in {} runs the test \
+             itself had changed what is current, which was then not judged",
+            self.scenarios,
+            self.calls,
+            self.runs,
+            self.not_swept.len(),
+            self.current_unknown,
+        );
+        for (path, stride, calls) in &self.sampled {
+            text += &format!("\n    long, so one in {stride} of {calls} calls: {path}");
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_summed_up() {
+        let swept = Swept::parse(
+            "gpu::a::x\t30\t9\t1\t2\ngpu::a::y::heavy\t40\t90\t7\t0\ngpu::b\tmeasures time\n",
+        );
+        assert_eq!((swept.scenarios, swept.runs, swept.calls), (2, 70, 99));
+        assert_eq!(swept.current_unknown, 2);
+        assert_eq!(swept.sampled, [("gpu::a::y::heavy".into(), 7, 90)]);
+        assert_eq!(swept.reason("b::needs_2"), Some("measures time"));
+        assert_eq!(swept.reason("a::x::needs_2"), None);
+    }
+}
