@@ -1,0 +1,79 @@
+//! An image in a CUDA array: copied in whole and in part, then sampled by a kernel through a texture.
+
+mod shared;
+
+use std::process::ExitCode;
+
+use cuda_core::{
+    ArrayFlags, ArrayShape, CudaArray, Device, Extent, FilterMode, Module, Texture,
+    TextureDescriptor,
+};
+
+/// Texels of a row, and rows.
+const SIZE: usize = 64;
+
+/// Times that the kernel magnifies.
+const SCALE: usize = 2;
+
+fn example() -> shared::Result {
+    let device = shared::device()?;
+    let context = device.context()?;
+    let stream = device.create_stream()?;
+    let shape = ArrayShape::D2 {
+        width: SIZE,
+        height: SIZE,
+    };
+    let mut image = CudaArray::<f32>::new(&context, shape, ArrayFlags::default())?;
+    // Each texel is the number of its column.
+    let columns: Vec<f32> = (0..SIZE * SIZE).map(|at| (at % SIZE) as f32).collect();
+    stream.upload_to_array(&columns, &mut image)?;
+
+    let middle = image.region(Extent::new(SIZE / 2, 8, 0), Extent::new(2, 2, 1))?;
+    let mut four = [0.0; 4];
+    stream.download_from_array(middle, &mut four)?;
+    let column = (SIZE / 2) as f32;
+    assert_eq!(four, [column, column + 1.0, column, column + 1.0]);
+    println!("array: two by two texels from the middle are {four:?}");
+
+    if shared::is_simulated(device)? {
+        return Err(
+            shared::Lacks("a real GPU to sample: the simulated driver samples nothing").into(),
+        );
+    }
+    sample(device, &image)
+}
+
+/// Asks a kernel for an image of twice the size.
+fn sample(device: Device, image: &CudaArray<f32>) -> shared::Result {
+    const WIDTH: usize = SIZE * SCALE;
+    const LEN: usize = WIDTH * WIDTH;
+    let stream = device.create_stream()?;
+    let module = Module::from_ptx(&device.context()?, include_str!("magnify.ptx"))?;
+    let magnify = module.function("magnify")?;
+    let descriptor = TextureDescriptor {
+        filter: FilterMode::Linear,
+        ..Default::default()
+    };
+    let texture = Texture::new(image, &descriptor)?;
+    let mut large = stream.alloc::<f32>(LEN)?;
+    let mut launch = stream.kernel(&magnify);
+    launch.elements(LEN);
+    // While the launch has it, nobody can write the image.
+    launch.arg(texture.bind(image)?).arg(&mut large);
+    launch
+        .arg(WIDTH as u32)
+        .arg(1.0 / SCALE as f32)
+        .arg(LEN as u32);
+    // SAFETY: magnify(cudaTextureObject_t image, float *to, unsigned width, float scale, unsigned n)
+    // writes n elements of `to`, which has as many.
+    unsafe { launch.launch() }?;
+    let mut back = vec![0.0; LEN];
+    stream.download_to(&large, &mut back)?;
+    assert_eq!(back[..4], [0.0, 0.25, 0.75, 1.25]);
+    println!("texture: magnified, a row begins with {:?}", &back[..4]);
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    shared::run(example)
+}

@@ -1,0 +1,77 @@
+//! Beside other libraries on one thread: whatever they made current is current again afterwards.
+
+mod shared;
+
+use std::process::ExitCode;
+use std::ptr;
+
+use cuda_core::{Context, ContextLocal};
+use cuda_sys::{CUcontext, CUdevice, CUresult};
+
+const SUCCESS: CUresult = cuda_sys::CUDA_SUCCESS;
+
+/// Stands for another library: it asks the driver, as the runtime API does, and with it PyTorch.
+fn current() -> CUcontext {
+    let mut context = ptr::null_mut();
+    // SAFETY: the place for the context is valid for a write.
+    let asked = unsafe { cuda_sys::cuCtxGetCurrent(&mut context) };
+    assert_eq!(asked, SUCCESS);
+    context
+}
+
+/// The device that the other library would use.
+fn current_device() -> CUdevice {
+    let mut device = -1;
+    // SAFETY: the place for the device is valid for a write.
+    let asked = unsafe { cuda_sys::cuCtxGetDevice(&mut device) };
+    assert_eq!(asked, SUCCESS);
+    device
+}
+
+/// Stands for the other library's way to switch.
+fn switch_to(context: &Context) {
+    // SAFETY: a primary context, which this crate keeps for the life of the process.
+    let switched = unsafe { cuda_sys::cuCtxSetCurrent(context.as_raw()) };
+    assert_eq!(switched, SUCCESS);
+}
+
+/// A handle as cuBLAS has them: made once for a thread and a context, with that context current.
+static HANDLE: ContextLocal<CUdevice> = ContextLocal::new(|_: &Context| Ok(current_device()));
+
+fn example() -> shared::Result {
+    let devices = shared::several()?;
+    let (zero, one) = (devices[0], devices[1]);
+    switch_to(&zero.context()?);
+    let before = current();
+
+    let guard = one.guard()?;
+    assert_eq!(current_device(), 1);
+    switch_to(&zero.context()?); // the other library switches inside of the scope
+    guard.restore()?;
+    assert_eq!(current(), before);
+    println!("guard: device 1 inside, the same context as before after it");
+
+    // The scope as a closure; it ends well also where the closure fails or panics.
+    let device = one.with(|_| Ok(current_device()))?;
+    assert_eq!((device, current()), (1, before));
+    println!("closure: device {device} inside");
+
+    // Everything else of this crate leaves the thread alone, too: no guard is needed for it.
+    let stream = one.create_stream()?;
+    let mut buffer = stream.alloc_zeroed::<u8>(1000)?;
+    stream.upload_from(&[7; 1000], &mut buffer)?;
+    drop(buffer);
+    assert_eq!(current(), before);
+    println!("a stream, a buffer and a copy on device 1: nobody else noticed");
+
+    for device in [zero, one] {
+        let made = HANDLE.with(&device.context()?, |made| cuda_core::Result::Ok(*made))?;
+        println!("library handle made for device {made}, with it current");
+    }
+    assert_eq!(current(), before);
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    shared::run(example)
+}

@@ -1,0 +1,53 @@
+//! Copies that own their host memory: any `Vec` or `Box`, lent to the device and given back.
+
+mod shared;
+
+use std::process::ExitCode;
+
+use cuda_core::{RegisterFlags, Registered};
+
+const LEN: usize = 1 << 20;
+
+fn example() -> shared::Result {
+    let device = shared::device()?;
+    let stream = device.create_stream()?;
+    let mut buffer = stream.alloc::<u32>(LEN)?;
+
+    // The copy owns the vector: nobody can write or free it meanwhile, whatever is forgotten.
+    let numbers: Vec<u32> = (0..LEN as u32).collect();
+    let upload = stream
+        .upload_owned(numbers, &mut buffer)
+        .map_err(|(error, _numbers)| error)?;
+    println!("uploading; done already: {}", upload.is_done()?);
+    let numbers = upload.wait().map_err(|(error, _upload)| error)?;
+    println!("the vector is back, with {} elements", numbers.len());
+
+    // Nobody has to wait: the download goes behind the upload, into the same vector.
+    let download = stream
+        .download_owned(&buffer, numbers)
+        .map_err(|(error, _numbers)| error)?;
+    let numbers = download.wait().map_err(|(error, _download)| error)?;
+    assert!(
+        numbers
+            .iter()
+            .zip(0..)
+            .all(|(&element, index)| element == index)
+    );
+
+    // Dropped in flight, it keeps the vector until the copy is done and frees it then.
+    drop(stream.upload_owned(vec![7; LEN], &mut buffer));
+
+    // Memory that is to be copied often is pinned in place, by its owner.
+    let registered = Registered::new(&device.context()?, numbers, RegisterFlags::PORTABLE)
+        .map_err(|(error, _numbers)| error)?;
+    stream.upload(&registered, &mut buffer)?; // as from a pinned buffer
+    let numbers = registered
+        .into_inner()
+        .map_err(|(error, _registered)| error)?; // waits
+    println!("registered, uploaded, and back: {} elements", numbers.len());
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    shared::run(example)
+}

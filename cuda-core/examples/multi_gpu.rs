@@ -1,0 +1,47 @@
+//! All GPUs from one thread: each makes its share, and the shares meet on the first.
+
+mod shared;
+
+use std::process::ExitCode;
+
+/// Elements of one device's share.
+const SHARE: usize = 1 << 20;
+
+fn example() -> shared::Result {
+    let devices = shared::several()?;
+    let home = devices[0].create_stream()?;
+    let mut whole = home.alloc::<u32>(devices.len() * SHARE)?;
+
+    // Copies between devices work without it, more slowly.
+    for peer in &devices[1..] {
+        if peer.can_access_peer(devices[0])? {
+            let (peer, first) = (peer.context()?, devices[0].context()?);
+            peer.enable_peer_access(&first)?;
+            first.enable_peer_access(&peer)?;
+        }
+    }
+
+    for (number, device) in devices.iter().enumerate() {
+        let stream = device.create_stream()?;
+        let mut share = stream.alloc::<u32>(SHARE)?;
+        stream.fill(&mut share, number as u32)?;
+        // `home` is another device's stream: it waits for the fill, and nobody else does.
+        let part = whole.slice_mut(number * SHARE..(number + 1) * SHARE)?;
+        home.copy(&share, part)?;
+        // `share` and `stream` are dropped with work in flight; the memory is freed behind the copy.
+    }
+
+    let mut back = vec![0; whole.len()];
+    home.download_to(&whole, &mut back)?; // the one wait
+    for (number, share) in back.chunks(SHARE).enumerate() {
+        assert!(share.iter().all(|&element| element == number as u32));
+        let device = devices[number];
+        println!("device {number}, {}: {SHARE} elements", device.name()?);
+    }
+    println!("{} shares met on device 0", devices.len());
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    shared::run(example)
+}

@@ -1,0 +1,72 @@
+//! Upload, compute and download of many chunks, each on a stream of its own, so that they overlap.
+
+mod shared;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use cuda_core::{PinnedBuffer, Stream};
+
+const CHUNKS: usize = 16;
+
+/// Elements of a chunk.
+const LEN: usize = 1 << 20;
+
+/// Sends `input` through the device, chunk by chunk.
+fn pipeline(
+    [up, compute, down]: [&Stream; 3],
+    input: &PinnedBuffer<f32>,
+    output: &mut PinnedBuffer<f32>,
+) -> cuda_core::Result<()> {
+    for chunk in 0..CHUNKS {
+        let range = chunk * LEN..(chunk + 1) * LEN;
+        let mut source = up.alloc::<f32>(LEN)?;
+        up.upload(input.slice(range.clone())?, &mut source)?;
+        // Whoever waits for this upload waits up to here, not for the chunks that follow.
+        up.checkpoint()?;
+        let mut result = compute.alloc::<f32>(LEN)?;
+        // Stands for a kernel. That it waits for the upload follows from its using `source`.
+        compute.copy(&source, &mut result)?;
+        compute.checkpoint()?;
+        down.download(&result, output.slice_mut(range)?)?;
+    }
+    Ok(())
+}
+
+fn example() -> shared::Result {
+    let device = shared::device()?;
+    let context = device.context()?;
+    let mut input = PinnedBuffer::new(&context, CHUNKS * LEN)?;
+    for (index, element) in input.as_mut_slice()?.iter_mut().enumerate() {
+        *element = index as f32;
+    }
+    let mut output = PinnedBuffer::zeroed(&context, CHUNKS * LEN)?;
+    let streams = [
+        device.create_stream()?,
+        device.create_stream()?,
+        device.create_stream()?,
+    ];
+    let [up, compute, down] = &streams;
+
+    for (how, streams) in [
+        ("warming up", [up; 3]),
+        ("one stream", [up; 3]),
+        ("three streams", [up, compute, down]),
+    ] {
+        output.as_mut_slice()?.fill(0.0);
+        let began = Instant::now();
+        pipeline(streams, &input, &mut output)?;
+        let enqueued = began.elapsed();
+        let same = output.as_slice()? == input.as_slice()?; // waits
+        assert!(same, "{how}");
+        println!(
+            "{how}: enqueued in {enqueued:.1?}, done and compared in {:.1?}",
+            began.elapsed()
+        );
+    }
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    shared::run(example)
+}

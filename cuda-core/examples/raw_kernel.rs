@@ -1,0 +1,80 @@
+//! A kernel from PTX text; then one from CUDA C++ text, where NVRTC is installed.
+
+mod shared;
+
+use std::process::ExitCode;
+
+use cuda_core::{Device, Module, nvrtc};
+
+const LEN: usize = 100_000;
+
+const DOUBLE: &str = r#"
+extern "C" __global__ void twice(float *x, unsigned n) {
+    unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) x[i] *= 2;
+}
+"#;
+
+fn ptx(device: Device) -> shared::Result {
+    let stream = device.create_stream()?;
+    let module = Module::from_ptx(&device.context()?, include_str!("saxpy.ptx"))?;
+    let saxpy = module.function("saxpy")?;
+    let mut x = stream.alloc::<f32>(LEN)?;
+    let mut y = stream.alloc::<f32>(LEN)?;
+    stream.fill(&mut x, 3.0)?;
+    stream.fill(&mut y, 1.0)?;
+    let mut launch = stream.kernel(&saxpy);
+    launch
+        .elements(LEN)
+        .arg(2.0f32)
+        .arg(&x)
+        .arg(&mut y)
+        .arg(LEN as u32);
+    // SAFETY: saxpy(float a, const float *x, float *y, unsigned n) reads n elements of x, and reads
+    // and writes n of y; both have as many.
+    unsafe { launch.launch() }?;
+    let mut back = vec![0.0; LEN];
+    stream.download_to(&y, &mut back)?;
+    assert!(back.iter().all(|&element| element == 7.0));
+    println!("PTX: 2 * 3 + 1 = {} for {LEN} elements", back[0]);
+    Ok(())
+}
+
+fn cuda_cpp(device: Device) -> shared::Result {
+    let stream = device.create_stream()?;
+    let program = nvrtc::Program::new(DOUBLE)
+        .name("twice.cu")
+        .device(device)?;
+    let ptx = program.compile()?; // its error has the compiler's log
+    let twice = Module::from_ptx(&device.context()?, &ptx)?.function("twice")?;
+    let mut x = stream.alloc::<f32>(LEN)?;
+    stream.upload_from(&vec![21.0; LEN], &mut x)?;
+    let mut launch = stream.kernel(&twice);
+    launch.elements(LEN).arg(&mut x).arg(LEN as u32);
+    // SAFETY: twice(float *x, unsigned n) reads and writes n elements of x, which has as many.
+    unsafe { launch.launch() }?;
+    let mut back = vec![0.0; LEN];
+    stream.download_to(&x, &mut back)?;
+    assert!(back.iter().all(|&element| element == 42.0));
+    let (major, minor) = nvrtc::version()?;
+    println!(
+        "NVRTC {major}.{minor}: 2 * 21 = {} for {LEN} elements",
+        back[0]
+    );
+    Ok(())
+}
+
+fn example() -> shared::Result {
+    let device = shared::device()?;
+    if shared::is_simulated(device)? {
+        return Err(
+            shared::Lacks("a real GPU: the simulated driver runs no kernels of others").into(),
+        );
+    }
+    ptx(device)?;
+    cuda_cpp(device)
+}
+
+fn main() -> ExitCode {
+    shared::run(example)
+}

@@ -1,0 +1,67 @@
+//! What the examples share: how they end, and what they find.
+//!
+//! Exit code 0: it did what it shows; 2: the machine lacks what that needs; 1: anything else.
+
+#![allow(dead_code, reason = "no example needs all of it")]
+
+use std::error::Error;
+use std::fmt;
+use std::process::ExitCode;
+
+use cuda_core::Device;
+
+pub(crate) type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
+
+/// What the machine lacks.
+#[derive(Debug)]
+pub(crate) struct Lacks(pub(crate) &'static str);
+
+impl fmt::Display for Lacks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "this example needs {}", self.0)
+    }
+}
+
+impl Error for Lacks {}
+
+pub(crate) fn run(example: fn() -> Result) -> ExitCode {
+    let Err(error) = example() else {
+        return ExitCode::SUCCESS;
+    };
+    let lacks = error.is::<Lacks>()
+        || matches!(
+            error.downcast_ref(),
+            Some(cuda_core::Error::NoDriver(_) | cuda_core::Error::NoNvrtc { .. })
+        );
+    let what = if lacks { "could not run" } else { "error" };
+    eprintln!("{what}: {error}");
+    ExitCode::from(if lacks { 2 } else { 1 })
+}
+
+/// All devices, at least one.
+pub(crate) fn devices() -> Result<Vec<Device>> {
+    if !Device::is_available() {
+        return Err(Lacks("a GPU, or the simulated driver").into());
+    }
+    Ok(Device::all()?.collect())
+}
+
+/// The first device.
+pub(crate) fn device() -> Result<Device> {
+    Ok(devices()?[0])
+}
+
+/// All devices, at least two.
+pub(crate) fn several() -> Result<Vec<Device>> {
+    let devices = devices()?;
+    if devices.len() < 2 {
+        return Err(Lacks("two GPUs").into());
+    }
+    Ok(devices)
+}
+
+/// Whether the driver is the simulated one, which runs no kernels but its own and shares no memory
+/// between processes.
+pub(crate) fn is_simulated(device: Device) -> Result<bool> {
+    Ok(device.name()?.starts_with("Simulated"))
+}
