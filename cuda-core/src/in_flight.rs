@@ -17,6 +17,7 @@ use crate::future::Ready;
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::host::{StableHost, StableHostMut};
 use crate::memory::ledger::Touch;
+use crate::memory::pages::{self, Carried};
 use crate::stream::{Kind, Stream};
 use crate::stream_core::StreamCore;
 use crate::submit::submit;
@@ -55,15 +56,21 @@ pub struct InFlight<H: StableHost> {
 /// An owner whose memory a device may use. Dropping it drops nothing.
 // A value that is moved may claim that nobody else has what it points to. Inside of this it claims
 // nothing.
-struct Held<H>(
+struct Held<H> {
     // INVARIANT: initialised.
-    MaybeUninit<H>,
-);
+    host: MaybeUninit<H>,
+    /// Keeps the memory pinned, if it is; told when the copy is over.
+    carried: Option<Carried>,
+}
 
 impl<H> Held<H> {
+    /// The copy is over, or never was.
     fn into_inner(self) -> H {
+        if let Some(carried) = self.carried {
+            carried.landed();
+        }
         // SAFETY: initialised, by the invariant.
-        unsafe { self.0.assume_init() }
+        unsafe { self.host.assume_init() }
     }
 }
 
@@ -71,9 +78,12 @@ impl<H: StableHost> InFlight<H> {
     /// An owner that no copy uses yet, and what it owns: the address of the elements, and how many
     /// they are.
     fn new(host: H) -> (Self, *mut H::Element, usize) {
-        let mut held = Held(MaybeUninit::new(host));
+        let mut held = Held {
+            host: MaybeUninit::new(host),
+            carried: None,
+        };
         // SAFETY: initialised in the line above.
-        let elements = unsafe { held.0.assume_init_mut() }.elements();
+        let elements = unsafe { held.host.assume_init_mut() }.elements();
         let this = Self {
             held: Some(held),
             mark: None,
@@ -141,6 +151,7 @@ impl<K: Kind> Stream<K> {
             source_len: len,
             destination_len: destination.len(),
             device: destination.as_view().device(),
+            host: from.addr(),
         };
         let (to, bytes) = (destination.as_raw(), destination.byte_len());
         let call = |stream| {
@@ -172,6 +183,7 @@ impl<K: Kind> Stream<K> {
             source_len: source.len(),
             destination_len: len,
             device: source.device(),
+            host: to.addr(),
         };
         let (from, bytes) = (source.as_raw(), source.byte_len());
         let call = |stream| {
@@ -189,6 +201,8 @@ struct Ends {
     source_len: usize,
     destination_len: usize,
     device: Device,
+    /// Where the host's end begins.
+    host: usize,
 }
 
 /// Makes the copy that `flight` owns one end of. `touch` is the other.
@@ -209,10 +223,16 @@ fn carry<H: StableHost>(
         Ok(bound) => bound,
         Err(error) => return Err((error, flight)),
     };
+    let carried = pages::carry(ends.host, touch.range.len());
     let (seq, enqueued) = submit(core, &bound, op, &mut [touch], call);
     let timeline = core.timeline().clone();
     // Also where the call failed: what it failed of may be somebody else's work.
-    flight.mark = Some(Mark { timeline, seq });
+    let mark = Mark { timeline, seq };
+    carried.enqueued(mark.clone());
+    flight.mark = Some(mark);
+    if let Some(held) = &mut flight.held {
+        held.carried = Some(carried);
+    }
     match enqueued {
         Ok(()) => Ok(flight),
         Err(error) => Err((error, flight)),

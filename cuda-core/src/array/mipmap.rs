@@ -66,6 +66,7 @@ impl<T: Texel> MipmappedArray<T> {
     ) -> Result<Self> {
         driver::ensure()?;
         let op = "cuMipmappedArrayCreate";
+        flags.check(op)?;
         shape.check::<T>(op)?;
         if levels == 0 || levels > shape.most_levels() {
             return Err(Error::Shape {

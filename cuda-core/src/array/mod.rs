@@ -161,16 +161,24 @@ unsafe impl Send for CudaArrayHandle {}
 // SAFETY: as above.
 unsafe impl Sync for CudaArrayHandle {}
 
+const OP: &str = "cuArray3DCreate";
+
 impl<T: Texel> CudaArray<T> {
     /// An array of unspecified texels: `cuArray3DCreate_v2`.
     ///
     /// # Errors
-    /// [`Error::Shape`] for a dimension of nothing, [`Error::SizeOverflow`];
-    /// [`Error::OutOfMemory`]; the driver's `INVALID_VALUE` for a shape larger than the device
-    /// allows.
+    /// [`Error::Shape`] for a dimension of nothing, [`Error::Flags`] for unknown flags,
+    /// [`Error::SizeOverflow`]; [`Error::OutOfMemory`]; the driver's `INVALID_VALUE` for a shape
+    /// larger than the device allows.
     pub fn new(context: &Context, shape: ArrayShape, flags: ArrayFlags) -> Result<Self> {
+        flags.check(OP)?;
+        Self::make(context, shape, flags)
+    }
+
+    /// [`CudaArray::new`] with whatever flags there are.
+    fn make(context: &Context, shape: ArrayShape, flags: ArrayFlags) -> Result<Self> {
         driver::ensure()?;
-        let op = "cuArray3DCreate";
+        let op = OP;
         shape.check::<T>(op)?;
         let descriptor = shape.descriptor::<T>(flags);
         let bytes = shape.extent().texels().unwrap_or(0) * size_of::<T>();
@@ -210,6 +218,7 @@ impl<T: Texel> CudaArray<T> {
         shape: ArrayShape,
         flags: ArrayFlags,
     ) -> Result<ArrayMemoryRequirements> {
+        flags.check(OP)?;
         driver::ensure()?;
         let device = context.device();
         let attribute = cuda_sys::CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED;
@@ -219,7 +228,7 @@ impl<T: Texel> CudaArray<T> {
                 device: device.ordinal(),
             });
         }
-        let empty = Self::new(context, shape, flags | DEFERRED_MAPPING)?;
+        let empty = Self::make(context, shape, flags | DEFERRED_MAPPING)?;
         let _entered = context.enter_briefly()?;
         let mut requirements = CUDA_ARRAY_MEMORY_REQUIREMENTS::default();
         // SAFETY: the pointer is valid for a write; the array is live, and was made without memory.

@@ -88,6 +88,17 @@ impl ArrayFlags {
     pub fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
+
+    /// Refuses what would make another kind of array, or one without memory.
+    pub(super) fn check(self, op: &'static str) -> Result<()> {
+        if (Self::SURFACE_LOAD_STORE | Self::TEXTURE_GATHER).contains(self) {
+            return Ok(());
+        }
+        Err(Error::Flags {
+            op,
+            why: "there are SURFACE_LOAD_STORE and TEXTURE_GATHER",
+        })
+    }
 }
 
 impl BitOr for ArrayFlags {

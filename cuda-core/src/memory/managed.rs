@@ -8,7 +8,7 @@ use std::ptr;
 use cuda_sys::{CUdeviceptr, symbol as cu};
 
 use crate::capture::Relaxed;
-use crate::context::Context;
+use crate::context::{self, Context};
 use crate::device::Device;
 use crate::driver;
 use crate::error::{Error, Result, check};
@@ -213,8 +213,10 @@ impl<T: Pod> ManagedBuffer<T> {
             .conflicts(&block.whole(), access, None, &mut fences);
         fences.wait_host()?;
         if !self.concurrent && block.bytes > 0 {
-            // Whatever the device runs, the host may touch no managed memory.
-            self.context().synchronize()?;
+            // Whatever the device runs, in whatever context, the host may touch no managed memory.
+            for context in context::known_on(&[self.device()]) {
+                context.synchronize()?;
+            }
         }
         if access == Access::Write {
             block.ledger.prune();

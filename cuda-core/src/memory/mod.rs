@@ -15,6 +15,7 @@ pub(crate) mod ipc;
 pub(crate) mod ledger;
 pub(crate) mod managed;
 pub(crate) mod origin;
+pub(crate) mod pages;
 pub(crate) mod pinned;
 pub(crate) mod pitched;
 pub(crate) mod placement;

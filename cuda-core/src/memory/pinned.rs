@@ -13,6 +13,7 @@ use crate::drops::Resource;
 use crate::error::{Error, Result, check};
 use crate::memory::buffer::Buffer;
 use crate::memory::ledger::{Access, Fences, Ledger};
+use crate::memory::pages;
 use crate::memory::pod::Pod;
 use crate::memory::registered;
 use crate::memory::view::{Slice, SliceMut};
@@ -72,7 +73,11 @@ impl memory::Kind for PinnedMemory {
         fences.wait_host()?;
         match &block.keeper {
             PinnedOrigin::Allocated(_) => free_raw(block.address),
-            PinnedOrigin::Registered(context) => registered::unpin(context, block.address),
+            PinnedOrigin::Registered(context) => {
+                pages::without_copies(block.address.0.addr().get(), block.bytes, || {
+                    registered::unpin(context, block.address)
+                })
+            }
         }
     }
 

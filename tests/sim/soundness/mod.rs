@@ -2,6 +2,7 @@
 //! CUDA permits: what is not ordered is then stale, or freed too soon, and the driver says so.
 
 mod arrays;
+mod attacks;
 mod contexts;
 mod forgotten;
 mod guards;

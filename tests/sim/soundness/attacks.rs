@@ -1,0 +1,52 @@
+//! Ways in that a second reading found.
+
+use std::sync::Arc;
+
+use cuda_core::{
+    ArrayFlags, ArrayShape, CudaArray, Error, MipmappedArray, RegisterFlags, Registered,
+};
+
+use super::{clean, device, primary};
+
+/// Two owners of the same elements: one registered them, the other's copy is therefore a transfer
+/// beside the host. The registration must not end under it, though it knows nothing of the copy.
+#[test]
+fn s23_unregistered_under_another_owner_s_copy() {
+    clean(|session| {
+        let stream = device().create_stream()?;
+        let mut buffer = stream.alloc::<u32>(64)?;
+        let shared: Arc<[u32]> = vec![7; 64].into();
+        let registered = Registered::new(&primary(), shared.clone(), RegisterFlags::PORTABLE)
+            .map_err(|(error, _)| error)?;
+        let flight = stream
+            .upload_owned(shared, &mut buffer)
+            .map_err(|(error, _)| error)?;
+        assert!(session.pending_ops() > 0, "the copy is a transfer");
+        drop(registered);
+        assert!(flight.is_done()?, "unregistering waits for it");
+        flight.wait().map_err(|(error, _)| error)?;
+        let mut back = [0; 64];
+        stream.download_to(&buffer, &mut back)?;
+        assert_eq!(back, [7; 64]);
+        Ok(())
+    });
+}
+
+/// Flags that make an array without memory, or one of another kind than its shape says.
+#[test]
+fn s02_arrays_without_memory() {
+    clean(|_| {
+        let shape = ArrayShape::D2 {
+            width: 8,
+            height: 8,
+        };
+        for bits in [0x80, 0x40, 1, 4] {
+            let flags = ArrayFlags(bits);
+            let array = CudaArray::<f32>::new(&primary(), shape, flags);
+            assert!(matches!(array, Err(Error::Flags { .. })), "{bits:#x}");
+            let levels = MipmappedArray::<f32>::new(&primary(), shape, 2, flags);
+            assert!(matches!(levels, Err(Error::Flags { .. })), "{bits:#x}");
+        }
+        Ok(())
+    });
+}
