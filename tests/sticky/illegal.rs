@@ -26,8 +26,12 @@ gpu_test! {
         other.synchronize()?;
         // SAFETY: none: this is the misuse that the test is about. The address is no memory of
         // anybody's.
-        unsafe { stream.kernel(&store).arg(0x10u64).arg(1u32).uses_mut(&mut buffer).launch() }?;
-        let error = stream.synchronize().expect_err("the kernel has faulted");
+        let launched =
+            unsafe { stream.kernel(&store).arg(0x10u64).arg(1u32).uses_mut(&mut buffer).launch() };
+        // Where launches block, the launch itself says so.
+        let error = launched
+            .and_then(|()| stream.synchronize())
+            .expect_err("the kernel has faulted");
         assert!(error.is_sticky(), "{error}");
         let code = cuda_sys::CUDA_ERROR_ILLEGAL_ADDRESS;
         assert_eq!(error.code(), Some(code), "{error}");
