@@ -230,7 +230,8 @@ impl Module {
     }
 
     /// What the compiler had to say; nothing, unless it was asked to be
-    /// [verbose](JitOptions::verbose), or warned of something.
+    /// [verbose](JitOptions::verbose), or warned of something, nor where the driver had kept the
+    /// result of an earlier compilation.
     pub fn log(&self) -> &str {
         &self.0.log
     }
