@@ -11,7 +11,7 @@ use crate::memory::view::Slice;
 use crate::memory::{Block, Kind, Memory};
 
 /// A kind of memory that copies begin and end at, be they [in rows](crate::Stream::copy_pitched) or
-/// not: [`DeviceMemory`](crate::DeviceMemory) and [`PinnedMemory`](crate::PinnedMemory). Sealed.
+/// not: [`DeviceMemory`] and [`PinnedMemory`]. Sealed.
 #[allow(private_bounds, reason = "that bound is the seal")]
 pub trait Endpoint: Memory + Locate {}
 

@@ -240,7 +240,7 @@ pub(super) unsafe fn write<T: StreamValue>(
 }
 
 /// # Safety
-/// As for [`write`].
+/// As for [`write()`].
 pub(super) unsafe fn wait<T: StreamValue>(
     stream: CUstream,
     address: CUdeviceptr,
