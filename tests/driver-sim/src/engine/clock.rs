@@ -34,8 +34,18 @@ impl Clock {
 
     /// Joins what `other` knows of streams for which `skip` does not hold.
     pub(crate) fn join_unless(&mut self, other: &Clock, skip: impl Fn(Id) -> bool) {
+        // Both are sorted.
+        let mut at = 0;
         for &point in other.0.iter().filter(|point| !skip(point.stream)) {
-            self.set(point);
+            while self.0.get(at).is_some_and(|p| p.stream < point.stream) {
+                at += 1;
+            }
+            match self.0.get_mut(at) {
+                Some(known) if known.stream == point.stream => {
+                    known.seq = known.seq.max(point.seq);
+                }
+                _ => self.0.insert(at, point),
+            }
         }
     }
 

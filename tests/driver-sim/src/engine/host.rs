@@ -51,7 +51,8 @@ pub(crate) struct Host {
     door: &'static Door,
     /// Known to every call that will come to look.
     known: Clock,
-    /// Waits, by number, that calls which have begun already cannot know.
+    /// Waits, by number, that calls which have begun already cannot know; with each of them what it
+    /// found out, and what those before it in the list did.
     recent: Vec<(u64, Clock)>,
     /// The call that has the lock.
     arrival: Arrival,
@@ -84,19 +85,23 @@ impl Host {
 
     /// What the call that has the lock may know.
     pub(crate) fn covers(&self, point: Point) -> bool {
-        self.known.covers(point) || self.seen().any(|clock| clock.covers(point))
+        self.known.covers(point) || self.seen().is_some_and(|clock| clock.covers(point))
     }
 
     /// Adds what the call that has the lock may know to a clock.
     pub(crate) fn tell(&self, clock: &mut Clock) {
         clock.join(&self.known);
-        self.seen().for_each(|seen| clock.join(seen));
+        if let Some(seen) = self.seen() {
+            clock.join(seen);
+        }
     }
 
-    fn seen(&self) -> impl Iterator<Item = &Clock> {
+    /// What the call that has the lock may know of recent waits.
+    fn seen(&self) -> Option<&Clock> {
         let Arrival(waits) = self.arrival;
-        let seen = self.recent.iter().filter(move |(wait, _)| *wait <= waits);
-        seen.map(|(_, clock)| clock)
+        let unseen = self.recent.partition_point(|(wait, _)| *wait <= waits);
+        let (_, last) = self.recent.get(unseen.checked_sub(1)?)?;
+        Some(last)
     }
 
     /// What every call knows that will come to look.
@@ -105,7 +110,10 @@ impl Host {
     }
 
     /// A wait is over.
-    pub(crate) fn join(&mut self, clock: Clock) {
+    pub(crate) fn join(&mut self, mut clock: Clock) {
+        if let Some((_, before)) = self.recent.last() {
+            clock.join(before);
+        }
         let wait = self.door.waits.fetch_add(1, Ordering::SeqCst) + 1;
         self.recent.push((wait, clock));
         // The thread itself knows what it has waited for.
@@ -120,8 +128,8 @@ impl Host {
         } else {
             self.recent.len().saturating_sub(MOST)
         };
-        for (_, clock) in self.recent.drain(..old) {
-            self.known.join(&clock);
+        if let Some((_, last)) = self.recent.drain(..old).next_back() {
+            self.known.join(&last);
         }
     }
 

@@ -1,6 +1,8 @@
 //! The driver's symbols, as `extern "C"` functions, and the table that finds them by name.
 
+use std::collections::HashMap;
 use std::ffi::{CStr, c_void};
+use std::sync::LazyLock;
 
 /// Defines driver functions: each is exported under its name, is counted and may be failed on
 /// purpose before its body runs, and is listed in `ENTRIES`.
@@ -75,40 +77,40 @@ pub(crate) fn exists(name: &str) -> bool {
     find(name).is_some()
 }
 
-fn find(name: &str) -> Option<fn() -> *const c_void> {
-    let tables = [
-        batch::ENTRIES,
-        array::ENTRIES,
-        capture::ENTRIES,
-        context::ENTRIES,
-        copy::ENTRIES,
-        copy_2d::ENTRIES,
-        device::ENTRIES,
-        driver::ENTRIES,
-        error::ENTRIES,
-        event::ENTRIES,
-        fill::ENTRIES,
-        green::ENTRIES,
-        green::ENTRIES,
-        host::ENTRIES,
-        launch::ENTRIES,
-        ipc::ENTRIES,
-        managed::ENTRIES,
-        memory::ENTRIES,
-        module::ENTRIES,
-        peer::ENTRIES,
-        pointer::ENTRIES,
-        pool::ENTRIES,
-        primary::ENTRIES,
-        stream::ENTRIES,
-        texture::ENTRIES,
-        value::ENTRIES,
-        virtual_memory::ENTRIES,
-    ];
-    let found = tables
-        .iter()
-        .copied()
-        .flatten()
-        .find(|(symbol, _)| *symbol == name);
-    found.map(|&(_, address)| address)
+type Address = fn() -> *const c_void;
+
+const TABLES: &[&[(&str, Address)]] = &[
+    array::ENTRIES,
+    batch::ENTRIES,
+    capture::ENTRIES,
+    context::ENTRIES,
+    copy::ENTRIES,
+    copy_2d::ENTRIES,
+    device::ENTRIES,
+    driver::ENTRIES,
+    error::ENTRIES,
+    event::ENTRIES,
+    fill::ENTRIES,
+    green::ENTRIES,
+    host::ENTRIES,
+    ipc::ENTRIES,
+    launch::ENTRIES,
+    managed::ENTRIES,
+    memory::ENTRIES,
+    module::ENTRIES,
+    peer::ENTRIES,
+    pointer::ENTRIES,
+    pool::ENTRIES,
+    primary::ENTRIES,
+    stream::ENTRIES,
+    texture::ENTRIES,
+    value::ENTRIES,
+    virtual_memory::ENTRIES,
+];
+
+fn find(name: &str) -> Option<Address> {
+    // A driver is asked for hundreds of symbols at once.
+    static BY_NAME: LazyLock<HashMap<&str, Address>> =
+        LazyLock::new(|| TABLES.iter().copied().flatten().copied().collect());
+    BY_NAME.get(name).copied()
 }
