@@ -85,6 +85,7 @@ mod guard;
 mod in_flight;
 mod launch;
 mod local;
+mod location;
 mod memory;
 mod module;
 pub mod nvrtc;

@@ -1,15 +1,15 @@
 //! The driver's stream-ordered pools, from which buffers come.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::ptr;
 
 use cuda_sys::{
-    CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationType,
-    CUmemLocation, CUmemLocationType, CUmemPoolProps, symbol as cu,
+    CUmemAccess_flags, CUmemAllocationHandleType, CUmemAllocationType, CUmemPoolProps, symbol as cu,
 };
 
 use crate::device::{Device, Pool};
 use crate::error::{Result, check};
+use crate::location::{AccessDescriptor, Location};
 
 pub(crate) mod attributes;
 pub(crate) mod handle;
@@ -38,22 +38,8 @@ pub(crate) fn prepare_default(device: Device) -> Result<Option<Pool>> {
     Ok(Some(Pool(raw)))
 }
 
-/// `CUmemLocation`, `CUmemAccessDesc` and `CUmemPoolProps` as every driver since 11.8 lays them out.
-/// The header's own types are not used, since 13.x moved the device's number into an anonymous union
-/// and 12.2 the maximum size out of what was reserved.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Location {
-    kind: CUmemLocationType,
-    id: c_int,
-}
-
-#[repr(C)]
-struct DeviceAccess {
-    location: Location,
-    flags: CUmemAccess_flags,
-}
-
+/// `CUmemPoolProps` as every driver since 11.8 lays it out; see [`Location`]. 12.2 took the maximum
+/// size out of what was reserved.
 #[repr(C)]
 struct Properties {
     kind: CUmemAllocationType,
@@ -64,21 +50,8 @@ struct Properties {
     reserved: [u8; 56],
 }
 
-const _: () = assert!(size_of::<Location>() == size_of::<CUmemLocation>());
-const _: () = assert!(align_of::<Location>() == align_of::<CUmemLocation>());
-const _: () = assert!(size_of::<DeviceAccess>() == size_of::<CUmemAccessDesc>());
-const _: () = assert!(align_of::<DeviceAccess>() == align_of::<CUmemAccessDesc>());
 const _: () = assert!(size_of::<Properties>() == size_of::<CUmemPoolProps>());
 const _: () = assert!(align_of::<Properties>() == align_of::<CUmemPoolProps>());
-
-impl Location {
-    fn of(device: Device) -> Self {
-        Self {
-            kind: cuda_sys::CU_MEM_LOCATION_TYPE_DEVICE,
-            id: device.as_raw(),
-        }
-    }
-}
 
 /// Opens or closes `owner`'s default pool to `peer`: `cuMemPoolSetAccess`.
 pub(crate) fn set_access(owner: Device, peer: Device, flags: CUmemAccess_flags) -> Result<()> {
@@ -90,10 +63,7 @@ pub(crate) fn set_access(owner: Device, peer: Device, flags: CUmemAccess_flags) 
 
 /// `cuMemPoolSetAccess`. The caller holds a live pool.
 fn set_pool_access(pool: Pool, peer: Device, flags: CUmemAccess_flags) -> Result<()> {
-    let access = DeviceAccess {
-        location: Location::of(peer),
-        flags,
-    };
+    let access = AccessDescriptor::of(peer, flags);
     // SAFETY: the pool is live; one descriptor is passed and counted, laid out as the call expects
     // it.
     check("cuMemPoolSetAccess", unsafe {

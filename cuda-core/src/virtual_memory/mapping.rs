@@ -4,12 +4,12 @@ use std::sync::{Arc, Mutex};
 
 use cuda_sys::{CUdeviceptr, CUmemAccess_flags, symbol as cu};
 
-use super::AccessDescriptor;
 use super::physical::{PhysicalMemory, ShareableHandle, round_up};
 use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result, check};
+use crate::location::{AccessDescriptor, Location};
 use crate::memory::origin::Owner;
 use crate::sync::lock;
 
@@ -181,7 +181,7 @@ impl Mapping {
         if self.accessible == 0 {
             return Ok(None);
         }
-        let location = super::Location::of(device);
+        let location = Location::of(device);
         let mut flags = 0;
         // SAFETY: the first pointer is valid for a write, the second for a read of a location in
         // the layout that the call expects; the address is mapped.

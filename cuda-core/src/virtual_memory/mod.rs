@@ -1,30 +1,17 @@
 //! Virtual memory: address space reserved on its own, and physical memory mapped into it.
 
-use std::ffi::c_int;
-
-use cuda_sys::{
-    CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationProp,
-    CUmemAllocationType, CUmemLocation, CUmemLocationType, symbol as cu,
-};
+use cuda_sys::{CUmemAllocationHandleType, CUmemAllocationProp, CUmemAllocationType, symbol as cu};
 
 use crate::device::Device;
 use crate::driver;
 use crate::error::{Error, Result, check};
+use crate::location::Location;
 
 pub(crate) mod buffer;
 mod mapping;
 pub(crate) mod physical;
 
-/// `CUmemLocation`, as every header since 11.8 lays it out. The header's own type is not used,
-/// since 13.x moved the device's number into an anonymous union; nor are those that hold it.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Location {
-    kind: CUmemLocationType,
-    id: c_int,
-}
-
-/// `CUmemAllocationProp`, likewise.
+/// `CUmemAllocationProp`, as every header since 11.8 lays it out; see [`Location`].
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Properties {
@@ -38,29 +25,8 @@ struct Properties {
     reserved: [u8; 4],
 }
 
-/// `CUmemAccessDesc`, likewise.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct AccessDescriptor {
-    location: Location,
-    flags: CUmemAccess_flags,
-}
-
-const _: () = assert!(size_of::<Location>() == size_of::<CUmemLocation>());
-const _: () = assert!(align_of::<Location>() == align_of::<CUmemLocation>());
 const _: () = assert!(size_of::<Properties>() == size_of::<CUmemAllocationProp>());
 const _: () = assert!(align_of::<Properties>() == align_of::<CUmemAllocationProp>());
-const _: () = assert!(size_of::<AccessDescriptor>() == size_of::<CUmemAccessDesc>());
-const _: () = assert!(align_of::<AccessDescriptor>() == align_of::<CUmemAccessDesc>());
-
-impl Location {
-    fn of(device: Device) -> Self {
-        Self {
-            kind: cuda_sys::CU_MEM_LOCATION_TYPE_DEVICE,
-            id: device.as_raw(),
-        }
-    }
-}
 
 impl Properties {
     /// Pinned memory of a device, the only kind that every driver makes.
@@ -74,15 +40,6 @@ impl Properties {
             gpu_direct_rdma: 0,
             usage: 0,
             reserved: [0; 4],
-        }
-    }
-}
-
-impl AccessDescriptor {
-    fn of(device: Device, flags: CUmemAccess_flags) -> Self {
-        Self {
-            location: Location::of(device),
-            flags,
         }
     }
 }

@@ -4,29 +4,13 @@ use std::ffi::{c_int, c_ulonglong, c_void};
 
 use cuda_sys::*;
 
-use super::virtual_memory::descriptor;
+use super::virtual_memory::{AccessDesc, Location, descriptor};
 use crate::call::{Call, Outcome, put};
 use crate::handle::pointer;
 use crate::memory::place::Owner;
 use crate::memory::pool::{Gauge, Pool};
 
-/// The start of `CUmemLocation`, which headers of different ages declare differently.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Location {
-    kind: u32,
-    id: c_int,
-}
-
-/// `CUmemAccessDesc`, likewise.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct AccessDesc {
-    location: Location,
-    flags: u32,
-}
-
-/// The start of `CUmemPoolProps`, likewise; `max_size` is 0 where an old header reserves it.
+/// The start of `CUmemPoolProps`, as [`Location`]; `max_size` is 0 where an old header reserves it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Props {

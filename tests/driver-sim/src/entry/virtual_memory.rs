@@ -15,9 +15,9 @@ use crate::report::ViolationKind;
 /// The start of `CUmemLocation`, which headers of different ages declare differently.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Location {
-    kind: u32,
-    id: c_int,
+pub(super) struct Location {
+    pub(super) kind: u32,
+    pub(super) id: c_int,
 }
 
 /// `CUmemAllocationProp`, likewise.
@@ -34,9 +34,9 @@ struct Properties {
 /// `CUmemAccessDesc`, likewise.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct AccessDesc {
-    location: Location,
-    flags: u32,
+pub(super) struct AccessDesc {
+    pub(super) location: Location,
+    pub(super) flags: u32,
 }
 
 const LOCATION_DEVICE: u32 = 1;
