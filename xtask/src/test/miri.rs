@@ -1,6 +1,7 @@
 //! The in-process suites under Miri.
 
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use super::report::Report;
@@ -27,6 +28,9 @@ const GPU_MODULES: [&str; 6] = [
     "harness::",
 ];
 
+/// Modules of the sim suite that take about half of its time.
+const FAULTS: &str = "faults::";
+
 /// Runs them, or reports that Miri is not installed.
 pub(crate) fn run(filter: Option<&str>, report: &mut Report) -> anyhow::Result<()> {
     if let Some(reason) = obstacle() {
@@ -45,48 +49,80 @@ pub(crate) fn run(filter: Option<&str>, report: &mut Report) -> anyhow::Result<(
         );
     }
     println!("\n== {SUITE}");
-    let units = [
-        "-p",
-        "cuda-core",
-        "-p",
-        "cuda-driver-sim",
-        "-p",
-        "cuda-tests",
-        "--lib",
-        "--test",
-        "sim",
-    ];
-    let gpu = ["-p", "cuda-tests", "--test", "gpu"];
-    // First of all, so that the two do not wait for each other's build.
-    for mut build in [command(&units), command(&gpu)] {
+    // First of all, so that they do not wait for each other's build.
+    for mut build in [command(&UNITS), command(&GPU)] {
         let status = build.arg("--no-run").stdin(Stdio::null()).status()?;
         anyhow::ensure!(status.success(), "the suites do not build for Miri");
     }
-    let (mut sim, mut gpu) = (command(&units), command(&gpu));
-    for command in [&mut sim, &mut gpu] {
+    // An interpreter is one thread: two of them at a time, each with the next part that is left.
+    let parts = Mutex::new(parts(filter).into_iter());
+    let ended = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                loop {
+                    let next = locked(&parts).next();
+                    let Some((name, part)) = next else {
+                        break;
+                    };
+                    let result = follow(part, &mut super::show);
+                    locked(&ended).push((name, result));
+                }
+            });
+        }
+    });
+    for (name, result) in ended.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        report.stream(&format!("{SUITE}: {name}"), result?);
+    }
+    Ok(())
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+const UNITS: [&str; 9] = [
+    "-p",
+    "cuda-core",
+    "-p",
+    "cuda-driver-sim",
+    "-p",
+    "cuda-tests",
+    "--lib",
+    "--test",
+    "sim",
+];
+
+const GPU: [&str; 4] = ["-p", "cuda-tests", "--test", "gpu"];
+
+/// Runs of much the same length, the longest first.
+fn parts(filter: Option<&str>) -> Vec<(&'static str, Command)> {
+    let run = |what: &[&str]| {
+        let mut command = command(what);
         command.arg("--");
         for (tag, _) in LEFT_OUT {
             command.args(["--skip", &format!("::{}::", tag.name())]);
         }
-    }
+        command
+    };
+    let mut gpu = run(&GPU);
     // Filters match anywhere in a name: not the soundness tests of a module called `contexts`.
     gpu.args(["--skip", "soundness::"]);
-    sim.args(filter);
-    match filter {
-        Some(filter) => gpu.arg(filter),
-        None => gpu.args(GPU_MODULES),
-    };
-    // An interpreter is one thread: two of them at a time.
-    let (sim, gpu) = thread::scope(|scope| {
-        let gpu = scope.spawn(|| follow(gpu, &mut |_| {}));
-        (follow(sim, &mut super::show), gpu.join())
-    });
-    report.stream(&format!("{SUITE}: units, sim"), sim?);
-    match gpu {
-        Ok(gpu) => report.stream(&format!("{SUITE}: gpu"), gpu?),
-        Err(_) => anyhow::bail!("the thread that followed the GPU suite panicked"),
+    if let Some(filter) = filter {
+        let mut units = run(&UNITS);
+        units.arg(filter);
+        gpu.arg(filter);
+        return vec![("units, sim", units), ("gpu", gpu)];
     }
-    Ok(())
+    gpu.args(GPU_MODULES);
+    let (mut faults, mut others) = (run(&["-p", "cuda-tests", "--test", "sim"]), run(&UNITS));
+    faults.arg(FAULTS);
+    others.args(["--skip", FAULTS]);
+    vec![
+        ("units, sim but faults", others),
+        ("sim, faults", faults),
+        ("gpu", gpu),
+    ]
 }
 
 /// Why Miri cannot run here, if so.
