@@ -1,100 +1,341 @@
 //! Each operation through the safe layer, beside the raw driver calls behind it.
 
+mod goal;
 mod measure;
+mod operation;
 mod operations;
+mod pageable;
+mod peers;
+mod plot;
 mod report;
+mod run;
+mod table;
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use cuda_core::Device;
 
+use crate::progress::Progress;
+use crate::suite::table::Table;
 use crate::target::Target;
 use crate::{Outcome, Refusal};
 use measure::Effort;
-use report::Report;
+use operation::{NotHere, Operation, When};
+use report::{Report, Verdict};
+use run::{Plan, Side};
+use table::Style;
 
 /// Times each operation through `cuda-core` beside the raw driver calls behind it.
 ///
-/// Both run in turn in one process, in batches; the medians over all batches are compared. Exit code
-/// 0: measured; with --check, 1: a goal was missed; 2: no GPU.
-///
-/// Goals: safe/raw at most 1.05 where a raw call takes over a microsecond, at most 30 ns more a call
-/// where it takes less.
+/// Both run in turn in one process, in batches; medians over all batches are compared. One table says
+/// what was found, whether it met its goal, and what the same takes in CuPy, PyTorch and cuda.core,
+/// where Python has them.
 #[derive(clap::Args)]
+#[command(
+    after_help = "Exit code: 0 measured; 1 an operation failed, or, with --check, a goal was missed; \
+        2 there is no GPU, or nothing that was asked for.\n\
+        docs/bench.md says how it measures and how to read it."
+)]
 pub(crate) struct Args {
-    /// Only operations whose name contains this.
+    /// Only operations with this in their name or in their group's; may be given again. Groups with a
+    /// star in --list are left out unless their own name has it.
+    #[arg(long, value_name = "PATTERN")]
+    only: Vec<String>,
+    /// Lists the operations and their goals, and measures nothing.
     #[arg(long)]
-    filter: Option<String>,
+    list: bool,
     /// The device to measure on.
     #[arg(long, default_value_t = 0)]
     device: u32,
-    /// Fewer and smaller batches, for a look.
+    /// Fewer batches, for a look.
     #[arg(long)]
     quick: bool,
-    /// Measures on the simulated driver with this many devices; the figures mean nothing.
-    #[arg(long, value_name = "DEVICES", value_parser = clap::value_parser!(u32).range(1..=64))]
+    /// Tries the operations on the simulated driver, 4 devices if not said; the figures mean nothing.
+    #[arg(long, value_name = "DEVICES", num_args = 0..=1, default_missing_value = "4",
+          value_parser = clap::value_parser!(u32).range(1..=64))]
     sim: Option<u32>,
-    /// Fails if an operation misses its goal.
-    #[arg(long)]
-    check: bool,
-    /// Writes the result to this file as JSON.
+    /// Fails if a goal is missed; with a file that --json wrote, of that run instead of a new one.
+    #[arg(long, value_name = "RESULTS", num_args = 0..=1)]
+    check: Option<Option<PathBuf>>,
+    /// Writes what was found as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Draws what was found.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Writes the table in Markdown.
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+    /// Leaves the Python packages out.
+    #[arg(long)]
+    no_peers: bool,
+    /// Measures once, here, what needs a fresh process: how this program asks itself.
+    #[arg(long, hide = true)]
+    sample: Option<Side>,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    let driver = match args.sim {
-        Some(devices) => {
-            let config = cuda_sim::Config::default().devices(devices);
-            cuda_sim::install(config).context("installing the simulated driver")?;
-            format!("simulated driver, {devices} devices")
-        }
-        None => match Target::probe()? {
-            Ok(target) => target.to_string(),
-            Err(reason) => {
-                eprintln!("error: {reason}\nWithout a GPU: --sim 1");
-                return Ok(Outcome::CouldNotRun);
-            }
+    if let Some(side) = args.sample {
+        return args.sample(side);
+    }
+    if args.list {
+        print!("{}", list(&args.operations()?));
+        return Ok(Outcome::Passed);
+    }
+    let report = match &args.check {
+        Some(Some(results)) => args.read(results)?,
+        _ => match args.measure()? {
+            Some(report) => report,
+            None => return Ok(Outcome::CouldNotRun),
         },
     };
-    let effort = if args.quick || args.sim.is_some() {
-        Effort::QUICK
-    } else {
-        Effort::FULL
-    };
-    let devices = Device::count()?;
-    if args.device >= devices {
-        bail!(Refusal(format!(
-            "there is no device {}: there {} {}",
-            args.device,
-            if devices == 1 { "is" } else { "are" },
-            devices
-        )));
-    }
-    let device = Device::get(args.device)?;
-    let mut report = Report::new(driver);
-    println!("{}", report.heading());
-    let wanted = |name: &str| {
-        args.filter
-            .as_deref()
-            .is_none_or(|part| name.contains(part))
-    };
-    operations::run_all(device, effort, wanted, |row| {
-        println!("{row}");
-        report.rows.push(row);
-    })?;
-    if report.rows.is_empty() {
-        bail!(Refusal("no operation has that in its name".to_owned()));
-    }
-    print!("{}", report.conclusion());
+    print!(
+        "{}{}",
+        table::render(&report, Style::Text),
+        table::conclusion(&report)
+    );
     if let Some(path) = &args.json {
-        let text = serde_json::to_string_pretty(&report)?;
-        std::fs::write(path, text).with_context(|| path.display().to_string())?;
+        report.write(path)?;
     }
-    Ok(if args.check && !report.all_met() {
-        Outcome::Failed
-    } else {
+    let pages = [
+        (&args.svg, plot::render as fn(&Report) -> String),
+        (&args.markdown, |report| {
+            table::render(report, Style::Markdown)
+        }),
+    ];
+    for (path, render) in pages {
+        if let Some(path) = path {
+            fs::write(path, render(&report)).with_context(|| path.display().to_string())?;
+        }
+    }
+    judge(&report, args.check.is_some())
+}
+
+/// How it ended: goals count where they are to be checked.
+fn judge(report: &Report, check: bool) -> anyhow::Result<Outcome> {
+    let (met, goals) = report.goals();
+    if report.count(Verdict::Failed) > 0 {
+        return Ok(Outcome::Failed);
+    }
+    if !check {
+        return Ok(Outcome::Passed);
+    }
+    if report.simulated {
+        bail!(Refusal(
+            "figures of a simulated driver meet no goal".to_owned()
+        ));
+    }
+    if goals == 0 {
+        bail!(Refusal("nothing that has a goal was measured".to_owned()));
+    }
+    Ok(if met == goals {
         Outcome::Passed
+    } else {
+        Outcome::Failed
     })
+}
+
+fn list(operations: &[(&str, Operation)]) -> String {
+    let mut table = Table::new(["operation", "goal", "devices"]);
+    let mut former = "";
+    for (group, operation) in operations {
+        if *group != former {
+            former = group;
+            let asked =
+                |other: &operation::Group| other.name == *group && other.when == When::Asked;
+            let star = if operations::GROUPS.iter().any(asked) {
+                " *"
+            } else {
+                ""
+            };
+            table.row([format!("-- {group}{star}"), String::new(), String::new()]);
+        }
+        table.row([
+            operation.name.clone(),
+            operation.goal.to_string(),
+            operation.gpus.to_string(),
+        ]);
+    }
+    table.to_string()
+}
+
+impl Args {
+    fn wants(&self, group: &str, name: &str) -> bool {
+        let wanted = |part: &String| {
+            [group, name]
+                .iter()
+                .any(|text| text.contains(part.as_str()))
+        };
+        self.only.is_empty() || self.only.iter().any(wanted)
+    }
+
+    /// The operations that were asked for, each with its group.
+    fn operations(&self) -> anyhow::Result<Vec<(&'static str, Operation)>> {
+        let mut operations = Vec::new();
+        for group in operations::GROUPS {
+            let all = (group.operations)().into_iter();
+            let wanted = all.filter(|operation| match group.when {
+                When::Always => self.wants(group.name, &operation.name),
+                When::Asked if self.list => self.wants(group.name, &operation.name),
+                When::Asked => !self.only.is_empty() && self.wants(group.name, ""),
+            });
+            operations.extend(wanted.map(|operation| (group.name, operation)));
+        }
+        if operations.is_empty() {
+            bail!(nothing_of_that_name());
+        }
+        Ok(operations)
+    }
+
+    /// An earlier run.
+    fn read(&self, results: &Path) -> anyhow::Result<Report> {
+        if self.sim.is_some() || self.quick || self.json.is_some() {
+            let what = "--check with results of an earlier run measures nothing: no --sim, --quick, --json";
+            bail!(Refusal(what.to_owned()));
+        }
+        // Goals that could not be checked are not goals that were missed.
+        let read = Report::read(results).map_err(|error| Refusal(format!("{error:#}")));
+        let mut report = read?;
+        report.rows.retain(|row| self.wants(&row.group, &row.name));
+        if report.rows.is_empty() {
+            bail!(nothing_of_that_name());
+        }
+        Ok(report)
+    }
+
+    fn effort(&self) -> Effort {
+        match (self.sim, self.quick) {
+            (Some(_), _) => Effort::SIMULATED,
+            (None, true) => Effort::QUICK,
+            (None, false) => Effort::FULL,
+        }
+    }
+
+    fn install_simulator(&self) -> anyhow::Result<()> {
+        if let Some(devices) = self.sim {
+            let config = cuda_sim::Config::default().devices(devices);
+            cuda_sim::install(config).context("installing the simulated driver")?;
+        }
+        Ok(())
+    }
+
+    /// [`None`] where there is no GPU.
+    fn measure(&self) -> anyhow::Result<Option<Report>> {
+        let operations = self.operations()?;
+        let target = match self.sim {
+            Some(devices) => Target::Simulated { devices },
+            None => match Target::probe()? {
+                Ok(target) => target,
+                Err(reason) => {
+                    eprintln!("error: {reason}\nWithout a GPU: --sim");
+                    return Ok(None);
+                }
+            },
+        };
+        let devices = target.devices();
+        if self.device >= devices {
+            let there = if devices == 1 { "is" } else { "are" };
+            let device = self.device;
+            bail!(Refusal(format!(
+                "there is no device {device}: there {there} {devices}"
+            )));
+        }
+        let effort = self.effort();
+        let mut report = Report::new(target.to_string(), self.sim.is_some(), effort.batches);
+        let peers: &[&str] = match self.sim {
+            None if !self.no_peers => &peers::NAMES,
+            _ => &[],
+        };
+        let progress = Progress::new(operations.len() + peers.len());
+        self.install_simulator()?;
+        let plan = Plan {
+            device: Device::get(self.device)?,
+            effort,
+            words: self.words(),
+            operations,
+        };
+        report.rows = plan.run(&progress)?;
+        report.judge();
+        let mut remarks = Vec::new();
+        for peer in peers {
+            progress.step((*peer).to_owned());
+            remarks.extend(peers::measure(peer, &mut report));
+        }
+        progress.finish();
+        for remark in remarks {
+            eprintln!("{remark}");
+        }
+        Ok(Some(report))
+    }
+
+    /// The words that make another process measure the same way.
+    fn words(&self) -> Vec<String> {
+        let mut words = vec![format!("--device={}", self.device)];
+        if let Some(devices) = self.sim {
+            words.push(format!("--sim={devices}"));
+        }
+        if self.quick {
+            words.push("--quick".to_owned());
+        }
+        words
+    }
+
+    /// Answers the process that asked, with a number on standard output.
+    fn sample(&self, side: Side) -> anyhow::Result<Outcome> {
+        let operations = self.operations()?;
+        let named = |operation: &&Operation| self.only.contains(&operation.name);
+        let operation = operations
+            .iter()
+            .map(|(_, operation)| operation)
+            .find(named);
+        let Some(sample) = operation.and_then(|operation| run::sample_of(operation, side)) else {
+            bail!(nothing_of_that_name());
+        };
+        self.install_simulator()?;
+        let took = sample(Device::get(self.device)?, self.effort());
+        let took = took.map_err(|error| match error.downcast::<NotHere>() {
+            Ok(NotHere(reason)) => Refusal(reason).into(),
+            Err(error) => error,
+        })?;
+        println!("{took}");
+        Ok(Outcome::Passed)
+    }
+}
+
+fn nothing_of_that_name() -> Refusal {
+    Refusal("no operation has that in its name: --list shows them".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::report::tests::sample;
+    use super::*;
+
+    #[test]
+    fn a_missed_goal_fails_where_goals_are_checked() {
+        let mut report = sample();
+        // What failed is wrong either way.
+        assert_eq!(judge(&report, false).unwrap(), Outcome::Failed);
+        report.rows.retain(|row| row.verdict != Verdict::Failed);
+        assert_eq!(judge(&report, false).unwrap(), Outcome::Passed);
+        assert_eq!(judge(&report, true).unwrap(), Outcome::Failed);
+        report.rows.retain(|row| row.verdict != Verdict::Missed);
+        assert_eq!(judge(&report, true).unwrap(), Outcome::Passed);
+    }
+
+    #[test]
+    fn where_there_is_no_goal_there_is_nothing_to_check() {
+        let mut report = sample();
+        report.rows.retain(|row| row.verdict == Verdict::NotRun);
+        assert_eq!(judge(&report, false).unwrap(), Outcome::Passed);
+        assert!(judge(&report, true).unwrap_err().is::<Refusal>());
+        let mut simulated = sample();
+        simulated.rows.truncate(1);
+        simulated.simulated = true;
+        simulated.judge();
+        let error = judge(&simulated, true).unwrap_err();
+        assert!(error.is::<Refusal>() && error.to_string().contains("simulated"));
+    }
 }

@@ -18,7 +18,7 @@ const LIMIT: u64 = 40 << 20;
 
 const RUN: &str = "\
 #!/bin/sh
-# Runs the test matrix on this machine's GPUs; ./xtask has the demo and the benches.
+# Runs the test matrix on this machine's GPUs; ./bench.sh measures, ./xtask has the demo.
 cd \"$(dirname \"$0\")\" && exec ./xtask test-gpu --bundle . \"$@\"
 ";
 
@@ -28,12 +28,19 @@ const INTEROP: &str = "\
 exec \"${PYTHON:-python3}\" \"$(dirname \"$0\")/interop.py\" \"$@\"
 ";
 
+const BENCH: &str = "\
+#!/bin/sh
+# Measures each operation on this machine's GPUs, beside the raw driver, CuPy, PyTorch and cuda.core:
+# ./bench.sh --json results.json --svg results.svg; --help says more.
+exec \"$(dirname \"$0\")/xtask\" bench \"$@\"
+";
+
 /// Packs what a machine with GPUs and without cargo needs.
 ///
 /// The GPU suites, the simulated driver, cuda-core as a library for Python, and this program, which is
 /// the runner, the demo and the benches. On the other machine, x86-64 Linux with a C library no older
-/// than this one's: `./run.sh` for the matrix, `./interop.sh` for guards among those of PyTorch and
-/// CuPy, `./xtask` for the rest.
+/// than this one's: `./run.sh` for the matrix, `./bench.sh` for the bench, `./interop.sh` for guards
+/// among those of PyTorch and CuPy, `./xtask` for the rest.
 #[derive(clap::Args)]
 #[command(after_help = "Exit code: 0 packed, 1 it does not build or is over 40 MiB.")]
 pub(crate) struct Args {
@@ -98,6 +105,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     pack.script("interop.sh", INTEROP)?;
     let simulator = file_name(&build::library(&built, "cuda_sim")?)?;
     Manifest::new(suites, simulator).write(directory)?;
+    pack.script("bench.sh", BENCH)?;
     pack.script("run.sh", RUN)?;
     pack.print()
 }
@@ -149,11 +157,10 @@ impl Pack<'_> {
         if total > LIMIT {
             bail!("the bundle is over {} MiB", LIMIT >> 20);
         }
-        println!("{}/run.sh runs the matrix", self.directory.display());
-        println!(
-            "{}/interop.sh nests guards with PyTorch and CuPy",
-            self.directory.display()
-        );
+        let directory = self.directory.display();
+        println!("{directory}/run.sh runs the matrix");
+        println!("{directory}/bench.sh measures");
+        println!("{directory}/interop.sh nests guards with PyTorch and CuPy");
         Ok(Outcome::Passed)
     }
 }

@@ -6,14 +6,10 @@ mod peers;
 mod report;
 mod transfer;
 
-use std::cell::Cell;
-use std::fmt::Display;
-use std::io::IsTerminal;
-
 use anyhow::{Context as _, bail};
 use cuda_core::Device;
-use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::progress::Progress;
 use crate::target::Target;
 use crate::{Outcome, Refusal};
 use report::{DeviceReport, Report};
@@ -121,53 +117,6 @@ fn devices(wanted: Option<&[u32]>) -> anyhow::Result<Vec<Device>> {
                 Ok(Device::get(*ordinal)?)
             })
             .collect(),
-    }
-}
-
-/// How far the demo is, on standard error: a bar on a terminal, elsewhere a line a step.
-struct Progress {
-    bar: Option<ProgressBar>,
-    steps: usize,
-    done: Cell<usize>,
-}
-
-impl Progress {
-    fn new(steps: usize) -> Self {
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}");
-            ProgressBar::new(steps as u64).with_style(style.unwrap_or(ProgressStyle::default_bar()))
-        });
-        Self {
-            bar,
-            steps,
-            done: Cell::new(0),
-        }
-    }
-
-    /// Says what begins now.
-    fn step(&self, what: String) {
-        self.done.set(self.done.get() + 1);
-        match &self.bar {
-            Some(bar) => {
-                bar.inc(1);
-                bar.set_message(what);
-            }
-            None => eprintln!("[{}/{}] {what}", self.done.get(), self.steps),
-        }
-    }
-
-    /// Prints to standard output without tearing the bar.
-    fn print(&self, text: impl Display) {
-        match &self.bar {
-            Some(bar) => bar.suspend(|| print!("{text}")),
-            None => print!("{text}"),
-        }
-    }
-
-    fn finish(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
     }
 }
 

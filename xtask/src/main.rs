@@ -14,6 +14,8 @@ mod demo;
 mod headers;
 mod mutants;
 mod package;
+mod progress;
+mod replay;
 mod suite;
 mod target;
 mod test;
@@ -61,6 +63,7 @@ enum Task {
     Headers(headers::Args),
     Package(package::Args),
     Mutants(mutants::Args),
+    Replay(replay::Args),
     Ci(ci::Args),
     /// Prints what the driver shows, as JSON; `test-gpu` asks so.
     #[command(hide = true)]
@@ -89,6 +92,7 @@ impl Task {
             Self::Headers(args) => headers::run(args),
             Self::Package(args) => package::run(args),
             Self::Mutants(args) => mutants::run(args),
+            Self::Replay(args) => replay::run(args),
             Self::Ci(args) => ci::run(args),
             Self::Devices => target::print_devices(),
         }

@@ -4,58 +4,161 @@ use std::time::Instant;
 
 use anyhow::ensure;
 use cuda_sys::{CUDA_SUCCESS, CUresult};
+use serde::{Deserialize, Serialize};
 
 /// How much is measured.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Effort {
     /// Batches of each way.
     pub(crate) batches: usize,
-    /// Transfers of large memory, in bytes.
-    pub(crate) large: [usize; 2],
+    /// Processes of each way, for what only a fresh process shows.
+    pub(crate) processes: usize,
+    /// Large memory is this many times smaller than its operation says.
+    shrink: usize,
 }
 
 impl Effort {
     pub(crate) const FULL: Self = Self {
         batches: 1001,
-        large: [64 << 20, 1 << 30],
+        processes: 5,
+        shrink: 1,
     };
     pub(crate) const QUICK: Self = Self {
         batches: 31,
-        large: [1 << 20, 8 << 20],
+        processes: 1,
+        shrink: 1,
     };
+    /// The simulated driver tells that the operations work, not what they cost.
+    pub(crate) const SIMULATED: Self = Self {
+        batches: 3,
+        processes: 1,
+        shrink: 256,
+    };
+
+    /// The same with at most this many batches.
+    pub(crate) fn at_most(self, batches: usize) -> Self {
+        Self {
+            batches: self.batches.min(batches),
+            ..self
+        }
+    }
+
+    /// How much memory an operation takes that says it takes `bytes`, where that is a MiB or more.
+    pub(crate) fn bytes(self, bytes: usize) -> usize {
+        bytes / self.shrink
+    }
 }
 
-/// Nanoseconds of one operation: medians over all batches.
-#[derive(Clone, Copy)]
-pub(crate) struct Pair {
-    pub(crate) safe: f64,
-    pub(crate) raw: f64,
-    /// What the safe batch took more than the raw one beside it: machines drift, neighbours do not.
-    pub(crate) more: f64,
+/// What a figure counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum Unit {
+    /// Nanoseconds of one operation: fewer are better.
+    #[serde(rename = "ns")]
+    Nanoseconds,
+    /// 10⁹ bytes a second: more are better.
+    #[serde(rename = "GB/s")]
+    Gigabytes,
+    /// 10⁶ operations a second: more are better.
+    #[serde(rename = "M/s")]
+    Millions,
 }
 
-/// Times `safe` and `raw` in batches of `batch` calls. `settle` runs, untimed, after each batch.
+impl Unit {
+    /// A figure as a reader takes it in: three digits that count.
+    pub(crate) fn show(self, figure: f64) -> String {
+        match self {
+            Self::Nanoseconds => match figure {
+                ..999.5 => format!("{figure:.0} ns"),
+                ..999.5e3 => format!("{} µs", digits(figure / 1e3)),
+                ..999.5e6 => format!("{} ms", digits(figure / 1e6)),
+                _ => format!("{} s", digits(figure / 1e9)),
+            },
+            Self::Gigabytes => format!("{} GB/s", digits(figure)),
+            Self::Millions => format!("{} M/s", digits(figure)),
+        }
+    }
+}
+
+fn digits(figure: f64) -> String {
+    let decimals = match figure.abs() {
+        ..9.995 => 2,
+        ..99.95 => 1,
+        _ => 0,
+    };
+    format!("{figure:.decimals$}")
+}
+
+/// One operation, as it was measured.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Measured {
+    pub(crate) unit: Unit,
+    /// Through the safe layer.
+    pub(crate) ours: f64,
+    /// The raw driver calls that do the same; [`None`] where none do.
+    pub(crate) raw: Option<f64>,
+    /// Our time as a multiple of the raw time.
+    pub(crate) ratio: Option<f64>,
+}
+
+impl Measured {
+    pub(crate) fn new(unit: Unit, ours: f64, raw: Option<f64>) -> Self {
+        let ratio = raw.map(|raw| match unit {
+            Unit::Nanoseconds => ours / raw,
+            Unit::Gigabytes | Unit::Millions => raw / ours,
+        });
+        Self {
+            unit,
+            ours,
+            raw,
+            ratio,
+        }
+    }
+
+    /// The same as a bandwidth: what was timed moves `bytes`.
+    pub(crate) fn moving(self, bytes: usize) -> Self {
+        // Bytes a nanosecond are GB/s.
+        let rate = |time: f64| bytes as f64 / time;
+        Self {
+            unit: Unit::Gigabytes,
+            ours: rate(self.ours),
+            raw: self.raw.map(rate),
+            ..self
+        }
+    }
+
+    /// Nanoseconds more than the raw calls take, where times were measured.
+    pub(crate) fn more(&self) -> Option<f64> {
+        let time = self.unit == Unit::Nanoseconds;
+        Some(self.raw.filter(|_| time)? * (self.ratio? - 1.0))
+    }
+}
+
+/// Times `ours` and `raw` in batches of `batch` calls: nanoseconds of one call, medians over all
+/// batches. `settle` runs, untimed, after each batch.
+///
+/// The ratio is of the median difference between neighbouring batches: machines drift, neighbours do
+/// not.
 pub(crate) fn pair(
-    batches: usize,
+    effort: Effort,
     batch: usize,
-    mut safe: impl FnMut() -> cuda_core::Result<()>,
+    mut ours: impl FnMut() -> cuda_core::Result<()>,
     mut raw: impl FnMut() -> CUresult,
     mut settle: impl FnMut() -> cuda_core::Result<()>,
-) -> anyhow::Result<Pair> {
-    let warm_up = batches / 10 + 1;
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    for round in 0..batches + warm_up {
-        let mut timed_safe = || -> anyhow::Result<()> {
+) -> anyhow::Result<Measured> {
+    let warm_up = effort.batches / 10 + 1;
+    let (mut our_times, mut raw_times) = (Vec::new(), Vec::new());
+    for round in 0..effort.batches + warm_up {
+        let mut time_ours = || -> anyhow::Result<()> {
             let start = Instant::now();
             for _ in 0..batch {
-                safe()?;
+                ours()?;
             }
-            ours.push(start.elapsed().as_nanos() as f64 / batch as f64);
+            our_times.push(start.elapsed().as_nanos() as f64 / batch as f64);
             Ok(settle()?)
         };
         // Who comes first alternates, so that neither always finds the other's cache lines.
         if round % 2 == 0 {
-            timed_safe()?;
+            time_ours()?;
         }
         let start = Instant::now();
         let mut worst = CUDA_SUCCESS;
@@ -65,24 +168,64 @@ pub(crate) fn pair(
                 worst = code;
             }
         }
-        theirs.push(start.elapsed().as_nanos() as f64 / batch as f64);
+        raw_times.push(start.elapsed().as_nanos() as f64 / batch as f64);
         ensure!(worst == CUDA_SUCCESS, "the raw calls: error {}", worst.0);
         if round % 2 == 1 {
-            timed_safe()?;
+            time_ours()?;
         }
         settle()?;
     }
-    let (ours, theirs) = (&ours[warm_up..], &theirs[warm_up..]);
-    let more: Vec<f64> = ours.iter().zip(theirs).map(|(o, t)| o - t).collect();
-    Ok(Pair {
-        safe: median(ours),
-        raw: median(theirs),
-        more: median(&more),
-    })
+    Ok(beside(&our_times[warm_up..], &raw_times[warm_up..]))
 }
 
-fn median(times: &[f64]) -> f64 {
-    let mut sorted = times.to_vec();
+/// What neighbouring times come to, in nanoseconds.
+pub(crate) fn beside(ours: &[f64], raw: &[f64]) -> Measured {
+    let more: Vec<f64> = ours.iter().zip(raw).map(|(o, r)| o - r).collect();
+    let median_raw = median(raw);
+    Measured {
+        unit: Unit::Nanoseconds,
+        ours: median(ours),
+        raw: Some(median_raw),
+        ratio: Some(1.0 + median(&more) / median_raw),
+    }
+}
+
+/// The middle one, or 0 of none.
+pub(crate) fn median(figures: &[f64]) -> f64 {
+    let mut sorted = figures.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
-    sorted[sorted.len() / 2]
+    sorted.get(sorted.len() / 2).copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_are_compared_not_medians() {
+        // The machine slows down to a third between two neighbours; all others take 10 more.
+        let measured = beside(&[110.0, 310.0, 310.0], &[100.0, 100.0, 300.0]);
+        assert_eq!((measured.ours, measured.raw), (310.0, Some(100.0)));
+        assert!((measured.more().unwrap() - 10.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn three_digits_count() {
+        assert_eq!(Unit::Nanoseconds.show(17.6), "18 ns");
+        assert_eq!(Unit::Nanoseconds.show(1022.0), "1.02 µs");
+        assert_eq!(Unit::Nanoseconds.show(1_216_095.0), "1.22 ms");
+        assert_eq!(Unit::Nanoseconds.show(99_960.0), "100 µs");
+        assert_eq!(Unit::Gigabytes.show(392.77), "393 GB/s");
+        assert_eq!(Unit::Millions.show(0.268), "0.27 M/s");
+    }
+
+    #[test]
+    fn a_bandwidth_keeps_the_ratio_of_its_times() {
+        let measured = beside(&[2e6], &[1e6]).moving(1 << 20);
+        assert_eq!(measured.ratio, Some(2.0));
+        assert_eq!(measured.raw, Some(1.048576));
+        assert_eq!(measured.more(), None);
+        let rate = Measured::new(Unit::Gigabytes, 40.0, Some(50.0));
+        assert_eq!(rate.ratio, Some(1.25));
+    }
 }

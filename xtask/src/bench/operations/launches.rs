@@ -6,9 +6,18 @@ use std::ptr;
 use cuda_core::{DeviceBuffer, Function, Module};
 use cuda_sys::{CUresult, cuLaunchHostFunc, cuLaunchKernel, cuStreamSynchronize};
 
-use super::{BATCH, Fixture, SMALL};
-use crate::bench::measure::{Effort, pair};
-use crate::bench::report::Row;
+use super::{BATCH, SMALL};
+use crate::bench::measure::{Measured, pair};
+use crate::bench::operation::{Fixture, Operation};
+
+pub(super) fn operations() -> Vec<Operation> {
+    vec![
+        Operation::new("launch, empty kernel", empty),
+        Operation::new("launch, 6 buffers", six_buffers),
+        Operation::new("host function + wait", host_function)
+            .without_goal("an event is recorded in front, which the raw calls do without"),
+    ]
+}
 
 const PTX: &str = "
 .version 7.0
@@ -51,28 +60,27 @@ fn raw_launch(fixture: &Fixture, function: &Function, arguments: &mut [*mut c_vo
     }
 }
 
-pub(super) fn empty(fixture: &Fixture, effort: Effort, name: &str) -> anyhow::Result<Row> {
+fn empty(fixture: &Fixture) -> anyhow::Result<Measured> {
     let function = kernel(fixture, "bench_nothing")?;
-    let pair = pair(
-        effort.batches,
+    pair(
+        fixture.effort,
         BATCH,
         // SAFETY: no parameter.
         || unsafe { fixture.stream.kernel(&function).block(32).launch() },
         || raw_launch(fixture, &function, &mut []),
         || fixture.settle(),
-    )?;
-    Ok(Row::new(name, pair))
+    )
 }
 
-pub(super) fn six_buffers(fixture: &Fixture, effort: Effort, name: &str) -> anyhow::Result<Row> {
+fn six_buffers(fixture: &Fixture) -> anyhow::Result<Measured> {
     let function = kernel(fixture, "bench_six")?;
     let stream = &fixture.stream;
     let mut buffers = (0..6)
         .map(|_| stream.alloc_zeroed::<u8>(SMALL))
         .collect::<cuda_core::Result<Vec<DeviceBuffer<u8>>>>()?;
     let mut addresses: Vec<u64> = buffers.iter().map(|buffer| buffer.as_raw()).collect();
-    let pair = pair(
-        effort.batches,
+    pair(
+        fixture.effort,
         BATCH,
         || {
             let mut launch = stream.kernel(&function);
@@ -95,16 +103,15 @@ pub(super) fn six_buffers(fixture: &Fixture, effort: Effort, name: &str) -> anyh
             raw_launch(fixture, &function, &mut arguments)
         },
         || fixture.settle(),
-    )?;
-    Ok(Row::new(name, pair))
+    )
 }
 
 unsafe extern "C" fn nothing(_: *mut c_void) {}
 
-pub(super) fn host_function(fixture: &Fixture, effort: Effort, name: &str) -> anyhow::Result<Row> {
+fn host_function(fixture: &Fixture) -> anyhow::Result<Measured> {
     let stream = &fixture.stream;
-    let pair = pair(
-        effort.batches.min(301),
+    pair(
+        fixture.effort.at_most(301),
         20,
         || {
             stream.launch_host_func(|| {})?;
@@ -119,7 +126,5 @@ pub(super) fn host_function(fixture: &Fixture, effort: Effort, name: &str) -> an
             CUresult(launched.0 | waited.0)
         },
         || fixture.settle(),
-    )?;
-    // An event is recorded in front of the function, which the raw calls do without.
-    Ok(Row::of_calls(name, pair, 2.0).without_goal())
+    )
 }

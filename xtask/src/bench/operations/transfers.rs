@@ -1,107 +1,76 @@
-//! Copies of planes, and between devices.
+//! Transfers of pinned memory until they are done.
 
-use cuda_core::{Context, Device, Shape};
-use cuda_sys::{
-    CU_MEMORYTYPE_DEVICE, CUDA_MEMCPY2D, CUresult, cuMemcpy2DAsync_v2, cuMemcpyPeerAsync,
-    cuStreamSynchronize,
-};
+use cuda_core::PinnedBuffer;
+use cuda_sys::{CUresult, cuMemcpyDtoHAsync_v2, cuMemcpyHtoDAsync_v2, cuStreamSynchronize};
 
-use super::{BATCH, Fixture};
-use crate::bench::measure::{Effort, pair};
-use crate::bench::report::Row;
+use super::SMALL;
+use crate::bench::measure::{Effort, Measured, pair};
+use crate::bench::operation::{Fixture, Operation};
 
-/// Rows and bytes a row of a small plane.
-const ROWS: usize = 32;
-const WIDTH: usize = 128;
-/// Bytes from one row to the next.
-const PITCH: usize = 512;
-
-pub(super) fn plane(fixture: &Fixture, effort: Effort, name: &str) -> anyhow::Result<Row> {
-    let stream = &fixture.stream;
-    let source = stream.alloc_zeroed::<u8>(ROWS * PITCH)?;
-    let mut target = stream.alloc_zeroed::<u8>(ROWS * PITCH)?;
-    let shape = Shape::plane(WIDTH, ROWS).with_pitch(PITCH);
-    let raw = CUDA_MEMCPY2D {
-        srcMemoryType: CU_MEMORYTYPE_DEVICE,
-        srcDevice: source.as_raw(),
-        srcPitch: PITCH,
-        dstMemoryType: CU_MEMORYTYPE_DEVICE,
-        dstDevice: target.as_raw(),
-        dstPitch: PITCH,
-        WidthInBytes: WIDTH,
-        Height: ROWS,
-        ..Default::default()
-    };
-    let pair = pair(
-        effort.batches,
-        BATCH,
-        || stream.copy_pitched(source.pitched(shape)?, target.pitched_mut(shape)?),
-        // SAFETY: both sides have so many rows, which outlive the batch, which is waited for.
-        || unsafe { cuMemcpy2DAsync_v2(&raw, stream.as_raw()) },
-        || fixture.settle(),
-    )?;
-    Ok(Row::new(name, pair))
+pub(super) fn operations() -> Vec<Operation> {
+    let mut operations = vec![Operation::new("upload + wait 4 KiB, pinned", |fixture| {
+        transfer(fixture, fixture.effort, SMALL, 20, Direction::Up)
+    })];
+    for mebibytes in [64, 1024] {
+        for direction in [Direction::Up, Direction::Down] {
+            let what = match direction {
+                Direction::Up => "upload",
+                Direction::Down => "download",
+            };
+            let name = format!("{what} + wait {mebibytes} MiB, pinned");
+            operations.push(Operation::new(name, move |fixture| {
+                let bytes = fixture.effort.bytes(mebibytes << 20);
+                let effort = fixture.effort.at_most(15);
+                Ok(transfer(fixture, effort, bytes, 1, direction)?.moving(bytes))
+            }));
+        }
+    }
+    operations
 }
 
-/// Copies from the device to another, until they are done; [`None`] where there is no other.
-pub(super) fn peer(
+#[derive(Clone, Copy)]
+enum Direction {
+    Up,
+    Down,
+}
+
+fn transfer(
     fixture: &Fixture,
     effort: Effort,
     bytes: usize,
-    access: bool,
-) -> anyhow::Result<Option<Row>> {
-    let here = &fixture.context;
-    let Some(other) = Device::all()?.find(|other| *other != here.device()) else {
-        return Ok(None);
-    };
-    let there = other.context()?;
-    if access && !here.device().can_access_peer(other)? {
-        return Ok(None);
-    }
-    if access {
-        here.enable_peer_access(&there)?;
-        there.enable_peer_access(here)?;
-    }
-    let row = between(fixture, &there, effort, bytes, access);
-    if access {
-        here.disable_peer_access(&there)?;
-        there.disable_peer_access(here)?;
-    }
-    row.map(Some)
-}
-
-fn between(
-    fixture: &Fixture,
-    there: &Context,
-    effort: Effort,
-    bytes: usize,
-    access: bool,
-) -> anyhow::Result<Row> {
+    batch: usize,
+    direction: Direction,
+) -> anyhow::Result<Measured> {
     let stream = &fixture.stream;
-    let far = there.create_stream()?;
-    let source = stream.alloc_zeroed::<u8>(bytes)?;
-    let mut target = far.alloc_zeroed::<u8>(bytes)?;
-    far.synchronize()?;
-    let (to, from) = (target.as_raw(), source.as_raw());
-    let (near, other) = (fixture.context.as_raw(), there.as_raw());
-    let pair = pair(
-        effort.batches.min(15),
-        1,
+    let mut host = PinnedBuffer::<u8>::zeroed(&fixture.context, bytes)?;
+    let mut buffer = stream.alloc_zeroed::<u8>(bytes)?;
+    let (address, memory) = (buffer.as_raw(), host.as_mut_slice()?.as_mut_ptr());
+    pair(
+        effort,
+        batch,
         || {
-            stream.copy(&source, &mut target)?;
+            match direction {
+                Direction::Up => stream.upload(&host, &mut buffer)?,
+                Direction::Down => stream.download(&buffer, &mut host)?,
+            }
             stream.synchronize()
         },
         || {
             let raw = stream.as_raw();
-            // SAFETY: both sides have `bytes` bytes that outlive the call and its wait.
-            let copied = unsafe { cuMemcpyPeerAsync(to, other, from, near, bytes, raw) };
+            let code = match direction {
+                // SAFETY: both sides have `bytes` bytes that outlive the call and its wait.
+                Direction::Up => unsafe {
+                    cuMemcpyHtoDAsync_v2(address, memory.cast(), bytes, raw)
+                },
+                // SAFETY: as above.
+                Direction::Down => unsafe {
+                    cuMemcpyDtoHAsync_v2(memory.cast(), address, bytes, raw)
+                },
+            };
             // SAFETY: the stream is live.
             let waited = unsafe { cuStreamSynchronize(raw) };
-            CUresult(copied.0 | waited.0)
+            CUresult(code.0 | waited.0)
         },
         || Ok(()),
-    )?;
-    let how = if access { "with" } else { "without" };
-    let name = format!("peer copy + wait {} MiB, {how} access", bytes >> 20);
-    Ok(Row::new(name, pair).moving(bytes))
+    )
 }

@@ -1,0 +1,355 @@
+#!/usr/bin/env python3
+"""Times in one Python package what `cargo xtask bench` times in cuda-core, under the same names.
+
+Prints a line of JSON for the package's version, or for why it is absent, then one for each
+operation: its name with the figure and its unit, or with what kept it from being measured. Batches
+as there: the median over all of them counts, and what a batch enqueued is waited for outside the
+clock. A call from Python costs its 30 to 60 ns, which are not taken off.
+
+Exit code: 0 measured, 2 the package or a GPU is not there.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+
+SMALL = 4096
+MIB = 1 << 20
+LARGE = 64 * MIB
+BATCH = 100
+
+NOTHING = 'extern "C" __global__ void nothing() {}'
+SIX = """extern "C" __global__ void six(
+    char *a, char *b, char *c, char *d, char *e, char *f) {}"""
+
+
+class Absent(Exception):
+    """What is to be measured is not there."""
+
+
+class Bench:
+    """Measures what is wanted, and says so at once: who waits may lose patience."""
+
+    def __init__(self, batches, wanted):
+        self.batches = batches
+        self.wanted = wanted
+
+    def version(self, version):
+        print(json.dumps({"version": version}), flush=True)
+
+    def time(self, name, prepare, batch=BATCH, size=None):
+        """`prepare` returns the call to time, and the one that waits for it; `size` is in bytes."""
+        if self.wanted and name not in self.wanted:
+            return
+        try:
+            call, settle = prepare()
+            took = self.median(call, settle, batch, size is not None)
+        except Exception as error:  # Whatever one release lacks, the rest is still told.
+            said = f"{type(error).__name__}: {error}".splitlines()[0]
+            print(json.dumps({"name": name, "error": said}), flush=True)
+            return
+        figure = (took, "ns") if size is None else (size / took, "GB/s")
+        print(json.dumps({"name": name, "figure": figure[0], "unit": figure[1]}), flush=True)
+
+    def median(self, call, settle, batch, large):
+        clock = time.perf_counter_ns
+        batches = min(self.batches, 7) if large else self.batches
+        times = []
+        for _ in range(batches + batches // 10 + 1):
+            start = clock()
+            for _ in range(batch):
+                call()
+            times.append((clock() - start) / batch)
+            settle()
+        return statistics.median(times[-batches:])
+
+
+def measure_cupy(bench):
+    import cupy
+    import numpy
+
+    bench.version(cupy.__version__)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    stream.use()
+    event = cupy.cuda.Event(disable_timing=True)
+    settle = stream.synchronize
+
+    def pinned(size):
+        return numpy.frombuffer(cupy.cuda.alloc_pinned_memory(size), numpy.uint8, size)
+
+    def pageable(size):
+        return numpy.ones(size, numpy.uint8)
+
+    def device(size):
+        return cupy.zeros(size, cupy.uint8)
+
+    def guard(ordinal):
+        if ordinal >= cupy.cuda.runtime.getDeviceCount():
+            raise Absent("another device")
+
+        def call():
+            with cupy.cuda.Device(ordinal):
+                pass
+
+        return call, settle
+
+    def upload(host, wait=False):
+        target = device(host.nbytes)
+
+        def call():
+            target.set(host, stream=stream)
+            if wait:
+                settle()
+
+        return call, settle
+
+    def download(host, wait=False):
+        source = device(host.nbytes)
+
+        def call():
+            source.get(stream=stream, out=host, blocking=wait)
+
+        return call, settle
+
+    def copy():
+        source, target = device(SMALL), device(SMALL)
+        return lambda: cupy.copyto(target, source), settle
+
+    def fill():
+        target = device(SMALL).data
+        return lambda: target.memset_async(1, SMALL, stream), settle
+
+    def launch(code, name, count):
+        kernel = cupy.RawKernel(code, name)
+        arguments = tuple(device(SMALL) for _ in range(count))
+        return lambda: kernel((1,), (32,), arguments), settle
+
+    def stream_ordered():
+        pool = cupy.cuda.MemoryAsyncPool()
+        return lambda: pool.malloc(MIB), settle
+
+    bench.time("guard, context already current", lambda: guard(0))
+    bench.time("guard, another context", lambda: guard(1))
+    bench.time("event record", lambda: (lambda: event.record(stream), settle))
+    bench.time("stream wait for an event", lambda: (lambda: stream.wait_event(event), settle))
+    bench.time(
+        "event create + destroy", lambda: (lambda: cupy.cuda.Event(disable_timing=True), settle)
+    )
+    bench.time(
+        "stream create + destroy", lambda: (lambda: cupy.cuda.Stream(non_blocking=True), settle), 10
+    )
+    bench.time("upload enqueue 4 KiB, pinned", lambda: upload(pinned(SMALL)))
+    bench.time("download enqueue 4 KiB, pinned", lambda: download(pinned(SMALL)))
+    bench.time("copy enqueue 4 KiB, on device", copy)
+    bench.time("fill enqueue 4 KiB", fill)
+    bench.time("launch, empty kernel", lambda: launch(NOTHING, "nothing", 0))
+    bench.time("launch, 6 buffers", lambda: launch(SIX, "six", 6))
+    bench.time("alloc + free 1 MiB, cached", lambda: (lambda: cupy.cuda.alloc(MIB), settle))
+    bench.time("alloc + free 1 MiB, stream-ordered", stream_ordered)
+    bench.time(
+        "alloc + free 1 MiB, pinned", lambda: (lambda: cupy.cuda.alloc_pinned_memory(MIB), settle)
+    )
+    bench.time("upload + wait 4 KiB, pinned", lambda: upload(pinned(SMALL), wait=True), 20)
+    bench.time("upload + wait 64 MiB, pinned", lambda: upload(pinned(LARGE), True), 1, LARGE)
+    bench.time("download + wait 64 MiB, pinned", lambda: download(pinned(LARGE), True), 1, LARGE)
+    bench.time("upload_from 4 KiB, borrowed slice", lambda: upload(pageable(SMALL)))
+    bench.time("download_to 4 KiB, borrowed slice", lambda: download(pageable(SMALL), True), 20)
+    bench.time(
+        "upload_from + wait 64 MiB beside pinned memory",
+        lambda: upload(pageable(LARGE), True),
+        1,
+        LARGE,
+    )
+    bench.time(
+        "download_to + wait 64 MiB beside pinned memory",
+        lambda: download(pageable(LARGE), True),
+        1,
+        LARGE,
+    )
+
+
+def measure_torch(bench):
+    import torch
+
+    if not torch.cuda.is_available():
+        raise Absent("PyTorch sees no GPU")
+    bench.version(torch.__version__)
+    stream = torch.cuda.Stream()
+    torch.cuda.set_stream(stream)
+    event = torch.cuda.Event()
+    event.record(stream)
+    settle = stream.synchronize
+
+    def host(size, pinned):
+        return torch.ones(size, dtype=torch.uint8, pin_memory=pinned)
+
+    def device(size):
+        return torch.zeros(size, dtype=torch.uint8, device="cuda")
+
+    def guard(ordinal):
+        if ordinal >= torch.cuda.device_count():
+            raise Absent("another device")
+
+        def call():
+            with torch.cuda.device(ordinal):
+                pass
+
+        return call, settle
+
+    def transfer(size, pinned, up, wait):
+        near, far = host(size, pinned), device(size)
+        target, source = (far, near) if up else (near, far)
+
+        def call():
+            target.copy_(source, non_blocking=pinned)
+            if wait:
+                settle()
+
+        return call, settle
+
+    def copy():
+        source, target = device(SMALL), device(SMALL)
+        return lambda: target.copy_(source), settle
+
+    def fill():
+        target = device(SMALL)
+        return lambda: target.zero_(), settle
+
+    def alloc():
+        return lambda: torch.empty(MIB, dtype=torch.uint8, device="cuda"), settle
+
+    def alloc_pinned():
+        return lambda: torch.empty(MIB, dtype=torch.uint8, pin_memory=True), settle
+
+    bench.time("guard, context already current", lambda: guard(0))
+    bench.time("guard, another context", lambda: guard(1))
+    bench.time("event record", lambda: (lambda: event.record(stream), settle))
+    bench.time("stream wait for an event", lambda: (lambda: stream.wait_event(event), settle))
+    bench.time("upload enqueue 4 KiB, pinned", lambda: transfer(SMALL, True, True, False))
+    bench.time("download enqueue 4 KiB, pinned", lambda: transfer(SMALL, True, False, False))
+    bench.time("copy enqueue 4 KiB, on device", copy)
+    bench.time("fill enqueue 4 KiB", fill)
+    bench.time("alloc + free 1 MiB, cached", alloc)
+    bench.time("alloc + free 1 MiB, pinned", alloc_pinned)
+    bench.time("upload + wait 4 KiB, pinned", lambda: transfer(SMALL, True, True, True), 20)
+    bench.time("upload_from 4 KiB, borrowed slice", lambda: transfer(SMALL, False, True, False))
+    bench.time("download_to 4 KiB, borrowed slice", lambda: transfer(SMALL, False, False, True), 20)
+    for pinned, up, name in [
+        (True, True, "upload + wait 64 MiB, pinned"),
+        (True, False, "download + wait 64 MiB, pinned"),
+        (False, True, "upload_from + wait 64 MiB beside pinned memory"),
+        (False, False, "download_to + wait 64 MiB beside pinned memory"),
+    ]:
+        bench.time(name, lambda: transfer(LARGE, pinned, up, True), 1, LARGE)
+
+
+def measure_cuda_core(bench):
+    import cuda.core
+
+    try:
+        from cuda.core import Device, LaunchConfig, Program, ProgramOptions, launch
+        import cuda.core as core
+    except ImportError:  # Until 0.5 it was experimental.
+        from cuda.core.experimental import Device, LaunchConfig, Program, ProgramOptions, launch
+        import cuda.core.experimental as core
+
+    bench.version(cuda.core.__version__)
+    main = Device(0)
+    main.set_current()
+    stream = main.create_stream()
+    settle = stream.sync
+    event = stream.record()
+
+    def device(size):
+        return main.memory_resource.allocate(size, stream=stream)
+
+    def pinned(size):
+        return core.LegacyPinnedMemoryResource().allocate(size)
+
+    def another():
+        other = Device(1)  # Raises where there is none.
+
+        def call():
+            # It restores nothing: that is by hand.
+            other.set_current()
+            main.set_current()
+
+        return call, settle
+
+    def copy(target, source, wait=False):
+        def call():
+            target.copy_from(source, stream=stream)
+            if wait:
+                settle()
+
+        return call, settle
+
+    def fill():
+        target = device(SMALL)
+        return lambda: target.fill(1, stream=stream), settle
+
+    def launching(code, name, count):
+        options = ProgramOptions(arch=f"sm_{main.arch}")
+        kernel = Program(code, "c++", options).compile("cubin").get_kernel(name)
+        config = LaunchConfig(grid=1, block=32)
+        buffers = [device(SMALL) for _ in range(count)]
+        return lambda: launch(stream, config, kernel, *buffers), settle
+
+    def alloc():
+        return lambda: device(MIB).close(stream), settle
+
+    def alloc_pinned():
+        pool = core.PinnedMemoryResource()
+        return lambda: pool.allocate(MIB, stream=stream).close(stream), settle
+
+    bench.time("guard, context already current", lambda: (main.set_current, settle))
+    bench.time("guard, another context", another)
+    bench.time("event record", lambda: (lambda: stream.record(event), settle))
+    bench.time("stream wait for an event", lambda: (lambda: stream.wait(event), settle))
+    bench.time("event create + destroy", lambda: (lambda: main.create_event().close(), settle))
+    bench.time(
+        "stream create + destroy", lambda: (lambda: main.create_stream().close(), settle), 10
+    )
+    bench.time("upload enqueue 4 KiB, pinned", lambda: copy(device(SMALL), pinned(SMALL)))
+    bench.time("download enqueue 4 KiB, pinned", lambda: copy(pinned(SMALL), device(SMALL)))
+    bench.time("copy enqueue 4 KiB, on device", lambda: copy(device(SMALL), device(SMALL)))
+    bench.time("fill enqueue 4 KiB", fill)
+    bench.time("launch, empty kernel", lambda: launching(NOTHING, "nothing", 0))
+    bench.time("launch, 6 buffers", lambda: launching(SIX, "six", 6))
+    # Its best pool is the driver's.
+    bench.time("alloc + free 1 MiB, cached", alloc)
+    bench.time("alloc + free 1 MiB, stream-ordered", alloc)
+    bench.time("alloc + free 1 MiB, pinned", alloc_pinned)
+    bench.time("upload + wait 4 KiB, pinned", lambda: copy(device(SMALL), pinned(SMALL), True), 20)
+    bench.time(
+        "upload + wait 64 MiB, pinned", lambda: copy(device(LARGE), pinned(LARGE), True), 1, LARGE
+    )
+    bench.time(
+        "download + wait 64 MiB, pinned", lambda: copy(pinned(LARGE), device(LARGE), True), 1, LARGE
+    )
+
+
+PACKAGES = {"CuPy": measure_cupy, "PyTorch": measure_torch, "cuda.core": measure_cuda_core}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("package", choices=PACKAGES)
+    parser.add_argument("operation", nargs="*", help="names of operations; all if none is given")
+    parser.add_argument("--batches", type=int, default=201, help="batches of each operation")
+    arguments = parser.parse_args()
+    try:
+        PACKAGES[arguments.package](Bench(arguments.batches, arguments.operation))
+    except ImportError:
+        print(json.dumps({"absent": "not there"}))
+        return 2
+    except Absent as error:
+        print(json.dumps({"absent": str(error)}))
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,204 @@
+//! What an operation may cost.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::measure::{Measured, Unit};
+
+/// Raw calls that take longer than this are compared by ratio, in nanoseconds.
+const LONG: f64 = 1000.0;
+
+/// What each shorter raw call may cost more, in nanoseconds.
+const MORE: f64 = 30.0;
+
+/// What each longer raw call may take, as a multiple.
+const RATIO: f64 = 1.05;
+
+/// What an operation may cost.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Goal {
+    /// Beside so many raw calls: at most 1.05 of what takes over a microsecond a call, at most 30 ns
+    /// more a call otherwise.
+    Beside { calls: u32 },
+    /// At most this multiple of the raw time.
+    Ratio(f64),
+    /// At least this share of the raw rate.
+    Share(f64),
+    /// At most this time, at least this rate.
+    Absolute(f64, Unit),
+    /// Told without a goal, for this reason.
+    None(String),
+}
+
+/// How our figure is told beside the raw one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Scale {
+    /// A multiple of the raw time.
+    Multiple,
+    /// Nanoseconds more.
+    Difference,
+    /// Per cent of the raw rate.
+    Share,
+}
+
+impl Goal {
+    /// Whether it was met; [`None`] where there is nothing to meet. A figure that cannot be compared
+    /// with its goal meets none.
+    pub(crate) fn met(&self, measured: &Measured) -> Option<bool> {
+        match *self {
+            Self::None(_) => None,
+            Self::Absolute(figure, unit) => Some(
+                unit == measured.unit
+                    && match unit {
+                        Unit::Nanoseconds => measured.ours <= figure,
+                        Unit::Gigabytes | Unit::Millions => measured.ours >= figure,
+                    },
+            ),
+            _ => Some(
+                measured
+                    .ratio
+                    .zip(self.limit(measured))
+                    .is_some_and(|(ratio, limit)| ratio <= limit),
+            ),
+        }
+    }
+
+    /// The largest multiple of the raw time that meets it.
+    pub(crate) fn limit(&self, measured: &Measured) -> Option<f64> {
+        let raw = measured.raw?;
+        match *self {
+            Self::Beside { calls } => Some(match self.scale(measured) {
+                Scale::Difference => 1.0 + MORE * f64::from(calls) / raw,
+                Scale::Multiple | Scale::Share => RATIO,
+            }),
+            Self::Ratio(ratio) => Some(ratio),
+            Self::Share(share) => Some(1.0 / share),
+            Self::Absolute(figure, Unit::Nanoseconds) => Some(figure / raw),
+            Self::Absolute(figure, Unit::Gigabytes | Unit::Millions) => Some(raw / figure),
+            Self::None(_) => None,
+        }
+    }
+
+    /// How it compares what was measured with the raw calls.
+    pub(crate) fn scale(&self, measured: &Measured) -> Scale {
+        match *self {
+            Self::Beside { calls } => {
+                let long = |raw| raw > LONG * f64::from(calls);
+                if measured.unit != Unit::Nanoseconds || measured.raw.is_none_or(long) {
+                    Scale::Multiple
+                } else {
+                    Scale::Difference
+                }
+            }
+            Self::Share(_) => Scale::Share,
+            Self::Ratio(_) | Self::Absolute(..) | Self::None(_) => Scale::Multiple,
+        }
+    }
+
+    /// As a table says it of what was measured.
+    pub(crate) fn describe(&self, measured: &Measured) -> String {
+        match self {
+            Self::Beside { calls } if self.scale(measured) == Scale::Difference => {
+                format!("≤ {:+} ns", MORE * f64::from(*calls))
+            }
+            Self::Beside { .. } => Self::Ratio(RATIO).to_string(),
+            _ => self.to_string(),
+        }
+    }
+}
+
+/// As a list says it before anything is measured.
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Beside { calls } => {
+                write!(f, "≤ {RATIO} ×, or ≤ {:+} ns", MORE * f64::from(*calls))
+            }
+            Self::Ratio(ratio) => write!(f, "≤ {ratio} ×"),
+            Self::Share(share) => write!(f, "≥ {:.0} %", share * 100.0),
+            Self::Absolute(figure, unit) => {
+                let sign = match unit {
+                    Unit::Nanoseconds => '≤',
+                    Unit::Gigabytes | Unit::Millions => '≥',
+                };
+                write!(f, "{sign} {}", unit.show(*figure))
+            }
+            Self::None(_) => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn time(ours: f64, raw: f64) -> Measured {
+        Measured::new(Unit::Nanoseconds, ours, Some(raw))
+    }
+
+    fn rate(ours: f64, raw: f64) -> Measured {
+        Measured::new(Unit::Gigabytes, ours, Some(raw))
+    }
+
+    #[test]
+    fn short_calls_have_a_difference_and_long_ones_a_ratio() {
+        let goal = Goal::Beside { calls: 1 };
+        assert_eq!(goal.met(&time(130.0, 100.0)), Some(true));
+        assert_eq!(goal.met(&time(131.0, 100.0)), Some(false));
+        assert_eq!(goal.met(&time(2090.0, 2000.0)), Some(true));
+        assert_eq!(goal.met(&time(2101.0, 2000.0)), Some(false));
+        // Two calls of less than a microsecond each.
+        let goal = Goal::Beside { calls: 2 };
+        assert_eq!(goal.met(&time(1660.0, 1600.0)), Some(true));
+        assert_eq!(goal.met(&time(1661.0, 1600.0)), Some(false));
+        // A bandwidth has no nanoseconds to spare, whatever its figure.
+        assert_eq!(goal.met(&rate(50.0, 55.0)), Some(false));
+    }
+
+    #[test]
+    fn shares_are_of_rates_and_limits_of_figures() {
+        let goal = Goal::Share(0.8);
+        assert_eq!(goal.met(&rate(44.1, 55.0)), Some(true));
+        assert_eq!(goal.met(&rate(43.9, 55.0)), Some(false));
+        let goal = Goal::Absolute(30.0, Unit::Nanoseconds);
+        assert_eq!(goal.met(&time(29.0, 1000.0)), Some(true));
+        assert_eq!(goal.met(&time(31.0, 1000.0)), Some(false));
+        assert_eq!(goal.limit(&time(29.0, 1000.0)), Some(0.03));
+        let pairs = Measured::new(Unit::Millions, 400.0, Some(0.5));
+        let least = Goal::Absolute(200.0, Unit::Millions);
+        assert_eq!(least.limit(&pairs), Some(0.0025));
+        let pairs = Measured::new(Unit::Millions, 210.0, None);
+        assert_eq!(
+            Goal::Absolute(200.0, Unit::Millions).met(&pairs),
+            Some(true)
+        );
+        assert_eq!(
+            Goal::Absolute(220.0, Unit::Millions).met(&pairs),
+            Some(false)
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_compared_meets_no_goal() {
+        let alone = Measured::new(Unit::Nanoseconds, 1.0, None);
+        assert_eq!(Goal::Ratio(1.05).met(&alone), Some(false));
+        assert_eq!(
+            Goal::Absolute(1.0, Unit::Gigabytes).met(&alone),
+            Some(false)
+        );
+        assert_eq!(Goal::None("for its own sake".into()).met(&alone), None);
+    }
+
+    #[test]
+    fn a_goal_says_which_of_its_halves_counts() {
+        let goal = Goal::Beside { calls: 2 };
+        assert_eq!(goal.describe(&time(1.0, 500.0)), "≤ +60 ns");
+        assert_eq!(goal.describe(&time(1.0, 5000.0)), "≤ 1.05 ×");
+        assert_eq!(goal.to_string(), "≤ 1.05 ×, or ≤ +60 ns");
+        assert_eq!(Goal::Share(0.95).to_string(), "≥ 95 %");
+        let first = Goal::Absolute(45e6, Unit::Nanoseconds);
+        assert_eq!(first.to_string(), "≤ 45.0 ms");
+    }
+}

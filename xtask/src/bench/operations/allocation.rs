@@ -1,0 +1,126 @@
+//! Device memory, taken and given back.
+
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{anyhow, ensure};
+use cuda_core::{Allocator, Stream, with_allocator};
+use cuda_sys::{CUDA_SUCCESS, CUresult, CUstream, cuMemAllocAsync, cuMemFreeAsync};
+
+use super::BATCH;
+use crate::bench::goal::Goal;
+use crate::bench::measure::{Measured, Unit, median, pair};
+use crate::bench::operation::{Fixture, Operation};
+
+/// Bytes of a block.
+const BLOCK: usize = 1 << 20;
+
+/// Nanoseconds that a block of a cached size may take.
+const CACHED: f64 = 30.0;
+
+/// Threads that allocate at once, each on a stream of its own.
+const THREADS: usize = 16;
+
+/// Millions of blocks a second, all threads together.
+const TOGETHER: f64 = 200.0;
+
+pub(super) fn operations() -> Vec<Operation> {
+    vec![
+        Operation::new("alloc + free 1 MiB, cached", cached)
+            .goal(Goal::Absolute(CACHED, Unit::Nanoseconds)),
+        Operation::new("alloc + free 1 MiB, cached, 16 threads", together)
+            .goal(Goal::Absolute(TOGETHER, Unit::Millions)),
+        Operation::new("alloc + free 1 MiB, stream-ordered", stream_ordered).calls(2),
+    ]
+}
+
+fn raw_pair(stream: CUstream) -> CUresult {
+    let mut address = 0;
+    // SAFETY: the pointer is valid for a write; the caller keeps the stream.
+    let allocated = unsafe { cuMemAllocAsync(&mut address, BLOCK, stream) };
+    // SAFETY: allocated on the same stream, freed once.
+    let freed = unsafe { cuMemFreeAsync(address, stream) };
+    CUresult(allocated.0 | freed.0)
+}
+
+fn cached(fixture: &Fixture) -> anyhow::Result<Measured> {
+    let stream = &fixture.stream;
+    with_allocator(&Allocator::cache(), || {
+        pair(
+            fixture.effort,
+            BATCH * 10,
+            || stream.alloc::<u8>(BLOCK).map(drop),
+            || raw_pair(stream.as_raw()),
+            || fixture.settle(),
+        )
+    })
+}
+
+/// The driver's pool, through either way.
+fn stream_ordered(fixture: &Fixture) -> anyhow::Result<Measured> {
+    let stream = &fixture.stream;
+    with_allocator(&Allocator::driver_pool(), || {
+        pair(
+            fixture.effort,
+            BATCH,
+            || stream.alloc::<u8>(BLOCK).map(drop),
+            || raw_pair(stream.as_raw()),
+            || fixture.settle(),
+        )
+    })
+}
+
+/// Millions a second of both ways, from all threads.
+fn together(fixture: &Fixture) -> anyhow::Result<Measured> {
+    let streams = (0..THREADS)
+        .map(|_| fixture.context.create_stream())
+        .collect::<cuda_core::Result<Vec<Stream>>>()?;
+    let calls = fixture.effort.batches;
+    let (mut ours, mut raw) = (Vec::new(), Vec::new());
+    for _ in 0..fixture.effort.at_most(5).batches {
+        ours.push(rate(&streams, 100 * calls, &|stream| {
+            Ok(stream.alloc::<u8>(BLOCK).map(drop)?)
+        })?);
+        raw.push(rate(&streams, calls, &|stream| {
+            let code = raw_pair(stream.as_raw());
+            ensure!(code == CUDA_SUCCESS, "the raw calls: error {}", code.0);
+            Ok(())
+        })?);
+    }
+    let raw = Some(median(&raw));
+    Ok(Measured::new(Unit::Millions, median(&ours), raw))
+}
+
+/// Millions a second, of `calls` on each stream by a thread of its own.
+fn rate(
+    streams: &[Stream],
+    calls: usize,
+    call: &(dyn Fn(&Stream) -> anyhow::Result<()> + Sync),
+) -> anyhow::Result<f64> {
+    let start = Barrier::new(streams.len());
+    let time_of = |stream: &Stream| -> anyhow::Result<Duration> {
+        with_allocator(&Allocator::cache(), || {
+            // Warms up, so that all begin with what they need.
+            let warm = call(stream);
+            start.wait();
+            warm?;
+            let start = Instant::now();
+            for _ in 0..calls {
+                call(stream)?;
+            }
+            Ok(start.elapsed())
+        })
+    };
+    let slowest = thread::scope(|scope| {
+        let threads = streams.iter().map(|stream| scope.spawn(|| time_of(stream)));
+        let threads: Vec<_> = threads.collect();
+        let times = threads.into_iter().map(|thread| {
+            let joined = thread.join();
+            joined.unwrap_or_else(|_| Err(anyhow!("a thread panicked")))
+        });
+        times.collect::<anyhow::Result<Vec<Duration>>>()
+    })?;
+    let slowest = slowest.into_iter().max().unwrap_or_default();
+    Ok((calls * streams.len()) as f64 / slowest.as_secs_f64() / 1e6)
+}

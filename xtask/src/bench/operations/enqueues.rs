@@ -1,0 +1,112 @@
+//! Enqueues of small copies and fills: what a call costs the thread that makes it.
+
+use cuda_core::{PinnedBuffer, Shape};
+use cuda_sys::{
+    CU_MEMORYTYPE_DEVICE, CUDA_MEMCPY2D, cuMemcpy2DAsync_v2, cuMemcpyDtoDAsync_v2,
+    cuMemcpyDtoHAsync_v2, cuMemcpyHtoDAsync_v2, cuMemsetD8Async,
+};
+
+use super::{BATCH, SMALL};
+use crate::bench::measure::{Measured, pair};
+use crate::bench::operation::{Fixture, Operation};
+
+pub(super) fn operations() -> Vec<Operation> {
+    vec![
+        Operation::new("upload enqueue 4 KiB, pinned", upload),
+        Operation::new("download enqueue 4 KiB, pinned", download),
+        Operation::new("copy enqueue 4 KiB, on device", copy),
+        Operation::new("fill enqueue 4 KiB", fill),
+        Operation::new("copy enqueue 32 rows of 128 bytes", plane),
+    ]
+}
+
+fn upload(fixture: &Fixture) -> anyhow::Result<Measured> {
+    let stream = &fixture.stream;
+    let host = PinnedBuffer::<u8>::zeroed(&fixture.context, SMALL)?;
+    let mut buffer = stream.alloc_zeroed::<u8>(SMALL)?;
+    let (to, from) = (buffer.as_raw(), host.as_slice()?.as_ptr());
+    pair(
+        fixture.effort,
+        BATCH,
+        || stream.upload(&host, &mut buffer),
+        // SAFETY: both sides have SMALL bytes that outlive the batch, which is waited for.
+        || unsafe { cuMemcpyHtoDAsync_v2(to, from.cast(), SMALL, stream.as_raw()) },
+        || fixture.settle(),
+    )
+}
+
+fn download(fixture: &Fixture) -> anyhow::Result<Measured> {
+    let stream = &fixture.stream;
+    let mut host = PinnedBuffer::<u8>::zeroed(&fixture.context, SMALL)?;
+    let buffer = stream.alloc_zeroed::<u8>(SMALL)?;
+    let (to, from) = (host.as_mut_slice()?.as_mut_ptr(), buffer.as_raw());
+    pair(
+        fixture.effort,
+        BATCH,
+        || stream.download(&buffer, &mut host),
+        // SAFETY: as in `upload`.
+        || unsafe { cuMemcpyDtoHAsync_v2(to.cast(), from, SMALL, stream.as_raw()) },
+        || fixture.settle(),
+    )
+}
+
+fn copy(fixture: &Fixture) -> anyhow::Result<Measured> {
+    let stream = &fixture.stream;
+    let source = stream.alloc_zeroed::<u8>(SMALL)?;
+    let mut target = stream.alloc_zeroed::<u8>(SMALL)?;
+    let (to, from) = (target.as_raw(), source.as_raw());
+    pair(
+        fixture.effort,
+        BATCH,
+        || stream.copy(&source, &mut target),
+        // SAFETY: as in `upload`.
+        || unsafe { cuMemcpyDtoDAsync_v2(to, from, SMALL, stream.as_raw()) },
+        || fixture.settle(),
+    )
+}
+
+fn fill(fixture: &Fixture) -> anyhow::Result<Measured> {
+    let stream = &fixture.stream;
+    let mut buffer = stream.alloc::<u8>(SMALL)?;
+    let address = buffer.as_raw();
+    pair(
+        fixture.effort,
+        BATCH,
+        || stream.fill(&mut buffer, 1),
+        // SAFETY: as in `upload`.
+        || unsafe { cuMemsetD8Async(address, 1, SMALL, stream.as_raw()) },
+        || fixture.settle(),
+    )
+}
+
+/// Rows and bytes a row of a small plane.
+const ROWS: usize = 32;
+const WIDTH: usize = 128;
+/// Bytes from one row to the next.
+const PITCH: usize = 512;
+
+fn plane(fixture: &Fixture) -> anyhow::Result<Measured> {
+    let stream = &fixture.stream;
+    let source = stream.alloc_zeroed::<u8>(ROWS * PITCH)?;
+    let mut target = stream.alloc_zeroed::<u8>(ROWS * PITCH)?;
+    let shape = Shape::plane(WIDTH, ROWS).with_pitch(PITCH);
+    let raw = CUDA_MEMCPY2D {
+        srcMemoryType: CU_MEMORYTYPE_DEVICE,
+        srcDevice: source.as_raw(),
+        srcPitch: PITCH,
+        dstMemoryType: CU_MEMORYTYPE_DEVICE,
+        dstDevice: target.as_raw(),
+        dstPitch: PITCH,
+        WidthInBytes: WIDTH,
+        Height: ROWS,
+        ..Default::default()
+    };
+    pair(
+        fixture.effort,
+        BATCH,
+        || stream.copy_pitched(source.pitched(shape)?, target.pitched_mut(shape)?),
+        // SAFETY: both sides have so many rows, which outlive the batch, which is waited for.
+        || unsafe { cuMemcpy2DAsync_v2(&raw, stream.as_raw()) },
+        || fixture.settle(),
+    )
+}

@@ -1,0 +1,89 @@
+//! Contexts, and guards beside what they ask the driver.
+
+use std::ptr;
+use std::time::Instant;
+
+use anyhow::ensure;
+use cuda_core::{Context, ContextFlags, Device};
+use cuda_sys::{
+    CUDA_SUCCESS, CUcontext, CUresult, cuCtxGetCurrent, cuCtxSetCurrent, cuDevicePrimaryCtxRetain,
+};
+
+use super::BATCH;
+use crate::bench::measure::{Effort, Measured, pair};
+use crate::bench::operation::{Fixture, Operation};
+
+pub(super) fn operations() -> Vec<Operation> {
+    vec![
+        Operation::fresh("first context of a device", first, Some(raw_first)).without_goal(
+            "it is one call of the driver, and a few processes scatter by more than ours",
+        ),
+        Operation::new("guard, context already current", already_current),
+        Operation::new("guard, another context", another),
+    ]
+}
+
+fn first(device: Device, _: Effort) -> anyhow::Result<f64> {
+    let start = Instant::now();
+    let context = device.context()?;
+    let took = start.elapsed();
+    drop(context);
+    Ok(took.as_nanos() as f64)
+}
+
+fn raw_first(device: Device, _: Effort) -> anyhow::Result<f64> {
+    let mut context = ptr::null_mut();
+    let start = Instant::now();
+    // SAFETY: the pointer is valid for a write.
+    let code = unsafe { cuDevicePrimaryCtxRetain(&mut context, device.as_raw()) };
+    let took = start.elapsed();
+    ensure!(
+        code == CUDA_SUCCESS,
+        "cuDevicePrimaryCtxRetain: error {}",
+        code.0
+    );
+    Ok(took.as_nanos() as f64)
+}
+
+/// What a guard asks the driver, by hand.
+fn raw_guard(context: CUcontext) -> CUresult {
+    let mut before = ptr::null_mut();
+    let mut now = ptr::null_mut();
+    // SAFETY: the pointer is valid for a write.
+    let mut code = unsafe { cuCtxGetCurrent(&mut before) };
+    if before != context {
+        // SAFETY: the context is live.
+        code.0 |= unsafe { cuCtxSetCurrent(context) }.0;
+    }
+    // SAFETY: the pointer is valid for a write.
+    code.0 |= unsafe { cuCtxGetCurrent(&mut now) }.0;
+    if now != before {
+        // SAFETY: what was current a moment ago is live.
+        code.0 |= unsafe { cuCtxSetCurrent(before) }.0;
+    }
+    code
+}
+
+fn guard_of(context: &Context, fixture: &Fixture) -> anyhow::Result<Measured> {
+    let raw = context.as_raw();
+    pair(
+        fixture.effort,
+        BATCH * 10,
+        || context.enter()?.restore(),
+        || raw_guard(raw),
+        || fixture.settle(),
+    )
+}
+
+fn already_current(fixture: &Fixture) -> anyhow::Result<Measured> {
+    guard_of(&fixture.context, fixture)
+}
+
+fn another(fixture: &Fixture) -> anyhow::Result<Measured> {
+    let device = fixture.context.device();
+    let other = match Device::all()?.find(|other| *other != device) {
+        Some(other) => other.context()?,
+        None => Context::create(device, ContextFlags::SCHED_AUTO)?,
+    };
+    guard_of(&other, fixture)
+}

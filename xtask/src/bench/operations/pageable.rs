@@ -1,0 +1,50 @@
+//! Copies of memory that is not pinned.
+
+use cuda_sys::{CUDA_SUCCESS, cuMemcpyDtoHAsync_v2, cuMemcpyHtoDAsync_v2, cuStreamSynchronize};
+
+use super::{BATCH, SMALL};
+use crate::bench::measure::{Measured, pair};
+use crate::bench::operation::{Fixture, Operation};
+
+pub(super) fn operations() -> Vec<Operation> {
+    let why = "the driver handles pageable memory in its own way";
+    vec![
+        Operation::new("upload_from 4 KiB, borrowed slice", upload_from).without_goal(why),
+        Operation::new("download_to 4 KiB, borrowed slice", download_to).without_goal(why),
+    ]
+}
+
+fn upload_from(fixture: &Fixture) -> anyhow::Result<Measured> {
+    let stream = &fixture.stream;
+    let source = vec![7u8; SMALL];
+    let mut buffer = stream.alloc_zeroed::<u8>(SMALL)?;
+    let (to, from) = (buffer.as_raw(), source.as_ptr());
+    pair(
+        fixture.effort,
+        BATCH,
+        || stream.upload_from(&source, &mut buffer),
+        // SAFETY: both sides have SMALL bytes; the driver copies pageable memory before it returns.
+        || unsafe { cuMemcpyHtoDAsync_v2(to, from.cast(), SMALL, stream.as_raw()) },
+        || fixture.settle(),
+    )
+}
+
+fn download_to(fixture: &Fixture) -> anyhow::Result<Measured> {
+    let stream = &fixture.stream;
+    let mut target = vec![0u8; SMALL];
+    let buffer = stream.alloc_zeroed::<u8>(SMALL)?;
+    let (to, from) = (target.as_mut_ptr(), buffer.as_raw());
+    pair(
+        fixture.effort,
+        20,
+        || stream.download_to(&buffer, &mut target),
+        || {
+            // SAFETY: both sides have SMALL bytes that outlive the call and its wait.
+            let code = unsafe { cuMemcpyDtoHAsync_v2(to.cast(), from, SMALL, stream.as_raw()) };
+            // SAFETY: the stream is live.
+            let waited = unsafe { cuStreamSynchronize(stream.as_raw()) };
+            if code == CUDA_SUCCESS { waited } else { code }
+        },
+        || fixture.settle(),
+    )
+}

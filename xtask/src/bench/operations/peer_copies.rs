@@ -1,0 +1,69 @@
+//! Copies between devices.
+
+use anyhow::bail;
+use cuda_core::{Context, Device};
+use cuda_sys::{CUresult, cuMemcpyPeerAsync, cuStreamSynchronize};
+
+use crate::bench::measure::{Measured, pair};
+use crate::bench::operation::{Fixture, NotHere, Operation};
+
+pub(super) fn operations() -> Vec<Operation> {
+    let copy = |name, access| Operation::new(name, move |fixture| peer(fixture, access)).gpus(2);
+    vec![
+        copy("peer copy + wait 1024 MiB, without access", false),
+        copy("peer copy + wait 1024 MiB, with access", true),
+    ]
+}
+
+/// Copies from the device to another, until they are done.
+fn peer(fixture: &Fixture, access: bool) -> anyhow::Result<Measured> {
+    let here = &fixture.context;
+    let Some(other) = Device::all()?.find(|other| *other != here.device()) else {
+        bail!(NotHere("there is no other device".to_owned()));
+    };
+    let there = other.context()?;
+    if access && !here.device().can_access_peer(other)? {
+        bail!(NotHere(
+            "the devices cannot reach each other's memory".to_owned()
+        ));
+    }
+    if access {
+        here.enable_peer_access(&there)?;
+        there.enable_peer_access(here)?;
+    }
+    let measured = between(fixture, &there);
+    if access {
+        here.disable_peer_access(&there)?;
+        there.disable_peer_access(here)?;
+    }
+    measured
+}
+
+fn between(fixture: &Fixture, there: &Context) -> anyhow::Result<Measured> {
+    let bytes = fixture.effort.bytes(1 << 30);
+    let stream = &fixture.stream;
+    let far = there.create_stream()?;
+    let source = stream.alloc_zeroed::<u8>(bytes)?;
+    let mut target = far.alloc_zeroed::<u8>(bytes)?;
+    far.synchronize()?;
+    let (to, from) = (target.as_raw(), source.as_raw());
+    let (near, other) = (fixture.context.as_raw(), there.as_raw());
+    let measured = pair(
+        fixture.effort.at_most(15),
+        1,
+        || {
+            stream.copy(&source, &mut target)?;
+            stream.synchronize()
+        },
+        || {
+            let raw = stream.as_raw();
+            // SAFETY: both sides have `bytes` bytes that outlive the call and its wait.
+            let copied = unsafe { cuMemcpyPeerAsync(to, other, from, near, bytes, raw) };
+            // SAFETY: the stream is live.
+            let waited = unsafe { cuStreamSynchronize(raw) };
+            CUresult(copied.0 | waited.0)
+        },
+        || Ok(()),
+    )?;
+    Ok(measured.moving(bytes))
+}

@@ -1,0 +1,123 @@
+//! Pinned memory: the first of it, what is used again, and how fast it is.
+
+use std::ffi::c_void;
+use std::ptr;
+use std::time::Instant;
+
+use anyhow::ensure;
+use cuda_core::{Device, PinnedBuffer};
+use cuda_sys::{
+    CUDA_SUCCESS, CUresult, cuMemFreeHost, cuMemHostAlloc, cuMemcpyHtoDAsync_v2,
+    cuStreamSynchronize,
+};
+
+use crate::bench::goal::Goal;
+use crate::bench::measure::{Effort, Measured, Unit, median, pair};
+use crate::bench::operation::{Fixture, Operation};
+
+/// Milliseconds that the first gibibyte may take: mapping, touching and registering it by hand
+/// takes 32 to 37 with 16 cores.
+const FIRST: f64 = 45e6;
+
+/// Nanoseconds that memory may take which was used before.
+const CACHED: f64 = 60.0;
+
+pub(super) fn operations() -> Vec<Operation> {
+    vec![
+        Operation::fresh("first 1 GiB, pinned", first, Some(first_raw))
+            .goal(Goal::Absolute(FIRST, Unit::Nanoseconds)),
+        Operation::new("alloc + free 1 MiB, pinned", cached)
+            .goal(Goal::Absolute(CACHED, Unit::Nanoseconds)),
+        Operation::new("upload + wait 1 GiB, beside cuMemHostAlloc", upload)
+            .goal(Goal::Share(0.99)),
+    ]
+}
+
+fn first(device: Device, effort: Effort) -> anyhow::Result<f64> {
+    let context = device.context()?;
+    let start = Instant::now();
+    let buffer = PinnedBuffer::<u8>::new(&context, effort.bytes(1 << 30))?;
+    let time = start.elapsed();
+    drop(buffer);
+    Ok(time.as_nanos() as f64)
+}
+
+fn first_raw(device: Device, effort: Effort) -> anyhow::Result<f64> {
+    let context = device.context()?;
+    let _current = context.enter()?;
+    let start = Instant::now();
+    let memory = Raw::new(effort.bytes(1 << 30))?;
+    let time = start.elapsed();
+    drop(memory);
+    Ok(time.as_nanos() as f64)
+}
+
+/// `cuMemHostAlloc`, portable.
+struct Raw(*mut c_void);
+
+impl Raw {
+    fn new(bytes: usize) -> anyhow::Result<Self> {
+        let mut pointer = ptr::null_mut();
+        let flags = cuda_sys::CU_MEMHOSTALLOC_PORTABLE;
+        // SAFETY: the pointer is valid for a write; a context is current.
+        let code = unsafe { cuMemHostAlloc(&mut pointer, bytes, flags) };
+        ensure!(code == CUDA_SUCCESS, "cuMemHostAlloc: error {}", code.0);
+        Ok(Self(pointer))
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        // SAFETY: allocated by cuMemHostAlloc, freed once, and the copies are waited for.
+        let _ = unsafe { cuMemFreeHost(self.0) };
+    }
+}
+
+/// A thousand of ours take as long as one of the driver's, so neither is timed by the other's clock.
+fn cached(fixture: &Fixture) -> anyhow::Result<Measured> {
+    const MEBIBYTE: usize = 1 << 20;
+    const BATCH: usize = 1000;
+    let effort = fixture.effort;
+    let (mut ours, mut raw) = (Vec::new(), Vec::new());
+    for _ in 0..effort.batches {
+        let start = Instant::now();
+        for _ in 0..BATCH {
+            drop(PinnedBuffer::<u8>::new(&fixture.context, MEBIBYTE)?);
+        }
+        ours.push(start.elapsed().as_nanos() as f64 / BATCH as f64);
+    }
+    for _ in 0..effort.at_most(15).batches {
+        let start = Instant::now();
+        drop(Raw::new(MEBIBYTE)?);
+        raw.push(start.elapsed().as_nanos() as f64);
+    }
+    let raw = Some(median(&raw));
+    Ok(Measured::new(Unit::Nanoseconds, median(&ours), raw))
+}
+
+fn upload(fixture: &Fixture) -> anyhow::Result<Measured> {
+    let bytes = fixture.effort.bytes(1 << 30);
+    let stream = &fixture.stream;
+    let host = PinnedBuffer::<u8>::zeroed(&fixture.context, bytes)?;
+    let theirs = Raw::new(bytes)?;
+    let mut buffer = stream.alloc_zeroed::<u8>(bytes)?;
+    let address = buffer.as_raw();
+    let measured = pair(
+        fixture.effort.at_most(15),
+        1,
+        || {
+            stream.upload(&host, &mut buffer)?;
+            stream.synchronize()
+        },
+        || {
+            let raw = stream.as_raw();
+            // SAFETY: both have as many bytes and stay allocated until the copy is waited for.
+            let copied = unsafe { cuMemcpyHtoDAsync_v2(address, theirs.0, bytes, raw) };
+            // SAFETY: the stream is live.
+            let waited = unsafe { cuStreamSynchronize(raw) };
+            CUresult(copied.0 | waited.0)
+        },
+        || Ok(()),
+    )?;
+    Ok(measured.moving(bytes))
+}

@@ -1,0 +1,224 @@
+//! Copies of borrowed slices: beside pinned memory, beside the driver's own, and by threads and chunks.
+
+use std::time::Instant;
+
+use anyhow::ensure;
+use cuda_core::{
+    DeviceBuffer, PinnedBuffer, StagingOptions, Stream, set_staging_options, staging_options,
+};
+use cuda_sys::{
+    CUDA_SUCCESS, CUresult, cuMemcpyDtoH_v2, cuMemcpyDtoHAsync_v2, cuMemcpyHtoD_v2,
+    cuMemcpyHtoDAsync_v2, cuStreamSynchronize,
+};
+
+use super::goal::Goal;
+use super::measure::{Measured, Unit, median, pair};
+use super::operation::{Fixture, Operation};
+
+/// Runs of which the median counts.
+const RUNS: usize = 5;
+
+/// Mebibytes, and the share of the bandwidth of pinned memory that is to be reached.
+const SHARES: [(usize, f64); 3] = [(64, 0.80), (256, 0.90), (1024, 0.95)];
+
+/// The largest slice, as a power of two.
+const LARGEST: u32 = 30;
+
+#[derive(Clone, Copy)]
+enum Direction {
+    Up,
+    Down,
+}
+
+impl Direction {
+    const BOTH: [Self; 2] = [Self::Up, Self::Down];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Up => "upload_from",
+            Self::Down => "download_to",
+        }
+    }
+}
+
+/// What is to be reached.
+pub(super) fn goals() -> Vec<Operation> {
+    let mut operations = Vec::new();
+    for direction in Direction::BOTH {
+        for (mebibytes, share) in SHARES {
+            let name = format!(
+                "{} + wait {mebibytes} MiB beside pinned memory",
+                direction.name()
+            );
+            let run = move |fixture: &Fixture| beside_pinned(fixture, mebibytes << 20, direction);
+            operations.push(Operation::new(name, run).goal(Goal::Share(share)));
+        }
+        let name = format!(
+            "{}, the worst of all powers of two up to 1 GiB",
+            direction.name()
+        );
+        let run = move |fixture: &Fixture| worst(fixture, direction);
+        operations.push(Operation::new(name, run).goal(Goal::Ratio(1.05)));
+    }
+    operations
+}
+
+/// What threads and chunks make of it.
+pub(super) fn matrix() -> Vec<Operation> {
+    let mut operations = Vec::new();
+    for direction in Direction::BOTH {
+        for threads in [1, 2, 4, 8, 16] {
+            for mebibytes in [1, 2, 4, 8] {
+                let name = format!(
+                    "{} + wait 256 MiB, {threads} threads, chunks of {mebibytes} MiB",
+                    direction.name()
+                );
+                let run = move |fixture: &Fixture| {
+                    let before = staging_options()?;
+                    // The thread that calls is one of them.
+                    let options = StagingOptions {
+                        threads: threads - 1,
+                        chunk: mebibytes << 20,
+                    };
+                    set_staging_options(options)?;
+                    let measured = beside_pinned(fixture, 256 << 20, direction);
+                    set_staging_options(before)?;
+                    measured
+                };
+                let why = "the default is what counts";
+                operations.push(Operation::new(name, run).without_goal(why));
+            }
+        }
+    }
+    operations
+}
+
+/// A slice of pageable memory, which exists in every page, and its buffer.
+struct Ends {
+    slice: Vec<u8>,
+    buffer: DeviceBuffer<u8>,
+}
+
+impl Ends {
+    fn new(fixture: &Fixture, bytes: usize) -> anyhow::Result<Self> {
+        let mut buffer = fixture.stream.alloc(bytes)?;
+        fixture.stream.fill(&mut buffer, 7)?;
+        fixture.settle()?;
+        Ok(Self {
+            slice: vec![7; bytes],
+            buffer,
+        })
+    }
+
+    fn copy(
+        &mut self,
+        stream: &Stream,
+        bytes: usize,
+        direction: Direction,
+    ) -> cuda_core::Result<()> {
+        match direction {
+            Direction::Up => {
+                stream.upload_from(&self.slice[..bytes], self.buffer.slice_mut(..bytes)?)
+            }
+            Direction::Down => {
+                stream.download_to(self.buffer.slice(..bytes)?, &mut self.slice[..bytes])
+            }
+        }
+    }
+}
+
+fn beside_pinned(
+    fixture: &Fixture,
+    bytes: usize,
+    direction: Direction,
+) -> anyhow::Result<Measured> {
+    let bytes = fixture.effort.bytes(bytes);
+    let stream = &fixture.stream;
+    let mut ends = Ends::new(fixture, bytes)?;
+    let mut pinned = PinnedBuffer::<u8>::zeroed(&fixture.context, bytes)?;
+    let (address, memory) = (ends.buffer.as_raw(), pinned.as_mut_slice()?.as_mut_ptr());
+    let measured = pair(
+        fixture.effort.at_most(RUNS),
+        1,
+        || {
+            ends.copy(stream, bytes, direction)?;
+            stream.synchronize()
+        },
+        || {
+            let raw = stream.as_raw();
+            let code = match direction {
+                // SAFETY: both sides have `bytes` bytes that outlive the call and its wait.
+                Direction::Up => unsafe {
+                    cuMemcpyHtoDAsync_v2(address, memory.cast(), bytes, raw)
+                },
+                // SAFETY: as above.
+                Direction::Down => unsafe {
+                    cuMemcpyDtoHAsync_v2(memory.cast(), address, bytes, raw)
+                },
+            };
+            // SAFETY: the stream is live.
+            let waited = unsafe { cuStreamSynchronize(raw) };
+            CUresult(code.0 | waited.0)
+        },
+        || Ok(()),
+    )?;
+    Ok(measured.moving(bytes))
+}
+
+/// The size at which ours does worst beside the driver's own blocking copy of the same slice.
+fn worst(fixture: &Fixture, direction: Direction) -> anyhow::Result<Measured> {
+    let most = fixture.effort.bytes(1 << LARGEST);
+    let stream = &fixture.stream;
+    let mut ends = Ends::new(fixture, most)?;
+    let mut worst: Option<Measured> = None;
+    for bytes in (0..=LARGEST).map(|shift| 1 << shift) {
+        if bytes > most {
+            break;
+        }
+        let repeats = ((1 << 20) / bytes).clamp(1, 100);
+        let (mut ours, mut raw) = (Vec::new(), Vec::new());
+        // The first run is not counted.
+        for run in 0..=RUNS {
+            let mut time = 0;
+            for _ in 0..repeats {
+                let start = Instant::now();
+                ends.copy(stream, bytes, direction)?;
+                time += start.elapsed().as_nanos();
+                // An upload need not wait, but the next one should not wait for it.
+                stream.synchronize()?;
+            }
+            let theirs = blocking(&mut ends, bytes, repeats, direction)?;
+            if run > 0 {
+                ours.push(time as f64 / repeats as f64);
+                raw.push(theirs);
+            }
+        }
+        let measured = Measured::new(Unit::Nanoseconds, median(&ours), Some(median(&raw)));
+        if worst.is_none_or(|worst| worst.ratio < measured.ratio) {
+            worst = Some(measured);
+        }
+    }
+    worst.ok_or_else(|| anyhow::anyhow!("no size was measured"))
+}
+
+/// Nanoseconds that the driver's own copy takes.
+fn blocking(
+    ends: &mut Ends,
+    bytes: usize,
+    repeats: usize,
+    direction: Direction,
+) -> anyhow::Result<f64> {
+    let (address, slice) = (ends.buffer.as_raw(), ends.slice.as_mut_ptr());
+    let start = Instant::now();
+    for _ in 0..repeats {
+        let code = match direction {
+            // SAFETY: both sides have `bytes` bytes; the call is over when it returns, or has read
+            // all of the slice.
+            Direction::Up => unsafe { cuMemcpyHtoD_v2(address, slice.cast(), bytes) },
+            // SAFETY: as above; nobody else looks at the slice.
+            Direction::Down => unsafe { cuMemcpyDtoH_v2(slice.cast(), address, bytes) },
+        };
+        ensure!(code == CUDA_SUCCESS, "the raw copy: error {}", code.0);
+    }
+    Ok(start.elapsed().as_nanos() as f64 / repeats as f64)
+}

@@ -1,0 +1,274 @@
+//! The same operations in Python packages, each in a process of its own.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use serde::Deserialize;
+
+use super::measure::Unit;
+use super::report::{Peer, Report};
+
+/// Packages that `SCRIPT` knows.
+pub(crate) const NAMES: [&str; 3] = ["CuPy", "PyTorch", "cuda.core"];
+
+/// It goes through standard input: nothing has to be found beside this program.
+const SCRIPT: &str = include_str!("../../bench/peers.py");
+
+/// A package that takes longer is ended; what it said by then counts.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Batches beyond this settle nothing more.
+const BATCHES: usize = 201;
+
+/// A line of the script's answer.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Line {
+    Absent {
+        absent: String,
+    },
+    Version {
+        version: String,
+    },
+    Figure {
+        name: String,
+        figure: f64,
+        unit: Unit,
+    },
+    Error {
+        name: String,
+        error: String,
+    },
+}
+
+/// What a package answered.
+#[derive(Default)]
+struct Answer {
+    /// Or why it is absent.
+    version: Option<Result<String, String>>,
+    figures: BTreeMap<String, (f64, Unit)>,
+    errors: Vec<String>,
+}
+
+/// Measures in one package what the report has rows for. Whatever goes wrong there is a remark, of
+/// those that are handed back.
+pub(crate) fn measure(name: &str, report: &mut Report) -> Vec<String> {
+    let wanted: Vec<String> = report.rows.iter().map(|row| row.name.clone()).collect();
+    let mut answer = Answer::default();
+    let command = command(name, &wanted, report.batches.min(BATCHES));
+    let ended = ask(command, PATIENCE, |line| answer.take(line));
+    let why = match ended {
+        Ok(None) => None,
+        Ok(Some(why)) => Some(why),
+        Err(error) => Some(format!("{error:#}")),
+    };
+    let remarks = answer.errors.iter().map(|error| format!("{name}: {error}"));
+    let remarks = remarks.collect();
+    answer.enter(name, why, report);
+    remarks
+}
+
+impl Answer {
+    fn take(&mut self, line: &str) {
+        match serde_json::from_str(line) {
+            Ok(Line::Version { version }) => self.version = Some(Ok(version)),
+            Ok(Line::Absent { absent }) => self.version = Some(Err(absent)),
+            Ok(Line::Figure { name, figure, unit }) => {
+                self.figures.insert(name, (figure, unit));
+            }
+            Ok(Line::Error { name, error }) => self.errors.push(format!("{name}: {error}")),
+            // A package may print what it likes.
+            Err(_) => {}
+        }
+    }
+
+    fn enter(self, peer: &str, why: Option<String>, report: &mut Report) {
+        for row in &mut report.rows {
+            let unit = row.measured().map(|measured| measured.unit);
+            if let Some((figure, counts)) = self.figures.get(&row.name) {
+                if unit == Some(*counts) {
+                    row.peers.insert(peer.to_owned(), *figure);
+                }
+            }
+        }
+        let version = match (self.version, why) {
+            (Some(Ok(version)), Some(why)) => Ok(format!("{version} ({why})")),
+            (Some(version), _) => version,
+            (None, why) => Err(why.unwrap_or_else(|| "it said nothing".to_owned())),
+        };
+        report.peers.push(Peer {
+            name: peer.to_owned(),
+            version,
+        });
+    }
+}
+
+/// Python with the script on its standard input.
+fn command(package: &str, wanted: &[String], batches: usize) -> Command {
+    let python = env::var_os("PYTHON").unwrap_or_else(|| "python3".into());
+    let mut command = Command::new(python);
+    // Options in front: argparse takes a list of words at its first one.
+    command.args(["-", &format!("--batches={batches}"), package]);
+    command.args(wanted);
+    command
+}
+
+/// Runs a command and hands over each line as it comes. The answer says why there is no more of it.
+fn ask(
+    mut command: Command,
+    patience: Duration,
+    mut take: impl FnMut(&str),
+) -> anyhow::Result<Option<String>> {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("there is no {}", command.get_program().to_string_lossy()))?;
+    let (mut stdin, stdout, stderr) =
+        (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let errors = thread::spawn(move || {
+        let mut text = String::new();
+        // What cannot be read of its complaints is not quoted.
+        let _ = stderr.map(|mut stderr| stderr.read_to_string(&mut text));
+        text
+    });
+    let (sender, lines) = mpsc::channel();
+    thread::spawn(move || {
+        // A script that ends early does not read all of itself.
+        let _ = stdin
+            .take()
+            .map(|mut stdin| stdin.write_all(SCRIPT.as_bytes()));
+        for line in stdout
+            .into_iter()
+            .flat_map(|out| BufReader::new(out).lines())
+        {
+            if line.is_ok_and(|line| sender.send(line).is_err()) {
+                break;
+            }
+        }
+    });
+    let deadline = Instant::now() + patience;
+    loop {
+        match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(line) => take(&line),
+            Err(mpsc::RecvTimeoutError::Disconnected) => break,
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                child.kill().context("ending Python")?;
+                child.wait()?;
+                return Ok(Some(format!("ended after {} s", patience.as_secs())));
+            }
+        }
+    }
+    let status = child.wait()?;
+    let errors = errors.join().unwrap_or_default();
+    Ok((!status.success()).then(|| {
+        let last = errors.trim().lines().last();
+        last.unwrap_or("it failed").to_owned()
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::super::operations::GROUPS;
+    use super::super::report::tests::sample;
+    use super::*;
+
+    /// What the script times: quoted behind `bench.time(`, or in the list that one such call goes over.
+    fn names_in_script() -> Vec<&'static str> {
+        let calls = SCRIPT.split("bench.time(").skip(1);
+        let called = calls.filter_map(|rest| rest.trim_start().strip_prefix('"'));
+        let listed = ["(True, ", "(False, "];
+        let listed = listed
+            .into_iter()
+            .flat_map(|from| SCRIPT.split(from).skip(1));
+        let listed = listed.filter_map(|rest| rest.split_once(", \"").map(|(_, rest)| rest));
+        let names = called
+            .chain(listed)
+            .filter_map(|rest| rest.split('"').next());
+        names.collect()
+    }
+
+    #[test]
+    fn the_script_measures_what_there_is() {
+        let operations = GROUPS.iter().flat_map(|group| (group.operations)());
+        let known: HashSet<String> = operations.map(|operation| operation.name).collect();
+        let names = names_in_script();
+        assert!(names.len() > 40, "{names:?}");
+        for name in names {
+            assert!(known.contains(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_answer_goes_to_the_rows_of_its_names() {
+        let mut report = sample();
+        report.peers.clear();
+        let mut answer = Answer::default();
+        answer.take("a warning of the package");
+        answer.take(r#"{"version": "2.11"}"#);
+        answer.take(r#"{"name": "guard", "figure": 792.5, "unit": "ns"}"#);
+        answer.take(r#"{"name": "upload 64 MiB", "figure": 792.5, "unit": "ns"}"#);
+        answer.take(r#"{"name": "peer copy", "error": "Absent: another device"}"#);
+        assert_eq!(answer.errors, ["peer copy: Absent: another device"]);
+        answer.enter("PyTorch", None, &mut report);
+        assert_eq!(report.rows[0].peers.get("PyTorch"), Some(&792.5));
+        // That row is a bandwidth.
+        assert_eq!(report.rows[3].peers.get("PyTorch"), None);
+        assert_eq!(report.peers[0].version, Ok("2.11".to_owned()));
+    }
+
+    #[test]
+    fn a_missing_interpreter_is_named() {
+        let asked = ask(Command::new("no-such-python"), PATIENCE, |_| {});
+        let error = asked.unwrap_err().to_string();
+        assert_eq!(error, "there is no no-such-python");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn who_does_not_answer_is_ended() {
+        let mut silent = Command::new("tail");
+        silent.args(["-f", "/dev/null"]);
+        let ended = ask(silent, Duration::from_millis(1), |line| panic!("{line}"));
+        assert_eq!(ended.unwrap().unwrap(), "ended after 0 s");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn the_last_complaint_says_why() {
+        let mut failing = Command::new("sh");
+        failing.args(["-c", "echo told; echo first >&2; echo last >&2; exit 1"]);
+        let mut lines = Vec::new();
+        let ended = ask(failing, PATIENCE, |line| lines.push(line.to_owned()));
+        assert_eq!(ended.unwrap().unwrap(), "last");
+        assert_eq!(lines, ["told"]);
+    }
+
+    #[test]
+    fn a_package_that_is_not_there_is_told_as_such() {
+        let told = |lines: &[&str], why: Option<&str>| {
+            let mut report = sample();
+            report.peers.clear();
+            let mut answer = Answer::default();
+            lines.iter().for_each(|line| answer.take(line));
+            answer.enter("CuPy", why.map(str::to_owned), &mut report);
+            report.peers.remove(0).version
+        };
+        // The script says so, and then fails.
+        let absent = told(&[r#"{"absent": "not there"}"#], Some("it failed"));
+        assert_eq!(absent, Err("not there".to_owned()));
+        let broken = told(&[], Some("ImportError: half installed"));
+        assert_eq!(broken, Err("ImportError: half installed".to_owned()));
+        let slow = told(&[r#"{"version": "14"}"#], Some("ended after 60 s"));
+        assert_eq!(slow, Ok("14 (ended after 60 s)".to_owned()));
+    }
+}

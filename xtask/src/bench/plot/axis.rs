@@ -1,0 +1,100 @@
+//! A logarithmic axis of multiples.
+
+/// The widest axis: what lies beyond is drawn at its end.
+const WIDEST: (f64, f64) = (0.01, 100.0);
+
+/// The narrowest: equal times lie in its middle, not at an edge.
+const NARROWEST: (f64, f64) = (0.5, 2.0);
+
+/// Steps of a decade that have a line.
+const STEPS: [f64; 3] = [1.0, 2.0, 5.0];
+
+/// A logarithmic axis from one multiple of the raw time to another.
+pub(super) struct Axis {
+    low: f64,
+    high: f64,
+    left: f64,
+    width: f64,
+}
+
+/// Where a figure lies on an axis.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum Place {
+    Inside(f64),
+    /// Off its end, drawn there.
+    Left(f64),
+    Right(f64),
+}
+
+impl Place {
+    pub(super) fn x(self) -> f64 {
+        match self {
+            Self::Inside(x) | Self::Left(x) | Self::Right(x) => x,
+        }
+    }
+}
+
+impl Axis {
+    /// Over `figures` and 1, between `left` and `left + width`.
+    pub(super) fn over(figures: impl Iterator<Item = f64>, left: f64, width: f64) -> Self {
+        let (mut low, mut high) = NARROWEST;
+        for figure in figures.filter(|figure| figure.is_finite() && *figure > 0.0) {
+            low = low.min(figure);
+            high = high.max(figure);
+        }
+        Self {
+            // Some room, so that no mark sticks to the edge.
+            low: (low / 1.2).max(WIDEST.0),
+            high: (high * 1.2).min(WIDEST.1),
+            left,
+            width,
+        }
+    }
+
+    pub(super) fn place(&self, figure: f64) -> Place {
+        let share = (figure / self.low).ln() / (self.high / self.low).ln();
+        let x = self.left + self.width * share.clamp(0.0, 1.0);
+        match share {
+            ..0.0 => Place::Left(x),
+            0.0..=1.0 => Place::Inside(x),
+            _ => Place::Right(x),
+        }
+    }
+
+    /// Multiples that have a line, those first that most deserve a name.
+    pub(super) fn ticks(&self) -> Vec<f64> {
+        let decades = || (-3..=3).map(|exponent| 10f64.powi(exponent));
+        let all = STEPS
+            .into_iter()
+            .flat_map(|step| decades().map(move |decade| step * decade));
+        let mut ticks: Vec<f64> = all
+            .filter(|tick| (self.low..=self.high).contains(tick))
+            .collect();
+        // The raw time itself is what the others are multiples of.
+        ticks.sort_by_key(|tick| *tick != 1.0);
+        ticks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_ratios_are_equal_distances() {
+        let axis = Axis::over([0.1, 10.0].into_iter(), 100.0, 400.0);
+        let x = |figure| axis.place(figure).x();
+        assert!((x(1.0) - 300.0).abs() < 1e-6);
+        assert!((x(2.0) - x(1.0) - (x(1.0) - x(0.5))).abs() < 1e-6);
+        assert_eq!(axis.ticks(), [1.0, 0.1, 10.0, 0.2, 2.0, 0.5, 5.0]);
+    }
+
+    #[test]
+    fn what_is_far_off_lies_at_the_end() {
+        let axis = Axis::over([0.000_01, 1.1].into_iter(), 0.0, 100.0);
+        assert_eq!(axis.place(0.000_01), Place::Left(0.0));
+        assert!(matches!(axis.place(0.5), Place::Inside(_)));
+        assert_eq!(axis.place(1000.0), Place::Right(100.0));
+        assert!(axis.ticks().contains(&0.01));
+    }
+}

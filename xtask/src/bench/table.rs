@@ -1,0 +1,212 @@
+//! A report as a table, for a terminal and for a page.
+
+use std::collections::BTreeMap;
+
+use super::goal::Scale;
+use super::report::{Finding, Peer, Report, Row, Verdict};
+
+/// Multiples below this are told as fractions, whose size a reader sees.
+const SMALL: f64 = 0.1;
+
+/// How a table is set.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Style {
+    /// Columns that line up, a blank line and a heading in front of each group.
+    Text,
+    /// Markdown.
+    Markdown,
+}
+
+/// Columns in front of the peers'.
+const COLUMNS: [&str; 6] = ["operation", "ours", "raw", "ours / raw", "goal", ""];
+
+pub(crate) fn render(report: &Report, style: Style) -> String {
+    let peers = present(report).map(|peer| peer.name.as_str());
+    let headings: Vec<String> = COLUMNS.into_iter().chain(peers).map(String::from).collect();
+    let rows: Vec<Vec<String>> = report.rows.iter().map(|row| cells(report, row)).collect();
+    match style {
+        Style::Text => text(report, &headings, &rows),
+        Style::Markdown => markdown(&headings, &rows),
+    }
+}
+
+/// Peers that have a column.
+pub(super) fn present(report: &Report) -> impl Iterator<Item = &Peer> {
+    report.peers.iter().filter(|peer| peer.version.is_ok())
+}
+
+/// What did not run, each peer's version, and how many goals were met: what stands under a table.
+pub(crate) fn conclusion(report: &Report) -> String {
+    let mut lines = Vec::new();
+    let mut not_run: BTreeMap<&str, usize> = BTreeMap::new();
+    for row in &report.rows {
+        match &row.finding {
+            Finding::NotRun(why) => *not_run.entry(why).or_default() += 1,
+            Finding::Failed(why) => lines.push(format!("FAILED: {}: {why}", row.name)),
+            Finding::Measured(_) => {}
+        }
+    }
+    let not_run = not_run.into_iter();
+    lines.extend(not_run.map(|(why, count)| format!("not run: {count} × {why}")));
+    if !report.peers.is_empty() {
+        let peer = |peer: &Peer| match &peer.version {
+            Ok(version) => format!("{} {version}", peer.name),
+            Err(why) => format!("{}: {why}", peer.name),
+        };
+        let peers: Vec<String> = report.peers.iter().map(peer).collect();
+        lines.push(format!("beside it: {}", peers.join("; ")));
+    }
+    let (met, goals) = report.goals();
+    let mut last = if report.simulated {
+        "a simulated driver: none of these figures means anything".to_owned()
+    } else {
+        format!("{met} of {goals} goals met")
+    };
+    for (verdict, what) in [(Verdict::Failed, "failed"), (Verdict::NotRun, "not run")] {
+        match report.count(verdict) {
+            0 => {}
+            count => last += &format!(", {count} {what}"),
+        }
+    }
+    lines.push(last);
+    lines.join("\n") + "\n"
+}
+
+fn cells(report: &Report, row: &Row) -> Vec<String> {
+    let measured = row.measured();
+    let show = |figure: Option<f64>| match (measured, figure) {
+        (Some(measured), Some(figure)) => measured.unit.show(figure),
+        _ => String::new(),
+    };
+    let mut cells = vec![
+        row.name.clone(),
+        show(measured.map(|measured| measured.ours)),
+        show(measured.and_then(|measured| measured.raw)),
+        beside(row),
+        measured.map_or_else(String::new, |measured| row.goal.describe(measured)),
+        row.verdict.describe().to_owned(),
+    ];
+    let figures = present(report).map(|peer| row.peers.get(&peer.name));
+    cells.extend(figures.map(|figure| show(figure.copied())));
+    cells
+}
+
+/// The figure that the goal is about: a share of a rate, nanoseconds more than a short call, or a
+/// multiple.
+pub(super) fn beside(row: &Row) -> String {
+    let Some((measured, ratio)) = row.measured().and_then(|m| Some((m, m.ratio?))) else {
+        return String::new();
+    };
+    match row.goal.scale(measured) {
+        Scale::Multiple if ratio < SMALL => format!("1 / {:.0}", 1.0 / ratio),
+        Scale::Multiple => format!("{ratio:.3} ×"),
+        Scale::Difference => format!("{:+.0} ns", measured.more().unwrap_or_default()),
+        Scale::Share => format!("{:.1} %", 100.0 / ratio),
+    }
+}
+
+fn text(report: &Report, headings: &[String], rows: &[Vec<String>]) -> String {
+    let width = |column: usize| {
+        let rows = rows.iter().map(|row| row[column].as_str());
+        let cells = rows.chain([headings[column].as_str()]);
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..headings.len()).map(width).collect();
+    let line = |cells: &[String]| {
+        let mut line = String::new();
+        for (column, (cell, &width)) in cells.iter().zip(&widths).enumerate() {
+            line += &match column {
+                0 => format!("{cell:width$}"),
+                // A verdict is read beside its goal.
+                5 => format!("  {cell:width$}"),
+                _ => format!("  {cell:>width$}"),
+            };
+        }
+        line.trim_end().to_owned() + "\n"
+    };
+    let mut text = report.driver.clone() + "\n" + &line(headings);
+    let mut group = "";
+    for (row, cells) in report.rows.iter().zip(rows) {
+        if row.group != group {
+            group = &row.group;
+            text += &format!("\n{group}\n");
+        }
+        text += &line(cells);
+    }
+    text + "\n"
+}
+
+fn markdown(headings: &[String], rows: &[Vec<String>]) -> String {
+    let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+    let rules = headings.iter().enumerate().map(|(column, _)| match column {
+        0 | 5 => "---",
+        _ => "---:",
+    });
+    let mut text = line(headings);
+    text += &format!("|{}|\n", rules.collect::<Vec<_>>().join("|"));
+    for cells in rows {
+        text += &line(cells);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::goal::Goal;
+    use super::super::measure::{Measured, Unit};
+    use super::super::report::tests::sample;
+    use super::*;
+
+    #[test]
+    fn each_goal_is_told_on_its_own_scale() {
+        let report = sample();
+        let told = |row: usize| cells(&report, &report.rows[row]).join("; ");
+        assert_eq!(told(0), "guard; 18 ns; 12 ns; +6 ns; ≤ +30 ns; met; ");
+        let upload = "upload <4 KiB>; 1.10 µs; 1.02 µs; 1.078 ×; ≤ 1.05 ×; MISSED; 7.41 µs";
+        assert_eq!(told(1), upload);
+        let pageable = "upload 64 MiB; 47.0 GB/s; 55.3 GB/s; 85.0 %; ≥ 80 %; met; ";
+        assert_eq!(told(3), pageable);
+        assert_eq!(told(4), "first 1 GiB; 38.0 ms; ; ; ≤ 45.0 ms; met; ");
+    }
+
+    #[test]
+    fn a_small_multiple_is_a_fraction() {
+        let one = Goal::Ratio(1.0);
+        let finding = Finding::Measured(Measured::new(Unit::Nanoseconds, 48.0, Some(1.2e6)));
+        let row = Row::new("pinned memory", "alloc", &one, finding);
+        assert_eq!(beside(&row), "1 / 25000");
+    }
+
+    #[test]
+    fn a_group_has_one_heading_and_columns_line_up() {
+        let text = render(&sample(), Style::Text);
+        assert_eq!(text.matches("\nenqueues\n").count(), 1);
+        let verdicts = ["met", "MISSED", "not run", "FAILED"];
+        let column = |line: &str| {
+            let at = verdicts.iter().find_map(|verdict| line.find(verdict))?;
+            Some(line[..at].chars().count())
+        };
+        let columns: Vec<usize> = text.lines().filter_map(column).collect();
+        assert_eq!(columns.len(), 6, "{text}");
+        assert!(columns.iter().all(|at| *at == columns[0]), "{text}");
+    }
+
+    #[test]
+    fn what_did_not_run_is_said() {
+        let text = conclusion(&sample());
+        assert!(text.contains("not run: 1 × needs 2 devices"), "{text}");
+        assert!(text.contains("FAILED: broadcast: out of memory"), "{text}");
+        assert!(text.contains("CuPy 14.2.0; PyTorch: not there"), "{text}");
+        assert!(
+            text.contains("3 of 4 goals met, 1 failed, 1 not run"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn markdown_has_as_many_cells_in_each_line() {
+        let text = render(&sample(), Style::Markdown);
+        let bars: Vec<usize> = text.lines().map(|line| line.matches('|').count()).collect();
+        assert!(bars.iter().all(|count| *count == 8), "{text}");
+    }
+}

@@ -1,0 +1,54 @@
+//! How far a task is.
+
+use std::cell::Cell;
+use std::fmt::Display;
+use std::io::IsTerminal;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// How far a task is, on standard error: a bar on a terminal, elsewhere a line a step.
+pub(crate) struct Progress {
+    bar: Option<ProgressBar>,
+    steps: usize,
+    done: Cell<usize>,
+}
+
+impl Progress {
+    pub(crate) fn new(steps: usize) -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}");
+            ProgressBar::new(steps as u64).with_style(style.unwrap_or(ProgressStyle::default_bar()))
+        });
+        Self {
+            bar,
+            steps,
+            done: Cell::new(0),
+        }
+    }
+
+    /// Says what begins now.
+    pub(crate) fn step(&self, what: String) {
+        self.done.set(self.done.get() + 1);
+        match &self.bar {
+            Some(bar) => {
+                bar.inc(1);
+                bar.set_message(what);
+            }
+            None => eprintln!("[{}/{}] {what}", self.done.get(), self.steps),
+        }
+    }
+
+    /// Prints to standard output without tearing the bar.
+    pub(crate) fn print(&self, text: impl Display) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| print!("{text}")),
+            None => print!("{text}"),
+        }
+    }
+
+    pub(crate) fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

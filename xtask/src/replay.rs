@@ -1,0 +1,174 @@
+//! A recorded sequence of allocations, run against each allocator, and as a picture.
+
+mod log;
+mod picture;
+mod player;
+mod report;
+mod subject;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use cuda_core::DeviceAllocator;
+
+use crate::target::Target;
+use crate::{Outcome, Refusal};
+use log::Log;
+use player::Player;
+use report::{Report, Row};
+use subject::Subject;
+
+/// The most that the caching pool may reserve, as a share of what is noted in the log.
+const GOAL: f64 = 1.05;
+
+/// Runs a log of allocations against each allocator and compares them.
+///
+/// Logs are written by `cuda_core::adaptors::Logging` and by `xtask/replay/from_pytorch.py`;
+/// docs/traces.md describes them. Each allocator runs the whole log once to warm up, then again and
+/// again on a single thread: `pairs/s` are allocations with their frees, in the median pass.
+/// Without a GPU the simulated driver takes its place, and the times mean nothing.
+///
+/// Exit code 0: it ran; with --check, 1: the caching pool reserved more than 1.05 times what the
+/// log says that another allocator did, or called the simulated driver after the first pass.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The log.
+    log: PathBuf,
+    /// Which allocators.
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "cache,driver,plain"
+    )]
+    allocator: Vec<Subject>,
+    /// Draws memory in use over the log, as SVG.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Prints the result as JSON on standard output.
+    #[arg(long)]
+    json: bool,
+    /// Uses the simulated driver with this many devices, even if there are GPUs.
+    #[arg(long, value_name = "DEVICES", value_parser = clap::value_parser!(u32).range(1..=64))]
+    sim: Option<u32>,
+    /// Fails if the caching pool misses its goals.
+    #[arg(long)]
+    check: bool,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    let log = read(&args.log)?;
+    let (driver, session) = choose(args, &log)?;
+    let mut report = Report::new(&log, name_of(&args.log), driver);
+    if !args.json {
+        print!("{}", report.heading());
+    }
+    for subject in &args.allocator {
+        let row = measure(&log, *subject, session.as_ref())
+            .with_context(|| format!("allocator {}", subject.name()))?;
+        if !args.json {
+            println!("{}", report.line(&row));
+        }
+        report.rows.push(row);
+    }
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        print!("{}", report.others());
+    }
+    if let Some(path) = &args.svg {
+        let svg = picture::draw(&log, &report.title(), &report.levels());
+        fs::write(path, svg).with_context(|| path.display().to_string())?;
+    }
+    let missed = report.missed(GOAL);
+    for miss in missed.iter().filter(|_| args.check) {
+        eprintln!("error: {miss}");
+    }
+    Ok(if args.check && !missed.is_empty() {
+        Outcome::Failed
+    } else {
+        Outcome::Passed
+    })
+}
+
+fn read(path: &Path) -> anyhow::Result<Log> {
+    let name = || path.display().to_string();
+    let text = fs::read_to_string(path).with_context(name)?;
+    let log = Log::parse(&text).with_context(name)?;
+    if log.blocks.is_empty() {
+        bail!(Refusal(format!("{}: nothing is allocated", name())));
+    }
+    Ok(log)
+}
+
+fn name_of(path: &Path) -> String {
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    name.to_string_lossy().into_owned()
+}
+
+/// The real driver if it shows a device, otherwise the simulated one, with a session that counts
+/// its calls. Says which in words.
+fn choose(args: &Args, log: &Log) -> anyhow::Result<(String, Option<cuda_sim::Session>)> {
+    let (devices, why) = match args.sim {
+        Some(devices) => (devices, "as asked".to_owned()),
+        None => match Target::probe()? {
+            Ok(target) => return Ok((target.to_string(), None)),
+            Err(why) => {
+                let last = log.streams.iter().map(|stream| stream.device).max();
+                (last.unwrap_or(0).min(63) + 1, why)
+            }
+        },
+    };
+    // Frees that have not happened would count as reserved.
+    let config = cuda_sim::Config::default()
+        .devices(devices)
+        .mode(cuda_sim::Mode::Eager);
+    cuda_sim::install(config).context("installing the simulated driver")?;
+    let driver = format!("simulated driver ({why}): its times mean nothing");
+    Ok((driver, Some(cuda_sim::Session::begin())))
+}
+
+/// So long, or so often, an allocator is measured.
+const ENOUGH: Duration = Duration::from_millis(500);
+const PASSES: usize = 30;
+
+fn measure(
+    log: &Log,
+    subject: Subject,
+    session: Option<&cuda_sim::Session>,
+) -> anyhow::Result<Row> {
+    let mut player = Player::new(log)?;
+    let allocator = subject.make()?;
+    let meter = subject.meter(player.devices())?;
+    let (peak, requested) = log.peak();
+    let mut taken = None;
+    player.pass(&allocator, |step| {
+        if step == peak {
+            taken = Some(meter.at_peak());
+        }
+    })?;
+    let taken = taken.context("the log has a peak")??;
+    let before = session.map(cuda_sim::Session::total_calls);
+    let mut passes = Vec::new();
+    while passes.len() < 3 || passes.iter().sum::<Duration>() < ENOUGH && passes.len() < PASSES {
+        passes.push(player.pass(&allocator, |_| ())?);
+    }
+    // Waiting for the streams before a pass is not the allocator's doing.
+    let waits = (log.streams.len() * passes.len()) as u64;
+    let calls = session.zip(before);
+    let calls = calls.map(|(session, before)| session.total_calls() - before - waits);
+    let calls = calls.map(|calls| calls as f64 / passes.len() as f64);
+    let reserved = meter.reserved(taken)?;
+    passes.sort_unstable();
+    let median = passes[passes.len() / 2];
+    allocator.trim(0)?;
+    Ok(Row {
+        allocator: subject.name().to_owned(),
+        pairs_per_second: log.blocks.len() as f64 / median.as_secs_f64(),
+        reserved,
+        fragmentation: reserved as f64 / requested.max(1) as f64,
+        driver_calls: calls,
+    })
+}

@@ -1,0 +1,168 @@
+//! Runs a log against an allocator.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use cuda_core::{Allocator, Device, DeviceBuffer, Stream, with_allocator};
+
+use super::log::{Log, Step};
+use crate::Refusal;
+
+/// A log with streams of this process in the place of its own.
+pub(crate) struct Player<'a> {
+    log: &'a Log,
+    streams: Vec<Stream>,
+    /// Each block while it is allocated.
+    buffers: Vec<Option<DeviceBuffer<u8>>>,
+}
+
+impl<'a> Player<'a> {
+    /// Makes a stream for each of the log's, on the device that it was on.
+    pub(crate) fn new(log: &'a Log) -> anyhow::Result<Self> {
+        let count = Device::count()?;
+        let streams = log.streams.iter().map(|stream| {
+            if stream.device >= count {
+                bail!(Refusal(format!("the log needs device {}", stream.device)));
+            }
+            Ok(Device::get(stream.device)?.create_stream()?)
+        });
+        Ok(Self {
+            log,
+            streams: streams.collect::<anyhow::Result<_>>()?,
+            buffers: log.blocks.iter().map(|_| None).collect(),
+        })
+    }
+
+    /// The devices that the log uses, each once.
+    pub(crate) fn devices(&self) -> Vec<Device> {
+        let mut devices: Vec<_> = self.streams.iter().map(Stream::device).collect();
+        devices.sort_unstable_by_key(|device| device.ordinal());
+        devices.dedup();
+        devices
+    }
+
+    /// Waits for everything, then runs the log once and frees what it leaves allocated. Says how
+    /// long that took. `after` is called after each step with its index.
+    pub(crate) fn pass(
+        &mut self,
+        allocator: &Allocator,
+        mut after: impl FnMut(usize),
+    ) -> anyhow::Result<Duration> {
+        for stream in &self.streams {
+            stream.synchronize()?;
+        }
+        let began = Instant::now();
+        let played = with_allocator(allocator, || self.play(&mut after));
+        let freed = (0..self.buffers.len()).try_for_each(|block| self.free(block));
+        let took = began.elapsed();
+        played.and(freed).map(|()| took)
+    }
+
+    fn play(&mut self, after: &mut impl FnMut(usize)) -> anyhow::Result<()> {
+        for (index, step) in self.log.steps.iter().enumerate() {
+            match *step {
+                Step::Allocate(block) => self.allocate(block),
+                Step::Free(block) => self.free(block),
+            }
+            .with_context(|| format!("operation {index}"))?;
+            after(index);
+        }
+        Ok(())
+    }
+
+    fn allocate(&mut self, index: usize) -> anyhow::Result<()> {
+        let block = &self.log.blocks[index];
+        self.buffers[index] = Some(self.streams[block.stream].alloc(block.bytes)?);
+        Ok(())
+    }
+
+    fn free(&mut self, index: usize) -> anyhow::Result<()> {
+        match self.buffers[index].take() {
+            Some(buffer) => Ok(buffer.close().map_err(|(error, _)| error)?),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, Write};
+    use std::sync::{Arc, Mutex};
+    use std::thread;
+
+    use cuda_core::adaptors::{Logging, Statistics};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Shared(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Shared {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().expect("nobody panics").extend(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Streams of two devices, each used by two threads, and addresses that come back at once.
+    fn record(logged: &Allocator) -> anyhow::Result<()> {
+        let streams = [
+            Device::get(0)?.create_stream()?,
+            Device::get(1)?.create_stream()?,
+        ];
+        let work = |stream: &Stream, seed: usize| -> cuda_core::Result<()> {
+            for round in 0..50 {
+                let bytes = |index: usize| 1 + (seed * 37 + round * 11 + index * 101) % 1000;
+                let alloc = |index| stream.alloc::<u8>(bytes(index));
+                let (first, second) = with_allocator(logged, || (alloc(0), alloc(1)));
+                drop((second?, first?));
+            }
+            Ok(())
+        };
+        thread::scope(|scope| {
+            let (streams, work) = (&streams, &work);
+            let threads = (0..4).map(|index| scope.spawn(move || work(&streams[index % 2], index)));
+            let threads: Vec<_> = threads.collect();
+            threads
+                .into_iter()
+                .try_for_each(|thread| thread.join().expect("no panic"))
+        })?;
+        // Left allocated.
+        std::mem::forget(with_allocator(logged, || streams[0].alloc::<u8>(5000))?);
+        Ok(())
+    }
+
+    #[test]
+    fn what_threads_log_is_read_and_replayed() -> anyhow::Result<()> {
+        let config = cuda_sim::Config::default()
+            .devices(2)
+            .quarantine(0)
+            .mode(cuda_sim::Mode::Eager);
+        cuda_sim::install(config).expect("no other test needs a driver");
+        let text = Shared::default();
+        let logging = Logging::new(Allocator::driver_pool(), text.clone())?;
+        record(&Allocator::new(logging))?;
+        let text = String::from_utf8(text.0.lock().expect("nobody panics").clone())?;
+
+        let log = Log::parse(&text)?;
+        assert_eq!((log.blocks.len(), log.steps.len()), (401, 801));
+        assert_eq!((log.streams.len(), log.orphans), (2, 0));
+        let statistics = Arc::new(Statistics::new(Allocator::driver_pool()));
+        let allocator = Allocator::new(Arc::clone(&statistics));
+        let mut player = Player::new(&log)?;
+        let mut steps = 0;
+        player.pass(&allocator, |_| steps += 1)?;
+        let counters = statistics.counters();
+        assert_eq!(
+            (steps, counters.blocks.total, counters.blocks.value),
+            (801, 401, 0)
+        );
+        assert_eq!(counters.bytes.peak as u64, log.peak().1);
+        assert_eq!(player.devices().len(), 2);
+        Ok(())
+    }
+}

@@ -1,0 +1,153 @@
+//! `cargo xtask bench` as its user meets it: on the simulated driver, and on files of earlier runs.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::{env, fs, process};
+
+use serde_json::{Value, json};
+
+/// Files of one test, gone with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(test: &str) -> Self {
+        let folder = env::temp_dir().join(format!("cuda-xtask-{test}-{}", process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        Self(folder)
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What stays behind is in nobody's way.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn bench(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_xtask"))
+        .arg("bench")
+        .args(words)
+        .output()
+        .unwrap()
+}
+
+#[track_caller]
+fn ends(words: &[&str], code: i32) -> String {
+    let output = bench(words);
+    let said = String::from_utf8_lossy(&output.stderr);
+    let printed = String::from_utf8(output.stdout.clone()).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{printed}\n{said}");
+    printed + &said
+}
+
+/// An earlier run in which an upload took so many nanoseconds, beside 1000 of the raw calls.
+fn results(ours: f64) -> Value {
+    json!({
+        "format": 1,
+        "version": "0.1.0",
+        "driver": "1 × GPU",
+        "simulated": false,
+        "batches": 1001,
+        "peers": [{ "name": "CuPy", "absent": "not there" }],
+        "rows": [{
+            "group": "enqueues",
+            "name": "upload",
+            "goal": { "beside": { "calls": 1 } },
+            "finding": { "measured": {
+                "unit": "ns", "ours": ours, "raw": 1000.0, "ratio": ours / 1000.0
+            } },
+        }],
+    })
+}
+
+fn written(path: &str) -> Value {
+    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+}
+
+#[test]
+fn every_operation_works_on_the_simulated_driver() {
+    let folder = Folder::new("all");
+    let (json, svg, markdown) = (
+        folder.file("r.json"),
+        folder.file("r.svg"),
+        folder.file("r.md"),
+    );
+    let words = [
+        "--sim",
+        "8",
+        "--json",
+        &json,
+        "--svg",
+        &svg,
+        "--markdown",
+        &markdown,
+    ];
+    let said = ends(&words, 0);
+    let report = written(&json);
+    let rows = report["rows"].as_array().unwrap();
+    assert!(rows.len() > 20, "{said}");
+    // Studies are for those who ask.
+    let choices = ends(&["--sim", "1", "--only", "threads and chunks"], 0);
+    assert!(
+        choices.contains("upload_from") && !said.contains("16 threads, chunks"),
+        "{choices}"
+    );
+    for row in rows {
+        assert!(
+            row["finding"]["measured"]["ours"].as_f64() > Some(0.0),
+            "{row}"
+        );
+        assert_eq!(row["verdict"], "no_goal", "{row}");
+    }
+    assert!(fs::read_to_string(&svg).unwrap().contains("SIMULATED"));
+    let lines = fs::read_to_string(&markdown).unwrap().lines().count();
+    assert_eq!(lines, rows.len() + 2);
+    // Nothing that was simulated can be checked.
+    ends(&["--check", &json], 2);
+    ends(&["--sim", "1", "--only", "event record", "--check"], 2);
+}
+
+#[test]
+fn a_missed_goal_of_an_earlier_run_is_exit_code_1() {
+    let folder = Folder::new("check");
+    for (ours, code) in [(1030.0, 0), (1031.0, 1)] {
+        let path = folder.file("r.json");
+        fs::write(&path, results(ours).to_string()).unwrap();
+        let svg = folder.file("r.svg");
+        let said = ends(&["--check", &path, "--svg", &svg], code);
+        assert_eq!(said.contains("MISSED"), code == 1, "{said}");
+        assert!(Path::new(&svg).exists());
+    }
+}
+
+#[test]
+fn what_cannot_run_is_exit_code_2() {
+    let folder = Folder::new("refused");
+    let path = folder.file("r.json");
+    fs::write(&path, results(1.0).to_string()).unwrap();
+    for words in [
+        &["--check", &folder.file("none.json")][..],
+        &["--check", &path, "--quick"],
+        &["--check", &path, "--only", "nothing of that name"],
+        &["--list", "--only", "nothing of that name"],
+        &["--sim", "1", "--device", "1"],
+    ] {
+        let said = ends(words, 2);
+        assert!(said.contains("error: "), "{said}");
+    }
+}
+
+#[test]
+fn fewer_devices_are_reported_not_passed_over() {
+    let folder = Folder::new("fewer");
+    let path = folder.file("r.json");
+    let said = ends(&["--sim", "1", "--only", "peer copies", "--json", &path], 0);
+    assert!(said.contains("needs 2 devices, here: 1"), "{said}");
+    let rows = written(&path)["rows"].as_array().unwrap().clone();
+    assert!(rows.iter().all(|row| row["verdict"] == "not_run"), "{said}");
+}
