@@ -3,8 +3,9 @@
 //! Without this script, as in a build that skips it, the floor's calls alone are used.
 
 /// Headers that brought calls which this crate uses: `cuda_12_4` means "from CUDA 12.4 on".
-const VERSIONS: [(u32, &str); 6] = [
+const VERSIONS: [(u32, &str); 7] = [
     (12000, "cuda_12_0"),
+    (12020, "cuda_12_2"),
     (12030, "cuda_12_3"),
     (12040, "cuda_12_4"),
     (12050, "cuda_12_5"),

@@ -40,16 +40,15 @@ impl<K: Kind> Stream<K> {
     pub fn launch_host_func(&self, f: impl FnOnce() + Send + 'static) -> Result<()> {
         let core = self.core();
         let stream = core.bind()?;
-        // What was enqueued before must not be covered only by an event behind `f`, which may take
-        // any time: a stream that waits for it could be the one that `f` waits for.
-        core.timeline().checkpoint(true, stream.entered())?;
+        core.timeline().hold_up(stream.entered())?;
         let slot: Arc<Slot> = Arc::new(Mutex::new(Some(Box::new(f))));
         let data = Arc::into_raw(Arc::clone(&slot)).cast_mut();
-        let (_, launched) = stream.enqueue("cuLaunchHostFunc", |stream| {
+        let (seq, launched) = stream.enqueue("cuLaunchHostFunc", |stream| {
             // SAFETY: `run` has the type that the driver calls and takes its count back the one time
             // that it is called.
             unsafe { cu::cuLaunchHostFunc(stream, Some(run), data.cast()) }
         });
+        core.timeline().held_up_at(seq);
         if launched.is_err() {
             // "This function may also return error codes from previous, asynchronous launches": then
             // the driver may call `run` all the same. It keeps its count of the slot, for good if it

@@ -36,6 +36,12 @@ pub(crate) fn ensure() -> Result<()> {
     ensure_slow()
 }
 
+/// Whether [`ensure`] has nothing to do and nothing to refuse.
+#[inline]
+pub(crate) fn is_ready() -> bool {
+    !in_callback() && STATE.load(Ordering::Acquire) == READY
+}
+
 #[cold]
 fn ensure_slow() -> Result<()> {
     if let Some(error) = gone() {
@@ -139,8 +145,12 @@ mod hooks {
     }
 
     extern "C" fn at_exit() {
-        super::STATE.store(super::EXITING, Ordering::Release);
-        crate::drops::park();
+        let before = super::STATE.swap(super::EXITING, Ordering::AcqRel);
+        // In a fork's child there is nobody to wait for.
+        if before != super::FORKED {
+            crate::drops::park();
+            crate::staging::copying::park();
+        }
     }
 
     extern "C" fn in_child() {

@@ -41,7 +41,7 @@ pub enum Resource {
     Event,
     /// A context that was not destroyed.
     Context,
-    /// A module that was not unloaded.
+    /// A module, or a library, that was not unloaded.
     Module,
     /// The thread's current context, which a guard could not bring back.
     Current,

@@ -2,8 +2,8 @@
 
 use cuda_sys::symbol as cu;
 
+use crate::copy::at_home;
 use crate::copy::pitched::PitchedMut;
-use crate::copy::same_device;
 use crate::error::{Error, Result};
 use crate::memory::device::{DeviceMemory, DeviceSliceMut};
 use crate::memory::pod::{Pod, bytes_of};
@@ -161,7 +161,7 @@ impl<K: Kind> Stream<K> {
         };
         let (width, op) = (pattern.width(), pattern.call_2d());
         let core = self.core();
-        same_device(op, core, bytes.as_view().device())?;
+        at_home(op, core, &bytes.as_view())?;
         let address = bytes.as_raw();
         if geometry.span == 0 {
             return Ok(());
@@ -211,7 +211,7 @@ impl<K: Kind> Stream<K> {
     ) -> Result<()> {
         let (width, op) = (pattern.width(), pattern.call());
         let core = self.core();
-        same_device(op, core, destination.as_view().device())?;
+        at_home(op, core, &destination.as_view())?;
         let (address, bytes) = (destination.as_raw(), destination.byte_len());
         if bytes % width != 0 || address % width as u64 != 0 {
             return Err(Error::Indivisible {

@@ -1,5 +1,6 @@
 //! The guard: a context is current for a scope, and afterwards what was current before it is again.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr;
@@ -51,6 +52,19 @@ pub struct Guard {
     _not_send: PhantomData<*const ()>,
 }
 
+thread_local! {
+    /// Guards that were dropped in a function of ours that the driver called on this thread. Another
+    /// thread could not end their scopes. Borrowed for moments in which no foreign code runs.
+    static DEFERRED: RefCell<Vec<Guard>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Ends the scopes of guards that were dropped during the call of the driver's that has just ended,
+/// in the order in which they were dropped.
+pub(crate) fn drop_deferred() {
+    let deferred = DEFERRED.try_with(RefCell::take);
+    drop(deferred);
+}
+
 impl Guard {
     #[inline]
     pub(crate) fn enter(context: &Context) -> Result<Self> {
@@ -83,12 +97,17 @@ impl Guard {
     /// Ends the scope now and says whether it worked; dropping reports a failure to the hook of
     /// [`set_drop_hook`](crate::set_drop_hook) instead.
     ///
+    /// Where the driver cannot be called, in the closure of
+    /// [`Function::block_size_with`](crate::Function::block_size_with), the scope ends with that call
+    /// instead, whichever way the guard goes.
+    ///
     /// # Errors
     /// What the driver says; [`Error::ContextStack`](crate::Error::ContextStack) where entries
-    /// that were pushed inside the scope cannot be removed.
+    /// that were pushed inside the scope cannot be removed;
+    /// [`Error::InCallback`](crate::Error::InCallback).
     pub fn restore(mut self) -> Result<()> {
         if let Err(error) = driver::ensure() {
-            self.armed = false;
+            self.armed = driver::in_callback();
             return Err(error);
         }
         self.leave()
@@ -122,6 +141,20 @@ impl Guard {
         now.map(drop)
     }
 
+    /// Leaves the rest to [`drop_deferred`].
+    #[cold]
+    fn defer(&mut self) {
+        let later = Self {
+            saved: self.saved,
+            saved_keep: self.saved_keep.take(),
+            entered: self.entered.clone(),
+            armed: true,
+            _not_send: PhantomData,
+        };
+        // A thread that loses its locals is in no such call.
+        let _ = DEFERRED.try_with(|deferred| deferred.borrow_mut().push(later));
+    }
+
     /// The saved context, where anything has to keep it alive.
     fn saved_context(&self) -> Option<&Context> {
         if self.saved == self.entered.raw() {
@@ -135,6 +168,10 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if !self.armed || driver::is_gone() {
+            return;
+        }
+        if driver::in_callback() {
+            self.defer();
             return;
         }
         if let Err(error) = self.leave() {

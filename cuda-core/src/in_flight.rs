@@ -150,7 +150,7 @@ impl<K: Kind> Stream<K> {
             op: "cuMemcpyHtoDAsync",
             source_len: len,
             destination_len: destination.len(),
-            device: destination.as_view().device(),
+            device: destination.as_view().on_for(self.core()),
             host: from.addr(),
         };
         let (to, bytes) = (destination.as_raw(), destination.byte_len());
@@ -182,7 +182,7 @@ impl<K: Kind> Stream<K> {
             op: "cuMemcpyDtoHAsync",
             source_len: source.len(),
             destination_len: len,
-            device: source.device(),
+            device: source.on_for(self.core()),
             host: to.addr(),
         };
         let (from, bytes) = (source.as_raw(), source.byte_len());
@@ -200,7 +200,7 @@ struct Ends {
     op: &'static str,
     source_len: usize,
     destination_len: usize,
-    device: Device,
+    device: Option<Device>,
     /// Where the host's end begins.
     host: usize,
 }
@@ -214,8 +214,10 @@ fn carry<H: StableHost>(
     call: impl FnMut(CUstream) -> CUresult,
 ) -> Result<InFlight<H>, (Error, InFlight<H>)> {
     let op = ends.op;
-    let checked = same_len(op, ends.source_len, ends.destination_len)
-        .and_then(|()| same_device(op, core, ends.device));
+    let checked = same_len(op, ends.source_len, ends.destination_len).and_then(|()| {
+        ends.device
+            .map_or(Ok(()), |device| same_device(op, core, device))
+    });
     if checked.is_ok() && touch.range.is_empty() {
         return Ok(flight);
     }

@@ -41,8 +41,10 @@
 //! [`ManagedBuffer`], [`PitchedBuffer`], [`Registered`]: memory that is the host's too, that lies in
 //! rows, that existed before. [`VirtualBuffer`]: device memory that grows where it is.
 //! [`CudaArray`], [`MipmappedArray`]: images; [`Texture`], [`Surface`]: how kernels see them.
-//! [`MemoryPool`]: where device memory comes from. [`PointerAttributes`]: what an address is.
-//! [`IpcMemoryHandle`], [`IpcEventHandle`]: other processes.
+//! [`CachingPool`], [`MemoryPool`]: where device memory comes from; [`Allocator`],
+//! [`with_allocator`]: where else it may; [`adaptors`]: how it is counted, limited, logged and
+//! tracked. [`PointerAttributes`]: what an address is. [`IpcMemoryHandle`], [`IpcEventHandle`]:
+//! other processes.
 //!
 //! **Copies.** [`Stream::upload`], [`Stream::download`], [`Stream::copy`], [`Stream::fill`]: between
 //! buffers, of one device or two. [`Stream::upload_from`], [`Stream::download_to`],
@@ -51,8 +53,11 @@
 //! [`Shape`]: rows with gaps between them. [`Stream::copy_to_array`]: images. [`Batch`]: many copies
 //! in one call.
 //!
+//! **Several devices.** [`DeviceGroup`]: what is done on all of them at once, such as an upload to
+//! all, a ring of copies, or access to each other's memory.
+//!
 //! **Kernels.** [`nvrtc`]: CUDA C++ compiled while the program runs. [`Module`]: code, as PTX or
-//! binary; [`Function`]: a kernel, its attributes and its occupancy. [`Stream::kernel`], [`Launch`]:
+//! binary; `Library`: the same for all contexts at once; [`Function`]: a kernel, its attributes and its occupancy. [`Stream::kernel`], [`Launch`]:
 //! its launch, `unsafe`, since nobody can check what a kernel does.
 //!
 //! **Waiting and failing.** [`Buffer::ready`], [`Stream::finished`], [`Event::reached`]: waiting
@@ -68,7 +73,9 @@
     reason = "`close` hands the value back with the error, and an error names what was asked"
 )]
 
+mod allocator;
 mod array;
+mod cache;
 mod callback;
 mod capture;
 mod context;
@@ -81,6 +88,7 @@ mod error;
 mod event;
 mod fill;
 mod future;
+mod group;
 mod guard;
 mod in_flight;
 mod launch;
@@ -93,6 +101,7 @@ mod peer;
 mod pool;
 mod profiler;
 mod runtime;
+mod slab;
 mod staged;
 mod staging;
 mod stream;
@@ -103,13 +112,22 @@ mod texture;
 mod timeline;
 mod virtual_memory;
 mod waiter;
+mod workers;
 
+pub use allocator::DeviceAllocator;
+pub use allocator::adaptors;
+pub use allocator::choice::{set_default_allocator, with_allocator};
+pub use allocator::functions::{AllocFunction, FreeFunction};
+pub use allocator::handle::Allocator;
 pub use array::CudaArray;
 pub use array::ends::{TexelDestination, TexelSource};
 pub use array::mipmap::MipmappedArray;
 pub use array::shape::{ArrayDescriptor, ArrayFlags, ArrayMemoryRequirements, ArrayShape, Extent};
 pub use array::texel::{Half, Texel};
 pub use array::view::{ArraySlice, ArraySliceMut};
+pub use cache::limit::PoolLimit;
+pub use cache::pool::{CachingPool, CachingPoolBuilder};
+pub use cache::usage::CacheUsage;
 pub use context::Context;
 #[cfg(cuda_12_4)]
 pub use context::green::{SmResource, SmSplit};
@@ -131,6 +149,7 @@ pub use drops::{
 pub use error::{Error, Result};
 pub use event::{Event, EventFlags, IpcEventHandle};
 pub use future::Ready;
+pub use group::{DeviceGroup, Divisible, PeerReport};
 pub use guard::Guard;
 pub use in_flight::{InFlight, Landing};
 pub use launch::{Argument, DeviceVisible, Dimensions, Launch, MemorySyncDomain};
@@ -153,12 +172,19 @@ pub use module::{
     BlockSize, Function, FunctionAttribute, FunctionAttributes, JitCache, JitFallback, JitOptions,
     Module,
 };
+#[cfg(cuda_12_0)]
+pub use module::{Kernel, Library};
 pub use pool::attributes::{PoolReuse, PoolUsage};
 pub use pool::handle::{MemoryPool, MemoryPoolBuilder};
 pub use pool::share::PoolPointer;
 pub use profiler::ProfilerRange;
 pub use runtime::runtime_version;
+pub use slab::{
+    PinnedBackend, PinnedUsage, pinned_usage, reset_pinned_peaks, set_pinned_backend,
+    set_pinned_limit, trim_pinned,
+};
 pub use staged::Scope;
+pub use staging::options::{StagingOptions, set_staging_options, staging_options};
 pub use staging::trim_staging;
 pub use stream::{
     Kind, PerThreadStream, Shared, Signal, Stream, StreamBuilder, StreamGuard, StreamPool,

@@ -39,6 +39,32 @@ impl Location {
     }
 }
 
+#[cfg(cuda_12_2)]
+impl Location {
+    /// A node of the host's memory.
+    pub(crate) fn host_numa(node: u32) -> Self {
+        Self {
+            kind: cuda_sys::CU_MEM_LOCATION_TYPE_HOST_NUMA,
+            // No node has a number that does not fit; the driver refuses what stands for it.
+            id: c_int::try_from(node).unwrap_or(c_int::MAX),
+        }
+    }
+
+    /// The node that the calling thread is closest to.
+    pub(crate) fn host_numa_current() -> Self {
+        Self {
+            kind: cuda_sys::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT,
+            id: 0,
+        }
+    }
+
+    /// The header's own type, for calls that take it by value.
+    pub(crate) fn into_raw(self) -> CUmemLocation {
+        // SAFETY: two numbers on both sides, of the same size and alignment, as asserted above.
+        unsafe { std::mem::transmute::<Self, CUmemLocation>(self) }
+    }
+}
+
 impl AccessDescriptor {
     pub(crate) fn of(device: Device, flags: CUmemAccess_flags) -> Self {
         Self {

@@ -7,14 +7,13 @@ use std::sync::Mutex;
 use cuda_sys::symbol as cu;
 
 use crate::context::{self, Context, RawContext};
-use crate::device::Device;
+use crate::device::{Device, Pool};
 use crate::driver;
 use crate::error::{Error, Result, check};
 use crate::pool;
 use crate::sync::lock;
-use gate::Closed;
 
-pub(crate) use gate::{Crossing, crossing};
+pub(crate) use gate::{Closed, Crossing, crossing};
 
 impl Device {
     /// Whether this device can be given access to `peer`'s memory: `cuDeviceCanAccessPeer`. A
@@ -85,14 +84,15 @@ impl Context {
     /// `cuCtxDisablePeerAccess`, `cuMemPoolSetAccess`. Copies still work, more slowly.
     ///
     /// Waits for all contexts of both devices that this crate knows, since they share their
-    /// device's pool, and again if another thread has enqueued a copy between the devices meanwhile.
+    /// device's pool, and again if another thread has enqueued a copy between the devices meanwhile,
+    /// or a kernel that uses the other's memory.
     ///
     /// # Errors
     /// The driver's `PEER_ACCESS_NOT_ENABLED` if there was none; [`Error::PeerAccessInUse`] while
-    /// other threads copy between the devices all the time.
+    /// other threads enqueue such work all the time.
     pub fn disable_peer_access(&self, peer: &Context) -> Result<()> {
         driver::ensure()?;
-        let _closed = self.wait_for_crossings(peer)?;
+        let _closed = close(self.device(), peer.device())?;
         let this = |access: &Access| access.context == self.raw() && access.peer == peer.device();
         let same_devices =
             |access: &Access| access.device == self.device() && access.peer == peer.device();
@@ -122,26 +122,25 @@ impl Context {
         lock(&ENABLED).retain(|access| !this(access));
         Ok(())
     }
+}
 
-    /// Waits for the work of both devices, until none between them came while it waited; keeps
-    /// such work out for as long as the value lives.
-    fn wait_for_crossings(&self, peer: &Context) -> Result<Closed> {
-        const ROUNDS: u32 = 100;
-        let (device, peer) = (self.device(), peer.device());
-        for _ in 0..ROUNDS {
-            let before = gate::enqueued(device, peer);
-            for context in context::known_on(&[device, peer]) {
-                context.synchronize()?;
-            }
-            if let Some(closed) = gate::close(device, peer, before) {
-                return Ok(closed);
-            }
+/// Waits for the work of both devices, until none between them came while it waited; keeps such
+/// work out for as long as the value lives.
+pub(crate) fn close(device: Device, peer: Device) -> Result<Closed> {
+    const ROUNDS: u32 = 100;
+    for _ in 0..ROUNDS {
+        let before = gate::enqueued(device, peer);
+        for context in context::known_on(&[device, peer]) {
+            context.synchronize()?;
         }
-        Err(Error::PeerAccessInUse {
-            device: device.ordinal(),
-            peer: peer.ordinal(),
-        })
+        if let Some(closed) = gate::close(device, peer, before) {
+            return Ok(closed);
+        }
     }
+    Err(Error::PeerAccessInUse {
+        device: device.ordinal(),
+        peer: peer.ordinal(),
+    })
 }
 
 /// A context that was given access to another device's memory.
@@ -156,11 +155,44 @@ struct Access {
 /// context of a device that had access.
 static ENABLED: Mutex<Vec<Access>> = Mutex::new(Vec::new());
 
-/// Whether `device` was given access to the memory of `peer`.
+/// A pool that was opened to another device by itself.
+struct OpenPool {
+    pool: Pool,
+    owner: Device,
+    to: Device,
+}
+
+static OPEN_POOLS: Mutex<Vec<OpenPool>> = Mutex::new(Vec::new());
+
+/// `owner`'s pool was opened to the other device.
+pub(crate) fn pool_opened(pool: Pool, owner: Device, to: Device) {
+    let mut open = lock(&OPEN_POOLS);
+    let known = |known: &OpenPool| known.pool.0 == pool.0 && known.to == to;
+    if !open.iter().any(known) {
+        open.push(OpenPool { pool, owner, to });
+    }
+}
+
+/// The pool was closed to the device.
+pub(crate) fn pool_closed(pool: Pool, to: Device) {
+    lock(&OPEN_POOLS).retain(|open| open.pool.0 != pool.0 || open.to != to);
+}
+
+/// The pool is about to be destroyed.
+pub(crate) fn forget_pool(pool: Pool) {
+    lock(&OPEN_POOLS).retain(|open| open.pool.0 != pool.0);
+}
+
+/// Whether `device` was given access to memory of `peer`: all of its default pool, or that of
+/// another pool. Stays so for as long as the caller holds a [`Crossing`] of the two.
 pub(crate) fn has_access(device: Device, peer: Device) -> bool {
-    lock(&ENABLED)
+    let to_all = lock(&ENABLED)
         .iter()
-        .any(|access| access.device == device && access.peer == peer)
+        .any(|access| access.device == device && access.peer == peer);
+    to_all
+        || lock(&OPEN_POOLS)
+            .iter()
+            .any(|open| open.to == device && open.owner == peer)
 }
 
 /// The context is about to be destroyed, and what it had access to with it.

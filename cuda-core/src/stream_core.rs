@@ -2,10 +2,12 @@
 
 use std::any::Any;
 use std::mem::{self, ManuallyDrop};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use cuda_sys::{CUresult, CUstream, symbol as cu};
 
+use crate::cache::arena::Arena;
 use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::device::Device;
@@ -30,6 +32,10 @@ pub(crate) struct StreamCore {
     retired: bool,
     /// What keeps the stream of somebody else alive.
     owner: Option<Owner>,
+    /// Blocks that were freed here, for allocations to come.
+    pub(crate) arena: Arena,
+    /// Handles of the user's: while there are any, somebody may allocate here.
+    handles: AtomicUsize,
     /// The chunk that small uploads are staged in.
     pub(crate) staging: Mutex<Option<Arc<Lease>>>,
 }
@@ -66,6 +72,8 @@ impl StreamCore {
             timeline: ManuallyDrop::new(Timeline::new(context.clone(), flavor, raw)),
             retired: false,
             owner,
+            arena: Arena::new(),
+            handles: AtomicUsize::new(0),
             staging: Mutex::new(None),
         })
     }
@@ -92,7 +100,8 @@ impl StreamCore {
 
     /// Prepares for calls on the stream. Costs no driver call for a created stream, those of [`Entered`] for a
     /// default one.
-    #[inline]
+    // Through memory, what it returns would cost as much as all else.
+    #[inline(always)]
     pub(crate) fn bind(&self) -> Result<Bound<'_>> {
         driver::ensure()?;
         let entered = match self.timeline.flavor() {
@@ -103,6 +112,25 @@ impl StreamCore {
             core: self,
             entered,
         })
+    }
+
+    /// The user has a handle more.
+    pub(crate) fn handle_made(&self) {
+        if self.handles.fetch_add(1, Ordering::AcqRel) == 0 {
+            self.arena.follow(|| self.has_handles());
+        }
+    }
+
+    /// The user has a handle less. With the last one go the blocks that were kept for him.
+    pub(crate) fn handle_dropped(&self) {
+        // In a fork's child even our own locks may be held by threads that are no more.
+        if self.handles.fetch_sub(1, Ordering::AcqRel) == 1 && !driver::is_gone() {
+            self.arena.follow(|| self.has_handles());
+        }
+    }
+
+    fn has_handles(&self) -> bool {
+        self.handles.load(Ordering::Acquire) > 0
     }
 
     /// Destroys the stream now. On failure it lives on.
@@ -132,6 +160,13 @@ impl StreamCore {
         self.wait(bound)
     }
 
+    /// Waits with the host for everything enqueued so far, by an event: whatever the thread is
+    /// capturing, and without a call where it is known to be complete.
+    pub(crate) fn wait_for_all(&self) -> Result<()> {
+        driver::ensure()?;
+        self.timeline.wait_host(self.timeline.issued())
+    }
+
     fn wait(&self, bound: &Bound<'_>) -> Result<()> {
         let issued = self.timeline.issued();
         // SAFETY: the stream is live, its context current where that is needed.
@@ -151,10 +186,14 @@ impl Bound<'_> {
 
     /// Makes the stream wait for a point of another; see [`Timeline::wait_for`].
     #[inline]
-    pub(crate) fn wait_for(&self, mark: &Mark) -> Result<()> {
+    pub(crate) fn wait_for(&self, mark: &Mark) -> Result<bool> {
         // SAFETY: `raw` is the timeline's own stream, live while the core is; binding made its
         // context current where needed.
-        unsafe { self.core.timeline.wait_for(self.raw(), mark) }
+        unsafe {
+            self.core
+                .timeline
+                .wait_for(self.raw(), mark, self.entered())
+        }
     }
 
     /// Makes the call that enqueues something and counts it, even if it failed: whoever marks the
@@ -165,7 +204,8 @@ impl Bound<'_> {
     /// with none current, for copies that cross from one mapping of virtual memory into the next:
     /// those the driver refuses, and they are made once more with the stream's own
     /// context current. Finding out before each call would cost every call.
-    #[inline]
+    // What `call` captures dissolves in it.
+    #[inline(always)]
     pub(crate) fn enqueue(
         &self,
         op: &'static str,
@@ -173,21 +213,17 @@ impl Bound<'_> {
     ) -> (u64, Result<()>) {
         let mut code = call(self.raw());
         if code == cuda_sys::CUDA_ERROR_INVALID_VALUE && self.entered.is_none() {
-            code = self.enqueue_entered(code, &mut call);
+            if let Some(_entered) = self.enter_if_that_changes_anything() {
+                code = call(self.raw());
+            }
         }
         (self.count(), check(op, code))
     }
 
     #[cold]
-    fn enqueue_entered(
-        &self,
-        refused: CUresult,
-        call: &mut dyn FnMut(CUstream) -> CUresult,
-    ) -> CUresult {
-        match self.core.context().enter_briefly() {
-            Ok(entered) if entered.changed_what_is_current() => call(self.raw()),
-            _ => refused,
-        }
+    fn enter_if_that_changes_anything(&self) -> Option<Entered> {
+        let entered = self.core.context().enter_briefly().ok()?;
+        entered.changed_what_is_current().then_some(entered)
     }
 
     /// Counts one enqueue that has been made, and names it.

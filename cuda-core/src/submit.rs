@@ -3,7 +3,7 @@
 use cuda_sys::{CUresult, CUstream};
 
 use crate::error::Result;
-use crate::memory::ledger::{Fences, Touch};
+use crate::memory::ledger::{Access, Bytes, Fences, Ledger, Touch};
 use crate::stream_core::{Bound, StreamCore};
 
 /// Enqueues one operation: makes the stream wait for what conflicts with it, calls the driver,
@@ -54,4 +54,22 @@ fn submit_behind(
         touch.mark(timeline, seq, fences);
     }
     (seq, result)
+}
+
+/// Makes the stream wait for what conflicts with an access that is enqueued behind this crate's
+/// back, and marks that.
+pub(crate) fn note_use(
+    core: &StreamCore,
+    ledger: &Ledger,
+    range: &Bytes,
+    access: Access,
+) -> Result<()> {
+    let bound = core.bind()?;
+    let timeline = core.timeline();
+    let mut fences = Fences::none();
+    ledger.conflicts(range, access, Some(timeline), &mut fences);
+    fences.wait_on(&bound)?;
+    let seq = bound.count();
+    ledger.mark(range, access, timeline, seq, &fences);
+    Ok(())
 }

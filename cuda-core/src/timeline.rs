@@ -58,6 +58,16 @@ pub(crate) struct Timeline {
     events: Mutex<Events>,
     /// How far this stream has waited for others.
     waited: Mutex<Vec<Waited>>,
+    held_up: HeldUp,
+}
+
+/// Points that may come at any time, with all behind them: those of host functions, of waits for a
+/// value, and of waits for what is behind one of these.
+#[derive(Default)]
+struct HeldUp {
+    /// Not after the first of them that is not known to be complete.
+    first: AtomicU64,
+    last: AtomicU64,
 }
 
 /// A point of a timeline: everything up to `seq`.
@@ -106,6 +116,7 @@ impl Timeline {
             recorder: RwLock::new(Some(raw)),
             events: Mutex::default(),
             waited: Mutex::default(),
+            held_up: HeldUp::default(),
         })
     }
 
@@ -287,26 +298,62 @@ impl Timeline {
         self.record(barrier, entered).map(|_| ())
     }
 
-    /// Makes the stream `raw` of this timeline wait for `mark`. No driver call if it has, or need
-    /// not; otherwise two.
+    /// [`Timeline::checkpoint`] before something that may take any time is enqueued. What was
+    /// enqueued before must not be covered only by an event behind it: who waits for that could be
+    /// the one that it waits for.
+    pub(crate) fn hold_up(&self, entered: Option<&Entered>) -> Result<()> {
+        self.checkpoint(true, entered)?;
+        self.held_up_at(self.issued() + 1);
+        Ok(())
+    }
+
+    /// What may take any time has this point.
+    pub(crate) fn held_up_at(&self, seq: u64) {
+        let HeldUp { first, last } = &self.held_up;
+        let anew = self.has_completed(last.load(Ordering::Acquire));
+        let earliest = |first| {
+            let anew = anew && self.has_completed(first);
+            Some(if anew { seq } else { seq.min(first) })
+        };
+        let _ = first.fetch_update(Ordering::AcqRel, Ordering::Acquire, earliest);
+        last.fetch_max(seq, Ordering::AcqRel);
+    }
+
+    /// Whether what covers the points up to `seq` may come at any time.
+    pub(crate) fn is_held_up(&self, seq: u64) -> bool {
+        let HeldUp { first, last } = &self.held_up;
+        !self.has_completed(last.load(Ordering::Acquire)) && first.load(Ordering::Acquire) <= seq
+    }
+
+    /// Makes the stream `raw` of this timeline wait for `mark`, and says whether it had
+    /// to be. No driver call if it has waited, or need not; otherwise two, and one more to [hold it up](Timeline::hold_up) with the other.
     ///
     /// # Safety
-    /// `raw` is this timeline's stream and lives; its context is current if it is a default stream.
-    pub(crate) unsafe fn wait_for(&self, raw: CUstream, mark: &Mark) -> Result<()> {
+    /// `raw` is this timeline's stream and lives; its context is current, by `entered`, if it is a
+    /// default stream.
+    pub(crate) unsafe fn wait_for(
+        &self,
+        raw: CUstream,
+        mark: &Mark,
+        entered: Option<&Entered>,
+    ) -> Result<bool> {
         let other = &mark.timeline;
         if other.id == self.id || other.has_completed(mark.seq) || self.has_waited(mark) {
-            return Ok(());
+            return Ok(false);
         }
         let Some((event, covered)) = other.covering(mark.seq)? else {
-            return Ok(());
+            return Ok(false);
         };
+        if other.is_held_up(covered) {
+            self.hold_up(entered)?;
+        }
         // SAFETY: the event is live through the Arc, the stream by the caller's promise. A wait on
         // an event of another device or context is allowed.
         check("cuStreamWaitEvent", unsafe {
             cu::cuStreamWaitEvent(raw, event.as_raw(), 0)
         })?;
         self.note_waited(other, covered);
-        Ok(())
+        Ok(true)
     }
 
     /// Whether this stream has been made to wait for the point.
@@ -383,6 +430,12 @@ impl Timeline {
             self.complete(recorded.seq);
         }
         done
+    }
+
+    /// The earliest event that covers the point, if one is recorded. Whoever keeps it waits for no
+    /// more than it covers now: it is not recorded again meanwhile.
+    pub(crate) fn hold(&self, seq: u64) -> Option<Arc<RawEvent>> {
+        self.recorded_for(seq).map(|recorded| recorded.event)
     }
 
     /// Whether the point can never be proven complete: the stream is gone, and no event covers it.

@@ -6,8 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cuda_core::{
-    Context, ContextFlags, Current, Device, DeviceBuffer, Event, EventFlags, PinnedBuffer, Result,
-    Stream,
+    Allocator, Context, ContextFlags, Current, Device, DeviceBuffer, Event, EventFlags,
+    PinnedBuffer, Result, Stream,
 };
 use cuda_sys::{
     CUcontext, CUdeviceptr, CUlimit, CUpointer_attribute, cuCtxSynchronize,
@@ -304,8 +304,9 @@ gpu_test! {
             let stream = d0.create_stream()?;
             let event = Event::new(&context, EventFlags::DEFAULT)?;
             event.record(&stream)?;
-            let at_home = d0.create_stream()?.alloc_zeroed::<u8>(BYTES)?;
-            let on_legacy = context.default_stream()?.alloc_zeroed::<u8>(BYTES)?;
+            let pool = Allocator::driver_pool();
+            let at_home = d0.create_stream()?.alloc_with::<u8>(&pool, BYTES)?;
+            let on_legacy = context.default_stream()?.alloc_with::<u8>(&pool, BYTES)?;
             let pinned = PinnedBuffer::<u8>::zeroed(&context, BYTES)?;
             assert!(pool_bytes(d0) >= before + 2 * BYTES as u64);
 
@@ -420,14 +421,33 @@ gpu_test! {
     fn profiler_ranges() -> Result<()> {
         let p0 = Device::get(0)?.context()?.as_raw();
         let c1 = Device::get(1)?.context()?;
-        stack::with(p0, || {
-            c1.start_profiler()?;
-            c1.stop_profiler()?;
-            drop(c1.profile()?);
-            c1.profile()?.close().map_err(|(error, _)| error)?;
-            assert_eq!(context::current(), p0);
-            Ok(())
-        })
+        for before in [p0, c1.as_raw(), ptr::null_mut()] {
+            let ranges = || -> Result<()> {
+                let steps: [&dyn Fn() -> Result<()>; 4] = [
+                    &|| c1.start_profiler(),
+                    &|| c1.stop_profiler(),
+                    &|| {
+                        let range = c1.profile()?;
+                        assert_eq!(context::current(), before, "while it records");
+                        drop(range);
+                        Ok(())
+                    },
+                    &|| c1.profile()?.close().map_err(|(error, _)| error),
+                ];
+                for step in steps {
+                    step()?;
+                    assert_eq!(context::current(), before);
+                }
+                Ok(())
+            };
+            if before.is_null() {
+                assert_eq!(context::current(), before);
+                ranges()?;
+            } else {
+                stack::with(before, ranges)?;
+            }
+        }
+        Ok(())
     }
 }
 

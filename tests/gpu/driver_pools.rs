@@ -1,6 +1,8 @@
 //! Pools of the driver's as values, and access of other devices to them.
 
-use cuda_core::{Device, Error, MemoryPool, PeerAccess, PoolReuse, Result, ShareableHandle};
+use cuda_core::{
+    Allocator, Device, Error, MemoryPool, PeerAccess, PoolReuse, Result, ShareableHandle,
+};
 use cuda_sys::symbol as cu;
 use support::{check, context, gpu_test, pattern};
 
@@ -95,7 +97,7 @@ gpu_test! {
         let pool = MemoryPool::builder(device).build()?;
         device.set_memory_pool(&pool)?;
         assert_eq!(device.memory_pool()?.as_ref(), Some(&pool));
-        let buffer = stream.alloc::<u8>(1 << 20)?;
+        let buffer = stream.alloc_with::<u8>(&Allocator::driver_pool(), 1 << 20)?;
         assert!(pool.usage()?.used >= 1 << 20, "allocated from there now");
         drop(buffer);
         // Destroyed, it is the device's no more.

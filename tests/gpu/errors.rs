@@ -2,7 +2,9 @@
 
 use std::sync::mpsc;
 
-use cuda_core::{Context, Device, DeviceAttribute, Error, Event, EventFlags, PinnedBuffer, Result};
+use cuda_core::{
+    Allocator, Context, Device, DeviceAttribute, Error, Event, EventFlags, PinnedBuffer, Result,
+};
 use support::{context, gpu_test, stall};
 
 use crate::forms::every_form;
@@ -20,7 +22,7 @@ gpu_test! {
             Device::by_pci_bus_id("fake:id").err(),
             device.attribute(UNKNOWN).err(),
             unrecorded.elapsed_since(&unrecorded).err(),
-            stream.alloc::<u8>(1 << 50).err(),
+            stream.alloc_with::<u8>(&Allocator::driver_pool(), 1 << 50).err(),
             Context::pop().err(),
         ];
         for error in errors {

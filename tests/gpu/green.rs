@@ -52,6 +52,37 @@ gpu_test! {
 }
 
 gpu_test! {
+    needs 1;
+    fn streams_and_resources_of_a_green_context() -> Result<()> {
+        let (few, _) = split(0)?;
+        let device = Device::get(0)?;
+        let (green, primary) = (Context::create_green(&[&few])?, device.context()?);
+        assert_eq!(green.sm_resource()?.count(), few.count());
+        assert_eq!(green.sm_resource()?.device(), device);
+        assert_eq!(primary.sm_resource()?.count(), device.sm_resource()?.count());
+        let (least, greatest) = primary.stream_priority_range()?;
+        let guard = primary.enter()?;
+        for priority in [least, greatest] {
+            for blocking in [false, true] {
+                let builder = green.stream_builder().priority(priority);
+                let builder = if blocking { builder.blocking() } else { builder };
+                let stream = builder.build()?;
+                assert_eq!(context::current(), primary.as_raw());
+                assert_eq!(stream.priority()?, priority);
+                assert_eq!(stream.is_non_blocking()?, !blocking);
+                assert_eq!(stream.context(), &green);
+                let mut buffer = stream.alloc::<u32>(100)?;
+                stream.fill(&mut buffer, 3)?;
+                let mut back = [0; 100];
+                stream.download_to(&buffer, &mut back)?;
+                assert_eq!(back, [3; 100]);
+            }
+        }
+        guard.restore()
+    }
+}
+
+gpu_test! {
     needs 2;
     fn multiprocessors_that_make_no_context() -> Result<()> {
         let none = Context::create_green(&[]);

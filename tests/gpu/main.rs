@@ -1,9 +1,12 @@
 //! The suite that runs on real GPUs and on the simulated driver alike, one module a chapter of the
 //! behaviours: `cargo xtask test-gpu`, and in the simulator `cargo xtask test`.
 
+mod adaptors;
+mod allocators;
 mod arrays;
 mod asynchronous;
 mod batches;
+mod cache;
 mod capture;
 mod contexts;
 mod copies;
@@ -21,13 +24,17 @@ mod guards;
 mod harness;
 mod launch_order;
 mod launches;
+#[cfg(cuda_12_4)]
+mod libraries;
 mod locals;
 mod managed;
+mod many;
 mod memory;
 mod modules;
 mod nvrtc;
 mod peers;
 mod pinned;
+mod pinned_cache;
 mod pitched;
 mod plain;
 mod pointers;
@@ -40,6 +47,7 @@ mod shared_memory;
 mod soundness;
 mod stack;
 mod staged;
+mod staged_large;
 mod stream_pool;
 mod streams;
 mod textures;

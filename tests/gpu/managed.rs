@@ -1,8 +1,8 @@
 //! G: managed memory.
 
 use cuda_core::{
-    Advice, Device, Error, ManagedAttach, ManagedBuffer, MemoryLocation, Pod, PointerAttributes,
-    Result,
+    Advice, Device, Error, ManagedAttach, ManagedBuffer, MemoryLocation, PinnedBuffer, Pod,
+    PointerAttributes, Result,
 };
 use support::{context, gpu_test, pattern};
 
@@ -212,6 +212,89 @@ gpu_test! {
         two.download_to(&copy, &mut back)?;
         assert!(back[..1 << 15].iter().all(|v| *v == 9), "the low half");
         assert!(back[1 << 15..].iter().all(|v| *v == 109), "the high half");
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn g01_on_every_devices_streams() -> Result<()> {
+        const LEN: usize = 5000;
+        let concurrent = cuda_sys::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS;
+        let mut everywhere = true;
+        for device in Device::all()? {
+            everywhere &= device.attribute(concurrent)? != 0;
+        }
+        let (here, there) = (Device::get(0)?, Device::get(1)?);
+        let (home, stream) = (here.create_stream()?, there.create_stream()?);
+        let mut values = ManagedBuffer::<u8>::new(&here.context()?, LEN)?;
+        let mut own = stream.alloc_zeroed::<u8>(LEN)?;
+        if !everywhere {
+            let refused = stream.fill(&mut values, 1);
+            assert!(matches!(refused, Err(Error::WrongDevice { .. })), "{refused:?}");
+            return Ok(());
+        }
+        // Nothing is current, and then the other device's context.
+        for current in [false, true] {
+            let _guard = current.then(|| here.guard()).transpose()?;
+            stream.fill(&mut values, 3)?;
+            same(values.as_slice()?, &[3; LEN], "filled there");
+            home.fill(values.slice_mut(..10)?, 4)?;
+            stream.copy(&values, &mut own)?;
+            let copied = contents(&stream, &own)?;
+            same(&copied[..10], &[4; 10], "filled here");
+            same(&copied[10..], &[3; LEN - 10], "copied there");
+            stream.fill(&mut own, 5)?;
+            stream.copy(&own, &mut values)?;
+            same(values.as_slice()?, &[5; LEN], "copied from there");
+            let pinned = PinnedBuffer::from_slice(&here.context()?, &pattern(1, LEN))?;
+            stream.upload(&pinned, &mut values)?;
+            same(values.as_slice()?, &pattern(1, LEN), "uploaded there");
+            stream.upload_from(&pattern(2, LEN), &mut values)?;
+            let mut back = PinnedBuffer::<u8>::zeroed(&here.context()?, LEN)?;
+            stream.download(&values, &mut back)?;
+            same(back.as_slice()?, &pattern(2, LEN), "downloaded there");
+            let owned = stream.upload_owned(pattern(3, LEN), &mut values);
+            owned.map_err(|(error, _)| error)?.wait().map_err(|(error, _)| error)?;
+            same(&contents(&stream, values.as_device())?, &pattern(3, LEN), "from an owner");
+        }
+        // Neither end is the stream's own.
+        let mut other = ManagedBuffer::<u8>::new(&there.context()?, LEN)?;
+        home.copy(&values, &mut other)?;
+        same(other.as_slice()?, &pattern(3, LEN), "between two");
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn g04_nodes_of_the_host() -> Result<()> {
+        let device = Device::get(0)?;
+        let stream = device.create_stream()?;
+        let mut values = ManagedBuffer::<u8>::new(&device.context()?, 4 << 20)?;
+        values.as_mut_slice()?.fill(7);
+        let too_old = Some(cuda_sys::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER);
+        // Node 0 is there on every machine.
+        for node in [MemoryLocation::HostNuma(0), MemoryLocation::HostNumaCurrent] {
+            let preferred = Advice::SetPreferredLocation(node);
+            match values.prefetch(&stream, .., node) {
+                // Header or driver is older than 12.2: both calls say so, and nothing happens.
+                Err(error) if error.code() == too_old => {
+                    let error = values.advise(.., preferred).expect_err("as old");
+                    assert_eq!(error.code(), too_old);
+                }
+                prefetched => {
+                    prefetched?;
+                    values.advise(.., preferred)?;
+                }
+            }
+            stream.synchronize()?;
+            same(values.as_slice()?, &vec![7; 4 << 20], "moved about");
+        }
+        values.advise(.., Advice::UnsetPreferredLocation)?;
+        let nowhere = MemoryLocation::HostNuma(u32::MAX);
+        assert!(values.prefetch(&stream, .., nowhere).is_err());
+        assert!(values.advise(.., Advice::SetPreferredLocation(nowhere)).is_err());
         Ok(())
     }
 }

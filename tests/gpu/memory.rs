@@ -1,6 +1,6 @@
 //! E: device memory.
 
-use cuda_core::{Device, Error, Pod, Result, Stream};
+use cuda_core::{Allocator, Device, Error, Pod, Result, Stream};
 use cuda_sys::{
     CU_MEMPOOL_ATTR_USED_MEM_CURRENT, cuDeviceGetDefaultMemPool, cuMemPoolGetAttribute,
 };
@@ -49,12 +49,20 @@ gpu_test! {
 fn ask_for_too_much(stream: &Stream) -> Result<()> {
     const PIB: usize = 1 << 50;
     match stream.alloc::<u8>(PIB) {
-        Err(Error::OutOfMemory {
-            requested,
-            device,
-            memory,
-            ..
-        }) => {
+        Err(
+            Error::OutOfMemory {
+                requested,
+                device,
+                memory,
+                ..
+            }
+            | Error::PoolExhausted {
+                requested,
+                device,
+                memory,
+                ..
+            },
+        ) => {
             assert_eq!((requested, device), (PIB, 0));
             let memory = memory.expect("the device says what it has");
             assert!(
@@ -208,7 +216,7 @@ gpu_test! {
         let before = held(device)?;
         for (len, closes) in [(1 << 20, false), (3, false), (1 << 20, true)] {
             let stream = device.create_stream()?;
-            let mut buffer = stream.alloc::<u8>(len)?;
+            let mut buffer = stream.alloc_with::<u8>(&Allocator::driver_pool(), len)?;
             stream.fill(&mut buffer, 7)?;
             if closes {
                 stream.close().map_err(|(error, _)| error)?;

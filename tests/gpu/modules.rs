@@ -234,7 +234,7 @@ gpu_test! {
         // SAFETY: no parameter.
         unsafe { stream.kernel(&function).launch() }?;
         stream.launch_host_func(move || {
-            let refused = function.module().function("nothing");
+            let refused = function.module().expect("of a module").function("nothing");
             assert!(matches!(refused, Err(Error::InCallback)));
             drop(function);
         })?;
@@ -270,7 +270,7 @@ gpu_test! {
         let context = context()?;
         let function = kernels::get(&context, "stir")?;
         assert_eq!(function.name(), "stir");
-        assert_eq!(function, function.module().function("stir")?);
+        assert_eq!(function, function.module().expect("of a module").function("stir")?);
         let attributes = function.attributes()?;
         assert_eq!(attributes.max_threads_per_block, 1024);
         assert_eq!(attributes.static_shared, 0);

@@ -1,6 +1,6 @@
 //! K: peers.
 
-use cuda_core::{Access, Context, Device, DeviceBuffer, Error, Result, Stream};
+use cuda_core::{Access, Allocator, Context, Device, DeviceBuffer, Error, Result, Stream};
 use cuda_sys::{CUresult, cuDeviceCanAccessPeer, cuMemcpyAsync};
 use support::{check, context, gpu_test, pattern};
 
@@ -208,9 +208,10 @@ gpu_test! {
         let [a, b] = &pair.contexts;
         let [home, away] = [a.create_stream()?, b.create_stream()?];
         let bytes = varied(6, LEN);
-        let mut source = home.alloc::<u8>(LEN)?;
+        let pool = Allocator::driver_pool();
+        let mut source = home.alloc_with::<u8>(&pool, LEN)?;
         home.upload_from(&bytes, &mut source)?;
-        let mut target = away.alloc_zeroed::<u8>(LEN)?;
+        let mut target = away.alloc_with::<u8>(&pool, LEN)?;
 
         let closed = cuda_sys::CUDA_ERROR_INVALID_VALUE;
         assert_eq!(raw_copy(&away, &source, &target)?, closed, "before it is granted");
@@ -218,7 +219,7 @@ gpu_test! {
         assert_eq!(raw_copy(&away, &source, &target)?, cuda_sys::CUDA_SUCCESS, "granted");
         same(&contents(&away, &target)?, &bytes, "read by the other device");
         // What is allocated later is open too.
-        let mut later = home.alloc::<u8>(LEN)?;
+        let mut later = home.alloc_with::<u8>(&pool, LEN)?;
         home.upload_from(&bytes, &mut later)?;
         away.fill(&mut target, 0)?;
         assert_eq!(raw_copy(&away, &later, &target)?, cuda_sys::CUDA_SUCCESS);

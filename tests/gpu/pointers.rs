@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cuda_core::{
-    Access, Device, DeviceBuffer, Error, MemoryType, PinnedBuffer, PinnedFlags, PointerAttributes,
-    Result, host_pointer_of, is_pinned,
+    Access, Allocator, Device, DeviceBuffer, Error, MemoryType, PinnedBuffer, PinnedFlags,
+    PointerAttributes, Result, host_pointer_of, is_pinned,
 };
 use support::{gpu_test, pattern};
 
@@ -53,7 +53,7 @@ gpu_test! {
     fn e14_pool_memory_names_its_pool() -> Result<()> {
         let device = Device::get(0)?;
         let stream = device.create_stream()?;
-        let buffer = stream.alloc::<u8>(1000)?;
+        let buffer = stream.alloc_with::<u8>(&Allocator::driver_pool(), 1000)?;
         stream.synchronize()?;
         let attributes = PointerAttributes::of_device(buffer.as_raw() + 999)?;
         assert_eq!(attributes.pool, device.default_memory_pool()?.as_raw());

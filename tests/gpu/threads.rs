@@ -3,7 +3,7 @@
 use std::thread;
 
 use cuda_core::{
-    Context, Device, DeviceBuffer, DeviceSlice, DeviceSliceMut, Error, Event, Guard,
+    Allocator, Context, Device, DeviceBuffer, DeviceSlice, DeviceSliceMut, Error, Event, Guard,
     PerThreadStream, PinnedBuffer, PinnedSlice, PinnedSliceMut, Result, Stream,
 };
 use support::{gpu_test, pattern, stall};
@@ -286,7 +286,8 @@ gpu_test! {
         for index in 0..threads {
             let (context, allocator) = (context.clone(), home.clone());
             let worker = thread::spawn(move || {
-                let mut buffer = allocator.alloc::<u8>(1 << 16)?;
+                // Not cached: the simulated driver says that work is done when somebody waits for it.
+                let mut buffer = allocator.alloc_with::<u8>(&Allocator::driver_pool(), 1 << 16)?;
                 let stream = context.per_thread_stream()?;
                 stream.fill(&mut buffer, index as u8)?;
                 let mut back = [0; 16];
@@ -366,6 +367,29 @@ matrix! {
     PinnedSliceMut<'static, u64>: true, true;
     Guard: false, false;
     Error: true, true;
+    cuda_core::Buffer<u8, cuda_core::DeviceMemory>: true, true;
+    cuda_core::ManagedBuffer<u8>: true, true;
+    cuda_core::PitchedBuffer<u8>: true, true;
+    cuda_core::Registered<Vec<u8>>: true, true;
+    cuda_core::VirtualBuffer<u8>: true, true;
+    cuda_core::PhysicalMemory: true, true;
+    cuda_core::MemoryPool: true, true;
+    cuda_core::CudaArray<u8>: true, true;
+    cuda_core::MipmappedArray<u8>: true, true;
+    cuda_core::ArraySliceMut<'static, u8>: true, true;
+    cuda_core::Texture<u8>: true, true;
+    cuda_core::Surface<u8>: true, true;
+    cuda_core::Module: true, true;
+    cuda_core::Function: true, true;
+    cuda_core::Signal<u32>: true, true;
+    cuda_core::StreamPool: true, true;
+    cuda_core::StreamGuard: false, false;
+    cuda_core::Ready<'static>: true, true;
+    cuda_core::InFlight<Vec<u8>>: true, true;
+    cuda_core::Landing<Vec<u8>>: true, true;
+    cuda_core::ProfilerRange: true, true;
+    // A value stays on its thread; the slot need not.
+    cuda_core::ContextLocal<std::rc::Rc<u8>>: true, true;
     cuda_core::Current: true, true;
     cuda_core::DropFailure: true, true;
     cuda_core::DropHook: true, true;

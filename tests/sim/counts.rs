@@ -8,6 +8,7 @@ mod asynchronous;
 mod copies;
 mod guards;
 mod launches;
+mod many;
 mod memory;
 mod ordering;
 mod staged;

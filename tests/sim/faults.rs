@@ -1,16 +1,20 @@
 //! Every scenario once more with a fault at its N-th driver call, for every N; see [`harness::sweep`].
 
+mod adaptors;
 mod arrays;
 mod asynchronous;
 mod belated;
+mod cache;
 mod contexts;
 mod copies;
 mod drops;
 pub(crate) mod harness;
 mod launches;
 mod managed;
+mod many;
 mod memory;
 mod ordering;
+mod pinned_cache;
 mod pools;
 mod process;
 pub(crate) mod stack;

@@ -2,6 +2,8 @@
 
 mod ad_contexts;
 mod ad_streams;
+mod adaptors;
+mod cache;
 mod counts;
 mod en_drops;
 mod en_lost;
@@ -10,5 +12,7 @@ mod en_told;
 mod faults;
 mod in_flight;
 mod nvrtc;
+mod pinned_cache;
 mod property;
 mod soundness;
+mod staged_large;

@@ -1,7 +1,9 @@
 //! Looking at devices, in a process where nobody has used them.
 
+use std::ptr;
+
 use cuda_core::{Device, DeviceAttributes, Result};
-use support::gpu_test;
+use support::{check, context, gpu_test};
 
 gpu_test! {
     needs 1;
@@ -37,6 +39,48 @@ gpu_test! {
         let first = Device::get(0)?;
         first.context()?;
         assert!(first.is_primary_active()?);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn b_reset_primary() -> Result<()> {
+        let device = Device::get(0)?;
+        // Somebody else's, who leaves it active.
+        let mut raw = ptr::null_mut();
+        // SAFETY: the pointer is valid for a write.
+        check("cuDevicePrimaryCtxRetain", unsafe {
+            cuda_sys::cuDevicePrimaryCtxRetain(&mut raw, context::device(0))
+        });
+        assert!(device.is_primary_active()?);
+        // SAFETY: there is nothing in it.
+        unsafe { device.reset_primary() }?;
+        assert!(!device.is_primary_active()?, "nothing here had retained it");
+
+        let ours = device.context()?;
+        let stream = ours.create_stream()?;
+        drop(stream.alloc_zeroed::<u32>(16)?);
+        stream.synchronize()?;
+        drop(stream);
+        cuda_core::CachingPool::shared()?.trim(0)?;
+        cuda_core::trim_staging()?;
+        // SAFETY: nothing is left of what was in it, and it is current nowhere.
+        match unsafe { device.reset_primary() } {
+            // The same context again, and of use.
+            Ok(()) => {
+                assert!(device.is_primary_active()?);
+                assert_eq!(device.context()?, ours);
+                let stream = ours.create_stream()?;
+                let buffer = stream.alloc_zeroed::<u32>(16)?;
+                let mut back = [1; 16];
+                stream.download_to(&buffer, &mut back)?;
+                assert_eq!(back, [0; 16]);
+            }
+            Err(error) => {
+                assert_eq!(error.code(), Some(cuda_sys::CUDA_ERROR_CONTEXT_IS_DESTROYED));
+            }
+        }
         Ok(())
     }
 }

@@ -5,8 +5,8 @@ use std::ffi::c_int;
 use std::sync::Mutex;
 
 use cuda_core::{
-    Context, ContextFlags, Device, DeviceBuffer, Error, Event, EventFlags, PerThreadStream,
-    PinnedBuffer, Result, Stream,
+    Context, ContextFlags, ContextLocal, Device, DeviceBuffer, Error, Event, EventFlags,
+    PerThreadStream, PinnedBuffer, Result, Stream,
 };
 use support::{gpu_test, pattern};
 
@@ -168,6 +168,55 @@ gpu_test! {
         // Registered before the library registers its own, so called after it.
         assert_eq!(atexit(use_statics), 0);
         fill()?;
+        leave()
+    }
+}
+
+/// A library's handle, whose own destructor would call the driver.
+struct Handle {
+    buffer: DeviceBuffer<u8>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // Its context is current, or it is leaked: never dropped where the driver is gone.
+        if self.buffer.context().enter().is_err() {
+            eprintln!("a handle was dropped after the driver");
+            std::process::abort();
+        }
+    }
+}
+
+static SLOT: ContextLocal<Handle> = ContextLocal::new(|context: &Context| {
+    Ok(Handle {
+        buffer: context.create_stream()?.alloc(1 << 10)?,
+    })
+});
+
+gpu_test! {
+    needs 1;
+    fn m13_process_exit_with_library_handles() -> Result<()> {
+        if !child::is_this() {
+            child::run(concat!(module_path!(), "::needs_1"), &[]);
+            return Ok(());
+        }
+        let primary = Device::get(0)?.context()?;
+        let created = Context::create(Device::get(0)?, ContextFlags::default())?;
+        // On this thread, on one that ends, and on one that lives on; each drops its own, or nobody.
+        for context in [&primary, &created] {
+            SLOT.with(context, |_| Ok(()))?;
+        }
+        let context = created.clone();
+        let ended = std::thread::spawn(move || SLOT.with(&context, |_| Ok(())));
+        ended.join().expect("no panic")?;
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let _ = ready.send(SLOT.with(&created, |_| Ok(())));
+            loop {
+                std::thread::park();
+            }
+        });
+        is_ready.recv().expect("it is sent")?;
         leave()
     }
 }

@@ -1,6 +1,6 @@
 //! A kernel that stores where nothing is: the context is lost, and everything says so.
 
-use cuda_core::{Device, Error, Event, EventFlags, PinnedBuffer, Result};
+use cuda_core::{Allocator, Device, Error, Event, EventFlags, PinnedBuffer, Result};
 use support::{gpu_test, kernels};
 
 use crate::child;
@@ -41,7 +41,7 @@ gpu_test! {
             ("another stream", other.synchronize().err()),
             ("upload", other.upload(&pinned, &mut target).err()),
             ("fill", stream.fill(&mut buffer, 1).err()),
-            ("alloc", stream.alloc::<u8>(1 << 20).err()),
+            ("alloc", stream.alloc_with::<u8>(&Allocator::driver_pool(), 1 << 20).err()),
             ("create_stream", context.create_stream().err()),
             ("record", event.record(&stream).err()),
             ("context", context.synchronize().err()),

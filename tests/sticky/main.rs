@@ -3,10 +3,12 @@
 
 mod absent;
 mod child;
+mod copies_exit;
 mod devices;
 mod exit;
 #[cfg(unix)]
 mod fork;
+mod groups;
 mod illegal;
 mod ipc_events;
 mod narrow_values;

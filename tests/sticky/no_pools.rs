@@ -1,6 +1,9 @@
 //! E11: devices without stream-ordered allocation.
 
-use cuda_core::{Device, Error, Event, EventFlags, MemoryPool, PinnedBuffer, Result};
+use cuda_core::{
+    Allocator, CachingPool, Device, Error, Event, EventFlags, MemoryPool, PinnedBuffer, Result,
+    with_allocator,
+};
 use cuda_sim::{Config, Session};
 
 use crate::child;
@@ -17,10 +20,15 @@ fn e11_async_unsupported() -> Result<()> {
     let devices = [Device::get(0)?, Device::get(1)?];
     assert!(!devices[0].supports_memory_pools()?);
     let stream = devices[0].create_stream()?;
+    let pool = Allocator::driver_pool();
     let refused = [
-        stream.alloc::<u8>(1000).err(),
-        stream.alloc_zeroed::<f64>(3).err(),
-        stream.context().default_stream()?.alloc::<u8>(1).err(),
+        stream.alloc_with::<u8>(&pool, 1000).err(),
+        with_allocator(&pool, || stream.alloc_zeroed::<f64>(3)).err(),
+        stream
+            .context()
+            .default_stream()?
+            .alloc_with::<u8>(&pool, 1)
+            .err(),
     ];
     for error in refused {
         match error {
@@ -48,7 +56,9 @@ fn e11_async_unsupported() -> Result<()> {
             "{error:?}"
         );
     }
-    // Everything else is there.
+    // Everything else is there, the caching pool included.
+    let mut cached = stream.alloc_zeroed::<u8>(1000)?;
+    stream.fill(&mut cached, 6)?;
     let mut plain = stream.context().alloc::<u8>(1000)?;
     stream.fill(&mut plain, 7)?;
     let mut back = [0; 1000];
@@ -62,7 +72,9 @@ fn e11_async_unsupported() -> Result<()> {
     let [a, b] = [devices[0].context()?, devices[1].context()?];
     a.enable_peer_access(&b)?;
     a.disable_peer_access(&b)?;
-    drop((stream, plain, pinned, event));
+    drop((stream, plain, cached, pinned, event));
+    session.settle();
+    CachingPool::shared()?.trim(0)?;
     cuda_core::trim_staging()?;
     session.assert_clean();
     child::done();

@@ -3,6 +3,7 @@
 use std::env;
 use std::sync::OnceLock;
 
+use cuda_core::{Allocator, CachingPool, PinnedBackend, set_default_allocator};
 use cuda_sim::{Config, Session};
 use cuda_sys::{CUresult, cuDeviceGetCount, cuInit};
 
@@ -56,6 +57,10 @@ pub fn check(call: &str, result: CUresult) {
 /// Begins a session of the simulated driver, which becomes this process's driver at the first call:
 /// `CUDA_TESTS_SIM` devices or four, in the mode that `CUDA_SIM_MODE` names.
 ///
+/// Pinned memory is the driver's own, so that each use of it is seen; [`run`](crate::run()) and the
+/// tests of the cache ask for slabs. Device memory comes from the driver's pool for the same reason,
+/// and from the caching pool in [`run`](crate::run()) and where a test asks for it.
+///
 /// # Panics
 /// If the process has another driver already.
 pub fn simulator() -> Session {
@@ -69,7 +74,36 @@ pub fn simulator() -> Session {
             panic!("the simulated driver: {error}");
         }
     });
-    Session::begin()
+    let session = Session::begin();
+    cuda_core::set_pinned_backend(PinnedBackend::Driver);
+    choose_allocator(&Allocator::driver_pool());
+    session
+}
+
+/// Gives back what the process's caching pool keeps. What it asks about may not be ready at first.
+///
+/// # Errors
+/// The driver's.
+pub fn trim_cache(session: &Session) -> cuda_core::Result<()> {
+    const POLLS: u32 = 4;
+    (0..POLLS).try_for_each(|_| {
+        session.settle();
+        CachingPool::shared()?.trim(0).map(drop)
+    })
+}
+
+/// Makes the allocator the default of the process.
+pub(crate) fn choose_allocator(allocator: &Allocator) {
+    set_default_allocator(allocator).expect("no scope surrounds a test");
+}
+
+/// The allocator that the environment names: `CUDA_CORE_ALLOCATOR`.
+pub(crate) fn allocator_of_environment() -> Allocator {
+    match env::var("CUDA_CORE_ALLOCATOR").as_deref() {
+        Ok("driver") => Allocator::driver_pool(),
+        Ok("plain") => Allocator::plain(),
+        _ => Allocator::cache(),
+    }
 }
 
 /// Initialises the driver and fails the test unless it shows at least `needs` devices.

@@ -100,7 +100,11 @@ pub fn compare(
         destroyed
             && matches!(
                 failure.resource,
-                Resource::Stream | Resource::Event | Resource::Module | Resource::PinnedMemory
+                Resource::Stream
+                    | Resource::Event
+                    | Resource::Module
+                    | Resource::PinnedMemory
+                    | Resource::DeviceMemory
             )
     };
     // Pinned memory by another name: whose it is says its own buffer.
@@ -181,6 +185,11 @@ pub fn take_away(mut leaks: Vec<Leak>) {
             }
             // SAFETY: as above.
             LeakKind::Context => unsafe { cu::cuCtxDestroy_v2(handle.cast()) },
+            #[cfg(cuda_12_4)]
+            // SAFETY: as above.
+            LeakKind::Module if leak.call.starts_with("cuLibrary") => unsafe {
+                cu::cuLibraryUnload(handle.cast())
+            },
             // SAFETY: as above.
             LeakKind::Module => unsafe { unload(handle.cast()) },
             // SAFETY: as above.

@@ -6,8 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
+use cuda_core::PinnedBackend;
+
 use crate::context;
-use crate::driver::{Driver, require_devices, simulator};
+use crate::driver::{
+    Driver, allocator_of_environment, choose_allocator, require_devices, simulator, trim_cache,
+};
 use crate::sweep;
 use crate::watchdog::Watchdog;
 
@@ -57,7 +61,10 @@ pub fn run<O: Outcome + 'static>(needs: u32, path: &'static str, body: fn() -> O
     let session = match Driver::selected() {
         Driver::Simulated { .. } => {
             refuse_simulator(path);
-            Some(simulator())
+            let session = simulator();
+            cuda_core::set_pinned_backend(PinnedBackend::Slab);
+            choose_allocator(&allocator_of_environment());
+            Some(session)
         }
         Driver::Loaded => None,
     };
@@ -86,6 +93,8 @@ pub fn run<O: Outcome + 'static>(needs: u32, path: &'static str, body: fn() -> O
         session.settle();
         // What the library caches for copies to come is no leak.
         cuda_core::trim_staging().expect("the simulated driver frees pinned memory");
+        trim_cache(&session).expect("the simulated driver frees memory");
+        cuda_core::trim_pinned().expect("the simulated driver unregisters memory");
         session.assert_clean();
     }
 }

@@ -16,7 +16,7 @@ use cuda_sim::{Fault, Session};
 use cuda_sys::CUresult;
 
 use crate::context;
-use crate::driver::{require_devices, simulator};
+use crate::driver::{require_devices, simulator, trim_cache};
 use crate::judge::{self, DropFailures};
 use crate::run::Outcome;
 use crate::stall;
@@ -46,7 +46,7 @@ const FAILURES: [Failure; 3] = [
 const LONGEST: Duration = Duration::from_secs(3);
 
 /// Tests that are not swept, and why.
-const NOT_SWEPT: [(&str, &str); 6] = [
+const NOT_SWEPT: [(&str, &str); 7] = [
     (
         "guards::a07_device_usable_after",
         "measures the memory of the process, which the sweep itself uses",
@@ -67,6 +67,10 @@ const NOT_SWEPT: [(&str, &str); 6] = [
     (
         "threads::n06_thread_exit",
         "a thousand threads, one after the other; others end once",
+    ),
+    (
+        "many::stress::n10_sixteen_threads_on_all_devices",
+        "threads meet at a barrier, and it is a stress of what others do once",
     ),
     (
         "soundness::threads::s34_streams_made_and_destroyed_by_many_threads",
@@ -258,7 +262,8 @@ fn trim(session: &Session) -> cuda_core::Result<()> {
     (0..POLLS).try_for_each(|_| {
         session.settle();
         cuda_core::trim_staging()
-    })
+    })?;
+    trim_cache(session)
 }
 
 /// Takes away access between devices that the body ended too early to take away itself.

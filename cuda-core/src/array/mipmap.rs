@@ -16,6 +16,9 @@ use crate::device::Device;
 use crate::driver;
 use crate::error::{Error, Result, check};
 use crate::memory::Storage;
+use crate::memory::ledger::Access;
+use crate::stream::{Kind, Stream};
+use crate::submit::note_use;
 
 /// An array with levels, each half as large as the one before in every dimension that is filtered.
 ///
@@ -175,6 +178,19 @@ impl<T: Texel> MipmappedArray<T> {
     /// [`Error::OutOfBounds`].
     pub fn extent(&self, level: u32) -> Result<Extent> {
         Ok(self.at(level)?.extent)
+    }
+
+    /// Says that work enqueued on `stream` behind this crate's back uses the array: see
+    /// [`Buffer::note_use`](crate::Buffer::note_use).
+    ///
+    /// # Errors
+    /// The driver's, when the stream is made to wait.
+    ///
+    /// # Safety
+    /// That of [`Buffer::note_use`](crate::Buffer::note_use).
+    pub unsafe fn note_use<K: Kind>(&self, stream: &Stream<K>, access: Access) -> Result<()> {
+        let block = self.storage.block();
+        note_use(stream.core(), &block.ledger, &block.whole(), access)
     }
 
     /// Blocks the thread until no stream uses the array any more.

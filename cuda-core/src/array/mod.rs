@@ -16,6 +16,8 @@ use crate::drops::Resource;
 use crate::error::{Error, Result, check};
 use crate::memory::ledger::{Access, Fences, Ledger};
 use crate::memory::{self, Block, Storage};
+use crate::stream::{Kind, Stream};
+use crate::submit::note_use;
 
 mod copy;
 pub(crate) mod ends;
@@ -336,6 +338,19 @@ impl<T: Texel> CudaArray<T> {
     /// As [`CudaArray::region`].
     pub fn region_mut(&mut self, origin: Extent, extent: Extent) -> Result<ArraySliceMut<'_, T>> {
         self.as_view_mut().into_region(origin, extent)
+    }
+
+    /// Says that work enqueued on `stream` behind this crate's back uses the array: see
+    /// [`Buffer::note_use`](crate::Buffer::note_use).
+    ///
+    /// # Errors
+    /// The driver's, when the stream is made to wait.
+    ///
+    /// # Safety
+    /// That of [`Buffer::note_use`](crate::Buffer::note_use).
+    pub unsafe fn note_use<K: Kind>(&self, stream: &Stream<K>, access: Access) -> Result<()> {
+        let block = self.storage.block();
+        note_use(stream.core(), &block.ledger, &block.whole(), access)
     }
 
     /// Blocks the thread until no stream uses the array any more.

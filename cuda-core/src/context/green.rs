@@ -22,6 +22,18 @@ unsafe impl Sync for RawGreenContext {}
 #[derive(Clone, Copy)]
 pub(crate) enum RawGreenContext {}
 
+/// `cuGreenCtxStreamCreate` of a non-blocking stream; needs no current context.
+#[cfg(cuda_12_5)]
+pub(crate) fn create_stream(
+    green: RawGreenContext,
+    stream: &mut cuda_sys::CUstream,
+    priority: i32,
+) -> cuda_sys::CUresult {
+    let flags = cuda_sys::CU_STREAM_NON_BLOCKING.0;
+    // SAFETY: the caller holds the context; the pointer is valid for a write.
+    unsafe { cuda_sys::symbol::cuGreenCtxStreamCreate(stream, green.0, flags, priority) }
+}
+
 /// `cuGreenCtxDestroy`, after the context's last reference is gone.
 #[cfg(cuda_12_4)]
 pub(super) fn destroy(green: RawGreenContext) -> Result<()> {
@@ -158,6 +170,39 @@ mod with_header {
     }
 
     impl Context {
+        /// The multiprocessors that work of this context runs on: `cuCtxGetDevResource`, or
+        /// `cuGreenCtxGetDevResource` of a [green](Context::create_green) one, of drivers from CUDA
+        /// 12.4 on.
+        ///
+        /// # Errors
+        /// The driver's.
+        ///
+        /// ```no_run
+        /// use cuda_core::{Context, Device};
+        ///
+        /// let split = Device::get(0)?.sm_resource()?.split(16, 1)?;
+        /// let green = Context::create_green(&[&split.groups[0]])?;
+        /// assert_eq!(green.sm_resource()?.count(), split.groups[0].count());
+        /// # Ok::<(), cuda_core::Error>(())
+        /// ```
+        pub fn sm_resource(&self) -> Result<SmResource> {
+            driver::ensure()?;
+            let kind = cuda_sys::CU_DEV_RESOURCE_TYPE_SM;
+            let mut raw = zeroed();
+            match self.green() {
+                // SAFETY: the green context is live; the pointer is valid for a write.
+                Some(green) => check("cuGreenCtxGetDevResource", unsafe {
+                    cu::cuGreenCtxGetDevResource(green.0, &mut raw, kind)
+                })?,
+                // SAFETY: as above, for any other context.
+                None => check("cuCtxGetDevResource", unsafe {
+                    cu::cuCtxGetDevResource(self.as_raw(), &mut raw, kind)
+                })?,
+            }
+            let device = self.device();
+            Ok(SmResource { raw, device })
+        }
+
         /// A green context that has these multiprocessors of a device: `cuDevResourceGenerateDesc`,
         /// `cuGreenCtxCreate`, `cuCtxFromGreenCtx`, of drivers from CUDA 12.4 on. The thread's
         /// current context stays what it was.

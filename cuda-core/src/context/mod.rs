@@ -262,6 +262,15 @@ impl Context {
         }
     }
 
+    /// The handle of a green context.
+    #[cfg(cuda_12_4)]
+    pub(crate) fn green(&self) -> Option<green::RawGreenContext> {
+        match self.inner().kind {
+            Kind::Green(green) => Some(green),
+            Kind::Primary | Kind::Created | Kind::Foreign { .. } => None,
+        }
+    }
+
     /// Whether this is its device's primary context, which lives as long as the process.
     #[inline]
     pub fn is_primary(&self) -> bool {

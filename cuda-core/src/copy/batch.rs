@@ -105,7 +105,7 @@ impl<'a> Batch<'a> {
         destination: impl Into<DeviceSliceMut<'a, T>>,
     ) -> Result<()> {
         let (source, destination) = (source.into(), destination.into());
-        let op = between(source.device(), destination.as_view().device());
+        let op = between(source.on(), destination.as_view().on());
         self.add(op, source, destination)
     }
 

@@ -5,10 +5,12 @@ use cuda_sys::CUdeviceptr;
 use crate::context::Context;
 use crate::device::Device;
 use crate::memory::device::DeviceMemory;
+use crate::memory::origin::Origin;
 use crate::memory::pinned::PinnedMemory;
 use crate::memory::pod::Pod;
 use crate::memory::view::Slice;
 use crate::memory::{Block, Kind, Memory};
+use crate::stream_core::StreamCore;
 
 /// A kind of memory that copies begin and end at, be they [in rows](crate::Stream::copy_pitched) or
 /// not: [`DeviceMemory`] and [`PinnedMemory`]. Sealed.
@@ -23,6 +25,9 @@ pub(crate) trait Locate: Kind {
 
     /// The context that device memory belongs to; [`None`] for memory of the host.
     fn context(block: &Block<Self>) -> Option<&Context>;
+
+    /// Whether streams of another device use it as if it were their own device's.
+    fn is_at_home_on(block: &Block<Self>, device: Device) -> bool;
 }
 
 /// The beginning of one end of a copy.
@@ -52,6 +57,11 @@ impl Locate for DeviceMemory {
     fn context(block: &Block<Self>) -> Option<&Context> {
         Some(block.keeper.context())
     }
+
+    #[cold]
+    fn is_at_home_on(block: &Block<Self>, device: Device) -> bool {
+        matches!(&block.keeper, Origin::Owned { owner, .. } if owner.is_at_home_on(device))
+    }
 }
 
 impl Locate for PinnedMemory {
@@ -63,6 +73,10 @@ impl Locate for PinnedMemory {
     #[inline]
     fn context(_block: &Block<Self>) -> Option<&Context> {
         None
+    }
+
+    fn is_at_home_on(_block: &Block<Self>, _device: Device) -> bool {
+        false
     }
 }
 
@@ -81,5 +95,16 @@ impl<'a, T: Pod, M: Endpoint> Slice<'a, T, M> {
     #[inline]
     pub(crate) fn on(&self) -> Option<Device> {
         self.owner().map(Context::device)
+    }
+
+    /// The device that the elements are on for a stream: its own, for managed memory that every
+    /// device uses as its own.
+    #[inline]
+    pub(crate) fn on_for(&self, stream: &StreamCore) -> Option<Device> {
+        let on = self.on()?;
+        if on == stream.device() || !M::is_at_home_on(self.block(), stream.device()) {
+            return Some(on);
+        }
+        Some(stream.device())
     }
 }

@@ -15,7 +15,6 @@ use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::pinned::{PinnedSlice, PinnedSliceMut};
 use crate::memory::pod::Pod;
 use crate::memory::view::{Slice, SliceMut, bounds};
-use crate::peer;
 use crate::peer::{Crossing, crossing};
 use crate::stream::{Kind, Stream};
 use crate::stream_core::StreamCore;
@@ -47,6 +46,18 @@ pub(crate) fn same_device(op: &'static str, core: &StreamCore, memory: Device) -
     })
 }
 
+/// Refuses memory that streams of another device use.
+pub(crate) fn at_home<T: Pod>(
+    op: &'static str,
+    core: &StreamCore,
+    memory: &DeviceSlice<'_, T>,
+) -> Result<()> {
+    match memory.on_for(core) {
+        Some(device) => same_device(op, core, device),
+        None => Ok(()),
+    }
+}
+
 /// Refuses a copy none of whose ends is on the stream's device. Memory of the host is on any.
 fn at_one_end(
     op: &'static str,
@@ -74,12 +85,13 @@ fn transfer<T: Pod, A: Endpoint, B: Endpoint>(
     call: impl FnMut(CUstream) -> CUresult,
 ) -> Result<()> {
     same_len(op, source.len(), destination.len())?;
-    at_one_end(op, core, source.on(), destination.as_view().on())?;
+    let (near, far) = (source.on_for(core), destination.as_view().on_for(core));
+    at_one_end(op, core, near, far)?;
     if source.byte_len() == 0 {
         return Ok(());
     }
     let stream = core.bind()?;
-    let _crossing = crossing_of(source.on(), destination.as_view().on());
+    let _crossing = crossing_of(near, far);
     let mut touches = [source.read(), destination.write()];
     submit(core, &stream, op, &mut touches, call).1
 }
@@ -92,7 +104,7 @@ fn crossing_of(source: Option<Device>, destination: Option<Device>) -> Option<Cr
 }
 
 /// The call that copies between two places of device memory.
-fn between(near: Device, far: Device) -> &'static str {
+fn between(near: Option<Device>, far: Option<Device>) -> &'static str {
     if near == far {
         "cuMemcpyDtoDAsync"
     } else {
@@ -164,7 +176,8 @@ impl<K: Kind> Stream<K> {
         destination: impl Into<DeviceSliceMut<'b, T>>,
     ) -> Result<()> {
         let (source, destination) = (source.into(), destination.into());
-        let (near, far) = (source.device(), destination.as_view().device());
+        let core = self.core();
+        let (near, far) = (source.on_for(core), destination.as_view().on_for(core));
         let (to, from, bytes) = (destination.as_raw(), source.as_raw(), source.byte_len());
         // The buffers keep these alive.
         let of = source.context().as_raw();
@@ -176,11 +189,10 @@ impl<K: Kind> Stream<K> {
                 // marks that are made of it.
                 return unsafe { cu::cuMemcpyDtoDAsync_v2(to, from, bytes, stream) };
             }
-            let _crossing = peer::crossing(near, far);
             // SAFETY: as above; both contexts are live.
             unsafe { cu::cuMemcpyPeerAsync(to, into, from, of, bytes, stream) }
         };
-        transfer(self.core(), between(near, far), source, destination, call)
+        transfer(core, between(near, far), source, destination, call)
     }
 
     /// Copies elements of a buffer to another place in it, from `to` on, asynchronously:

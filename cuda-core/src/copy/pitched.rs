@@ -16,7 +16,6 @@ use crate::memory::device::DeviceMemory;
 use crate::memory::pitched::PitchedBuffer;
 use crate::memory::pod::Pod;
 use crate::memory::view::{Slice, SliceMut};
-use crate::peer;
 use crate::stream::{Kind, Stream};
 use crate::submit::submit;
 
@@ -188,7 +187,8 @@ impl<K: Kind> Stream<K> {
     ) -> Result<()> {
         let (from, to) = (source.geometry, destination.geometry);
         let view = destination.bytes.as_view();
-        let (near, far) = (source.bytes.on(), view.on());
+        let core = self.core();
+        let (near, far) = (source.bytes.on_for(core), view.on_for(core));
         let peers = near.zip(far).is_some_and(|(near, far)| near != far);
         let op = match to.extent.depth {
             _ if peers => "cuMemcpy3DPeerAsync",
@@ -202,7 +202,6 @@ impl<K: Kind> Stream<K> {
                 to: to.extent.into(),
             });
         }
-        let core = self.core();
         at_one_end(op, core, near, far)?;
         if from.span == 0 {
             return Ok(());
@@ -235,7 +234,6 @@ impl<K: Kind> Stream<K> {
                     Depth: depth,
                     ..Default::default()
                 };
-                let _crossing = near.zip(far).map(|(near, far)| peer::crossing(near, far));
                 // SAFETY: both sides have the rows at their pitches, by the invariant of the views,
                 // and stay allocated until this copy is done, since freeing either waits for the
                 // mark that is made of it. Both contexts are live.

@@ -273,7 +273,7 @@ impl Device {
     }
 
     /// Whether the device supports stream-ordered allocation, on which
-    /// [`Stream::alloc`](crate::Stream::alloc) rests.
+    /// [`Allocator::driver_pool`](crate::Allocator::driver_pool) rests.
     ///
     /// # Errors
     /// The driver's.

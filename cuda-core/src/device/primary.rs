@@ -74,9 +74,11 @@ impl Device {
     /// # Safety
     /// Nothing of the context is left, in this process and whoever made it: no stream, event,
     /// buffer, module or other object of this crate, the runtime API's or another library's, no
-    /// green context of the device; and no memory on the host that was pinned in it, chunks for
-    /// copies of borrowed slices ([`trim_staging`](crate::trim_staging)) included. Handles of such
-    /// objects dangle, and even dropping them is undefined. No thread has the context on its stack.
+    /// green context of the device; no memory that a caching pool keeps
+    /// ([`CachingPool::trim`](crate::CachingPool::trim)); and no memory on the host that was pinned
+    /// in it, what is kept for copies of borrowed slices ([`trim_staging`](crate::trim_staging)) and
+    /// for pinned buffers ([`trim_pinned`](crate::trim_pinned)) included. Handles of such objects
+    /// dangle, and even dropping them is undefined. No thread has the context on its stack.
     ///
     /// # Errors
     /// The driver's; its `CONTEXT_IS_DESTROYED` if the context comes back with another handle, after

@@ -5,13 +5,15 @@ use std::path::PathBuf;
 
 use cuda_sys::{CUresult, LoadError};
 
+use crate::cache::usage::CacheUsage;
 use crate::context::settings::MemoryInfo;
 use crate::device::uuid::Uuid;
 
 mod queries;
 mod text;
 
-use text::{Bytes, describe, dimensions, on_lines_of_its_own, shortage};
+pub(crate) use text::Bytes;
+use text::{describe, dimensions, on_lines_of_its_own, shortage, within};
 
 /// `Result` with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -41,6 +43,30 @@ pub enum Error {
         requested: usize,
         /// The device that was asked.
         device: u32,
+        /// What the device had left, where it would say so.
+        memory: Option<MemoryInfo>,
+    },
+
+    /// A caching pool has no memory left, and can get no more: neither from the device, nor within
+    /// its limit.
+    #[error(
+        "the caching pool has no memory left (requested {}{}; {} in use, {} free, {} pending, \
+         largest free block {}{})",
+        Bytes(*.requested),
+        shortage(.memory, *.device),
+        Bytes(.usage.used),
+        Bytes(.usage.free),
+        Bytes(.usage.pending),
+        Bytes(.usage.largest_free),
+        within(.usage.limit)
+    )]
+    PoolExhausted {
+        /// Bytes asked for.
+        requested: usize,
+        /// The device that was asked.
+        device: u32,
+        /// What the pool holds, and its limit.
+        usage: Box<CacheUsage>,
         /// What the device had left, where it would say so.
         memory: Option<MemoryInfo>,
     },
@@ -227,6 +253,75 @@ pub enum Error {
         to: usize,
         /// Elements to copy.
         len: usize,
+    },
+
+    /// An allocator of somebody's own panicked, or returned no memory that could be used.
+    #[error("the allocator `{allocator}` failed: {why}")]
+    Allocator {
+        /// What the allocator calls itself.
+        allocator: String,
+        /// What it did.
+        why: String,
+    },
+
+    /// A default allocator cannot be changed inside a scope that has another one.
+    #[error("{op}: called inside `with_allocator`, which decides for now")]
+    AllocatorScope {
+        /// The operation.
+        op: &'static str,
+    },
+
+    /// An allocation would go beyond what a [`Limiting`](crate::adaptors::Limiting) allocator allows.
+    #[error("{} more, with {} in use, are over the limit of {}", Bytes(*.requested), Bytes(*.used), Bytes(*.limit))]
+    LimitExceeded {
+        /// Bytes asked for.
+        requested: usize,
+        /// Bytes handed out already.
+        used: usize,
+        /// Bytes that may be.
+        limit: usize,
+    },
+
+    /// A block was given back that is not allocated, or not any more.
+    #[error("there is no block allocated at {address:#x} that could be given back")]
+    NotAllocated {
+        /// Where the block was said to be.
+        address: u64,
+    },
+
+    /// Counters of [`Statistics`](crate::adaptors::Statistics) were ended that nobody had begun.
+    #[error("there are no inner counters to end")]
+    NoInnerCounters,
+
+    /// One device of a group stood in the way.
+    #[error("device {device}: {error}")]
+    OnDevice {
+        /// Its ordinal.
+        device: u32,
+        /// What was wrong there; [`Error::code`] and [`Error::is_sticky`] look into it.
+        error: Box<Error>,
+    },
+
+    /// A group was given one thing for each of another number of members than it has.
+    #[error("{op}: {given} given, to a group of {members}")]
+    GroupSize {
+        /// The operation.
+        op: &'static str,
+        /// Members of the group.
+        members: usize,
+        /// How many of something were given.
+        given: usize,
+    },
+
+    /// Elements cannot be cut into as many equal parts as a group has members.
+    #[error("{op}: {len} elements cannot be cut into {members} equal parts")]
+    Shares {
+        /// The operation.
+        op: &'static str,
+        /// Elements there are.
+        len: usize,
+        /// Members of the group.
+        members: usize,
     },
 
     /// `cuMemset` knows patterns of 1, 2 and 4 bytes.

@@ -2,6 +2,7 @@
 
 use cuda_sys::CUresult;
 
+use crate::device::Device;
 use crate::error::Error;
 
 impl Error {
@@ -9,10 +10,13 @@ impl Error {
     pub fn code(&self) -> Option<CUresult> {
         match self {
             Error::Driver { code, .. } => Some(*code),
-            Error::OutOfMemory { .. } => Some(cuda_sys::CUDA_ERROR_OUT_OF_MEMORY),
+            Error::OutOfMemory { .. }
+            | Error::PoolExhausted { .. }
+            | Error::LimitExceeded { .. } => Some(cuda_sys::CUDA_ERROR_OUT_OF_MEMORY),
             Error::NoDriver(_) => Some(cuda_sys::CUDA_ERROR_SHARED_OBJECT_INIT_FAILED),
             Error::Compile { code, .. } => Some(*code),
             Error::NotFound { .. } => Some(cuda_sys::CUDA_ERROR_NOT_FOUND),
+            Error::OnDevice { error, .. } => error.code(),
             _ => None,
         }
     }
@@ -20,8 +24,10 @@ impl Error {
     /// `true`: the context is lost; every further call on it fails with this error, and only a new
     /// process brings the device back.
     pub fn is_sticky(&self) -> bool {
-        let Error::Driver { code, .. } = self else {
-            return false;
+        let code = match self {
+            Error::Driver { code, .. } => code,
+            Error::OnDevice { error, .. } => return error.is_sticky(),
+            _ => return false,
         };
         [
             cuda_sys::CUDA_ERROR_ECC_UNCORRECTABLE,
@@ -45,6 +51,14 @@ impl Error {
         self.code() == Some(cuda_sys::CUDA_ERROR_NOT_READY)
     }
 
+    /// Says which device of several it concerns.
+    pub(crate) fn on(self, device: Device) -> Self {
+        Error::OnDevice {
+            device: device.ordinal(),
+            error: Box::new(self),
+        }
+    }
+
     /// Says what was not found, where that is what the driver says.
     pub(crate) fn naming(self, name: &str) -> Self {
         match self {
@@ -60,6 +74,9 @@ impl Error {
 
     /// The driver is shutting down with the process, or has: nothing a `Drop` could report.
     pub(crate) fn is_shutdown(&self) -> bool {
+        if let Error::OnDevice { error, .. } = self {
+            return error.is_shutdown();
+        }
         matches!(self, Error::Exiting | Error::Forked)
             || self.code() == Some(cuda_sys::CUDA_ERROR_DEINITIALIZED)
     }

@@ -61,8 +61,15 @@ pub(super) fn shortage(memory: &Option<MemoryInfo>, device: u32) -> String {
     }
 }
 
+pub(super) fn within(limit: Option<usize>) -> String {
+    match limit {
+        Some(limit) => format!(", limit {}", Bytes(limit)),
+        None => String::new(),
+    }
+}
+
 /// A byte count that a person reads: "64 GiB", "1.5 MiB", "12 bytes".
-pub(super) struct Bytes(pub(super) usize);
+pub(crate) struct Bytes(pub(crate) usize);
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,6 +1,7 @@
 //! Events that two processes share.
 
 use std::ptr;
+use std::sync::atomic::AtomicBool;
 
 use cuda_sys::{CUipcEventHandle, symbol as cu};
 
@@ -118,6 +119,8 @@ impl Event {
         Ok(Self {
             raw,
             flags: EventFlags::DISABLE_TIMING,
+            // Its process records it behind whatever it likes.
+            held_up: AtomicBool::new(true),
         })
     }
 }

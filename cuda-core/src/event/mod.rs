@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::BitOr;
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cuda_sys::{CUevent, CUresult, symbol as cu};
@@ -71,6 +72,8 @@ impl BitOr for EventFlags {
 pub struct Event {
     raw: RawEvent,
     flags: EventFlags,
+    /// What was recorded last is behind something that may take any time.
+    held_up: AtomicBool,
 }
 
 impl Event {
@@ -88,6 +91,8 @@ impl Event {
         Ok(Self {
             raw: RawEvent::create(context, flags)?,
             flags,
+            // Others may record an interprocess event, behind whatever they like.
+            held_up: AtomicBool::new(flags.contains(EventFlags::INTERPROCESS)),
         })
     }
 
@@ -113,10 +118,20 @@ impl Event {
     /// The driver's `INVALID_HANDLE` for a stream of another context.
     pub fn record<K: Kind>(&self, stream: &Stream<K>) -> Result<()> {
         let bound = stream.core().bind()?;
+        let timeline = bound.timeline();
+        if !self.flags.contains(EventFlags::INTERPROCESS) {
+            let held_up = timeline.is_held_up(timeline.issued());
+            self.held_up.store(held_up, Ordering::Release);
+        }
         // SAFETY: event and stream are live; a pairing that CUDA does not allow is an error.
         check("cuEventRecord", unsafe {
             cu::cuEventRecord(self.raw.as_raw(), bound.raw())
         })
+    }
+
+    /// Whether nobody knows when it comes, as far as this crate has recorded it.
+    pub(crate) fn may_come_at_any_time(&self) -> bool {
+        self.held_up.load(Ordering::Acquire)
     }
 
     /// [Records](Event::record) the event on the calling thread's

@@ -17,7 +17,7 @@ pub use argument::{Argument, DeviceVisible};
 pub use attributes::MemorySyncDomain;
 pub use dimensions::Dimensions;
 
-use argument::{Arguments, Touched};
+use argument::{Arguments, Pointers, Touched};
 use attributes::Attributes;
 
 /// A launch of a kernel on a stream; made by [`Stream::kernel`].
@@ -76,8 +76,8 @@ impl<K: Kind> Stream<K> {
             block: Dimensions::ONE,
             shared: 0,
             attributes: Attributes::default(),
-            arguments: Arguments::default(),
-            touched: Touched::new(function.loaded().launches(), self.context()),
+            arguments: Arguments::new(),
+            touched: Touched::new(self.context()),
         }
     }
 }
@@ -163,11 +163,13 @@ impl<'a, K: Kind> Launch<'a, K> {
         let bound = core.bind()?;
         let mut config = self.config()?;
         config.hStream = bound.raw();
+        let _crossings = self.touched.cross()?;
         let function = self.function.as_raw();
         let Self {
             arguments, touched, ..
         } = self;
-        let mut pointers = arguments.pointers();
+        let mut pointers = Pointers::new();
+        arguments.point(&mut pointers);
         let pointers = pointers.as_mut_slice().as_mut_ptr();
         let (seq, result) = submit(core, &bound, op, touched.as_mut_slice(), |_| {
             // SAFETY: the function is loaded and of the stream's context; the configuration, its
@@ -176,7 +178,7 @@ impl<'a, K: Kind> Launch<'a, K> {
             // kernel touches stays allocated until it is done: frees wait for its marks.
             unsafe { cu::cuLaunchKernelEx(&config, function, pointers, std::ptr::null_mut()) }
         });
-        self.function.loaded().launched(core.timeline(), seq);
+        self.function.users().launched(core.timeline(), seq);
         result
     }
 

@@ -10,6 +10,7 @@ use crate::memory::pod::Pod;
 use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{Memory, Storage};
 use crate::stream::{Kind, Stream};
+use crate::submit::note_use;
 
 /// Elements in memory of one kind; [`DeviceBuffer`](crate::DeviceBuffer) and
 /// [`PinnedBuffer`](crate::PinnedBuffer) by name.
@@ -132,19 +133,8 @@ impl<T: Pod, M: Memory> Buffer<T, M> {
     /// Between the two calls nothing else uses the buffer, and the work does with it no more than
     /// `access` says.
     pub unsafe fn note_use<K: Kind>(&self, stream: &Stream<K>, access: Access) -> Result<()> {
-        let core = stream.core();
-        let bound = core.bind()?;
         let block = self.storage.block();
-        let mut fences = Fences::none();
-        let range = block.whole();
-        let timeline = core.timeline();
-        block
-            .ledger
-            .conflicts(&range, access, Some(timeline), &mut fences);
-        fences.wait_on(&bound)?;
-        let seq = bound.count();
-        block.ledger.mark(&range, access, timeline, seq, &fences);
-        Ok(())
+        note_use(stream.core(), &block.ledger, &block.whole(), access)
     }
 
     /// Blocks the thread until no stream uses the buffer any more.

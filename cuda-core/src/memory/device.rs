@@ -1,19 +1,24 @@
 //! Device memory, and its stream-ordered allocation.
 
 use std::fmt;
+use std::sync::Arc;
 
-use cuda_sys::{CUdeviceptr, symbol as cu};
+use cuda_sys::CUdeviceptr;
 
+use crate::allocator::handle::{Allocator, Choice};
+use crate::allocator::{choice, driver_pool, served};
+use crate::cache;
 use crate::context::Context;
 use crate::device::Device;
+use crate::driver;
 use crate::drops::Resource;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::memory::buffer::Buffer;
 use crate::memory::ledger::{Access, Fences, Ledger};
 use crate::memory::origin::Origin;
 use crate::memory::pod::Pod;
 use crate::memory::view::{Slice, SliceMut};
-use crate::memory::{self, Block, Storage, byte_len, explain};
+use crate::memory::{self, Block, Storage, byte_len};
 use crate::stream::Stream;
 use crate::stream_core::StreamCore;
 
@@ -42,24 +47,43 @@ impl memory::Kind for DeviceMemory {
     fn free(block: &mut Block<Self>) -> Result<()> {
         let range = block.whole();
         let mut fences = Fences::none();
+        let home = block.keeper.home().map(|home| &**home.timeline());
+        block
+            .ledger
+            .conflicts_exclusive(&range, Access::Write, home, &mut fences);
         match &mut block.keeper {
-            Origin::Home(home) => {
-                block.ledger.conflicts_exclusive(
-                    &range,
-                    Access::Write,
-                    Some(home.timeline()),
-                    &mut fences,
-                );
-                free_in_order(home, block.address, &fences)
+            Origin::Cached(home) => {
+                // SAFETY: a block is freed once, and not used after; this cannot fail.
+                unsafe { cache::free(block.address, home, fences) };
+                Ok(())
             }
+            Origin::Pooled { home, heap } => {
+                cache::give_back(heap, home, block.address, fences);
+                Ok(())
+            }
+            Origin::Home(home) => free_in_order(home, block.address, &fences),
+            // SAFETY: `Stream::alloc` got it there for this stream; a block is freed once.
+            Origin::Served { home, allocator } => unsafe {
+                served::free(allocator, home, block.address, block.bytes, &fences)
+            },
             Origin::Owned { owner, .. } => {
-                block
-                    .ledger
-                    .conflicts_exclusive(&range, Access::Write, None, &mut fences);
                 fences.wait_host()?;
                 owner.release(block.address, block.bytes)
             }
         }
+    }
+
+    #[inline]
+    fn recycle(block: &mut Block<Self>) -> bool {
+        let Origin::Cached(home) = &mut block.keeper else {
+            return false;
+        };
+        let Some(timeline) = block.ledger.take_sole(home.core().timeline()) else {
+            return false;
+        };
+        // SAFETY: a block is freed once, and not used after.
+        unsafe { cache::recycle(block.address, home, timeline) };
+        true
     }
 
     fn number(address: CUdeviceptr) -> u64 {
@@ -74,12 +98,9 @@ fn free_in_order(home: &StreamCore, address: CUdeviceptr, fences: &Fences) -> Re
         // The stream could not be made to wait, so the host does.
         fences.wait_host()?;
     }
-    let (_, freed) = bound.enqueue("cuMemFreeAsync", |stream| {
-        // SAFETY: the block was allocated by cuMemAllocAsync and is freed once; all other work on
-        // it comes before this point of the stream.
-        unsafe { cu::cuMemFreeAsync(address, stream) }
-    });
-    freed
+    // SAFETY: the block was allocated by cuMemAllocAsync and is freed once; all other work on it
+    // comes before this point of the stream.
+    unsafe { driver_pool::free(&bound, address) }
 }
 
 /// Elements on a device. Any stream of the device may use them; who must wait for whom is sorted out
@@ -106,47 +127,99 @@ fn free_in_order(home: &StreamCore, address: CUdeviceptr, fences: &Fences) -> Re
 /// ```
 pub type DeviceBuffer<T> = Buffer<T, DeviceMemory>;
 
+/// A block of no bytes, which nobody frees.
+fn empty(core: &Arc<StreamCore>) -> Block<DeviceMemory> {
+    Block {
+        address: NOWHERE,
+        bytes: 0,
+        ledger: Ledger::default(),
+        keeper: Origin::Home(core.clone()),
+    }
+}
+
+/// A block of whatever allocator is to be asked.
+#[inline(never)]
+fn allocate(core: &Arc<StreamCore>, bytes: usize) -> Result<Block<DeviceMemory>> {
+    driver::ensure()?;
+    if bytes == 0 {
+        return Ok(empty(core));
+    }
+    allocate_from(&choice::current(core.device())?, core, bytes)
+}
+
+/// A block of `bytes`, which are not zero, in the order of the stream.
+fn allocate_from(
+    allocator: &Allocator,
+    core: &Arc<StreamCore>,
+    bytes: usize,
+) -> Result<Block<DeviceMemory>> {
+    let home = core.clone();
+    let (address, ledger, keeper) = match &allocator.0 {
+        Choice::Shared => return cache::allocate(core, bytes),
+        Choice::Pool(pool) => {
+            let (address, ledger, heap) = pool.allocate(core, bytes)?;
+            (address, ledger, Origin::Pooled { home, heap })
+        }
+        Choice::Driver => {
+            let (address, seq) = driver_pool::allocate(core, bytes)?;
+            // Another stream may touch the memory only when the allocation has happened.
+            let ledger = Ledger::allocated(0..bytes, core.timeline(), seq);
+            (address, ledger, Origin::Home(home))
+        }
+        Choice::Plain | Choice::Custom(_) => {
+            let (address, ledger) = served::allocate(allocator, core, bytes)?;
+            let allocator = allocator.clone();
+            (address, ledger, Origin::Served { home, allocator })
+        }
+    };
+    Ok(Block {
+        address,
+        bytes,
+        ledger,
+        keeper,
+    })
+}
+
 impl Stream {
-    /// `len` elements of unspecified value: `cuMemAllocAsync`, one driver call, none if `len` is
-    /// zero.
+    /// `len` elements of unspecified value, from the process's
+    /// [caching pool](crate::CachingPool::shared): no driver call, unless the pool has to grow.
+    ///
+    /// [Another allocator](crate::Allocator) can be made the default of the process, of a device or
+    /// of a [scope](crate::with_allocator); the driver's own pool takes one call, `cuMemAllocAsync`.
+    /// None is asked if `len` is zero.
     ///
     /// # Errors
-    /// [`Error::SizeOverflow`] and [`Error::OverAligned`] before the driver is asked;
-    /// [`Error::Unsupported`] on a device without memory pools; [`Error::OutOfMemory`].
+    /// [`Error::SizeOverflow`](crate::Error::SizeOverflow) and
+    /// [`Error::OverAligned`](crate::Error::OverAligned) before any allocator is asked; the
+    /// allocator's, [`Error::PoolExhausted`](crate::Error::PoolExhausted) among them.
+    // In line: a block that was at hand is moved no more on its way to where the caller wants it.
+    #[inline(always)]
     pub fn alloc<T: Pod>(&self, len: usize) -> Result<DeviceBuffer<T>> {
-        let op = "cuMemAllocAsync";
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
-        let mut address = NOWHERE;
-        let core = self.core();
-        let mut ledger = Ledger::default();
-        if bytes > 0 {
-            let bound = core.bind()?;
-            if self.device().default_pool()?.is_none() {
-                return Err(Error::Unsupported {
-                    feature: "stream-ordered allocation (memory pools)",
-                    device: self.device().ordinal(),
-                });
+        if driver::is_ready() && choice::is_cache() {
+            if let Some(block) = cache::find(self.core(), bytes) {
+                return Ok(Buffer::from_storage(Storage::new(block), len));
             }
-            let (seq, result) = bound.enqueue(op, |stream| {
-                // SAFETY: the pointer is valid for a write; the stream is live.
-                unsafe { cu::cuMemAllocAsync(&mut address, bytes, stream) }
-            });
-            drop(bound);
-            result.map_err(|error| explain(self.context(), error, op, bytes))?;
-            // Another stream may touch the memory only when the allocation has happened.
-            ledger = Ledger::allocated(0..bytes, core.timeline(), seq);
         }
-        let keeper = Origin::Home(core.clone());
-        let block = Block {
-            address,
-            bytes,
-            ledger,
-            keeper,
+        let block = allocate(self.core(), bytes)?;
+        Ok(Buffer::from_storage(Storage::new(block), len))
+    }
+
+    /// [`Stream::alloc`] from an allocator that is named here and now.
+    ///
+    /// # Errors
+    /// As [`Stream::alloc`].
+    pub fn alloc_with<T: Pod>(&self, allocator: &Allocator, len: usize) -> Result<DeviceBuffer<T>> {
+        let bytes = byte_len::<T>(len, ALIGNMENT)?;
+        driver::ensure()?;
+        let block = match bytes {
+            0 => empty(self.core()),
+            _ => allocate_from(allocator, self.core(), bytes)?,
         };
         Ok(Buffer::from_storage(Storage::new(block), len))
     }
 
-    /// `len` elements whose bytes are all zero: `cuMemAllocAsync`, `cuMemsetD8Async`.
+    /// `len` elements whose bytes are all zero: [`Stream::alloc`], `cuMemsetD8Async`.
     ///
     /// # Errors
     /// As [`Stream::alloc`].

@@ -17,6 +17,7 @@ use crate::memory::device::{
 };
 use crate::memory::ledger::{Access, Fences};
 use crate::memory::origin::Owner;
+use crate::memory::placement::ManagedAttach;
 use crate::memory::plain::{self, owned};
 use crate::memory::pod::Pod;
 use crate::memory::view::{Slice, SliceMut};
@@ -27,8 +28,14 @@ use crate::memory::{byte_len, explain};
 /// For copies, fills and kernels it is device memory, by [`as_view`](Self::as_view) and
 /// [`as_view_mut`](Self::as_view_mut). The host looks at it in place, with
 /// [`as_slice`](Self::as_slice) and [`as_mut_slice`](Self::as_mut_slice), which wait for the work
-/// that is in the way. On a device that cannot use managed memory beside the host
-/// (`CONCURRENT_MANAGED_ACCESS`), they wait for all work of the context.
+/// that is in the way.
+///
+/// Where all devices can use managed memory beside the host (`CONCURRENT_MANAGED_ACCESS`), streams of
+/// any of them copy and fill it as if it were their own device's. Where one cannot, only streams of
+/// the device that it was allocated for do, and the host must touch no managed memory while that
+/// device runs anything at all, of whatever thread: it looks at memory that is attached to it
+/// ([`new_attached_to_host`](Self::new_attached_to_host), [`attach`](Self::attach)), or at the
+/// caller's risk ([`as_slice_while_idle`](Self::as_slice_while_idle)).
 ///
 /// ```no_run
 /// use cuda_core::{Device, ManagedBuffer, MemoryLocation};
@@ -46,16 +53,25 @@ pub struct ManagedBuffer<T: Pod> {
     // INVARIANT: its memory is managed, so that the host reaches it at the same address: nothing
     // hands it out to be exchanged for another.
     pub(super) buffer: DeviceBuffer<T>,
-    /// The device can use managed memory while the host does.
+    /// Every device can use managed memory while the host does.
     concurrent: bool,
+    /// Who uses it, where one cannot.
+    pub(super) attached: ManagedAttach,
 }
 
 /// Who gives managed memory back.
-struct Managed;
+struct Managed {
+    /// Every device can use managed memory while the host does.
+    concurrent: bool,
+}
 
 impl Owner for Managed {
     fn release(&mut self, address: CUdeviceptr, _bytes: usize) -> Result<()> {
         plain::free(address)
+    }
+
+    fn is_at_home_on(&self, _device: Device) -> bool {
+        self.concurrent
     }
 }
 
@@ -67,7 +83,7 @@ impl<T: Pod> ManagedBuffer<T> {
     /// [`Error::SizeOverflow`] and [`Error::OverAligned`]; [`Error::Unsupported`] on a device
     /// without managed memory; [`Error::OutOfMemory`].
     pub fn new(context: &Context, len: usize) -> Result<Self> {
-        Self::alloc(context, len, cuda_sys::CU_MEM_ATTACH_GLOBAL.0)
+        Self::alloc(context, len, ManagedAttach::Global)
     }
 
     /// [`ManagedBuffer::new`] for the host alone, until [`attach`](Self::attach) says otherwise:
@@ -81,10 +97,10 @@ impl<T: Pod> ManagedBuffer<T> {
     /// No device without `CONCURRENT_MANAGED_ACCESS` uses the memory while it is attached to the
     /// host.
     pub unsafe fn new_attached_to_host(context: &Context, len: usize) -> Result<Self> {
-        Self::alloc(context, len, cuda_sys::CU_MEM_ATTACH_HOST.0)
+        Self::alloc(context, len, ManagedAttach::Host)
     }
 
-    fn alloc(context: &Context, len: usize, attach: u32) -> Result<Self> {
+    fn alloc(context: &Context, len: usize, attached: ManagedAttach) -> Result<Self> {
         let op = "cuMemAllocManaged";
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
         let device = context.device();
@@ -94,23 +110,23 @@ impl<T: Pod> ManagedBuffer<T> {
                 device: device.ordinal(),
             });
         }
-        let concurrent =
-            device.attribute(cuda_sys::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS)?;
+        let concurrent = all_concurrent()?;
         let mut address = NOWHERE;
         if bytes > 0 {
             let entered = context.enter_briefly()?;
             let relaxed = Relaxed::enter()?;
             // SAFETY: the pointer is valid for a write; a live context is current.
             let result = check(op, unsafe {
-                cu::cuMemAllocManaged(&mut address, bytes, attach)
+                cu::cuMemAllocManaged(&mut address, bytes, attached.as_raw())
             });
             drop(relaxed);
             drop(entered);
             result.map_err(|error| explain(context, error, op, bytes))?;
         }
         Ok(Self {
-            buffer: owned(context, address, bytes, Managed, len),
-            concurrent: concurrent != 0,
+            buffer: owned(context, address, bytes, Managed { concurrent }, len),
+            concurrent,
+            attached,
         })
     }
 
@@ -179,24 +195,67 @@ impl<T: Pod> ManagedBuffer<T> {
     /// The elements, once the work that writes them has completed.
     ///
     /// # Errors
-    /// What the driver says of that work.
+    /// [`Error::Unsupported`] where a device cannot use managed memory beside the host, and this is
+    /// not attached to the host: another thread could start work on it at any time. What the driver
+    /// says of the work waited for.
     pub fn as_slice(&self) -> Result<&[T]> {
-        self.settle(Access::Read)?;
-        // SAFETY: managed memory is the host's at the same address, by the invariant, and aligned
-        // for `T` or dangling; what it holds is a value, by `Pod`; nobody writes it: the devices'
-        // work was waited for, and new work and the host need exclusive access, which the borrow
-        // rules out.
-        Ok(unsafe { std::slice::from_raw_parts(self.host_ptr(), self.len()) })
+        self.require_lendable()?;
+        // SAFETY: no device runs that cannot run beside the host, or none of them uses the memory
+        // while it is attached to the host, by the promise of who attached it.
+        unsafe { self.as_slice_while_idle() }
     }
 
     /// The elements, to be changed, once the work that uses them has completed.
     ///
     /// # Errors
-    /// What the driver says of that work.
+    /// Those of [`as_slice`](Self::as_slice).
     pub fn as_mut_slice(&mut self) -> Result<&mut [T]> {
+        self.require_lendable()?;
+        // SAFETY: as in `as_slice`.
+        unsafe { self.as_mut_slice_while_idle() }
+    }
+
+    /// [`as_slice`](Self::as_slice) also where a device cannot use managed memory beside the host.
+    /// There it waits for all work of the device.
+    ///
+    /// # Errors
+    /// What the driver says of the work waited for.
+    ///
+    /// # Safety
+    /// While the slice lives, nobody enqueues work on a device without `CONCURRENT_MANAGED_ACCESS`,
+    /// unless the memory is attached to the host.
+    pub unsafe fn as_slice_while_idle(&self) -> Result<&[T]> {
+        self.settle(Access::Read)?;
+        // SAFETY: managed memory is the host's at the same address, by the invariant, and aligned
+        // for `T` or dangling; what it holds is a value, by `Pod`; nobody writes it: the devices'
+        // work was waited for, and new work and the host need exclusive access, which the borrow
+        // rules out. No device runs that forbids the host to look, by the caller's promise.
+        Ok(unsafe { std::slice::from_raw_parts(self.host_ptr(), self.len()) })
+    }
+
+    /// [`as_mut_slice`](Self::as_mut_slice) also where a device cannot use managed memory beside the
+    /// host. There it waits for all work of the device.
+    ///
+    /// # Errors
+    /// What the driver says of the work waited for.
+    ///
+    /// # Safety
+    /// That of [`as_slice_while_idle`](Self::as_slice_while_idle).
+    pub unsafe fn as_mut_slice_while_idle(&mut self) -> Result<&mut [T]> {
         self.settle(Access::Write)?;
-        // SAFETY: as in `as_slice`; nobody else touches it, since the borrow is exclusive.
+        // SAFETY: as in `as_slice_while_idle`; nobody else touches it, since the borrow is exclusive.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.host_ptr(), self.len()) })
+    }
+
+    /// Refuses to lend what the host may touch only while nothing runs on a device.
+    fn require_lendable(&self) -> Result<()> {
+        if self.concurrent || self.is_empty() || self.attached == ManagedAttach::Host {
+            return Ok(());
+        }
+        Err(Error::Unsupported {
+            feature: "managed memory in use by the host beside the device",
+            device: self.device().ordinal(),
+        })
     }
 
     fn host_ptr(&self) -> *mut T {
@@ -212,9 +271,9 @@ impl<T: Pod> ManagedBuffer<T> {
             .ledger
             .conflicts(&block.whole(), access, None, &mut fences);
         fences.wait_host()?;
-        if !self.concurrent && block.bytes > 0 {
-            // Whatever the device runs, in whatever context, the host may touch no managed memory.
-            for context in context::known_on(&[self.device()]) {
+        if !self.concurrent && block.bytes > 0 && self.attached != ManagedAttach::Host {
+            // Whatever a device runs, in whatever context, the host may touch no managed memory.
+            for context in context::known_on(&Device::all()?.collect::<Vec<_>>()) {
                 context.synchronize()?;
             }
         }
@@ -237,11 +296,32 @@ impl<T: Pod> ManagedBuffer<T> {
     /// # Errors
     /// The driver's, with the buffer itself, still allocated.
     pub fn close(self) -> Result<(), (Error, Self)> {
-        let Self { buffer, concurrent } = self;
+        let Self {
+            buffer,
+            concurrent,
+            attached,
+        } = self;
+        let back = |buffer| Self {
+            buffer,
+            concurrent,
+            attached,
+        };
         buffer
             .close()
-            .map_err(|(error, buffer)| (error, Self { buffer, concurrent }))
+            .map_err(|(error, buffer)| (error, back(buffer)))
     }
+}
+
+/// Whether every device can use managed memory while the host does. One that cannot may be the one
+/// that uses it, or come to do so.
+fn all_concurrent() -> Result<bool> {
+    let attribute = cuda_sys::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS;
+    for device in Device::all()? {
+        if device.attribute(attribute)? == 0 {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 impl<'a, T: Pod> From<&'a ManagedBuffer<T>> for Slice<'a, T, DeviceMemory> {

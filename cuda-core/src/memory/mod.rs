@@ -3,6 +3,7 @@
 use std::mem::ManuallyDrop;
 
 use crate::context::Context;
+use crate::driver;
 use crate::drops::{self, Resource};
 use crate::error::{Error, Result};
 
@@ -47,6 +48,13 @@ pub(crate) trait Kind: Sized + 'static {
     /// Frees a block behind all work that uses it.
     fn free(block: &mut Block<Self>) -> Result<()>;
 
+    /// Frees a block that nobody but the stream that it goes back to uses, if that takes no driver
+    /// call, and leaves nothing of it to be dropped. Says whether it did.
+    #[inline]
+    fn recycle(_block: &mut Block<Self>) -> bool {
+        false
+    }
+
     /// The address as a number, for reports.
     fn number(address: Self::Address) -> u64;
 }
@@ -64,12 +72,12 @@ pub(crate) struct Block<M: Kind> {
 impl<M: Kind> Block<M> {
     /// Frees the block, and says whether that worked.
     fn free_or_report(&mut self) -> bool {
-        let freed = M::free(self);
-        if let Err(error) = &freed {
-            let address = M::number(self.address);
-            drops::report(M::RESOURCE, address, self.bytes, Some(error.clone()));
-        }
-        freed.is_ok()
+        let Err(error) = M::free(self) else {
+            return true;
+        };
+        let address = M::number(self.address);
+        drops::report(M::RESOURCE, address, self.bytes, Some(error));
+        false
     }
 
     pub(crate) fn whole(&self) -> Bytes {
@@ -123,6 +131,9 @@ impl<M: Kind> Drop for Storage<M> {
     #[inline]
     fn drop(&mut self) {
         let free = self.block.bytes > 0 && !self.freed;
+        if free && !driver::is_gone() && M::recycle(&mut self.block) {
+            return;
+        }
         if free && drops::must_not_run_here() {
             // SAFETY: the field is not touched after this, the only taking on this path.
             let mut block = unsafe { ManuallyDrop::take(&mut self.block) };

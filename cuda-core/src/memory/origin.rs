@@ -4,6 +4,9 @@ use std::sync::Arc;
 
 use cuda_sys::CUdeviceptr;
 
+use crate::allocator::handle::Allocator;
+use crate::cache::Home;
+use crate::cache::heap::Heap;
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::Result;
@@ -13,6 +16,18 @@ use crate::stream_core::StreamCore;
 pub(crate) enum Origin {
     /// Stream-ordered: allocated and freed on this stream.
     Home(Arc<StreamCore>),
+    /// A block of the process's caching pool.
+    Cached(Home),
+    /// A block of another caching pool.
+    Pooled {
+        home: Arc<StreamCore>,
+        heap: Arc<Heap>,
+    },
+    /// Allocated by `allocator`, and given back to it in the order of this stream.
+    Served {
+        home: Arc<StreamCore>,
+        allocator: Allocator,
+    },
     /// Anything else: given back by `owner`, once the host has seen that no work uses it.
     Owned {
         context: Context,
@@ -26,6 +41,12 @@ pub(crate) trait Owner: Send + Sync {
     /// `Drop` did not make so. Called again only after it failed.
     fn release(&mut self, address: CUdeviceptr, bytes: usize) -> Result<()>;
 
+    /// Whether streams of the device use the memory as if it were their own device's.
+    fn is_at_home_on(&self, device: Device) -> bool {
+        let _ = device;
+        false
+    }
+
     /// Whether the memory comes from `cuMemAlloc`, which other processes can open.
     fn is_plain(&self) -> bool {
         false
@@ -33,19 +54,36 @@ pub(crate) trait Owner: Send + Sync {
 }
 
 impl Origin {
+    /// The stream in whose order the memory is freed, if there is one.
+    #[inline]
+    pub(crate) fn home(&self) -> Option<&Arc<StreamCore>> {
+        match self {
+            Origin::Cached(home) => Some(home.core()),
+            Origin::Home(home) | Origin::Pooled { home, .. } | Origin::Served { home, .. } => {
+                Some(home)
+            }
+            Origin::Owned { .. } => None,
+        }
+    }
+
+    /// Whether it is part of a larger block, which a caching pool keeps.
+    pub(crate) fn is_cached(&self) -> bool {
+        matches!(self, Origin::Cached(_) | Origin::Pooled { .. })
+    }
+
     #[inline]
     pub(crate) fn context(&self) -> &Context {
         match self {
-            Origin::Home(home) => home.context(),
             Origin::Owned { context, .. } => context,
+            Origin::Cached(home) => home.core().context(),
+            Origin::Home(home) | Origin::Pooled { home, .. } | Origin::Served { home, .. } => {
+                home.context()
+            }
         }
     }
 
     #[inline]
     pub(crate) fn device(&self) -> Device {
-        match self {
-            Origin::Home(home) => home.device(),
-            Origin::Owned { context, .. } => context.device(),
-        }
+        self.context().device()
     }
 }

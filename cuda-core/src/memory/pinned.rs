@@ -18,6 +18,7 @@ use crate::memory::pod::Pod;
 use crate::memory::registered;
 use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{self, Block, Storage, byte_len};
+use crate::slab::{self, Chunk};
 
 /// Pinned memory of the host.
 #[derive(Debug)]
@@ -52,8 +53,10 @@ unsafe impl Sync for HostAddress {}
 
 /// What keeps a block of pinned memory where it is.
 pub(crate) enum PinnedOrigin {
-    /// `cuMemHostAlloc` in this context.
+    /// `cuMemHostAlloc` in this context; or there is no memory.
     Allocated(Context),
+    /// Portable memory that is used again, asked for in this context.
+    Cached(Context, Chunk),
     /// `cuMemHostRegister` in this context; whoever did that owns the memory.
     Registered(Context),
 }
@@ -70,10 +73,14 @@ impl memory::Kind for PinnedMemory {
         block
             .ledger
             .conflicts_exclusive(&range, Access::Write, None, &mut fences);
-        fences.wait_host()?;
         match &block.keeper {
-            PinnedOrigin::Allocated(_) => free_raw(block.address),
+            PinnedOrigin::Cached(_, chunk) => slab::give(*chunk, fences),
+            PinnedOrigin::Allocated(_) => {
+                fences.wait_host()?;
+                free_raw(block.address)
+            }
             PinnedOrigin::Registered(context) => {
+                fences.wait_host()?;
                 pages::without_copies(block.address.0.addr().get(), block.bytes, || {
                     registered::unpin(context, block.address)
                 })
@@ -164,11 +171,24 @@ impl BitOr for PinnedFlags {
     }
 }
 
-/// Elements in pinned host memory: `cuMemHostAlloc`, portable to every device unless
-/// [flags](PinnedFlags) say otherwise, or memory that is [registered](crate::Registered).
+/// Elements in pinned host memory: portable to every device unless [flags](PinnedFlags) say
+/// otherwise, or memory that is [registered](crate::Registered).
 ///
 /// Copies between it and a device run asynchronously and at full speed. Looking at the elements
-/// waits for the copies that write them, changing or dropping them for all copies that use them.
+/// waits for the copies that write them, changing them for all copies that use them.
+///
+/// # Where it comes from
+/// Without flags of its own a buffer is a part of a slab: memory of the process in huge pages, near
+/// the device where the system says what is near, registered once (`cuMemHostRegister`). Dropping
+/// the buffer costs no driver call and waits for nothing; the memory is used again as soon as the
+/// copies that touch it are done, for a buffer of about the same size and of any context. Taking it
+/// then costs no driver call either. [`trim_pinned`](crate::trim_pinned) gives back what is kept,
+/// [`set_pinned_limit`](crate::set_pinned_limit) bounds it, and
+/// [`pinned_usage`](crate::pinned_usage) counts it. Where slabs cannot be had, they are allocated by
+/// the driver; with [`PinnedBackend::Driver`](crate::PinnedBackend) each buffer is.
+///
+/// Memory with other flags is the driver's own: `cuMemHostAlloc`, and `cuMemFreeHost` once the
+/// copies that use it have been waited for.
 ///
 /// ```no_run
 /// use cuda_core::{Device, PinnedBuffer};
@@ -186,7 +206,8 @@ impl BitOr for PinnedFlags {
 pub type PinnedBuffer<T> = Buffer<T, PinnedMemory>;
 
 impl<T: Pod> PinnedBuffer<T> {
-    /// `len` elements of unspecified value; no driver call if `len` is zero.
+    /// `len` elements of unspecified value, which may be what an earlier buffer of the process left;
+    /// no driver call if `len` is zero, or if memory of about this size was used before and is idle.
     ///
     /// # Errors
     /// [`Error::SizeOverflow`] and [`Error::OverAligned`] before the driver is asked;
@@ -195,7 +216,8 @@ impl<T: Pod> PinnedBuffer<T> {
         Self::with_flags(context, len, PinnedFlags::PORTABLE)
     }
 
-    /// [`PinnedBuffer::new`] with other flags: see [`PinnedFlags`].
+    /// [`PinnedBuffer::new`] with other flags than `PORTABLE`: `cuMemHostAlloc`; see
+    /// [`PinnedFlags`].
     ///
     /// # Errors
     /// Those of [`PinnedBuffer::new`]; [`Error::Flags`] for flags that CUDA does not know.
@@ -213,16 +235,21 @@ impl<T: Pod> PinnedBuffer<T> {
         driver::ensure()?;
         flags.check()?;
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
-        let address = if bytes == 0 {
-            NOWHERE
+        let context_of = context.clone();
+        let (address, keeper) = if bytes == 0 {
+            (NOWHERE, PinnedOrigin::Allocated(context_of))
+        } else if flags == PinnedFlags::PORTABLE {
+            let chunk = slab::take(context, bytes)?;
+            (chunk.base, PinnedOrigin::Cached(context_of, chunk))
         } else {
-            alloc_raw(context, bytes, flags)?
+            let address = alloc_raw(context, bytes, flags)?;
+            (address, PinnedOrigin::Allocated(context_of))
         };
         let block = Block {
             address,
             bytes,
             ledger: Ledger::default(),
-            keeper: PinnedOrigin::Allocated(context.clone()),
+            keeper,
         };
         Ok(Self::from_storage(Storage::new(block), len))
     }
@@ -276,22 +303,31 @@ impl<T: Pod> PinnedBuffer<T> {
 }
 
 impl<T: Pod> PinnedBuffer<T> {
-    /// The context that the memory was pinned in.
+    /// The context that the buffer was made in.
     pub fn context(&self) -> &Context {
         match &self.storage.block().keeper {
-            PinnedOrigin::Allocated(context) | PinnedOrigin::Registered(context) => context,
+            PinnedOrigin::Allocated(context)
+            | PinnedOrigin::Cached(context, _)
+            | PinnedOrigin::Registered(context) => context,
         }
     }
 
-    /// The flags that the memory has: `cuMemHostGetFlags`. None for an empty buffer.
+    /// The flags that the memory has: `cuMemHostGetFlags`, or what slabs have, which are portable and
+    /// mapped. None for an empty buffer.
     ///
     /// # Errors
     /// The driver's.
     pub fn flags(&self) -> Result<PinnedFlags> {
         let block = self.storage.block();
-        if block.bytes == 0 {
+        let known = match &block.keeper {
+            PinnedOrigin::Cached(_, chunk) if chunk.is_cached() => {
+                Some(PinnedFlags::PORTABLE | PinnedFlags::MAPPED)
+            }
+            _ => (block.bytes == 0).then_some(PinnedFlags::NONE),
+        };
+        if let Some(flags) = known {
             driver::ensure()?;
-            return Ok(PinnedFlags::NONE);
+            return Ok(flags);
         }
         let _entered = self.context().enter_briefly()?;
         let mut flags = 0;

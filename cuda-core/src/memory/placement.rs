@@ -3,10 +3,14 @@
 use std::ffi::c_int;
 use std::ops::RangeBounds;
 
-use cuda_sys::{CUdevice, CUdeviceptr, CUmem_advise, CUmem_range_attribute, symbol as cu};
+use cuda_sys::{
+    CUdevice, CUdeviceptr, CUmem_advise, CUmem_range_attribute, CUresult, CUstream, symbol as cu,
+};
 
 use crate::device::Device;
 use crate::error::{Result, check};
+#[cfg(cuda_12_2)]
+use crate::location::Location;
 use crate::memory::managed::ManagedBuffer;
 use crate::memory::pod::Pod;
 use crate::stream::{Kind, Stream};
@@ -14,21 +18,31 @@ use crate::submit::submit;
 
 /// A place that pages of managed memory can be at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum MemoryLocation {
     /// The host.
     Host,
     /// A device.
     Device(Device),
+    /// A node of the host's memory, by the system's number, which
+    /// [`DeviceAttributes::host_numa_id`](crate::DeviceAttributes::host_numa_id) tells of a device's
+    /// neighbour. From CUDA 12.2 on.
+    HostNuma(u32),
+    /// The node that the calling thread is closest to. From CUDA 12.2 on.
+    HostNumaCurrent,
 }
 
 /// `CU_DEVICE_CPU`, a macro with a cast that bindgen does not translate.
 const CPU: CUdevice = -1;
 
 impl MemoryLocation {
-    fn as_raw(self) -> CUdevice {
+    /// The place as the older calls have it, which know no nodes.
+    fn as_device(self) -> Result<CUdevice, Node> {
         match self {
-            Self::Host => CPU,
-            Self::Device(device) => device.as_raw(),
+            Self::Host => Ok(CPU),
+            Self::Device(device) => Ok(device.as_raw()),
+            Self::HostNuma(node) => Err(Node::Number(node)),
+            Self::HostNumaCurrent => Err(Node::Closest),
         }
     }
 
@@ -38,6 +52,50 @@ impl MemoryLocation {
             CPU => Some(Self::Host),
             raw => Device::from_raw(raw).ok().map(Self::Device),
         }
+    }
+}
+
+/// A node of the host's memory.
+#[derive(Clone, Copy)]
+enum Node {
+    #[cfg_attr(not(cuda_12_2), expect(dead_code, reason = "the header knows none"))]
+    Number(u32),
+    Closest,
+}
+
+#[cfg(cuda_12_2)]
+impl Node {
+    fn location(self) -> Location {
+        match self {
+            Self::Number(node) => Location::host_numa(node),
+            Self::Closest => Location::host_numa_current(),
+        }
+    }
+
+    /// # Safety
+    /// That of `cuMemPrefetchAsync`.
+    unsafe fn prefetch(self, address: CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult {
+        let location = self.location().into_raw();
+        // SAFETY: the caller's promise; flags must be zero.
+        unsafe { cu::cuMemPrefetchAsync_v2(address, bytes, location, 0, stream) }
+    }
+
+    /// # Safety
+    /// That of `cuMemAdvise`.
+    unsafe fn advise(self, address: CUdeviceptr, bytes: usize, advice: CUmem_advise) -> CUresult {
+        // SAFETY: the caller's promise.
+        unsafe { cu::cuMemAdvise_v2(address, bytes, advice, self.location().into_raw()) }
+    }
+}
+
+#[cfg(not(cuda_12_2))]
+impl Node {
+    unsafe fn prefetch(self, _: CUdeviceptr, _: usize, _: CUstream) -> CUresult {
+        cuda_sys::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER
+    }
+
+    unsafe fn advise(self, _: CUdeviceptr, _: usize, _: CUmem_advise) -> CUresult {
+        cuda_sys::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER
     }
 }
 
@@ -107,13 +165,25 @@ pub enum ManagedAttach {
     Single,
 }
 
+impl ManagedAttach {
+    pub(super) fn as_raw(self) -> u32 {
+        match self {
+            Self::Global => cuda_sys::CU_MEM_ATTACH_GLOBAL.0,
+            Self::Host => cuda_sys::CU_MEM_ATTACH_HOST.0,
+            Self::Single => cuda_sys::CU_MEM_ATTACH_SINGLE.0,
+        }
+    }
+}
+
 impl<T: Pod> ManagedBuffer<T> {
     /// Moves the pages of some elements to where they will be used, asynchronously:
-    /// `cuMemPrefetchAsync`. Nobody has to wait for it; no driver call for no elements.
+    /// `cuMemPrefetchAsync`, or `cuMemPrefetchAsync_v2` to a node of the host's memory. Nobody has to
+    /// wait for it; no driver call for no elements.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`](crate::Error::OutOfBounds); the driver's, `INVALID_DEVICE` for a
-    /// device that cannot use managed memory beside the host.
+    /// device that cannot use managed memory beside the host; `CALL_REQUIRES_NEWER_DRIVER` (36) for a
+    /// node where it, or the `cuda.h` that this crate was built with, is older than CUDA 12.2.
     pub fn prefetch<K: Kind>(
         &self,
         stream: &Stream<K>,
@@ -127,20 +197,21 @@ impl<T: Pod> ManagedBuffer<T> {
         if bytes == 0 {
             return Ok(());
         }
-        let call = |stream| {
+        let call = |stream| match location.as_device() {
             // SAFETY: the range is managed memory that stays allocated until the mark that is made
             // of this has completed. The symbol takes a device, whatever the header's name of it.
-            unsafe { cu::cuMemPrefetchAsync(address, bytes, location.as_raw(), stream) }
+            Ok(device) => unsafe { cu::cuMemPrefetchAsync(address, bytes, device, stream) },
+            // SAFETY: as above.
+            Err(node) => unsafe { node.prefetch(address, bytes, stream) },
         };
         submit(core, &bound, "cuMemPrefetchAsync", &mut [part.read()], call).1
     }
 
-    /// Tells the driver how some elements are going to be used: `cuMemAdvise`. No driver call for no
-    /// elements.
+    /// Tells the driver how some elements are going to be used: `cuMemAdvise`, or `cuMemAdvise_v2`
+    /// where that names a node of the host's memory. No driver call for no elements.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`](crate::Error::OutOfBounds); the driver's, `INVALID_DEVICE` for a
-    /// device that cannot use managed memory beside the host.
+    /// Those of [`prefetch`](Self::prefetch).
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
@@ -160,11 +231,14 @@ impl<T: Pod> ManagedBuffer<T> {
             return Ok(());
         }
         let (advice, location) = advice.parts();
-        // SAFETY: the range is managed memory, allocated while `self` is. The symbol takes a
-        // device, whatever the header's name of it.
-        check("cuMemAdvise", unsafe {
-            cu::cuMemAdvise(address, bytes, advice, location.as_raw())
-        })
+        let code = match location.as_device() {
+            // SAFETY: the range is managed memory, allocated while `self` is. The symbol takes a
+            // device, whatever the header's name of it.
+            Ok(device) => unsafe { cu::cuMemAdvise(address, bytes, advice, device) },
+            // SAFETY: as above.
+            Err(node) => unsafe { node.advise(address, bytes, advice) },
+        };
+        check("cuMemAdvise", code)
     }
 
     /// What the driver was told of some elements: `cuMemRangeGetAttribute`, four times. Nothing, for
@@ -218,11 +292,6 @@ impl<T: Pod> ManagedBuffer<T> {
         stream: &Stream<K>,
         attach: ManagedAttach,
     ) -> Result<()> {
-        let flags = match attach {
-            ManagedAttach::Global => cuda_sys::CU_MEM_ATTACH_GLOBAL,
-            ManagedAttach::Host => cuda_sys::CU_MEM_ATTACH_HOST,
-            ManagedAttach::Single => cuda_sys::CU_MEM_ATTACH_SINGLE,
-        };
         let core = stream.core();
         let bound = core.bind()?;
         let address = self.as_raw();
@@ -233,16 +302,16 @@ impl<T: Pod> ManagedBuffer<T> {
         let call = |stream| {
             // SAFETY: managed memory, which stays allocated until the mark that is made of this has
             // completed; length zero stands for all of it.
-            unsafe { cu::cuStreamAttachMemAsync(stream, address, 0, flags.0) }
+            unsafe { cu::cuStreamAttachMemAsync(stream, address, 0, attach.as_raw()) }
         };
-        submit(
-            core,
-            &bound,
-            "cuStreamAttachMemAsync",
-            &mut [view.write()],
-            call,
-        )
-        .1
+        let op = "cuStreamAttachMemAsync";
+        let (_, attached) = submit(core, &bound, op, &mut [view.write()], call);
+        // Where that failed, nobody knows, and the host least of all.
+        self.attached = match attached {
+            Ok(()) => attach,
+            Err(_) => ManagedAttach::Global,
+        };
+        attached
     }
 }
 

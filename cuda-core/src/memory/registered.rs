@@ -282,7 +282,12 @@ impl<H: StableHost> Registered<ReadOnly<H>> {
 const REGISTER: &str = "cuMemHostRegister";
 
 /// `cuMemHostRegister_v2`, if there is anything to register.
-fn pin(context: &Context, address: HostAddress, bytes: usize, flags: RegisterFlags) -> Result<()> {
+pub(crate) fn pin(
+    context: &Context,
+    address: HostAddress,
+    bytes: usize,
+    flags: RegisterFlags,
+) -> Result<()> {
     let _entered = context.enter_briefly()?;
     if bytes == 0 {
         return Ok(());

@@ -24,8 +24,8 @@ impl<T: Pod> DeviceBuffer<T> {
         self.set_len(self.len().min(len));
     }
 
-    /// Makes room for `additional` more elements at least, on `stream`: `cuMemAllocAsync`,
-    /// `cuMemcpyDtoDAsync_v2`, `cuMemFreeAsync`, if it is not there yet.
+    /// Makes room for `additional` more elements at least, on `stream`, if it is not there yet: as
+    /// [`Stream::alloc`], then `cuMemcpyDtoDAsync_v2`.
     ///
     /// # Errors
     /// Those of [`Stream::alloc`] and [`Stream::copy`]; the buffer is then what it was.

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use cuda_sys::{CUfunc_cache, CUfunction, CUfunction_attribute, symbol as cu};
 
+use super::code::{Code, Users};
 use super::{Loaded, Module};
 use crate::context::Context;
 use crate::driver;
@@ -18,7 +19,7 @@ pub type FunctionAttribute = CUfunction_attribute;
 
 /// A kernel; launched with [`Stream::kernel`](crate::Stream::kernel).
 ///
-/// A handle: clones are the same kernel. It keeps its module loaded.
+/// A handle: clones are the same kernel. It keeps its module or library loaded.
 ///
 /// ```no_run
 /// # let device = cuda_core::Device::get(0)?;
@@ -32,9 +33,10 @@ pub type FunctionAttribute = CUfunction_attribute;
 pub struct Function(Arc<Inner>);
 
 struct Inner {
-    // INVARIANT: a function of `module`, which stays loaded while this value exists.
+    // INVARIANT: a function of `code` in `context`, both of which stay while this value exists.
     raw: RawFunction,
-    module: Arc<Loaded>,
+    context: Context,
+    code: Code,
     name: String,
     limits: OnceLock<Limits>,
 }
@@ -87,12 +89,19 @@ impl Function {
         });
         drop(entered);
         found.map_err(|error| error.naming(name))?;
-        Ok(Self(Arc::new(Inner {
+        let code = Code::Module(module.clone());
+        Ok(Self::new(raw, code, module.context(), name))
+    }
+
+    /// A function of `code` in `context`.
+    pub(super) fn new(raw: CUfunction, code: Code, context: &Context, name: &str) -> Self {
+        Self(Arc::new(Inner {
             raw: RawFunction(raw),
-            module: module.clone(),
+            context: context.clone(),
+            code,
             name: name.to_owned(),
             limits: OnceLock::new(),
-        })))
+        }))
     }
 
     /// The name that it was found by.
@@ -100,15 +109,19 @@ impl Function {
         &self.0.name
     }
 
-    /// The module that it belongs to.
-    pub fn module(&self) -> Module {
-        Module(self.0.module.clone())
+    /// The module that it belongs to; [`None`] for a kernel of a library.
+    pub fn module(&self) -> Option<Module> {
+        match &self.0.code {
+            Code::Module(loaded) => Some(Module(loaded.clone())),
+            #[cfg(cuda_12_0)]
+            Code::Library(_) => None,
+        }
     }
 
     /// The context that it was loaded into.
     #[inline]
     pub fn context(&self) -> &Context {
-        self.0.module.context()
+        &self.0.context
     }
 
     /// The driver's handle, valid while `self` or a clone lives.
@@ -120,8 +133,8 @@ impl Function {
     }
 
     #[inline]
-    pub(crate) fn loaded(&self) -> &Arc<Loaded> {
-        &self.0.module
+    pub(crate) fn users(&self) -> &Users {
+        self.0.code.users()
     }
 
     /// What launches are checked against; asked of the driver once.
@@ -269,7 +282,7 @@ impl Function {
 
 impl PartialEq for Function {
     fn eq(&self, other: &Self) -> bool {
-        self.0.raw.0 == other.0.raw.0 && Arc::ptr_eq(&self.0.module, &other.0.module)
+        self.0.raw.0 == other.0.raw.0 && self.0.code.is(&other.0.code)
     }
 }
 

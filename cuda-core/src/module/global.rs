@@ -1,12 +1,12 @@
 //! Global variables of a module, as buffers.
 
 use std::ffi::CString;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use cuda_sys::{CUdeviceptr, symbol as cu};
 
-use super::{Loaded, Module};
+use super::Module;
+use super::code::Code;
+use crate::context::Context;
 use crate::error::{Error, Result, check};
 use crate::memory::buffer::Buffer;
 use crate::memory::device::DeviceBuffer;
@@ -14,7 +14,6 @@ use crate::memory::ledger::Ledger;
 use crate::memory::origin::{Origin, Owner};
 use crate::memory::pod::Pod;
 use crate::memory::{Block, Storage};
-use crate::sync::lock;
 
 impl Module {
     /// The global or constant variable of that name, as a buffer over all of it:
@@ -49,31 +48,39 @@ impl Module {
         });
         drop(entered);
         found.map_err(|error| error.naming(name))?;
-        let len = elements::<T>(address, bytes)?;
-        // A variable without bytes is nobody's.
-        if bytes > 0 {
-            let mut taken = lock(&self.0.globals);
-            if taken.contains(&address) {
-                return Err(Error::GlobalTaken {
-                    name: name.to_owned(),
-                });
-            }
-            taken.push(address);
-        }
-        let block = Block {
-            address,
-            bytes,
-            ledger: Ledger::default(),
-            keeper: Origin::Owned {
-                context: self.context().clone(),
-                owner: Box::new(Taken {
-                    module: self.0.clone(),
-                    given_back: bytes == 0,
-                }),
-            },
-        };
-        Ok(Buffer::from_storage(Storage::new(block), len))
+        let code = Code::Module(self.0.clone());
+        buffer(code, self.context(), address, bytes, name)
     }
+}
+
+/// The variable of that name as a buffer, unless somebody has it.
+pub(super) fn buffer<T: Pod>(
+    code: Code,
+    context: &Context,
+    address: CUdeviceptr,
+    bytes: usize,
+    name: &str,
+) -> Result<DeviceBuffer<T>> {
+    let len = elements::<T>(address, bytes)?;
+    // A variable without bytes is nobody's.
+    if bytes > 0 && !code.users().take_global(address) {
+        return Err(Error::GlobalTaken {
+            name: name.to_owned(),
+        });
+    }
+    let block = Block {
+        address,
+        bytes,
+        ledger: Ledger::default(),
+        keeper: Origin::Owned {
+            context: context.clone(),
+            owner: Box::new(Taken {
+                code,
+                given_back: bytes == 0,
+            }),
+        },
+    };
+    Ok(Buffer::from_storage(Storage::new(block), len))
 }
 
 fn elements<T: Pod>(address: CUdeviceptr, bytes: usize) -> Result<usize> {
@@ -89,26 +96,26 @@ fn elements<T: Pod>(address: CUdeviceptr, bytes: usize) -> Result<usize> {
     })
 }
 
-/// The module whose variable a buffer is.
+/// The code whose variable a buffer is.
 struct Taken {
-    module: Arc<Loaded>,
+    code: Code,
     given_back: bool,
 }
 
 impl Owner for Taken {
-    /// The memory is the module's; what is given back is the right to it.
+    /// The memory is the code's; what is given back is the right to it.
     fn release(&mut self, address: CUdeviceptr, _bytes: usize) -> Result<()> {
-        lock(&self.module.globals).retain(|taken| *taken != address);
+        self.code.users().give_global_back(address);
         self.given_back = true;
         Ok(())
     }
 }
 
 impl Drop for Taken {
-    /// Work that could not be waited for may still use the variable: then the module stays.
+    /// Work that could not be waited for may still use the variable: then the code stays.
     fn drop(&mut self) {
         if !self.given_back {
-            self.module.in_use_for_good.store(true, Ordering::Release);
+            self.code.users().keep_for_good();
         }
     }
 }

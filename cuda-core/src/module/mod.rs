@@ -3,8 +3,7 @@
 use std::ffi::{CString, c_void};
 use std::fmt;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use cuda_sys::{CUmodule, symbol as cu};
@@ -15,18 +14,23 @@ use crate::device::Device;
 use crate::driver;
 use crate::drops::{self, Resource};
 use crate::error::{Error, Result, check};
-use crate::memory::ledger::{Access, Fences, Ledger};
 use crate::nvrtc::Cubin;
-use crate::timeline::Timeline;
 
+pub(crate) mod code;
 mod function;
 mod global;
 mod jit;
+#[cfg(cuda_12_0)]
+pub(crate) mod library;
 mod occupancy;
 
 pub use function::{Function, FunctionAttribute, FunctionAttributes};
 pub use jit::{JitCache, JitFallback, JitOptions};
+#[cfg(cuda_12_0)]
+pub use library::{Kernel, Library};
 pub use occupancy::BlockSize;
+
+use code::Users;
 
 /// Kernels and global variables, loaded into a context.
 ///
@@ -58,19 +62,11 @@ pub(crate) struct Loaded {
     // INVARIANT: until `Drop`, a module loaded into `context`.
     raw: RawModule,
     context: Context,
-    /// Launches, as reads of one byte: unloading is a write of it.
-    launches: Ledger,
-    /// Addresses of globals that somebody has.
-    globals: Mutex<Vec<u64>>,
+    users: Users,
     log: String,
     wall_time: Duration,
-    /// Work on a global could not be waited for.
-    in_use_for_good: AtomicBool,
     unloaded: bool,
 }
-
-/// The one byte that stands for the module's code in its ledger.
-const CODE: std::ops::Range<usize> = 0..1;
 
 #[derive(Clone, Copy)]
 struct RawModule(CUmodule);
@@ -111,13 +107,7 @@ impl Module {
         ptx: impl AsRef<str>,
         options: &JitOptions,
     ) -> Result<Self> {
-        let ptx = ptx.as_ref();
-        // The driver tells texts from binaries by their first bytes, and reads a binary as far as
-        // its headers say. Text that could pass for one must not get there.
-        if !begins_as_ptx(ptx) {
-            return Err(Error::NotPtx);
-        }
-        let text = CString::new(ptx).map_err(|_| Error::Nul { what: "PTX text" })?;
+        let text = ptx_text(ptx.as_ref())?;
         // SAFETY: PTX text, NUL-terminated, alive during the call.
         unsafe { Self::load(context, text.as_ptr().cast(), options) }
     }
@@ -144,12 +134,10 @@ impl Module {
         image: &[u8],
         options: &JitOptions,
     ) -> Result<Self> {
-        // Aligned as the headers of an ELF file have to be.
-        let mut aligned = vec![0u64; image.len() / size_of::<u64>() + 1];
-        crate::memory::pod::bytes_of_mut(&mut aligned)[..image.len()].copy_from_slice(image);
+        let image = aligned(image);
         // SAFETY: an image by the caller's promise, followed by at least one zero byte, alive
         // during the call.
-        unsafe { Self::load(context, aligned.as_ptr().cast(), options) }
+        unsafe { Self::load(context, image.as_ptr().cast(), options) }
     }
 
     /// Loads an image from a file: [`Module::from_image`] of its contents.
@@ -164,11 +152,7 @@ impl Module {
         path: impl AsRef<Path>,
         options: &JitOptions,
     ) -> Result<Self> {
-        let path = path.as_ref();
-        let image = std::fs::read(path).map_err(|error| Error::File {
-            path: path.to_owned(),
-            why: error.to_string(),
-        })?;
+        let image = read_image(path.as_ref())?;
         // SAFETY: the caller's promise.
         unsafe { Self::from_image(context, &image, options) }
     }
@@ -202,11 +186,9 @@ impl Module {
             return Ok(Self(Arc::new(Loaded {
                 raw: RawModule(raw),
                 context: context.clone(),
-                launches: Ledger::default(),
-                globals: Mutex::default(),
+                users: Users::default(),
                 log: outcome.info,
                 wall_time: outcome.wall_time,
-                in_use_for_good: AtomicBool::new(false),
                 unloaded: false,
             })));
         }
@@ -280,11 +262,36 @@ impl Module {
                 Ok(())
             }
             Err(error) => {
-                loaded.launches = unload.launches;
+                loaded.users = unload.users;
                 Err((error, Self(Arc::new(loaded))))
             }
         }
     }
+}
+
+/// PTX text for the driver.
+fn ptx_text(ptx: &str) -> Result<CString> {
+    // The driver tells texts from binaries by their first bytes, and reads a binary as far as its
+    // headers say. Text that could pass for one must not get there.
+    if !begins_as_ptx(ptx) {
+        return Err(Error::NotPtx);
+    }
+    CString::new(ptx).map_err(|_| Error::Nul { what: "PTX text" })
+}
+
+/// A copy of the image, aligned as the headers of an ELF file have to be, with at least one zero
+/// byte behind it.
+fn aligned(image: &[u8]) -> Vec<u64> {
+    let mut aligned = vec![0; image.len() / size_of::<u64>() + 1];
+    crate::memory::pod::bytes_of_mut(&mut aligned)[..image.len()].copy_from_slice(image);
+    aligned
+}
+
+fn read_image(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).map_err(|error| Error::File {
+        path: path.to_owned(),
+        why: error.to_string(),
+    })
 }
 
 /// Whether the driver says that it could make nothing of an image.
@@ -327,27 +334,13 @@ impl Loaded {
         &self.context
     }
 
-    /// A kernel of the module was launched.
-    #[inline]
-    pub(crate) fn launched(&self, stream: &Arc<Timeline>, seq: u64) {
-        self.launches
-            .mark(&CODE, Access::Read, stream, seq, &Fences::none());
-    }
-
     /// Takes out what unloading takes.
     fn unload(&mut self) -> Unload {
         Unload {
             raw: self.raw,
             context: self.context.clone(),
-            launches: std::mem::take(&mut self.launches),
-            in_use_for_good: *self.in_use_for_good.get_mut(),
+            users: std::mem::take(&mut self.users),
         }
-    }
-
-    /// A ledger for what is in no ledger.
-    #[inline]
-    pub(crate) fn launches(&self) -> &Ledger {
-        &self.launches
     }
 }
 
@@ -355,21 +348,13 @@ impl Loaded {
 struct Unload {
     raw: RawModule,
     context: Context,
-    launches: Ledger,
-    in_use_for_good: bool,
+    users: Users,
 }
 
 impl Unload {
-    /// `cuModuleUnload`, behind the kernels that were launched. Nothing says that the driver waits
-    /// for them by itself.
+    /// `cuModuleUnload`, behind the kernels that were launched.
     fn run(&mut self) -> Result<()> {
-        if self.in_use_for_good {
-            return Err(Error::LostStream);
-        }
-        let mut fences = Fences::none();
-        self.launches
-            .conflicts_exclusive(&CODE, Access::Write, None, &mut fences);
-        fences.wait_host()?;
+        self.users.wait()?;
         let _entered = self.context.enter_briefly()?;
         let _relaxed = Relaxed::enter()?;
         // SAFETY: the last reference is gone, so nobody uses the handle after this call, and no

@@ -9,6 +9,7 @@ use cuda_sys::symbol as cu;
 use super::Function;
 use crate::driver::CallbackScope;
 use crate::error::{Result, check};
+use crate::guard;
 
 /// What fills a device with a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,7 +119,8 @@ impl Function {
     /// [`Function::block_size`] where the dynamic shared memory depends on the threads a block.
     ///
     /// CUDA cannot be called from `shared`: operations of this crate return
-    /// [`Error::InCallback`](crate::Error::InCallback). A size for which it panics is none.
+    /// [`Error::InCallback`](crate::Error::InCallback), and a [`Guard`](crate::Guard) that is dropped
+    /// there ends its scope when this call is over. A size for which it panics is none.
     ///
     /// # Errors
     /// The driver's.
@@ -135,7 +137,7 @@ impl Function {
         mut shared: impl FnMut(u32) -> usize,
         limit: u32,
     ) -> Result<BlockSize> {
-        let _entered = self.context().enter_briefly()?;
+        let entered = self.context().enter_briefly()?;
         let (mut min_grid, mut threads) = (0, 0);
         let mut function: SharedOf<'_> = &mut shared;
         // In a call within a call, which `ask` refuses, the outer one would come back.
@@ -153,6 +155,8 @@ impl Function {
             )
         };
         ASKED.set(before);
+        drop(entered);
+        guard::drop_deferred();
         check("cuOccupancyMaxPotentialBlockSize", code)?;
         Ok(BlockSize::new(threads, min_grid))
     }

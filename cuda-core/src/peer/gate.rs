@@ -18,7 +18,7 @@ pub(crate) struct Crossing {
 
 /// Keeps new [`Crossing`]s of two devices out.
 #[must_use = "no work is enqueued while this lives"]
-pub(super) struct Closed {
+pub(crate) struct Closed {
     between: Between,
 }
 

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, Weak};
 use cuda_sys::{CUmemAccess_flags, CUmemAllocationHandleType, CUmemoryPool, symbol as cu};
 
 use super::{Location, Properties};
-use crate::context;
 use crate::copy::same_device;
 use crate::device::{Device, Pool};
 use crate::driver;
@@ -19,6 +18,7 @@ use crate::memory::ledger::Ledger;
 use crate::memory::origin::Origin;
 use crate::memory::pod::Pod;
 use crate::memory::{Block, Storage, byte_len, explain};
+use crate::peer;
 use crate::stream::Stream;
 use crate::sync::lock;
 use crate::virtual_memory::buffer::PeerAccess;
@@ -67,6 +67,7 @@ static POOLS: Mutex<Vec<(Pool, Weak<Inner>)>> = Mutex::new(Vec::new());
 fn destroy(raw: Pool) -> Result<()> {
     // Out of sight first: the handle may be that of another pool as soon as it is destroyed.
     lock(&POOLS).retain(|(known, _)| known.0 != raw.0);
+    peer::forget_pool(raw);
     // SAFETY: made by us, destroyed once. What is allocated from it stays valid: its resources "will
     // be released automatically once there are no more outstanding allocations".
     check("cuMemPoolDestroy", unsafe { cu::cuMemPoolDestroy(raw.0) })
@@ -164,7 +165,8 @@ pub(super) fn handle_type(shareable: ShareableHandle) -> CUmemAllocationHandleTy
 }
 
 impl Device {
-    /// The pool that the device has from the start, and that [`Stream::alloc`] uses unless
+    /// The pool that the device has from the start, and that the allocator
+    /// [`Allocator::driver_pool`](crate::Allocator::driver_pool) uses unless
     /// [`Device::set_memory_pool`] says otherwise: `cuDeviceGetDefaultMemPool`. Its release
     /// threshold has been raised to the maximum.
     ///
@@ -185,8 +187,8 @@ impl Device {
         Ok(MemoryPool::new(raw.0, self, Kind::Default))
     }
 
-    /// The pool that [`Stream::alloc`] uses on this device: `cuDeviceGetMemPool`. [`None`] if it is
-    /// one that somebody else made.
+    /// The pool that [`Allocator::driver_pool`](crate::Allocator::driver_pool) uses on this device:
+    /// `cuDeviceGetMemPool`. [`None`] if it is one that somebody else made.
     ///
     /// # Errors
     /// Those of [`Device::default_memory_pool`]; the driver's.
@@ -205,8 +207,10 @@ impl Device {
         Ok(found.and_then(|(_, weak)| weak.upgrade()).map(MemoryPool))
     }
 
-    /// Makes [`Stream::alloc`], and everybody else's `cuMemAllocAsync`, use that pool on this device:
-    /// `cuDeviceSetMemPool`. It holds for the whole process, until the pool is destroyed.
+    /// Makes [`Allocator::driver_pool`](crate::Allocator::driver_pool), and everybody else's
+    /// `cuMemAllocAsync`, use that pool on this device: `cuDeviceSetMemPool`. It holds for the whole
+    /// process, until the pool is destroyed. [`Stream::alloc`] uses it where the driver's pool is
+    /// the [default allocator](crate::set_default_allocator).
     ///
     /// Peer access that [`Context::enable_peer_access`](crate::Context::enable_peer_access) gives
     /// concerns the default pool: see [`MemoryPool::set_access`] for others.
@@ -283,28 +287,40 @@ impl MemoryPool {
     /// `cuMemPoolSetAccess`.
     ///
     /// Closing waits for all contexts of both devices that this crate knows, since their work may
-    /// need the access. Copies work without it, at a tenth of the speed.
+    /// need the access, and again if another thread has enqueued a copy between the devices
+    /// meanwhile, or a kernel that uses the other's memory. Copies work without it, at a tenth of the
+    /// speed.
     ///
     /// # Errors
-    /// [`Error::Flags`] for closing a pool to its own device; the driver's `INVALID_VALUE` for a
-    /// device that cannot reach it.
+    /// [`Error::Flags`] for closing a pool to its own device; [`Error::PeerAccessInUse`] while other
+    /// threads enqueue such work all the time; the driver's `INVALID_VALUE` for a device that cannot
+    /// reach it.
     pub fn set_access(&self, peer: Device, access: PeerAccess) -> Result<()> {
         driver::ensure()?;
-        if peer == self.device() && self.0.kind != Kind::Imported {
-            return match access {
-                PeerAccess::ReadWrite => Ok(()),
-                _ => Err(Error::Flags {
-                    op: "cuMemPoolSetAccess",
-                    why: "a device always reads and writes its own pools",
-                }),
-            };
+        let own = peer == self.device();
+        if own && access != PeerAccess::ReadWrite {
+            return Err(Error::Flags {
+                op: "cuMemPoolSetAccess",
+                why: "a device always reads and writes its own pools",
+            });
         }
-        if access != PeerAccess::ReadWrite {
-            for context in context::known_on(&[self.device(), peer]) {
-                context.synchronize()?;
+        // One that was imported may have to be opened to its own device first.
+        if own && self.0.kind != Kind::Imported {
+            return Ok(());
+        }
+        // Until others are told that the access is gone.
+        let _closed = match access {
+            PeerAccess::ReadWrite => None,
+            PeerAccess::Read | PeerAccess::None => Some(peer::close(peer, self.device())?),
+        };
+        super::set_pool_access(self.0.raw, peer, access_flags(access))?;
+        match access {
+            PeerAccess::None => peer::pool_closed(self.0.raw, peer),
+            PeerAccess::Read | PeerAccess::ReadWrite => {
+                peer::pool_opened(self.0.raw, self.device(), peer);
             }
         }
-        super::set_pool_access(self.0.raw, peer, access_flags(access))
+        Ok(())
     }
 
     /// What a device may do with the pool's memory: `cuMemPoolGetAccess`.

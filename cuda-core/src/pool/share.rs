@@ -146,6 +146,11 @@ impl MemoryPool {
                 why: "the buffer is empty",
             });
         }
+        if block.keeper.is_cached() {
+            return Err(Error::NotShareable {
+                why: "a caching pool cut it from a larger block; `Stream::alloc_from` does not",
+            });
+        }
         let mut data = [0; SIZE];
         // SAFETY: the pointer is valid for a write of as many bytes, aligned to one; the address is
         // that of a live allocation.

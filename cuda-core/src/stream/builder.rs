@@ -2,9 +2,11 @@
 
 use std::ptr;
 
-use cuda_sys::symbol as cu;
+use cuda_sys::{CUstream, symbol as cu};
 
 use crate::context::Context;
+#[cfg(cuda_12_5)]
+use crate::context::green;
 use crate::error::{Result, check};
 use crate::stream::pool::StreamPool;
 use crate::stream::{NON_BLOCKING, Stream, registry};
@@ -61,11 +63,40 @@ impl StreamBuilder<'_> {
         self
     }
 
-    /// Creates the stream: `cuStreamCreateWithPriority`.
+    /// Creates the stream: `cuStreamCreateWithPriority`; `cuGreenCtxStreamCreate` in a green
+    /// context, from CUDA 12.5 on, unless it is to be blocking.
     ///
     /// # Errors
     /// The driver's.
     pub fn build(&self) -> Result<Stream> {
+        let raw = match self.create_in_green()? {
+            Some(raw) => raw,
+            None => self.create()?,
+        };
+        let core = StreamCore::new(self.context, Flavor::Created, raw);
+        Ok(Stream::new(registry::note(core)))
+    }
+
+    /// [`None`] where another call creates it.
+    #[cfg(cuda_12_5)]
+    fn create_in_green(&self) -> Result<Option<CUstream>> {
+        let Some(green) = self.context.green().filter(|_| !self.blocking) else {
+            return Ok(None);
+        };
+        crate::driver::ensure()?;
+        let mut raw = ptr::null_mut();
+        match green::create_stream(green, &mut raw, self.priority) {
+            cuda_sys::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER => Ok(None),
+            code => check("cuGreenCtxStreamCreate", code).map(|()| Some(raw)),
+        }
+    }
+
+    #[cfg(not(cuda_12_5))]
+    fn create_in_green(&self) -> Result<Option<CUstream>> {
+        Ok(None)
+    }
+
+    fn create(&self) -> Result<CUstream> {
         let entered = self.context.enter_briefly()?;
         let flags = if self.blocking { 0 } else { NON_BLOCKING };
         let mut raw = ptr::null_mut();
@@ -74,8 +105,7 @@ impl StreamBuilder<'_> {
             cu::cuStreamCreateWithPriority(&mut raw, flags, self.priority)
         })?;
         drop(entered);
-        let core = StreamCore::new(self.context, Flavor::Created, raw);
-        Ok(Stream::new(registry::note(core)))
+        Ok(raw)
     }
 
     /// Creates `len` such streams; see [`StreamPool`].

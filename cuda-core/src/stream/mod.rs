@@ -97,7 +97,8 @@ pub type PerThreadStream = Stream<ThreadBound>;
 const NON_BLOCKING: u32 = cuda_sys::CU_STREAM_NON_BLOCKING.0;
 
 impl<K: Kind> Stream<K> {
-    fn new(core: Arc<StreamCore>) -> Self {
+    pub(crate) fn new(core: Arc<StreamCore>) -> Self {
+        core.handle_made();
         Self {
             core,
             _kind: PhantomData,
@@ -157,14 +158,26 @@ impl<K: Kind> Stream<K> {
     /// Makes work enqueued from now on wait for the event's last record: `cuStreamWaitEvent`. An
     /// event never recorded makes nothing wait; events of other devices are fine.
     ///
+    /// An event behind a host function, or a wait for a value, may come at any time: then a
+    /// [checkpoint](Stream::checkpoint) is made first. So it is for events that other processes
+    /// record.
+    ///
     /// # Errors
     /// The driver's.
     pub fn wait_event(&self, event: &Event) -> Result<()> {
         let bound = self.core.bind()?;
-        // SAFETY: stream and event are live; flags must be zero.
-        check("cuStreamWaitEvent", unsafe {
-            cu::cuStreamWaitEvent(bound.raw(), event.as_raw(), 0)
-        })
+        let held_up = event.may_come_at_any_time();
+        if held_up {
+            self.core.timeline().hold_up(bound.entered())?;
+        }
+        let (seq, waits) = bound.enqueue("cuStreamWaitEvent", |stream| {
+            // SAFETY: stream and event are live; flags must be zero.
+            unsafe { cu::cuStreamWaitEvent(stream, event.as_raw(), 0) }
+        });
+        if held_up {
+            self.core.timeline().held_up_at(seq);
+        }
+        waits
     }
 
     /// Makes work enqueued from now on wait for everything that is on `other` now. No driver call
@@ -185,7 +198,12 @@ impl<K: Kind> Stream<K> {
     pub fn wait_stream<L: Kind>(&self, other: &Stream<L>) -> Result<()> {
         let timeline = Arc::clone(other.core.timeline());
         let seq = timeline.issued();
-        self.core.bind()?.wait_for(&Mark { timeline, seq })
+        let bound = self.core.bind()?;
+        if bound.wait_for(&Mark { timeline, seq })? {
+            // Whoever waits for this stream waits for the other, too.
+            bound.count();
+        }
+        Ok(())
     }
 
     /// Records an event here and now, for streams that will wait for what is on the stream so far
@@ -277,12 +295,21 @@ impl Stream {
         if let Err(error) = driver::ensure() {
             return Err((error, self));
         }
-        match Arc::try_unwrap(self.core) {
+        let core = self.core.clone();
+        // What is kept for its handles does not keep the stream.
+        drop(self);
+        match Arc::try_unwrap(core) {
             Ok(core) => core
                 .close()
                 .map_err(|(error, core)| (error, Self::new(registry::note(Arc::new(core))))),
             Err(_shared) => Ok(()),
         }
+    }
+}
+
+impl<K: Kind> Drop for Stream<K> {
+    fn drop(&mut self) {
+        self.core.handle_dropped();
     }
 }
 

@@ -198,13 +198,15 @@ impl<K: Kind> Stream<K> {
         let core = self.core();
         let stream = core.bind()?;
         value::require(self.device(), Some(until))?;
-        value::hold_up(&stream)?;
+        core.timeline().hold_up(stream.entered())?;
         let address = signal.as_raw();
         let call = |stream| {
             // SAFETY: as in `write_signal`.
             unsafe { value::wait(stream, address, until) }
         };
-        submit(core, &stream, op, &mut [signal.touch()], call).1
+        let (seq, result) = submit(core, &stream, op, &mut [signal.touch()], call);
+        core.timeline().held_up_at(seq);
+        result
     }
 }
 

@@ -11,7 +11,6 @@ use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::origin::Origin;
 use crate::memory::pod::Pod;
 use crate::stream::{Kind, Stream};
-use crate::stream_core::Bound;
 use crate::submit::submit;
 use crate::sync::lock;
 
@@ -179,29 +178,24 @@ impl<K: Kind> Stream<K> {
         not_stream_ordered(op, &source)?;
         let stream = core.bind()?;
         require(self.device(), Some(until))?;
-        hold_up(&stream)?;
+        core.timeline().hold_up(stream.entered())?;
         let address = source.as_raw();
         let call = |stream| {
             // SAFETY: as in `write_value`.
             unsafe { wait(stream, address, until) }
         };
-        submit(core, &stream, op, &mut [source.read()], call).1
+        let (seq, result) = submit(core, &stream, op, &mut [source.read()], call);
+        core.timeline().held_up_at(seq);
+        result
     }
 }
 
 /// Refuses memory of pools, which drivers refuse with an `INVALID_VALUE` that explains nothing.
 fn not_stream_ordered<T: Pod>(op: &'static str, memory: &DeviceSlice<'_, T>) -> Result<()> {
     match memory.block().keeper {
-        Origin::Home(_) => Err(Error::StreamOrderedMemory { op }),
         Origin::Owned { .. } => Ok(()),
+        _ => Err(Error::StreamOrderedMemory { op }),
     }
-}
-
-/// To be called before a wait for a value is enqueued: what came before must not be covered only by
-/// an event behind it, which may be reached at any time. Who waits for that could be the one whose
-/// value is waited for.
-pub(super) fn hold_up(stream: &Bound<'_>) -> Result<()> {
-    stream.timeline().checkpoint(true, stream.entered())
 }
 
 pub(super) fn write_op<T: StreamValue>() -> &'static str {

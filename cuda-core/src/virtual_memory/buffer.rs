@@ -19,6 +19,8 @@ use crate::memory::ledger::{Access, Bytes, Fences, Ledger};
 use crate::memory::origin::Origin;
 use crate::memory::pod::Pod;
 use crate::memory::{Block, Storage, byte_len};
+use crate::stream::{Kind, Stream};
+use crate::submit::note_use;
 use crate::sync::lock;
 
 /// Alignment that the elements may ask for: reserved addresses begin at a page of the device, none
@@ -292,6 +294,19 @@ impl<T: Pod> VirtualBuffer<T> {
     /// [`Error::OutOfBounds`].
     pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<DeviceSliceMut<'_, T>> {
         self.as_view_mut().into_slice(range)
+    }
+
+    /// Says that work enqueued on `stream` behind this crate's back uses the buffer: see
+    /// [`Buffer::note_use`](crate::Buffer::note_use).
+    ///
+    /// # Errors
+    /// The driver's, when the stream is made to wait.
+    ///
+    /// # Safety
+    /// That of [`Buffer::note_use`](crate::Buffer::note_use).
+    pub unsafe fn note_use<K: Kind>(&self, stream: &Stream<K>, access: Access) -> Result<()> {
+        let block = self.storage.block();
+        note_use(stream.core(), &block.ledger, &block.whole(), access)
     }
 
     /// Blocks the thread until no stream uses the buffer any more.

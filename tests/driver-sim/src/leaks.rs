@@ -63,8 +63,14 @@ pub(crate) fn find(state: &State, baseline: Id, dropped_before: u64) -> Vec<Leak
         );
     }
     for (&id, module) in state.modules.range(baseline..) {
-        let handle = module.handle as u64;
-        leak(id, LeakKind::Module, handle, 0, "cuModuleLoadData");
+        if !state.libraries.has(id) {
+            let handle = module.handle as u64;
+            leak(id, LeakKind::Module, handle, 0, "cuModuleLoadData");
+        }
+    }
+    for (&id, library) in state.libraries.loaded.range(baseline..) {
+        let handle = library.handle as u64;
+        leak(id, LeakKind::Module, handle, 0, "cuLibraryLoadData");
     }
     for (&id, block) in state.space.blocks.range(baseline..) {
         if state.virtual_memory.reservations.contains_key(&id) {

@@ -81,7 +81,7 @@ pub enum LeakKind {
     Pool,
     /// A graph that was not destroyed.
     Graph,
-    /// A module that was not unloaded.
+    /// A module, or a library, that was not unloaded.
     Module,
     /// A host function that never ran, so nobody has released its user data.
     HostFunction,

@@ -19,6 +19,7 @@ use crate::memory::pinned::PinnedMap;
 use crate::memory::pool::Pool;
 use crate::memory::reservation::VirtualMemory;
 use crate::memory::space::Space;
+use crate::module::library::Libraries;
 use crate::module::{Function, Module};
 use crate::origin::Origin;
 
@@ -51,6 +52,7 @@ pub(crate) struct State {
     pub(crate) module_handles: Handles,
     pub(crate) functions: BTreeMap<Id, Function>,
     pub(crate) function_handles: Handles,
+    pub(crate) libraries: Libraries,
     /// A kernel faulted during this call.
     pub(crate) faulted: Option<cuda_sys::CUresult>,
     pub(crate) space: Space,
@@ -115,6 +117,7 @@ impl State {
             module_handles: Handles::new(0x6000_0000),
             functions: BTreeMap::new(),
             function_handles: Handles::new(0x7000_0000),
+            libraries: Libraries::new(),
             faulted: None,
             space: Space::new(config.devices as usize),
             pinned: PinnedMap::default(),

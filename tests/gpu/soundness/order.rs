@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use cuda_core::{Context, ContextFlags, Device, Result};
+use cuda_core::{Allocator, Context, ContextFlags, Device, Result};
 use support::{gpu_test, stall};
 
 use super::{LEN, assert_all, device, pinned, warm};
@@ -110,7 +110,7 @@ gpu_test! {
     fn s36_first_use_is_on_another_stream() -> Result<()> {
         let (home, other) = (warm()?, warm()?);
         let stalled = stall(home.as_raw());
-        let mut buffer = home.alloc::<u32>(LEN)?;
+        let mut buffer = home.alloc_with::<u32>(&Allocator::driver_pool(), LEN)?;
         other.fill(&mut buffer, 7)?;
         assert!(!other.query()?, "the first user waits for the allocation");
         stalled.release_after(PAUSE);

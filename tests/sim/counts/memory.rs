@@ -97,7 +97,8 @@ fn managed_memory_costs_what_device_memory_does() {
     Counted::run(|driver| {
         let (context, stream, _) = two_streams()?;
         let alloc = [
-            &[ATTRIBUTE, ATTRIBUTE][..],
+            // Whether it is there, and whether each of the four devices uses it beside the host.
+            &[ATTRIBUTE; 5][..],
             &entered([EXCHANGE, "cuMemAllocManaged", EXCHANGE]),
         ];
         let mut values =

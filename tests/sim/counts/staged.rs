@@ -3,6 +3,7 @@
 use cuda_core::Device;
 
 use super::*;
+use crate::staged_large::Staged;
 
 #[test]
 fn small_slices_cost_1_up_and_a_wait_down() {
@@ -60,26 +61,30 @@ fn a_chunk_is_kept_for_other_streams() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "moves mebibytes")]
-fn a_large_slice_costs_a_copy_and_a_record_a_chunk() {
-    const CHUNK: usize = 1 << 20;
+fn a_large_slice_costs_a_copy_a_piece_and_a_record_a_chunk_or_piece() {
+    const CHUNK: usize = 4 << 10;
+    // Up: pieces of a quarter of a chunk, smaller at the ends of the slice, down to 256 bytes.
+    const UP: [usize; 3] = [6, 4, 6];
+    // Down: whole chunks, smaller at the ends.
+    const DOWN: usize = 5 + 1 + 5;
     Counted::run(|driver| {
         // A chunk that is free again early saves the making of another.
         driver.session.set_mode(cuda_sim::Mode::Lazy);
+        let _alone = Staged::by(0, CHUNK)?;
         let stream = Device::get(0)?.create_stream()?;
         let mut buffer = stream.alloc::<u8>(3 * CHUNK)?;
         let slice = support::pattern(1, 3 * CHUNK);
-        // Chunks, and an event for each of those in flight, exist from here on.
-        stream.upload_from(&slice, &mut buffer)?;
-        stream.synchronize()?;
-        driver.expect([UPLOAD, RECORD].repeat(3), || {
-            stream.upload_from(&slice, &mut buffer)
-        })?;
-        stream.synchronize()?;
         let mut back = vec![0; 3 * CHUNK];
+        // Chunks, and an event for each piece in flight, exist from here on.
+        stream.upload_from(&slice, &mut buffer)?;
+        stream.download_to(&buffer, &mut back)?;
+        let chunk = |copies| [&[UPLOAD].repeat(copies)[..], &[RECORD]].concat();
+        let calls = UP.map(chunk).concat();
+        driver.expect(calls, || stream.upload_from(&slice, &mut buffer))?;
+        stream.synchronize()?;
         let calls = [
-            [DOWNLOAD, RECORD].repeat(3),
-            relaxed("cuEventSynchronize").repeat(3),
+            [DOWNLOAD, RECORD].repeat(DOWN),
+            relaxed("cuEventSynchronize").repeat(DOWN),
         ]
         .concat();
         driver.expect(calls, || stream.download_to(&buffer, &mut back))?;

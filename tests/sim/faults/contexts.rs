@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cuda_core::{Context, ContextFlags, Device};
+use cuda_core::{Context, ContextFlags, ContextLocal, Device, Error};
 
 use super::harness::{again, first, foreign, pop, sweep};
 
@@ -217,5 +217,83 @@ fn errors_are_described() {
             .expect_err("no such limit");
         assert!(!error.to_string().is_empty());
         Ok(())
+    });
+}
+
+#[test]
+#[cfg(cuda_12_4)]
+fn green_context() {
+    sweep(|| {
+        let all = Device::get(0)?.sm_resource()?;
+        let split = all.split(8, 1)?;
+        let context = Context::create_green(&[&split.groups[0]])?;
+        let stream = context.create_stream()?;
+        let mut buffer = stream.alloc_zeroed::<u32>(16)?;
+        let guard = context.enter()?;
+        drop(context);
+        stream.fill(&mut buffer, 3)?;
+        let mut back = [0; 16];
+        stream.download_to(&buffer, &mut back)?;
+        assert_eq!(back, [3; 16]);
+        guard.restore()
+    });
+}
+
+/// Something that knows where it was made, and has to be dropped there.
+struct Handle {
+    made_in: Option<Context>,
+}
+
+/// What is current, where the driver tells.
+fn current() -> Option<Context> {
+    again(Context::current).ok().flatten()
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if let (Some(now), Some(made_in)) = (current(), &self.made_in) {
+            assert_eq!(now, *made_in);
+        }
+    }
+}
+
+#[test]
+fn library_handles() {
+    sweep(|| {
+        let (_, primary) = first()?;
+        let created = Context::create(Device::get(1)?, ContextFlags::SCHED_AUTO)?;
+        let slot = ContextLocal::new(|_: &Context| Ok::<_, Error>(Handle { made_in: current() }));
+        for context in [&primary, &created] {
+            // Once more after a failure: made anew, or the same.
+            again(|| {
+                slot.with(context, |handle| {
+                    assert!(
+                        handle
+                            .made_in
+                            .as_ref()
+                            .is_none_or(|made_in| made_in == context)
+                    );
+                    Ok::<_, Error>(())
+                })
+            })?;
+        }
+        // Its end drops the values, each in its context.
+        drop(slot);
+        Ok(())
+    });
+}
+
+#[test]
+fn profiler_ranges() {
+    sweep(|| {
+        let context = Device::get(1)?.context()?;
+        context.start_profiler()?;
+        again(|| context.stop_profiler())?;
+        drop(context.profile()?);
+        let range = context.profile()?;
+        range
+            .close()
+            .or_else(|(_, range)| range.close())
+            .map_err(|(error, _)| error)
     });
 }

@@ -153,6 +153,8 @@ fn attempt(scenario: Scenario, run: Run) -> bool {
     cuda_core::flush_deferred_drops();
     session.settle();
     cuda_core::trim_staging().expect("no fault is left");
+    cuda_core::trim_pinned().expect("no fault is left");
+    support::trim_cache(&session).expect("no fault is left");
     let reported = drops.end();
 
     let here = format!("{run:?}, which hit {:?}", seen.victim);
@@ -177,7 +179,8 @@ fn attempt(scenario: Scenario, run: Run) -> bool {
             seen.after, seen.before,
             "{here}: the context stack changed; {failures:#?}"
         );
-        let destroyed = session.calls("cuCtxDestroy_v2") > 0;
+        let ends = ["cuCtxDestroy_v2", "cuGreenCtxDestroy"];
+        let destroyed = ends.iter().any(|call| session.calls(call) > 0);
         let compared = judge::compare(&leaks, &reported, destroyed, |_| false);
         compared.unwrap_or_else(|wrong| panic!("{here}: {wrong}"));
     }

@@ -98,3 +98,28 @@ fn in_a_created_context() {
         stream.synchronize()
     });
 }
+
+#[test]
+#[cfg(cuda_12_4)]
+fn library_in_two_contexts() {
+    sweep(|| {
+        let library = cuda_core::Library::from_ptx(small())?;
+        let kernel = library.kernel("add_one")?;
+        let created = Context::create(Device::get(1)?, ContextFlags::default())?;
+        for context in [Device::get(0)?.context()?, created] {
+            let counter = library.global::<u32>(&context, "counter")?;
+            let add_one = kernel.function(&context)?;
+            let stream = context.create_stream()?;
+            let mut x = stream.alloc_zeroed::<u32>(8)?;
+            let mut launch = stream.kernel(&add_one);
+            launch.elements(8).arg(&mut x).arg(8u32).uses(&counter);
+            // SAFETY: 8 elements.
+            unsafe { launch.launch() }?;
+            let mut back = [0; 8];
+            stream.download_to(&x, &mut back)?;
+            assert_eq!(back, [1; 8]);
+        }
+        drop(kernel);
+        library.close().map_err(|(error, _)| error)
+    });
+}

@@ -2,8 +2,8 @@
 //! S26, S37, S42.
 
 use cuda_core::{
-    ArrayFlags, ArrayShape, CudaArray, Extent, Function, Module, PinnedBuffer, Result, Stream,
-    Surface, Texture, TextureDescriptor,
+    Access, ArrayFlags, ArrayShape, CudaArray, Extent, Function, MipmappedArray, Module,
+    PinnedBuffer, Result, Stream, Surface, Texture, TextureDescriptor,
 };
 use cuda_sim::register_kernel;
 
@@ -161,5 +161,34 @@ fn s26_who_reads_an_array_waits_for_kernels_that_draw_on_it() {
         assert!(session.names_since(mark).contains(&"cuStreamWaitEvent"));
         drop(surface);
         array.close().map_err(|(error, _)| error)
+    });
+}
+
+#[test]
+fn s02_destroying_waits_for_what_was_noted_by_hand() {
+    clean(|session| {
+        let (one, two) = (device().create_stream()?, device().create_stream()?);
+        let mut unrelated = two.alloc::<u32>(16)?;
+        let mut array = array(1)?;
+        let shape = ArrayShape::D2 {
+            width: 8,
+            height: 8,
+        };
+        let mipmap = MipmappedArray::<u32>::new(&primary(), shape, 2, ArrayFlags::default())?;
+        one.upload_to_array(&[1; 16], &mut array)?;
+        // What stands for the work that this crate does not see.
+        two.fill(&mut unrelated, 1)?;
+        let mark = session.mark();
+        // SAFETY: nothing uses either but what is on the stream.
+        unsafe { array.note_use(&two, Access::Read) }?;
+        assert!(session.names_since(mark).contains(&"cuStreamWaitEvent"));
+        drop(array);
+        assert_eq!(session.pending_ops(), 0);
+        two.fill(&mut unrelated, 2)?;
+        // SAFETY: as above.
+        unsafe { mipmap.note_use(&two, Access::Write) }?;
+        drop(mipmap);
+        assert_eq!(session.pending_ops(), 0);
+        Ok(())
     });
 }

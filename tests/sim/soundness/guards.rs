@@ -3,11 +3,11 @@
 use std::mem;
 use std::thread;
 
-use cuda_core::{Context, ContextFlags, Device, Result};
+use cuda_core::{Context, ContextFlags, Device, Error, Result};
 use cuda_sys::CUDA_ERROR_UNKNOWN;
-use support::context;
+use support::{context, kernels};
 
-use super::{clean, device, leaking};
+use super::{clean, device, leaking, primary};
 
 fn created() -> Result<Context> {
     // Made first, so that no created context's handle is recycled for it.
@@ -216,5 +216,44 @@ fn s38_what_others_set_inside_does_not_stay() {
         drop(inner);
         assert_eq!(context::current(), context::primary(0));
         outer.restore()
+    });
+}
+
+/// The driver calls the closure in the middle of a call of its own: the simulated one hangs if it is
+/// called back.
+#[test]
+fn s31_a_guard_dropped_in_a_function_that_the_driver_calls() {
+    clean(|_| {
+        let (here, other) = (primary(), Device::get(1)?.context()?);
+        let kernel = kernels::get(&here, "nothing")?;
+        for by_hand in [false, true] {
+            let first = here.enter()?;
+            let second = other.enter()?;
+            let mut held = Some((first, second));
+            kernel.block_size_with(
+                |_| {
+                    // In the wrong order, too: the last one dropped decides.
+                    if let Some((first, second)) = held.take() {
+                        drop(first);
+                        if by_hand {
+                            assert!(matches!(second.restore(), Err(Error::InCallback)));
+                        } else {
+                            drop(second);
+                        }
+                    }
+                    0
+                },
+                0,
+            )?;
+            let now = Context::current()?;
+            assert_eq!(
+                now.as_ref(),
+                Some(&here),
+                "what the last one saved, by hand: {by_hand}"
+            );
+            here.enter()?.restore()?;
+            context::set_current(std::ptr::null_mut());
+        }
+        Ok(())
     });
 }

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
 use cuda_core::{
-    Context, ContextFlags, Device, DropFailure, Error, Event, EventFlags, Result, set_drop_hook,
+    Context, ContextFlags, Device, DropFailure, Error, Event, EventFlags, Result, Stream,
+    set_drop_hook,
 };
 use cuda_sim::LeakKind;
 use cuda_sys::CUDA_ERROR_UNKNOWN;
@@ -244,5 +245,101 @@ fn s41_another_stream_does_not_wait_for_the_host_function() {
         assert_eq!(back, [7; 64]);
         drop(release);
         a.synchronize()
+    });
+}
+
+/// A host function that blocks until the sender is gone.
+fn blocks(stream: &Stream) -> Result<mpsc::Sender<()>> {
+    let (release, gate) = mpsc::channel::<()>();
+    stream.launch_host_func(move || {
+        let _ = gate.recv();
+    })?;
+    Ok(release)
+}
+
+/// The event is behind a host function that waits for this thread, and this thread waits for what
+/// was there before the wait for the event.
+#[test]
+fn s41_what_came_before_a_wait_for_an_event_does_not_wait_for_it() {
+    clean(|_| {
+        let [a, b] = [device().create_stream()?, device().create_stream()?];
+        let event = Event::new(a.context(), EventFlags::DISABLE_TIMING)?;
+        let mut buffer = a.alloc::<u32>(64)?;
+        let mut host = pinned(&[7; 64])?;
+        for behind in 0..3 {
+            a.upload(&host, &mut buffer)?;
+            let release = blocks(&b)?;
+            match behind {
+                0 => {
+                    event.record(&b)?;
+                    a.wait_event(&event)?;
+                }
+                1 => a.wait_stream(&b)?,
+                // A third stream is held up with the second, and passes that on.
+                _ => {
+                    let c = device().create_stream()?;
+                    c.wait_stream(&b)?;
+                    event.record(&c)?;
+                    a.wait_event(&event)?;
+                }
+            }
+            a.fill(&mut buffer, 8)?;
+            host.as_mut_slice()?.fill(9);
+            drop(release);
+            let mut back = [0; 64];
+            a.download_to(&buffer, &mut back)?;
+            assert_eq!(back, [8; 64]);
+        }
+        Ok(())
+    });
+}
+
+/// Nobody asked for that wait: it comes from the ledger.
+#[test]
+fn s41_nor_for_another_streams_work_that_is_held_up() {
+    clean(|_| {
+        let [a, b] = [device().create_stream()?, device().create_stream()?];
+        let mut buffer = a.alloc::<u32>(64)?;
+        let mut shared = b.alloc::<u32>(64)?;
+        let mut host = pinned(&[7; 64])?;
+        a.upload(&host, &mut buffer)?;
+        let release = blocks(&b)?;
+        b.fill(&mut shared, 8)?;
+        a.copy(&shared, &mut buffer)?;
+        host.as_mut_slice()?.fill(9);
+        drop(release);
+        let mut back = [0; 64];
+        a.download_to(&buffer, &mut back)?;
+        assert_eq!(back, [8; 64]);
+        Ok(())
+    });
+}
+
+/// A stream that has nothing of its own passes on what it was made to wait for.
+#[test]
+fn c16_waits_are_work_too() {
+    clean(|_| {
+        let [a, b, c] = [
+            device().create_stream()?,
+            device().create_stream()?,
+            device().create_stream()?,
+        ];
+        let event = Event::new(a.context(), EventFlags::DISABLE_TIMING)?;
+        for by_event in [false, true] {
+            let release = blocks(&a)?;
+            if by_event {
+                event.record(&a)?;
+                b.wait_event(&event)?;
+            } else {
+                b.wait_stream(&a)?;
+            }
+            c.wait_stream(&b)?;
+            assert!(!c.query()?, "by event: {by_event}");
+            drop(release);
+            c.synchronize()?;
+            assert!(a.query()?, "by event: {by_event}");
+            b.synchronize()?;
+        }
+        Ok(())
     });
 }

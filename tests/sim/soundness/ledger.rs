@@ -189,3 +189,113 @@ fn s37_more_ranges_than_entries() {
         Ok(())
     });
 }
+
+/// The later of two reads by one stream is what a writer waits for.
+#[test]
+fn s03_the_same_reader_again_then_a_writer() {
+    clean(|session| {
+        let (a, _b, home, mut buffer) = two_readers()?;
+        let (mut x, mut y) = (pinned(&[0; 64])?, pinned(&[0; 64])?);
+        a.download(&buffer, &mut x)?;
+        // The first one's end is known by an event of its own.
+        a.checkpoint()?;
+        a.download(&buffer, &mut y)?;
+        assert!(session.pending_ops() > 0, "the copies have not run yet");
+        home.fill(&mut buffer, 8)?;
+        home.synchronize()?;
+        assert_eq!(x.as_slice()?, [7; 64]);
+        assert_eq!(y.as_slice()?, [7; 64]);
+        Ok(())
+    });
+}
+
+/// A host buffer that only one stream ever reads, read again and again.
+#[test]
+fn s01_the_same_upload_again_then_change() {
+    clean(|_| {
+        let stream = device().create_stream()?;
+        let mut host = pinned(&[7u32; 64])?;
+        let (mut first, mut second) = (stream.alloc(64)?, stream.alloc(64)?);
+        stream.upload(&host, &mut first)?;
+        stream.checkpoint()?;
+        stream.upload(&host, &mut second)?;
+        host.as_mut_slice()?.fill(8);
+        let mut back = [0; 64];
+        stream.download_to(&second, &mut back)?;
+        assert_eq!(back, [7; 64]);
+        Ok(())
+    });
+}
+
+/// What the first reader reads again is one range; it may read others, and others may read its own.
+#[test]
+fn s03_readers_of_several_ranges_then_a_writer() {
+    clean(|_| {
+        let (a, b, home, mut buffer) = two_readers()?;
+        let mut targets = [(); 4].map(|()| pinned(&[0u32; 32]));
+        let [w, x, y, z] = targets
+            .each_mut()
+            .map(|target| target.as_mut().expect("memory"));
+        a.download(buffer.slice(..32)?, &mut *w)?;
+        a.checkpoint()?;
+        a.download(buffer.slice(32..)?, &mut *x)?;
+        b.download(buffer.slice(..32)?, &mut *y)?;
+        a.download(buffer.slice(..32)?, &mut *z)?;
+        home.fill(&mut buffer, 8)?;
+        home.synchronize()?;
+        for target in [w, x, y, z] {
+            assert_eq!(target.as_slice()?, [7; 32]);
+        }
+        // The writer has taken all of it over: nobody else is asked any more.
+        a.download(buffer.slice(..32)?, targets[0].as_mut().expect("memory"))?;
+        assert_eq!(targets[0].as_mut().expect("memory").as_slice()?, [8; 32]);
+        Ok(())
+    });
+}
+
+/// Two threads enqueue on one stream; whichever makes its mark last, the later point counts.
+#[test]
+fn s15_one_stream_read_for_by_two_threads() {
+    clean(|_| {
+        let stream = device().create_stream()?;
+        let mut host = pinned(&[0u32; 64])?;
+        for round in 1..8 {
+            host.as_mut_slice()?.fill(round);
+            let mut targets = [stream.alloc::<u32>(64)?, stream.alloc(64)?];
+            thread::scope(|scope| {
+                for target in &mut targets {
+                    let (host, stream) = (&host, &stream);
+                    scope.spawn(move || {
+                        stream.upload(host, &mut *target).expect("lengths agree");
+                        stream.checkpoint().expect("no fault was injected");
+                        stream.upload(host, target).expect("lengths agree");
+                    });
+                }
+            });
+            host.as_mut_slice()?.fill(0);
+            for target in &targets {
+                let mut back = [0; 64];
+                stream.download_to(target, &mut back)?;
+                assert_eq!(back, [round; 64]);
+            }
+        }
+        Ok(())
+    });
+}
+
+/// Halves are the writers', whatever the whole was read by before.
+#[test]
+fn s37_halves_written_behind_a_reader_of_the_whole() {
+    clean(|_| {
+        let (a, b, home, mut buffer) = two_readers()?;
+        let mut whole = pinned(&[0u32; 64])?;
+        for round in 8..11 {
+            a.download(&buffer, &mut whole)?;
+            let (low, high) = buffer.split_at_mut(32)?;
+            b.fill(low, round)?;
+            home.fill(high, round)?;
+            assert_eq!(whole.as_slice()?, [round - 1; 64]);
+        }
+        Ok(())
+    });
+}

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cuda_core::{
-    DeviceBuffer, ManagedBuffer, MemoryPool, RegisterFlags, Registered, Result, StableHost,
-    StableHostMut,
+    Device, DeviceBuffer, Error, ManagedAttach, ManagedBuffer, MemoryPool, RegisterFlags,
+    Registered, Result, StableHost, StableHostMut,
 };
 use cuda_sim::LeakKind;
 
@@ -178,13 +178,42 @@ fn s11_host_access_waits_for_all_that_a_device_does() {
         stream.fill(&mut unrelated, 1)?;
         // One for each context of the device, those that other tests left among them.
         let waits = || session.calls("cuCtxSynchronize");
-        values.as_mut_slice()?.fill(2);
+        // Another thread could start something while the host looks.
+        for refused in [values.as_slice().err(), values.as_mut_slice().err()] {
+            assert!(
+                matches!(refused, Some(Error::Unsupported { .. })),
+                "{refused:?}"
+            );
+        }
+        assert_eq!(waits(), 0);
+        // SAFETY: nothing is enqueued while the slice lives.
+        unsafe { values.as_mut_slice_while_idle() }?.fill(2);
         let before = waits();
         assert!(before >= 1);
         stream.fill(&mut unrelated, 1)?;
-        assert_eq!(values.as_slice()?, [2; 64]);
+        // SAFETY: as above.
+        assert_eq!(unsafe { values.as_slice_while_idle() }?, [2; 64]);
         let settled = waits();
         assert!(settled > before);
+        // What is attached to the host is the host's, whatever the device does.
+        // SAFETY: the device does not use it.
+        unsafe { values.attach(&stream, ManagedAttach::Host) }?;
+        stream.fill(&mut unrelated, 1)?;
+        assert_eq!(values.as_slice()?, [2; 64]);
+        // SAFETY: as above.
+        let mut own = unsafe { ManagedBuffer::<u32>::new_attached_to_host(&primary(), 64) }?;
+        own.as_mut_slice()?.fill(3);
+        assert_eq!(waits(), settled);
+        // SAFETY: no stream but this one uses it from here on.
+        unsafe { values.attach(&stream, ManagedAttach::Single) }?;
+        assert!(values.as_slice().is_err());
+        // Nor do the streams of other devices use it.
+        let other = Device::get(1)?.create_stream()?;
+        let refused = other.fill(&mut values, 1);
+        assert!(
+            matches!(refused, Err(Error::WrongDevice { .. })),
+            "{refused:?}"
+        );
         // Without managed memory there is nothing to wait for.
         assert_eq!(
             ManagedBuffer::<u32>::new(&primary(), 0)?.as_slice()?,

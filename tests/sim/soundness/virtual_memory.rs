@@ -1,6 +1,6 @@
 //! Memory that is unmapped or closed while work is queued: S42.
 
-use cuda_core::{Device, Granularity, PeerAccess, Result, VirtualBuffer};
+use cuda_core::{Access, Device, Granularity, PeerAccess, Result, VirtualBuffer};
 use cuda_sim::Fault;
 
 use super::{clean, device, primary};
@@ -96,5 +96,27 @@ fn growing_in_vain_keeps_nothing() {
         assert_eq!(session.leaks().len(), held);
         assert_eq!((buffer.len(), buffer.capacity()), (step, step));
         buffer.grow_to(2 * step)
+    });
+}
+
+#[test]
+fn s42_unmapping_waits_for_what_was_noted_by_hand() {
+    clean(|session| {
+        let (mut buffer, _) = buffer(1)?;
+        let (one, two) = (device().create_stream()?, device().create_stream()?);
+        one.fill(&mut buffer, 1)?;
+        let mark = session.mark();
+        // SAFETY: nothing uses it between the two calls but the fill.
+        unsafe { buffer.note_use(&two, Access::Write) }?;
+        assert!(session.names_since(mark).contains(&"cuStreamWaitEvent"));
+        // SAFETY: the memory is kept until the fill is done, which the buffer knows of.
+        let filled = unsafe { cuda_sys::cuMemsetD8Async(buffer.as_raw(), 7, 10, two.as_raw()) };
+        assert_eq!(filled, cuda_sys::CUDA_SUCCESS);
+        // SAFETY: as above.
+        unsafe { buffer.note_use(&two, Access::Write) }?;
+        assert!(session.pending_ops() > 0);
+        drop(buffer);
+        assert_eq!(session.pending_ops(), 0);
+        Ok(())
     });
 }

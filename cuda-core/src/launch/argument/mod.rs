@@ -3,7 +3,6 @@
 mod image;
 
 use std::ffi::c_void;
-use std::ptr;
 
 use cuda_sys::{CUdeviceptr, symbol as cu};
 
@@ -13,13 +12,13 @@ use crate::device::Device;
 use crate::error::{Error, Result, check};
 use crate::memory::buffer::Buffer;
 use crate::memory::device::DeviceMemory;
-use crate::memory::ledger::{Access, Ledger, LedgerOf, Touch};
+use crate::memory::ledger::{Access, Bytes, LedgerOf, Touch};
 use crate::memory::origin::Origin;
 use crate::memory::pinned::PinnedMemory;
 use crate::memory::pod::{Pod, bytes_of};
 use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{Block, Memory};
-use crate::peer;
+use crate::peer::{self, Crossing};
 
 /// What a kernel can be given.
 ///
@@ -90,9 +89,9 @@ impl Reach for DeviceMemory {
     #[inline]
     fn confined_to(block: &Block<Self>) -> Option<Device> {
         match &block.keeper {
-            Origin::Home(home) => Some(home.device()),
             // Managed, virtual, or shared in some other way: its owner knows.
             Origin::Owned { .. } => None,
+            origin => Some(origin.device()),
         }
     }
 }
@@ -150,11 +149,8 @@ impl<'a, T: Pod, M: Reach> sealed::DeviceVisible<'a> for &'a mut Buffer<T, M> {
     fn touch(self, touched: &mut Touched<'a>) -> CUdeviceptr {
         let address = touched.reach(self.storage.block(), 0);
         let range = self.storage.block().whole();
-        touched.push(Touch {
-            ledger: LedgerOf::Sole(self.storage.ledger_mut()),
-            range,
-            access: Access::Write,
-        });
+        let ledger = LedgerOf::Sole(self.storage.ledger_mut());
+        touched.push(ledger, range, Access::Write);
         address
     }
 }
@@ -162,7 +158,8 @@ impl<'a, T: Pod, M: Reach> sealed::DeviceVisible<'a> for &'a mut Buffer<T, M> {
 impl<'a, T: Pod, M: Reach> sealed::DeviceVisible<'a> for Slice<'a, T, M> {
     #[inline]
     fn touch(self, touched: &mut Touched<'a>) -> CUdeviceptr {
-        touched.push(self.read());
+        let ledger = LedgerOf::Shared(self.ledger());
+        touched.push(ledger, self.range(), Access::Read);
         touched.reach(self.block(), self.range().start)
     }
 }
@@ -179,10 +176,8 @@ impl<'a, T: Pod, M: Reach> sealed::DeviceVisible<'a> for SliceMut<'a, T, M> {
     fn touch(self, touched: &mut Touched<'a>) -> CUdeviceptr {
         // Still nobody else's, since this value is gone and the borrow is not.
         let view = self.into_view();
-        touched.push(Touch {
-            access: Access::Write,
-            ..view.read()
-        });
+        let ledger = LedgerOf::Shared(view.ledger());
+        touched.push(ledger, view.range(), Access::Write);
         touched.reach(view.block(), view.range().start)
     }
 }
@@ -215,18 +210,18 @@ struct Place {
     size: usize,
 }
 
-const NOWHERE: Place = Place { unit: 0, size: 0 };
-
-impl Default for Arguments {
-    fn default() -> Self {
-        Self {
-            units: Few::new(|| EMPTY),
-            places: Few::new(|| NOWHERE),
-        }
-    }
-}
+/// A pointer a parameter.
+pub(super) type Pointers = Few<*mut c_void, 8>;
 
 impl Arguments {
+    #[inline]
+    pub(super) fn new() -> Self {
+        Self {
+            units: Few::new(),
+            places: Few::new(),
+        }
+    }
+
     #[inline]
     fn push(&mut self, bytes: &[u8]) {
         let place = Place {
@@ -234,11 +229,13 @@ impl Arguments {
             size: bytes.len(),
         };
         for chunk in bytes.chunks(UNIT) {
-            let mut unit = EMPTY;
-            unit.0[..chunk.len()].copy_from_slice(chunk);
-            self.units.push(unit, || EMPTY);
+            self.units.push(|| {
+                let mut unit = EMPTY;
+                unit.0[..chunk.len()].copy_from_slice(chunk);
+                unit
+            });
         }
-        self.places.push(place, || NOWHERE);
+        self.places.push(|| place);
     }
 
     /// The size of each, in bytes.
@@ -246,57 +243,64 @@ impl Arguments {
         self.places.as_slice().iter().map(|place| place.size)
     }
 
-    /// Where each of them is, for as long as nothing is added.
-    pub(super) fn pointers(&mut self) -> Few<*mut c_void, 8> {
+    /// Appends where each of them is, for as long as nothing is added.
+    #[inline]
+    pub(super) fn point(&mut self, pointers: &mut Pointers) {
         let units = self.units.as_mut_slice().as_mut_ptr();
-        let mut pointers = Few::new(ptr::null_mut);
         for place in self.places.as_slice() {
             // Behind the last unit for an argument without bytes.
-            pointers.push(units.wrapping_add(place.unit).cast(), ptr::null_mut);
+            pointers.push(|| units.wrapping_add(place.unit).cast());
         }
-        pointers
     }
 }
 
 /// What a launch touches.
 pub struct Touched<'a> {
     touches: Few<Touch<'a>, 8>,
-    /// Stands where no touch is yet.
-    nothing: &'a Ledger,
     /// The stream's context.
     context: &'a Context,
+    /// Other devices whose memory it is.
+    far: Vec<Device>,
     /// Why some memory cannot be reached.
     error: Option<Error>,
 }
 
 impl<'a> Touched<'a> {
-    pub(super) fn new(nothing: &'a Ledger, context: &'a Context) -> Self {
+    #[inline]
+    pub(super) fn new(context: &'a Context) -> Self {
         Self {
-            touches: Few::new(|| filler(nothing)),
-            nothing,
+            touches: Few::new(),
             context,
+            far: Vec::new(),
             error: None,
         }
     }
 
     #[inline]
-    fn push(&mut self, touch: Touch<'a>) {
-        let nothing = self.nothing;
-        self.touches.push(touch, || filler(nothing));
+    fn push(&mut self, ledger: LedgerOf<'a>, range: Bytes, access: Access) {
+        self.touches.push(|| Touch {
+            ledger,
+            range,
+            access,
+        });
     }
 
     #[inline]
     fn reach<M: Reach>(&mut self, block: &Block<M>, start: usize) -> CUdeviceptr {
-        let reached = match M::confined_to(block) {
-            Some(device) if device != self.device() && !peer::has_access(self.device(), device) => {
-                Err(self.wrong(device))
-            }
-            _ => M::reach(block, start, self.context),
-        };
-        reached.unwrap_or_else(|error| {
+        if let Some(device) = M::confined_to(block).filter(|device| *device != self.device()) {
+            self.far(device);
+        }
+        M::reach(block, start, self.context).unwrap_or_else(|error| {
             self.error.get_or_insert(error);
             0
         })
+    }
+
+    #[cold]
+    fn far(&mut self, device: Device) {
+        if !self.far.contains(&device) {
+            self.far.push(device);
+        }
     }
 
     /// A texture or surface, which its own device alone knows.
@@ -306,7 +310,7 @@ impl<'a> Touched<'a> {
             self.error.get_or_insert(error);
         }
         for touch in touches {
-            self.push(touch);
+            self.touches.push(|| touch);
         }
     }
 
@@ -323,6 +327,21 @@ impl<'a> Touched<'a> {
         }
     }
 
+    /// To be held while the launch is enqueued: the access that it needs to other devices' memory
+    /// is not taken away meanwhile. Refuses a launch that has none.
+    #[inline]
+    pub(super) fn cross(&self) -> Result<Vec<Crossing>> {
+        let crossing = |device: &Device| {
+            let crossing = peer::crossing(self.device(), *device);
+            if peer::has_access(self.device(), *device) {
+                Ok(crossing)
+            } else {
+                Err(self.wrong(*device))
+            }
+        };
+        self.far.iter().map(crossing).collect()
+    }
+
     /// Refuses a launch that was given memory which its device cannot reach.
     #[inline]
     pub(super) fn check(&self) -> Result<()> {
@@ -335,13 +354,5 @@ impl<'a> Touched<'a> {
     #[inline]
     pub(super) fn as_mut_slice(&mut self) -> &mut [Touch<'a>] {
         self.touches.as_mut_slice()
-    }
-}
-
-fn filler(ledger: &Ledger) -> Touch<'_> {
-    Touch {
-        ledger: LedgerOf::Shared(ledger),
-        range: 0..0,
-        access: Access::Read,
     }
 }

@@ -1,11 +1,13 @@
 //! Green contexts: multiprocessors are counted and divided, and make no difference to the work.
 
-use std::ffi::c_uint;
+use std::collections::BTreeMap;
+use std::ffi::{c_int, c_uint};
 use std::sync::{Mutex, PoisonError};
 
 use cuda_sys::*;
 
 use super::primary;
+use super::stream::create_in;
 use crate::call::{Call, Outcome, put};
 use crate::context::ContextKind;
 use crate::handle::{Id, pointer};
@@ -42,8 +44,12 @@ const STEP: u32 = 8;
 const GREEN: usize = 8;
 const DESCRIPTION: usize = 0x7F00_0000;
 
-/// The device of each description; they stay valid for the life of the process.
-static DESCRIPTIONS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+/// The device of each description, and how many multiprocessors; they stay valid for the life of the
+/// process.
+static DESCRIPTIONS: Mutex<Vec<(usize, u32)>> = Mutex::new(Vec::new());
+
+/// How many multiprocessors each green context has, by its context's identity.
+static COUNTS: Mutex<BTreeMap<Id, u32>> = Mutex::new(BTreeMap::new());
 
 fn resource(device: usize, split: u64, count: u32) -> Resource {
     Resource {
@@ -64,12 +70,7 @@ entries! {
         if kind != MULTIPROCESSORS {
             return Err(INVALID_TYPE);
         }
-        let count = crate::device::attribute(
-            CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
-            device,
-            &call.config,
-        );
-        let count = count.unwrap_or(0).unsigned_abs();
+        let count = multiprocessors(call, device);
         // SAFETY: the caller passes a place for the resource.
         unsafe { put(to, resource(device, 0, count)) }
     }
@@ -139,7 +140,8 @@ entries! {
             return Err(INVALID_CONFIGURATION);
         }
         let mut all = DESCRIPTIONS.lock().unwrap_or_else(PoisonError::into_inner);
-        all.push(first.device as usize);
+        let count = resources.iter().map(|one| one.count).sum();
+        all.push((first.device as usize, count));
         // SAFETY: the caller passes a place for the handle.
         unsafe { put(description, pointer(DESCRIPTION + all.len())) }
     }
@@ -156,11 +158,15 @@ entries! {
             let all = DESCRIPTIONS.lock().unwrap_or_else(PoisonError::into_inner);
             all.get(index).copied()
         });
-        if green.is_null() || flags != DEFAULT_STREAM || described != Some(device) {
+        let Some((_, count)) = described.filter(|(of, _)| *of == device) else {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        };
+        if green.is_null() || flags != DEFAULT_STREAM {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         primary::retain(call, device);
         let id = call.new_context(device, ContextKind::Green, 0);
+        COUNTS.lock().unwrap_or_else(PoisonError::into_inner).insert(id, count);
         // SAFETY: the caller passes a place for the handle.
         unsafe { put(green, pointer(call.contexts[&id].handle + GREEN)) }
     }
@@ -171,6 +177,32 @@ entries! {
         unsafe { put(context, pointer(call.contexts[&id].handle)) }
     }
 
+    newer cuGreenCtxStreamCreate(
+        stream: *mut CUstream,
+        green: *mut u8,
+        flags: c_uint,
+        priority: c_int,
+    ) |call| {
+        let id = find(call, green)?;
+        if flags != CU_STREAM_NON_BLOCKING.0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        // SAFETY: the caller passes a place for the stream.
+        unsafe { create_in(call, id, stream, flags, priority) }
+    }
+
+    newer cuGreenCtxGetDevResource(green: *mut u8, to: *mut Resource, kind: c_uint) |call| {
+        let id = find(call, green)?;
+        // SAFETY: the caller passes a place for the resource.
+        unsafe { resource_of(call, id, to, kind) }
+    }
+
+    newer cuCtxGetDevResource(context: CUcontext, to: *mut Resource, kind: c_uint) |call| {
+        let id = call.context(context)?;
+        // SAFETY: the caller passes a place for the resource.
+        unsafe { resource_of(call, id, to, kind) }
+    }
+
     newer cuGreenCtxDestroy(green: *mut u8) |call| {
         let id = find(call, green)?;
         let device = call.contexts[&id].device;
@@ -178,6 +210,29 @@ entries! {
         call.destroy_context(id, name);
         primary::release(call, device)
     }
+}
+
+/// All that a device has.
+fn multiprocessors(call: &Call, device: usize) -> u32 {
+    let attribute = CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
+    let count = crate::device::attribute(attribute, device, &call.config);
+    count.unwrap_or(0).unsigned_abs()
+}
+
+/// Tells what a context's work runs on.
+///
+/// # Safety
+/// `to` is null or valid for a write.
+unsafe fn resource_of(call: &Call, context: Id, to: *mut Resource, kind: c_uint) -> Outcome {
+    if kind != MULTIPROCESSORS {
+        return Err(INVALID_TYPE);
+    }
+    let device = call.contexts[&context].device;
+    let counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let count = counts.get(&context).copied();
+    let count = count.unwrap_or_else(|| multiprocessors(call, device));
+    // SAFETY: this function's contract.
+    unsafe { put(to, resource(device, 0, count)) }
 }
 
 fn find(call: &mut Call, green: *mut u8) -> Outcome<Id> {

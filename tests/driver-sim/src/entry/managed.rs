@@ -72,6 +72,42 @@ entries! {
         Ok(())
     }
 
+    newer cuMemPrefetchAsync_v2(
+        address: CUdeviceptr,
+        bytes: usize,
+        location: Location,
+        flags: c_uint,
+        stream: CUstream,
+    ) |call| {
+        let stream = call.stream(stream)?;
+        let (id, range) = managed(call, address, bytes)?;
+        let location = location.place(call)?;
+        if flags != 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        told(call, id, &range, Subject::Prefetch, location);
+        let name = call.name;
+        let mut submission = Submission::new(stream, Work::Nothing);
+        submission.accesses.push(access(id, range, AccessKind::Read));
+        call.enqueue(name, submission).map(drop)
+    }
+
+    newer cuMemAdvise_v2(
+        address: CUdeviceptr,
+        bytes: usize,
+        advice: CUmem_advise,
+        location: Location,
+    ) |call| {
+        let (id, range) = managed(call, address, bytes)?;
+        // Nodes are preferred; nothing else is said of them.
+        if advice != CU_MEM_ADVISE_SET_PREFERRED_LOCATION {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let location = location.place(call)?;
+        told(call, id, &range, Subject::Preferred, location);
+        Ok(())
+    }
+
     floor cuMemRangeGetAttribute(
         data: *mut c_void,
         size: usize,
@@ -126,6 +162,26 @@ entries! {
         let mut submission = Submission::new(id, Work::Nothing);
         submission.accesses.push(access(block, range, AccessKind::Write));
         call.enqueue(name, submission).map(drop)
+    }
+}
+
+/// `CUmemLocation`, of which headers have several versions.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Location {
+    kind: c_uint,
+    id: c_int,
+}
+
+impl Location {
+    /// Where that is on a machine whose only node is number 0.
+    fn place(self, call: &Call) -> Outcome<CUdevice> {
+        match (self.kind, self.id) {
+            // A device, the host, one of its nodes, the closest of them.
+            (1, device) => place(call, device),
+            (2, _) | (3, 0) | (4, _) => Ok(CPU),
+            _ => Err(CUDA_ERROR_INVALID_VALUE),
+        }
     }
 }
 

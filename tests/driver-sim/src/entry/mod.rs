@@ -49,6 +49,7 @@ mod green;
 mod host;
 pub(crate) mod ipc;
 mod launch;
+mod library;
 mod managed;
 mod memory;
 mod module;
@@ -95,6 +96,7 @@ const TABLES: &[&[(&str, Address)]] = &[
     host::ENTRIES,
     ipc::ENTRIES,
     launch::ENTRIES,
+    library::ENTRIES,
     managed::ENTRIES,
     memory::ENTRIES,
     module::ENTRIES,

@@ -54,11 +54,7 @@ entries! {
         let id = call.module(module)?;
         // SAFETY: the caller passes a C string.
         let name = unsafe { text(name) }?;
-        if !call.modules[&id].ptx.kernels.contains_key(&name) {
-            return Err(CUDA_ERROR_NOT_FOUND);
-        }
-        let known = call.modules[&id].functions.get(&name).copied();
-        let found = known.unwrap_or_else(|| new_function(call, id, name));
+        let found = function_of(call, id, name)?;
         // SAFETY: the caller passes a place for the function.
         unsafe { put(function, pointer(call.functions[&found].handle)) }
     }
@@ -197,6 +193,15 @@ fn attribute_of(call: &Call, id: Id, attribute: CUfunction_attribute) -> Option<
     })
 }
 
+/// The function of that name, made if need be.
+pub(super) fn function_of(call: &mut Call, module: Id, name: String) -> Outcome<Id> {
+    if !call.modules[&module].ptx.kernels.contains_key(&name) {
+        return Err(CUDA_ERROR_NOT_FOUND);
+    }
+    let known = call.modules[&module].functions.get(&name).copied();
+    Ok(known.unwrap_or_else(|| new_function(call, module, name)))
+}
+
 fn new_function(call: &mut Call, module: Id, name: String) -> Id {
     let id = call.new_id();
     let handle = call.function_handles.issue(id);
@@ -219,7 +224,7 @@ fn new_function(call: &mut Call, module: Id, name: String) -> Id {
 
 /// # Safety
 /// `text` is null or a C string.
-unsafe fn text(text: *const c_char) -> Outcome<String> {
+pub(super) unsafe fn text(text: *const c_char) -> Outcome<String> {
     if text.is_null() {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
@@ -261,6 +266,13 @@ unsafe fn load(
             .map(|name| format!("Compiling entry function '{name}'\n"))
             .collect();
     }
+    let id = load_into(call, context, ptx);
+    // SAFETY: not null, so a place for the module.
+    unsafe { put(module, pointer(call.modules[&id].handle)) }
+}
+
+/// A module of the context.
+pub(super) fn load_into(call: &mut Call, context: Id, ptx: ptx::Ptx) -> Id {
     let device = call.contexts[&context].device;
     let name = call.name;
     let id = call.new_id();
@@ -284,8 +296,7 @@ unsafe fn load(
             launches: Vec::new(),
         },
     );
-    // SAFETY: not null, so a place for the module.
-    unsafe { put(module, pointer(handle)) }
+    id
 }
 
 /// The options that this driver understands; the others it accepts.

@@ -9,7 +9,7 @@ use crate::engine::clock::Point;
 use crate::engine::enqueue::Submission;
 use crate::engine::stream::{Stream, StreamKind};
 use crate::engine::work::{HostPtr, Work};
-use crate::handle::pointer;
+use crate::handle::{Id, pointer};
 
 pub(super) const LEAST_PRIORITY: c_int = 0;
 pub(super) const GREATEST_PRIORITY: c_int = -5;
@@ -128,6 +128,19 @@ unsafe fn create(
     priority: c_int,
 ) -> Outcome {
     let context = call.current()?;
+    // SAFETY: this function's contract.
+    unsafe { create_in(call, context, stream, flags, priority) }
+}
+
+/// # Safety
+/// `stream` is null or valid for a write.
+pub(super) unsafe fn create_in(
+    call: &mut Call,
+    context: Id,
+    stream: *mut CUstream,
+    flags: c_uint,
+    priority: c_int,
+) -> Outcome {
     if stream.is_null() || flags & !NON_BLOCKING != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }

@@ -1,5 +1,6 @@
 //! Modules: what was loaded, and what it holds.
 
+pub(crate) mod library;
 pub(crate) mod ptx;
 
 use std::collections::BTreeMap;

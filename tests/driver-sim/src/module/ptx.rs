@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// What a text declares.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Ptx {
     /// 70 for version 7.0.
     pub(crate) version: i32,
@@ -13,7 +13,7 @@ pub(crate) struct Ptx {
     pub(crate) globals: BTreeMap<String, Global>,
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Global {
     pub(crate) size: usize,
     pub(crate) initial: Vec<u8>,

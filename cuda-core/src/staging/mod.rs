@@ -3,6 +3,7 @@
 //! A borrowed slice is never handed to the driver: its bytes are copied to or from a chunk, and the
 //! chunk stays ours until the device is done with it, whatever becomes of the slice.
 
+use std::collections::VecDeque;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,39 +12,59 @@ use crate::device::Device;
 use crate::driver;
 use crate::drops::{self, Resource};
 use crate::error::{Error, Result};
-use crate::memory::pinned::{self, HostAddress, PinnedFlags};
+use crate::memory::ledger::Fences;
+use crate::slab;
 use crate::stream::signal;
 use crate::stream_core::{Bound, StreamCore};
 use crate::sync::lock;
 use crate::timeline::{Mark, Timeline};
+use crate::workers;
 
-/// Size of a chunk. Below a mebibyte a copy costs more than it hides.
+pub(crate) mod copying;
+pub(crate) mod options;
+mod plan;
+pub(crate) mod ring;
+pub(crate) mod share;
+
+/// Size of a chunk that small copies share.
 pub(crate) const CHUNK: usize = 1 << 20;
 
-/// Chunks beyond which an old one is waited for before a new one is allocated.
-const MOST: usize = 64;
+/// Bytes of chunks beyond which an old one is waited for before a new one is allocated.
+const MOST: usize = 256 << 20;
 
 /// Alignment of what is staged in a chunk.
 const ALIGNMENT: usize = 256;
 
+/// Pinned memory of the pool's.
+#[derive(Clone, Copy)]
+struct Chunk {
+    memory: slab::Chunk,
+    /// As many as were asked for.
+    // INVARIANT: no more than the memory has, which is this chunk's until `trim_staging` gives it back.
+    bytes: usize,
+}
+
 /// Chunks that nobody leases.
 struct Pool {
-    idle: Vec<HostAddress>,
+    /// The one that was used last comes last: what reads what a device wrote there has it in its
+    /// caches for a while, and a device is slow to write what is in some core's.
+    idle: VecDeque<Chunk>,
     /// The device may still use them; oldest first.
-    pending: Vec<(HostAddress, Mark)>,
+    pending: VecDeque<(Chunk, Mark)>,
+    /// Bytes of all chunks.
     allocated: usize,
 }
 
 static POOL: Mutex<Pool> = Mutex::new(Pool {
-    idle: Vec::new(),
-    pending: Vec::new(),
+    idle: VecDeque::new(),
+    pending: VecDeque::new(),
     allocated: 0,
 });
 
 /// A chunk on loan to one stream; goes back to the pool with the last region.
 pub(crate) struct Lease {
-    // INVARIANT: `CHUNK` bytes that only this lease's regions touch.
-    chunk: HostAddress,
+    // INVARIANT: only this lease's regions touch it.
+    chunk: Chunk,
     timeline: Arc<Timeline>,
     claimed: AtomicUsize,
     /// The last point of the stream that uses the chunk.
@@ -53,7 +74,7 @@ pub(crate) struct Lease {
 /// A part of a chunk that belongs to one copy.
 pub(crate) struct Region {
     lease: Arc<Lease>,
-    // INVARIANT: `start + len` is at most `CHUNK`, and no other region has these bytes.
+    // INVARIANT: `start + len` is at most the chunk's size, and no other region has these bytes.
     start: usize,
     len: usize,
 }
@@ -61,17 +82,25 @@ pub(crate) struct Region {
 impl Lease {
     /// A chunk that no device uses. Allocates one in the primary context, which outlives all.
     fn acquire(device: Device, timeline: &Arc<Timeline>) -> Result<Arc<Self>> {
-        Ok(Arc::new(Self {
-            chunk: take(device)?,
+        let chunk = take(device, CHUNK)?;
+        Ok(Self::of(chunk, timeline))
+    }
+
+    fn of(chunk: Chunk, timeline: &Arc<Timeline>) -> Arc<Self> {
+        Arc::new(Self {
+            chunk,
             timeline: timeline.clone(),
             claimed: AtomicUsize::new(0),
             last: AtomicU64::new(0),
-        }))
+        })
     }
 
     fn claim(self: &Arc<Self>, len: usize) -> Option<Region> {
         let room = len.next_multiple_of(ALIGNMENT);
-        let fits = |claimed: usize| claimed.checked_add(room).filter(|end| *end <= CHUNK);
+        let fits = |claimed: usize| {
+            let end = claimed.checked_add(room);
+            end.filter(|end| *end <= self.chunk.bytes)
+        };
         let start = self
             .claimed
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits)
@@ -92,10 +121,10 @@ impl Drop for Lease {
         let seq = *self.last.get_mut();
         let mut pool = lock(&POOL);
         if self.timeline.has_completed(seq) {
-            pool.idle.push(self.chunk);
+            pool.idle.push_back(self.chunk);
         } else {
             let timeline = self.timeline.clone();
-            pool.pending.push((self.chunk, Mark { timeline, seq }));
+            pool.pending.push_back((self.chunk, Mark { timeline, seq }));
         }
     }
 }
@@ -104,7 +133,7 @@ impl Region {
     /// Where the region begins, for the driver.
     pub(crate) fn as_ptr(&self) -> *mut u8 {
         // SAFETY: `start` is within the chunk, by the invariant.
-        unsafe { self.lease.chunk.0.as_ptr().add(self.start) }
+        unsafe { self.lease.chunk.memory.base.0.as_ptr().add(self.start) }
     }
 
     /// Copies `bytes`, as many as the region has, into it.
@@ -161,52 +190,94 @@ fn claim_new(lease: &Arc<Lease>, len: usize) -> Result<Region> {
     })
 }
 
-/// An idle chunk, a pending one that turns out to be done, a new one, or the oldest after a wait.
-fn take(device: Device) -> Result<HostAddress> {
+/// An idle chunk of that size, a pending one that turns out to be done, a new one, or the oldest
+/// after a wait.
+fn take(device: Device, bytes: usize) -> Result<Chunk> {
+    if let Some(chunk) = take_done(bytes, |_| true) {
+        return Ok(chunk);
+    }
+    let full = lock(&POOL).allocated + bytes > MOST;
+    if let Some((chunk, mark)) = full.then(|| take_pending(bytes, |_| true)).flatten() {
+        return wait_for(chunk, mark);
+    }
+    allocate(device, bytes)
+}
+
+fn take_idle(bytes: usize) -> Option<Chunk> {
+    let mut pool = lock(&POOL);
+    let at = pool.idle.iter().position(|chunk| chunk.bytes == bytes)?;
+    pool.idle.remove(at)
+}
+
+/// An idle chunk, or the oldest pending one whose mark is `wanted`, if it turns out to be done: one
+/// question to the driver.
+fn take_done(bytes: usize, wanted: impl Fn(&Mark) -> bool) -> Option<Chunk> {
+    if let Some(chunk) = take_idle(bytes) {
+        return Some(chunk);
+    }
     loop {
-        let (oldest, full) = {
-            let mut pool = lock(&POOL);
-            if let Some(chunk) = pool.idle.pop() {
-                return Ok(chunk);
-            }
-            let full = pool.allocated >= MOST;
-            let oldest = (!pool.pending.is_empty()).then(|| pool.pending.remove(0));
-            (oldest, full)
-        };
-        let Some((chunk, mark)) = oldest else { break };
+        let (chunk, mark) = take_pending(bytes, &wanted)?;
         if mark.timeline.peek(mark.seq) {
-            return Ok(chunk);
+            return Some(chunk);
         }
         if mark.timeline.is_lost(mark.seq) {
             // Somebody else's loss: this copy need not fail for it.
-            set_aside(chunk, Error::LostStream);
+            set_aside(chunk, mark, Error::LostStream);
             continue;
         }
-        if full {
-            if let Err(error) = mark.timeline.wait_host(mark.seq) {
-                set_aside(chunk, error.clone());
-                return Err(error);
-            }
-            return Ok(chunk);
-        }
-        lock(&POOL).pending.insert(0, (chunk, mark));
-        break;
+        lock(&POOL).pending.push_front((chunk, mark));
+        return None;
     }
-    let chunk = pinned::alloc_raw(device.primary()?, CHUNK, PinnedFlags::PORTABLE)?;
-    lock(&POOL).allocated += 1;
+}
+
+fn take_pending(bytes: usize, wanted: impl Fn(&Mark) -> bool) -> Option<(Chunk, Mark)> {
+    lock(&POOL).take_pending(bytes, wanted)
+}
+
+impl Pool {
+    /// The oldest pending chunk of that size whose mark is `wanted`.
+    fn take_pending(
+        &mut self,
+        bytes: usize,
+        wanted: impl Fn(&Mark) -> bool,
+    ) -> Option<(Chunk, Mark)> {
+        let fits = |(chunk, mark): &(Chunk, Mark)| chunk.bytes == bytes && wanted(mark);
+        let at = self.pending.iter().position(fits)?;
+        self.pending.remove(at)
+    }
+}
+
+/// The chunk, once the device is done with it.
+fn wait_for(chunk: Chunk, mark: Mark) -> Result<Chunk> {
+    if let Err(error) = mark.timeline.wait_host(mark.seq) {
+        set_aside(chunk, mark, error.clone());
+        return Err(error);
+    }
     Ok(chunk)
 }
 
+fn allocate(device: Device, bytes: usize) -> Result<Chunk> {
+    let memory = slab::take(device.primary()?, bytes)?;
+    lock(&POOL).allocated += bytes;
+    Ok(Chunk { memory, bytes })
+}
+
 /// Gives up a chunk that a device may still use, and nobody can prove otherwise.
-fn set_aside(chunk: HostAddress, error: Error) {
-    lock(&POOL).allocated -= 1;
-    let address = chunk.0.addr().get() as u64;
-    drops::report(Resource::PinnedMemory, address, CHUNK, Some(error));
+fn set_aside(chunk: Chunk, mark: Mark, error: Error) {
+    lock(&POOL).allocated -= chunk.bytes;
+    if chunk.memory.is_cached() {
+        // Its slab knows what becomes of memory that waits in vain, and does not fail here.
+        let _ = slab::give(chunk.memory, Fences::of(mark));
+        return;
+    }
+    let address = chunk.memory.base.0.addr().get() as u64;
+    drops::report(Resource::PinnedMemory, address, chunk.bytes, Some(error));
 }
 
 /// Frees the pinned memory that this crate keeps for copies of borrowed slices and for
-/// [signals](crate::Signal), except what is in use: `cuMemFreeHost`, which stops all devices for a
-/// moment, and waits for work that waits for a signal.
+/// [signals](crate::Signal), except what is in use: [`trim_pinned`](crate::trim_pinned), then
+/// `cuMemFreeHost`, which stops all devices for a moment, and waits for work that waits for a signal.
+/// The threads that help with those copies end.
 ///
 /// # Errors
 /// The driver's; what was not freed is kept.
@@ -217,28 +288,30 @@ fn set_aside(chunk: HostAddress, error: Error) {
 /// ```
 pub fn trim_staging() -> Result<()> {
     driver::ensure()?;
+    workers::end();
     let pending = std::mem::take(&mut lock(&POOL).pending);
     for (chunk, mark) in pending {
         if mark.timeline.is_lost(mark.seq) {
-            set_aside(chunk, Error::LostStream);
+            set_aside(chunk, mark, Error::LostStream);
             continue;
         }
         let done = mark.timeline.query(mark.seq).unwrap_or(false);
         let mut pool = lock(&POOL);
         if done {
-            pool.idle.push(chunk);
+            pool.idle.push_back(chunk);
         } else {
-            pool.pending.push((chunk, mark));
+            pool.pending.push_back((chunk, mark));
         }
     }
     loop {
-        let Some(chunk) = lock(&POOL).idle.pop() else {
+        let Some(chunk) = lock(&POOL).idle.pop_front() else {
+            slab::trim_pinned()?;
             return signal::trim();
         };
-        if let Err(error) = pinned::free_raw(chunk) {
-            lock(&POOL).idle.push(chunk);
+        if let Err(error) = slab::give(chunk.memory, Fences::none()) {
+            lock(&POOL).idle.push_front(chunk);
             return Err(error);
         }
-        lock(&POOL).allocated -= 1;
+        lock(&POOL).allocated -= chunk.bytes;
     }
 }

@@ -1,21 +1,24 @@
 //! Copies of borrowed slices, through pinned chunks of our own.
 
-use std::collections::VecDeque;
 use std::marker::PhantomData;
 
 use cuda_sys::symbol as cu;
 
-use crate::copy::{same_device, same_len};
+use crate::copy::{at_home, same_len};
 use crate::error::Result;
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::pod::{Pod, bytes_of, bytes_of_mut};
+use crate::staging::options::is_more_than;
 use crate::staging::{self, CHUNK, Region};
 use crate::stream::{Kind, Stream};
 use crate::stream_core::{Bound, StreamCore};
 use crate::submit::submit;
 
-/// Chunks of one large copy that are in flight while another is filled or emptied.
-const DEPTH: usize = 4;
+mod large;
+
+/// Bytes up to which an upload is one copy: beyond, others help to stage it, and the device begins
+/// before all of it is staged. They would come too late for less.
+const PIPELINED: usize = CHUNK / 2;
 
 /// Bytes that a scope stages before it waits in between.
 const SCOPE_LIMIT: usize = 16 * CHUNK;
@@ -46,31 +49,27 @@ impl<K: Kind> Stream<K> {
         let op = "cuMemcpyHtoDAsync";
         same_len(op, source.len(), destination.len())?;
         let core = self.core();
-        same_device(op, core, destination.as_view().device())?;
+        at_home(op, core, &destination.as_view())?;
         let bytes = bytes_of(source);
         if bytes.is_empty() {
             return Ok(());
         }
         let stream = core.bind()?;
-        for (index, piece) in bytes.chunks(CHUNK).enumerate() {
-            let mut region = staging::reserve(core, &stream, piece.len())?;
-            region.write(piece);
-            let to = destination.as_raw() + (index * CHUNK) as u64;
-            let call = |stream| {
-                let from = region.as_ptr().cast_const();
-                // SAFETY: the region has the piece's bytes and is left alone until its mark has
-                // completed; the destination stays allocated until its own mark has.
-                unsafe { cu::cuMemcpyHtoDAsync_v2(to, from.cast(), piece.len(), stream) }
-            };
-            let (seq, result) = submit(core, &stream, op, &mut [destination.write()], call);
-            region.mark(seq);
-            result?;
-            if bytes.len() > CHUNK {
-                // Lets the chunk be taken again as soon as it has been read.
-                core.timeline().checkpoint(false, stream.entered())?;
-            }
+        if is_more_than(bytes.len(), PIPELINED) {
+            return large::upload(core, &stream, bytes, &mut destination);
         }
-        Ok(())
+        let mut region = staging::reserve(core, &stream, bytes.len())?;
+        region.write(bytes);
+        let to = destination.as_raw();
+        let call = |stream| {
+            let from = region.as_ptr().cast_const();
+            // SAFETY: the region has the slice's bytes and is left alone until its mark has
+            // completed; the destination stays allocated until its own mark has.
+            unsafe { cu::cuMemcpyHtoDAsync_v2(to, from.cast(), bytes.len(), stream) }
+        };
+        let (seq, result) = submit(core, &stream, op, &mut [destination.write()], call);
+        region.mark(seq);
+        result
     }
 
     /// Copies device memory to a borrowed slice and waits for it.
@@ -92,26 +91,12 @@ impl<K: Kind> Stream<K> {
             return Ok(());
         }
         let stream = core.bind()?;
-        if bytes.len() <= CHUNK {
-            let (region, _) = stage(core, &stream, &source, 0, bytes.len())?;
-            core.synchronize_bound(&stream)?;
-            region.read(bytes);
-            return Ok(());
+        if is_more_than(bytes.len(), CHUNK) {
+            return large::download(core, &stream, &source, bytes);
         }
-        let mut in_flight = VecDeque::with_capacity(DEPTH);
-        let total = bytes.len();
-        let mut pieces = bytes.chunks_mut(CHUNK);
-        for start in (0..total).step_by(CHUNK) {
-            if in_flight.len() == DEPTH {
-                drain_one(core, &mut in_flight, &mut pieces)?;
-            }
-            let len = CHUNK.min(total - start);
-            in_flight.push_back(stage(core, &stream, &source, start, len)?);
-            core.timeline().checkpoint(false, stream.entered())?;
-        }
-        while !in_flight.is_empty() {
-            drain_one(core, &mut in_flight, &mut pieces)?;
-        }
+        let region = stage(core, &stream, &source, 0, bytes.len())?;
+        core.synchronize_bound(&stream)?;
+        region.read(bytes);
         Ok(())
     }
 
@@ -170,12 +155,19 @@ impl<'env> Scope<'_, 'env> {
     ) -> Result<()> {
         let source = source.into();
         check_download(self.core, &source, destination.len())?;
-        for (index, piece) in bytes_of_mut(destination).chunks_mut(CHUNK).enumerate() {
-            if self.bytes + piece.len() > SCOPE_LIMIT {
-                self.finish()?;
-            }
-            let stream = self.core.bind()?;
-            let (region, _) = stage(self.core, &stream, &source, index * CHUNK, piece.len())?;
+        let bytes = bytes_of_mut(destination);
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        if self.bytes + bytes.len() > SCOPE_LIMIT {
+            self.finish()?;
+        }
+        let stream = self.core.bind()?;
+        if bytes.len() > SCOPE_LIMIT {
+            return large::download(self.core, &stream, &source, bytes);
+        }
+        for (index, piece) in bytes.chunks_mut(CHUNK).enumerate() {
+            let region = stage(self.core, &stream, &source, index * CHUNK, piece.len())?;
             self.bytes += piece.len();
             self.staged.push((region, piece));
         }
@@ -187,8 +179,11 @@ impl<'env> Scope<'_, 'env> {
             return Ok(());
         }
         self.core.synchronize_bound(&self.core.bind()?)?;
-        self.bytes = 0;
-        for (region, piece) in self.staged.drain(..) {
+        let staged = std::mem::take(&mut self.staged);
+        if is_more_than(std::mem::take(&mut self.bytes), CHUNK) {
+            return large::copy_out(staged);
+        }
+        for (region, piece) in staged {
             region.read(piece);
         }
         Ok(())
@@ -202,45 +197,40 @@ fn check_download<T: Pod>(
 ) -> Result<()> {
     let op = "cuMemcpyDtoHAsync";
     same_len(op, source.len(), destination_len)?;
-    same_device(op, core, source.device())
+    at_home(op, core, source)
 }
 
-/// Enqueues a copy of `len` bytes of `source`, from byte `start` on, into a region.
+/// Enqueues a copy of `len` bytes of `source`, from byte `start` on, into a region of their own.
 fn stage<T: Pod>(
     core: &StreamCore,
     stream: &Bound<'_>,
     source: &DeviceSlice<'_, T>,
     start: usize,
     len: usize,
-) -> Result<(Region, u64)> {
+) -> Result<Region> {
     let region = staging::reserve(core, stream, len)?;
+    stage_in(&region, core, stream, source, start, len)?;
+    Ok(region)
+}
+
+/// Enqueues a copy of `len` bytes of `source`, from byte `start` on, into a region that has as
+/// many; returns the point at which they are there.
+fn stage_in<T: Pod>(
+    region: &Region,
+    core: &StreamCore,
+    stream: &Bound<'_>,
+    source: &DeviceSlice<'_, T>,
+    start: usize,
+    len: usize,
+) -> Result<u64> {
     let from = source.as_raw() + start as u64;
     let call = |stream| {
         // SAFETY: the source stays allocated until its mark has completed; the region has `len`
         // bytes and is left alone until its own mark has.
         unsafe { cu::cuMemcpyDtoHAsync_v2(region.as_ptr().cast(), from, len, stream) }
     };
-    let (seq, result) = submit(
-        core,
-        stream,
-        "cuMemcpyDtoHAsync",
-        &mut [source.read()],
-        call,
-    );
+    let touches = &mut [source.read()];
+    let (seq, result) = submit(core, stream, "cuMemcpyDtoHAsync", touches, call);
     region.mark(seq);
-    result?;
-    Ok((region, seq))
-}
-
-/// Waits for the oldest piece in flight and copies it out.
-fn drain_one<'b>(
-    core: &StreamCore,
-    in_flight: &mut VecDeque<(Region, u64)>,
-    pieces: &mut impl Iterator<Item = &'b mut [u8]>,
-) -> Result<()> {
-    if let (Some((region, seq)), Some(piece)) = (in_flight.pop_front(), pieces.next()) {
-        core.timeline().wait_host(seq)?;
-        region.read(piece);
-    }
-    Ok(())
+    result.map(|()| seq)
 }

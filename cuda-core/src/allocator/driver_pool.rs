@@ -1,0 +1,80 @@
+//! The driver's pool: `cuMemAllocAsync`.
+
+use std::sync::Arc;
+
+use cuda_sys::{CUdeviceptr, symbol as cu};
+
+use super::DeviceAllocator;
+use crate::error::{Error, Result};
+use crate::memory::device::NOWHERE;
+use crate::memory::explain;
+use crate::stream::Stream;
+use crate::stream_core::{Bound, StreamCore};
+
+/// The pool that the driver has for a stream's device.
+pub(crate) struct DriverPool;
+
+// SAFETY: "the allocation comes from the memory pool current to the stream's device", is aligned to
+// 256 bytes as all of CUDA's are, and may be used in stream order.
+unsafe impl DeviceAllocator for DriverPool {
+    fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
+        allocate(stream.core(), bytes).map(|(address, _)| address)
+    }
+
+    unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, _: usize) -> Result<()> {
+        let bound = stream.core().bind()?;
+        // SAFETY: the caller's promise.
+        unsafe { free(&bound, address) }
+    }
+
+    fn trim(&self, keep: usize) -> Result<usize> {
+        let mut went = 0;
+        for device in crate::device::Device::all()? {
+            if !device.supports_memory_pools()? {
+                continue;
+            }
+            let pool = device.default_memory_pool()?;
+            let before = pool.usage()?.reserved;
+            pool.trim_to(keep)?;
+            went += before.saturating_sub(pool.usage()?.reserved) as usize;
+        }
+        Ok(went)
+    }
+
+    fn name(&self) -> &str {
+        "driver pool"
+    }
+}
+
+/// `cuMemAllocAsync`, and the point of the stream from which on the memory is there.
+pub(crate) fn allocate(core: &Arc<StreamCore>, bytes: usize) -> Result<(CUdeviceptr, u64)> {
+    let op = "cuMemAllocAsync";
+    let bound = core.bind()?;
+    if core.device().default_pool()?.is_none() {
+        return Err(Error::Unsupported {
+            feature: "stream-ordered allocation (memory pools)",
+            device: core.device().ordinal(),
+        });
+    }
+    let mut address = NOWHERE;
+    let (seq, result) = bound.enqueue(op, |stream| {
+        // SAFETY: the pointer is valid for a write; the stream is live.
+        unsafe { cu::cuMemAllocAsync(&mut address, bytes, stream) }
+    });
+    drop(bound);
+    result.map_err(|error| explain(core.context(), error, op, bytes))?;
+    Ok((address, seq))
+}
+
+/// `cuMemFreeAsync`.
+///
+/// # Safety
+/// The block was allocated by `cuMemAllocAsync` and is given up; all work on it that is not on the
+/// stream comes before this point of it.
+pub(crate) unsafe fn free(bound: &Bound<'_>, address: CUdeviceptr) -> Result<()> {
+    let (_, freed) = bound.enqueue("cuMemFreeAsync", |stream| {
+        // SAFETY: the caller's promise.
+        unsafe { cu::cuMemFreeAsync(address, stream) }
+    });
+    freed
+}

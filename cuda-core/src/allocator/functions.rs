@@ -1,0 +1,144 @@
+//! Allocators made of closures, and of C functions.
+
+use std::any::Any;
+use std::ffi::{c_int, c_void};
+
+use cuda_sys::CUdeviceptr;
+
+use super::DeviceAllocator;
+use super::handle::Allocator;
+use crate::error::Result;
+use crate::stream::Stream;
+
+/// A C function that allocates: its own parameter, bytes, the device's ordinal; null if it cannot.
+pub type AllocFunction =
+    unsafe extern "C" fn(parameter: *mut c_void, bytes: usize, device: c_int) -> *mut c_void;
+
+/// A C function that frees: its own parameter, what was allocated, the device's ordinal.
+pub type FreeFunction =
+    unsafe extern "C" fn(parameter: *mut c_void, address: *mut c_void, device: c_int);
+
+impl Allocator {
+    /// An allocator of two closures, which do what [`DeviceAllocator::allocate`] and
+    /// [`DeviceAllocator::deallocate`] do.
+    ///
+    /// # Safety
+    /// They keep what [`DeviceAllocator`] demands.
+    ///
+    /// ```no_run
+    /// use cuda_core::{Allocator, DeviceAllocator, Stream};
+    ///
+    /// let pool = Allocator::driver_pool();
+    /// let same = pool.clone();
+    /// let allocate = move |stream: &Stream, bytes| {
+    ///     eprintln!("{bytes} bytes");
+    ///     pool.allocate(stream, bytes)
+    /// };
+    /// let deallocate = move |stream: &Stream, address, bytes| {
+    ///     // SAFETY: it came from there, and is given up.
+    ///     unsafe { same.deallocate(stream, address, bytes) }
+    /// };
+    /// // SAFETY: the driver's pool does all that has to be done.
+    /// let loud = unsafe { Allocator::from_closures(allocate, deallocate) };
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub unsafe fn from_closures<A, F>(allocate: A, deallocate: F) -> Self
+    where
+        A: Fn(&Stream, usize) -> Result<CUdeviceptr> + Send + Sync + 'static,
+        F: Fn(&Stream, CUdeviceptr, usize) -> Result<()> + Send + Sync + 'static,
+    {
+        Self::new(Closures {
+            allocate,
+            deallocate,
+        })
+    }
+
+    /// An allocator of two C functions, which know nothing of streams: what the first returns can be
+    /// used at once, and the second is called when the host has seen that all work on the memory
+    /// is done. Both are given `parameter`, and the device's ordinal.
+    ///
+    /// `owner` is dropped after the last block is freed and the last reference to the allocator is
+    /// gone.
+    ///
+    /// # Safety
+    /// The first returns null, or memory of the device that its primary context can access, with
+    /// room for as many bytes, aligned to 256, and that nobody else uses until it is given to the
+    /// second. Neither unwinds. Both may be called from any thread, with `parameter`, until
+    /// `owner` is dropped.
+    pub unsafe fn from_functions(
+        allocate: AllocFunction,
+        free: FreeFunction,
+        parameter: *mut c_void,
+        owner: Box<dyn Any + Send + Sync>,
+    ) -> Self {
+        Self::new(Functions {
+            allocate,
+            free,
+            parameter: Parameter(parameter),
+            _owner: owner,
+        })
+    }
+}
+
+struct Closures<A, F> {
+    allocate: A,
+    deallocate: F,
+}
+
+// SAFETY: whoever made it promised that the closures do all that has to be done.
+unsafe impl<A, F> DeviceAllocator for Closures<A, F>
+where
+    A: Fn(&Stream, usize) -> Result<CUdeviceptr> + Send + Sync + 'static,
+    F: Fn(&Stream, CUdeviceptr, usize) -> Result<()> + Send + Sync + 'static,
+{
+    fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
+        (self.allocate)(stream, bytes)
+    }
+
+    unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, bytes: usize) -> Result<()> {
+        (self.deallocate)(stream, address, bytes)
+    }
+
+    fn name(&self) -> &str {
+        "closures"
+    }
+}
+
+struct Functions {
+    allocate: AllocFunction,
+    free: FreeFunction,
+    parameter: Parameter,
+    /// Dropped last, with the allocator.
+    _owner: Box<dyn Any + Send + Sync>,
+}
+
+struct Parameter(*mut c_void);
+
+// SAFETY: whoever gave it promised that the functions may have it on any thread.
+unsafe impl Send for Parameter {}
+// SAFETY: as above.
+unsafe impl Sync for Parameter {}
+
+// SAFETY: whoever made it promised that the functions do what has to be done; memory that can be
+// used at once can be used in the order of any stream.
+unsafe impl DeviceAllocator for Functions {
+    fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
+        let device = stream.device().as_raw();
+        // SAFETY: the promise of whoever made it.
+        let address = unsafe { (self.allocate)(self.parameter.0, bytes, device) };
+        Ok(address.addr() as CUdeviceptr)
+    }
+
+    unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, _: usize) -> Result<()> {
+        // What other streams do with it comes before what this one has enqueued by now.
+        stream.core().wait_for_all()?;
+        let address = std::ptr::without_provenance_mut(address as usize);
+        // SAFETY: the first function returned it, it is given up, and no work uses it any more.
+        unsafe { (self.free)(self.parameter.0, address, stream.device().as_raw()) };
+        Ok(())
+    }
+
+    fn name(&self) -> &str {
+        "C functions"
+    }
+}

@@ -1,0 +1,420 @@
+//! Where memory comes from when none is at hand: other streams, the device, and patience.
+
+use std::sync::Arc;
+
+use cuda_sys::CUdeviceptr;
+
+use super::Settings;
+use super::class::{self, Span};
+use super::heap::{Heap, State};
+use super::space::{Piece, Segment};
+use crate::allocator::handle::Choice;
+use crate::allocator::{plain as upstream, served};
+use crate::drops::{self, Resource};
+use crate::error::{Error, Result};
+use crate::memory::ledger::Fences;
+use crate::memory::plain;
+use crate::stream_core::StreamCore;
+use crate::timeline::Mark;
+
+/// A block of `bytes`, which are rounded, where the heap has none that the stream may use at once.
+///
+/// Memory of other streams that turns out to be idle comes first, then new memory: waiting for
+/// another stream is worse than taking more. Only when there is no more of it, all that is known is
+/// asked of the driver, segments are given back, streams and at last the host wait.
+pub(super) fn allocate(
+    heap: &Heap,
+    core: &Arc<StreamCore>,
+    bytes: usize,
+    requested: usize,
+) -> Result<Piece> {
+    loop {
+        if let Some(piece) = plentiful(heap, core, bytes)? {
+            return Ok(piece);
+        }
+        // Nobody is made to wait for what there can never be.
+        if bytes <= heap.most()? {
+            if let Some(piece) = short(heap, core, bytes)? {
+                return Ok(piece);
+            }
+        }
+        let error = heap.exhausted(requested);
+        if !heap.settings.relieve(&error) {
+            return Err(error);
+        }
+    }
+}
+
+/// While there is memory: nobody waits.
+fn plentiful(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<Option<Piece>> {
+    if let Some(piece) = heap.find(core, bytes) {
+        return Ok(Some(piece));
+    }
+    if Span::of(bytes) == Span::Large {
+        // Small blocks are left to the streams that keep them, and that would miss them at once.
+        for other in heap.served() {
+            let contents = other.arena.lock().take_from(bytes);
+            heap.take_back(contents.into_flushed());
+        }
+        if let Some(piece) = heap.find(core, bytes) {
+            return Ok(Some(piece));
+        }
+    }
+    if let Some(piece) = take_finished(heap, core, bytes) {
+        return Ok(Some(piece));
+    }
+    match take_idle(heap, core, bytes) {
+        Some(piece) => Ok(Some(piece)),
+        None => grow(heap, core, bytes),
+    }
+}
+
+/// Memory that was freed while other streams used it, if the driver says that they have finished.
+/// Two calls for each stream that is asked.
+fn take_finished(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Option<Piece> {
+    let mut awaited = core.arena.lock().awaited(ASKED);
+    awaited.extend(heap.with(|state| state.awaited(ASKED)));
+    if awaited.is_empty() {
+        return None;
+    }
+    for mark in awaited {
+        let _ = mark.timeline.query(mark.seq);
+    }
+    let reached = core.arena.lock().take_reached();
+    heap.take_back(reached.into_flushed());
+    heap.find(core, bytes)
+}
+
+/// Streams that are asked before more memory is taken.
+const ASKED: usize = 8;
+
+/// When the device, or the limit, gives no more.
+fn short(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<Option<Piece>> {
+    for other in heap.served() {
+        let contents = other.arena.lock().take_all();
+        heap.take_back(contents.into_flushed());
+    }
+    for mark in heap.marks() {
+        // What the driver says of other streams' work is told to those who wait for it.
+        let _ = mark.timeline.query(mark.seq);
+    }
+    if let Some(piece) = find_or_release(heap, core, bytes)? {
+        return Ok(Some(piece));
+    }
+    if let Some(piece) = take_behind(heap, core, bytes) {
+        return Ok(Some(piece));
+    }
+    for mark in heap.marks() {
+        let _ = mark.timeline.wait_host(mark.seq);
+    }
+    find_or_release(heap, core, bytes)
+}
+
+/// What is free now, of whatever kind; else new memory in the place of unused segments.
+fn find_or_release(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<Option<Piece>> {
+    if let Some(piece) = heap.find(core, bytes) {
+        return Ok(Some(piece));
+    }
+    // What cannot be given back stays, and so does the shortage.
+    let released = heap.release(0).unwrap_or(0);
+    if released > 0 {
+        if let Some(piece) = grow(heap, core, bytes)? {
+            return Ok(Some(piece));
+        }
+    }
+    Ok(heap.find_anywhere(core, bytes))
+}
+
+/// Memory of another stream that the driver says is idle. Two calls for each stream that is asked.
+fn take_idle(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Option<Piece> {
+    let id = core.timeline().id();
+    let mut busy = Vec::new();
+    while busy.len() < ASKED {
+        let (address, mark) = heap.with(|state| {
+            state
+                .space
+                .take_of_others(id, &busy, Span::of(bytes), bytes)
+        })?;
+        let idle = mark.timeline.query(mark.seq).unwrap_or(false);
+        busy.push(mark.timeline.id());
+        heap.with(|state| state.space.give(address, Some(mark)));
+        if idle {
+            // Others may have been faster.
+            if let Some(piece) = heap.find(core, bytes) {
+                return Some(piece);
+            }
+        }
+    }
+    None
+}
+
+/// Memory of another stream, for which this one is made to wait.
+fn take_behind(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Option<Piece> {
+    let id = core.timeline().id();
+    let mut tried = Vec::new();
+    for span in Span::both(bytes) {
+        while let Some((address, mark)) =
+            heap.with(|state| state.space.take_of_others(id, &tried, span, bytes))
+        {
+            tried.push(mark.timeline.id());
+            match wait(core, std::slice::from_ref(&mark)) {
+                Ok(behind) => {
+                    heap.with(|state| state.space.give(address, Some(behind)));
+                    if let Some(piece) = heap.with(|state| state.space.take(id, span, bytes)) {
+                        return Some(piece);
+                    }
+                }
+                Err(_) => heap.with(|state| state.space.give(address, Some(mark))),
+            }
+        }
+    }
+    let fits = heap.with(|state| {
+        let all = state.pending.iter().enumerate();
+        let fits = all.filter(|(_, pending)| pending.bytes >= bytes);
+        let at = fits.min_by_key(|(_, pending)| pending.bytes)?.0;
+        Some(state.take_pending(at))
+    })?;
+    let marks = [std::slice::from_ref(&fits.home), fits.fences.marks()].concat();
+    match wait(core, &marks) {
+        Ok(behind) => heap.with(|state| state.space.give(fits.address, Some(behind))),
+        Err(_) => heap.with(|state| state.keep_pending(fits.address, fits.home, fits.fences)),
+    }
+    heap.find_anywhere(core, bytes)
+}
+
+/// Makes the stream wait for all the points; the point of its own from which on it has.
+fn wait(core: &Arc<StreamCore>, marks: &[Mark]) -> Result<Mark> {
+    let bound = core.bind()?;
+    for mark in marks {
+        bound.wait_for(mark)?;
+    }
+    // A number of its own: events that were recorded before do not cover the wait.
+    let seq = bound.count();
+    let timeline = core.timeline().clone();
+    Ok(Mark { timeline, seq })
+}
+
+/// A new segment, and a block of it. [`None`] if neither the device nor the limit allows one.
+fn grow(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<Option<Piece>> {
+    let limit = heap.limit()?;
+    let (mut wanted, least) = class::segments(bytes);
+    if heap.with(|state| state.space.reserved() == 0) {
+        wanted = wanted.max(heap.settings.initial);
+    }
+    let mut sizes = vec![wanted, least];
+    sizes.dedup();
+    for size in sizes {
+        let allowed = heap.with(|state| {
+            let total = state.space.reserved() + state.growing + size;
+            let allowed = limit.is_none_or(|limit| total <= limit);
+            state.growing += if allowed { size } else { 0 };
+            allowed
+        });
+        if !allowed {
+            continue;
+        }
+        let got = obtain(heap, core, size);
+        let (segment, behind) = match got {
+            Ok(got) => got,
+            Err(error) => {
+                heap.with(|state| state.growing -= size);
+                if error.code() == Some(cuda_sys::CUDA_ERROR_OUT_OF_MEMORY) {
+                    continue;
+                }
+                return Err(error);
+            }
+        };
+        let span = Span::of(bytes);
+        let base = segment.base;
+        let id = core.timeline().id();
+        // In one go, so that nobody else takes what this stream asked for.
+        return Ok(heap.with(|state| {
+            state.growing -= size;
+            state.space.add(Segment { span, ..segment });
+            state.note_reserved();
+            state.space.give(base, behind);
+            state.space.take(id, span, bytes)
+        }));
+    }
+    Ok(None)
+}
+
+/// Memory from whoever the pool takes it from, and the point behind which it is there.
+fn obtain(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<(Segment, Option<Mark>)> {
+    let segment = |base, home| Segment {
+        base,
+        bytes,
+        span: Span::Large,
+        home,
+        given_up: false,
+    };
+    let allocator = &heap.settings.upstream;
+    if let Choice::Plain = allocator.0 {
+        let base = upstream::allocate(&heap.context, bytes)?;
+        return Ok((segment(base, None), None));
+    }
+    let (base, _) = served::allocate(allocator, core, bytes)?;
+    let timeline = core.timeline().clone();
+    let seq = timeline.issued();
+    Ok((
+        segment(base, Some(core.clone())),
+        Some(Mark { timeline, seq }),
+    ))
+}
+
+/// Gives a segment, which no work uses, back to whoever it came from.
+fn give_back(segment: &Segment, settings: &Settings) -> Result<()> {
+    match &segment.home {
+        None => plain::free(segment.base),
+        // SAFETY: `obtain` got it there for this stream; no work uses it any more.
+        Some(home) => unsafe {
+            served::free(
+                &settings.upstream,
+                home,
+                segment.base,
+                segment.bytes,
+                &Fences::none(),
+            )
+        },
+    }
+}
+
+impl Heap {
+    /// The points that free and pending blocks wait for.
+    pub(super) fn marks(&self) -> Vec<Mark> {
+        self.with(|state| {
+            let mut marks = state.space.marks();
+            for pending in &state.pending {
+                marks.push(pending.home.clone());
+                marks.extend_from_slice(pending.fences.marks());
+            }
+            marks
+        })
+    }
+
+    /// [`Heap::find`], in segments of either kind.
+    fn find_anywhere(&self, core: &StreamCore, bytes: usize) -> Option<Piece> {
+        let id = core.timeline().id();
+        self.with(|state| {
+            let mut spans = Span::both(bytes).into_iter();
+            spans.find_map(|span| state.space.take(id, span, bytes))
+        })
+    }
+
+    /// Gives unused segments back until no more than `keep` bytes are free, and says how many went.
+    pub(super) fn release(&self, keep: usize) -> Result<usize> {
+        let spent = self.with(State::reclaim);
+        drop(spent);
+        self.with(|state| state.space.settle());
+        let mut went = 0;
+        loop {
+            let unused = self.with(|state| {
+                let more = state.space.free() > keep;
+                more.then(|| state.space.take_segment()).flatten()
+            });
+            let Some(segment) = unused else {
+                return Ok(went);
+            };
+            if let Err(error) = give_back(&segment, &self.settings) {
+                let base = segment.base;
+                self.with(|state| {
+                    state.space.add(segment);
+                    state.space.give(base, None);
+                });
+                return Err(error);
+            }
+            went += segment.bytes;
+        }
+    }
+
+    /// [`Heap::release`] of what the driver says is idle, that of all streams' arenas included.
+    pub(super) fn trim(&self, keep: usize) -> Result<usize> {
+        for core in self.served() {
+            let contents = core.arena.lock().take_all();
+            self.take_back(contents.into_flushed());
+        }
+        for mark in self.marks() {
+            let _ = mark.timeline.query(mark.seq);
+        }
+        self.give_up_lost();
+        self.release(keep)
+    }
+
+    /// Gives up the segments that work may use which can never be proven complete, and reports them.
+    fn give_up_lost(&self) {
+        let lost: Vec<_> = self.marks();
+        let lost: Vec<_> = lost
+            .into_iter()
+            .filter(|mark| mark.timeline.is_lost(mark.seq))
+            .collect();
+        if lost.is_empty() {
+            return;
+        }
+        let owners: Vec<_> = lost.iter().map(|mark| mark.timeline.id()).collect();
+        let is_lost = |mark: &Mark| {
+            owners.contains(&mark.timeline.id()) && !mark.timeline.has_completed(mark.seq)
+        };
+        let (given_up, spent) = self.with(|state| {
+            let mut spent = Vec::new();
+            let mut given_up = state.space.give_up(&owners);
+            let mut at = 0;
+            while at < state.pending.len() {
+                let pending = &state.pending[at];
+                if is_lost(&pending.home) || pending.fences.marks().iter().any(is_lost) {
+                    let pending = state.take_pending(at);
+                    given_up.extend(state.space.give_up_around(pending.address));
+                    state.space.give(pending.address, None);
+                    spent.push(pending);
+                } else {
+                    at += 1;
+                }
+            }
+            (given_up, spent)
+        });
+        drop(spent);
+        report(given_up, &Error::LostStream);
+    }
+
+    /// Gives everything back, behind all work that uses it: nobody refers to the heap any more.
+    pub(super) fn release_all(&self) {
+        for mark in self.marks() {
+            let _ = mark.timeline.wait_host(mark.seq);
+        }
+        self.give_up_lost();
+        if let Err(error) = self.release(0) {
+            // Once more, past whatever it was that failed.
+            let _ = self.release(0);
+            report(self.with(|state| state.space.give_up_all()), &error);
+        } else {
+            report(
+                self.with(|state| state.space.give_up_all()),
+                &Error::LostStream,
+            );
+        }
+    }
+
+    /// The most that the heap can ever have.
+    fn most(&self) -> Result<usize> {
+        let total = self.context.device().total_memory()?;
+        Ok(self.limit()?.map_or(total, |limit| limit.min(total)))
+    }
+
+    fn limit(&self) -> Result<Option<usize>> {
+        self.settings.limit().bytes(self.context.device())
+    }
+
+    fn exhausted(&self, requested: usize) -> Error {
+        Error::PoolExhausted {
+            requested,
+            device: self.context.device().ordinal(),
+            usage: Box::new(self.usage()),
+            memory: self.context.memory_info().ok(),
+        }
+    }
+}
+
+fn report(segments: Vec<(CUdeviceptr, usize)>, error: &Error) {
+    for (base, bytes) in segments {
+        drops::report(Resource::DeviceMemory, base, bytes, Some(error.clone()));
+    }
+}

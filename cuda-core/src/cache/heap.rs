@@ -1,0 +1,282 @@
+//! The address space of one context, behind the arenas of its streams.
+
+use std::sync::{Arc, Mutex, Weak};
+
+use cuda_sys::CUdeviceptr;
+
+use super::Settings;
+use super::arena::{Cached, Counts, Flushed};
+use super::class::Span;
+use super::space::{Piece, Space};
+use super::usage::CacheUsage;
+use crate::context::Context;
+use crate::driver;
+use crate::drops;
+use crate::memory::ledger::Fences;
+use crate::stream_core::StreamCore;
+use crate::sync::lock;
+use crate::timeline::Mark;
+
+/// Segments of one context, and what is free of them. Locked for moments, never over a driver call.
+pub(crate) struct Heap {
+    pub(super) context: Context,
+    pub(super) settings: Arc<Settings>,
+    state: Mutex<State>,
+    /// The streams that keep blocks of this heap in their arenas.
+    arenas: Mutex<Vec<Weak<StreamCore>>>,
+}
+
+/// What the lock guards.
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) space: Space,
+    /// Blocks of streams without handles that other streams may still use.
+    pub(super) pending: Vec<Pending>,
+    pub(super) pending_bytes: usize,
+    /// Bytes of segments that are being allocated.
+    pub(super) growing: usize,
+    pub(super) reserved_peak: usize,
+    /// Blocks that no arena counts, and all that arenas counted which are no more.
+    pub(super) counts: Counts,
+}
+
+/// A block that was freed while other streams used it.
+pub(super) struct Pending {
+    pub(super) address: CUdeviceptr,
+    pub(super) bytes: usize,
+    pub(super) home: Mark,
+    pub(super) fences: Fences,
+}
+
+impl Heap {
+    pub(super) fn new(context: &Context, settings: &Arc<Settings>) -> Arc<Self> {
+        Arc::new(Self {
+            context: context.clone(),
+            settings: settings.clone(),
+            state: Mutex::default(),
+            arenas: Mutex::default(),
+        })
+    }
+
+    /// What the heap and the arenas in front of it hold.
+    pub(super) fn usage(&self) -> CacheUsage {
+        let (mut arenas, mut free) = (Counts::default(), 0);
+        for core in self.served() {
+            let bins = core.arena.lock();
+            arenas.add(&bins.counts);
+            free += bins.free();
+        }
+        let limit = self.settings.limit().bytes(self.context.device());
+        self.with(|state| {
+            arenas.add(&state.counts);
+            CacheUsage {
+                reserved: state.space.reserved(),
+                reserved_peak: state.reserved_peak,
+                used: arenas.used,
+                used_peak: arenas.peak,
+                free: free + state.space.free(),
+                pending: arenas.pending + state.pending_bytes + state.space.lost(),
+                largest_free: state.space.largest_free(),
+                allocations: arenas.allocations,
+                allocated: arenas.allocated,
+                limit: limit.ok().flatten(),
+            }
+        })
+    }
+
+    /// Makes the peaks what is there now.
+    pub(super) fn reset_peaks(&self) {
+        for core in self.served() {
+            let mut bins = core.arena.lock();
+            bins.counts.peak = bins.counts.used;
+        }
+        self.with(|state| {
+            state.counts.peak = state.counts.used;
+            state.reserved_peak = state.space.reserved();
+        });
+    }
+
+    /// Runs `f` on what the lock guards. Timelines that are needed no more are dropped behind it.
+    pub(super) fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
+        let mut state = lock(&self.state);
+        let result = f(&mut state);
+        let spent = state.space.take_spent();
+        drop(state);
+        drop(spent);
+        result
+    }
+
+    /// The stream keeps blocks of this heap from now on.
+    pub(super) fn serve(&self, core: &Arc<StreamCore>) {
+        let mut arenas = lock(&self.arenas);
+        arenas.retain(|core| core.strong_count() > 0);
+        if !arenas
+            .iter()
+            .any(|known| known.as_ptr() == Arc::as_ptr(core))
+        {
+            arenas.push(Arc::downgrade(core));
+        }
+    }
+
+    /// The streams that keep blocks of this heap. Dropped where nothing is locked.
+    pub(super) fn served(&self) -> Vec<Arc<StreamCore>> {
+        let arenas = lock(&self.arenas);
+        arenas.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Takes in what an arena, which no longer counts it, has given up.
+    pub(super) fn take_back(&self, flushed: Flushed) {
+        if flushed.free.is_empty() && flushed.pending.is_empty() {
+            return;
+        }
+        self.with(|state| {
+            for (address, mark) in flushed.free {
+                state.space.give(address, Some(mark));
+            }
+            for (address, home, fences) in flushed.pending {
+                state.keep_pending(address, home, fences);
+            }
+            state.reclaim()
+        });
+        drop(flushed.homes);
+    }
+
+    /// Takes in a block that its stream's arena does not keep.
+    pub(super) fn put(block: Cached) {
+        let Some(heap) = block.home.arena.heap().cloned() else {
+            return;
+        };
+        let mark = Mark {
+            timeline: block.timeline,
+            seq: block.seq,
+        };
+        heap.with(|state| state.space.give(block.address, Some(mark)));
+    }
+
+    /// Takes a block of the heap's own count back, behind `fences`.
+    pub(super) fn free(&self, address: CUdeviceptr, home: Mark, fences: Fences) {
+        let spent = self.with(|state| {
+            let bytes = state.space.taken(address).unwrap_or(0);
+            state.counts.used -= bytes.min(state.counts.used);
+            if fences.is_empty() {
+                state.space.give(address, Some(home));
+            } else {
+                state.keep_pending(address, home, fences);
+            }
+            state.reclaim()
+        });
+        drop(spent);
+    }
+
+    /// A free block for the stream, without asking the driver: its own, then anybody's.
+    pub(super) fn find(&self, core: &StreamCore, bytes: usize) -> Option<Piece> {
+        let (id, span) = (core.timeline().id(), Span::of(bytes));
+        let (found, spent) = self.with(|state| {
+            let mut spent = Vec::new();
+            let found = state.space.take(id, span, bytes).or_else(|| {
+                spent = state.reclaim();
+                state.space.settle();
+                state.space.take(id, span, bytes)
+            });
+            (found, spent)
+        });
+        drop(spent);
+        found
+    }
+
+    /// The arena that is dropped allocated so much.
+    pub(super) fn remember(&self, counts: &Counts) {
+        self.with(|state| {
+            state.counts.allocations += counts.allocations;
+            state.counts.allocated += counts.allocated;
+        });
+    }
+}
+
+impl State {
+    pub(super) fn keep_pending(&mut self, address: CUdeviceptr, home: Mark, fences: Fences) {
+        let bytes = self.space.taken(address).unwrap_or(0);
+        self.pending_bytes += bytes;
+        self.pending.push(Pending {
+            address,
+            bytes,
+            home,
+            fences,
+        });
+    }
+
+    /// Frees the blocks that other streams are known to have finished with. What comes back is to be
+    /// dropped where nothing is locked.
+    pub(super) fn reclaim(&mut self) -> Vec<Fences> {
+        let mut spent = Vec::new();
+        let mut at = 0;
+        while at < self.pending.len() {
+            if !self.pending[at].fences.are_known_reached() {
+                at += 1;
+                continue;
+            }
+            let pending = self.take_pending(at);
+            self.space.give(pending.address, Some(pending.home));
+            spent.push(pending.fences);
+        }
+        spent
+    }
+
+    /// What the oldest blocks wait for that other streams may still use.
+    pub(super) fn awaited(&self, most: usize) -> Vec<Mark> {
+        let fences = self.pending.iter().map(|pending| &pending.fences);
+        awaited(fences, most)
+    }
+
+    pub(super) fn take_pending(&mut self, at: usize) -> Pending {
+        let pending = self.pending.swap_remove(at);
+        self.pending_bytes -= pending.bytes;
+        pending
+    }
+
+    pub(super) fn note_reserved(&mut self) {
+        self.reserved_peak = self.reserved_peak.max(self.space.reserved());
+    }
+}
+
+/// Points that are not known to have been reached, at most one for each fence and `most` in all.
+pub(super) fn awaited<'a>(fences: impl Iterator<Item = &'a Fences>, most: usize) -> Vec<Mark> {
+    let mut awaited: Vec<Mark> = Vec::new();
+    for fences in fences {
+        let unknown = |mark: &&Mark| !mark.timeline.has_completed(mark.seq);
+        let Some(mark) = fences.marks().iter().find(unknown) else {
+            continue;
+        };
+        let same = |known: &Mark| known.timeline.id() == mark.timeline.id();
+        if !awaited.iter().any(same) {
+            awaited.push(mark.clone());
+        }
+        if awaited.len() == most {
+            break;
+        }
+    }
+    awaited
+}
+
+impl Drop for Heap {
+    fn drop(&mut self) {
+        let state = std::mem::take(&mut self.state);
+        if driver::is_gone() {
+            // Whoever keeps it may run code of anybody's, or call the driver, when dropped.
+            std::mem::forget(state);
+            return;
+        }
+        if drops::must_not_run_here() {
+            let moved = Self {
+                context: self.context.clone(),
+                settings: self.settings.clone(),
+                state,
+                arenas: Mutex::default(),
+            };
+            drops::run_elsewhere(move || drop(moved));
+            return;
+        }
+        self.state = state;
+        self.release_all();
+    }
+}

@@ -1,0 +1,104 @@
+//! How much a pool may take.
+
+use std::str::FromStr;
+
+use crate::device::Device;
+use crate::error::{Error, Result};
+
+/// The most that a [`CachingPool`](crate::CachingPool) takes from a device.
+///
+/// As text, a number of bytes or a percentage of the device's memory: `1073741824`, `50%`, `12.5%`.
+/// Zero, `0` or `0%`, is no limit.
+///
+/// ```
+/// use cuda_core::PoolLimit;
+///
+/// assert_eq!("1024".parse::<PoolLimit>()?, PoolLimit::Bytes(1024));
+/// assert_eq!("5%".parse::<PoolLimit>()?, PoolLimit::Fraction(0.05));
+/// assert_eq!("0%".parse::<PoolLimit>()?, PoolLimit::None);
+/// assert!("101%".parse::<PoolLimit>().is_err());
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub enum PoolLimit {
+    /// As much as there is.
+    #[default]
+    None,
+    /// So many bytes of each device.
+    Bytes(usize),
+    /// A share of each device's memory, between 0 and 1.
+    Fraction(f64),
+}
+
+impl PoolLimit {
+    /// Bytes of `device`.
+    pub(super) fn bytes(self, device: Device) -> Result<Option<usize>> {
+        Ok(match self {
+            Self::None => None,
+            Self::Bytes(bytes) => Some(bytes),
+            Self::Fraction(share) => Some((device.total_memory()? as f64 * share) as usize),
+        })
+    }
+
+    /// Refuses a share that is none.
+    pub(super) fn check(self) -> Result<Self> {
+        match self {
+            Self::Fraction(share) if !(0.0..=1.0).contains(&share) => {
+                Err(malformed(&share.to_string()))
+            }
+            other => Ok(other),
+        }
+    }
+}
+
+fn malformed(text: &str) -> Error {
+    Error::Malformed {
+        what: "a limit of a memory pool",
+        text: text.to_owned(),
+        form: "a number of bytes, or a percentage from 0% to 100%",
+    }
+}
+
+impl FromStr for PoolLimit {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let malformed = || malformed(text);
+        // Nothing that a number may begin with but a digit: no sign, no infinity.
+        if !text.starts_with(|first: char| first.is_ascii_digit()) {
+            return Err(malformed());
+        }
+        let limit = match text.strip_suffix('%') {
+            Some(percent) => {
+                let percent: f64 = percent.parse().map_err(|_| malformed())?;
+                Self::Fraction(percent / 100.0)
+            }
+            None => Self::Bytes(text.parse().map_err(|_| malformed())?),
+        };
+        match limit {
+            Self::Bytes(0) => Ok(Self::None),
+            Self::Fraction(0.0) => Ok(Self::None),
+            other => other.check().map_err(|_| malformed()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn h14_limits_as_text() {
+        let parsed = |text: &str| text.parse::<PoolLimit>();
+        assert_eq!(parsed("1024").unwrap(), PoolLimit::Bytes(1024));
+        assert_eq!(parsed("5%").unwrap(), PoolLimit::Fraction(0.05));
+        assert_eq!(parsed("100%").unwrap(), PoolLimit::Fraction(1.0));
+        assert_eq!(parsed("0").unwrap(), PoolLimit::None);
+        assert_eq!(parsed("0%").unwrap(), PoolLimit::None);
+        for bad in [
+            "101%", "-1", "abc", "", "%", "5 %", "+5", "inf%", "1e999%", "nan%",
+        ] {
+            assert!(parsed(bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! The caching pool: blocks that were freed, kept for those to come.
+//!
+//! Each stream has an [arena](arena): bins of blocks that it may use at once, by size. A block that
+//! is allocated and freed while its bin has one costs two exchanges of one flag on a cache line of
+//! the stream's own, whatever thread does it, and brings along the references that it needs.
+//!
+//! Behind the arenas of a context there is one [heap](heap), an [address space](space) of segments
+//! in which free ranges join their neighbours, and from which the smallest that fits is cut. A free
+//! range remembers whose work it comes after: that stream uses it at once, others when that work is
+//! known to be complete, or behind it. No event belongs to a block. One is recorded when a range is
+//! about to change hands, and not before.
+//!
+//! Segments come from `cuMemAlloc`, not from the driver's pool. They are there for all streams at
+//! once, whatever is being captured; peers reach them as soon as their contexts have access; and
+//! copies of them do not depend on what is current. What speaks against `cuMemAlloc` are 0.1 ms, paid
+//! once a segment, and that freeing stops the device, which happens in `CachingPool::trim` and
+//! when the device has no more.
+
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+
+use cuda_sys::CUdeviceptr;
+
+use crate::error::Result;
+use crate::memory::Block;
+use crate::memory::device::DeviceMemory;
+use crate::memory::ledger::{Fences, Ledger};
+use crate::memory::origin::Origin;
+use crate::stream_core::StreamCore;
+use crate::timeline::{Mark, Timeline};
+
+pub(crate) mod arena;
+mod class;
+mod growth;
+pub(crate) mod heap;
+pub(crate) mod limit;
+pub(crate) mod pool;
+mod space;
+pub(crate) mod usage;
+
+use arena::{Arena, Cached};
+use class::Span;
+use heap::Heap;
+use pool::{Settings, shared};
+
+/// The stream that a cached block was allocated on.
+pub(crate) struct Home {
+    // INVARIANT: taken by `free` alone, which is the last thing that is done with a block.
+    core: ManuallyDrop<Arc<StreamCore>>,
+    /// The block's size, which is the request's, rounded.
+    bytes: usize,
+    bin: usize,
+}
+
+impl Home {
+    #[inline]
+    pub(crate) fn core(&self) -> &Arc<StreamCore> {
+        &self.core
+    }
+}
+
+/// A block of the process's pool that the stream has at hand. None is of no bytes.
+#[inline]
+pub(crate) fn find(core: &Arc<StreamCore>, bytes: usize) -> Option<Block<DeviceMemory>> {
+    let needed = class::rounded(bytes);
+    let found = core.arena.lock().take(needed)?;
+    Some(block(found, bytes))
+}
+
+/// A block of the process's pool, for the stream.
+pub(crate) fn allocate(core: &Arc<StreamCore>, bytes: usize) -> Result<Block<DeviceMemory>> {
+    if let Some(block) = find(core, bytes) {
+        return Ok(block);
+    }
+    let found = miss(core, class::rounded(bytes), bytes)?;
+    Ok(block(found, bytes))
+}
+
+/// What is at hand, as a block of `bytes`.
+#[inline]
+fn block(cached: Cached, bytes: usize) -> Block<DeviceMemory> {
+    let mark = Mark {
+        timeline: cached.timeline,
+        seq: cached.seq,
+    };
+    Block {
+        address: cached.address,
+        bytes,
+        // Another stream may use it only behind what this one did with it before.
+        ledger: Ledger::behind(0..bytes, mark),
+        keeper: Origin::Cached(Home {
+            core: ManuallyDrop::new(cached.home),
+            bytes: cached.bytes,
+            bin: cached.bin,
+        }),
+    }
+}
+
+/// A block for the stream whose bins have none.
+#[cold]
+fn miss(core: &Arc<StreamCore>, needed: usize, requested: usize) -> Result<Cached> {
+    let heap = core.arena.heap_or(|| {
+        let heap = shared()?.heap(core.context());
+        heap.serve(core);
+        Ok(heap)
+    })?;
+    // Taken out in statements of their own: what is locked is not while they are sorted.
+    let reached = core.arena.lock().take_reached();
+    heap.take_back(reached.into_flushed());
+    if Span::of(needed) == Span::Large {
+        // Joined, what lies in the bins may fit better than what would have to be cut.
+        let kept = core.arena.lock().take_from(Span::LARGEST_SMALL + 1);
+        heap.take_back(kept.into_flushed());
+    }
+    let mut found = heap.find(core, needed);
+    if found.is_none() {
+        let kept = core.arena.lock().take_all();
+        heap.take_back(kept.into_flushed());
+        found = heap.find(core, needed);
+    }
+    let piece = match found {
+        Some(piece) => piece,
+        None => growth::allocate(heap, core, needed, requested)?,
+    };
+    core.arena.lock().counts.allocate(piece.bytes);
+    Ok(Cached {
+        address: piece.address,
+        bytes: piece.bytes,
+        bin: class::bin(piece.bytes),
+        seq: piece.seq,
+        timeline: core.timeline().clone(),
+        home: core.clone(),
+    })
+}
+
+/// Takes a block back that no other stream has used: for its home stream, whose timeline is given,
+/// at once. No driver call.
+///
+/// # Safety
+/// The block is not used after this, nor freed once more.
+#[inline]
+pub(crate) unsafe fn recycle(address: CUdeviceptr, home: &mut Home, timeline: Arc<Timeline>) {
+    // SAFETY: nobody takes it after this, by the caller's promise.
+    let core = unsafe { ManuallyDrop::take(&mut home.core) };
+    Arena::put(Cached {
+        address,
+        bytes: home.bytes,
+        bin: home.bin,
+        seq: timeline.issued(),
+        timeline,
+        home: core,
+    });
+}
+
+/// [`recycle`] of a block that other streams may still use, up to those points.
+///
+/// # Safety
+/// That of [`recycle`].
+pub(crate) unsafe fn free(address: CUdeviceptr, home: &mut Home, fences: Fences) {
+    let timeline = home.core.timeline().clone();
+    if fences.is_empty() {
+        // SAFETY: the caller's promise.
+        return unsafe { recycle(address, home, timeline) };
+    }
+    // SAFETY: nobody takes it after this, by the caller's promise.
+    let core = unsafe { ManuallyDrop::take(&mut home.core) };
+    let block = Cached {
+        address,
+        bytes: home.bytes,
+        bin: home.bin,
+        seq: timeline.issued(),
+        timeline,
+        home: core,
+    };
+    Arena::put_behind(block, fences);
+}
+
+/// Takes a block of a pool's back, behind all work on it. No driver call.
+pub(crate) fn give_back(heap: &Heap, core: &StreamCore, address: CUdeviceptr, fences: Fences) {
+    let timeline = core.timeline().clone();
+    let seq = timeline.issued();
+    heap.free(address, Mark { timeline, seq }, fences);
+}

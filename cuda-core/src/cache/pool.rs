@@ -1,0 +1,363 @@
+//! Caching pools as values: the process's own, and those that a program makes.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+use cuda_sys::CUdeviceptr;
+
+use super::heap::Heap;
+use super::limit::PoolLimit;
+use super::usage::CacheUsage;
+use super::{class, give_back, growth};
+use crate::allocator::DeviceAllocator;
+use crate::allocator::handle::{Allocator, Choice};
+use crate::context::Context;
+use crate::device::Device;
+use crate::driver;
+use crate::error::{Error, Result};
+use crate::memory::ledger::{Fences, Ledger};
+use crate::stream::Stream;
+use crate::stream_core::StreamCore;
+use crate::sync::lock;
+use crate::timeline::Mark;
+
+/// A pool of device memory that keeps what is freed, in segments of its own.
+///
+/// There is one for the whole process, [`CachingPool::shared`], which [`Stream::alloc`] uses unless
+/// [another allocator](crate::set_default_allocator) was chosen. Others keep memory apart from it;
+/// a clone is a reference. What is allocated stays valid when the pool is gone.
+///
+/// A freed block is reused on its own stream at once, and on others when work on it is known to
+/// be complete. While there is memory nobody waits; when there is none, segments are given back,
+/// streams wait for each other, and at last the host waits.
+///
+/// A pool of one's own keeps the contexts alive that it has memory of. Its last reference waits for
+/// work on its memory, and frees it.
+///
+/// ```no_run
+/// use cuda_core::{CachingPool, Device, PoolLimit};
+///
+/// let device = Device::get(0)?;
+/// let stream = device.create_stream()?;
+/// let pool = CachingPool::builder().limit(PoolLimit::Bytes(1 << 30)).build()?;
+/// let buffer = stream.alloc_with::<f32>(&pool.allocator(), 1 << 20)?;
+/// assert_eq!(pool.usage(device).used, 4 << 20);
+/// drop(buffer);
+/// assert_eq!(pool.usage(device).free, pool.usage(device).reserved);
+/// pool.trim(0)?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct CachingPool(Arc<Pool>);
+
+struct Pool {
+    settings: Arc<Settings>,
+    heaps: Mutex<Vec<Entry>>,
+    /// The process's own, whose memory of a context goes with the context's last stream.
+    is_shared: bool,
+}
+
+/// The heap of one context, by the address of the context's own bookkeeping.
+struct Entry {
+    context: usize,
+    device: Device,
+    heap: Weak<Heap>,
+    /// Keeps it; not where it would keep a context that goes with its last reference.
+    _kept: Option<Arc<Heap>>,
+}
+
+/// What is said of a pool.
+pub(crate) struct Settings {
+    pub(super) upstream: Allocator,
+    limit: Mutex<PoolLimit>,
+    pub(super) initial: usize,
+    on_shortage: Option<OnShortage>,
+}
+
+type OnShortage = Arc<dyn Fn(&Error) -> bool + Send + Sync>;
+
+impl Settings {
+    pub(super) fn limit(&self) -> PoolLimit {
+        *lock(&self.limit)
+    }
+
+    /// Asks whoever was named whether he has freed anything.
+    pub(super) fn relieve(&self, error: &Error) -> bool {
+        let Some(on_shortage) = &self.on_shortage else {
+            return false;
+        };
+        catch_unwind(AssertUnwindSafe(|| on_shortage(error))).unwrap_or_else(|payload| {
+            // Its own drop could panic.
+            std::mem::forget(payload);
+            false
+        })
+    }
+}
+
+/// Options of a new [`CachingPool`].
+#[derive(Clone)]
+pub struct CachingPoolBuilder {
+    upstream: Allocator,
+    limit: PoolLimit,
+    initial: usize,
+    on_shortage: Option<OnShortage>,
+}
+
+impl CachingPoolBuilder {
+    /// Where segments come from; `cuMemAlloc` if nothing is said.
+    pub fn upstream(mut self, allocator: &Allocator) -> Self {
+        self.upstream = allocator.clone();
+        self
+    }
+
+    /// The most that is taken from a device, in each context.
+    pub fn limit(mut self, limit: PoolLimit) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Size of the first segment in each context, in bytes, rounded up to 2 MiB; smaller if the
+    /// device has not so much.
+    pub fn initial(mut self, bytes: usize) -> Self {
+        self.initial = bytes;
+        self
+    }
+
+    /// Called with the error that an allocation is about to fail with; if it says that it has freed
+    /// something, the allocation is tried again. A panic counts as no.
+    pub fn on_shortage(mut self, f: impl Fn(&Error) -> bool + Send + Sync + 'static) -> Self {
+        self.on_shortage = Some(Arc::new(f));
+        self
+    }
+
+    /// Makes the pool. No driver call.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] for a fraction that is not between 0 and 1; [`Error::Flags`] for a first
+    /// segment beyond the limit.
+    pub fn build(self) -> Result<CachingPool> {
+        let initial = self.initial.checked_next_multiple_of(class::SEGMENT);
+        let limit = self.limit.check()?;
+        let most = match limit {
+            PoolLimit::Bytes(bytes) => bytes,
+            _ => isize::MAX as usize,
+        };
+        let initial = initial
+            .filter(|initial| *initial <= most)
+            .ok_or(Error::Flags {
+                op: "CachingPoolBuilder::build",
+                why: "the first segment is larger than the limit",
+            })?;
+        Ok(CachingPool::of(self, initial, false))
+    }
+}
+
+impl fmt::Debug for CachingPoolBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CachingPoolBuilder")
+            .field("upstream", &self.upstream)
+            .field("limit", &self.limit)
+            .field("initial", &self.initial)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The process's pool.
+pub(crate) fn shared() -> Result<&'static CachingPool> {
+    static SHARED: OnceLock<Result<CachingPool>> = OnceLock::new();
+    let make = || {
+        let mut builder = CachingPool::builder();
+        if let Ok(limit) = std::env::var("CUDA_CORE_POOL_LIMIT") {
+            builder = builder.limit(limit.parse()?);
+        }
+        Ok(CachingPool::of(builder, 0, true))
+    };
+    SHARED.get_or_init(make).as_ref().map_err(Error::clone)
+}
+
+impl CachingPool {
+    /// A pool without a limit that takes its segments from `cuMemAlloc`. No driver call.
+    pub fn new() -> Self {
+        Self::of(Self::builder(), 0, false)
+    }
+
+    /// Options of a new pool.
+    pub fn builder() -> CachingPoolBuilder {
+        CachingPoolBuilder {
+            upstream: Allocator::plain(),
+            limit: PoolLimit::None,
+            initial: 0,
+            on_shortage: None,
+        }
+    }
+
+    /// The process's own pool: the default allocator. Its limit is `CUDA_CORE_POOL_LIMIT`, bytes or
+    /// a percentage as of [`PoolLimit`], until [`set_limit`](Self::set_limit) says otherwise.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] if the environment holds anything else; then every allocation from it
+    /// fails with this error, too.
+    pub fn shared() -> Result<Self> {
+        shared().cloned()
+    }
+
+    fn of(builder: CachingPoolBuilder, initial: usize, is_shared: bool) -> Self {
+        Self(Arc::new(Pool {
+            settings: Arc::new(Settings {
+                upstream: builder.upstream,
+                limit: Mutex::new(builder.limit),
+                initial,
+                on_shortage: builder.on_shortage,
+            }),
+            heaps: Mutex::default(),
+            is_shared,
+        }))
+    }
+
+    /// The pool as an allocator to choose.
+    pub fn allocator(&self) -> Allocator {
+        Allocator(if self.0.is_shared {
+            Choice::Shared
+        } else {
+            Choice::Pool(self.clone())
+        })
+    }
+
+    /// What the pool holds of a device's memory. No driver call.
+    pub fn usage(&self, device: Device) -> CacheUsage {
+        let heaps = self.heaps(|entry| entry.device == device);
+        let usages = heaps.iter().map(|heap| heap.usage());
+        usages.reduce(CacheUsage::and).unwrap_or_default()
+    }
+
+    /// Makes the peaks of a device's [`usage`](Self::usage) what is there now. No driver call.
+    pub fn reset_peaks(&self, device: Device) {
+        for heap in self.heaps(|entry| entry.device == device) {
+            heap.reset_peaks();
+        }
+    }
+
+    /// The most that the pool takes from a device, in each context.
+    pub fn limit(&self) -> PoolLimit {
+        self.0.settings.limit()
+    }
+
+    /// Sets the limit. What was taken already stays, until it is [trimmed](Self::trim).
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] for a fraction that is not between 0 and 1.
+    pub fn set_limit(&self, limit: PoolLimit) -> Result<()> {
+        *lock(&self.0.settings.limit) = limit.check()?;
+        Ok(())
+    }
+
+    /// Gives segments that nobody uses back to their device, the largest first, until no more than
+    /// `keep` bytes are free in each context, and says how many bytes went: `cuMemFree_v2` for each,
+    /// which waits for all work of the device. What other streams still use stays.
+    ///
+    /// # Errors
+    /// The driver's; what was not given back is kept.
+    pub fn trim(&self, keep: usize) -> Result<usize> {
+        driver::ensure()?;
+        let heaps = self.heaps(|_| true);
+        let trimmed = heaps.iter().map(|heap| heap.trim(keep));
+        trimmed.sum()
+    }
+
+    /// The heap of a context, made if need be.
+    pub(super) fn heap(&self, context: &Context) -> Arc<Heap> {
+        let key = std::ptr::from_ref(context.inner()).addr();
+        let mut heaps = lock(&self.0.heaps);
+        let of = |entry: &&Entry| entry.context == key;
+        if let Some(heap) = heaps.iter().find(of).and_then(|entry| entry.heap.upgrade()) {
+            return heap;
+        }
+        let heap = Heap::new(context, &self.0.settings);
+        heaps.retain(|entry| entry.heap.strong_count() > 0);
+        let kept = context.is_primary() || !self.0.is_shared;
+        heaps.push(Entry {
+            context: key,
+            device: context.device(),
+            heap: Arc::downgrade(&heap),
+            _kept: kept.then(|| heap.clone()),
+        });
+        heap
+    }
+
+    /// The heaps that `wanted` says, to be dropped where nothing is locked.
+    fn heaps(&self, wanted: impl Fn(&Entry) -> bool) -> Vec<Arc<Heap>> {
+        let heaps = lock(&self.0.heaps);
+        let wanted = heaps.iter().filter(|entry| wanted(entry));
+        wanted.filter_map(|entry| entry.heap.upgrade()).collect()
+    }
+
+    /// A block, and the heap that it goes back to.
+    pub(crate) fn allocate(
+        &self,
+        core: &Arc<StreamCore>,
+        bytes: usize,
+    ) -> Result<(CUdeviceptr, Ledger, Arc<Heap>)> {
+        driver::ensure()?;
+        let needed = class::rounded(bytes);
+        let heap = self.heap(core.context());
+        let piece = match heap.find(core, needed) {
+            Some(piece) => piece,
+            None => growth::allocate(&heap, core, needed, bytes)?,
+        };
+        heap.with(|state| state.counts.allocate(piece.bytes));
+        let mark = Mark {
+            timeline: core.timeline().clone(),
+            seq: piece.seq,
+        };
+        Ok((piece.address, Ledger::behind(0..bytes, mark), heap))
+    }
+}
+
+impl Default for CachingPool {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The same pool.
+impl PartialEq for CachingPool {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for CachingPool {}
+
+impl fmt::Debug for CachingPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CachingPool")
+            .field("upstream", &self.0.settings.upstream)
+            .field("limit", &self.limit())
+            .field("shared", &self.0.is_shared)
+            .finish()
+    }
+}
+
+// SAFETY: blocks are cut from segments, at multiples of 256 bytes, and are nobody else's until they
+// come back; other streams' work on them is complete, or the stream waits for it.
+unsafe impl DeviceAllocator for CachingPool {
+    fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
+        self.allocate(stream.core(), bytes)
+            .map(|(address, _, _)| address)
+    }
+
+    unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, _: usize) -> Result<()> {
+        let heap = self.heap(stream.context());
+        give_back(&heap, stream.core(), address, Fences::none());
+        Ok(())
+    }
+
+    fn trim(&self, keep: usize) -> Result<usize> {
+        self.trim(keep)
+    }
+
+    fn name(&self) -> &str {
+        "caching pool"
+    }
+}

@@ -1,0 +1,409 @@
+//! An address space in pieces: segments, the ranges that they are cut into, and whose work a free
+//! range has to come after.
+//!
+//! Nothing here calls the driver.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use cuda_sys::CUdeviceptr;
+
+use super::class::Span;
+use crate::stream_core::StreamCore;
+use crate::timeline::{Mark, Timeline};
+
+/// Segments, and the ranges that tile them.
+#[derive(Default)]
+pub(super) struct Space {
+    segments: BTreeMap<CUdeviceptr, Segment>,
+    ranges: BTreeMap<CUdeviceptr, Range>,
+    /// The free ranges by the stream that may use them at once: all streams may use those of
+    /// [`NOBODY`].
+    owners: BTreeMap<u64, Owner>,
+    reserved: usize,
+    free: usize,
+    /// Bytes of segments that were given up, as far as nobody has them.
+    lost: usize,
+    /// Timelines that are needed no more. Dropping the last reference to one calls the driver, so
+    /// whoever locks the space drops them afterwards.
+    spent: Vec<Arc<Timeline>>,
+}
+
+/// The owner of ranges that no work uses.
+const NOBODY: u64 = 0;
+
+/// Memory in one piece, as it was allocated.
+pub(super) struct Segment {
+    pub(super) base: CUdeviceptr,
+    pub(super) bytes: usize,
+    pub(super) span: Span,
+    /// The stream in whose order it is given back, if that matters to whoever it came from.
+    pub(super) home: Option<Arc<StreamCore>>,
+    /// Work that cannot be proven complete may use it: it was reported, and stays for good.
+    pub(super) given_up: bool,
+}
+
+struct Range {
+    bytes: usize,
+    segment: CUdeviceptr,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Taken,
+    /// To be used by the owner at once, by others behind the owner's work up to `seq`.
+    Free {
+        owner: u64,
+        seq: u64,
+    },
+}
+
+#[derive(Default)]
+struct Owner {
+    timeline: Option<Arc<Timeline>>,
+    /// Sizes and addresses, by [`Span`].
+    free: [BTreeSet<(usize, CUdeviceptr)>; 2],
+}
+
+/// A range that was taken.
+pub(super) struct Piece {
+    pub(super) address: CUdeviceptr,
+    pub(super) bytes: usize,
+    /// The point of the new owner's timeline behind which others may use it.
+    pub(super) seq: u64,
+}
+
+impl Space {
+    pub(super) fn reserved(&self) -> usize {
+        self.reserved
+    }
+
+    pub(super) fn free(&self) -> usize {
+        self.free
+    }
+
+    pub(super) fn lost(&self) -> usize {
+        self.lost
+    }
+
+    /// The largest range that a single request could have, whoever's work it had to wait for.
+    pub(super) fn largest_free(&self) -> usize {
+        let last = |set: &BTreeSet<(usize, CUdeviceptr)>| set.last().map_or(0, |(bytes, _)| *bytes);
+        let sets = self.owners.values().flat_map(|owner| &owner.free);
+        sets.map(last).max().unwrap_or(0)
+    }
+
+    /// To be dropped where the space is not locked.
+    pub(super) fn take_spent(&mut self) -> Vec<Arc<Timeline>> {
+        std::mem::take(&mut self.spent)
+    }
+
+    /// Takes in a new segment, all of it taken.
+    pub(super) fn add(&mut self, segment: Segment) {
+        let (base, bytes) = (segment.base, segment.bytes);
+        self.reserved += bytes;
+        self.segments.insert(base, segment);
+        let range = Range {
+            bytes,
+            segment: base,
+            state: State::Taken,
+        };
+        self.ranges.insert(base, range);
+    }
+
+    /// The smallest free range with room for `bytes` that the stream may use at once, cut to size.
+    pub(super) fn take(&mut self, stream: u64, span: Span, bytes: usize) -> Option<Piece> {
+        let best = [stream, NOBODY].into_iter();
+        let best = best.filter_map(|owner| self.best_of(owner, span, bytes));
+        let (_, address) = best.min()?;
+        Some(self.cut(address, bytes))
+    }
+
+    /// The smallest range with room for `bytes` that only other streams than `stream` and `tried`
+    /// may use at once; all of it, and the point behind which it is free.
+    pub(super) fn take_of_others(
+        &mut self,
+        stream: u64,
+        tried: &[u64],
+        span: Span,
+        bytes: usize,
+    ) -> Option<(CUdeviceptr, Mark)> {
+        let others = self.owners.keys().copied();
+        let others = others.filter(|id| *id != NOBODY && *id != stream && !tried.contains(id));
+        let best = others.filter_map(|owner| self.best_of(owner, span, bytes));
+        let (_, address) = best.min()?;
+        let (owner, seq) = self.owner_of(address)?;
+        let timeline = self.owners.get(&owner)?.timeline.clone()?;
+        self.remove(address);
+        Some((address, Mark { timeline, seq }))
+    }
+
+    fn best_of(&self, owner: u64, span: Span, bytes: usize) -> Option<(usize, CUdeviceptr)> {
+        let set = &self.owners.get(&owner)?.free[span as usize];
+        set.range((bytes, 0)..).next().copied()
+    }
+
+    fn owner_of(&self, address: CUdeviceptr) -> Option<(u64, u64)> {
+        match self.ranges.get(&address)?.state {
+            State::Free { owner, seq } => Some((owner, seq)),
+            State::Taken => None,
+        }
+    }
+
+    /// Takes a free range, and leaves what is not needed of it to its owner.
+    fn cut(&mut self, address: CUdeviceptr, needed: usize) -> Piece {
+        let (owner, seq) = self.owner_of(address).unwrap_or((NOBODY, 0));
+        let timeline = self.owners.get(&owner).and_then(|o| o.timeline.clone());
+        let (segment, bytes) = self.remove(address);
+        let room = bytes.saturating_sub(needed);
+        let cut = room >= self.span_of(segment).spare();
+        if cut {
+            self.ranges.entry(address).and_modify(|r| r.bytes = needed);
+            let rest = address + needed as CUdeviceptr;
+            self.ranges.insert(
+                rest,
+                Range {
+                    bytes: room,
+                    segment,
+                    state: State::Taken,
+                },
+            );
+            self.insert(rest, owner, seq, timeline);
+        } else {
+            self.spent.extend(timeline);
+        }
+        Piece {
+            address,
+            bytes: if cut { needed } else { bytes },
+            seq,
+        }
+    }
+
+    fn span_of(&self, segment: CUdeviceptr) -> Span {
+        self.segments.get(&segment).map_or(Span::Large, |s| s.span)
+    }
+
+    /// Whether the address is that of a range that was taken, and how large that is.
+    pub(super) fn taken(&self, address: CUdeviceptr) -> Option<usize> {
+        let range = self.ranges.get(&address)?;
+        (range.state == State::Taken).then_some(range.bytes)
+    }
+
+    /// Frees a range that was taken: for the mark's stream at once, for others behind it; for all
+    /// if there is none. Joins it with its neighbours, unless they wait for other streams.
+    pub(super) fn give(&mut self, address: CUdeviceptr, mark: Option<Mark>) {
+        if self.is_given_up(address) {
+            self.lost += self.taken(address).unwrap_or(0);
+            self.spent.extend(mark.map(|mark| mark.timeline));
+            return;
+        }
+        let (owner, seq, timeline) = match mark {
+            Some(mark) => (mark.timeline.id(), mark.seq, Some(mark.timeline)),
+            None => (NOBODY, 0, None),
+        };
+        self.insert(address, owner, seq, timeline);
+        // What nobody uses can be used behind anybody's work, too.
+        let joins = |one: u64, other: u64| one == other || one == NOBODY || other == NOBODY;
+        self.join(address, joins);
+    }
+
+    fn is_given_up(&self, address: CUdeviceptr) -> bool {
+        let segment = self.ranges.get(&address).map(|range| range.segment);
+        let segment = segment.and_then(|base| self.segments.get(&base));
+        segment.is_some_and(|segment| segment.given_up)
+    }
+
+    /// Lets everybody use what is known not to be in use any more.
+    pub(super) fn settle(&mut self) {
+        let done: Vec<_> = self
+            .owners
+            .values()
+            .filter_map(|owner| Some((owner.timeline.as_ref()?, owner.free.iter().flatten())))
+            .flat_map(|(timeline, free)| free.map(move |(_, address)| (timeline, *address)))
+            .filter(|(timeline, address)| {
+                let seq = self.owner_of(*address).map_or(u64::MAX, |(_, seq)| seq);
+                timeline.has_completed(seq)
+            })
+            .map(|(_, address)| address)
+            .collect();
+        for &address in &done {
+            self.remove(address);
+            self.insert(address, NOBODY, 0, None);
+        }
+        for address in done {
+            if self.owner_of(address).is_some() {
+                self.join(address, |one, other| one == NOBODY && other == NOBODY);
+            }
+        }
+    }
+
+    /// The points that free ranges wait for, one for each stream.
+    pub(super) fn marks(&self) -> Vec<Mark> {
+        let of = |owner: &Owner| {
+            let timeline = owner.timeline.clone()?;
+            let addresses = owner.free.iter().flatten();
+            let seqs = addresses.filter_map(|(_, address)| Some(self.owner_of(*address)?.1));
+            Some(Mark {
+                seq: seqs.max()?,
+                timeline,
+            })
+        };
+        self.owners.values().filter_map(of).collect()
+    }
+
+    /// Takes out a segment of which nothing is in use, the largest first.
+    pub(super) fn take_segment(&mut self) -> Option<Segment> {
+        let unused = |segment: &&Segment| {
+            let whole = self.ranges.get(&segment.base);
+            whole.is_some_and(|r| r.bytes == segment.bytes)
+                && self.owner_of(segment.base) == Some((NOBODY, 0))
+        };
+        let unused = self.segments.values().filter(unused);
+        let base = unused.max_by_key(|segment| segment.bytes)?.base;
+        self.remove(base);
+        self.ranges.remove(&base);
+        let segment = self.segments.remove(&base)?;
+        self.reserved -= segment.bytes;
+        Some(segment)
+    }
+
+    /// Gives the segments up, for good, that have free ranges of those owners, unless the owners'
+    /// work on them is known to be complete. Says which those are.
+    pub(super) fn give_up(&mut self, owners: &[u64]) -> Vec<(CUdeviceptr, usize)> {
+        let lost: Vec<_> = owners
+            .iter()
+            .filter_map(|id| self.owners.get(id))
+            .flat_map(|owner| owner.free.iter().flatten().map(move |free| (owner, free.1)))
+            .filter(|(owner, address)| {
+                let seq = self.owner_of(*address).map_or(0, |(_, seq)| seq);
+                let timeline = owner.timeline.as_ref();
+                timeline.is_some_and(|timeline| !timeline.has_completed(seq))
+            })
+            .map(|(_, address)| address)
+            .collect();
+        let given_up = lost.into_iter();
+        given_up
+            .filter_map(|address| self.give_up_around(address))
+            .collect()
+    }
+
+    /// Gives the segment around the address up, unless it is already: nothing of it is handed out
+    /// any more.
+    pub(super) fn give_up_around(&mut self, address: CUdeviceptr) -> Option<(CUdeviceptr, usize)> {
+        let base = self.ranges.get(&address)?.segment;
+        let segment = self.segments.get_mut(&base)?;
+        if std::mem::replace(&mut segment.given_up, true) {
+            return None;
+        }
+        let bytes = segment.bytes;
+        let within = self.ranges.range(base..base + bytes as CUdeviceptr);
+        let free = within.filter(|(_, range)| range.state != State::Taken);
+        let free: Vec<_> = free.map(|(address, _)| *address).collect();
+        for address in free {
+            self.lost += self.remove(address).1;
+        }
+        Some((base, bytes))
+    }
+
+    /// Gives all segments up.
+    pub(super) fn give_up_all(&mut self) -> Vec<(CUdeviceptr, usize)> {
+        let bases: Vec<_> = self.segments.keys().copied().collect();
+        bases
+            .into_iter()
+            .filter_map(|base| self.give_up_around(base))
+            .collect()
+    }
+
+    /// Enters a taken range as a free one.
+    fn insert(
+        &mut self,
+        address: CUdeviceptr,
+        owner: u64,
+        seq: u64,
+        timeline: Option<Arc<Timeline>>,
+    ) {
+        let Some(range) = self.ranges.get_mut(&address) else {
+            return;
+        };
+        range.state = State::Free { owner, seq };
+        let (bytes, segment) = (range.bytes, range.segment);
+        let span = self.span_of(segment);
+        self.free += bytes;
+        let entry = self.owners.entry(owner).or_default();
+        entry.free[span as usize].insert((bytes, address));
+        if entry.timeline.is_none() {
+            entry.timeline = timeline;
+        } else {
+            self.spent.extend(timeline);
+        }
+    }
+
+    /// Makes a free range a taken one; its segment and size.
+    fn remove(&mut self, address: CUdeviceptr) -> (CUdeviceptr, usize) {
+        let Some(range) = self.ranges.get_mut(&address) else {
+            return (address, 0);
+        };
+        let (segment, bytes) = (range.segment, range.bytes);
+        let State::Free { owner, .. } = std::mem::replace(&mut range.state, State::Taken) else {
+            return (segment, bytes);
+        };
+        let span = self.span_of(segment);
+        self.free -= bytes;
+        if let Some(entry) = self.owners.get_mut(&owner) {
+            entry.free[span as usize].remove(&(bytes, address));
+            if entry.free.iter().all(BTreeSet::is_empty) {
+                let entry = self.owners.remove(&owner);
+                self.spent.extend(entry.and_then(|entry| entry.timeline));
+            }
+        }
+        (segment, bytes)
+    }
+
+    /// Joins a free range with all free ranges beside it of the same segment whose owners go with
+    /// its own.
+    fn join(&mut self, address: CUdeviceptr, goes: impl Fn(u64, u64) -> bool) {
+        let mut first = address;
+        while let Some((&before, _)) = self.ranges.range(..first).next_back() {
+            if !self.absorb(before, first, &goes) {
+                break;
+            }
+            first = before;
+        }
+        while let Some((&after, _)) = self.ranges.range(first + 1..).next() {
+            if !self.absorb(first, after, &goes) {
+                break;
+            }
+        }
+    }
+
+    /// Makes two neighbours one range, if they go together.
+    fn absorb(
+        &mut self,
+        first: CUdeviceptr,
+        second: CUdeviceptr,
+        goes: &impl Fn(u64, u64) -> bool,
+    ) -> bool {
+        let same = |one: &Range, other: &Range| one.segment == other.segment;
+        let (Some(one), Some(other)) = (self.ranges.get(&first), self.ranges.get(&second)) else {
+            return false;
+        };
+        let together = same(one, other);
+        let (State::Free { owner: a, seq: s }, State::Free { owner: b, seq: t }) =
+            (one.state, other.state)
+        else {
+            return false;
+        };
+        if !together || !goes(a, b) {
+            return false;
+        }
+        let (owner, seq) = (a.max(b), s.max(t));
+        let timeline = self.owners.get(&owner).and_then(|o| o.timeline.clone());
+        self.remove(first);
+        let (_, more) = self.remove(second);
+        self.ranges.remove(&second);
+        self.ranges.entry(first).and_modify(|r| r.bytes += more);
+        self.insert(first, owner, seq, timeline);
+        true
+    }
+}

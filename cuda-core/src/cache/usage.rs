@@ -1,0 +1,49 @@
+//! What a pool holds.
+
+/// Bytes that a [`CachingPool`](crate::CachingPool) holds of one device's memory.
+///
+/// `used + free + pending` is `reserved`: blocks tile the segments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct CacheUsage {
+    /// Taken from the device, in segments of at least 2 MiB.
+    pub reserved: usize,
+    /// The most that was taken since the peaks were reset.
+    pub reserved_peak: usize,
+    /// In blocks that somebody has, as they were rounded.
+    pub used: usize,
+    /// The most that was in use since the peaks were reset. Streams count their own in the
+    /// process's pool, and this is the sum of their peaks: what was in use at one moment may have
+    /// been less.
+    pub used_peak: usize,
+    /// Kept for allocations to come.
+    pub free: usize,
+    /// Freed, while other streams than the one it was allocated on still used it.
+    pub pending: usize,
+    /// The largest block that could be had without asking the device.
+    pub largest_free: usize,
+    /// Blocks that were ever allocated.
+    pub allocations: u64,
+    /// Bytes that were ever allocated, as they were rounded.
+    pub allocated: u64,
+    /// The most that may be taken from the device; [`None`] where nothing was said.
+    pub limit: Option<usize>,
+}
+
+impl CacheUsage {
+    /// The usage of two parts of a pool together.
+    pub(super) fn and(self, other: Self) -> Self {
+        Self {
+            reserved: self.reserved + other.reserved,
+            reserved_peak: self.reserved_peak + other.reserved_peak,
+            used: self.used + other.used,
+            used_peak: self.used_peak + other.used_peak,
+            free: self.free + other.free,
+            pending: self.pending + other.pending,
+            largest_free: self.largest_free.max(other.largest_free),
+            allocations: self.allocations + other.allocations,
+            allocated: self.allocated + other.allocated,
+            limit: self.limit.or(other.limit),
+        }
+    }
+}

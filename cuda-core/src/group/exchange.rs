@@ -1,0 +1,328 @@
+//! Copies between the members.
+
+use std::ops::Range;
+
+use crate::error::{Error, Result};
+use crate::group::DeviceGroup;
+use crate::group::round::{Copy, Round, run};
+use crate::group::views::{parts, parts_mut};
+use crate::memory::device::{DeviceSlice, DeviceSliceMut};
+use crate::memory::pod::Pod;
+use crate::stream::Stream;
+
+/// Bytes for each copy that is under way at the same time, below which enqueueing the pieces of a
+/// broadcast takes longer than copying them.
+const LEAST: usize = 2 << 20;
+
+/// Pieces of a broadcast at most. The last member begins when the first piece has come through to it.
+const MOST: usize = 32;
+
+impl DeviceGroup {
+    /// Copies the elements of the member `root` to all others, whose buffers are as long,
+    /// asynchronously: `cuMemcpyPeerAsync`.
+    ///
+    /// Large ones go from member to member in pieces, so that each sends one while it receives the
+    /// next, and all of it takes hardly longer than one copy; small ones spread like a tree.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`] for a rank that nobody has, [`Error::GroupSize`], [`Error::WrongDevice`],
+    /// and [`Error::LengthMismatch`] as [`Error::OnDevice`], before the driver is asked.
+    ///
+    /// ```no_run
+    /// use cuda_core::DeviceGroup;
+    ///
+    /// let group = DeviceGroup::all()?;
+    /// let mut weights = group.alloc::<f32>(1 << 20)?;
+    /// group.streams()[0].fill(&mut weights[0], 0.5)?;
+    /// group.broadcast(0, &mut weights)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn broadcast<'b, T: Pod>(
+        &self,
+        root: usize,
+        buffers: impl IntoIterator<Item = impl Into<DeviceSliceMut<'b, T>>>,
+    ) -> Result<()> {
+        let op = "broadcast";
+        let mut buffers = self.destinations(op, buffers)?;
+        let count = self.len();
+        if root >= count {
+            return Err(Error::OutOfBounds {
+                start: root,
+                end: root.saturating_add(1),
+                len: count,
+            });
+        }
+        let len = buffers[root].len();
+        for (rank, buffer) in buffers.iter().enumerate() {
+            self.same_len_on(op, rank, len, buffer.len())?;
+        }
+        if count == 1 || buffers[root].byte_len() == 0 {
+            return Ok(());
+        }
+        let wanted = buffers[root].byte_len() / (LEAST * (count - 1));
+        let many = wanted.clamp(1, MOST).min(len);
+        let hops = if many > 1 { chain(count) } else { tree(count) };
+        let hops = hops.into_iter();
+        let hops = hops.map(|(from, to)| ((root + from) % count, (root + to) % count));
+        let hops: Vec<(usize, usize)> = hops.collect();
+
+        let mut round = Round::default();
+        for &(from, to) in &hops {
+            let stream = &self.lanes[from];
+            if from == root {
+                round.expect(stream, buffers[from].as_view().read());
+            }
+            round.expect(stream, buffers[to].write());
+        }
+        round.begin()?;
+        for piece in ranges(len, many) {
+            for &(from, to) in &hops {
+                let (source, destination) = two(&mut buffers, from, to);
+                let source = source.as_view().slice(piece.clone())?;
+                let destination = destination.slice_mut(piece.clone())?;
+                // It waits for the piece to arrive: an event that the sender of a moment ago records
+                // behind it and before anything else.
+                let copied = self.lanes[from].copy(source, destination);
+                copied.map_err(|error| error.on(self.streams[from].device()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies each member's elements to the member that is `by` ranks further, the last ones' to the
+    /// first, asynchronously and all at the same time: `cuMemcpyPeerAsync`. With 1 it is the step of a
+    /// ring.
+    ///
+    /// # Errors
+    /// [`Error::GroupSize`], [`Error::WrongDevice`], and [`Error::LengthMismatch`] as
+    /// [`Error::OnDevice`] of the receiver, before the driver is asked.
+    pub fn rotate<'a, 'b, T: Pod>(
+        &self,
+        sources: impl IntoIterator<Item = impl Into<DeviceSlice<'a, T>>>,
+        destinations: impl IntoIterator<Item = impl Into<DeviceSliceMut<'b, T>>>,
+        by: usize,
+    ) -> Result<()> {
+        let op = "rotate";
+        let sources = self.sources(op, sources)?;
+        let mut destinations = self.destinations(op, destinations)?;
+        let step = by % self.len();
+        destinations.rotate_left(step);
+        let pairs = sources.into_iter().zip(destinations).enumerate();
+        let copies = pairs.map(|(from, (source, destination))| {
+            let to = (from + step) % self.len();
+            self.same_len_on(op, to, source.len(), destination.len())?;
+            Ok(Copy {
+                stream: &self.lanes[from],
+                source,
+                destination,
+            })
+        });
+        run(copies.collect::<Result<_>>()?, Stream::copy)
+    }
+
+    /// Cuts each member's elements into as many equal parts as there are members, and copies part *j*
+    /// of member *i* to part *i* of member *j*, asynchronously and all at the same time:
+    /// `cuMemcpyPeerAsync`. What MPI calls `MPI_Alltoall`; [`DeviceGroup::exchange`] takes parts of
+    /// any length.
+    ///
+    /// # Errors
+    /// [`Error::GroupSize`], [`Error::WrongDevice`], [`Error::Shares`] for elements that cannot be cut
+    /// so, and [`Error::LengthMismatch`] as [`Error::OnDevice`] of the receiver, before the driver is
+    /// asked.
+    ///
+    /// ```no_run
+    /// use cuda_core::DeviceGroup;
+    ///
+    /// let group = DeviceGroup::all()?;
+    /// let sources = group.alloc_zeroed::<u32>(group.len() * 1000)?;
+    /// let mut destinations = group.alloc::<u32>(group.len() * 1000)?;
+    /// group.all_to_all(&sources, &mut destinations)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn all_to_all<'a, 'b, T: Pod>(
+        &self,
+        sources: impl IntoIterator<Item = impl Into<DeviceSlice<'a, T>>>,
+        destinations: impl IntoIterator<Item = impl Into<DeviceSliceMut<'b, T>>>,
+    ) -> Result<()> {
+        let op = "all_to_all";
+        let sources = self.sources(op, sources)?;
+        let destinations = self.destinations(op, destinations)?;
+        let lens = |len| self.equal_parts(op, len);
+        let sources = sources.into_iter();
+        let sources: Result<_> = sources.map(|view| parts(view, lens(view.len())?)).collect();
+        let destinations = destinations.into_iter().map(|view| {
+            let lens = lens(view.len())?;
+            parts_mut(view, lens)
+        });
+        self.cross(op, sources?, destinations.collect::<Result<_>>()?)
+    }
+
+    /// Copies what member *i* has for member *j*, `sources[i][j]`, to where that wants it,
+    /// `destinations[j][i]`, for all of them, asynchronously and all at the same time:
+    /// `cuMemcpyPeerAsync`. Parts may differ in length, and be empty. What MPI calls `MPI_Alltoallv`.
+    ///
+    /// # Errors
+    /// [`Error::GroupSize`], [`Error::WrongDevice`], and [`Error::LengthMismatch`] as
+    /// [`Error::OnDevice`] of the receiver, before the driver is asked.
+    ///
+    /// ```no_run
+    /// # use cuda_core::{DeviceBuffer, DeviceGroup};
+    /// let group = DeviceGroup::all()?;
+    /// # let (a, b) = (&group.streams()[0], &group.streams()[1]);
+    /// // Two members: 10 elements from the first to the second, 20 back, nothing to themselves.
+    /// let sources = [[a.alloc_zeroed::<u32>(0)?, a.alloc_zeroed(10)?], [b.alloc_zeroed(20)?, b.alloc_zeroed(0)?]];
+    /// let mut destinations = [[a.alloc(0)?, a.alloc(20)?], [b.alloc(10)?, b.alloc(0)?]];
+    /// group.exchange(&sources, &mut destinations)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn exchange<'a, 'b, T: Pod>(
+        &self,
+        sources: impl IntoIterator<Item = impl IntoIterator<Item = impl Into<DeviceSlice<'a, T>>>>,
+        destinations: impl IntoIterator<
+            Item = impl IntoIterator<Item = impl Into<DeviceSliceMut<'b, T>>>,
+        >,
+    ) -> Result<()> {
+        let op = "exchange";
+        let sources: Vec<Vec<DeviceSlice<'a, T>>> = sources
+            .into_iter()
+            .map(|row| row.into_iter().map(Into::into).collect())
+            .collect();
+        let destinations: Vec<Vec<DeviceSliceMut<'b, T>>> = destinations
+            .into_iter()
+            .map(|row| row.into_iter().map(Into::into).collect())
+            .collect();
+        let outer = [sources.len(), destinations.len()];
+        let rows = sources.iter().map(Vec::len);
+        let rows = rows.chain(destinations.iter().map(Vec::len));
+        outer
+            .into_iter()
+            .chain(rows)
+            .try_for_each(|given| self.one_each(op, given))?;
+        for (rank, row) in sources.iter().enumerate() {
+            row.iter()
+                .try_for_each(|view| self.on_member(op, rank, view.device()))?;
+        }
+        for (rank, row) in destinations.iter().enumerate() {
+            row.iter()
+                .try_for_each(|view| self.on_member(op, rank, view.as_view().device()))?;
+        }
+        self.cross(op, sources, destinations)
+    }
+
+    /// Both have as many rows as there are members, and as many views in each, on the row's device.
+    fn cross<T: Pod>(
+        &self,
+        op: &'static str,
+        sources: Vec<Vec<DeviceSlice<'_, T>>>,
+        destinations: Vec<Vec<DeviceSliceMut<'_, T>>>,
+    ) -> Result<()> {
+        let count = self.len();
+        let mut copies = Vec::with_capacity(count * count);
+        for (to, row) in destinations.into_iter().enumerate() {
+            for (from, destination) in row.into_iter().enumerate() {
+                let source = sources[from][to];
+                self.same_len_on(op, to, source.len(), destination.len())?;
+                let step = (count + to - from) % count;
+                let stream = &self.lanes[from];
+                let copy = Copy {
+                    stream,
+                    source,
+                    destination,
+                };
+                copies.push((step, copy));
+            }
+        }
+        // In each step every member sends to one and receives from one.
+        copies.sort_by_key(|(step, _)| *step);
+        run(
+            copies.into_iter().map(|(_, copy)| copy).collect(),
+            Stream::copy,
+        )
+    }
+
+    /// The lengths of as many equal parts of `len` elements as there are members.
+    fn equal_parts(&self, op: &'static str, len: usize) -> Result<Vec<usize>> {
+        let count = self.len();
+        if len % count != 0 {
+            return Err(Error::Shares {
+                op,
+                len,
+                members: count,
+            });
+        }
+        Ok(vec![len / count; count])
+    }
+}
+
+/// Who copies to whom, and in which order, for rank 0 to reach all: everybody sends to the next.
+fn chain(count: usize) -> Vec<(usize, usize)> {
+    (1..count).map(|to| (to - 1, to)).collect()
+}
+
+/// Who copies to whom, and in which order, for rank 0 to reach all: whoever has it sends it to one who
+/// has not, over and over.
+fn tree(count: usize) -> Vec<(usize, usize)> {
+    let mut hops = Vec::with_capacity(count);
+    let mut have = 1;
+    while have < count {
+        hops.extend((0..have.min(count - have)).map(|from| (from, have + from)));
+        have *= 2;
+    }
+    hops
+}
+
+/// `len` elements in `count` ranges that differ by one element at most.
+fn ranges(len: usize, count: usize) -> impl Iterator<Item = Range<usize>> {
+    let bound = move |index: usize| {
+        let more = index.min(len % count);
+        len / count * index + more
+    };
+    (0..count).map(move |index| bound(index)..bound(index + 1))
+}
+
+/// Two different ones of them.
+fn two<T>(all: &mut [T], one: usize, other: usize) -> (&mut T, &mut T) {
+    if one < other {
+        let (low, high) = all.split_at_mut(other);
+        (&mut low[one], &mut high[0])
+    } else {
+        let (low, high) = all.split_at_mut(one);
+        (&mut high[0], &mut low[other])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everybody_is_reached_once_by_somebody_who_has_it() {
+        for count in 1..20 {
+            for hops in [chain(count), tree(count)] {
+                let mut have = vec![false; count];
+                have[0] = true;
+                for (from, to) in hops {
+                    assert!(have[from] && !have[to], "{from} to {to} of {count}");
+                    have[to] = true;
+                }
+                assert!(have.iter().all(|&has| has));
+            }
+        }
+        assert_eq!(tree(8).len(), 7);
+        assert_eq!(tree(8)[3..], [(0, 4), (1, 5), (2, 6), (3, 7)]);
+    }
+
+    #[test]
+    fn ranges_cover_everything_once() {
+        for (len, count) in [(10, 3), (3, 3), (32, 5), (1, 1)] {
+            let all: Vec<_> = ranges(len, count).collect();
+            assert_eq!(all.len(), count);
+            assert_eq!((all[0].start, all[count - 1].end), (0, len));
+            assert!(all.windows(2).all(|pair| pair[0].end == pair[1].start));
+            assert!(
+                all.iter()
+                    .all(|range| range.len().abs_diff(len / count) <= 1)
+            );
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Pinned memory and all devices; and parts of one buffer, wherever it is.
+
+use crate::copy::endpoint::Endpoint;
+use crate::copy::same_len;
+use crate::error::Result;
+use crate::group::DeviceGroup;
+use crate::group::round::{Copy, run};
+use crate::group::views::{parts, parts_mut, total};
+use crate::memory::device::{DeviceMemory, DeviceSlice, DeviceSliceMut};
+use crate::memory::pinned::{PinnedMemory, PinnedSlice};
+use crate::memory::pod::Pod;
+use crate::memory::view::{Slice, SliceMut};
+use crate::stream::Stream;
+
+/// Memory whose parts [`DeviceGroup::scatter`] hands out and [`DeviceGroup::gather`] puts together:
+/// [`DeviceMemory`], of whatever device, and [`PinnedMemory`]. Sealed.
+#[allow(private_bounds, reason = "that bound is the seal")]
+pub trait Divisible: Endpoint + Divide {}
+
+impl<M: Endpoint + Divide> Divisible for M {}
+
+/// How parts of a kind of memory get to a member and back.
+pub(crate) trait Divide: Endpoint {
+    /// The stream that copies a part to the member, or from it.
+    fn stream(group: &DeviceGroup, rank: usize) -> &Stream;
+
+    fn hand_out<T: Pod>(
+        stream: &Stream,
+        part: Slice<'_, T, Self>,
+        member: DeviceSliceMut<'_, T>,
+    ) -> Result<()>;
+
+    fn take_in<T: Pod>(
+        stream: &Stream,
+        member: DeviceSlice<'_, T>,
+        part: SliceMut<'_, T, Self>,
+    ) -> Result<()>;
+}
+
+impl Divide for PinnedMemory {
+    fn stream(group: &DeviceGroup, rank: usize) -> &Stream {
+        &group.streams[rank]
+    }
+
+    fn hand_out<T: Pod>(
+        stream: &Stream,
+        part: Slice<'_, T, Self>,
+        member: DeviceSliceMut<'_, T>,
+    ) -> Result<()> {
+        stream.upload(part, member)
+    }
+
+    fn take_in<T: Pod>(
+        stream: &Stream,
+        member: DeviceSlice<'_, T>,
+        part: SliceMut<'_, T, Self>,
+    ) -> Result<()> {
+        stream.download(member, part)
+    }
+}
+
+impl Divide for DeviceMemory {
+    /// The member's, so that all of them copy at the same time.
+    fn stream(group: &DeviceGroup, rank: usize) -> &Stream {
+        &group.lanes[rank]
+    }
+
+    fn hand_out<T: Pod>(
+        stream: &Stream,
+        part: Slice<'_, T, Self>,
+        member: DeviceSliceMut<'_, T>,
+    ) -> Result<()> {
+        stream.copy(part, member)
+    }
+
+    fn take_in<T: Pod>(
+        stream: &Stream,
+        member: DeviceSlice<'_, T>,
+        part: SliceMut<'_, T, Self>,
+    ) -> Result<()> {
+        stream.copy(member, part)
+    }
+}
+
+impl DeviceGroup {
+    /// Copies pinned memory to every device, asynchronously: `cuMemcpyHtoDAsync_v2` on each member's
+    /// stream, all at the same time.
+    ///
+    /// # Errors
+    /// [`Error::GroupSize`](crate::Error::GroupSize), [`Error::WrongDevice`](crate::Error::WrongDevice),
+    /// and [`Error::LengthMismatch`](crate::Error::LengthMismatch) as
+    /// [`Error::OnDevice`](crate::Error::OnDevice), before the driver is asked.
+    ///
+    /// ```no_run
+    /// use cuda_core::{DeviceGroup, PinnedBuffer};
+    ///
+    /// let group = DeviceGroup::all()?;
+    /// let host = PinnedBuffer::from_slice(group.streams()[0].context(), &[1.0f32; 256])?;
+    /// let mut copies = group.alloc(256)?;
+    /// group.upload_all(&host, &mut copies)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn upload_all<'a, 'b, T: Pod>(
+        &self,
+        source: impl Into<PinnedSlice<'a, T>>,
+        destinations: impl IntoIterator<Item = impl Into<DeviceSliceMut<'b, T>>>,
+    ) -> Result<()> {
+        let op = "upload_all";
+        let source = source.into();
+        let destinations = self.destinations(op, destinations)?;
+        for (rank, destination) in destinations.iter().enumerate() {
+            self.same_len_on(op, rank, source.len(), destination.len())?;
+        }
+        let copies = self.streams.iter().zip(destinations);
+        let copies = copies.map(|(stream, destination)| Copy {
+            stream,
+            source,
+            destination,
+        });
+        run(copies.collect(), Stream::upload)
+    }
+
+    /// Copies the first elements of `source` to the first device, those that follow to the second, and
+    /// so on, asynchronously and all at the same time. How many each gets its destination says; together
+    /// they hold as many as `source`, which is pinned memory or any device's. None at all is as good a
+    /// part as any.
+    ///
+    /// # Errors
+    /// [`Error::GroupSize`](crate::Error::GroupSize), [`Error::WrongDevice`](crate::Error::WrongDevice)
+    /// and [`Error::LengthMismatch`](crate::Error::LengthMismatch) before the driver is asked.
+    ///
+    /// ```no_run
+    /// use cuda_core::{DeviceGroup, PinnedBuffer};
+    ///
+    /// let group = DeviceGroup::all()?;
+    /// let mut host = PinnedBuffer::<u32>::zeroed(group.streams()[0].context(), 1000)?;
+    /// let mut shares = group.alloc_shares(1000)?;
+    /// group.scatter(&host, &mut shares)?;
+    /// group.gather(&shares, &mut host)?; // and back, in order
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn scatter<'a, 'b, T: Pod, M: Divisible>(
+        &self,
+        source: impl Into<Slice<'a, T, M>>,
+        destinations: impl IntoIterator<Item = impl Into<DeviceSliceMut<'b, T>>>,
+    ) -> Result<()> {
+        let op = "scatter";
+        let source = source.into();
+        let destinations = self.destinations(op, destinations)?;
+        let lens: Vec<usize> = destinations.iter().map(SliceMut::len).collect();
+        same_len(op, source.len(), total::<T>(lens.iter().copied())?)?;
+        let parts = parts(source, lens)?.into_iter().zip(destinations);
+        let copies = parts.enumerate().map(|(rank, (source, destination))| Copy {
+            stream: M::stream(self, rank),
+            source,
+            destination,
+        });
+        run(copies.collect(), M::hand_out)
+    }
+
+    /// Copies each device's elements to where they belong in `destination`: those of the first device
+    /// come first. [`DeviceGroup::scatter`] backwards.
+    ///
+    /// # Errors
+    /// As [`DeviceGroup::scatter`].
+    pub fn gather<'a, 'b, T: Pod, M: Divisible>(
+        &self,
+        sources: impl IntoIterator<Item = impl Into<DeviceSlice<'a, T>>>,
+        destination: impl Into<SliceMut<'b, T, M>>,
+    ) -> Result<()> {
+        let op = "gather";
+        let destination = destination.into();
+        let sources = self.sources(op, sources)?;
+        let lens: Vec<usize> = sources.iter().map(Slice::len).collect();
+        same_len(op, total::<T>(lens.iter().copied())?, destination.len())?;
+        let parts = sources.into_iter().zip(parts_mut(destination, lens)?);
+        let copies = parts.enumerate().map(|(rank, (source, destination))| Copy {
+            stream: M::stream(self, rank),
+            source,
+            destination,
+        });
+        run(copies.collect(), M::take_in)
+    }
+}

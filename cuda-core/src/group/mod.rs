@@ -1,0 +1,235 @@
+//! Several GPUs as one: a stream of each, and what is done on all of them.
+
+mod borrowed;
+mod contexts;
+mod exchange;
+mod host;
+mod peers;
+mod relay;
+mod round;
+mod threads;
+mod views;
+
+use std::fmt;
+
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::memory::device::DeviceBuffer;
+use crate::memory::pod::Pod;
+use crate::stream::Stream;
+
+use relay::Relay;
+
+pub use host::Divisible;
+pub use peers::PeerReport;
+
+/// GPUs that work together: one stream of each, in an order that gives each member its *rank*.
+///
+/// What a program does on one device it does on `group.streams()[rank]`; what it does on all of them
+/// at once is here:
+///
+/// | from | to | |
+/// |---|---|---|
+/// | the host | every device the same | [`upload_all`](Self::upload_all), [`upload_all_from`](Self::upload_all_from) |
+/// | the host, or one device | each device a part | [`scatter`](Self::scatter), [`scatter_from`](Self::scatter_from) |
+/// | each device a part | the host, or one device | [`gather`](Self::gather), [`gather_to`](Self::gather_to) |
+/// | one device | every device the same | [`broadcast`](Self::broadcast) |
+/// | each device | the next one | [`rotate`](Self::rotate) |
+/// | each device | each device another part | [`all_to_all`](Self::all_to_all), [`exchange`](Self::exchange) |
+///
+/// Buffers are given one for each member, in the order of the ranks: a `&mut Vec` of them, or an
+/// iterator of views. Copies are ordered by the buffers, like all others: with the work of whatever
+/// stream used them before or uses them next. None waits with the host, except where data comes back
+/// to a borrowed slice. Copies between devices run on streams of the group's own, one for what each
+/// member sends, beside what the members' streams do meanwhile; so a device sends and receives at the
+/// same time.
+///
+/// All of it works with one device as well. A device may be a member several times: each membership
+/// has its own streams. Several threads may use a group at the same time.
+///
+/// # Errors
+/// Lengths, the number of buffers and their devices are checked before the driver is asked. What
+/// concerns one device is [`Error::OnDevice`]. After a failure of the driver some of the copies have
+/// been enqueued and others have not; every buffer knows which, as after any other copy.
+///
+/// ```no_run
+/// use cuda_core::DeviceGroup;
+///
+/// let group = DeviceGroup::all()?;
+/// group.enable_all_peers()?; // copies between devices take the direct way
+/// let weights = vec![0.5f32; 1 << 20];
+/// let mut copies = group.alloc::<f32>(weights.len())?;
+/// group.upload_all_from(&weights, &mut copies)?; // one pass over `weights`
+/// for (stream, copy) in group.streams().iter().zip(&mut copies) {
+///     stream.fill(copy, 1.0f32)?; // stands for a kernel
+/// }
+/// let mut next = group.alloc::<f32>(weights.len())?;
+/// group.rotate(&copies, &mut next, 1)?; // each to its neighbour, all at the same time
+/// group.synchronize()?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub struct DeviceGroup {
+    /// Not empty.
+    streams: Box<[Stream]>,
+    /// For what each member sends to others. Measured on H200s: several of them, so that it sends to
+    /// several at once, are no faster, and having the receiver's stream copy is slower.
+    lanes: Box<[Stream]>,
+    relay: Relay,
+}
+
+impl DeviceGroup {
+    /// All devices, in the order of their ordinals.
+    ///
+    /// # Errors
+    /// Those of [`DeviceGroup::new`].
+    pub fn all() -> Result<Self> {
+        Self::new(Device::all()?)
+    }
+
+    /// These devices, with a new non-blocking stream on each. Their contexts are retained at the same
+    /// time: [`Device::contexts`].
+    ///
+    /// # Errors
+    /// [`Error::NothingGiven`] for no device at all; those of [`Device::contexts`]; the driver's.
+    ///
+    /// ```no_run
+    /// use cuda_core::{Device, DeviceGroup};
+    ///
+    /// let pair = DeviceGroup::new([Device::get(0)?, Device::get(1)?])?;
+    /// assert_eq!(pair.len(), 2);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn new(devices: impl IntoIterator<Item = Device>) -> Result<Self> {
+        let streams: Result<Vec<Stream>> = Device::contexts(devices)?
+            .iter()
+            .map(|context| {
+                let stream = context.create_stream();
+                stream.map_err(|error| error.on(context.device()))
+            })
+            .collect();
+        Self::from_streams(streams?)
+    }
+
+    /// The devices of these streams, which need not be in primary contexts and may have uses beside
+    /// the group.
+    ///
+    /// # Errors
+    /// [`Error::NothingGiven`] for no stream at all; the driver's.
+    pub fn from_streams(streams: impl IntoIterator<Item = Stream>) -> Result<Self> {
+        let streams: Box<[Stream]> = streams.into_iter().collect();
+        if streams.is_empty() {
+            return Err(Error::NothingGiven {
+                op: "device group",
+                what: "devices",
+            });
+        }
+        let lane = |stream: &Stream| {
+            let lane = stream.context().create_stream();
+            lane.map_err(|error| error.on(stream.device()))
+        };
+        let lanes: Result<_> = streams.iter().map(lane).collect();
+        Ok(Self {
+            lanes: lanes?,
+            streams,
+            relay: Relay::default(),
+        })
+    }
+
+    /// How many members there are; at least one.
+    #[expect(clippy::len_without_is_empty, reason = "it is never empty")]
+    pub fn len(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// The members' streams, by rank.
+    pub fn streams(&self) -> &[Stream] {
+        &self.streams
+    }
+
+    /// The members' devices, by rank.
+    pub fn devices(&self) -> impl ExactSizeIterator<Item = Device> {
+        self.streams.iter().map(Stream::device)
+    }
+
+    /// A buffer of `len` elements of unspecified value on each device: [`Stream::alloc`].
+    ///
+    /// # Errors
+    /// Those of [`Stream::alloc`], as [`Error::OnDevice`].
+    pub fn alloc<T: Pod>(&self, len: usize) -> Result<Vec<DeviceBuffer<T>>> {
+        self.each(|stream| stream.alloc(len))
+    }
+
+    /// A buffer of `len` zeroed elements on each device: [`Stream::alloc_zeroed`].
+    ///
+    /// # Errors
+    /// Those of [`Stream::alloc_zeroed`], as [`Error::OnDevice`].
+    pub fn alloc_zeroed<T: Pod>(&self, len: usize) -> Result<Vec<DeviceBuffer<T>>> {
+        self.each(|stream| stream.alloc_zeroed(len))
+    }
+
+    /// A buffer on each device that together hold `len` elements, as evenly as that goes: the first
+    /// ones have one element more. For [`scatter`](Self::scatter) and [`gather`](Self::gather).
+    ///
+    /// # Errors
+    /// Those of [`Stream::alloc`], as [`Error::OnDevice`].
+    pub fn alloc_shares<T: Pod>(&self, len: usize) -> Result<Vec<DeviceBuffer<T>>> {
+        let (least, more) = (len / self.len(), len % self.len());
+        let mut rank = 0;
+        self.each(|stream| {
+            let share = least + usize::from(rank < more);
+            rank += 1;
+            stream.alloc(share)
+        })
+    }
+
+    /// Blocks the thread until everything on the members' streams, and all copies between devices
+    /// that this group was asked for, have completed: `cuStreamSynchronize` of each.
+    ///
+    /// # Errors
+    /// The first of the driver's, as [`Error::OnDevice`], once all were waited for; errors of earlier
+    /// asynchronous work are reported here.
+    pub fn synchronize(&self) -> Result<()> {
+        let wait = |stream: &Stream| {
+            let waited = stream.synchronize();
+            waited.map_err(|error| error.on(stream.device()))
+        };
+        let all = self.streams.iter().chain(&self.lanes);
+        all.map(wait).fold(Ok(()), Result::and)
+    }
+
+    fn each<R>(&self, mut make: impl FnMut(&Stream) -> Result<R>) -> Result<Vec<R>> {
+        let make = |stream: &Stream| make(stream).map_err(|error| error.on(stream.device()));
+        self.streams.iter().map(make).collect()
+    }
+
+    /// Refuses another number of things than there are members.
+    fn one_each(&self, op: &'static str, given: usize) -> Result<()> {
+        if given == self.len() {
+            return Ok(());
+        }
+        Err(Error::GroupSize {
+            op,
+            members: self.len(),
+            given,
+        })
+    }
+
+    /// Refuses memory of another device than the member's.
+    fn on_member(&self, op: &'static str, rank: usize, memory: Device) -> Result<()> {
+        let device = self.streams[rank].device();
+        if device == memory {
+            return Ok(());
+        }
+        Err(Error::WrongDevice {
+            op,
+            memory: memory.ordinal(),
+            stream: device.ordinal(),
+        })
+    }
+}
+
+impl fmt::Debug for DeviceGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.devices()).finish()
+    }
+}

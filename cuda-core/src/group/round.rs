@@ -1,0 +1,86 @@
+//! Copies that are enqueued one after the other and run at the same time.
+
+use crate::error::Result;
+use crate::memory::Memory;
+use crate::memory::ledger::{Fences, Touch};
+use crate::memory::pod::Pod;
+use crate::memory::view::{Slice, SliceMut};
+use crate::stream::Stream;
+use crate::timeline::{Flavor, Mark};
+
+/// What copies on several streams have to wait for.
+///
+/// An event that orders two streams is recorded when one of them has to wait, behind everything that
+/// the other was given by then. Were each copy to wait when its own turn comes, it would wait for
+/// copies of its neighbours too, and a ring of copies would run one after the other. So all that is
+/// waited for is recorded before the first of them is enqueued.
+#[derive(Default)]
+pub(super) struct Round<'a> {
+    waits: Vec<(&'a Stream, Fences)>,
+}
+
+impl<'a> Round<'a> {
+    /// A copy on `stream` will touch this. Asks the driver nothing.
+    pub(super) fn expect(&mut self, stream: &'a Stream, mut touch: Touch<'_>) {
+        let timeline = stream.core().timeline();
+        if touch.is_quiet(timeline) {
+            return;
+        }
+        let mut fences = Fences::none();
+        touch.conflicts(timeline, &mut fences);
+        if !fences.is_empty() {
+            self.waits.push((stream, fences));
+        }
+    }
+
+    /// Makes each stream wait for what its copies conflict with, and for nothing that comes later.
+    pub(super) fn begin(self) -> Result<()> {
+        for (stream, fences) in &self.waits {
+            let timeline = stream.core().timeline();
+            let new = |mark: &&Mark| !timeline.has_waited(mark);
+            fences.marks().iter().filter(new).try_for_each(cover)?;
+        }
+        for (stream, fences) in &self.waits {
+            let bound = stream.core().bind();
+            let waited = bound.and_then(|bound| fences.wait_on(&bound));
+            waited.map_err(|error| error.on(stream.device()))?;
+        }
+        Ok(())
+    }
+}
+
+/// Records an event behind the point, unless one is there.
+fn cover(mark: &Mark) -> Result<()> {
+    let timeline = &mark.timeline;
+    let covered = timeline.has_completed(mark.seq) || timeline.recorded(mark.seq).is_some();
+    // A per-thread default stream records by itself, and can do so on its own thread only.
+    if covered || timeline.flavor() == Flavor::PerThread {
+        return Ok(());
+    }
+    let recorded = timeline.checkpoint(false, None);
+    recorded.map_err(|error| error.on(timeline.context().device()))
+}
+
+/// One of several copies, none of which touches what another writes.
+pub(super) struct Copy<'s, 'a, 'b, T: Pod, A: Memory, B: Memory> {
+    pub(super) stream: &'s Stream,
+    pub(super) source: Slice<'a, T, A>,
+    pub(super) destination: SliceMut<'b, T, B>,
+}
+
+/// Enqueues the copies, each with `enqueue`. Where one cannot be, those behind it are not either.
+pub(super) fn run<'s, 'a, 'b, T: Pod, A: Memory, B: Memory>(
+    mut copies: Vec<Copy<'s, 'a, 'b, T, A, B>>,
+    enqueue: impl Fn(&'s Stream, Slice<'a, T, A>, SliceMut<'b, T, B>) -> Result<()>,
+) -> Result<()> {
+    let mut round = Round::default();
+    for copy in &mut copies {
+        round.expect(copy.stream, copy.source.read());
+        round.expect(copy.stream, copy.destination.write());
+    }
+    round.begin()?;
+    copies.into_iter().try_for_each(|copy| {
+        let enqueued = enqueue(copy.stream, copy.source, copy.destination);
+        enqueued.map_err(|error| error.on(copy.stream.device()))
+    })
+}

@@ -1,0 +1,98 @@
+//! What a group is given: one view for each member, and parts of views.
+
+use crate::copy::same_len;
+use crate::error::{Error, Result};
+use crate::group::DeviceGroup;
+use crate::memory::Memory;
+use crate::memory::device::{DeviceSlice, DeviceSliceMut};
+use crate::memory::pod::Pod;
+use crate::memory::view::{Slice, SliceMut};
+
+impl DeviceGroup {
+    /// One view for each member, on its device.
+    pub(super) fn sources<'a, T: Pod>(
+        &self,
+        op: &'static str,
+        given: impl IntoIterator<Item = impl Into<DeviceSlice<'a, T>>>,
+    ) -> Result<Vec<DeviceSlice<'a, T>>> {
+        let views: Vec<_> = given.into_iter().map(Into::into).collect();
+        self.one_each(op, views.len())?;
+        for (rank, view) in views.iter().enumerate() {
+            self.on_member(op, rank, view.device())?;
+        }
+        Ok(views)
+    }
+
+    /// One exclusive view for each member, on its device.
+    pub(super) fn destinations<'b, T: Pod>(
+        &self,
+        op: &'static str,
+        given: impl IntoIterator<Item = impl Into<DeviceSliceMut<'b, T>>>,
+    ) -> Result<Vec<DeviceSliceMut<'b, T>>> {
+        let views: Vec<_> = given.into_iter().map(Into::into).collect();
+        self.one_each(op, views.len())?;
+        for (rank, view) in views.iter().enumerate() {
+            self.on_member(op, rank, view.as_view().device())?;
+        }
+        Ok(views)
+    }
+
+    /// Refuses a copy to the member of another length than its source has.
+    pub(super) fn same_len_on(
+        &self,
+        op: &'static str,
+        rank: usize,
+        source_len: usize,
+        destination_len: usize,
+    ) -> Result<()> {
+        let same = same_len(op, source_len, destination_len);
+        same.map_err(|error| error.on(self.streams[rank].device()))
+    }
+}
+
+/// Elements in all of them together.
+///
+/// Elements without a size can be so many that nobody counts them.
+pub(super) fn total<T>(lens: impl IntoIterator<Item = usize>) -> Result<usize> {
+    let sum = lens.into_iter().try_fold(0, usize::checked_add);
+    sum.ok_or(Error::SizeOverflow {
+        len: usize::MAX,
+        element_size: size_of::<T>(),
+    })
+}
+
+/// The view in parts of these lengths, one behind the other.
+pub(super) fn parts<'a, T: Pod, M: Memory>(
+    view: Slice<'a, T, M>,
+    lens: impl IntoIterator<Item = usize>,
+) -> Result<Vec<Slice<'a, T, M>>> {
+    let mut start = 0;
+    let part = |len| {
+        let part = view.slice(start..start + len)?;
+        start += len;
+        Ok(part)
+    };
+    lens.into_iter().map(part).collect()
+}
+
+/// [`parts`] of an exclusive view.
+pub(super) fn parts_mut<'b, T: Pod, M: Memory>(
+    view: SliceMut<'b, T, M>,
+    lens: impl IntoIterator<Item = usize>,
+) -> Result<Vec<SliceMut<'b, T, M>>> {
+    let mut rest = view;
+    let mut parts = Vec::new();
+    for len in lens {
+        let (part, behind) = rest.split_at_mut(len)?;
+        parts.push(part);
+        rest = behind;
+    }
+    Ok(parts)
+}
+
+/// Lengths of pieces of at most `size` that make up `len`.
+pub(super) fn pieces(len: usize, size: usize) -> impl Iterator<Item = usize> {
+    (0..len)
+        .step_by(size)
+        .map(move |start| size.min(len - start))
+}

@@ -1,0 +1,89 @@
+//! What kernels and global variables are of, and who uses it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::Loaded;
+#[cfg(cuda_12_0)]
+use super::library::LoadedLibrary;
+use crate::error::{Error, Result};
+use crate::memory::ledger::{Access, Fences, Ledger};
+use crate::sync::lock;
+use crate::timeline::Timeline;
+
+/// What keeps a kernel or a global variable loaded.
+#[derive(Clone)]
+pub(crate) enum Code {
+    Module(Arc<Loaded>),
+    #[cfg(cuda_12_0)]
+    Library(Arc<LoadedLibrary>),
+}
+
+impl Code {
+    #[inline]
+    pub(crate) fn users(&self) -> &Users {
+        match self {
+            Code::Module(loaded) => &loaded.users,
+            #[cfg(cuda_12_0)]
+            Code::Library(library) => &library.users,
+        }
+    }
+
+    pub(super) fn is(&self, other: &Self) -> bool {
+        std::ptr::eq(self.users(), other.users())
+    }
+}
+
+/// Who uses loaded code.
+#[derive(Default)]
+pub(crate) struct Users {
+    /// Launches, as reads of one byte: unloading is a write of it.
+    launches: Ledger,
+    /// Addresses of globals that somebody has.
+    globals: Mutex<Vec<u64>>,
+    /// Work on a global could not be waited for.
+    in_use_for_good: AtomicBool,
+}
+
+/// The one byte that stands for the code in its ledger.
+const CODE: std::ops::Range<usize> = 0..1;
+
+impl Users {
+    /// A kernel was launched.
+    #[inline]
+    pub(crate) fn launched(&self, stream: &Arc<Timeline>, seq: u64) {
+        self.launches
+            .mark(&CODE, Access::Read, stream, seq, &Fences::none());
+    }
+
+    /// Whether the global at that address was nobody's, whose it is now.
+    pub(super) fn take_global(&self, address: u64) -> bool {
+        let mut taken = lock(&self.globals);
+        let free = !taken.contains(&address);
+        if free {
+            taken.push(address);
+        }
+        free
+    }
+
+    pub(super) fn give_global_back(&self, address: u64) {
+        lock(&self.globals).retain(|taken| *taken != address);
+    }
+
+    /// Work on a global may go on for ever: then the code stays.
+    pub(super) fn keep_for_good(&self) {
+        self.in_use_for_good.store(true, Ordering::Release);
+    }
+
+    /// Waits until the kernels that were launched have completed. Nothing says that the driver waits
+    /// for them by itself when the code is unloaded.
+    pub(super) fn wait(&mut self) -> Result<()> {
+        if *self.in_use_for_good.get_mut() {
+            return Err(Error::LostStream);
+        }
+        let mut fences = Fences::none();
+        self.launches
+            .conflicts_exclusive(&CODE, Access::Write, None, &mut fences);
+        fences.wait_host()
+    }
+}

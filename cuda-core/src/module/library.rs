@@ -1,0 +1,340 @@
+//! Libraries: kernels loaded once for all contexts.
+
+use std::ffi::{CString, c_void};
+use std::fmt;
+use std::path::Path;
+use std::ptr;
+use std::sync::Arc;
+
+use cuda_sys::{CUkernel, CUlibrary, CUresult, symbol as cu};
+
+use super::code::{Code, Users};
+use super::global;
+use super::{Function, aligned, is_about_the_image, ptx_text, read_image};
+use crate::capture::Relaxed;
+use crate::context::Context;
+use crate::driver;
+use crate::drops::{self, Resource};
+use crate::error::{Error, Result, check};
+use crate::memory::device::DeviceBuffer;
+use crate::memory::pod::Pod;
+use crate::nvrtc::Cubin;
+
+/// Kernels and global variables of no context in particular: loaded once, and used in any context of
+/// any device. From CUDA 12.0 on.
+///
+/// Where and when code is compiled and copied to a device is the driver's business: as a rule when a
+/// context first uses it. Compilers' options and logs are a [`Module`](crate::Module)'s.
+///
+/// A handle: clones are the same library, and so is whatever was taken from it. When the last
+/// [`Kernel`], [`Function`], global and clone is gone, the library is unloaded from all contexts; that
+/// waits until the kernels launched from it have completed.
+///
+/// ```no_run
+/// use cuda_core::{Device, Library};
+///
+/// # let ptx = String::new();
+/// let library = Library::from_ptx(&ptx)?;
+/// let kernel = library.kernel("nothing")?;
+/// for device in Device::all()? {
+///     let function = kernel.function(&device.context()?)?;
+///     // SAFETY: the kernel has no parameter and touches nothing.
+///     unsafe { device.create_stream()?.kernel(&function).block(32).launch() }?;
+/// }
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Library(Arc<LoadedLibrary>);
+
+/// A loaded library; unloaded with its last handle.
+pub(crate) struct LoadedLibrary {
+    // INVARIANT: until `Drop`, a loaded library.
+    raw: RawLibrary,
+    pub(super) users: Users,
+    unloaded: bool,
+}
+
+#[derive(Clone, Copy)]
+struct RawLibrary(CUlibrary);
+
+// SAFETY: a driver's handle, which any thread may use; the driver locks.
+unsafe impl Send for RawLibrary {}
+// SAFETY: as above.
+unsafe impl Sync for RawLibrary {}
+
+impl Library {
+    /// Loads PTX text: `cuLibraryLoadData`. Needs no context.
+    ///
+    /// # Errors
+    /// [`Error::NotPtx`] for text that does not begin as PTX does, and [`Error::Nul`], before the
+    /// driver is asked; [`Error::Compile`], without a log, where it is compiled at once; the driver's
+    /// `CALL_REQUIRES_NEWER_DRIVER` (36) before CUDA 12.0.
+    pub fn from_ptx(ptx: impl AsRef<str>) -> Result<Self> {
+        let text = ptx_text(ptx.as_ref())?;
+        // SAFETY: PTX text, NUL-terminated, alive during the call.
+        unsafe { Self::load(text.as_ptr().cast()) }
+    }
+
+    /// Loads a binary that NVRTC compiled: `cuLibraryLoadData`.
+    ///
+    /// # Errors
+    /// Those of [`Library::from_ptx`].
+    pub fn from_cubin(cubin: &Cubin) -> Result<Self> {
+        // SAFETY: a whole image, as NVRTC wrote it.
+        unsafe { Self::from_image(cubin.as_bytes()) }
+    }
+
+    /// Loads a binary image, a cubin or a fatbin: `cuLibraryLoadData`.
+    ///
+    /// # Errors
+    /// [`Error::Compile`] for what is no image.
+    ///
+    /// # Safety
+    /// That of [`Module::from_image`](crate::Module::from_image).
+    pub unsafe fn from_image(image: &[u8]) -> Result<Self> {
+        let image = aligned(image);
+        // SAFETY: an image by the caller's promise, followed by at least one zero byte, alive
+        // during the call.
+        unsafe { Self::load(image.as_ptr().cast()) }
+    }
+
+    /// Loads an image from a file: [`Library::from_image`] of its contents.
+    ///
+    /// # Errors
+    /// [`Error::File`] where it cannot be read; [`Error::Compile`].
+    ///
+    /// # Safety
+    /// That of [`Module::from_image`](crate::Module::from_image).
+    pub unsafe fn from_file(path: impl AsRef<Path>) -> Result<Self> {
+        let image = read_image(path.as_ref())?;
+        // SAFETY: the caller's promise.
+        unsafe { Self::from_image(&image) }
+    }
+
+    /// # Safety
+    /// `image` is what `cuLibraryLoadData` takes: NUL-terminated PTX text, or a whole binary image.
+    unsafe fn load(image: *const c_void) -> Result<Self> {
+        let op = "cuLibraryLoadData";
+        driver::ensure()?;
+        let _relaxed = Relaxed::enter()?;
+        let mut raw = ptr::null_mut();
+        // SAFETY: the pointer is valid for a write; the image is the caller's promise, and copied,
+        // since no option says that it is preserved; there are no options of either kind.
+        let code = unsafe {
+            cu::cuLibraryLoadData(
+                &mut raw,
+                image,
+                ptr::null_mut(),
+                ptr::null_mut(),
+                0,
+                ptr::null_mut(),
+                ptr::null_mut(),
+                0,
+            )
+        };
+        compiled(op, code)?;
+        Ok(Self(Arc::new(LoadedLibrary {
+            raw: RawLibrary(raw),
+            users: Users::default(),
+            unloaded: false,
+        })))
+    }
+
+    /// The kernel of that name: `cuLibraryGetKernel`. It keeps the library loaded.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; [`Error::Nul`].
+    pub fn kernel(&self, name: &str) -> Result<Kernel> {
+        let op = "cuLibraryGetKernel";
+        driver::ensure()?;
+        let symbol = CString::new(name).map_err(|_| Error::Nul { what: "a name" })?;
+        let mut raw = ptr::null_mut();
+        // SAFETY: the pointer is valid for a write, the name is a C string, the library is loaded.
+        let found = check(op, unsafe {
+            cu::cuLibraryGetKernel(&mut raw, self.as_raw(), symbol.as_ptr())
+        });
+        found.map_err(|error| error.naming(name))?;
+        Ok(Kernel(Arc::new(KernelInner {
+            raw: RawKernel(raw),
+            library: self.0.clone(),
+            name: name.to_owned(),
+        })))
+    }
+
+    /// The global or constant variable of that name in a context, as a buffer over all of it:
+    /// `cuLibraryGetGlobal`. Every context has one of its own; otherwise as
+    /// [`Module::global`](crate::Module::global).
+    ///
+    /// # Errors
+    /// Those of [`Module::global`](crate::Module::global); [`Error::Compile`].
+    pub fn global<T: Pod>(&self, context: &Context, name: &str) -> Result<DeviceBuffer<T>> {
+        let op = "cuLibraryGetGlobal";
+        let symbol = CString::new(name).map_err(|_| Error::Nul { what: "a name" })?;
+        let (mut address, mut bytes) = (0, 0);
+        let entered = context.enter_briefly()?;
+        let relaxed = Relaxed::enter()?;
+        // SAFETY: both pointers are valid for a write, the name is a C string, the library is
+        // loaded, a live context is current.
+        let code = unsafe {
+            cu::cuLibraryGetGlobal(&mut address, &mut bytes, self.as_raw(), symbol.as_ptr())
+        };
+        drop(relaxed);
+        drop(entered);
+        compiled(op, code).map_err(|error| error.naming(name))?;
+        global::buffer(Code::Library(self.0.clone()), context, address, bytes, name)
+    }
+
+    /// The driver's handle, valid while `self`, a clone, or anything taken from it lives.
+    pub fn as_raw(&self) -> CUlibrary {
+        self.0.raw.0
+    }
+
+    /// Unloads the library, if nothing else refers to it, once the kernels launched from it have
+    /// completed, and says whether that worked: `cuLibraryUnload`. Dropping it reports a failure to
+    /// the hook of [`set_drop_hook`](crate::set_drop_hook) instead.
+    ///
+    /// A library of which there are clones, kernels or globals lives on with them.
+    ///
+    /// # Errors
+    /// The driver's, with the library itself.
+    pub fn close(self) -> Result<(), (Error, Self)> {
+        if let Err(error) = driver::ensure() {
+            return Err((error, self));
+        }
+        let mut library = match Arc::try_unwrap(self.0) {
+            Ok(library) => library,
+            Err(_shared) => return Ok(()),
+        };
+        match unload(library.raw, &mut library.users) {
+            Ok(()) => {
+                library.unloaded = true;
+                Ok(())
+            }
+            Err(error) => Err((error, Self(Arc::new(library)))),
+        }
+    }
+}
+
+/// What the compiler has to say of an image is an error of its own.
+fn compiled(op: &'static str, code: CUresult) -> Result<()> {
+    if is_about_the_image(code) {
+        let log = String::new();
+        return Err(Error::Compile { op, code, log });
+    }
+    check(op, code)
+}
+
+/// `cuLibraryUnload`, behind the kernels that were launched.
+fn unload(raw: RawLibrary, users: &mut Users) -> Result<()> {
+    users.wait()?;
+    let _relaxed = Relaxed::enter()?;
+    // SAFETY: the last reference is gone, so nobody uses the handle after this call, no kernel of
+    // the library runs or is queued, and nothing uses its globals.
+    check("cuLibraryUnload", unsafe { cu::cuLibraryUnload(raw.0) })
+}
+
+impl Drop for LoadedLibrary {
+    fn drop(&mut self) {
+        // In a fork's child even our own locks may be held by threads that are no more.
+        if self.unloaded || driver::is_gone() {
+            return;
+        }
+        let (raw, mut users) = (self.raw, std::mem::take(&mut self.users));
+        drops::run_or_defer(move || {
+            if let Err(error) = unload(raw, &mut users) {
+                drops::report(Resource::Module, raw.0.addr() as u64, 0, Some(error));
+            }
+        });
+    }
+}
+
+impl PartialEq for Library {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Library {}
+
+impl fmt::Debug for Library {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Library").field(&self.as_raw()).finish()
+    }
+}
+
+/// A kernel of a [`Library`], of no context in particular.
+///
+/// A handle: clones are the same kernel. It keeps its library loaded.
+#[derive(Clone)]
+pub struct Kernel(Arc<KernelInner>);
+
+struct KernelInner {
+    // INVARIANT: a kernel of `library`, which stays loaded while this value exists.
+    raw: RawKernel,
+    library: Arc<LoadedLibrary>,
+    name: String,
+}
+
+#[derive(Clone, Copy)]
+struct RawKernel(CUkernel);
+
+// SAFETY: a driver's handle, which any thread may use; the driver locks.
+unsafe impl Send for RawKernel {}
+// SAFETY: as above.
+unsafe impl Sync for RawKernel {}
+
+impl Kernel {
+    /// The kernel in a context, to be launched on the context's streams with
+    /// [`Stream::kernel`](crate::Stream::kernel): `cuKernelGetFunction`. The first use in a context may
+    /// load the code there, so keep the function.
+    ///
+    /// The function keeps the context alive, as everything does that is of one.
+    ///
+    /// # Errors
+    /// [`Error::Compile`], without a log, where there is nothing for the context's device; the
+    /// driver's.
+    pub fn function(&self, context: &Context) -> Result<Function> {
+        let op = "cuKernelGetFunction";
+        let entered = context.enter_briefly()?;
+        let relaxed = Relaxed::enter()?;
+        let mut raw = ptr::null_mut();
+        // SAFETY: the pointer is valid for a write, the kernel's library is loaded, a live context
+        // is current.
+        let code = unsafe { cu::cuKernelGetFunction(&mut raw, self.as_raw()) };
+        drop(relaxed);
+        drop(entered);
+        compiled(op, code)?;
+        let code = Code::Library(self.0.library.clone());
+        Ok(Function::new(raw, code, context, self.name()))
+    }
+
+    /// The name that it was found by.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// The library that it belongs to.
+    pub fn library(&self) -> Library {
+        Library(self.0.library.clone())
+    }
+
+    /// The driver's handle, valid while `self` or a clone lives. A launch made with it is unknown to
+    /// the library and to the buffers it uses.
+    pub fn as_raw(&self) -> CUkernel {
+        self.0.raw.0
+    }
+}
+
+impl PartialEq for Kernel {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_raw() == other.as_raw() && Arc::ptr_eq(&self.0.library, &other.0.library)
+    }
+}
+
+impl Eq for Kernel {}
+
+impl fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Kernel").field(&self.name()).finish()
+    }
+}

@@ -1,0 +1,105 @@
+//! Size classes: eight for each power of two, so that a chunk is at most an eighth larger than what
+//! it was asked for.
+
+/// The smallest chunk, and what all of them are aligned to.
+pub(super) const GRANULE: usize = 256;
+
+/// The largest chunk that has a class; beyond it sizes are too few and too different to be sorted.
+pub(super) const LARGEST: usize = 32 << 20;
+
+/// Chunks beyond [`LARGEST`] are multiples of this.
+const STEP: usize = 2 << 20;
+
+/// The classes; one more than these stands for everything beyond.
+pub(super) const CLASSES: usize = 8 * (1 + (LARGEST / LINEAR).ilog2() as usize);
+
+/// Eight granules: up to here each class is one granule larger than the one before.
+const LINEAR: usize = 8 * GRANULE;
+
+/// Which sizes are kept together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Class(usize);
+
+impl Class {
+    /// The class of chunks for `bytes`, which are not zero.
+    #[inline]
+    pub(super) const fn of(bytes: usize) -> Self {
+        let last = bytes - 1;
+        if bytes <= LINEAR {
+            return Self(last / GRANULE);
+        }
+        if bytes > LARGEST {
+            return Self(CLASSES);
+        }
+        let log = last.ilog2();
+        let octave = (log - LINEAR.ilog2()) as usize;
+        // The three bits behind the first.
+        let eighth = (last >> (log - 3)) - 8;
+        Self(8 + 8 * octave + eighth)
+    }
+
+    #[inline]
+    pub(super) fn index(self) -> usize {
+        self.0
+    }
+
+    /// Whether it is the one of everything beyond [`LARGEST`].
+    #[inline]
+    pub(super) fn is_large(self) -> bool {
+        self.0 == CLASSES
+    }
+}
+
+/// Bytes of the chunk for `bytes`, which are not zero and no more than an object may have.
+#[inline]
+pub(super) fn rounded(bytes: usize) -> usize {
+    if bytes <= LINEAR {
+        return bytes.next_multiple_of(GRANULE);
+    }
+    if bytes > LARGEST {
+        return bytes.next_multiple_of(STEP);
+    }
+    let last = bytes - 1;
+    let shift = last.ilog2() - 3;
+    ((last >> shift) + 1) << shift
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sizes at and around every boundary.
+    fn sizes() -> impl Iterator<Item = usize> {
+        let powers = (0..27).map(|log| 1_usize << log);
+        let eighths = powers.flat_map(|power| (8..16).map(move |n| power * n / 8));
+        eighths.flat_map(|size| [size.max(2) - 1, size.max(1), size + 1])
+    }
+
+    #[test]
+    fn a_chunk_is_an_eighth_larger_at_most() {
+        for bytes in sizes() {
+            let size = rounded(bytes);
+            assert!(size >= bytes && size % GRANULE == 0, "{bytes}: {size}");
+            let most = if bytes <= LINEAR {
+                bytes + GRANULE - 1
+            } else {
+                bytes + bytes / 8
+            };
+            assert!(bytes > LARGEST || size <= most, "{bytes}: {size}");
+        }
+    }
+
+    #[test]
+    fn a_class_is_one_size() {
+        for bytes in sizes().filter(|bytes| *bytes <= LARGEST) {
+            let (class, size) = (Class::of(bytes), rounded(bytes));
+            assert_eq!(class, Class::of(size), "{bytes} and {size}");
+            assert!(class.index() < CLASSES && !class.is_large(), "{bytes}");
+            if size < LARGEST {
+                assert_eq!(Class::of(size + 1).index(), class.index() + 1, "{size}");
+            }
+        }
+        assert_eq!(Class::of(1).index(), 0);
+        assert!(Class::of(LARGEST + 1).is_large());
+    }
+}

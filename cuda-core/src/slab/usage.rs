@@ -1,0 +1,62 @@
+//! How much there is, and what becomes of it.
+
+use super::cache::CACHE;
+use crate::driver;
+use crate::error::Result;
+use crate::sync::lock;
+
+/// Bytes of pinned memory that the process keeps for [`PinnedBuffer`](crate::PinnedBuffer)s.
+///
+/// Counted are whole chunks, which are up to an eighth larger than what they are asked for, or two
+/// mebibytes beyond 32 MiB. Not counted is what the driver allocates: memory with
+/// [flags](crate::PinnedFlags) of its own, or all with [`PinnedBackend::Driver`](super::PinnedBackend).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PinnedUsage {
+    /// Taken from the system: used, cached and pending.
+    pub reserved: u64,
+    /// The most that was taken since the peaks were reset.
+    pub reserved_peak: u64,
+    /// In buffers.
+    pub used: u64,
+    /// The most that was in buffers since the peaks were reset.
+    pub used_peak: u64,
+    /// For buffers to come.
+    pub cached: u64,
+    /// Dropped, when last looked at, before the copies that use it were done.
+    pub pending: u64,
+}
+
+/// How much pinned memory is used and kept. No driver call.
+///
+/// # Errors
+/// [`Error::Forked`](crate::Error::Forked) in a fork's child, and
+/// [`Error::Exiting`](crate::Error::Exiting).
+///
+/// ```
+/// let usage = cuda_core::pinned_usage()?;
+/// println!("{} of {} MiB pinned are used", usage.used >> 20, usage.reserved >> 20);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub fn pinned_usage() -> Result<PinnedUsage> {
+    driver::gone().map_or(Ok(()), Err)?;
+    let counts = lock(&CACHE).counts();
+    Ok(PinnedUsage {
+        reserved: counts.reserved as u64,
+        reserved_peak: counts.reserved_peak as u64,
+        used: counts.used as u64,
+        used_peak: counts.used_peak as u64,
+        cached: counts.cached as u64,
+        pending: counts.pending as u64,
+    })
+}
+
+/// Begins the peaks of [`pinned_usage`] anew, at what there is now. No driver call.
+///
+/// # Errors
+/// Those of [`pinned_usage`].
+pub fn reset_pinned_peaks() -> Result<()> {
+    driver::gone().map_or(Ok(()), Err)?;
+    lock(&CACHE).reset_peaks();
+    Ok(())
+}

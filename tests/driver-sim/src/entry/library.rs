@@ -1,0 +1,169 @@
+//! Libraries: loaded once, found in each context.
+
+use std::collections::BTreeMap;
+use std::ffi::{c_char, c_uint, c_void};
+
+use cuda_sys::*;
+
+use super::module::{function_of, load_into, text};
+use crate::call::{Call, Outcome, put};
+use crate::handle::{Id, pointer};
+use crate::module::library::{Kernel, Library};
+use crate::module::ptx;
+
+entries! {
+    newer cuLibraryLoadData(
+        library: *mut *mut u8,
+        image: *const c_void,
+        _options: *mut c_uint,
+        _values: *mut *mut c_void,
+        count: c_uint,
+        _library_options: *mut c_uint,
+        _library_values: *mut *mut c_void,
+        library_count: c_uint,
+    ) |call| {
+        // Options are nothing that the safe layer gives.
+        if library.is_null() || count != 0 || library_count != 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        // SAFETY: the caller passes a C string, or a binary, which is one as far as its first NUL
+        // byte.
+        let image = unsafe { text(image.cast()) }?;
+        if image.starts_with("\x7fELF") {
+            return Err(CUDA_ERROR_INVALID_IMAGE);
+        }
+        let ptx = ptx::parse(&image).map_err(|_| CUDA_ERROR_INVALID_PTX)?;
+        let id = call.new_id();
+        let handle = call.libraries.handles.issue(id);
+        let loaded = Library {
+            handle,
+            ptx,
+            modules: BTreeMap::new(),
+            kernels: BTreeMap::new(),
+        };
+        call.libraries.loaded.insert(id, loaded);
+        // SAFETY: not null, so a place for the library.
+        unsafe { put(library, pointer(handle)) }
+    }
+
+    newer cuLibraryUnload(library: *mut u8) |call| {
+        let id = find(call, library)?;
+        let name = call.name;
+        let modules: Vec<Id> = call.libraries.loaded[&id].modules.values().copied().collect();
+        for &module in &modules {
+            // Said before the wait below hides it.
+            call.check_unload(module, name);
+        }
+        for module in modules {
+            if let Some(context) = call.modules.get(&module).map(|module| module.context) {
+                let streams = call.streams_of_context(context);
+                call.synchronize(&streams);
+                call.unload(module, name);
+            }
+        }
+        let Some(library) = call.libraries.loaded.remove(&id) else {
+            return Ok(());
+        };
+        call.libraries.handles.retire(library.handle);
+        for kernel in library.kernels.values() {
+            if let Some(kernel) = call.libraries.kernels.remove(kernel) {
+                call.libraries.kernel_handles.retire(kernel.handle);
+            }
+        }
+        Ok(())
+    }
+
+    newer cuLibraryGetKernel(
+        kernel: *mut *mut u8,
+        library: *mut u8,
+        name: *const c_char,
+    ) |call| {
+        let id = find(call, library)?;
+        // SAFETY: the caller passes a C string.
+        let name = unsafe { text(name) }?;
+        let library = &call.libraries.loaded[&id];
+        if !library.ptx.kernels.contains_key(&name) {
+            return Err(CUDA_ERROR_NOT_FOUND);
+        }
+        let known = library.kernels.get(&name).copied();
+        let found = known.unwrap_or_else(|| new_kernel(call, id, name));
+        // SAFETY: the caller passes a place for the kernel.
+        unsafe { put(kernel, pointer(call.libraries.kernels[&found].handle)) }
+    }
+
+    newer cuKernelGetFunction(function: *mut CUfunction, kernel: *mut u8) |call| {
+        let context = call.current()?;
+        let found = call.libraries.kernel_handles.resolve(kernel);
+        let id = call.found(found, "kernel", kernel.addr(), |_| CUDA_ERROR_INVALID_HANDLE)?;
+        let Kernel { library, name, .. } = &call.libraries.kernels[&id];
+        let (library, name) = (*library, name.clone());
+        let module = module_in(call, library, context)?;
+        let found = function_of(call, module, name)?;
+        // SAFETY: the caller passes a place for the function.
+        unsafe { put(function, pointer(call.functions[&found].handle)) }
+    }
+
+    newer cuLibraryGetGlobal(
+        address: *mut CUdeviceptr,
+        bytes: *mut usize,
+        library: *mut u8,
+        name: *const c_char,
+    ) |call| {
+        let context = call.current()?;
+        let id = find(call, library)?;
+        // SAFETY: the caller passes a C string.
+        let name = unsafe { text(name) }?;
+        let module = module_in(call, id, context)?;
+        let found = call.modules[&module].globals.get(&name).copied();
+        let (_, start, size) = found.ok_or(CUDA_ERROR_NOT_FOUND)?;
+        if !address.is_null() {
+            // SAFETY: not null, so a place for the address.
+            unsafe { put(address, start) }?;
+        }
+        if !bytes.is_null() {
+            // SAFETY: not null, so a place for the size.
+            unsafe { put(bytes, size) }?;
+        }
+        Ok(())
+    }
+}
+
+fn find(call: &mut Call, library: *mut u8) -> Outcome<Id> {
+    let found = call.libraries.handles.resolve(library);
+    call.found(found, "library", library.addr(), |_| {
+        CUDA_ERROR_INVALID_HANDLE
+    })
+}
+
+fn new_kernel(call: &mut Call, library: Id, name: String) -> Id {
+    let id = call.new_id();
+    let handle = call.libraries.kernel_handles.issue(id);
+    if let Some(library) = call.libraries.loaded.get_mut(&library) {
+        library.kernels.insert(name.clone(), id);
+    }
+    let kernel = Kernel {
+        handle,
+        library,
+        name,
+    };
+    call.libraries.kernels.insert(id, kernel);
+    id
+}
+
+/// The library in a context, loaded there with its first use.
+fn module_in(call: &mut Call, library: Id, context: Id) -> Outcome<Id> {
+    let known = call.libraries.loaded[&library]
+        .modules
+        .get(&context)
+        .copied();
+    if let Some(module) = known.filter(|module| call.modules.contains_key(module)) {
+        return Ok(module);
+    }
+    call.forbid_in_capture()?;
+    let ptx = call.libraries.loaded[&library].ptx.clone();
+    let module = load_into(call, context, ptx);
+    if let Some(library) = call.libraries.loaded.get_mut(&library) {
+        library.modules.insert(context, module);
+    }
+    Ok(module)
+}

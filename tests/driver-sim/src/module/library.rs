@@ -1,0 +1,51 @@
+//! Libraries: what was loaded for all contexts, and becomes a module in each that uses it.
+
+use std::collections::BTreeMap;
+
+use crate::handle::{Handles, Id};
+use crate::module::ptx::Ptx;
+
+#[derive(Debug)]
+pub(crate) struct Libraries {
+    pub(crate) loaded: BTreeMap<Id, Library>,
+    pub(crate) handles: Handles,
+    pub(crate) kernels: BTreeMap<Id, Kernel>,
+    pub(crate) kernel_handles: Handles,
+}
+
+#[derive(Debug)]
+pub(crate) struct Library {
+    pub(crate) handle: usize,
+    pub(crate) ptx: Ptx,
+    /// Modules by context. Those of contexts that are gone went with them.
+    pub(crate) modules: BTreeMap<Id, Id>,
+    /// Kernels that were asked for, by name.
+    pub(crate) kernels: BTreeMap<String, Id>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    pub(crate) handle: usize,
+    pub(crate) library: Id,
+    pub(crate) name: String,
+}
+
+impl Libraries {
+    pub(crate) fn new() -> Self {
+        Self {
+            loaded: BTreeMap::new(),
+            handles: Handles::new(0x8000_0000),
+            kernels: BTreeMap::new(),
+            kernel_handles: Handles::new(0x9000_0000),
+        }
+    }
+
+    /// Whether a module is a library's, which reports it.
+    pub(crate) fn has(&self, module: Id) -> bool {
+        let mut modules = self
+            .loaded
+            .values()
+            .flat_map(|library| library.modules.values());
+        modules.any(|&other| other == module)
+    }
+}

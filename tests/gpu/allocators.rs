@@ -1,0 +1,324 @@
+//! I: allocators to choose.
+
+use std::ffi::{c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use cuda_core::{
+    Allocator, CachingPool, Device, DeviceAllocator, Error, Result, Stream, set_default_allocator,
+    with_allocator,
+};
+use cuda_sys::symbol as cu;
+use support::{check, gpu_test};
+
+use crate::forms::{contents, same};
+
+/// Notes what it is asked, and hands it on.
+struct Noting {
+    inner: Allocator,
+    name: &'static str,
+    log: Arc<Mutex<Vec<(&'static str, usize)>>>,
+}
+
+// SAFETY: the inner allocator does all that has to be done.
+unsafe impl DeviceAllocator for Noting {
+    fn allocate(&self, stream: &Stream, bytes: usize) -> Result<u64> {
+        self.log.lock().expect("no panic").push((self.name, bytes));
+        self.inner.allocate(stream, bytes)
+    }
+
+    unsafe fn deallocate(&self, stream: &Stream, address: u64, bytes: usize) -> Result<()> {
+        // SAFETY: it came from there, and the caller gives it up.
+        unsafe { self.inner.deallocate(stream, address, bytes) }
+    }
+
+    fn name(&self) -> &str {
+        self.name
+    }
+}
+
+type Log = Arc<Mutex<Vec<(&'static str, usize)>>>;
+
+fn noting(name: &'static str, log: &Log) -> Allocator {
+    let (inner, log) = (Allocator::driver_pool(), log.clone());
+    Allocator::new(Noting { inner, name, log })
+}
+
+fn taken(log: &Log) -> Vec<(&'static str, usize)> {
+    std::mem::take(&mut log.lock().expect("no panic"))
+}
+
+gpu_test! {
+    needs 1;
+    fn i01_every_allocator_serves() -> Result<()> {
+        let stream = Device::get(0)?.create_stream()?;
+        let log = Log::default();
+        let pool = Allocator::driver_pool();
+        let same_pool = pool.clone();
+        let allocate = move |stream: &Stream, bytes| pool.allocate(stream, bytes);
+        let deallocate = move |stream: &Stream, address, bytes| {
+            // SAFETY: it came from there, and is given up.
+            unsafe { same_pool.deallocate(stream, address, bytes) }
+        };
+        // SAFETY: the driver's pool does all that has to be done.
+        let closures = unsafe { Allocator::from_closures(allocate, deallocate) };
+        for allocator in [
+            Allocator::cache(),
+            Allocator::driver_pool(),
+            Allocator::plain(),
+            CachingPool::new().allocator(),
+            noting("one", &log),
+            closures,
+        ] {
+            let before = set_default_allocator(&allocator)?;
+            let filled = (|| {
+                let mut buffer = stream.alloc_zeroed::<u8>(3000)?;
+                assert_eq!(buffer.as_raw() % 256, 0);
+                stream.fill(buffer.slice_mut(1..2)?, 5)?;
+                contents(&stream, &buffer)
+            })();
+            set_default_allocator(&before)?;
+            let mut expected = vec![0; 3000];
+            expected[1] = 5;
+            same(&filled?, &expected, allocator.name());
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn i02_scope() -> Result<()> {
+        let stream = Device::get(0)?.create_stream()?;
+        let log = Log::default();
+        let (a, b) = (noting("a", &log), noting("b", &log));
+        with_allocator(&a, || {
+            with_allocator(&b, || stream.alloc::<u8>(1).map(drop))?;
+            let panicked = catch_unwind(AssertUnwindSafe(|| {
+                with_allocator(&b, || panic!("of the test's"));
+            }));
+            assert!(panicked.is_err());
+            stream.alloc::<u8>(2).map(drop)
+        })?;
+        stream.alloc::<u8>(3).map(drop)?;
+        assert_eq!(taken(&log), [("b", 1), ("a", 2)]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn i03_set_inside_scope() -> Result<()> {
+        let device = Device::get(0)?;
+        let stream = device.create_stream()?;
+        let log = Log::default();
+        let (a, b) = (noting("a", &log), noting("b", &log));
+        with_allocator(&a, || {
+            let refused = set_default_allocator(&b).expect_err("inside a scope");
+            assert!(matches!(refused, Error::AllocatorScope { .. }), "{refused:?}");
+            let refused = device.set_allocator(Some(&b)).expect_err("inside a scope");
+            assert!(matches!(refused, Error::AllocatorScope { .. }), "{refused:?}");
+            stream.alloc::<u8>(1).map(drop)
+        })?;
+        stream.alloc::<u8>(2).map(drop)?;
+        assert_eq!(taken(&log), [("a", 1)], "nothing changed");
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn i04_scope_thread_local() -> Result<()> {
+        let stream = Device::get(0)?.create_stream()?;
+        let log = Log::default();
+        let (all, one) = (noting("all", &log), noting("one", &log));
+        let before = set_default_allocator(&all)?;
+        let result = with_allocator(&one, || {
+            thread::scope(|scope| scope.spawn(|| stream.alloc::<u8>(4).map(drop)).join())
+                .expect("no panic")
+        });
+        set_default_allocator(&before)?;
+        result?;
+        assert_eq!(taken(&log), [("all", 4)]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn i04_a_devices_own() -> Result<()> {
+        let [one, two] = [Device::get(0)?, Device::get(1)?];
+        let log = Log::default();
+        let own = noting("own", &log);
+        assert!(one.set_allocator(Some(&own))?.is_none());
+        let result = (|| {
+            drop(one.create_stream()?.alloc::<u8>(1)?);
+            drop(two.create_stream()?.alloc::<u8>(2)?);
+            Ok(())
+        })();
+        assert!(one.set_allocator(None)?.is_some());
+        drop(one.create_stream()?.alloc::<u8>(3)?);
+        assert_eq!(taken(&log), [("own", 1)]);
+        result
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn i04_freed_by_whoever_allocated() -> Result<()> {
+        let stream = Device::get(0)?.create_stream()?;
+        for allocator in [Allocator::cache(), Allocator::plain(), Allocator::driver_pool()] {
+            let buffer = with_allocator(&Allocator::driver_pool(), || stream.alloc::<u8>(100))?;
+            with_allocator(&allocator, || drop(buffer));
+            let buffer = with_allocator(&allocator, || stream.alloc::<u8>(100))?;
+            with_allocator(&Allocator::plain(), || drop(buffer));
+        }
+        stream.synchronize()
+    }
+}
+
+/// What the C functions below were given.
+#[derive(Default)]
+struct Seen {
+    allocated: Mutex<Vec<(usize, usize, c_int)>>,
+    freed: Mutex<Vec<(usize, usize, c_int)>>,
+}
+
+unsafe extern "C" fn c_allocate(
+    parameter: *mut c_void,
+    bytes: usize,
+    device: c_int,
+) -> *mut c_void {
+    // SAFETY: the test passes a `Seen` that outlives the allocator.
+    let seen = unsafe { &*parameter.cast::<Seen>() };
+    seen.allocated
+        .lock()
+        .expect("no panic")
+        .push((parameter.addr(), bytes, device));
+    let mut address = 0;
+    // SAFETY: the pointer is valid for a write; the test has made a context current.
+    check("cuMemAlloc", unsafe {
+        cu::cuMemAlloc_v2(&mut address, bytes)
+    });
+    std::ptr::without_provenance_mut(address as usize)
+}
+
+unsafe extern "C" fn c_free(parameter: *mut c_void, address: *mut c_void, device: c_int) {
+    // SAFETY: the test passes a `Seen` that outlives the allocator.
+    let seen = unsafe { &*parameter.cast::<Seen>() };
+    seen.freed
+        .lock()
+        .expect("no panic")
+        .push((parameter.addr(), address.addr(), device));
+    // SAFETY: allocated by the other function, freed once.
+    check("cuMemFree", unsafe {
+        cu::cuMemFree_v2(address.addr() as u64)
+    });
+}
+
+/// Counts when it is dropped.
+struct Owner {
+    dropped: Arc<AtomicUsize>,
+    _seen: Arc<Seen>,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn i05_c_allocator_args() -> Result<()> {
+        let device = Device::get(0)?;
+        let stream = device.create_stream()?;
+        let _guard = device.guard()?;
+        let (seen, dropped) = (Arc::new(Seen::default()), Arc::new(AtomicUsize::new(0)));
+        let parameter = Arc::as_ptr(&seen).cast_mut().cast::<c_void>();
+        let owner = Owner {
+            dropped: dropped.clone(),
+            _seen: seen.clone(),
+        };
+        // SAFETY: the functions allocate and free with the driver, and the owner keeps what they are
+        // given.
+        let allocator = unsafe {
+            Allocator::from_functions(c_allocate, c_free, parameter, Box::new(owner))
+        };
+        let mut buffer = stream.alloc_with::<u8>(&allocator, 5000)?;
+        stream.fill(&mut buffer, 5)?;
+        same(&contents(&stream, &buffer)?, &[5; 5000], "from C");
+        drop(stream.alloc_with::<u8>(&allocator, 0)?);
+        let address = buffer.as_raw() as usize;
+        drop(allocator);
+        assert_eq!(dropped.load(Ordering::Relaxed), 0, "a block keeps its allocator");
+        assert!(seen.freed.lock().expect("no panic").is_empty());
+        drop(buffer);
+        assert_eq!(dropped.load(Ordering::Relaxed), 1);
+        assert_eq!(*seen.allocated.lock().expect("no panic"), [(parameter.addr(), 5000, 0)]);
+        assert_eq!(*seen.freed.lock().expect("no panic"), [(parameter.addr(), address, 0)]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn i07_allocator_fails() -> Result<()> {
+        /// How an allocator can fail.
+        type Failing = fn() -> Result<u64>;
+        let device = Device::get(0)?;
+        let stream = device.create_stream()?;
+        let usage = CachingPool::shared()?.usage(device);
+        let cases: [(Failing, &str); 4] = [
+            (|| Ok(0), "null"),
+            (|| panic!("of the test's"), "of the test's"),
+            (|| Err(Error::EmptyPool), "at least one stream"),
+            (|| Ok(1), "aligned"),
+        ];
+        for (fails, says) in cases {
+            // SAFETY: what it returns is no memory, and must be found out.
+            let allocator = unsafe { Allocator::from_closures(move |_, _| fails(), |_, _, _| Ok(())) };
+            let before = set_default_allocator(&allocator)?;
+            let failed = stream.alloc::<u8>(100);
+            set_default_allocator(&before)?;
+            let error = failed.expect_err("it has no memory");
+            assert!(error.to_string().contains(says), "{error}");
+            let passed_on = matches!(error, Error::EmptyPool | Error::Allocator { .. });
+            assert!(passed_on, "{error:?}");
+        }
+        // The slot is as good as before.
+        drop(stream.alloc::<u8>(100)?);
+        assert!(CachingPool::shared()?.usage(device).used == usage.used);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn i07_a_free_that_fails() -> Result<()> {
+        let stream = Device::get(0)?.create_stream()?;
+        let pool = Allocator::driver_pool();
+        let freed = Arc::new(AtomicUsize::new(0));
+        let (same_pool, tries) = (pool.clone(), freed.clone());
+        let allocate = move |stream: &Stream, bytes| pool.allocate(stream, bytes);
+        let deallocate = move |stream: &Stream, address, bytes| {
+            if tries.fetch_add(1, Ordering::Relaxed) == 0 {
+                panic!("of the test's");
+            }
+            // SAFETY: it came from there, and is given up.
+            unsafe { same_pool.deallocate(stream, address, bytes) }
+        };
+        // SAFETY: the driver's pool does all that has to be done; a free that panicked did nothing.
+        let allocator = unsafe { Allocator::from_closures(allocate, deallocate) };
+        let buffer = stream.alloc_with::<u8>(&allocator, 100)?;
+        let Err((error, buffer)) = buffer.close() else {
+            panic!("the first free panics");
+        };
+        assert!(matches!(error, Error::Allocator { .. }), "{error:?}");
+        buffer.close().map_err(|(error, _)| error)?;
+        assert_eq!(freed.load(Ordering::Relaxed), 2);
+        stream.synchronize()
+    }
+}

@@ -1,0 +1,118 @@
+//! Libraries: kernels loaded once for all contexts, where header and driver have them.
+
+use cuda_core::{Context, ContextFlags, Device, Error, Library, Result};
+use support::{context, gpu_test, kernels, stall};
+
+fn library() -> Result<Library> {
+    kernels::register();
+    Library::from_ptx(kernels::PTX)
+}
+
+gpu_test! {
+    needs 2;
+    fn m_a_library_is_of_every_device() -> Result<()> {
+        let library = library()?;
+        let kernel = library.kernel("add_one")?;
+        assert_eq!(kernel.name(), "add_one");
+        assert_eq!(kernel.library(), library);
+        assert_eq!(kernel, library.kernel("add_one")?);
+        assert_eq!(context::current(), std::ptr::null_mut(), "loaded without a context");
+        let created = Context::create(Device::get(0)?, ContextFlags::default())?;
+        let contexts = [Device::get(0)?.context()?, Device::get(1)?.context()?, created];
+        for (context, round) in contexts.iter().zip(1u32..) {
+            let add_one = kernel.function(context)?;
+            assert_eq!(add_one.context(), context);
+            assert!(add_one.module().is_none());
+            assert_eq!(add_one, kernel.function(context)?);
+            assert!(add_one.attributes()?.max_threads_per_block > 0);
+            let stream = context.create_stream()?;
+            let mut x = stream.alloc_zeroed::<u32>(100)?;
+            for _ in 0..round {
+                // SAFETY: 100 elements.
+                unsafe { stream.kernel(&add_one).elements(100).arg(&mut x).arg(100u32).launch() }?;
+            }
+            let mut back = [0; 100];
+            stream.download_to(&x, &mut back)?;
+            assert_eq!(back, [round; 100]);
+            // Nor is it another context's.
+            let other = contexts.iter().find(|other| *other != context).expect("three");
+            let stream = other.create_stream()?;
+            // SAFETY: refused.
+            let refused = unsafe { stream.kernel(&add_one).arg(&mut x).arg(0u32).launch() };
+            assert!(matches!(refused, Err(Error::WrongContext { .. })), "{refused:?}");
+        }
+        assert_eq!(context::current(), std::ptr::null_mut());
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn s12_a_librarys_global_is_one_a_context() -> Result<()> {
+        let library = library()?;
+        let (here, there) = (Device::get(0)?.context()?, Device::get(1)?.context()?);
+        let mut counters = [library.global::<u32>(&here, "counter")?, library.global(&there, "counter")?];
+        let taken = library.global::<u32>(&here, "counter");
+        assert!(matches!(taken, Err(Error::GlobalTaken { .. })), "{taken:?}");
+        assert!(matches!(library.global::<u32>(&here, "none"), Err(Error::NotFound { .. })));
+        let bump = library.kernel("bump")?;
+        for (context, by) in [(&here, 1u32), (&there, 2)] {
+            let counter = &mut counters[by as usize - 1];
+            let stream = context.create_stream()?;
+            let bump = bump.function(context)?;
+            // SAFETY: the kernel adds to the global that is named.
+            unsafe { stream.kernel(&bump).arg(by).uses_mut(&mut *counter).launch() }?;
+            let mut back = [0];
+            stream.download_to(&*counter, &mut back)?;
+            assert_eq!(back, [5 + by]);
+        }
+        // The globals keep it.
+        drop(library);
+        let stream = here.create_stream()?;
+        let mut back = [0];
+        stream.download_to(&counters[0], &mut back)?;
+        assert_eq!(back, [6]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn m11_bad_library() -> Result<()> {
+        assert!(matches!(Library::from_ptx("int main;"), Err(Error::NotPtx)));
+        assert!(matches!(Library::from_ptx(".version 7.0\0"), Err(Error::Nul { .. })));
+        let library = library()?;
+        assert!(matches!(library.kernel("none"), Err(Error::NotFound { .. })));
+        assert!(matches!(library.kernel("no\0ne"), Err(Error::Nul { .. })));
+        // SAFETY: there is no such file.
+        let missing = unsafe { Library::from_file("no such file") };
+        assert!(matches!(missing, Err(Error::File { .. })), "{missing:?}");
+        library.close().map_err(|(error, _)| error)
+    }
+}
+
+gpu_test! {
+    needs 1, asynchronous;
+    fn s42_unloading_a_library_waits_for_its_kernels() -> Result<()> {
+        let context = Device::get(0)?.context()?;
+        let stream = context.create_stream()?;
+        let library = library()?;
+        let add_one = library.kernel("add_one")?.function(&context)?;
+        let mut x = stream.alloc_zeroed::<u32>(64)?;
+        for _ in 0..2 {
+            // The first loads it, which would wait for the stall.
+            // SAFETY: 64 elements.
+            unsafe { stream.kernel(&add_one).elements(64).arg(&mut x).arg(64u32).launch() }?;
+            stream.synchronize()?;
+        }
+        let stalled = stall(stream.as_raw());
+        // SAFETY: 64 elements.
+        unsafe { stream.kernel(&add_one).elements(64).arg(&mut x).arg(64u32).launch() }?;
+        stalled.release_after(std::time::Duration::from_millis(50));
+        // The function keeps it until here.
+        drop(library);
+        drop(add_one);
+        assert!(stream.query()?, "its kernel came first");
+        Ok(())
+    }
+}

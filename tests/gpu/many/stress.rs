@@ -1,0 +1,236 @@
+//! Sixteen threads on all devices for a while: `CUDA_TESTS_STRESS` seconds, 1 if that is not set. For a
+//! minute, `CUDA_TESTS_STRESS=60 CUDA_TESTS_WATCHDOG=120`.
+
+use std::env;
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cuda_core::{CachingPool, Device, DeviceGroup, PinnedBuffer, Result, Stream};
+use support::{Driver, gpu_test};
+
+use crate::forms::{same, varied};
+
+const THREADS: u64 = 16;
+
+/// Largest buffer, in bytes.
+const MOST: usize = 300_000;
+
+/// Memory that a device, or the host, may have lost in the end. The driver keeps some of its own for
+/// streams and events, and the allocator of the host keeps pages; a leak of a buffer in a hundred
+/// rounds is far beyond it.
+const SLACK: usize = 64 << 20;
+
+gpu_test! {
+    needs 1, heavy;
+    fn n10_sixteen_threads_on_all_devices() -> Result<()> {
+        let seconds = env::var("CUDA_TESTS_STRESS").map_or(Ok(1.0), |text| text.parse());
+        let all = Duration::from_secs_f64(seconds.expect("CUDA_TESTS_STRESS is a number of seconds"));
+        let shared = DeviceGroup::all()?;
+        let (early, late) = (all / 10, all);
+        let met = Barrier::new(THREADS as usize + 1);
+        let begun = Instant::now();
+        let (before, rounds) = thread::scope(|scope| {
+            let (shared, met) = (&shared, &met);
+            let workers: Vec<_> = (0..THREADS)
+                .map(|thread| {
+                    scope.spawn(move || -> Result<u64> {
+                        let mut rounds = Rounds::new(thread, shared)?;
+                        let mut result = rounds.until(begun + early);
+                        met.wait();
+                        // Nobody works while memory is counted.
+                        met.wait();
+                        if result.is_ok() {
+                            result = rounds.until(begun + late);
+                        }
+                        result.map(|()| rounds.count)
+                    })
+                })
+                .collect();
+            met.wait();
+            let before = in_use();
+            met.wait();
+            let mut rounds = 0;
+            for worker in workers {
+                rounds += worker.join().expect("no panic")?;
+            }
+            Ok::<_, cuda_core::Error>((before?, rounds))
+        })?;
+        drop(shared);
+        let after = in_use()?;
+        println!("{rounds} rounds of {THREADS} threads in {:?}", begun.elapsed());
+        for (index, (before, after)) in before.into_iter().zip(after).enumerate() {
+            let grown = after.saturating_sub(before);
+            let whose = if index == 0 { "the host".into() } else { format!("device {}", index - 1) };
+            println!("{whose}: {before} bytes in use early on, {after} in the end");
+            assert!(grown < SLACK, "{whose} has {grown} bytes less");
+        }
+        Ok(())
+    }
+}
+
+/// Bytes in use on the host and on each device, once everything that is cached was given back.
+fn in_use() -> Result<Vec<usize>> {
+    for device in Device::all()? {
+        device.synchronize()?;
+    }
+    cuda_core::flush_deferred_drops();
+    // What a pool asks about may not be known to be done at first.
+    for _ in 0..4 {
+        cuda_core::trim_staging()?;
+        CachingPool::shared()?.trim(0)?;
+        cuda_core::trim_pinned()?;
+    }
+    let mut all = vec![resident()];
+    for device in Device::all()? {
+        if let Some(pool) = device.memory_pool()? {
+            pool.trim_to(0)?;
+        }
+        let memory = device.memory_info()?;
+        all.push(memory.total - memory.free);
+    }
+    Ok(all)
+}
+
+/// Bytes of the process that are in memory; zero where the system does not say, and where devices are
+/// simulated in that very memory.
+fn resident() -> usize {
+    const PAGE: usize = 4096;
+    if Driver::selected() != Driver::Loaded {
+        return 0;
+    }
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = statm.split_whitespace().nth(1);
+    pages
+        .and_then(|pages| pages.parse::<usize>().ok())
+        .unwrap_or(0)
+        * PAGE
+}
+
+/// What one thread does, over and over.
+struct Rounds<'g> {
+    shared: &'g DeviceGroup,
+    devices: Vec<Device>,
+    seed: u64,
+    count: u64,
+}
+
+impl<'g> Rounds<'g> {
+    fn new(thread: u64, shared: &'g DeviceGroup) -> Result<Self> {
+        Ok(Self {
+            shared,
+            devices: Device::all()?.collect(),
+            seed: thread << 32,
+            count: 0,
+        })
+    }
+
+    fn until(&mut self, end: Instant) -> Result<()> {
+        // At least one of each.
+        for kind in 0..Self::KINDS {
+            self.round(kind)?;
+        }
+        while Instant::now() < end {
+            let kind = self.random(Self::KINDS);
+            self.round(kind)?;
+        }
+        Ok(())
+    }
+
+    /// SplitMix64.
+    fn random(&mut self, below: usize) -> usize {
+        self.seed = self.seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut x = self.seed;
+        x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((x ^ (x >> 31)) % below as u64) as usize
+    }
+
+    fn device(&mut self) -> Device {
+        let index = self.random(self.devices.len());
+        self.devices[index]
+    }
+
+    fn stream(&mut self) -> Result<Stream> {
+        self.device().create_stream()
+    }
+
+    const KINDS: usize = 6;
+
+    fn round(&mut self, kind: usize) -> Result<()> {
+        self.count += 1;
+        let len = self.random(MOST) + 1;
+        let bytes = varied(self.seed, len);
+        let what = format!("kind {kind}, {len} bytes");
+        let shared = self.shared;
+        match kind {
+            0 => {
+                let (here, there) = (self.stream()?, self.stream()?);
+                let mut source = here.alloc::<u8>(len)?;
+                here.upload_from(&bytes, &mut source)?;
+                let mut target = there.alloc::<u8>(len)?;
+                there.copy(&source, &mut target)?;
+                drop((source, here));
+                let mut back = vec![0; len];
+                there.download_to(&target, &mut back)?;
+                same(&back, &bytes, &what);
+            }
+            1 => {
+                let stream = self.stream()?;
+                let mut host = PinnedBuffer::from_slice(stream.context(), &bytes)?;
+                let mut buffer = stream.alloc::<u8>(len)?;
+                stream.upload(&host, &mut buffer)?;
+                host.as_mut_slice()?.fill(0);
+                let other = buffer.device().create_stream()?;
+                other.download(&buffer, &mut host)?;
+                drop((buffer, stream, other));
+                same(host.as_slice()?, &bytes, &what);
+            }
+            2 => {
+                let mut copies = shared.alloc::<u8>(len)?;
+                shared.upload_all_from(&bytes, &mut copies)?;
+                let mut next = shared.alloc::<u8>(len)?;
+                shared.rotate(&copies, &mut next, 1)?;
+                let mut back = vec![0; len * shared.len()];
+                shared.gather_to(&next, &mut back)?;
+                back.chunks(len)
+                    .for_each(|found| same(found, &bytes, &what));
+            }
+            3 => {
+                // Members of its own, some of them twice.
+                let members: Vec<Device> = (0..self.random(3) + 1).map(|_| self.device()).collect();
+                let group = DeviceGroup::new(members)?;
+                let mut shares = group.alloc_shares::<u8>(len)?;
+                group.scatter_from(&bytes, &mut shares)?;
+                let home = self.stream()?;
+                let mut whole = home.alloc::<u8>(len)?;
+                group.gather(&shares, &mut whole)?;
+                drop((shares, group));
+                let mut back = vec![0; len];
+                home.download_to(&whole, &mut back)?;
+                same(&back, &bytes, &what);
+            }
+            4 => {
+                let root = self.random(shared.len());
+                let mut buffers = shared.alloc::<u8>(len)?;
+                shared.streams()[root].upload_from(&bytes, &mut buffers[root])?;
+                shared.broadcast(root, &mut buffers)?;
+                let last = self.random(shared.len());
+                let mut back = vec![0; len];
+                shared.streams()[last].download_to(&buffers[last], &mut back)?;
+                same(&back, &bytes, &what);
+            }
+            _ => {
+                // Dropped with work under way.
+                let (here, there) = (self.stream()?, self.stream()?);
+                let mut source = here.alloc_zeroed::<u8>(len)?;
+                let mut target = there.alloc_zeroed::<u8>(len)?;
+                for _ in 0..8 {
+                    here.copy(&source, &mut target)?;
+                    there.copy(&target, &mut source)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,273 @@
+//! I: what adaptors ask of the driver, which is nothing, and counts against a model.
+
+mod replay;
+
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
+
+use cuda_core::adaptors::{
+    Counter, Counters, Hooks, Limiting, Logging, OnFailure, Statistics, Tracking, Verdict,
+};
+use cuda_core::{
+    Allocator, Device, DeviceAllocator, DeviceBuffer, Error, Result, Stream, with_allocator,
+};
+use proptest::prelude::*;
+use support::simulator;
+
+#[test]
+fn adaptors_do_not_call_the_driver() -> Result<()> {
+    let session = simulator();
+    let stream = Device::get(0)?.create_stream()?;
+    let plain = Allocator::driver_pool();
+    let names = |allocator: &Allocator| -> Result<Vec<&'static str>> {
+        let mark = session.mark();
+        let buffer = with_allocator(allocator, || stream.alloc::<u8>(1000))?;
+        drop(buffer);
+        Ok(session.names_since(mark))
+    };
+    // A first one looks for the pool.
+    names(&plain)?;
+    let expected = names(&plain)?;
+    let logging = Logging::new(plain.clone(), Vec::new()).expect("writing to memory");
+    let limiting = Limiting::new(Tracking::new(logging), 1 << 20);
+    let failing = OnFailure::new(limiting, |_| Verdict::GiveUp);
+    let statistics = Arc::new(Statistics::new(Hooks::new(failing)));
+    let adapted = Allocator::new(Arc::clone(&statistics));
+    assert_eq!(names(&adapted)?, expected);
+    let told = statistics.inner().with(|_| (), || names(&adapted))?;
+    assert_eq!(told, expected);
+
+    let mark = session.mark();
+    let inner = statistics.push();
+    assert_eq!((inner.blocks.value, inner.blocks.total), (0, 2));
+    statistics.pop()?;
+    let limiting = statistics.inner().inner().inner();
+    assert!(limiting.inner().report().is_empty());
+    // Zero bytes reach no allocator; too many reach none below the limit.
+    with_allocator(&adapted, || stream.alloc::<u8>(0))?;
+    let much = with_allocator(&adapted, || stream.alloc::<u8>(2 << 20));
+    assert!(matches!(much, Err(Error::LimitExceeded { .. })));
+    assert_eq!(session.names_since(mark), [""; 0]);
+    drop((adapted, statistics, stream));
+    session.settle();
+    session.assert_clean();
+    Ok(())
+}
+
+type Meanwhile = Box<dyn FnOnce() + Send>;
+
+/// Hands out one address, again as soon as it is free: before the call that frees it returns.
+struct Rash(Arc<Mutex<Option<Meanwhile>>>);
+
+/// Where; nobody looks at it.
+const ADDRESS: u64 = 0x7000;
+
+// SAFETY: what it hands out is never used.
+unsafe impl DeviceAllocator for Rash {
+    fn allocate(&self, _: &Stream, _: usize) -> Result<u64> {
+        Ok(ADDRESS)
+    }
+
+    unsafe fn deallocate(&self, _: &Stream, _: u64, _: usize) -> Result<()> {
+        let meanwhile = self.0.lock().expect("nobody panics").take();
+        meanwhile.into_iter().for_each(|meanwhile| meanwhile());
+        Ok(())
+    }
+}
+
+/// What is written stays readable.
+#[derive(Clone, Default)]
+struct Text(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Text {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().expect("nobody panics").extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn an_address_may_come_back_before_its_free_returns() -> Result<()> {
+    let session = simulator();
+    let stream = Device::get(0)?.create_stream()?;
+    let (meanwhile, text) = (Arc::default(), Text::default());
+    let tracking = Tracking::new(Rash(Arc::clone(&meanwhile)));
+    let logging = Logging::new(tracking, text.clone()).expect("writing to memory");
+    let outer = Arc::new(Statistics::new(Limiting::new(Hooks::new(logging), 1000)));
+    outer.allocate(&stream, 100)?;
+    // As another thread may do it, and in the end: no lock is held over the inner allocator.
+    let (same, on) = (Arc::clone(&outer), stream.clone());
+    let again = move || _ = same.allocate(&on, 300).expect("within the limit");
+    *meanwhile.lock().expect("nobody panics") = Some(Box::new(again) as Meanwhile);
+    // SAFETY: allocated there, and not used.
+    unsafe { outer.deallocate(&stream, ADDRESS, 100) }?;
+
+    let logging = outer.inner().inner().inner();
+    let outstanding = logging.inner().outstanding();
+    let found: Vec<_> = outstanding
+        .iter()
+        .map(|b| (b.number, b.address, b.bytes))
+        .collect();
+    assert_eq!(found, [(1, ADDRESS, 300)]);
+    assert_eq!(
+        (outer.counters().bytes.value, outer.inner().used()),
+        (300, 300)
+    );
+    let text = String::from_utf8(text.0.lock().expect("nobody panics").clone());
+    let text = text.expect("text");
+    let ops = text.lines().skip(2);
+    let ops: Vec<Vec<_>> = ops.map(|line| line.split(',').skip(4).collect()).collect();
+    assert_eq!(
+        ops,
+        [
+            ["allocate", "0x7000", "100"],
+            ["deallocate", "0x7000", "100"],
+            ["allocate", "0x7000", "300"],
+        ]
+    );
+    drop((outer, stream));
+    session.settle();
+    Ok(())
+}
+
+/// Something done with counters.
+#[derive(Debug, Clone)]
+enum Act {
+    Allocate(usize),
+    Free(usize),
+    Push,
+    Pop,
+    ResetPeak,
+}
+
+fn acts() -> impl Strategy<Value = Vec<Act>> {
+    let act = prop_oneof![
+        4 => (1..5000usize).prop_map(Act::Allocate),
+        3 => any::<usize>().prop_map(Act::Free),
+        1 => Just(Act::Push),
+        1 => Just(Act::Pop),
+        1 => Just(Act::ResetPeak),
+    ];
+    prop::collection::vec(act, 1..if cfg!(miri) { 20 } else { 80 })
+}
+
+/// Counters by the book: each scope looks at the whole of what is allocated.
+#[derive(Default)]
+struct Book {
+    /// Bytes and blocks: now, and all that there ever were.
+    value: [i64; 2],
+    total: [u64; 2],
+    scopes: Vec<Scope>,
+}
+
+/// What there was when a scope began, and the most since then.
+#[derive(Clone, Copy, Default)]
+struct Scope {
+    value: [i64; 2],
+    total: [u64; 2],
+    peak: [i64; 2],
+}
+
+impl Book {
+    fn change(&mut self, bytes: i64) {
+        for (index, amount) in [bytes, bytes.signum()].into_iter().enumerate() {
+            self.value[index] += amount;
+            self.total[index] += amount.max(0) as u64;
+        }
+        for scope in &mut self.scopes {
+            for index in 0..2 {
+                scope.peak[index] = scope.peak[index].max(self.value[index]);
+            }
+        }
+    }
+
+    fn begin(&mut self) {
+        self.scopes.push(Scope {
+            value: self.value,
+            total: self.total,
+            peak: self.value,
+        });
+    }
+
+    fn innermost(&self) -> Counters {
+        let scope = self.scopes[self.scopes.len() - 1];
+        let counter = |index: usize| Counter {
+            value: self.value[index] - scope.value[index],
+            peak: scope.peak[index] - scope.value[index],
+            total: self.total[index] - scope.total[index],
+        };
+        Counters {
+            bytes: counter(0),
+            blocks: counter(1),
+        }
+    }
+}
+
+fn agrees(stream: &Stream, acts: &[Act]) -> Result<(), TestCaseError> {
+    let fails = |error: Error| TestCaseError::fail(error.to_string());
+    let statistics = Arc::new(Statistics::new(Tracking::new(Allocator::driver_pool())));
+    let allocator = Allocator::new(Arc::clone(&statistics));
+    let mut book = Book::default();
+    book.begin();
+    let mut buffers: Vec<DeviceBuffer<u8>> = Vec::new();
+    for act in acts {
+        match act {
+            Act::Allocate(bytes) => {
+                let buffer = with_allocator(&allocator, || stream.alloc(*bytes)).map_err(fails)?;
+                buffers.push(buffer);
+                book.change(*bytes as i64);
+            }
+            Act::Free(_) if buffers.is_empty() => {}
+            Act::Free(which) => {
+                let buffer = buffers.swap_remove(which % buffers.len());
+                book.change(-(buffer.len() as i64));
+            }
+            Act::Push => {
+                prop_assert_eq!(statistics.push(), book.innermost());
+                book.begin();
+            }
+            Act::Pop if book.scopes.len() == 1 => {
+                prop_assert!(matches!(statistics.pop(), Err(Error::NoInnerCounters)));
+            }
+            Act::Pop => {
+                prop_assert_eq!(statistics.pop().map_err(fails)?, book.innermost());
+                book.scopes.pop();
+            }
+            Act::ResetPeak => {
+                prop_assert_eq!(statistics.reset_peak(), book.innermost());
+                let value = book.value;
+                if let Some(scope) = book.scopes.last_mut() {
+                    scope.peak = value;
+                }
+            }
+        }
+        prop_assert_eq!(statistics.counters(), book.innermost());
+        let outstanding = statistics.inner().outstanding();
+        let bytes: usize = outstanding.iter().map(|block| block.bytes).sum();
+        prop_assert_eq!(
+            (bytes as i64, outstanding.len() as i64),
+            (book.value[0], book.value[1])
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn h06_nested_counters_agree_with_the_book() -> Result<()> {
+    let session = simulator();
+    let stream = Device::get(0)?.create_stream()?;
+    let config = ProptestConfig {
+        cases: if cfg!(miri) { 4 } else { 128 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
+    proptest!(config, |(acts in acts())| agrees(&stream, &acts)?);
+    drop(stream);
+    session.settle();
+    session.assert_clean();
+    Ok(())
+}

@@ -1,0 +1,116 @@
+//! The recorded training step, run against the caching pool.
+
+use std::collections::HashMap;
+
+use cuda_core::{Allocator, CachingPool, Device, DeviceBuffer, Result, Stream, with_allocator};
+use support::simulator;
+
+/// What PyTorch was asked for; docs/traces.md has the format.
+const LOG: &str = include_str!("../../traces/training-step.csv");
+
+/// What the caching pool may reserve of what PyTorch did.
+const GOAL: f64 = 1.05;
+
+/// One operation on the block of that number.
+enum Step {
+    Allocate { block: usize, bytes: usize },
+    Free { block: usize },
+}
+
+/// The log's operations, and how many blocks they are on.
+fn steps() -> (Vec<Step>, usize) {
+    let mut live = HashMap::new();
+    let mut blocks = 0;
+    let lines = LOG.lines().filter(|line| !line.starts_with('#')).skip(1);
+    let steps = lines.map(|line| {
+        let fields: Vec<_> = line.split(',').collect();
+        let [_, _, "0", "0", op, address, bytes] = fields[..] else {
+            panic!("another device or stream: {line}");
+        };
+        match op {
+            "allocate" => {
+                let block = blocks;
+                assert!(
+                    live.insert(address, block).is_none(),
+                    "allocated twice: {line}"
+                );
+                blocks += 1;
+                Step::Allocate {
+                    block,
+                    bytes: bytes.parse().expect("a size"),
+                }
+            }
+            "deallocate" => Step::Free {
+                block: live.remove(address).expect("freed twice"),
+            },
+            other => panic!("{other}"),
+        }
+    });
+    let steps = steps.collect();
+    (steps, blocks)
+}
+
+/// A number of the log's heading.
+fn noted(key: &str) -> usize {
+    let line = LOG.lines().find_map(|line| line.strip_prefix(key));
+    line.expect(key).trim().parse().expect("a number")
+}
+
+/// Runs the log once and frees what it leaves. Says how much was asked for at the peak.
+fn pass(stream: &Stream, steps: &[Step], blocks: usize) -> Result<usize> {
+    let mut buffers: Vec<Option<DeviceBuffer<u8>>> = (0..blocks).map(|_| None).collect();
+    let (mut bytes, mut peak) = (0, 0);
+    for step in steps {
+        match *step {
+            Step::Allocate { block, bytes: more } => {
+                buffers[block] = Some(stream.alloc(more)?);
+                bytes += more;
+            }
+            Step::Free { block } => bytes -= buffers[block].take().expect("allocated").len(),
+        }
+        peak = peak.max(bytes);
+    }
+    Ok(peak)
+}
+
+/// Runs the log again and again: no driver call after the first time, and not much more memory than
+/// PyTorch reserved for it.
+fn replay(pool: &CachingPool) -> Result<()> {
+    let session = simulator();
+    let device = Device::get(0)?;
+    let stream = device.create_stream()?;
+    let (steps, blocks) = steps();
+    let allocator: Allocator = pool.allocator();
+    with_allocator(&allocator, || -> Result<()> {
+        let requested = pass(&stream, &steps, blocks)?;
+        assert_eq!(requested, noted("# peak requested:"));
+        let mark = session.mark();
+        for _ in 0..10 {
+            pass(&stream, &steps, blocks)?;
+        }
+        assert_eq!(session.names_since(mark), [""; 0], "after the first pass");
+        Ok(())
+    })?;
+    let usage = pool.usage(device);
+    assert_eq!(usage.used, 0, "{usage:?}");
+    let ratio = usage.reserved_peak as f64 / noted("# peak reserved by PyTorch:") as f64;
+    assert!(
+        ratio <= GOAL,
+        "{ratio:.3} of what PyTorch reserved: {usage:?}"
+    );
+    drop(stream);
+    pool.trim(0)?;
+    Ok(())
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "thousands of allocations")]
+fn h30_a_training_step_needs_no_driver_after_the_first() -> Result<()> {
+    replay(&CachingPool::shared()?)
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "thousands of allocations")]
+fn h30_a_training_step_in_a_pool_of_its_own() -> Result<()> {
+    replay(&CachingPool::new())
+}

@@ -1,0 +1,159 @@
+//! Programs that chance wrote, against a model of the address space.
+
+use std::collections::BTreeMap;
+
+use cuda_core::{Device, PoolLimit};
+use proptest::prelude::*;
+use proptest::test_runner::Config;
+
+use super::*;
+
+/// One step of a program.
+#[derive(Debug, Clone)]
+enum Step {
+    /// Allocates on that stream.
+    Alloc {
+        stream: usize,
+        bytes: usize,
+    },
+    /// Uses that block on that stream.
+    Use {
+        block: usize,
+        stream: usize,
+    },
+    /// Frees that block.
+    Free {
+        block: usize,
+    },
+    /// Waits for that stream.
+    Synchronize {
+        stream: usize,
+    },
+    /// Makes that stream a new one.
+    Replace {
+        stream: usize,
+    },
+    Trim,
+}
+
+const STREAMS: usize = 3;
+
+fn step() -> impl Strategy<Value = Step> {
+    let bytes = prop_oneof![
+        4 => 1..5000_usize,
+        2 => 1..(1_usize << 20),
+        1 => 1..(8_usize << 20),
+    ];
+    let stream = 0..STREAMS;
+    prop_oneof![
+        5 => (stream.clone(), bytes).prop_map(|(stream, bytes)| Step::Alloc { stream, bytes }),
+        3 => (any::<usize>(), stream.clone()).prop_map(|(block, stream)| Step::Use { block, stream }),
+        4 => any::<usize>().prop_map(|block| Step::Free { block }),
+        1 => stream.clone().prop_map(|stream| Step::Synchronize { stream }),
+        1 => stream.prop_map(|stream| Step::Replace { stream }),
+        1 => Just(Step::Trim),
+    ]
+}
+
+/// Runs the program; asserts that no two blocks overlap, and that the counters are exact.
+fn execute(program: &[Step], pool: &CachingPool) -> Result<()> {
+    let device = Device::get(0)?;
+    let mut streams = Vec::new();
+    for _ in 0..STREAMS {
+        streams.push(device.create_stream()?);
+    }
+    let mut blocks: Vec<DeviceBuffer<u8>> = Vec::new();
+    // What is in use: first byte and size.
+    let mut model: BTreeMap<u64, usize> = BTreeMap::new();
+    let (mut allocations, before) = (0, pool.usage(device));
+    for step in program {
+        match *step {
+            Step::Alloc { stream, bytes } => match alloc(&streams[stream], pool, bytes) {
+                Ok(block) => {
+                    let address = block.as_raw();
+                    assert_eq!(address % 256, 0);
+                    let below = model.range(..=address).next_back();
+                    assert!(below.is_none_or(|(at, len)| at + *len as u64 <= address));
+                    let above = model.range(address..).next();
+                    assert!(above.is_none_or(|(at, _)| address + bytes as u64 <= *at));
+                    model.insert(address, bytes);
+                    blocks.push(block);
+                    allocations += 1;
+                }
+                Err(error) => assert_eq!(error.code(), Some(cuda_sys::CUDA_ERROR_OUT_OF_MEMORY)),
+            },
+            Step::Use { block, stream } if !blocks.is_empty() => {
+                let at = block % blocks.len();
+                let end = blocks[at].len().min(32);
+                streams[stream].fill(blocks[at].slice_mut(..end)?, block as u8)?;
+            }
+            Step::Free { block } if !blocks.is_empty() => {
+                let block = blocks.swap_remove(block % blocks.len());
+                model.remove(&block.as_raw());
+            }
+            Step::Synchronize { stream } => streams[stream].synchronize()?,
+            Step::Replace { stream } => streams[stream] = device.create_stream()?,
+            Step::Trim => {
+                pool.trim(0)?;
+            }
+            Step::Use { .. } | Step::Free { .. } => {}
+        }
+        let asked: usize = model.values().sum();
+        let used = used(pool, device);
+        // Each is rounded by less than an eighth, or what is not worth cutting off.
+        assert!(used >= asked, "{used} of {asked}");
+        let slack = asked / 8 + model.len() * ((512 << 10) + 512);
+        assert!(used <= asked + slack, "{used} of {asked}");
+        assert_eq!(
+            pool.usage(device).allocations,
+            before.allocations + allocations
+        );
+    }
+    drop(blocks);
+    assert_eq!(used(pool, device), 0);
+    for stream in &streams {
+        stream.synchronize()?;
+    }
+    // Streams that were replaced are done as well.
+    device.synchronize()?;
+    pool.trim(0)?;
+    assert_eq!(
+        pool.usage(device).reserved,
+        before.reserved,
+        "no byte is lost"
+    );
+    Ok(())
+}
+
+fn programs(cases: u32, of: impl Fn(&[Step]) -> Result<()> + Sync) {
+    let config = Config {
+        cases: if cfg!(miri) { 2 } else { cases },
+        failure_persistence: None,
+        ..Config::default()
+    };
+    let longest = if cfg!(miri) { 20 } else { 80 };
+    let of = &of;
+    proptest!(config, |(program in prop::collection::vec(step(), 1..longest))| {
+        run(|_| of(&program));
+    });
+}
+
+#[test]
+fn programs_in_the_shared_pool() {
+    programs(150, |program| execute(program, &CachingPool::shared()?));
+}
+
+#[test]
+fn programs_in_a_pool_of_their_own() {
+    programs(150, |program| execute(program, &CachingPool::new()));
+}
+
+#[test]
+fn programs_short_of_memory() {
+    programs(150, |program| {
+        let pool = CachingPool::builder()
+            .limit(PoolLimit::Bytes(5 * U))
+            .build()?;
+        execute(program, &pool)
+    });
+}

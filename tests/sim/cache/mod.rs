@@ -1,0 +1,66 @@
+//! The caching pool: what it asks of the driver, what it does with its address space, and what
+//! threads, chance and faults make of it.
+
+mod calls;
+mod chance;
+mod space;
+mod threads;
+
+use cuda_core::{CachingPool, Device, DeviceBuffer, Result, Stream};
+use cuda_sim::Session;
+
+/// A segment of the pool.
+const U: usize = 2 << 20;
+
+/// Runs `test` in a session of its own, and asserts in the end that it left nothing: neither in the
+/// process's pool, once that is trimmed, nor anywhere else.
+fn run<R: Send>(test: impl FnOnce(&Session) -> Result<R> + Send) -> R {
+    let session = support::simulator();
+    let before = kept();
+    let result = std::thread::scope(|scope| {
+        let test = scope.spawn(|| {
+            for device in Device::all()? {
+                device.context()?;
+            }
+            test(&session)
+        });
+        test.join()
+    });
+    let result = match result {
+        Ok(result) => result.expect("no fault was injected, or it was expected"),
+        Err(panic) => std::panic::resume_unwind(panic),
+    };
+    support::trim_cache(&session).expect("no fault is left");
+    assert_eq!(kept(), before, "in use, free and pending, by device");
+    cuda_core::trim_staging().expect("no fault is left");
+    session.assert_clean();
+    result
+}
+
+/// What the process's pool holds. Tests with faults may have left segments that are given up.
+fn kept() -> Vec<(usize, usize, usize)> {
+    let shared = CachingPool::shared().expect("the environment sets no limit");
+    let devices = Device::all().expect("the simulated driver has devices");
+    let usages = devices.map(|device| shared.usage(device));
+    usages
+        .map(|usage| (usage.used, usage.free, usage.pending))
+        .collect()
+}
+
+/// `bytes` from the pool, as one buffer.
+fn alloc(stream: &Stream, pool: &CachingPool, bytes: usize) -> Result<DeviceBuffer<u8>> {
+    stream.alloc_with(&pool.allocator(), bytes)
+}
+
+/// Asserts that the counters add up, and returns bytes in use.
+#[track_caller]
+fn used(pool: &CachingPool, device: Device) -> usize {
+    let usage = pool.usage(device);
+    assert_eq!(
+        usage.used + usage.free + usage.pending,
+        usage.reserved,
+        "{usage:?}"
+    );
+    assert!(usage.largest_free <= usage.free, "{usage:?}");
+    usage.used
+}

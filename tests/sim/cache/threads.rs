@@ -1,0 +1,145 @@
+//! Many threads at once.
+
+use std::sync::{Barrier, Mutex};
+
+use cuda_core::{Allocator, CachingPool, Device, PoolLimit};
+use support::{assert_pattern, fill};
+
+use super::*;
+
+const THREADS: usize = if cfg!(miri) { 3 } else { 8 };
+const ROUNDS: usize = if cfg!(miri) { 6 } else { 300 };
+
+/// Numbers that look like chance.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, most: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % most as u64) as usize
+    }
+}
+
+/// Every thread allocates on its own stream and on a shared one, writes, reads back, and hands blocks
+/// to the others, who free them.
+fn stress(pool: &CachingPool) -> Result<()> {
+    let device = Device::get(0)?;
+    let shared = device.create_stream()?;
+    let handed: Mutex<Vec<DeviceBuffer<u8>>> = Mutex::default();
+    let together = Barrier::new(THREADS);
+    let work = |seed: u64| -> Result<()> {
+        let mut chance = Chance((seed + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let own = device.create_stream()?;
+        together.wait();
+        for round in 0..ROUNDS {
+            let home = if chance.below(3) == 0 { &shared } else { &own };
+            let len = 1 + chance.below(if cfg!(miri) { 600 } else { 100_000 });
+            let mut buffer = match alloc(home, pool, len) {
+                Ok(buffer) => buffer,
+                Err(error) => {
+                    assert_eq!(error.code(), Some(cuda_sys::CUDA_ERROR_OUT_OF_MEMORY));
+                    handed.lock().expect("no panic").clear();
+                    continue;
+                }
+            };
+            let value = (seed as usize + round) as u8;
+            let user = if chance.below(2) == 0 { &own } else { home };
+            let end = len.min(64);
+            user.fill(buffer.slice_mut(..end)?, value)?;
+            let mut back = [0; 64];
+            home.download_to(buffer.slice(..end)?, &mut back[..end])?;
+            assert!(
+                back[..end].iter().all(|byte| *byte == value),
+                "somebody else wrote"
+            );
+            if chance.below(2) == 0 {
+                handed.lock().expect("no panic").push(buffer);
+            }
+            if chance.below(4) == 0 {
+                let other = handed.lock().expect("no panic").pop();
+                drop(other);
+            }
+            if chance.below(50) == 0 {
+                pool.trim(chance.below(U))?;
+            }
+        }
+        Ok(())
+    };
+    let work = &work;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS as u64)
+            .map(|seed| scope.spawn(move || work(seed)))
+            .collect();
+        let ended = threads
+            .into_iter()
+            .map(|thread| thread.join().expect("no panic"));
+        ended.collect::<Result<()>>()
+    })?;
+    handed.into_inner().expect("no panic").clear();
+    assert_eq!(used(pool, device), 0);
+    Ok(())
+}
+
+#[test]
+fn many_threads_in_the_shared_pool() {
+    run(|_| stress(&CachingPool::shared()?));
+}
+
+#[test]
+fn many_threads_in_a_pool_of_their_own() {
+    run(|_| stress(&CachingPool::new()));
+}
+
+#[test]
+fn many_threads_short_of_memory() {
+    run(|_| {
+        let pool = CachingPool::builder().limit(PoolLimit::Bytes(U)).build()?;
+        stress(&pool)
+    });
+}
+
+/// The last handle of a stream goes while other threads free its blocks.
+#[test]
+fn handles_go_while_blocks_come_back() {
+    run(|session| {
+        let device = Device::get(0)?;
+        for _ in 0..ROUNDS / 3 {
+            let stream = device.create_stream()?;
+            let buffers: Vec<_> = (1..=THREADS)
+                .map(|n| stream.alloc_with::<u8>(&Allocator::cache(), n * 100))
+                .collect::<Result<_>>()?;
+            let together = Barrier::new(THREADS + 1);
+            std::thread::scope(|scope| {
+                for buffer in buffers {
+                    scope.spawn(|| {
+                        together.wait();
+                        drop(buffer);
+                    });
+                }
+                together.wait();
+                drop(stream);
+            });
+            assert_eq!(used(&CachingPool::shared()?, device), 0);
+        }
+        assert_eq!(session.calls("cuStreamDestroy_v2"), ROUNDS as u64 / 3);
+        Ok(())
+    });
+}
+
+#[test]
+fn bytes_look_as_they_were_written() {
+    run(|_| {
+        let stream = Device::get(0)?.create_stream()?;
+        let mut host = vec![0; 3000];
+        fill(&mut host, 5);
+        let mut buffer = stream.alloc_with::<u8>(&Allocator::cache(), 3000)?;
+        stream.upload_from(&host, &mut buffer)?;
+        drop(stream.alloc_with::<u8>(&Allocator::cache(), 3000)?);
+        let mut back = vec![0; 3000];
+        stream.download_to(&buffer, &mut back)?;
+        assert_pattern(&back, 5);
+        Ok(())
+    });
+}

@@ -1,0 +1,182 @@
+//! Groups: one call for each copy, and events only where somebody has to wait.
+
+use cuda_core::{DeviceBuffer, DeviceGroup, PinnedBuffer};
+
+use super::*;
+
+const DEVICES: usize = 4;
+
+/// A group whose buffers are idle, and known to be.
+fn idle(group: &DeviceGroup, buffers: &[DeviceBuffer<u8>]) -> Result<()> {
+    group.synchronize()?;
+    buffers.iter().try_for_each(DeviceBuffer::synchronize)
+}
+
+#[test]
+fn a_group_costs_its_streams() {
+    Counted::run(|driver| {
+        // A stream of each device, and one for what it sends to others.
+        let create = entered(["cuStreamCreateWithPriority"]).repeat(2 * DEVICES);
+        let group = driver.expect(create, DeviceGroup::all)?;
+        driver.expect([SYNC].repeat(2 * DEVICES), || group.synchronize())?;
+        drop(group);
+        driver.refused(|| DeviceGroup::new([]));
+        Ok(())
+    });
+}
+
+#[test]
+fn an_upload_to_all_costs_one_each() {
+    Counted::run(|driver| {
+        let group = DeviceGroup::all()?;
+        let host = PinnedBuffer::from_slice(group.streams()[0].context(), &[1_u8; 64])?;
+        let mut copies = group.alloc::<u8>(64)?;
+        driver.expect([UPLOAD].repeat(DEVICES), || {
+            group.upload_all(&host, &mut copies)
+        })?;
+        driver.expect([], || {
+            group.upload_all(host.slice(..0)?, copies.iter_mut().map(empty))
+        })?;
+        idle(&group, &copies)?;
+        // Each stream stages what is small, in a chunk that it has from the first time on.
+        group.upload_all_from(&[2; 64], &mut copies)?;
+        driver.expect([UPLOAD].repeat(DEVICES), || {
+            group.upload_all_from(&[3; 64], &mut copies)
+        })?;
+        Ok(())
+    });
+}
+
+fn empty(buffer: &mut DeviceBuffer<u8>) -> cuda_core::DeviceSliceMut<'_, u8> {
+    buffer.slice_mut(..0).expect("nothing is within anything")
+}
+
+#[test]
+fn parts_cost_one_each_and_empty_ones_none() {
+    Counted::run(|driver| {
+        let group = DeviceGroup::all()?;
+        let mut host = PinnedBuffer::from_slice(group.streams()[0].context(), &[1_u8; 6])?;
+        let lens = [1, 0, 2, 3];
+        let streams = group.streams().iter().zip(lens);
+        let mut parts: Vec<_> = streams
+            .map(|(s, len)| s.alloc::<u8>(len))
+            .collect::<Result<_>>()?;
+        driver.expect([UPLOAD].repeat(3), || group.scatter(&host, &mut parts))?;
+        idle(&group, &parts)?;
+        host.synchronize()?;
+        driver.expect([DOWNLOAD].repeat(3), || group.gather(&parts, &mut host))?;
+        Ok(())
+    });
+}
+
+#[test]
+fn copies_between_devices_cost_one_each_once_events_have_been_recorded() {
+    Counted::run(|driver| {
+        let group = DeviceGroup::all()?;
+        let sources = group.alloc_zeroed::<u8>(64)?;
+        let mut destinations = group.alloc_zeroed::<u8>(64)?;
+        idle(&group, &sources)?;
+        idle(&group, &destinations)?;
+        for by in [1, 3] {
+            group.rotate(&sources, &mut destinations, by)?;
+            let ring = [PEER_COPY].repeat(DEVICES);
+            driver.expect(ring, || group.rotate(&sources, &mut destinations, by))?;
+        }
+        group.all_to_all(&sources, &mut destinations)?;
+        let all = [
+            [COPY].repeat(DEVICES),
+            [PEER_COPY].repeat(DEVICES * (DEVICES - 1)),
+        ];
+        driver.expect(all.concat(), || {
+            group.all_to_all(&sources, &mut destinations)
+        })?;
+        Ok(())
+    });
+}
+
+/// Were they recorded between the copies, each would wait for its neighbour's.
+#[test]
+fn what_a_ring_waits_for_is_recorded_before_its_first_copy() {
+    Counted::run(|driver| {
+        driver.session.set_mode(cuda_sim::Mode::Lazy);
+        let group = DeviceGroup::all()?;
+        let mut here = group.alloc_zeroed::<u8>(64)?;
+        let mut there = group.alloc_zeroed::<u8>(64)?;
+        // Until each stream has its events.
+        for _ in 0..2 {
+            group.rotate(&here, &mut there, 1)?;
+            group.rotate(&there, &mut here, 1)?;
+            group.synchronize()?;
+        }
+        group.rotate(&here, &mut there, 1)?;
+        // Each copy waits for the one that brought what it reads, and for the one that read what it
+        // replaces.
+        let calls = [(RECORD, 1), (WAIT, 2), (PEER_COPY, 1)];
+        let calls = calls.map(|(call, times)| [call].repeat(times * DEVICES));
+        driver.expect(calls.concat(), || group.rotate(&there, &mut here, 1))
+    });
+}
+
+#[test]
+fn a_small_broadcast_spreads_like_a_tree() {
+    Counted::run(|driver| {
+        let group = DeviceGroup::all()?;
+        let mut buffers = group.alloc_zeroed::<u8>(64)?;
+        // Once, so that there is an event.
+        group.broadcast(1, &mut buffers)?;
+        idle(&group, &buffers)?;
+        // 1 → 2; 1 → 3 and 2 → 0, which waits for what 2 has just been sent.
+        let calls = [PEER_COPY, PEER_COPY, RECORD, WAIT, PEER_COPY];
+        driver.expect(calls, || group.broadcast(1, &mut buffers))?;
+        Ok(())
+    });
+}
+
+#[test]
+fn one_device_alone_copies_nothing_between_devices() {
+    Counted::run(|driver| {
+        let group = DeviceGroup::new([Device::get(2)?])?;
+        let mut buffers = group.alloc_zeroed::<u8>(64)?;
+        let mut others = group.alloc_zeroed::<u8>(64)?;
+        idle(&group, &buffers)?;
+        idle(&group, &others)?;
+        driver.expect([], || group.broadcast(0, &mut buffers))?;
+        driver.expect([], || {
+            group
+                .enable_all_peers()
+                .map(|report| assert!(report.is_complete()))
+        })?;
+        driver.expect([COPY], || group.rotate(&buffers, &mut others, 1))?;
+        driver.expect([COPY], || group.all_to_all(&buffers, &mut others))
+    });
+}
+
+#[test]
+fn what_is_refused_costs_nothing() {
+    Counted::run(|driver| {
+        let group = DeviceGroup::all()?;
+        let host = PinnedBuffer::from_slice(group.streams()[0].context(), &[1_u8; 6])?;
+        let mut some = group.alloc_zeroed::<u8>(5)?;
+        let mut more = group.alloc_zeroed::<u8>(6)?;
+        driver.refused(|| group.upload_all(&host, &mut some));
+        driver.refused(|| group.upload_all_from(&[1; 6], &mut some));
+        driver.refused(|| group.scatter(&host, &mut some));
+        driver.refused(|| group.scatter_from(&[1; 6], &mut some));
+        driver.refused(|| group.gather_to(&some, &mut [0; 6]));
+        driver.refused(|| group.broadcast(4, &mut some));
+        driver.refused(|| group.broadcast(0, some.iter_mut().skip(1)));
+        driver.refused(|| group.broadcast(0, some.iter_mut().rev()));
+        driver.refused(|| group.rotate(&some, &mut more, 1));
+        driver.refused(|| group.all_to_all(&some, &mut more));
+        Ok(())
+    });
+}
+
+#[test]
+fn contexts_that_exist_cost_nothing() {
+    Counted::run(|driver| {
+        let all = driver.expect([], || Device::contexts(Device::all()?))?;
+        assert_eq!(all.len(), DEVICES);
+        Ok(())
+    });
+}

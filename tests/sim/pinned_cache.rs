@@ -1,0 +1,302 @@
+//! F: the cache of pinned memory, call by call and fault by fault.
+
+mod failing;
+mod model;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cuda_core::{
+    Context, Device, Error, PinnedBackend, PinnedBuffer, Pod, Result, pinned_usage,
+    reset_pinned_peaks, set_pinned_backend, set_pinned_limit, trim_pinned,
+};
+use cuda_sim::{Mode, Session};
+use support::{simulator, stall};
+
+const REGISTER: &str = "cuMemHostRegister_v2";
+const UNREGISTER: &str = "cuMemHostUnregister";
+const ALLOC: &str = "cuMemHostAlloc";
+const FREE: &str = "cuMemFreeHost";
+
+/// A session in which pinned memory is cached, and nothing is cached at first.
+fn cached() -> Session {
+    let session = simulator();
+    session.set_mode(Mode::Lazy);
+    set_pinned_backend(PinnedBackend::Slab);
+    set_pinned_limit(usize::MAX);
+    trim_pinned().expect("no fault yet");
+    reset_pinned_peaks().expect("neither a fork's child nor at exit");
+    session
+}
+
+/// Nothing is used, all of it can be given back, and then nothing is left.
+#[track_caller]
+fn finish(session: &Session) -> Result<()> {
+    session.clear_faults();
+    session.settle();
+    cuda_core::flush_deferred_drops();
+    cuda_core::trim_staging()?;
+    trim_pinned()?;
+    let usage = pinned_usage()?;
+    assert_eq!(usage.reserved, 0, "{usage:?}");
+    assert_eq!((usage.used, usage.cached, usage.pending), (0, 0, 0));
+    session.assert_clean();
+    Ok(())
+}
+
+fn context() -> Result<Context> {
+    Device::get(0)?.context()
+}
+
+/// Without a wait for what writes it.
+fn place(buffer: &PinnedBuffer<u8>) -> String {
+    let text = format!("{buffer:?}");
+    text.split(',')
+        .next()
+        .expect("the address comes first")
+        .to_owned()
+}
+
+#[track_caller]
+fn no_calls<R>(session: &Session, what: &str, f: impl FnOnce() -> R) -> R {
+    let mark = session.mark();
+    let result = f();
+    assert_eq!(session.names_since(mark), [""; 0], "{what}");
+    result
+}
+
+#[test]
+fn f03_a_hit_asks_nothing() -> Result<()> {
+    let session = cached();
+    let context = context()?;
+    let first = PinnedBuffer::<u8>::new(&context, 1000)?;
+    assert_eq!((session.calls(REGISTER), session.calls(ALLOC)), (1, 0));
+    let at = place(&first);
+    no_calls(&session, "the first drop", || drop(first));
+    for len in [1000, 1001, 1024, 800] {
+        let again = no_calls(&session, "a hit", || PinnedBuffer::<u8>::new(&context, len))?;
+        assert_eq!(place(&again) == at, len > 768, "{len} bytes");
+        no_calls(&session, "a drop", || drop(again));
+    }
+    // Neither does another size, while there is room in the slab.
+    let other = no_calls(&session, "a miss", || {
+        PinnedBuffer::<u8>::new(&context, 5000)
+    })?;
+    no_calls(&session, "a close", || {
+        other.close().map_err(|(error, _)| error)
+    })?;
+    // Nor a context of another device.
+    let there = Device::get(1)?.context()?;
+    drop(PinnedBuffer::<u8>::new(&there, 1000)?);
+    assert_eq!((session.calls(REGISTER), session.calls(FREE)), (1, 0));
+    finish(&session)
+}
+
+#[test]
+fn f03_reused_only_when_its_copies_are_done() -> Result<()> {
+    let session = cached();
+    let context = context()?;
+    let (slow, quick) = (context.create_stream()?, context.create_stream()?);
+    let (mut a, mut b) = (
+        slow.alloc_zeroed::<u8>(512)?,
+        quick.alloc_zeroed::<u8>(512)?,
+    );
+    slow.synchronize()?;
+    quick.synchronize()?;
+    let one = PinnedBuffer::from_slice(&context, &[1; 512])?;
+    let two = PinnedBuffer::from_slice(&context, &[2; 512])?;
+    let stall = stall(slow.as_raw());
+    slow.upload(&one, &mut a)?;
+    quick.upload(&two, &mut b)?;
+    let (at_one, at_two) = (place(&one), place(&two));
+    no_calls(&session, "drops under copies", || drop((one, two)));
+    assert_eq!(pinned_usage()?.pending, 1024);
+    quick.synchronize()?;
+    // Known to be done: no need to ask.
+    let third = no_calls(&session, "behind a wait", || {
+        PinnedBuffer::from_slice(&context, &[3; 512])
+    })?;
+    assert_eq!(
+        place(&third),
+        at_two,
+        "the stalled one does not hide the other"
+    );
+    let fourth = PinnedBuffer::from_slice(&context, &[4; 512])?;
+    assert_ne!(place(&fourth), at_one, "the stalled one is in use");
+    stall.release();
+    slow.synchronize()?;
+    let fifth = PinnedBuffer::from_slice(&context, &[5; 512])?;
+    assert_eq!(place(&fifth), at_one);
+    let mut back = [0; 512];
+    slow.download_to(&a, &mut back)?;
+    assert_eq!(back, [1; 512]);
+    quick.download_to(&b, &mut back)?;
+    assert_eq!(back, [2; 512]);
+    drop((a, b, slow, quick, third, fourth, fifth));
+    finish(&session)
+}
+
+#[test]
+fn f03_a_full_slab_asks_before_it_grows() -> Result<()> {
+    let session = cached();
+    let context = context()?;
+    let stream = context.create_stream()?;
+    let mut buffer = stream.alloc_zeroed::<u8>(64)?;
+    stream.synchronize()?;
+    // All of the first slab, in buffers of which one is pending.
+    let pending = PinnedBuffer::from_slice(&context, &[7; 64])?;
+    stream.upload(&pending, &mut buffer)?;
+    let at = place(&pending);
+    drop(pending);
+    let mut rest = Vec::new();
+    while pinned_usage()?.cached > 0 {
+        // A size that is not rounded up.
+        let len = 1 << pinned_usage()?.cached.ilog2();
+        rest.push(PinnedBuffer::<u8>::new(&context, len)?);
+    }
+    assert_eq!(session.calls(REGISTER), 1);
+    let records = session.calls("cuEventRecord");
+    // Lazily nothing has run: the driver is asked, and says that it has not.
+    session.set_polls(1000);
+    let other = PinnedBuffer::<u8>::new(&context, 64)?;
+    assert_ne!(place(&other), at);
+    assert_eq!(session.calls("cuEventRecord"), records + 1);
+    assert_eq!(session.calls(REGISTER), 2, "so there is another slab");
+    session.set_polls(0);
+    drop((rest, other));
+    drop((buffer, stream));
+    finish(&session)
+}
+
+#[test]
+fn f03_sizes_are_cut_anew() -> Result<()> {
+    // What was cut small serves large buffers again, and the other way round.
+    let session = cached();
+    let context = context()?;
+    let all = {
+        let _first = PinnedBuffer::<u8>::new(&context, 1)?;
+        pinned_usage()?.reserved as usize
+    };
+    for len in [256, 4096, all / 4, 1000, all / 2, 512] {
+        // Not all of it: the first may lie in the middle.
+        let count = (all / len).min(64) - 1;
+        let held = (0..count).map(|_| PinnedBuffer::<u8>::new(&context, len));
+        let held = held.collect::<Result<Vec<_>>>()?;
+        assert_eq!(held.len(), count);
+    }
+    assert_eq!(session.calls(REGISTER), 1, "one slab was enough");
+    assert_eq!(pinned_usage()?.reserved_peak as usize, all);
+    finish(&session)
+}
+
+#[test]
+fn s32_over_aligned_and_overflowing() -> Result<()> {
+    #[derive(Clone, Copy)]
+    #[repr(align(512))]
+    struct Wide(#[expect(dead_code, reason = "only its size counts")] [u8; 512]);
+    // SAFETY: 512 bytes without padding, of which any value is valid.
+    unsafe impl Pod for Wide {}
+
+    let session = cached();
+    let context = context()?;
+    no_calls(&session, "refused", || {
+        let wide = PinnedBuffer::<Wide>::new(&context, 1);
+        assert!(matches!(wide, Err(Error::OverAligned { .. })), "{wide:?}");
+        let long = PinnedBuffer::<u64>::new(&context, 1 << 61);
+        assert!(matches!(long, Err(Error::SizeOverflow { .. })), "{long:?}");
+        let empty = PinnedBuffer::<u8>::new(&context, 0);
+        assert!(empty.is_ok_and(|empty| empty.is_empty()));
+    });
+    finish(&session)
+}
+
+#[test]
+fn f03_in_a_host_function() -> Result<()> {
+    let session = cached();
+    let context = context()?;
+    let stream = context.create_stream()?;
+    let buffer = PinnedBuffer::from_slice(&context, &[1_u8; 100])?;
+    let seen = Arc::new(Mutex::new(None));
+    let result = Arc::clone(&seen);
+    let inside = context.clone();
+    stream.launch_host_func(move || {
+        drop(buffer);
+        let refused = PinnedBuffer::<u8>::new(&inside, 100).map(drop);
+        let trimmed = trim_pinned();
+        let counted = pinned_usage().map(drop);
+        *result.lock().unwrap_or_else(PoisonError::into_inner) = Some((refused, trimmed, counted));
+    })?;
+    stream.synchronize()?;
+    let seen = seen.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let (refused, trimmed, counted) = seen.expect("the host function ran");
+    assert!(matches!(refused, Err(Error::InCallback)), "{refused:?}");
+    assert!(matches!(trimmed, Err(Error::InCallback)), "{trimmed:?}");
+    assert!(counted.is_ok(), "{counted:?}");
+    drop(stream);
+    finish(&session)
+}
+
+#[test]
+fn f03_limit_is_kept_where_it_can_be() -> Result<()> {
+    let session = cached();
+    let context = context()?;
+    let slab = {
+        let _first = PinnedBuffer::<u8>::new(&context, 1)?;
+        pinned_usage()?.reserved
+    };
+    set_pinned_limit(slab as usize);
+    let whole = PinnedBuffer::<u8>::new(&context, slab as usize)?;
+    let more = PinnedBuffer::<u8>::new(&context, 1)?;
+    assert_eq!(
+        pinned_usage()?.reserved,
+        2 * slab,
+        "what is used is not limited"
+    );
+    drop(whole);
+    let third = PinnedBuffer::<u8>::new(&context, slab as usize + 1)?;
+    assert_eq!(
+        session.calls(UNREGISTER),
+        1,
+        "what is idle is given back first"
+    );
+    set_pinned_limit(usize::MAX);
+    drop((more, third));
+    finish(&session)
+}
+
+#[test]
+fn f03_threads_share_slabs() -> Result<()> {
+    const ROUNDS: u8 = if cfg!(miri) { 2 } else { 40 };
+    for seed in 0..if cfg!(miri) { 1 } else { 3 } {
+        let session = cached();
+        session.set_mode(Mode::Threaded { seed });
+        let context = context()?;
+        std::thread::scope(|scope| {
+            let work = |worker: u8| {
+                let context = &context;
+                move || -> Result<()> {
+                    let stream = context.create_stream()?;
+                    let mut device = stream.alloc_zeroed::<u8>(300)?;
+                    for round in 0..ROUNDS {
+                        let value = worker.wrapping_mul(50).wrapping_add(round);
+                        let up = PinnedBuffer::from_slice(context, &[value; 300])?;
+                        stream.upload(&up, &mut device)?;
+                        drop(up);
+                        let mut down = PinnedBuffer::<u8>::new(context, 300)?;
+                        stream.download(&device, &mut down)?;
+                        if round % 2 == 0 {
+                            assert_eq!(down.as_slice()?, [value; 300]);
+                        }
+                    }
+                    stream.synchronize()
+                }
+            };
+            let workers: Vec<_> = (0..4).map(|worker| scope.spawn(work(worker))).collect();
+            for worker in workers {
+                worker.join().expect("no panic")?;
+            }
+            Ok::<_, Error>(())
+        })?;
+        finish(&session)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,236 @@
+//! Calls that fail, streams and contexts that are lost.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cuda_core::{Device, Error, PinnedBuffer, Resource, Result, pinned_usage, trim_pinned};
+use cuda_sim::Fault;
+use cuda_sys::{CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN, CUresult};
+
+use super::{ALLOC, FREE, REGISTER, UNREGISTER, cached, context, finish, no_calls, place};
+use crate::en_told::Told;
+
+#[test]
+fn f10_what_cannot_be_mapped_is_the_drivers_to_refuse() -> Result<()> {
+    let session = cached();
+    let context = context()?;
+    let idle = PinnedBuffer::<u8>::new(&context, 1000)?;
+    drop(idle);
+    let huge = (1 << 46) + 1;
+    let error = PinnedBuffer::<u8>::new(&context, huge).expect_err("64 TiB");
+    assert!(
+        matches!(error, Error::OutOfMemory { requested, .. } if requested == huge),
+        "{error:?}"
+    );
+    assert_eq!(
+        session.calls(ALLOC),
+        2,
+        "again after all that was idle was given back"
+    );
+    assert_eq!(pinned_usage()?.reserved, 0);
+    finish(&session)
+}
+
+#[test]
+fn f10_falls_back_to_the_driver() -> Result<()> {
+    for code in [
+        CUDA_ERROR_NOT_SUPPORTED,
+        CUDA_ERROR_OUT_OF_MEMORY,
+        CUDA_ERROR_UNKNOWN,
+        CUresult(123_456),
+    ] {
+        let session = cached();
+        let context = context()?;
+        session.fail_nth(Some(REGISTER), 1, code);
+        let buffer = PinnedBuffer::from_slice(&context, &[7_u8; 1000])?;
+        assert_eq!((session.calls(REGISTER), session.calls(ALLOC)), (1, 1));
+        assert_eq!(buffer.as_slice()?, [7; 1000]);
+        drop(buffer);
+        // Used again all the same, and freed by the right call.
+        let again = no_calls(&session, "a hit", || {
+            PinnedBuffer::<u8>::new(&context, 1000)
+        })?;
+        drop(again);
+        trim_pinned()?;
+        assert_eq!((session.calls(FREE), session.calls(UNREGISTER)), (1, 0));
+        finish(&session)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn f10_oom_retry() -> Result<()> {
+    let session = cached();
+    let context = context()?;
+    let refuse = |nth| {
+        let fault = |name| Fault::new(CUDA_ERROR_OUT_OF_MEMORY).function(name).nth(nth);
+        session.inject(fault(REGISTER));
+        session.inject(fault(ALLOC));
+    };
+    let idle = PinnedBuffer::<u8>::new(&context, 1000)?;
+    let reserved = pinned_usage()?.reserved;
+    drop(idle);
+    // No slab has room for this.
+    let len = reserved as usize;
+    let large = {
+        let _whole = PinnedBuffer::<u8>::new(&context, len)?;
+        refuse(1);
+        PinnedBuffer::<u8>::new(&context, len)?
+    };
+    assert_eq!((session.calls(REGISTER), session.calls(ALLOC)), (3, 1));
+    drop(large);
+    session.clear_faults();
+    // And always: what is cached goes, and the error says what was asked for.
+    for name in [REGISTER, ALLOC] {
+        session.inject(
+            Fault::new(CUDA_ERROR_OUT_OF_MEMORY)
+                .function(name)
+                .from_then_on(),
+        );
+    }
+    let error = PinnedBuffer::<u8>::new(&context, 4 * len).expect_err("refused");
+    assert!(
+        matches!(error, Error::OutOfMemory { requested, .. } if requested == 4 * len),
+        "{error:?}"
+    );
+    assert_eq!(pinned_usage()?.reserved, 0, "all of it was given back");
+    // A pageable copy, whose chunks are pinned as well, works as soon as they can be had.
+    session.clear_faults();
+    let stream = context.create_stream()?;
+    let mut buffer = stream.alloc::<u8>(3)?;
+    stream.upload_from(&[1, 2, 3], &mut buffer)?;
+    drop((buffer, stream));
+    finish(&session)
+}
+
+#[test]
+fn f03_trim_fails_and_works_again() -> Result<()> {
+    let session = cached();
+    let context = context()?;
+    drop(PinnedBuffer::<u8>::new(&context, 1000)?);
+    let usage = pinned_usage()?;
+    session.fail_nth(Some(UNREGISTER), 1, CUDA_ERROR_UNKNOWN);
+    let error = trim_pinned().expect_err("refused");
+    assert_eq!(error.code(), Some(CUDA_ERROR_UNKNOWN));
+    assert_eq!(pinned_usage()?, usage, "kept");
+    let kept = no_calls(&session, "and used", || {
+        PinnedBuffer::<u8>::new(&context, 1000)
+    })?;
+    drop(kept);
+    finish(&session)
+}
+
+#[test]
+fn f03_lost_streams_keep_their_memory() -> Result<()> {
+    // A copy that nobody can prove complete: its slab is given up, reported once, and what else is
+    // in it stays in use.
+    let session = cached();
+    let mut told = Told::listen();
+    let context = context()?;
+    let stream = context.create_stream()?;
+    let mut buffer = stream.alloc_zeroed::<u8>(100)?;
+    let one = PinnedBuffer::from_slice(&context, &[1_u8; 100])?;
+    let mut two = PinnedBuffer::from_slice(&context, &[2_u8; 100])?;
+    let at = place(&one);
+    let reserved = pinned_usage()?.reserved;
+    stream.upload(&one, &mut buffer)?;
+    drop(one);
+    // The last event of the stream cannot be recorded.
+    let fault = Fault::new(CUDA_ERROR_UNKNOWN).function("cuEventRecord");
+    session.inject(fault.from_then_on());
+    drop((buffer, stream));
+    session.clear_faults();
+    told.take();
+    trim_pinned()?;
+    assert_eq!(told.resources(), [Resource::PinnedMemory]);
+    let usage = pinned_usage()?;
+    assert_eq!(
+        (usage.reserved, usage.pending, usage.cached),
+        (0, 0, 0),
+        "{usage:?}"
+    );
+    let three = PinnedBuffer::from_slice(&context, &[3_u8; 100])?;
+    assert_ne!(place(&three), at);
+    two.as_mut_slice()?.fill(9);
+    assert_eq!(two.as_slice()?, [9; 100]);
+    drop((two, three));
+    session.settle();
+    trim_pinned()?;
+    let usage = pinned_usage()?;
+    assert_eq!(
+        (usage.reserved, usage.used, usage.cached),
+        (0, 0, 0),
+        "{usage:?}"
+    );
+    let leaks = session.leaks();
+    let pinned: usize = leaks.iter().map(|leak| leak.bytes).sum();
+    assert!(pinned >= reserved as usize, "{leaks:#?}");
+    assert_eq!(session.violations(), []);
+    support::judge::take_away(leaks);
+    Ok(())
+}
+
+#[test]
+fn f03_lost_contexts_do_not_stop_others() -> Result<()> {
+    let session = cached();
+    let mut told = Told::listen();
+    let (here, there) = (Device::get(0)?, Device::get(1)?);
+    let (stream, other) = (here.create_stream()?, there.create_stream()?);
+    let mut buffer = stream.alloc_zeroed::<u8>(1000)?;
+    let mut lost = PinnedBuffer::<u8>::zeroed(&here.context()?, 1000)?;
+    let at = place(&lost);
+    stream.download(&buffer, &mut lost)?;
+    let fault = Fault::new(cuda_sys::CUDA_ERROR_ILLEGAL_ADDRESS).function("cuMemsetD8Async");
+    session.inject(fault.sticky());
+    let guard = here.guard()?;
+    stream
+        .fill(&mut buffer, 1)
+        .expect_err("the context is lost");
+    drop(guard);
+    // Neither waits nor fails: nobody gets the memory.
+    lost.close().map_err(|(error, _)| error)?;
+    assert_eq!(told.resources(), []);
+    let mut there = other.alloc_zeroed::<u8>(1000)?;
+    for round in 0..4 {
+        let up = PinnedBuffer::from_slice(other.context(), &[round; 1000])?;
+        assert_ne!(place(&up), at);
+        other.upload(&up, &mut there)?;
+        drop(up);
+        let mut back = [9; 1000];
+        other.download_to(&there, &mut back)?;
+        assert_eq!(back, [round; 1000]);
+    }
+    trim_pinned()?;
+    assert!(pinned_usage()?.pending >= 1000, "{:?}", pinned_usage()?);
+    session.clear_faults();
+    drop((buffer, there, stream, other));
+    finish(&session)
+}
+
+#[test]
+fn f03_a_drop_hook_that_allocates() -> Result<()> {
+    // It runs while the thread gets a slab, and gets one of its own.
+    let session = cached();
+    let inside = context()?;
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let results = Arc::clone(&seen);
+    cuda_core::set_drop_hook(Some(Arc::new(move |_: &cuda_core::DropFailure| {
+        let own = PinnedBuffer::<u8>::new(&inside, 100_000).map(drop);
+        let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+        results.push(own);
+    })));
+    // What was current cannot be brought back behind the registration.
+    let fault = Fault::new(CUDA_ERROR_UNKNOWN).function("cuCtxSetCurrent");
+    session.inject(fault.nth(2));
+    let fault = Fault::new(CUDA_ERROR_UNKNOWN).function("cuCtxSetCurrent");
+    session.inject(fault.nth(3));
+    let outer = context()?;
+    let done = std::thread::scope(|scope| {
+        let worker = scope.spawn(|| PinnedBuffer::<u8>::new(&outer, 1000).map(drop));
+        worker.join().expect("no panic")
+    });
+    cuda_core::set_drop_hook(None);
+    done?;
+    let seen = std::mem::take(&mut *seen.lock().unwrap_or_else(PoisonError::into_inner));
+    assert!(!seen.is_empty(), "the hook ran");
+    finish(&session)
+}
