@@ -221,7 +221,13 @@ fn reap() {
 /// Keeps the thread of deferred drops out of the driver from now on; called as the process exits.
 #[cfg_attr(any(not(unix), miri), allow(dead_code))]
 pub(crate) fn park() {
-    std::mem::forget(lock(&GATE));
+    if REAPS.try_with(Cell::get).unwrap_or(false) {
+        // A job, or a hook that it called, ends the process: this very thread holds the gate, and
+        // does not come back to open it.
+        std::mem::forget(GATE.try_lock());
+    } else {
+        std::mem::forget(lock(&GATE));
+    }
 }
 
 /// Waits until every drop deferred before this call has run. For tests and orderly shutdowns.

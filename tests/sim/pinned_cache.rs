@@ -3,7 +3,9 @@
 mod failing;
 mod model;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread;
+use std::time::Duration;
 
 use cuda_core::{
     Context, Device, Error, PinnedBackend, PinnedBuffer, Pod, Result, pinned_usage,
@@ -161,7 +163,7 @@ fn f03_a_full_slab_asks_before_it_grows() -> Result<()> {
     assert_ne!(place(&other), at);
     assert_eq!(session.calls("cuEventRecord"), records + 1);
     assert_eq!(session.calls(REGISTER), 2, "so there is another slab");
-    session.set_polls(0);
+    session.set_polls(2);
     drop((rest, other));
     drop((buffer, stream));
     finish(&session)
@@ -260,6 +262,43 @@ fn f03_limit_is_kept_where_it_can_be() -> Result<()> {
     );
     set_pinned_limit(usize::MAX);
     drop((more, third));
+    finish(&session)
+}
+
+/// A thread's release of memory waits for the device, which waits for what another thread does once
+/// it has memory.
+#[test]
+fn f03_a_miss_waits_for_no_other_thread() -> Result<()> {
+    const LONG: Duration = Duration::from_secs(20);
+    let session = cached();
+    let context = context()?;
+    let stream = context.create_stream()?;
+    drop(PinnedBuffer::<u8>::new(&context, 1000)?);
+    let slab = pinned_usage()?.reserved as usize;
+    set_pinned_limit(slab);
+    let stall = stall(stream.as_raw());
+    let (has_memory, memory) = mpsc::channel();
+    let (first, (one, other)) = thread::scope(|scope| {
+        // Beyond the limit: the slab that is idle is given back first.
+        let one = scope.spawn(|| PinnedBuffer::<u8>::new(&context, slab + 1).map(drop));
+        while session.calls(UNREGISTER) == 0 {
+            thread::yield_now();
+        }
+        let (context, session) = (&context, &session);
+        let other = scope.spawn(move || {
+            let result = PinnedBuffer::<u8>::new(context, 1000).map(drop);
+            let _ = has_memory.send(session.calls(REGISTER));
+            result
+        });
+        let first = memory.recv_timeout(LONG);
+        stall.release();
+        (first, (one.join(), other.join()))
+    });
+    assert_eq!(first, Ok(2), "the other thread had its slab first");
+    one.expect("no panic")?;
+    other.expect("no panic")?;
+    set_pinned_limit(usize::MAX);
+    drop(stream);
     finish(&session)
 }
 

@@ -2,11 +2,12 @@
 
 use std::cell::RefCell;
 use std::ffi::c_int;
+use std::ptr::NonNull;
 use std::sync::Mutex;
 
 use cuda_core::{
     Context, ContextFlags, ContextLocal, Device, DeviceBuffer, Error, Event, EventFlags,
-    PerThreadStream, PinnedBuffer, Result, Stream,
+    PerThreadStream, PinnedBuffer, RegisterFlags, Registered, Result, StableHost, Stream,
 };
 use support::{gpu_test, pattern};
 
@@ -218,5 +219,47 @@ gpu_test! {
         });
         is_ready.recv().expect("it is sent")?;
         leave()
+    }
+}
+
+/// Memory of the host whose drop ends the process.
+struct EndsIt(Vec<u8>);
+
+// SAFETY: a vector's elements, which it alone has, stay where they are when it moves.
+unsafe impl StableHost for EndsIt {
+    type Element = u8;
+
+    fn elements(&mut self) -> NonNull<[u8]> {
+        NonNull::from(self.0.as_mut_slice())
+    }
+}
+
+impl Drop for EndsIt {
+    fn drop(&mut self) {
+        leave()
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn m13_process_exit_from_a_deferred_drop() -> Result<()> {
+        if !child::is_this() {
+            child::run(concat!(module_path!(), "::needs_1"), &[]);
+            return Ok(());
+        }
+        let context = Device::get(0)?.context()?;
+        let stream = context.create_stream()?;
+        let memory = EndsIt(vec![1; 4096]);
+        let registered = Registered::new(&context, memory, RegisterFlags::NONE);
+        let registered = registered.map_err(|(error, memory)| {
+            std::mem::forget(memory);
+            error
+        })?;
+        // Not on the driver's thread: on one of the library's, which does nothing else meanwhile.
+        stream.launch_host_func(move || drop(registered))?;
+        let _ = stream.synchronize();
+        loop {
+            std::thread::park();
+        }
     }
 }

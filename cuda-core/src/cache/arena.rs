@@ -129,6 +129,13 @@ impl Arena {
         self.heap.get()
     }
 
+    /// The stream lies somewhere else: whoever looks for its blocks finds it there.
+    pub(crate) fn announce(core: &Arc<StreamCore>) {
+        if let Some(heap) = core.arena.heap() {
+            heap.serve(core);
+        }
+    }
+
     /// [`Arena::heap`], which `find` finds at the first miss.
     pub(super) fn heap_or(&self, find: impl FnOnce() -> Result<Arc<Heap>>) -> Result<&Arc<Heap>> {
         if let Some(heap) = self.heap.get() {
@@ -190,10 +197,13 @@ impl Arena {
         // SAFETY: the reference in `block` keeps the stream alive while the lock is held: whoever
         // takes the block out of the bins has to have the lock.
         let arena = unsafe { &(*core).arena };
-        let mut bins = arena.lock();
-        bins.counts.used -= block.bytes;
-        let refused = bins.put(block);
-        drop(bins);
+        let refused = {
+            let mut bins = arena.lock();
+            bins.counts.used -= block.bytes;
+            bins.put(block)
+            // Unlocked here, and not by a call that is handed the lock: while it returned, whoever
+            // took the block out could already have freed the stream that the lock refers to.
+        };
         if let Some(block) = refused {
             Heap::put(block);
         }
@@ -265,13 +275,35 @@ impl Bins {
     /// A block for a request of `needed` bytes, which are rounded.
     #[inline]
     pub(super) fn take(&mut self, needed: usize) -> Option<Cached> {
-        let bin = self.bins.get_mut(class::bin(needed))?;
-        if !class::fits(bin.last()?.bytes, needed) {
-            bring_forward(bin, needed)?;
+        let mut bin = class::bin(needed);
+        let latest = self.bins.get(bin)?.last();
+        if latest.is_none_or(|block| block.bytes != needed) {
+            bin = self.bring_forward(needed)?;
         }
-        let block = bin.pop()?;
+        let block = self.bins.get_mut(bin)?.pop()?;
         self.counts.allocate(block.bytes);
         Some(block)
+    }
+
+    /// Moves the smallest block that serves a request to the end of its bin, and says which that is.
+    ///
+    /// Those of a bin are of one size unless they are large; large ones may be somewhat larger than
+    /// was asked for, and only the latest are looked at. Any but the smallest would be missed by
+    /// whoever freed it, and asks for the same again.
+    #[cold]
+    fn bring_forward(&mut self, needed: usize) -> Option<usize> {
+        const LOOKS: usize = 16;
+        for at in class::bin(needed)..=class::bin(class::most(needed)) {
+            let bin = self.bins.get_mut(at)?;
+            let looked_at = bin.iter().enumerate().rev().take(LOOKS);
+            let serving = looked_at.filter(|(_, block)| class::fits(block.bytes, needed));
+            if let Some((best, _)) = serving.min_by_key(|(_, block)| block.bytes) {
+                let last = bin.len() - 1;
+                bin.swap(last, best);
+                return Some(at);
+            }
+        }
+        None
     }
 
     /// Puts a block into its bin; gives it back if nobody would find it there.
@@ -344,19 +376,6 @@ impl Bins {
             pending: Vec::new(),
         }
     }
-}
-
-/// Moves the latest block that serves a request to the end of its bin. Those of a bin are of one size
-/// unless they are large, and of these only some are looked at.
-#[cold]
-fn bring_forward(bin: &mut [Cached], needed: usize) -> Option<()> {
-    const LOOKS: usize = 8;
-    let looked_at = bin.iter().rev().take(LOOKS);
-    let back = looked_at.map(|block| class::fits(block.bytes, needed));
-    let back = back.into_iter().position(|fits| fits)?;
-    let last = bin.len() - 1;
-    bin.swap(last, last - back);
-    Some(())
 }
 
 impl Contents {

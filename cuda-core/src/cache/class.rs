@@ -88,6 +88,12 @@ pub(super) const fn bin(bytes: usize) -> usize {
     8 * (power - LINEAR.ilog2() + 1) as usize + eighth
 }
 
+/// Bytes of the largest block that serves a request for `needed` as it is.
+#[inline]
+pub(super) const fn most(needed: usize) -> usize {
+    needed + Span::of(needed).spare() - GRAIN
+}
+
 /// Whether a block of `bytes` serves a request for `needed` as it is.
 #[inline]
 pub(super) const fn fits(bytes: usize, needed: usize) -> bool {

@@ -205,8 +205,9 @@ fn grow(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<Option<Piec
     sizes.dedup();
     for size in sizes {
         let allowed = heap.with(|state| {
-            let total = state.space.reserved() + state.growing + size;
-            let allowed = limit.is_none_or(|limit| total <= limit);
+            let total = state.space.reserved().saturating_add(state.growing);
+            let total = total.checked_add(size);
+            let allowed = total.is_some_and(|total| total <= limit.unwrap_or(isize::MAX as usize));
             state.growing += if allowed { size } else { 0 };
             allowed
         });
@@ -306,22 +307,20 @@ impl Heap {
         let spent = self.with(State::reclaim);
         drop(spent);
         self.with(|state| state.space.settle());
-        let mut went = 0;
+        let (mut went, mut failed) = (0, None);
         loop {
             let unused = self.with(|state| {
                 let more = state.space.free() > keep;
                 more.then(|| state.space.take_segment()).flatten()
             });
             let Some(segment) = unused else {
-                return Ok(went);
+                return failed.map_or(Ok(went), Err);
             };
             if let Err(error) = give_back(&segment, &self.settings) {
-                let base = segment.base;
-                self.with(|state| {
-                    state.space.add(segment);
-                    state.space.give(base, None);
-                });
-                return Err(error);
+                // It may be gone all the same: it is neither used nor given back any more.
+                report(vec![(segment.base, segment.bytes)], &error);
+                failed.get_or_insert(error);
+                continue;
             }
             went += segment.bytes;
         }
@@ -381,16 +380,11 @@ impl Heap {
             let _ = mark.timeline.wait_host(mark.seq);
         }
         self.give_up_lost();
-        if let Err(error) = self.release(0) {
-            // Once more, past whatever it was that failed.
-            let _ = self.release(0);
-            report(self.with(|state| state.space.give_up_all()), &error);
-        } else {
-            report(
-                self.with(|state| state.space.give_up_all()),
-                &Error::LostStream,
-            );
-        }
+        // What fails has been reported.
+        let _ = self.release(0);
+        let lost = self.with(|state| state.space.give_up_all());
+        report(lost, &Error::LostStream);
+        drop(self.with(std::mem::take));
     }
 
     /// The most that the heap can ever have.

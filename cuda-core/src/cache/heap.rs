@@ -1,6 +1,6 @@
 //! The address space of one context, behind the arenas of its streams.
 
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use cuda_sys::CUdeviceptr;
 
@@ -16,6 +16,7 @@ use crate::memory::ledger::Fences;
 use crate::stream_core::StreamCore;
 use crate::sync::lock;
 use crate::timeline::Mark;
+use crate::waiter::Pending as Awaited;
 
 /// Segments of one context, and what is free of them. Locked for moments, never over a driver call.
 pub(crate) struct Heap {
@@ -258,25 +259,53 @@ pub(super) fn awaited<'a>(fences: impl Iterator<Item = &'a Fences>, most: usize)
     awaited
 }
 
+impl Heap {
+    /// Gives everything back when all work on it is done. Whoever drops a stream does not wait.
+    fn end(self) {
+        let marks = self.marks();
+        let pending = marks.iter().find_map(|mark| Awaited::of(mark).ok()?);
+        let Some(pending) = pending else {
+            return self.release_all();
+        };
+        let slot = Arc::new(Mutex::new(Some(self)));
+        let kept = Arc::clone(&slot);
+        let told = pending.then(move |reached| {
+            let heap = lock(&kept).take();
+            match (heap, reached) {
+                (Some(heap), Ok(())) => heap.end(),
+                (Some(heap), Err(_)) => heap.release_all(),
+                (None, _) => {}
+            }
+        });
+        if told.is_err() {
+            let heap = lock(&slot).take();
+            heap.inspect(Heap::release_all);
+        }
+    }
+}
+
 impl Drop for Heap {
     fn drop(&mut self) {
-        let state = std::mem::take(&mut self.state);
+        let mut state = std::mem::take(&mut self.state);
         if driver::is_gone() {
             // Whoever keeps it may run code of anybody's, or call the driver, when dropped.
             std::mem::forget(state);
             return;
         }
-        if drops::must_not_run_here() {
-            let moved = Self {
-                context: self.context.clone(),
-                settings: self.settings.clone(),
-                state,
-                arenas: Mutex::default(),
-            };
-            drops::run_elsewhere(move || drop(moved));
+        let inner = state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if inner.space.is_empty() {
             return;
         }
-        self.state = state;
-        self.release_all();
+        let moved = Self {
+            context: self.context.clone(),
+            settings: self.settings.clone(),
+            state,
+            arenas: Mutex::default(),
+        };
+        if drops::must_not_run_here() {
+            drops::run_elsewhere(move || moved.end());
+        } else {
+            moved.end();
+        }
     }
 }

@@ -99,11 +99,7 @@ fn block(cached: Cached, bytes: usize) -> Block<DeviceMemory> {
 /// A block for the stream whose bins have none.
 #[cold]
 fn miss(core: &Arc<StreamCore>, needed: usize, requested: usize) -> Result<Cached> {
-    let heap = core.arena.heap_or(|| {
-        let heap = shared()?.heap(core.context());
-        heap.serve(core);
-        Ok(heap)
-    })?;
+    let heap = &shared()?.heap_of(core)?;
     // Taken out in statements of their own: what is locked is not while they are sorted.
     let reached = core.arena.lock().take_reached();
     heap.take_back(reached.into_flushed());

@@ -32,8 +32,8 @@ use crate::timeline::Mark;
 /// be complete. While there is memory nobody waits; when there is none, segments are given back,
 /// streams wait for each other, and at last the host waits.
 ///
-/// A pool of one's own keeps the contexts alive that it has memory of. Its last reference waits for
-/// work on its memory, and frees it.
+/// A pool of one's own keeps the contexts alive that it has memory of. When its last reference is
+/// gone, its memory is freed as soon as the work on it is done.
 ///
 /// ```no_run
 /// use cuda_core::{CachingPool, Device, PoolLimit};
@@ -257,12 +257,13 @@ impl CachingPool {
     /// which waits for all work of the device. What other streams still use stays.
     ///
     /// # Errors
-    /// The driver's; what was not given back is kept.
+    /// The driver's. A segment that it refused to take back may be gone all the same: it is used no
+    /// more, and reported to the hook of [`set_drop_hook`](crate::set_drop_hook).
     pub fn trim(&self, keep: usize) -> Result<usize> {
         driver::ensure()?;
         let heaps = self.heaps(|_| true);
-        let trimmed = heaps.iter().map(|heap| heap.trim(keep));
-        trimmed.sum()
+        let trimmed: Vec<_> = heaps.iter().map(|heap| heap.trim(keep)).collect();
+        trimmed.into_iter().sum()
     }
 
     /// The heap of a context, made if need be.
@@ -285,6 +286,19 @@ impl CachingPool {
         heap
     }
 
+    /// The heap that the stream's blocks come from. The process's own is kept by its streams.
+    pub(super) fn heap_of(&self, core: &Arc<StreamCore>) -> Result<Arc<Heap>> {
+        if !self.0.is_shared {
+            return Ok(self.heap(core.context()));
+        }
+        let find = || {
+            let heap = self.heap(core.context());
+            heap.serve(core);
+            Ok(heap)
+        };
+        core.arena.heap_or(find).cloned()
+    }
+
     /// The heaps that `wanted` says, to be dropped where nothing is locked.
     fn heaps(&self, wanted: impl Fn(&Entry) -> bool) -> Vec<Arc<Heap>> {
         let heaps = lock(&self.0.heaps);
@@ -300,7 +314,7 @@ impl CachingPool {
     ) -> Result<(CUdeviceptr, Ledger, Arc<Heap>)> {
         driver::ensure()?;
         let needed = class::rounded(bytes);
-        let heap = self.heap(core.context());
+        let heap = self.heap_of(core)?;
         let piece = match heap.find(core, needed) {
             Some(piece) => piece,
             None => growth::allocate(&heap, core, needed, bytes)?,
@@ -348,7 +362,7 @@ unsafe impl DeviceAllocator for CachingPool {
     }
 
     unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, _: usize) -> Result<()> {
-        let heap = self.heap(stream.context());
+        let heap = self.heap_of(stream.core())?;
         give_back(&heap, stream.core(), address, Fences::none());
         Ok(())
     }

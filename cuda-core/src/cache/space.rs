@@ -75,6 +75,10 @@ pub(super) struct Piece {
 }
 
 impl Space {
+    pub(super) fn is_empty(&self) -> bool {
+        self.segments.is_empty()
+    }
+
     pub(super) fn reserved(&self) -> usize {
         self.reserved
     }

@@ -77,12 +77,12 @@ impl memory::Kind for PinnedMemory {
             PinnedOrigin::Cached(_, chunk) => slab::give(*chunk, fences),
             PinnedOrigin::Allocated(_) => {
                 fences.wait_host()?;
-                free_raw(block.address)
+                Ok(free_raw(block.address)?)
             }
             PinnedOrigin::Registered(context) => {
                 fences.wait_host()?;
                 pages::without_copies(block.address.0.addr().get(), block.bytes, || {
-                    registered::unpin(context, block.address)
+                    Ok(registered::unpin(context, block.address)?)
                 })
             }
         }
@@ -93,14 +93,32 @@ impl memory::Kind for PinnedMemory {
     }
 }
 
+/// Why pinned memory was not released, as far as anybody can tell.
+pub(crate) enum Unreleased {
+    /// The driver was not asked to: all is as before.
+    Kept(Error),
+    /// It was, and "may also return error codes from previous, asynchronous launches": the memory
+    /// may be gone.
+    Unknown(Error),
+}
+
+impl From<Unreleased> for Error {
+    fn from(why: Unreleased) -> Self {
+        match why {
+            Unreleased::Kept(error) | Unreleased::Unknown(error) => error,
+        }
+    }
+}
+
 /// `cuMemFreeHost`.
-pub(crate) fn free_raw(address: HostAddress) -> Result<()> {
-    let _relaxed = Relaxed::enter()?;
+pub(crate) fn free_raw(address: HostAddress) -> Result<(), Unreleased> {
+    let _relaxed = Relaxed::enter().map_err(Unreleased::Kept)?;
     // SAFETY: allocated by cuMemHostAlloc, freed once, and no work uses it any more. Needs no
     // current context.
-    check("cuMemFreeHost", unsafe {
+    let result = check("cuMemFreeHost", unsafe {
         cu::cuMemFreeHost(address.0.as_ptr().cast())
-    })
+    });
+    result.map_err(Unreleased::Unknown)
 }
 
 /// `cuMemHostAlloc`. `bytes` is not zero.

@@ -14,7 +14,9 @@ use crate::error::{Error, Result, check};
 use crate::memory::buffer::Buffer;
 use crate::memory::host::{ReadOnly, StableHost, StableHostMut};
 use crate::memory::ledger::{Access, Ledger};
-use crate::memory::pinned::{HostAddress, PinnedBuffer, PinnedOrigin, PinnedSlice, PinnedSliceMut};
+use crate::memory::pinned::{
+    HostAddress, PinnedBuffer, PinnedOrigin, PinnedSlice, PinnedSliceMut, Unreleased,
+};
 use crate::memory::{Block, Storage};
 use crate::stream::{Kind, Stream};
 
@@ -301,14 +303,15 @@ pub(crate) fn pin(
 }
 
 /// `cuMemHostUnregister`.
-pub(crate) fn unpin(context: &Context, address: HostAddress) -> Result<()> {
-    let _entered = context.enter_briefly()?;
-    let _relaxed = Relaxed::enter()?;
+pub(crate) fn unpin(context: &Context, address: HostAddress) -> Result<(), Unreleased> {
+    let _entered = context.enter_briefly().map_err(Unreleased::Kept)?;
+    let _relaxed = Relaxed::enter().map_err(Unreleased::Kept)?;
     // SAFETY: registered by cuMemHostRegister in this context, unregistered once, and no work uses
     // it any more.
-    check("cuMemHostUnregister", unsafe {
+    let result = check("cuMemHostUnregister", unsafe {
         cu::cuMemHostUnregister(address.0.as_ptr().cast())
-    })
+    });
+    result.map_err(Unreleased::Unknown)
 }
 
 impl<'a, H: StableHost> From<&'a Registered<H>> for PinnedSlice<'a, H::Element> {

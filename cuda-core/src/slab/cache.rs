@@ -155,7 +155,7 @@ impl Cache {
     }
 
     /// Takes a pending chunk out, to be looked at without the lock; the longest pending first.
-    /// [`Cache::looked_at`] puts it back.
+    /// [`Cache::put`] and [`Cache::put_pending`] take it back.
     pub(super) fn take_pending(&mut self, node: usize, bin: usize) -> Option<(Chunk, Fences)> {
         let shelf = self.shelves.get_mut(node)?;
         let taken = shelf.bins[bin].pending.pop_front()?;

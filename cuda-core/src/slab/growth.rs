@@ -1,15 +1,13 @@
 //! More slabs, and fewer.
 
-use std::cell::Cell;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::cache::{CACHE, Spent};
 use super::class::{self, Class};
 use super::mapping::UNIT;
 use super::node::Node;
 use super::source::Slab;
-use super::{Chunk, ask_about_all, find};
+use super::{Chunk, ask_about_all};
 use crate::context::Context;
 use crate::driver;
 use crate::error::{Error, Result};
@@ -25,47 +23,35 @@ const MOST: usize = 64 * UNIT;
 /// Bytes of slabs beyond which idle ones are given back before there is another.
 static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
 
-/// Held by the thread that gets a slab: what others want may be in it.
-static GROWTH: Mutex<()> = Mutex::new(());
+/// A thread gets a slab with room for others' chunks.
+static GROWS: AtomicBool = AtomicBool::new(false);
 
-thread_local! {
-    /// This thread holds [`GROWTH`].
-    static GROWS: Cell<bool> = const { Cell::new(false) };
-}
-
-/// A thread's turn to grow. A drop hook that allocates may run within it, and has it already.
-struct Turn {
-    others_wait: Option<MutexGuard<'static, ()>>,
-}
+/// A thread's turn to get more than it needs itself. Nobody waits for it: the driver may be
+/// waiting for a device, and the device for what another thread does next. Who has no turn gets a
+/// slab for itself, and so does a drop hook that runs within the turn.
+struct Turn(());
 
 impl Turn {
-    fn take() -> Self {
-        let has = GROWS.try_with(|grows| grows.replace(true)).unwrap_or(true);
-        Self {
-            others_wait: (!has).then(|| lock(&GROWTH)),
-        }
+    fn take() -> Option<Self> {
+        let is_taken = GROWS.swap(true, Ordering::Relaxed);
+        (!is_taken).then_some(Self(()))
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        if self.others_wait.is_some() {
-            let _ = GROWS.try_with(|grows| grows.set(false));
-        }
+        GROWS.store(false, Ordering::Relaxed);
     }
 }
 
-/// A chunk of a new slab, unless another thread brings one first.
+/// A chunk of a new slab.
 pub(super) fn grow(context: &Context, node: Node, asked: usize) -> Result<Chunk> {
     let bytes = class::rounded(asked);
     let primary = context.device().primary()?;
-    let _turn = Turn::take();
-    if let Some(chunk) = find(node, bytes) {
-        return Ok(chunk);
-    }
     let is_large = Class::of(bytes).is_large();
     let least = bytes.next_multiple_of(UNIT);
-    let wanted = if is_large {
+    let turn = Turn::take();
+    let wanted = if is_large || turn.is_none() {
         least
     } else {
         least.max(lock(&CACHE).reserved_for_classes().clamp(FIRST, MOST))
@@ -85,6 +71,7 @@ pub(super) fn grow(context: &Context, node: Node, asked: usize) -> Result<Chunk>
             Slab::acquire(primary, node, least, is_large)
         })
         .map_err(|error| of_request(error, asked))?;
+    drop(turn);
     let mut cache = lock(&CACHE);
     // What it is for is cut before others see the rest.
     Ok(cache.adopt(slab, bytes))
@@ -121,8 +108,10 @@ fn release_idle(keep: usize) -> Result<()> {
         let Some(slab) = slab else {
             return Ok(());
         };
-        if let Err((error, slab)) = slab.release() {
-            lock(&CACHE).readopt(slab);
+        if let Err((error, kept)) = slab.release() {
+            if let Some(slab) = kept {
+                lock(&CACHE).readopt(slab);
+            }
             return Err(error);
         }
     }
@@ -139,7 +128,8 @@ fn release_idle(keep: usize) -> Result<()> {
 /// size is wanted or dropped. Until then its streams' contexts stay alive.
 ///
 /// # Errors
-/// The driver's; what could not be given back is kept.
+/// The driver's. It may come although the memory is gone: that piece is not used again, and the
+/// hook of [`set_drop_hook`](crate::set_drop_hook) is told of it. All else is kept.
 ///
 /// ```no_run
 /// cuda_core::trim_pinned()?;

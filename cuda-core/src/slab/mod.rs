@@ -31,7 +31,6 @@ use spans::{SlabId, Span};
 
 use crate::context::Context;
 use crate::driver;
-use crate::drops::{self, Resource};
 use crate::error::{Error, Result};
 use crate::memory::ledger::Fences;
 use crate::memory::pinned::{self, HostAddress, PinnedFlags};
@@ -92,7 +91,7 @@ pub(crate) fn take(context: &Context, bytes: usize) -> Result<Chunk> {
 pub(crate) fn give(chunk: Chunk, fences: Fences) -> Result<()> {
     let Some(slab) = chunk.slab else {
         fences.wait_host()?;
-        return pinned::free_raw(chunk.base);
+        return Ok(pinned::free_raw(chunk.base)?);
     };
     if fences.is_empty() {
         lock(&CACHE).put(chunk, slab);
@@ -210,9 +209,6 @@ fn set_aside(chunk: Chunk) {
     };
     drop(spent);
     if let Some(slab) = retired {
-        let address = slab.base().0.addr().get() as u64;
-        let error = Some(Error::LostStream);
-        drops::report(Resource::PinnedMemory, address, slab.bytes(), error);
-        slab.leak();
+        slab.leak(Error::LostStream);
     }
 }

@@ -10,8 +10,9 @@ use super::node::Node;
 use super::room;
 use super::spans::{SlabId, Span};
 use crate::context::Context;
+use crate::drops::{self, Resource};
 use crate::error::{Error, Result};
-use crate::memory::pinned::{self, HostAddress, PinnedFlags};
+use crate::memory::pinned::{self, HostAddress, PinnedFlags, Unreleased};
 use crate::memory::registered::{self, RegisterFlags};
 
 /// Pinned memory, in one piece.
@@ -57,17 +58,30 @@ impl Slab {
     }
 
     /// Gives the memory back, of which nobody uses any: `cuMemHostUnregister` or `cuMemFreeHost`.
-    pub(super) fn release(self) -> Result<(), (Error, Self)> {
+    /// The slab comes back with the error if the driver was not asked.
+    pub(super) fn release(self) -> Result<(), (Error, Option<Self>)> {
         let released = match &self.mapping {
             Some(_) => registered::unpin(&self.context, self.base),
             None => pinned::free_raw(self.base),
         };
-        released.map_err(|error| (error, self))
+        match released {
+            Ok(()) => Ok(()),
+            Err(Unreleased::Kept(error)) => Err((error, Some(self))),
+            Err(Unreleased::Unknown(error)) => {
+                self.leak(error.clone());
+                Err((error, None))
+            }
+        }
     }
 
-    /// Leaves the memory as it is for good, since a device may still use it.
-    pub(super) fn leak(self) {
+    /// Leaves the memory as it is for good, and says why: a device may still use it, or it may be
+    /// gone. A mapping stays where it is, so that no other comes to be at an address that the
+    /// driver may know as pinned.
+    pub(super) fn leak(self, why: Error) {
+        let address = self.base.0.addr().get() as u64;
+        let bytes = self.bytes;
         mem::forget(self);
+        drops::report(Resource::PinnedMemory, address, bytes, Some(why));
     }
 
     /// A chunk of a stretch that is nobody else's.
@@ -93,10 +107,6 @@ impl Slab {
 
     pub(super) fn id(&self) -> SlabId {
         self.id
-    }
-
-    pub(super) fn base(&self) -> HostAddress {
-        self.base
     }
 
     pub(super) fn bytes(&self) -> usize {

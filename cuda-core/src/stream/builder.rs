@@ -7,7 +7,7 @@ use cuda_sys::{CUstream, symbol as cu};
 use crate::context::Context;
 #[cfg(cuda_12_5)]
 use crate::context::green;
-use crate::error::{Result, check};
+use crate::error::{Error, Result, check};
 use crate::stream::pool::StreamPool;
 use crate::stream::{NON_BLOCKING, Stream, registry};
 use crate::stream_core::StreamCore;
@@ -64,11 +64,18 @@ impl StreamBuilder<'_> {
     }
 
     /// Creates the stream: `cuStreamCreateWithPriority`; `cuGreenCtxStreamCreate` in a green
-    /// context, from CUDA 12.5 on, unless it is to be blocking.
+    /// context, from CUDA 12.5 on.
     ///
     /// # Errors
-    /// The driver's.
+    /// [`Error::Flags`] for a blocking stream of a green context, which the driver would make
+    /// non-blocking without a word; the driver's.
     pub fn build(&self) -> Result<Stream> {
+        if self.blocking && self.is_in_green() {
+            return Err(Error::Flags {
+                op: "cuGreenCtxStreamCreate",
+                why: "streams of a green context do not synchronise with the legacy default stream",
+            });
+        }
         let raw = match self.create_in_green()? {
             Some(raw) => raw,
             None => self.create()?,
@@ -77,10 +84,20 @@ impl StreamBuilder<'_> {
         Ok(Stream::new(registry::note(core)))
     }
 
+    #[cfg(cuda_12_4)]
+    fn is_in_green(&self) -> bool {
+        self.context.green().is_some()
+    }
+
+    #[cfg(not(cuda_12_4))]
+    fn is_in_green(&self) -> bool {
+        false
+    }
+
     /// [`None`] where another call creates it.
     #[cfg(cuda_12_5)]
     fn create_in_green(&self) -> Result<Option<CUstream>> {
-        let Some(green) = self.context.green().filter(|_| !self.blocking) else {
+        let Some(green) = self.context.green() else {
             return Ok(None);
         };
         crate::driver::ensure()?;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use cuda_sys::{CUresult, CUstream, symbol as cu};
 
+use crate::cache::arena::Arena;
 use crate::context::Context;
 use crate::device::Device;
 use crate::driver;
@@ -299,9 +300,11 @@ impl Stream {
         // What is kept for its handles does not keep the stream.
         drop(self);
         match Arc::try_unwrap(core) {
-            Ok(core) => core
-                .close()
-                .map_err(|(error, core)| (error, Self::new(registry::note(Arc::new(core))))),
+            Ok(core) => core.close().map_err(|(error, core)| {
+                let core = Arc::new(core);
+                Arena::announce(&core);
+                (error, Self::new(registry::note(core)))
+            }),
             Err(_shared) => Ok(()),
         }
     }

@@ -11,7 +11,7 @@ use crate::driver;
 use crate::drops::{self, Resource};
 use crate::error::{Error, Result};
 use crate::memory::ledger::{Access, Bytes, Fences, Ledger, LedgerOf, Touch};
-use crate::memory::pinned::{self, HostAddress, PinnedFlags};
+use crate::memory::pinned::{self, HostAddress, PinnedFlags, Unreleased};
 use crate::stream::value::{self, StreamValue, WaitValue};
 use crate::stream::{Kind, Stream};
 use crate::submit::submit;
@@ -246,6 +246,12 @@ impl Slab {
     fn is_home_of(&self, word: Word) -> bool {
         self.base.0 == word.slab.0
     }
+
+    /// Says that nobody gives the slab back.
+    fn leak(self, why: Error) {
+        let address = self.base.0.addr().get() as u64;
+        drops::report(Resource::PinnedMemory, address, SLAB, Some(why));
+    }
 }
 
 impl Pool {
@@ -311,13 +317,12 @@ fn set_aside(word: Word) {
         at.map(|at| pool.slabs.swap_remove(at))
     };
     if let Some(slab) = slab {
-        let address = slab.base.0.addr().get() as u64;
-        let error = Some(Error::LostStream);
-        drops::report(Resource::PinnedMemory, address, SLAB, error);
+        slab.leak(Error::LostStream);
     }
 }
 
-/// Gives back the slabs that no signal uses: `cuMemFreeHost`.
+/// Gives back the slabs that no signal uses: `cuMemFreeHost`. One of which nobody knows whether it
+/// is gone is given up.
 pub(crate) fn trim() -> Result<()> {
     reap(usize::MAX);
     loop {
@@ -329,9 +334,16 @@ pub(crate) fn trim() -> Result<()> {
         let Some(slab) = slab else {
             return Ok(());
         };
-        if let Err(error) = pinned::free_raw(slab.base) {
-            lock(&POOL).slabs.push(slab);
-            return Err(error);
+        match pinned::free_raw(slab.base) {
+            Ok(()) => {}
+            Err(Unreleased::Kept(error)) => {
+                lock(&POOL).slabs.push(slab);
+                return Err(error);
+            }
+            Err(Unreleased::Unknown(error)) => {
+                slab.leak(error.clone());
+                return Err(error);
+            }
         }
     }
 }

@@ -30,6 +30,8 @@ fn run<R: Send>(test: impl FnOnce(&Session) -> Result<R> + Send) -> R {
         Ok(result) => result.expect("no fault was injected, or it was expected"),
         Err(panic) => std::panic::resume_unwind(panic),
     };
+    // What work was pending on is given back behind it.
+    cuda_core::flush_deferred_drops();
     support::trim_cache(&session).expect("no fault is left");
     assert_eq!(kept(), before, "in use, free and pending, by device");
     cuda_core::trim_staging().expect("no fault is left");

@@ -1,6 +1,8 @@
 //! Cutting, joining, stealing.
 
-use cuda_core::{Context, ContextFlags, Device, PoolLimit};
+use cuda_core::adaptors::Statistics;
+use cuda_core::{Allocator, Context, ContextFlags, Device, PoolLimit, Signal, WaitValue};
+use cuda_sim::Fault;
 
 use super::*;
 
@@ -188,6 +190,90 @@ fn contexts_take_their_memory_along() {
         drop(context);
         drop(stream);
         assert_eq!(pool.usage(device).reserved, before);
+        Ok(())
+    });
+}
+
+/// Whoever drops the last stream of a context may be who its work waits for.
+#[test]
+fn a_stream_that_takes_memory_along_waits_for_nobody() {
+    run(|_| {
+        let device = Device::get(0)?;
+        let go = Signal::new(device, 0u32)?;
+        let context = Context::create(device, ContextFlags::default())?;
+        let stream = context.create_stream()?;
+        let mut buffer = alloc(&stream, &CachingPool::shared()?, 1000)?;
+        stream.wait_signal(&go, WaitValue::Geq(1))?;
+        stream.fill(&mut buffer, 1)?;
+        drop(buffer);
+        drop((stream, context));
+        go.set(1);
+        Ok(())
+    });
+}
+
+/// The pool behind an adaptor is the same pool, also where a context's streams are all that keeps
+/// its memory.
+#[test]
+fn adaptors_reach_the_memory_of_a_context_of_its_own() {
+    run(|session| {
+        let device = Device::get(0)?;
+        let context = Context::create(device, ContextFlags::default())?;
+        let stream = context.create_stream()?;
+        let counted = Allocator::new(Statistics::new(Allocator::cache()));
+        let buffers = [(); 3].map(|()| stream.alloc_with::<u8>(&counted, 1000));
+        for buffer in buffers {
+            drop(buffer?);
+        }
+        assert_eq!(session.calls("cuMemAlloc_v2"), 1);
+        let pool = CachingPool::shared()?;
+        drop((stream, context));
+        assert_eq!(used(&pool, device), 0);
+        Ok(())
+    });
+}
+
+/// A segment that may be gone is not used again, nor given back again, and holds up no other.
+#[test]
+fn segments_that_may_be_gone_are_left_alone() {
+    run(|session| {
+        let device = Device::get(0)?;
+        let stream = device.create_stream()?;
+        let pool = CachingPool::new();
+        let (small, large) = (alloc(&stream, &pool, 100)?, alloc(&stream, &pool, 30 * U)?);
+        drop((small, large));
+        stream.synchronize()?;
+        let gone = Fault::new(cuda_sys::CUDA_ERROR_UNKNOWN).function("cuMemFree_v2");
+        session.inject(gone.takes_effect());
+        pool.trim(0).expect_err("the first was refused");
+        assert_eq!(pool.usage(device).reserved, 0, "the second was not");
+        assert_eq!(session.calls("cuMemFree_v2"), 2);
+        drop(pool);
+        assert_eq!(session.calls("cuMemFree_v2"), 2);
+        Ok(())
+    });
+}
+
+/// A stream that could not be closed is one whose blocks are still found.
+#[test]
+fn a_stream_that_could_not_be_closed_keeps_its_blocks() {
+    run(|session| {
+        let device = Device::get(0)?;
+        let pool = CachingPool::shared()?;
+        let before = pool.usage(device).reserved;
+        let stream = device.create_stream()?;
+        drop(alloc(&stream, &pool, 1000)?);
+        session.inject(Fault::new(cuda_sys::CUDA_ERROR_UNKNOWN).function("cuStreamDestroy_v2"));
+        let (_, stream) = stream.close().expect_err("it was refused");
+        drop(alloc(&stream, &pool, 1000)?);
+        assert_eq!(used(&pool, device), 0);
+        stream.synchronize()?;
+        pool.trim(0)?;
+        assert!(
+            pool.usage(device).reserved <= before,
+            "{:?}",
+            pool.usage(device)
+        );
         Ok(())
     });
 }

@@ -7,7 +7,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::thread;
 
-use cuda_core::{Device, Event, EventFlags, Kind, PinnedBuffer, Result, Stream};
+use cuda_core::{
+    Device, Event, EventFlags, Kind, PinnedBackend, PinnedBuffer, Result, Signal, Stream,
+    set_pinned_backend, trim_staging,
+};
 use cuda_sim::{Fault, Mode};
 use cuda_sys::{CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_LAUNCH_FAILED};
 use support::judge::{self, DropFailures};
@@ -36,6 +39,7 @@ const RELEASES: &[&str] = &[
     "cuMemFreeAsync",
     "cuMemFreeHost",
     "cuMemFree_v2",
+    "cuMemHostUnregister",
     "cuStreamDestroy_v2",
 ];
 
@@ -128,7 +132,7 @@ fn attempt(scenario: Scenario, run: Run) -> Vec<&'static str> {
     session.settle();
     cuda_core::flush_deferred_drops();
     session.settle();
-    cuda_core::trim_staging().expect("no fault is left");
+    trim_staging().expect("no fault is left");
 
     let victim = match run.fault {
         Some(Belated::Once(nth) | Belated::Sticky(nth)) => calls.get(nth as usize - 1),
@@ -308,6 +312,27 @@ fn nothing_is_released_twice() {
         drop(host);
         drop(a);
         Ok(())
+    });
+}
+
+/// Nor is it used again, when another slab is there for the next one.
+#[test]
+fn pinned_slabs_are_not_used_once_they_may_be_gone() {
+    sweep_releases(|| {
+        set_pinned_backend(PinnedBackend::Slab);
+        let (device, context) = first()?;
+        let mut trimmed = Ok(());
+        for value in 1..4_u8 {
+            let signal = Signal::new(device, 0_u32)?;
+            let mut host = PinnedBuffer::<u8>::zeroed(&context, 64)?;
+            signal.set(value.into());
+            host.as_mut_slice()?.fill(value);
+            assert_eq!(host.as_slice()?, [value; 64]);
+            assert_eq!(signal.get(), value.into());
+            drop((signal, host));
+            trimmed = trimmed.and(trim_staging());
+        }
+        trimmed
     });
 }
 

@@ -103,15 +103,62 @@ fn f10_oom_retry() -> Result<()> {
 }
 
 #[test]
-fn f03_trim_fails_and_works_again() -> Result<()> {
+fn f03_what_may_be_gone_is_given_up() -> Result<()> {
+    // Mapped and registered, or allocated by the driver; gone behind the error, or still there.
+    for (release, belated) in [UNREGISTER, FREE]
+        .into_iter()
+        .flat_map(|release| [(release, false), (release, true)])
+    {
+        let session = cached();
+        let mut told = Told::listen();
+        let context = context()?;
+        if release == FREE {
+            session.fail_nth(Some(REGISTER), 1, CUDA_ERROR_NOT_SUPPORTED);
+        }
+        drop(PinnedBuffer::<u8>::new(&context, 1000)?);
+        let reserved = pinned_usage()?.reserved as usize;
+        let fault = Fault::new(CUDA_ERROR_UNKNOWN).function(release).nth(1);
+        session.inject(if belated { fault.takes_effect() } else { fault });
+        let error = trim_pinned().expect_err("so it says");
+        assert_eq!(error.code(), Some(CUDA_ERROR_UNKNOWN));
+        let said = told.take();
+        assert!(
+            said.len() == 1
+                && said[0].resource == Resource::PinnedMemory
+                && said[0].bytes == reserved,
+            "{said:?}"
+        );
+        assert_eq!((pinned_usage()?.reserved, pinned_usage()?.cached), (0, 0));
+        let registered = session.calls(REGISTER);
+        let other = PinnedBuffer::from_slice(&context, &[3_u8; 1000])?;
+        assert_eq!(session.calls(REGISTER), registered + 1, "other memory");
+        drop(other);
+        // Not released again.
+        trim_pinned()?;
+        assert_eq!(session.calls(UNREGISTER) + session.calls(FREE), 2);
+        assert_eq!(told.resources(), []);
+        let leaks = session.leaks();
+        assert_eq!(leaks.len(), usize::from(!belated), "{leaks:#?}");
+        support::judge::take_away(leaks);
+        finish(&session)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn f03_what_the_driver_was_not_asked_for_is_kept() -> Result<()> {
     let session = cached();
+    let mut told = Told::listen();
     let context = context()?;
     drop(PinnedBuffer::<u8>::new(&context, 1000)?);
     let usage = pinned_usage()?;
-    session.fail_nth(Some(UNREGISTER), 1, CUDA_ERROR_UNKNOWN);
+    let relaxed = "cuThreadExchangeStreamCaptureMode";
+    session.fail_nth(Some(relaxed), 1, CUDA_ERROR_UNKNOWN);
     let error = trim_pinned().expect_err("refused");
     assert_eq!(error.code(), Some(CUDA_ERROR_UNKNOWN));
+    assert_eq!(session.calls(UNREGISTER), 0);
     assert_eq!(pinned_usage()?, usage, "kept");
+    assert_eq!(told.resources(), []);
     let kept = no_calls(&session, "and used", || {
         PinnedBuffer::<u8>::new(&context, 1000)
     })?;
@@ -208,15 +255,19 @@ fn f03_lost_contexts_do_not_stop_others() -> Result<()> {
 
 #[test]
 fn f03_a_drop_hook_that_allocates() -> Result<()> {
-    // It runs while the thread gets a slab, and gets one of its own.
+    // It runs while the thread gets a slab, and gets one of its own; so does a thread that it
+    // waits for.
     let session = cached();
     let inside = context()?;
     let seen = Arc::new(Mutex::new(Vec::new()));
     let results = Arc::clone(&seen);
     cuda_core::set_drop_hook(Some(Arc::new(move |_: &cuda_core::DropFailure| {
         let own = PinnedBuffer::<u8>::new(&inside, 100_000).map(drop);
+        // No slab that there is has room for it.
+        let another = || PinnedBuffer::<u8>::new(&inside, 5_000_000).map(drop);
+        let others = std::thread::scope(|scope| scope.spawn(another).join());
         let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
-        results.push(own);
+        results.extend([own, others.expect("no panic")]);
     })));
     // What was current cannot be brought back behind the registration.
     let fault = Fault::new(CUDA_ERROR_UNKNOWN).function("cuCtxSetCurrent");
@@ -232,5 +283,6 @@ fn f03_a_drop_hook_that_allocates() -> Result<()> {
     done?;
     let seen = std::mem::take(&mut *seen.lock().unwrap_or_else(PoisonError::into_inner));
     assert!(!seen.is_empty(), "the hook ran");
+    assert!(seen.iter().all(Result::is_ok), "{seen:?}");
     finish(&session)
 }

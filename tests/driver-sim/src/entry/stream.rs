@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 use cuda_sys::*;
 
 use crate::call::{Call, Outcome, put};
+use crate::context::ContextKind;
 use crate::engine::clock::Point;
 use crate::engine::enqueue::Submission;
 use crate::engine::stream::{Stream, StreamKind};
@@ -144,7 +145,9 @@ pub(super) unsafe fn create_in(
     if stream.is_null() || flags & !NON_BLOCKING != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    let kind = if flags == 0 {
+    // Whatever was asked for, those of a green context do not block.
+    let green = call.contexts[&context].kind == ContextKind::Green;
+    let kind = if flags == 0 && !green {
         StreamKind::Blocking
     } else {
         StreamKind::NonBlocking
