@@ -201,7 +201,7 @@ gpu_test! {
 }
 
 gpu_test! {
-    needs 1;
+    needs 1, asynchronous;
     fn h19_thread_reuse() -> Result<()> {
         let device = Device::get(0)?;
         let (one, two) = (device.create_stream()?, device.create_stream()?);
