@@ -224,8 +224,11 @@ impl CachingPool {
         })
     }
 
-    /// What the pool holds of a device's memory. No driver call.
+    /// What the pool holds of a device's memory; nothing in a fork's child. No driver call.
     pub fn usage(&self, device: Device) -> CacheUsage {
+        if driver::is_gone() {
+            return CacheUsage::default();
+        }
         let heaps = self.heaps(|entry| entry.device == device);
         let usages = heaps.iter().map(|heap| heap.usage());
         usages.reduce(CacheUsage::and).unwrap_or_default()
@@ -233,6 +236,9 @@ impl CachingPool {
 
     /// Makes the peaks of a device's [`usage`](Self::usage) what is there now. No driver call.
     pub fn reset_peaks(&self, device: Device) {
+        if driver::is_gone() {
+            return;
+        }
         for heap in self.heaps(|entry| entry.device == device) {
             heap.reset_peaks();
         }

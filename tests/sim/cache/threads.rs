@@ -143,3 +143,33 @@ fn bytes_look_as_they_were_written() {
         Ok(())
     });
 }
+
+/// As many blocks as threads are enough for threads that have one each.
+#[test]
+fn n04_limit_race() {
+    run(|_| {
+        let device = Device::get(0)?;
+        let most = THREADS * U;
+        let pool = CachingPool::builder()
+            .limit(PoolLimit::Bytes(most))
+            .build()?;
+        let together = Barrier::new(THREADS);
+        let work = || -> Result<()> {
+            let stream = device.create_stream()?;
+            together.wait();
+            for _ in 0..ROUNDS.min(50) {
+                let mut buffer = alloc(&stream, &pool, U)?;
+                assert!(pool.usage(device).reserved <= most);
+                stream.fill(buffer.slice_mut(..64)?, 1)?;
+            }
+            Ok(())
+        };
+        std::thread::scope(|scope| {
+            let threads = [(); THREADS].map(|()| scope.spawn(work));
+            for thread in threads {
+                thread.join().expect("no panic")?;
+            }
+            Ok(())
+        })
+    });
+}
