@@ -1,10 +1,10 @@
 //! The caching pool: blocks that were freed, kept for those to come.
 //!
-//! Each stream has an [arena](arena): bins of blocks that it may use at once, by size. A block that
+//! Each stream has an [arena]: bins of blocks that it may use at once, by size. A block that
 //! is allocated and freed while its bin has one costs two exchanges of one flag on a cache line of
 //! the stream's own, whatever thread does it, and brings along the references that it needs.
 //!
-//! Behind the arenas of a context there is one [heap](heap), an [address space](space) of segments
+//! Behind the arenas of a context there is one [heap], an [address space](space) of segments
 //! in which free ranges join their neighbours, and from which the smallest that fits is cut. A free
 //! range remembers whose work it comes after: that stream uses it at once, others when that work is
 //! known to be complete, or behind it. No event belongs to a block. One is recorded when a range is

@@ -128,7 +128,7 @@ impl StreamBuilder<'_> {
     /// Creates `len` such streams; see [`StreamPool`].
     ///
     /// # Errors
-    /// [`Error::EmptyPool`](crate::Error::EmptyPool) for none at all; the driver's.
+    /// [`Error::EmptyPool`] for none at all; the driver's.
     pub fn build_pool(&self, len: usize) -> Result<StreamPool> {
         StreamPool::build(self, len)
     }

@@ -67,7 +67,7 @@ impl Entries {
         self.first.iter_mut().chain(&mut self.rest)
     }
 
-    /// What [`Ledger::only`] says, where there is such a reader beside the entries.
+    /// What [`Ledger::only`](super::Ledger::only) says, where there is such a reader beside the entries.
     pub(super) fn only(&self, reader: Option<&Arc<Timeline>>) -> u64 {
         let entries = self.iter().map(|entry| entry.mark.timeline.id());
         let mut streams = entries.chain(reader.map(|reader| reader.id()));
@@ -93,7 +93,7 @@ impl Entries {
         }
     }
 
-    /// See [`Ledger::mark`]. Returns whether the streams that have entries are the same as before.
+    /// See [`Ledger::mark`](super::Ledger::mark). Returns whether the streams that have entries are the same as before.
     #[inline]
     pub(super) fn mark(
         &mut self,
