@@ -70,9 +70,9 @@ impl DeviceGroup {
         for &(from, to) in &hops {
             let stream = &self.lanes[from];
             if from == root {
-                round.expect(stream, buffers[from].as_view().read());
+                round.will_touch(stream, buffers[from].as_view().read());
             }
-            round.expect(stream, buffers[to].write());
+            round.will_touch(stream, buffers[to].write());
         }
         round.begin()?;
         for piece in ranges(len, many) {

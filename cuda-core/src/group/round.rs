@@ -21,7 +21,7 @@ pub(super) struct Round<'a> {
 
 impl<'a> Round<'a> {
     /// A copy on `stream` will touch this. Asks the driver nothing.
-    pub(super) fn expect(&mut self, stream: &'a Stream, mut touch: Touch<'_>) {
+    pub(super) fn will_touch(&mut self, stream: &'a Stream, mut touch: Touch<'_>) {
         let timeline = stream.core().timeline();
         if touch.is_quiet(timeline) {
             return;
@@ -75,8 +75,8 @@ pub(super) fn run<'s, 'a, 'b, T: Pod, A: Memory, B: Memory>(
 ) -> Result<()> {
     let mut round = Round::default();
     for copy in &mut copies {
-        round.expect(copy.stream, copy.source.read());
-        round.expect(copy.stream, copy.destination.write());
+        round.will_touch(copy.stream, copy.source.read());
+        round.will_touch(copy.stream, copy.destination.write());
     }
     round.begin()?;
     copies.into_iter().try_for_each(|copy| {
