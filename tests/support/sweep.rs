@@ -9,14 +9,16 @@ use std::iter;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cuda_core::Device;
 use cuda_sim::{Fault, Session};
 use cuda_sys::CUresult;
 
 use crate::context;
-use crate::driver::{require_devices, simulator, trim_cache};
+use crate::driver::{
+    allocator_of_environment, choose_allocator, require_devices, simulator, trim_cache,
+};
 use crate::judge::{self, DropFailures};
 use crate::run::Outcome;
 use crate::stall;
@@ -42,8 +44,8 @@ const FAILURES: [Failure; 3] = [
     Failure::Sticky(cuda_sys::CUDA_ERROR_ILLEGAL_ADDRESS),
 ];
 
-/// How long the sweep of one test with one failure takes, roughly and at most.
-const LONGEST: Duration = Duration::from_secs(3);
+/// How many calls of one test fail in turn with one failure, at most: each of nearly every test.
+const MOST: u64 = 250;
 
 /// Tests that are not swept, or modules of them, and why.
 const NOT_SWEPT: [(&str, &str); 11] = [
@@ -165,14 +167,14 @@ impl<O: Outcome> Scenario<O> {
         let whole = |wrong| format!("without a failure: {wrong}");
         // What the library keeps for the life of the process exists from the first run on.
         self.attempt(None, &mut record).map_err(whole)?;
-        let started = Instant::now();
         // With a failure that never comes, since stalls are shorter then.
         let run = self.attempt(Some((u64::MAX, FAILURES[0])), &mut record);
         let run = run.map_err(whole)?;
-        record.stride = stride(run.calls, started.elapsed());
+        record.stride = stride(run.calls);
         record.calls = run.calls;
-        for failure in FAILURES {
-            let mut nth = 1;
+        for (index, failure) in (0..).zip(FAILURES) {
+            // Another of those that are left out, of a long test, with each failure.
+            let mut nth = 1 + index % record.stride;
             loop {
                 let run = self.attempt(Some((nth, failure)), &mut record);
                 let run = run.map_err(|wrong| format!("{failure:?} at call {nth}: {wrong}"))?;
@@ -191,6 +193,7 @@ impl<O: Outcome> Scenario<O> {
     fn attempt(&self, fault: Option<(u64, Failure)>, record: &mut Record) -> Result<Run, String> {
         let _watchdog = Watchdog::start(&format!("{} with {fault:?}", self.path));
         let session = simulator();
+        choose_allocator(&allocator_of_environment());
         session.keep_origins();
         let drops = DropFailures::begin();
         let seen = self.enact(&session, fault);
@@ -302,15 +305,12 @@ fn none<T: Debug>(what: &str, found: &[T]) -> Result<(), String> {
     Err(format!("{what}: {found:#?}"))
 }
 
-/// How many calls apart those are that fail: 1 unless that takes too long, and otherwise a prime, so
-/// that in a loop of the test each call fails in some round.
-fn stride(calls: u64, time: Duration) -> u64 {
-    // A run that fails ends half way, on average.
-    let whole = calls as f64 * time.as_secs_f64() / 2.0;
-    let least = (whole / LONGEST.as_secs_f64()).ceil() as u64;
-    match least {
+/// How many calls apart those are that fail: 1 unless there are many, and otherwise a prime, so that
+/// in a loop of the test each call fails in some round.
+fn stride(calls: u64) -> u64 {
+    match calls.div_ceil(MOST) {
         0..=1 => 1,
-        _ => (least..).find(|&n| is_prime(n)).unwrap_or(least),
+        least => (least..).find(|&n| is_prime(n)).unwrap_or(least),
     }
 }
 
@@ -324,9 +324,9 @@ mod tests {
 
     #[test]
     fn every_call_of_a_short_test_fails_and_a_prime_apart_those_of_a_long_one() {
-        assert_eq!(stride(1000, Duration::from_millis(1)), 1);
-        assert_eq!(stride(1000, Duration::from_millis(24)), 5);
-        assert_eq!(stride(2, Duration::from_secs(7)), 3);
-        assert_eq!(stride(0, Duration::ZERO), 1);
+        assert_eq!(stride(0), 1);
+        assert_eq!(stride(MOST), 1);
+        assert_eq!(stride(MOST + 1), 2);
+        assert_eq!(stride(4 * MOST), 5);
     }
 }

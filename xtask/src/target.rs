@@ -167,6 +167,12 @@ fn check(call: &str, result: CUresult) -> Result<(), String> {
     Err(format!("{call} returned {}", result.0))
 }
 
+/// The schedule of the threaded mode: one and the same every time, unless another is asked for.
+pub(crate) fn simulator_seed() -> (&'static str, String) {
+    const NAME: &str = "CUDA_SIM_SEED";
+    (NAME, env::var(NAME).unwrap_or_else(|_| "1".into()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

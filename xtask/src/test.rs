@@ -129,7 +129,7 @@ fn run_pass(
     if names.is_empty() {
         return Ok(());
     }
-    let suite = match pass.label {
+    let suite = match &pass.label {
         Some(label) => format!("{}, {label}", program.suite),
         None => program.suite.clone(),
     };

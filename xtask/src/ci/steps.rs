@@ -200,7 +200,8 @@ fn faults() -> anyhow::Result<Verdict> {
 fn miri() -> anyhow::Result<Verdict> {
     Ok(match test::run_miri()? {
         Ok(Outcome::Failed) => Verdict::Wrong,
-        Ok(Outcome::Passed | Outcome::CouldNotRun) => Verdict::Fine,
+        Ok(Outcome::Passed) => Verdict::Fine,
+        Ok(Outcome::CouldNotRun) => Verdict::NotRun("no test ran".into()),
         Err(reason) => Verdict::NotRun(reason),
     })
 }

@@ -50,4 +50,12 @@ impl Counts {
         }
         counts
     }
+
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self {
+            passed: self.passed + other.passed,
+            failed: self.failed + other.failed,
+            ignored: self.ignored + other.ignored,
+        }
+    }
 }

@@ -1,14 +1,18 @@
 //! The in-process suites under Miri.
 
+use std::collections::HashSet;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
+
+use anyhow::ensure;
 
 use super::report::Report;
-use crate::suite::Tag;
-use crate::suite::process::follow;
+use crate::suite::process::{Ended, follow};
+use crate::suite::{Case, Finished, Tag, Verdict, libtest};
 
-const SUITE: &str = "Miri, strict provenance";
+const LABEL: &str = "Miri, strict provenance";
 
 /// Tags of GPU tests that mean nothing here, and why.
 const LEFT_OUT: [(Tag, &str); 3] = [
@@ -20,109 +24,177 @@ const LEFT_OUT: [(Tag, &str); 3] = [
 /// Modules of the GPU suite that an interpreter gets through; the sim suite has the paths of the
 /// others, with less data.
 const GPU_MODULES: [&str; 6] = [
-    "guards::",
-    "contexts::",
-    "streams::",
-    "events::",
-    "errors::",
-    "harness::",
+    "guards", "contexts", "streams", "events", "errors", "harness",
 ];
 
-/// Modules of the sim suite that take about half of its time.
-const FAULTS: &str = "faults::";
+/// What cargo is told to test at once.
+struct Suite {
+    name: &'static str,
+    selection: &'static [&'static str],
+    /// Interpreters that share it. Every n-th test goes to each, which takes much the same time
+    /// without a list of what is slow.
+    parts: usize,
+}
+
+const SUITES: [Suite; 3] = [
+    Suite {
+        name: "sim",
+        selection: &["-p", "cuda-tests", "--test", "sim"],
+        parts: 8,
+    },
+    Suite {
+        name: "gpu",
+        selection: &["-p", "cuda-tests", "--test", "gpu"],
+        parts: 2,
+    },
+    Suite {
+        name: "unit tests",
+        selection: &[
+            "-p",
+            "cuda-core",
+            "-p",
+            "cuda-driver-sim",
+            "-p",
+            "cuda-tests",
+            "--lib",
+        ],
+        parts: 1,
+    },
+];
+
+/// An interpreter is one thread.
+const AT_A_TIME: usize = 2;
+
+/// Tests that one interpreter runs.
+struct Part {
+    suite: &'static Suite,
+    tests: Vec<String>,
+}
 
 /// Runs them, or reports that Miri is not installed.
 pub(crate) fn run(filter: Option<&str>, report: &mut Report) -> anyhow::Result<()> {
     if let Some(reason) = obstacle() {
-        report.not_run(SUITE, "unit tests, sim, gpu", &reason);
+        report.not_run(LABEL, "unit tests, sim, gpu", &reason);
         return Ok(());
     }
     for (tag, reason) in LEFT_OUT {
-        report.not_run(SUITE, &format!("GPU tests tagged {}", tag.name()), reason);
+        report.not_run(LABEL, &format!("GPU tests tagged {}", tag.name()), reason);
     }
     if filter.is_none() {
         let names = GPU_MODULES.join(" ");
         report.not_run(
-            SUITE,
+            LABEL,
             &format!("GPU tests outside {names}"),
             "too much work for an interpreter; the sim suite has the same paths",
         );
     }
-    println!("\n== {SUITE}");
-    // First of all, so that they do not wait for each other's build.
-    for mut build in [command(&UNITS), command(&GPU)] {
-        let status = build.arg("--no-run").stdin(Stdio::null()).status()?;
-        anyhow::ensure!(status.success(), "the suites do not build for Miri");
+    println!("\n== {LABEL}");
+    let mut parts = Vec::new();
+    for suite in &SUITES {
+        let tests = list(suite)?;
+        let wanted = tests.into_iter().filter(|name| wanted(suite, name, filter));
+        parts.extend(deal(suite, wanted));
     }
-    // An interpreter is one thread: two of them at a time, each with the next part that is left.
-    let parts = Mutex::new(parts(filter).into_iter());
+    for (part, ended) in interpret(parts) {
+        let mut ended = ended?;
+        part.account(&mut ended);
+        report.stream(&format!("{LABEL}: {}", part.suite.name), ended);
+    }
+    Ok(())
+}
+
+/// The names of all tests of a suite, which is built first.
+fn list(suite: &Suite) -> anyhow::Result<Vec<String>> {
+    let mut command = command(suite.selection);
+    command.args(["--", "--list", "--format", "terse"]);
+    let output = command
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()?;
+    ensure!(
+        output.status.success(),
+        "the {} do not build for Miri",
+        suite.name
+    );
+    Ok(libtest::listed(&String::from_utf8(output.stdout)?))
+}
+
+fn wanted(suite: &Suite, name: &str, filter: Option<&str>) -> bool {
+    let case = Case::parse(name);
+    if LEFT_OUT.iter().any(|(tag, _)| case.tags.contains(tag)) {
+        return false;
+    }
+    match filter {
+        Some(filter) => name.contains(filter),
+        None if suite.name == "gpu" => {
+            let module = name.split("::").next();
+            module.is_some_and(|module| GPU_MODULES.contains(&module))
+        }
+        None => true,
+    }
+}
+
+/// The parts that `tests` make.
+fn deal(suite: &'static Suite, tests: impl Iterator<Item = String>) -> Vec<Part> {
+    let empty = || Part {
+        suite,
+        tests: Vec::new(),
+    };
+    let mut parts: Vec<_> = std::iter::repeat_with(empty).take(suite.parts).collect();
+    for (number, test) in tests.enumerate() {
+        parts[number % suite.parts].tests.push(test);
+    }
+    parts.retain(|part| !part.tests.is_empty());
+    parts
+}
+
+/// Runs all parts, each interpreter with the next that is left.
+fn interpret(parts: Vec<Part>) -> Vec<(Part, anyhow::Result<Ended>)> {
+    let parts = Mutex::new(parts.into_iter());
     let ended = Mutex::new(Vec::new());
     thread::scope(|scope| {
-        for _ in 0..2 {
+        for _ in 0..AT_A_TIME {
             scope.spawn(|| {
-                loop {
-                    let next = locked(&parts).next();
-                    let Some((name, part)) = next else {
-                        break;
-                    };
-                    let result = follow(part, &mut super::show);
-                    locked(&ended).push((name, result));
+                while let Some(part) = next(&parts) {
+                    let result = follow(part.command(), &mut super::show);
+                    locked(&ended).push((part, result));
                 }
             });
         }
     });
-    for (name, result) in ended.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        report.stream(&format!("{SUITE}: {name}"), result?);
-    }
-    Ok(())
+    ended.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn next<T>(items: &Mutex<impl Iterator<Item = T>>) -> Option<T> {
+    locked(items).next()
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-const UNITS: [&str; 9] = [
-    "-p",
-    "cuda-core",
-    "-p",
-    "cuda-driver-sim",
-    "-p",
-    "cuda-tests",
-    "--lib",
-    "--test",
-    "sim",
-];
-
-const GPU: [&str; 4] = ["-p", "cuda-tests", "--test", "gpu"];
-
-/// Runs of much the same length, the longest first.
-fn parts(filter: Option<&str>) -> Vec<(&'static str, Command)> {
-    let run = |what: &[&str]| {
-        let mut command = command(what);
-        command.arg("--");
-        for (tag, _) in LEFT_OUT {
-            command.args(["--skip", &format!("::{}::", tag.name())]);
-        }
+impl Part {
+    fn command(&self) -> Command {
+        let mut command = command(self.suite.selection);
+        command.args(["--", "--exact"]).args(&self.tests);
         command
-    };
-    let mut gpu = run(&GPU);
-    // Filters match anywhere in a name: not the soundness tests of a module called `contexts`.
-    gpu.args(["--skip", "soundness::"]);
-    if let Some(filter) = filter {
-        let mut units = run(&UNITS);
-        units.arg(filter);
-        gpu.arg(filter);
-        return vec![("units, sim", units), ("gpu", gpu)];
     }
-    gpu.args(GPU_MODULES);
-    let (mut faults, mut others) = (run(&["-p", "cuda-tests", "--test", "sim"]), run(&UNITS));
-    faults.arg(FAULTS);
-    others.args(["--skip", FAULTS]);
-    vec![
-        ("units, sim but faults", others),
-        ("sim, faults", faults),
-        ("gpu", gpu),
-    ]
+
+    /// A test without a verdict has failed: the interpreter stops at the first undefined behaviour.
+    fn account(&self, ended: &mut Ended) {
+        let output = &mut ended.output;
+        let mut known: HashSet<&str> = output.finished.iter().map(|test| &*test.name).collect();
+        known.extend(output.interrupted.as_deref());
+        let lost = self.tests.iter().filter(|test| !known.contains(&***test));
+        let lost: Vec<_> = lost
+            .map(|test| Finished {
+                name: test.clone(),
+                verdict: Verdict::Failed("the interpreter did not get to it".into()),
+                time: Duration::ZERO,
+            })
+            .collect();
+        output.finished.extend(lost);
+    }
 }
 
 /// Why Miri cannot run here, if so.
@@ -140,7 +212,7 @@ pub(crate) fn obstacle() -> Option<String> {
 
 /// `cargo miri test` of what runs in one process on the simulated driver: no library to open, no
 /// child.
-fn command(what: &[&str]) -> Command {
+fn command(selection: &[&str]) -> Command {
     // Leaks are the simulator's to tell: the suites forget values on purpose.
     let flags = "-Zmiri-strict-provenance -Zmiri-ignore-leaks -Zmiri-env-forward=CUDA_SIM_MODE";
     // Not `$CARGO`, which is the toolchain's own and takes no `+nightly`.
@@ -148,10 +220,48 @@ fn command(what: &[&str]) -> Command {
     command
         .args(["+nightly", "miri", "test", "--no-default-features"])
         .arg("--no-fail-fast")
-        .args(what)
+        .args(selection)
         .env("MIRIFLAGS", flags);
     for toolchain in ["RUSTC", "RUSTDOC", "RUSTUP_TOOLCHAIN"] {
         command.env_remove(toolchain);
     }
     command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIM: &Suite = &SUITES[0];
+    const GPU: &Suite = &SUITES[1];
+
+    #[test]
+    fn a_module_is_not_the_end_of_another_name() {
+        let wanted = |name| wanted(GPU, name, None);
+        assert!(wanted("streams::b01_create::needs_1"));
+        assert!(!wanted("streams::b01_create::heavy::needs_1"));
+        assert!(!wanted("managed::g01_on_every_devices_streams::needs_2"));
+        assert!(!wanted("soundness::contexts::s38_two_writers::needs_2"));
+        assert!(!wanted(
+            "foreign_streams::c22_external_owner_alive::needs_1"
+        ));
+    }
+
+    #[test]
+    fn the_sim_suite_runs_whole_unless_told() {
+        assert!(wanted(SIM, "soundness::faults::heavy", None));
+        assert!(wanted(SIM, "faults::staged::forms", Some("staged")));
+        assert!(!wanted(SIM, "faults::copies::forms", Some("staged")));
+    }
+
+    #[test]
+    fn each_test_is_in_one_part() {
+        let tests: Vec<_> = (0..30).map(|number| format!("test {number:02}")).collect();
+        let parts = deal(SIM, tests.iter().cloned());
+        assert_eq!(parts.len(), SIM.parts);
+        let mut dealt: Vec<_> = parts.into_iter().flat_map(|part| part.tests).collect();
+        dealt.sort();
+        assert_eq!(dealt, tests);
+        assert!(deal(SIM, std::iter::empty()).is_empty());
+    }
 }

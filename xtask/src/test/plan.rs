@@ -1,6 +1,7 @@
 //! Which program runs how often, and which of its tests each time.
 
 use crate::suite::{Case, Program, Tag};
+use crate::target::simulator_seed;
 
 /// Whether tests of a program share a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,7 +13,7 @@ pub(crate) enum Mode {
 /// One run of a program.
 #[derive(Debug)]
 pub(crate) struct Pass {
-    pub(crate) label: Option<&'static str>,
+    pub(crate) label: Option<String>,
     pub(crate) mode: Mode,
     pub(crate) environment: Vec<(String, String)>,
     /// The tests are those that `#[ignore]` keeps from a plain `cargo test`.
@@ -36,7 +37,8 @@ pub(crate) fn passes(program: &Program, devices: u32) -> Vec<Pass> {
             }];
         }
     };
-    let pass = |label: &'static str, work: &str| Pass {
+    let (seed, schedule) = simulator_seed();
+    let pass = |label: String, work: &str| Pass {
         label: Some(label),
         mode,
         environment: vec![
@@ -46,10 +48,26 @@ pub(crate) fn passes(program: &Program, devices: u32) -> Vec<Pass> {
         ignored: true,
         devices,
     };
-    vec![
-        pass("simulated, lazy", "lazy"),
-        pass("simulated, eager", "eager"),
-    ]
+    let mut passes: Vec<_> = ["lazy", "eager"]
+        .map(|work| pass(format!("simulated, {work}"), work))
+        .into();
+    // Tests apart are about how a process ends, whatever the schedule.
+    if mode == Mode::Together {
+        let mut threaded = pass(
+            format!("simulated, threaded, {seed}={schedule}"),
+            "threaded",
+        );
+        threaded.environment.push((seed.into(), schedule));
+        passes.push(threaded);
+        // The cache is what streams have without a word.
+        for allocator in ["driver", "plain"] {
+            let mut other = pass(format!("simulated, allocator {allocator}"), "lazy");
+            let name = "CUDA_CORE_ALLOCATOR".to_owned();
+            other.environment.push((name, allocator.to_owned()));
+            passes.push(other);
+        }
+    }
+    passes
 }
 
 /// Why a test cannot run in a pass, if so.
@@ -85,7 +103,19 @@ mod tests {
     }
 
     #[test]
-    fn gpu_suites_run_lazily_and_eagerly() {
+    fn gpu_suites_run_in_every_mode() {
+        let labels: Vec<_> = passes(&program("cuda-tests::gpu"), 4)
+            .into_iter()
+            .filter_map(|pass| pass.label)
+            .collect();
+        assert_eq!(labels[..2], ["simulated, lazy", "simulated, eager"]);
+        assert!(labels[2].starts_with("simulated, threaded, CUDA_SIM_SEED="));
+        let allocators = ["simulated, allocator driver", "simulated, allocator plain"];
+        assert_eq!(labels[3..], allocators);
+    }
+
+    #[test]
+    fn tests_apart_run_lazily_and_eagerly() {
         let passes = passes(&program("cuda-tests::sticky"), 4);
         assert_eq!(passes.len(), 2);
         assert!(

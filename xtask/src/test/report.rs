@@ -21,7 +21,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// A suite ran.
+    /// A suite ran, or a part of one that has its name.
     pub(crate) fn suite(
         &mut self,
         name: String,
@@ -39,7 +39,10 @@ impl Report {
             counts.failed += 1;
             self.failures.push((name.clone(), complaint));
         }
-        self.suites.push((name, counts));
+        match self.suites.iter_mut().find(|(suite, _)| *suite == name) {
+            Some((_, sum)) => *sum = sum.plus(counts),
+            None => self.suites.push((name, counts)),
+        }
     }
 
     /// A process that cargo ran several suites in.
@@ -87,11 +90,7 @@ impl Report {
     fn total(&self) -> Counts {
         self.suites
             .iter()
-            .fold(Counts::default(), |sum, (_, counts)| Counts {
-                passed: sum.passed + counts.passed,
-                failed: sum.failed + counts.failed,
-                ignored: sum.ignored + counts.ignored,
-            })
+            .fold(Counts::default(), |sum, (_, counts)| sum.plus(*counts))
     }
 
     pub(crate) fn outcome(&self) -> Outcome {

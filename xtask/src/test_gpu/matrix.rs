@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::suite::{Case, Tag};
-use crate::target::Target;
+use crate::target::{Target, simulator_seed};
 
 /// Device counts of the rows.
 const DEVICES: [u32; 4] = [1, 2, 4, 8];
@@ -29,6 +29,8 @@ pub(crate) enum Variant {
     Lazy,
     /// The same, work done at enqueue.
     Eager,
+    /// The same, work done whenever a seeded schedule says.
+    Threaded,
     /// The simulated driver as a library that `cuda-sys` opens.
     Library,
 }
@@ -40,7 +42,7 @@ impl Variant {
         Self::EagerLoading,
         Self::Memcheck,
     ];
-    const SIMULATED: [Self; 3] = [Self::Lazy, Self::Eager, Self::Library];
+    const SIMULATED: [Self; 4] = [Self::Lazy, Self::Eager, Self::Threaded, Self::Library];
 
     fn name(self) -> &'static str {
         match self {
@@ -50,6 +52,7 @@ impl Variant {
             Self::Memcheck => "memcheck",
             Self::Lazy => "sim-lazy",
             Self::Eager => "sim-eager",
+            Self::Threaded => "sim-threaded",
             Self::Library => "sim-library",
         }
     }
@@ -63,10 +66,10 @@ impl Variant {
                 Some("memcheck serialises and slows calls")
             }
             (Self::Memcheck, Tag::Faulting) => Some("memcheck would report the fault it provokes"),
-            (Self::Lazy | Self::Eager | Self::Library, Tag::Real) => {
+            (variant, Tag::Real) if Self::SIMULATED.contains(&variant) => {
                 Some("means nothing on the simulated driver")
             }
-            (Self::Lazy | Self::Eager | Self::Library, Tag::Timing) => {
+            (variant, Tag::Timing) if Self::SIMULATED.contains(&variant) => {
                 Some("the simulated driver has no timing")
             }
             _ => None,
@@ -175,6 +178,7 @@ impl Row {
             Variant::Memcheck => vec![visible, ("CUDA_TESTS_WATCHDOG", "300".into())],
             Variant::Lazy => in_process("lazy"),
             Variant::Eager => in_process("eager"),
+            Variant::Threaded => [in_process("threaded"), vec![simulator_seed()]].concat(),
             Variant::Library => vec![
                 ("CUDA_SYS_LIBRARY", simulator.display().to_string()),
                 ("CUDA_SIM_DEVICES", devices.clone()),
