@@ -7,6 +7,7 @@ mod operations;
 mod pageable;
 mod peers;
 mod plot;
+mod raw;
 mod report;
 mod run;
 mod table;

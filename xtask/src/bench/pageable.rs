@@ -6,17 +6,19 @@ use anyhow::ensure;
 use cuda_core::{
     DeviceBuffer, PinnedBuffer, StagingOptions, Stream, set_staging_options, staging_options,
 };
-use cuda_sys::{
-    CUDA_SUCCESS, CUresult, cuMemcpyDtoH_v2, cuMemcpyDtoHAsync_v2, cuMemcpyHtoD_v2,
-    cuMemcpyHtoDAsync_v2, cuStreamSynchronize,
-};
+use cuda_sys::{CUDA_SUCCESS, cuMemcpyDtoH_v2, cuMemcpyHtoD_v2};
 
 use super::goal::Goal;
 use super::measure::{Measured, Unit, median, pair};
 use super::operation::{Fixture, Operation};
+use super::raw::{self, Direction};
 
 /// Runs of which the median counts.
 const RUNS: usize = 5;
+
+/// Bytes that a batch moves: after so many, threads, chunks and processors are as busy programs have
+/// them, whatever size a copy has.
+const BATCH: usize = 1 << 30;
 
 /// Mebibytes, and the share of the bandwidth of pinned memory that is to be reached.
 const SHARES: [(usize, f64); 3] = [(64, 0.80), (256, 0.90), (1024, 0.95)];
@@ -24,20 +26,10 @@ const SHARES: [(usize, f64); 3] = [(64, 0.80), (256, 0.90), (1024, 0.95)];
 /// The largest slice, as a power of two.
 const LARGEST: u32 = 30;
 
-#[derive(Clone, Copy)]
-enum Direction {
-    Up,
-    Down,
-}
-
-impl Direction {
-    const BOTH: [Self; 2] = [Self::Up, Self::Down];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Up => "upload_from",
-            Self::Down => "download_to",
-        }
+fn name(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Up => "upload_from",
+        Direction::Down => "download_to",
     }
 }
 
@@ -48,14 +40,14 @@ pub(super) fn goals() -> Vec<Operation> {
         for (mebibytes, share) in SHARES {
             let name = format!(
                 "{} + wait {mebibytes} MiB beside pinned memory",
-                direction.name()
+                name(direction)
             );
             let run = move |fixture: &Fixture| beside_pinned(fixture, mebibytes << 20, direction);
             operations.push(Operation::new(name, run).goal(Goal::Share(share)));
         }
         let name = format!(
             "{}, the worst of all powers of two up to 1 GiB",
-            direction.name()
+            name(direction)
         );
         let run = move |fixture: &Fixture| worst(fixture, direction);
         operations.push(Operation::new(name, run).goal(Goal::Ratio(1.05)));
@@ -71,7 +63,7 @@ pub(super) fn matrix() -> Vec<Operation> {
             for mebibytes in [1, 2, 4, 8] {
                 let name = format!(
                     "{} + wait 256 MiB, {threads} threads, chunks of {mebibytes} MiB",
-                    direction.name()
+                    name(direction)
                 );
                 let run = move |fixture: &Fixture| {
                     let before = staging_options()?;
@@ -132,6 +124,7 @@ fn beside_pinned(
     bytes: usize,
     direction: Direction,
 ) -> anyhow::Result<Measured> {
+    let batch = BATCH / bytes;
     let bytes = fixture.effort.bytes(bytes);
     let stream = &fixture.stream;
     let mut ends = Ends::new(fixture, bytes)?;
@@ -139,27 +132,13 @@ fn beside_pinned(
     let (address, memory) = (ends.buffer.as_raw(), pinned.as_mut_slice()?.as_mut_ptr());
     let measured = pair(
         fixture.effort.at_most(RUNS),
-        1,
+        batch,
         || {
             ends.copy(stream, bytes, direction)?;
             stream.synchronize()
         },
-        || {
-            let raw = stream.as_raw();
-            let code = match direction {
-                // SAFETY: both sides have `bytes` bytes that outlive the call and its wait.
-                Direction::Up => unsafe {
-                    cuMemcpyHtoDAsync_v2(address, memory.cast(), bytes, raw)
-                },
-                // SAFETY: as above.
-                Direction::Down => unsafe {
-                    cuMemcpyDtoHAsync_v2(memory.cast(), address, bytes, raw)
-                },
-            };
-            // SAFETY: the stream is live.
-            let waited = unsafe { cuStreamSynchronize(raw) };
-            CUresult(code.0 | waited.0)
-        },
+        // SAFETY: both have as many bytes, and ours are done when it is the other's turn.
+        || unsafe { raw::transfer(stream, direction, address, memory, bytes) },
         || Ok(()),
     )?;
     Ok(measured.moving(bytes))

@@ -39,13 +39,14 @@ struct Current {
 /// Asks the driver, not the library under demonstration.
 fn current() -> anyhow::Result<Current> {
     let mut handle = ptr::null_mut();
-    // SAFETY: the pointer is valid for a write.
+    // SAFETY: the call writes one handle, to a local that outlives it.
     let code = unsafe { cuCtxGetCurrent(&mut handle) };
     if code != CUDA_SUCCESS {
         bail!("cuCtxGetCurrent: error {}", code.0);
     }
     let mut device = 0;
-    // SAFETY: the pointer is valid for a write.
+    // SAFETY: the call writes one ordinal, to a local that outlives it; that nothing is current is
+    // an error.
     let code = unsafe { cuCtxGetDevice(&mut device) };
     let device = (!handle.is_null() && code == CUDA_SUCCESS).then_some(device);
     Ok(Current { handle, device })

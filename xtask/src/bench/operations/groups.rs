@@ -86,10 +86,12 @@ fn one_by_one<const SIZE: u32>(_: Device, _: Effort) -> anyhow::Result<f64> {
     let start = Instant::now();
     for ordinal in 0..count {
         let mut device = 0;
-        // SAFETY: the pointer is valid for a write.
+        // SAFETY: the call writes one handle, to a local that outlives it; an ordinal that there is
+        // not is an error.
         let found = unsafe { cuDeviceGet(&mut device, ordinal as i32) };
         let mut context = std::ptr::null_mut();
-        // SAFETY: as above.
+        // SAFETY: the call writes one context, to a local that outlives it; a handle of no device
+        // is an error.
         let retained = unsafe { cuDevicePrimaryCtxRetain(&mut context, device) };
         ensure!(
             (found, retained) == (CUDA_SUCCESS, CUDA_SUCCESS),

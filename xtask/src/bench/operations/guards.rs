@@ -34,7 +34,8 @@ fn first(device: Device, _: Effort) -> anyhow::Result<f64> {
 fn raw_first(device: Device, _: Effort) -> anyhow::Result<f64> {
     let mut context = ptr::null_mut();
     let start = Instant::now();
-    // SAFETY: the pointer is valid for a write.
+    // SAFETY: the library gave the device's handle; the call writes one context, to a local that
+    // outlives it.
     let code = unsafe { cuDevicePrimaryCtxRetain(&mut context, device.as_raw()) };
     let took = start.elapsed();
     ensure!(
@@ -49,13 +50,13 @@ fn raw_first(device: Device, _: Effort) -> anyhow::Result<f64> {
 fn raw_guard(context: CUcontext) -> CUresult {
     let mut before = ptr::null_mut();
     let mut now = ptr::null_mut();
-    // SAFETY: the pointer is valid for a write.
+    // SAFETY: the call writes one handle, to a local that outlives it.
     let mut code = unsafe { cuCtxGetCurrent(&mut before) };
     if before != context {
         // SAFETY: the context is live.
         code.0 |= unsafe { cuCtxSetCurrent(context) }.0;
     }
-    // SAFETY: the pointer is valid for a write.
+    // SAFETY: the call writes one handle, to a local that outlives it.
     code.0 |= unsafe { cuCtxGetCurrent(&mut now) }.0;
     if now != before {
         // SAFETY: what was current a moment ago is live.

@@ -1,10 +1,11 @@
 //! Copies of memory that is not pinned.
 
-use cuda_sys::{CUDA_SUCCESS, cuMemcpyDtoHAsync_v2, cuMemcpyHtoDAsync_v2, cuStreamSynchronize};
+use cuda_sys::cuMemcpyHtoDAsync_v2;
 
 use super::{BATCH, SMALL};
 use crate::bench::measure::{Measured, pair};
 use crate::bench::operation::{Fixture, Operation};
+use crate::bench::raw::{self, Direction};
 
 pub(super) fn operations() -> Vec<Operation> {
     let why = "the driver handles pageable memory in its own way";
@@ -38,13 +39,8 @@ fn download_to(fixture: &Fixture) -> anyhow::Result<Measured> {
         fixture.effort,
         20,
         || stream.download_to(&buffer, &mut target),
-        || {
-            // SAFETY: both sides have SMALL bytes that outlive the call and its wait.
-            let code = unsafe { cuMemcpyDtoHAsync_v2(to.cast(), from, SMALL, stream.as_raw()) };
-            // SAFETY: the stream is live.
-            let waited = unsafe { cuStreamSynchronize(stream.as_raw()) };
-            if code == CUDA_SUCCESS { waited } else { code }
-        },
+        // SAFETY: both have as many bytes, and ours are done when it is the other's turn.
+        || unsafe { raw::transfer(stream, Direction::Down, from, to, SMALL) },
         || fixture.settle(),
     )
 }

@@ -6,14 +6,12 @@ use std::time::Instant;
 
 use anyhow::ensure;
 use cuda_core::{Device, PinnedBuffer};
-use cuda_sys::{
-    CUDA_SUCCESS, CUresult, cuMemFreeHost, cuMemHostAlloc, cuMemcpyHtoDAsync_v2,
-    cuStreamSynchronize,
-};
+use cuda_sys::{CUDA_SUCCESS, cuMemFreeHost, cuMemHostAlloc};
 
 use crate::bench::goal::Goal;
 use crate::bench::measure::{Effort, Measured, Unit, median, pair};
 use crate::bench::operation::{Fixture, Operation};
+use crate::bench::raw::{self, Direction};
 
 /// Milliseconds that the first gibibyte may take: mapping, touching and registering it by hand
 /// takes 32 to 37 with 16 cores.
@@ -109,14 +107,8 @@ fn upload(fixture: &Fixture) -> anyhow::Result<Measured> {
             stream.upload(&host, &mut buffer)?;
             stream.synchronize()
         },
-        || {
-            let raw = stream.as_raw();
-            // SAFETY: both have as many bytes and stay allocated until the copy is waited for.
-            let copied = unsafe { cuMemcpyHtoDAsync_v2(address, theirs.0, bytes, raw) };
-            // SAFETY: the stream is live.
-            let waited = unsafe { cuStreamSynchronize(raw) };
-            CUresult(copied.0 | waited.0)
-        },
+        // SAFETY: both have as many bytes, and ours are done when it is the other's turn.
+        || unsafe { raw::transfer(stream, Direction::Up, address, theirs.0.cast(), bytes) },
         || Ok(()),
     )?;
     Ok(measured.moving(bytes))

@@ -1,18 +1,18 @@
 //! Transfers of pinned memory until they are done.
 
 use cuda_core::PinnedBuffer;
-use cuda_sys::{CUresult, cuMemcpyDtoHAsync_v2, cuMemcpyHtoDAsync_v2, cuStreamSynchronize};
 
 use super::SMALL;
 use crate::bench::measure::{Effort, Measured, pair};
 use crate::bench::operation::{Fixture, Operation};
+use crate::bench::raw::{self, Direction};
 
 pub(super) fn operations() -> Vec<Operation> {
     let mut operations = vec![Operation::new("upload + wait 4 KiB, pinned", |fixture| {
         transfer(fixture, fixture.effort, SMALL, 20, Direction::Up)
     })];
     for mebibytes in [64, 1024] {
-        for direction in [Direction::Up, Direction::Down] {
+        for direction in Direction::BOTH {
             let what = match direction {
                 Direction::Up => "upload",
                 Direction::Down => "download",
@@ -26,12 +26,6 @@ pub(super) fn operations() -> Vec<Operation> {
         }
     }
     operations
-}
-
-#[derive(Clone, Copy)]
-enum Direction {
-    Up,
-    Down,
 }
 
 fn transfer(
@@ -55,22 +49,8 @@ fn transfer(
             }
             stream.synchronize()
         },
-        || {
-            let raw = stream.as_raw();
-            let code = match direction {
-                // SAFETY: both sides have `bytes` bytes that outlive the call and its wait.
-                Direction::Up => unsafe {
-                    cuMemcpyHtoDAsync_v2(address, memory.cast(), bytes, raw)
-                },
-                // SAFETY: as above.
-                Direction::Down => unsafe {
-                    cuMemcpyDtoHAsync_v2(memory.cast(), address, bytes, raw)
-                },
-            };
-            // SAFETY: the stream is live.
-            let waited = unsafe { cuStreamSynchronize(raw) };
-            CUresult(code.0 | waited.0)
-        },
+        // SAFETY: both have as many bytes, and ours are done when it is the other's turn.
+        || unsafe { raw::transfer(stream, direction, address, memory, bytes) },
         || Ok(()),
     )
 }

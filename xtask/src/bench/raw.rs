@@ -1,0 +1,43 @@
+//! Whole transfers by raw calls of the driver.
+
+use cuda_core::Stream;
+use cuda_sys::{
+    CUdeviceptr, CUresult, cuMemcpyDtoHAsync_v2, cuMemcpyHtoDAsync_v2, cuStreamSynchronize,
+};
+
+/// Which way bytes go, between the host and a device.
+#[derive(Clone, Copy)]
+pub(super) enum Direction {
+    Up,
+    Down,
+}
+
+impl Direction {
+    pub(super) const BOTH: [Self; 2] = [Self::Up, Self::Down];
+}
+
+/// Copies `bytes` on the stream, and waits for it.
+///
+/// # Safety
+/// Both sides have as many bytes, which nobody else uses until this returns.
+pub(super) unsafe fn transfer(
+    stream: &Stream,
+    direction: Direction,
+    device: CUdeviceptr,
+    host: *mut u8,
+    bytes: usize,
+) -> CUresult {
+    let raw = stream.as_raw();
+    let host = host.cast();
+    let copied = match direction {
+        // SAFETY: both sides have `bytes` bytes until the copy is done, and the stream is live: the
+        // caller's promise.
+        Direction::Up => unsafe { cuMemcpyHtoDAsync_v2(device, host, bytes, raw) },
+        // SAFETY: both sides have `bytes` bytes until the copy is done, and the stream is live: the
+        // caller's promise.
+        Direction::Down => unsafe { cuMemcpyDtoHAsync_v2(host, device, bytes, raw) },
+    };
+    // SAFETY: the stream is live.
+    let waited = unsafe { cuStreamSynchronize(raw) };
+    CUresult(copied.0 | waited.0)
+}
