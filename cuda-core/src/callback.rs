@@ -42,10 +42,10 @@ impl<K: Kind> Stream<K> {
         let stream = core.bind()?;
         core.timeline().hold_up(stream.entered())?;
         let slot: Arc<Slot> = Arc::new(Mutex::new(Some(Box::new(f))));
-        let data = Arc::into_raw(Arc::clone(&slot)).cast_mut();
         let (seq, launched) = stream.enqueue("cuLaunchHostFunc", |stream| {
-            // SAFETY: `run` has the type that the driver calls and takes its count back the one time
-            // that it is called.
+            let data = Arc::into_raw(Arc::clone(&slot)).cast_mut();
+            // SAFETY: `run` has the type that the driver calls and takes back the count of this very
+            // call, the one time that it is called.
             unsafe { cu::cuLaunchHostFunc(stream, Some(run), data.cast()) }
         });
         core.timeline().held_up_at(seq);
@@ -54,6 +54,8 @@ impl<K: Kind> Stream<K> {
             // the driver may call `run` all the same. It keeps its count of the slot, for good if it
             // does not call, and finds nothing in it.
             let function = lock(&slot).take();
+            // Its captures are the caller's, and so is the code that drops them: nothing is entered.
+            drop(stream);
             drop(function);
         }
         launched

@@ -100,7 +100,7 @@ impl Current {
 #[inline]
 pub(crate) fn get() -> Result<RawContext> {
     let mut raw = ptr::null_mut();
-    // SAFETY: the pointer is valid for a write.
+    // SAFETY: the call writes one handle, null if nothing is current, to a local that outlives it.
     check("cuCtxGetCurrent", unsafe { cu::cuCtxGetCurrent(&mut raw) })?;
     Ok(RawContext(raw))
 }
@@ -118,10 +118,24 @@ pub(crate) fn set(raw: RawContext) -> Result<()> {
     check("cuCtxSetCurrent", unsafe { cu::cuCtxSetCurrent(raw.0) })
 }
 
+/// Makes `context`, whose handle is `raw`, current in place of `saved`, which is current. Where that
+/// fails it is undone, since it may have taken effect all the same: "may also return error codes
+/// from previous, asynchronous launches".
+#[inline]
+pub(crate) fn replace(saved: RawContext, raw: RawContext, context: &Context) -> Result<()> {
+    set(raw).inspect_err(|_| {
+        if restore(saved).is_err() {
+            // What is current then is unknown, and must not be gone.
+            keep_pushed(context);
+        }
+    })
+}
+
 /// `cuCtxPopCurrent_v2`.
 pub(crate) fn pop() -> Result<RawContext> {
     let mut raw = ptr::null_mut();
-    // SAFETY: the pointer is valid for a write.
+    // SAFETY: the call writes the handle that it popped to a local that outlives it; an empty stack
+    // is an error.
     check("cuCtxPopCurrent", unsafe {
         cu::cuCtxPopCurrent_v2(&mut raw)
     })?;
@@ -151,7 +165,8 @@ pub(crate) fn restore(saved: RawContext) -> Result<()> {
 /// `cuCtxGetDevice`: the device of whatever is current.
 pub(crate) fn device() -> Result<Device> {
     let mut raw = 0;
-    // SAFETY: the pointer is valid for a write.
+    // SAFETY: the call writes one ordinal to a local that outlives it; that nothing is current is
+    // an error.
     check("cuCtxGetDevice", unsafe { cu::cuCtxGetDevice(&mut raw) })?;
     Device::from_raw(raw)
 }
@@ -188,7 +203,7 @@ pub(crate) fn keep_replaced(before: RawContext, context: Option<&Context>) {
 
 /// `context` is on the thread's stack, whoever put it there.
 pub(crate) fn keep_present(context: &Context) {
-    if with_kept(|kept| kept.contains(context)) == Some(false) {
+    if !context.is_primary() && with_kept(|kept| kept.contains(context)) == Some(false) {
         keep_pushed(context);
     }
 }

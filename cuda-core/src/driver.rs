@@ -56,7 +56,8 @@ fn ensure_slow() -> Result<()> {
     // SAFETY: cuInit takes no pointer; flags must be zero.
     check("cuInit", unsafe { cu::cuInit(0) })?;
     let mut found = 0;
-    // SAFETY: the pointer is valid for a write.
+    // SAFETY: the call needs no context and no `cuInit`; it writes one int, to a local that
+    // outlives it.
     check("cuDriverGetVersion", unsafe {
         cu::cuDriverGetVersion(&mut found)
     })?;
@@ -119,7 +120,8 @@ pub(crate) fn gone() -> Option<Error> {
 pub fn driver_version() -> Result<i32> {
     ensure()?;
     let mut version = 0;
-    // SAFETY: the pointer is valid for a write.
+    // SAFETY: the call needs no context and no `cuInit`; it writes one int, to a local that
+    // outlives it.
     check("cuDriverGetVersion", unsafe {
         cu::cuDriverGetVersion(&mut version)
     })?;
@@ -165,8 +167,9 @@ mod hooks {
             // SAFETY: the handler is a function that lives as long as the process and does not
             // unwind. A failure means only that drops at exit reach a driver that refuses them.
             unsafe { atexit(at_exit) };
-            // SAFETY: as above; the child's handler does one atomic store, which is
-            // async-signal-safe.
+            // SAFETY: the handler lives as long as the process and does not unwind; it does one
+            // atomic store, which is async-signal-safe. A failure means only that a child's calls
+            // reach a driver that refuses them.
             unsafe { pthread_atfork(None, None, Some(in_child)) };
         });
     }

@@ -1,7 +1,11 @@
 //! What a `Drop` could not do: counted, told to a hook, and never a panic.
 //!
-//! Each `Drop` of this crate that can fail has an explicit twin (`close`, `restore`) that returns
-//! the error instead.
+//! An owner whose `Drop` can fail has an explicit twin that returns the error instead: `close`,
+//! `restore`, `into_inner`, `wait`. [`crate::release`] says what becomes of what was owned.
+//!
+//! Some have none. A stream pool and a group are streams, each of which has one; the memory of a
+//! signal is kept for the next; a caching pool gives its memory back by `trim`, which says what it
+//! could not; the values of a `ContextLocal` are other libraries', and so are their errors.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -12,10 +16,11 @@ use std::thread::JoinHandle;
 
 use crate::driver;
 use crate::error::Error;
+use crate::quiet;
 use crate::sync::lock;
 use crate::waiter;
 
-/// What a failed `Drop` left behind.
+/// What a failed `Drop`, or `close`, left behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Resource {
@@ -54,6 +59,20 @@ pub enum Resource {
 }
 
 /// One thing that a `Drop` could not do.
+///
+/// ```no_run
+/// use std::sync::{Arc, Mutex};
+///
+/// use cuda_core::{DropFailure, Resource};
+///
+/// let lost = Arc::new(Mutex::new(0));
+/// let count = Arc::clone(&lost);
+/// cuda_core::set_drop_hook(Some(Arc::new(move |failure: &DropFailure| {
+///     if failure.resource == Resource::DeviceMemory {
+///         *count.lock().unwrap() += failure.bytes;
+///     }
+/// })));
+/// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct DropFailure {
@@ -73,8 +92,13 @@ pub type DropHook = Arc<dyn Fn(&DropFailure) + Send + Sync>;
 static FAILURES: AtomicU64 = AtomicU64::new(0);
 static HOOK: RwLock<Option<DropHook>> = RwLock::new(None);
 
-/// How often a `Drop` of this crate failed since the process began. Failures while the process
-/// exits, or in a fork's child, are not counted.
+/// How often a `Drop` of this crate failed since the process began, or a `close` so that what it
+/// released may be gone ([`Error::GivenUp`]). Failures while the process exits, or in a fork's child,
+/// are not counted.
+///
+/// ```no_run
+/// assert_eq!(cuda_core::drop_failures(), 0, "something could not be freed");
+/// ```
 pub fn drop_failures() -> u64 {
     FAILURES.load(Ordering::Relaxed)
 }
@@ -82,7 +106,8 @@ pub fn drop_failures() -> u64 {
 /// Calls `hook` for each failed `Drop` from now on; [`None`] removes it. Returns nothing: hooks do
 /// not chain.
 ///
-/// The hook runs on the thread that drops. A panic in it is caught and ignored.
+/// The hook runs on the thread that drops, when this crate has brought back what is current there.
+/// A panic in it is caught and ignored.
 ///
 /// ```
 /// cuda_core::set_drop_hook(Some(std::sync::Arc::new(|failure: &cuda_core::DropFailure| {
@@ -113,7 +138,7 @@ pub(crate) fn report(resource: Resource, handle: u64, bytes: usize, error: Optio
             bytes,
             error,
         };
-        contain(|| hook(&failure));
+        quiet::after(|| contain(move || hook(&failure)));
     }
 }
 
@@ -236,14 +261,15 @@ pub(crate) fn park() {
 /// for the device, and for all else that futures of this crate wait for.
 ///
 /// Does nothing inside a host function, since the drops may be waiting for that very function, nor
-/// in a hook that a deferred drop calls.
+/// on threads of this crate, which it would wait for: in a hook that a deferred drop calls, in the
+/// `Drop` of what an [`InFlight`](crate::InFlight) owned, in a waker.
 ///
 /// ```
 /// cuda_core::flush_deferred_drops();
 /// ```
 pub fn flush_deferred_drops() {
     let reaps = REAPS.try_with(Cell::get).unwrap_or(false);
-    if reaps || driver::in_callback() || driver::is_gone() {
+    if reaps || waiter::is_waiter() || driver::in_callback() || driver::is_gone() {
         return;
     }
     // One at a time: whoever comes second must not return before the thread has ended.

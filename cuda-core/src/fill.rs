@@ -97,6 +97,13 @@ impl<K: Kind> Stream<K> {
     ///
     /// # Errors
     /// [`Error::WrongDevice`].
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let mut buffer = stream.alloc::<f64>(1000)?;
+    /// stream.fill_bytes(&mut buffer, 0xff)?; // NaN, all of them
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn fill_bytes<'b, T: Pod>(
         &self,
         destination: impl Into<DeviceSliceMut<'b, T>>,
@@ -123,6 +130,13 @@ impl<K: Kind> Stream<K> {
     /// # Errors
     /// [`Error::Indivisible`] where the memory is not a whole number of patterns or does not begin
     /// at a multiple of 4; [`Error::WrongDevice`].
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let mut buffer = stream.alloc::<[f32; 3]>(1000)?;
+    /// stream.fill_u32(&mut buffer, 1.0f32.to_bits())?; // each of the three
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn fill_u32<'b, T: Pod>(
         &self,
         destination: impl Into<DeviceSliceMut<'b, T>>,
@@ -186,11 +200,13 @@ impl<K: Kind> Stream<K> {
                     Pattern::D8(value) => unsafe {
                         cu::cuMemsetD2D8Async(to, pitch, value, columns, rows, stream)
                     },
-                    // SAFETY: as above.
+                    // SAFETY: the rows are whole elements of two bytes, aligned to that, and stay
+                    // allocated until the mark that is made of this fill has completed.
                     Pattern::D16(value) => unsafe {
                         cu::cuMemsetD2D16Async(to, pitch, value, columns, rows, stream)
                     },
-                    // SAFETY: as above.
+                    // SAFETY: the rows are whole elements of four bytes, aligned to that, and stay
+                    // allocated until the mark that is made of this fill has completed.
                     Pattern::D32(value) => unsafe {
                         cu::cuMemsetD2D32Async(to, pitch, value, columns, rows, stream)
                     },
@@ -230,9 +246,11 @@ impl<K: Kind> Stream<K> {
             // SAFETY: the destination has `count` elements of this width, aligned to it, and stays
             // allocated until the mark that is made of this fill has completed.
             Pattern::D8(value) => unsafe { cu::cuMemsetD8Async(address, value, count, stream) },
-            // SAFETY: as above.
+            // SAFETY: the destination has `count` elements of two bytes, aligned to that, and stays
+            // allocated until the mark that is made of this fill has completed.
             Pattern::D16(value) => unsafe { cu::cuMemsetD16Async(address, value, count, stream) },
-            // SAFETY: as above.
+            // SAFETY: the destination has `count` elements of four bytes, aligned to that, and
+            // stays allocated until the mark that is made of this fill has completed.
             Pattern::D32(value) => unsafe { cu::cuMemsetD32Async(address, value, count, stream) },
         };
         submit(core, &stream, op, &mut [destination.write()], call).1

@@ -31,6 +31,17 @@ use crate::waiter::Pending;
 /// # Errors
 /// It yields what the driver says of the work waited for, and
 /// [`Error::NoThread`](crate::Error::NoThread).
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// let mut buffer = stream.alloc::<u32>(1 << 20)?;
+/// stream.fill(&mut buffer, 7)?;
+/// let task = async move {
+///     buffer.ready().await?; // sleeps; no thread is blocked
+///     Ok::<_, cuda_core::Error>(buffer)
+/// };
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 pub struct Ready<'a> {
     state: State,
     /// What is waited for stays as it is meanwhile.
@@ -236,6 +247,16 @@ impl Event {
     ///
     /// A stream of its own waits for the event, since only some events let a thread sleep:
     /// [`Stream::finished`] costs less.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// # use cuda_core::{Event, EventFlags};
+    /// let event = Event::new(&context, EventFlags::DISABLE_TIMING)?;
+    /// event.record(&stream)?;
+    /// let task = async move { event.reached().await };
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn reached(&self) -> Ready<'static> {
         let relay = || {
             let stream = self.context().create_stream()?;

@@ -9,7 +9,8 @@ use crate::context::{self, Context, RawContext};
 use crate::current;
 use crate::driver;
 use crate::drops::{self, Resource};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::quiet::Quiet;
 
 /// Makes a context current until it is dropped; then whatever was current before, *none* included,
 /// is current again.
@@ -68,14 +69,14 @@ pub(crate) fn drop_deferred() {
 impl Guard {
     #[inline]
     pub(crate) fn enter(context: &Context) -> Result<Self> {
-        driver::ensure()?;
+        let raw = context.live()?;
         let saved = current::get()?;
         let mut saved_keep = None;
-        if saved != context.raw() {
+        if saved != raw {
             if !saved.0.is_null() {
                 saved_keep = context::known(saved).filter(|saved| !saved.is_primary());
             }
-            current::set(context.raw())?;
+            current::replace(saved, raw, context)?;
             if saved_keep.is_some() || !context.is_primary() {
                 current::keep_replaced(saved, Some(context));
             }
@@ -102,9 +103,9 @@ impl Guard {
     /// instead, whichever way the guard goes.
     ///
     /// # Errors
-    /// What the driver says; [`Error::ContextStack`](crate::Error::ContextStack) where entries
+    /// What the driver says; [`Error::ContextStack`] where entries
     /// that were pushed inside the scope cannot be removed;
-    /// [`Error::InCallback`](crate::Error::InCallback).
+    /// [`Error::InCallback`].
     pub fn restore(mut self) -> Result<()> {
         if let Err(error) = driver::ensure() {
             self.armed = driver::in_callback();
@@ -119,7 +120,7 @@ impl Guard {
         match now {
             Ok(now) if now == self.saved => {
                 // Others may have brought it back, who keep nothing alive.
-                if let Some(saved) = &self.saved_keep {
+                if let Some(saved) = self.saved_context() {
                     current::keep_present(saved);
                 }
                 return Ok(());
@@ -144,15 +145,20 @@ impl Guard {
     /// Leaves the rest to [`drop_deferred`].
     #[cold]
     fn defer(&mut self) {
-        let later = Self {
+        let mut later = Some(Self {
             saved: self.saved,
             saved_keep: self.saved_keep.take(),
             entered: self.entered.clone(),
             armed: true,
             _not_send: PhantomData,
-        };
-        // A thread that loses its locals is in no such call.
-        let _ = DEFERRED.try_with(|deferred| deferred.borrow_mut().push(later));
+        });
+        let _ = DEFERRED.try_with(|deferred| deferred.borrow_mut().extend(later.take()));
+        // A thread that has lost its locals is at its end, and its stack with it.
+        if let Some(lost) = &mut later {
+            lost.armed = false;
+            let handle = self.saved.0.addr() as u64;
+            drops::report(Resource::Current, handle, 0, Some(Error::InCallback));
+        }
     }
 
     /// The saved context, where anything has to keep it alive.
@@ -197,21 +203,22 @@ impl fmt::Debug for Guard {
 pub(crate) struct Entered {
     /// What to bring back, if it was another.
     saved: Option<RawContext>,
-    _not_send: PhantomData<*const ()>,
+    /// Ends when that is done.
+    _quiet: Quiet,
 }
 
 impl Entered {
     #[inline]
     pub(crate) fn enter(context: &Context) -> Result<Self> {
-        driver::ensure()?;
+        let raw = context.live()?;
         let saved = current::get()?;
-        let differs = saved != context.raw();
+        let differs = saved != raw;
         if differs {
-            current::set(context.raw())?;
+            current::replace(saved, raw, context)?;
         }
         Ok(Self {
             saved: differs.then_some(saved),
-            _not_send: PhantomData,
+            _quiet: Quiet::begin(),
         })
     }
 

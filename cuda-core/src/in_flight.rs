@@ -95,6 +95,18 @@ impl<H: StableHost> InFlight<H> {
     ///
     /// # Errors
     /// What the driver says of the copy.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let mut buffer = stream.alloc(1 << 20)?;
+    /// let upload = stream.upload_owned(vec![7u32; 1 << 20], &mut buffer);
+    /// let upload = upload.map_err(|(error, _vec)| error)?;
+    /// while !upload.is_done()? {
+    ///     std::thread::yield_now();
+    /// }
+    /// let vec = upload.wait().map_err(|(error, _upload)| error)?; // at once
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn is_done(&self) -> Result<bool> {
         match &self.mark {
             Some(mark) if !mark.timeline.has_completed(mark.seq) => {
@@ -171,6 +183,16 @@ impl<K: Kind> Stream<K> {
     ///
     /// # Errors
     /// Those of [`Stream::upload_owned`].
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let buffer = stream.alloc_zeroed::<u32>(1000)?;
+    /// let download = stream.download_owned(&buffer, vec![1; 1000]);
+    /// let download = download.map_err(|(error, _vec)| error)?;
+    /// // … something else …
+    /// assert_eq!(download.wait().map_err(|(error, _download)| error)?, [0; 1000]);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn download_owned<'a, H: StableHostMut>(
         &self,
         source: impl Into<DeviceSlice<'a, H::Element>>,
@@ -187,8 +209,9 @@ impl<K: Kind> Stream<K> {
         };
         let (from, bytes) = (source.as_raw(), source.byte_len());
         let call = |stream| {
-            // SAFETY: as in `upload_owned`; and nobody else reads the destination, by
-            // `StableHostMut`.
+            // SAFETY: `carry` finds both sides equally long. The source stays allocated until the
+            // mark of this copy has completed; the flight keeps the destination's owner as long,
+            // and nobody else reads it meanwhile, by `StableHostMut`.
             unsafe { cu::cuMemcpyDtoHAsync_v2(to.cast(), from, bytes, stream) }
         };
         carry(self.core(), ends, flight, source.read(), call)
@@ -295,6 +318,15 @@ impl<H: StableHost> IntoFuture for InFlight<H> {
 ///
 /// # Errors
 /// It yields what the driver says of the copy.
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// let mut buffer = stream.alloc(1 << 20)?;
+/// let upload = stream.upload_owned(vec![7u32; 1 << 20], &mut buffer);
+/// let upload = upload.map_err(|(error, _vec)| error)?;
+/// let task = async move { upload.await }; // the vector again
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 pub struct Landing<H: StableHost> {
     flight: Option<InFlight<H>>,
     ready: Ready<'static>,

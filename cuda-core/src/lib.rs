@@ -57,17 +57,19 @@
 //! all, a ring of copies, or access to each other's memory.
 //!
 //! **Kernels.** [`nvrtc`]: CUDA C++ compiled while the program runs. [`Module`]: code, as PTX or
-//! binary; `Library`: the same for all contexts at once; [`Function`]: a kernel, its attributes and its occupancy. [`Stream::kernel`], [`Launch`]:
-//! its launch, `unsafe`, since nobody can check what a kernel does.
+//! binary; `Library`, from CUDA 12.0 on: the same for all contexts at once. [`Function`]: a kernel,
+//! its attributes and its occupancy. [`Stream::kernel`], [`Launch`]: its launch, `unsafe`, since
+//! nobody can check what a kernel does.
 //!
 //! **Waiting and failing.** [`Buffer::ready`], [`Stream::finished`], [`Event::reached`]: waiting
 //! without blocking, with any executor. [`Error`]: what was asked and what stood in the way.
-//! [`drop_failures`], [`set_drop_hook`]: what a `Drop` could not do; each has a fallible twin,
-//! `close`.
+//! [`drop_failures`], [`set_drop_hook`]: what a `Drop` could not do; owners have a fallible twin of
+//! it, `close`.
 //!
 //! The repository's `docs/cookbook.md` has a runnable program for each of these; `docs/coming-from.md`
 //! says what CuPy, cudarc, cust and CUDA C++ call them.
 
+#![warn(clippy::missing_errors_doc)]
 #![allow(
     clippy::result_large_err,
     reason = "`close` hands the value back with the error, and an error names what was asked"
@@ -100,6 +102,8 @@ pub mod nvrtc;
 mod peer;
 mod pool;
 mod profiler;
+mod quiet;
+mod release;
 mod runtime;
 mod slab;
 mod staged;
@@ -127,6 +131,7 @@ pub use array::texel::{Half, Texel};
 pub use array::view::{ArraySlice, ArraySliceMut};
 pub use cache::limit::PoolLimit;
 pub use cache::pool::{CachingPool, CachingPoolBuilder};
+pub use cache::segments::{CacheBlock, CacheBlockState, CacheSegment};
 pub use cache::usage::CacheUsage;
 pub use context::Context;
 #[cfg(cuda_12_4)]
@@ -146,7 +151,7 @@ pub use driver::driver_version;
 pub use drops::{
     DropFailure, DropHook, Resource, drop_failures, flush_deferred_drops, set_drop_hook,
 };
-pub use error::{Error, Result};
+pub use error::{AllocatorError, Error, LaunchError, ModuleError, Result};
 pub use event::{Event, EventFlags, IpcEventHandle};
 pub use future::Ready;
 pub use group::{DeviceGroup, Divisible, PeerReport};

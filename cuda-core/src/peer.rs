@@ -18,13 +18,27 @@ pub(crate) use gate::{Closed, Crossing, crossing};
 impl Device {
     /// Whether this device can be given access to `peer`'s memory: `cuDeviceCanAccessPeer`. A
     /// device is no peer of itself.
+    ///
+    /// # Errors
+    /// The driver's, where a device has been lost. Devices that cannot are `Ok(false)`.
+    ///
+    /// ```no_run
+    /// use cuda_core::Device;
+    ///
+    /// let (one, two) = (Device::get(0)?, Device::get(1)?);
+    /// if one.can_access_peer(two)? {
+    ///     one.context()?.enable_peer_access(&two.context()?)?;
+    /// }
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn can_access_peer(self, peer: Device) -> Result<bool> {
         driver::ensure()?;
         if self == peer {
             return Ok(false);
         }
         let mut can = 0;
-        // SAFETY: the pointer is valid for a write.
+        // SAFETY: both are handles that the driver gave; the call writes one int, to a local that
+        // outlives it.
         check("cuDeviceCanAccessPeer", unsafe {
             cu::cuDeviceCanAccessPeer(&mut can, self.as_raw(), peer.as_raw())
         })?;
@@ -51,10 +65,11 @@ impl Context {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn enable_peer_access(&self, peer: &Context) -> Result<()> {
+        let far = peer.live()?;
         let entered = self.enter_briefly()?;
         // SAFETY: `peer` is live; flags must be zero.
         let enabled = check("cuCtxEnablePeerAccess", unsafe {
-            cu::cuCtxEnablePeerAccess(peer.as_raw(), 0)
+            cu::cuCtxEnablePeerAccess(far.0, 0)
         });
         drop(entered);
         match enabled {
@@ -91,7 +106,7 @@ impl Context {
     /// The driver's `PEER_ACCESS_NOT_ENABLED` if there was none; [`Error::PeerAccessInUse`] while
     /// other threads enqueue such work all the time.
     pub fn disable_peer_access(&self, peer: &Context) -> Result<()> {
-        driver::ensure()?;
+        let far = peer.live()?;
         let _closed = close(self.device(), peer.device())?;
         let this = |access: &Access| access.context == self.raw() && access.peer == peer.device();
         let same_devices =
@@ -99,7 +114,7 @@ impl Context {
         let entered = self.enter_briefly()?;
         // SAFETY: `peer` is live; no work that needs the access is queued.
         let disabled = check("cuCtxDisablePeerAccess", unsafe {
-            cu::cuCtxDisablePeerAccess(peer.as_raw())
+            cu::cuCtxDisablePeerAccess(far.0)
         });
         drop(entered);
         match disabled {

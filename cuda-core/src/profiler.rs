@@ -82,6 +82,14 @@ fn call(op: &'static str, symbol: &CStr) -> Result<()> {
 }
 
 /// Profilers record while it lives; see [`Context::profile`].
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// let range = context.profile()?;
+/// // … what is to be looked at …
+/// range.close().map_err(|(error, _range)| error)?; // says whether it worked; a drop does not
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[must_use = "the profiler records only while the range lives"]
 pub struct ProfilerRange(Context);
 

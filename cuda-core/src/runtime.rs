@@ -60,7 +60,8 @@ mod os {
             )
         }?;
         let mut version = 0;
-        // SAFETY: the pointer is valid for a write.
+        // SAFETY: the library is open and stays so; the function writes one int, to a local that
+        // outlives the call.
         let code = unsafe { get(&mut version) };
         (code == 0 && version > 0).then_some(version)
     }

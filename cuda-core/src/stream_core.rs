@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::mem::{self, ManuallyDrop};
+use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -14,7 +15,10 @@ use crate::device::Device;
 use crate::driver;
 use crate::drops::{self, Resource};
 use crate::error::{Error, Result, check};
+use crate::event::RawEvent;
 use crate::guard::Entered;
+use crate::quiet;
+use crate::release::{Unreleased, released};
 use crate::staging::Lease;
 use crate::stream;
 use crate::sync::lock;
@@ -23,12 +27,12 @@ use crate::timeline::{Flavor, Mark, RawStream, Timeline};
 /// The driver's stream with its timeline; destroyed with the last handle and the last buffer that
 /// calls it home.
 pub(crate) struct StreamCore {
-    // INVARIANT: until `Drop`, a live stream of the timeline's context, or a default stream.
+    // INVARIANT: until it is retired, a live stream of the timeline's context, or a default stream.
     raw: RawStream,
     device: Device,
     // INVARIANT: taken by `Drop` alone.
     timeline: ManuallyDrop<Arc<Timeline>>,
-    /// The stream is destroyed already.
+    /// The stream is destroyed already, or given up.
     retired: bool,
     /// What keeps the stream of somebody else alive.
     owner: Option<Owner>,
@@ -42,6 +46,10 @@ pub(crate) struct StreamCore {
 
 /// Whoever made a stream that is not ours.
 pub(crate) type Owner = Arc<dyn Any + Send + Sync>;
+
+const GIVEN_UP: Error = Error::GivenUp {
+    what: Resource::Stream,
+};
 
 /// A stream whose calls can be made: its context is current, if they need that.
 pub(crate) struct Bound<'a> {
@@ -59,6 +67,11 @@ impl StreamCore {
         Self::with_owner(context, Flavor::Foreign, raw, Some(owner))
     }
 
+    /// What is left of a stream of which nobody knows whether it was destroyed.
+    pub(crate) fn given_up(context: &Context) -> Arc<Self> {
+        Self::new(context, Flavor::GivenUp, ptr::null_mut())
+    }
+
     fn with_owner(
         context: &Context,
         flavor: Flavor,
@@ -70,7 +83,7 @@ impl StreamCore {
             raw,
             device: context.device(),
             timeline: ManuallyDrop::new(Timeline::new(context.clone(), flavor, raw)),
-            retired: false,
+            retired: flavor == Flavor::GivenUp,
             owner,
             arena: Arena::new(),
             handles: AtomicUsize::new(0),
@@ -107,11 +120,21 @@ impl StreamCore {
         let entered = match self.timeline.flavor() {
             Flavor::Created | Flavor::Foreign => None,
             Flavor::Legacy | Flavor::PerThread => Some(self.context().enter_briefly()?),
+            Flavor::GivenUp => return Err(GIVEN_UP),
         };
         Ok(Bound {
             core: self,
             entered,
         })
+    }
+
+    /// Refuses what [`StreamCore::bind`] refuses.
+    pub(crate) fn ensure(&self) -> Result<()> {
+        driver::ensure()?;
+        match self.timeline.flavor() {
+            Flavor::GivenUp => Err(GIVEN_UP),
+            _ => Ok(()),
+        }
     }
 
     /// The user has a handle more.
@@ -133,20 +156,13 @@ impl StreamCore {
         self.handles.load(Ordering::Acquire) > 0
     }
 
-    /// Destroys the stream now. On failure it lives on.
-    pub(crate) fn close(mut self) -> Result<(), (Error, Self)> {
+    /// Destroys the stream now.
+    pub(crate) fn close(mut self) -> Result<()> {
         drop(lock(&self.staging).take());
         stream::forget(self.raw());
-        match retire(&self.timeline, self.raw) {
-            Ok(()) => {
-                self.retired = true;
-                Ok(())
-            }
-            Err(error) => {
-                self.timeline.reopen(self.raw);
-                Err((error, self))
-            }
-        }
+        self.retired = true;
+        let handle = self.raw().addr() as u64;
+        retire(&self.timeline, self.raw).map_err(|why| why.into_told(Resource::Stream, handle, 0))
     }
 
     /// Waits with the host for everything enqueued so far: `cuStreamSynchronize`.
@@ -184,16 +200,32 @@ impl Bound<'_> {
         self.core.raw.0
     }
 
-    /// Makes the stream wait for a point of another; see [`Timeline::wait_for`].
-    #[inline]
-    pub(crate) fn wait_for(&self, mark: &Mark) -> Result<bool> {
-        // SAFETY: `raw` is the timeline's own stream, live while the core is; binding made its
-        // context current where needed.
-        unsafe {
-            self.core
-                .timeline
-                .wait_for(self.raw(), mark, self.entered())
+    /// Makes the stream wait for a point of another. No driver call if it has waited, or need not;
+    /// otherwise two, and one more to [hold it up](Timeline::hold_up) with the other.
+    pub(crate) fn wait_for(&self, mark: &Mark) -> Result<()> {
+        let (timeline, other) = (self.timeline(), &mark.timeline);
+        let Some((event, covered)) = timeline.to_wait_for(mark)? else {
+            return Ok(());
+        };
+        self.wait_for_event(&event, other.is_held_up(covered))?;
+        timeline.note_waited(other, covered);
+        Ok(())
+    }
+
+    /// Makes the stream wait for an event. `held_up`: that may come at any time.
+    pub(crate) fn wait_for_event(&self, event: &RawEvent, held_up: bool) -> Result<()> {
+        if held_up {
+            self.timeline().hold_up(self.entered())?;
         }
+        let (seq, waits) = self.enqueue("cuStreamWaitEvent", |stream| {
+            // SAFETY: stream and event are live; flags must be zero. The event may be of another
+            // device or context.
+            unsafe { cu::cuStreamWaitEvent(stream, event.as_raw(), 0) }
+        });
+        if held_up {
+            self.timeline().held_up_at(seq);
+        }
+        waits
     }
 
     /// Makes the call that enqueues something and counts it, even if it failed: whoever marks the
@@ -265,7 +297,7 @@ impl Bound<'_> {
 
 /// Records a last event for the marks that outlive the stream, then destroys it, if that is ours to
 /// do.
-fn retire(timeline: &Arc<Timeline>, raw: RawStream) -> Result<()> {
+fn retire(timeline: &Arc<Timeline>, raw: RawStream) -> Result<(), Unreleased> {
     // Other references than the caller's are marks: handles and buffers are gone.
     let marked = Arc::strong_count(timeline) > 1;
     // Where this fails, whoever waits for the stream's last work is told so.
@@ -276,7 +308,7 @@ fn retire(timeline: &Arc<Timeline>, raw: RawStream) -> Result<()> {
     // SAFETY: nobody else can reach the handle any more, since the timeline was closed. Pending
     // work completes: cuStreamDestroy returns at once and "the resources associated with hStream
     // will be released automatically once the device has completed all work".
-    check("cuStreamDestroy", unsafe { cu::cuStreamDestroy_v2(raw.0) })
+    released("cuStreamDestroy", unsafe { cu::cuStreamDestroy_v2(raw.0) })
 }
 
 impl Drop for StreamCore {
@@ -300,11 +332,11 @@ impl Drop for StreamCore {
         drops::run_or_defer(move || {
             drop(staging);
             if let Err(error) = retire(&timeline, raw) {
-                drops::report(Resource::Stream, raw.0.addr() as u64, 0, Some(error));
+                drops::report(Resource::Stream, raw.0.addr() as u64, 0, Some(error.into()));
             }
             // The handle is of no use to anybody here any more.
             drop(timeline);
-            drop(owner);
+            quiet::after(|| drop(owner));
         });
     }
 }

@@ -24,7 +24,8 @@ pub(crate) struct RawStream(pub(crate) CUstream);
 // SAFETY: streams may be used from any thread; the driver locks. The per-thread default stream
 // means another stream on each, and is kept to one thread by `Timeline::records_from_anywhere`.
 unsafe impl Send for RawStream {}
-// SAFETY: as above.
+// SAFETY: a shared reference gives out the handle alone; threads may use a stream at once, since
+// the driver locks.
 unsafe impl Sync for RawStream {}
 
 /// Which of CUDA's streams a timeline stands for.
@@ -38,6 +39,8 @@ pub(crate) enum Flavor {
     Legacy,
     /// The per-thread default stream of one thread; its calls need the context to be current.
     PerThread,
+    /// None: what `close` gives back where the stream may be gone. Nothing is ever issued on it.
+    GivenUp,
 }
 
 /// What is known of a stream, shared by its handles and by every mark that names it.
@@ -113,7 +116,7 @@ impl Timeline {
             flavor,
             issued: AtomicU64::new(0),
             completed: AtomicU64::new(0),
-            recorder: RwLock::new(Some(raw)),
+            recorder: RwLock::new((flavor != Flavor::GivenUp).then_some(raw)),
             events: Mutex::default(),
             waited: Mutex::default(),
             held_up: HeldUp::default(),
@@ -227,13 +230,14 @@ impl Timeline {
         event: &RawEvent,
         entered: Option<&Entered>,
     ) -> Result<Option<u64>> {
+        // Left when the lock is free again: a drop hook may have waited for that.
+        let _brief = match (self.flavor, entered) {
+            (Flavor::Created | Flavor::Foreign | Flavor::GivenUp, _) | (_, Some(_)) => None,
+            (Flavor::Legacy | Flavor::PerThread, None) => Some(self.context.enter_briefly()?),
+        };
         let recorder = self.recorder.read().unwrap_or_else(PoisonError::into_inner);
         let Some(raw) = *recorder else {
             return Ok(None);
-        };
-        let _brief = match (self.flavor, entered) {
-            (Flavor::Created | Flavor::Foreign, _) | (_, Some(_)) => None,
-            (Flavor::Legacy | Flavor::PerThread, None) => Some(self.context.enter_briefly()?),
         };
         // Read before the record: what is counted later need not have been enqueued before it.
         let seq = self.issued();
@@ -325,35 +329,14 @@ impl Timeline {
         !self.has_completed(last.load(Ordering::Acquire)) && first.load(Ordering::Acquire) <= seq
     }
 
-    /// Makes the stream `raw` of this timeline wait for `mark`, and says whether it had
-    /// to be. No driver call if it has waited, or need not; otherwise two, and one more to [hold it up](Timeline::hold_up) with the other.
-    ///
-    /// # Safety
-    /// `raw` is this timeline's stream and lives; its context is current, by `entered`, if it is a
-    /// default stream.
-    pub(crate) unsafe fn wait_for(
-        &self,
-        raw: CUstream,
-        mark: &Mark,
-        entered: Option<&Entered>,
-    ) -> Result<bool> {
+    /// What the stream has to wait for to come after `mark`: an event, and the point that it covers.
+    /// [`None`] if it has waited, or need not.
+    pub(crate) fn to_wait_for(&self, mark: &Mark) -> Result<Option<(Arc<RawEvent>, u64)>> {
         let other = &mark.timeline;
         if other.id == self.id || other.has_completed(mark.seq) || self.has_waited(mark) {
-            return Ok(false);
+            return Ok(None);
         }
-        let Some((event, covered)) = other.covering(mark.seq)? else {
-            return Ok(false);
-        };
-        if other.is_held_up(covered) {
-            self.hold_up(entered)?;
-        }
-        // SAFETY: the event is live through the Arc, the stream by the caller's promise. A wait on
-        // an event of another device or context is allowed.
-        check("cuStreamWaitEvent", unsafe {
-            cu::cuStreamWaitEvent(raw, event.as_raw(), 0)
-        })?;
-        self.note_waited(other, covered);
-        Ok(true)
+        other.covering(mark.seq)
     }
 
     /// Whether this stream has been made to wait for the point.
@@ -364,7 +347,9 @@ impl Timeline {
             .any(|w| w.id == mark.timeline.id && w.seq >= mark.seq)
     }
 
-    fn note_waited(&self, other: &Arc<Timeline>, seq: u64) {
+    /// The stream has been made to wait for that point of another, and the wait was counted: events
+    /// that were recorded before it do not stand for it.
+    pub(crate) fn note_waited(&self, other: &Arc<Timeline>, seq: u64) {
         // The last reference to a timeline destroys its events: not under the lock.
         let mut looked_at = Vec::new();
         let mut waited = lock(&self.waited);
@@ -468,13 +453,5 @@ impl Timeline {
             .write()
             .unwrap_or_else(PoisonError::into_inner) = None;
         result.map(|_| ())
-    }
-
-    /// Undoes [`Timeline::close`]: the stream could not be destroyed and lives on.
-    pub(crate) fn reopen(&self, raw: RawStream) {
-        *self
-            .recorder
-            .write()
-            .unwrap_or_else(PoisonError::into_inner) = Some(raw);
     }
 }

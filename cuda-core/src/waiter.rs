@@ -294,21 +294,29 @@ fn wait_for_first(id: u64) -> bool {
     true
 }
 
+/// Whether this thread is one of ours.
+pub(crate) fn is_waiter() -> bool {
+    WAITS.try_with(Cell::get).unwrap_or(false)
+}
+
 /// Waits until everything is reached that was waited for before this call, and for the threads that
-/// did so to end.
+/// did so to end: not for the calling one.
 pub(crate) fn flush() {
-    if WAITS.try_with(Cell::get).unwrap_or(false) {
-        return;
-    }
-    let threads = {
-        let mut waiters = lock(&WAITERS);
-        waiters.generation += 1;
-        waiters.idle = 0;
-        std::mem::take(&mut waiters.threads)
-    };
-    CHANGED.notify_all();
-    for thread in threads {
-        // It contains the panics of what it calls.
-        drop(thread.join());
+    // What is done at one point may wait for another, on a thread that is started for that.
+    loop {
+        let threads = {
+            let mut waiters = lock(&WAITERS);
+            waiters.generation += 1;
+            waiters.idle = 0;
+            std::mem::take(&mut waiters.threads)
+        };
+        if threads.is_empty() {
+            return;
+        }
+        CHANGED.notify_all();
+        for thread in threads {
+            // It contains the panics of what it calls.
+            drop(thread.join());
+        }
     }
 }

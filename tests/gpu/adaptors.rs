@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use cuda_core::adaptors::{Counter, Limiting, Statistics};
 use cuda_core::{
-    Allocator, Device, DeviceAllocator, DeviceBuffer, Error, Result, Stream, with_allocator,
+    Allocator, AllocatorError, Device, DeviceAllocator, DeviceBuffer, Error, Result, Stream,
+    with_allocator,
 };
 use support::gpu_test;
 
@@ -120,7 +121,7 @@ gpu_test! {
         assert_eq!(statistics.pop()?.blocks, Counter { value: -2, peak: 0, total: 0 });
         assert_eq!(statistics.counters().bytes, counter(0, 330, 330));
 
-        assert!(matches!(statistics.pop(), Err(Error::NoInnerCounters)));
+        assert!(matches!(statistics.pop(), Err(Error::Allocator(AllocatorError::NoInnerCounters))));
         assert_eq!(statistics.counters().bytes, counter(0, 330, 330), "nothing has changed");
         Ok(())
     }
@@ -198,7 +199,7 @@ gpu_test! {
         let inner = Limiting::new(Allocator::driver_pool(), 2 * MIB);
         let (outer, allocator) = shared(Limiting::new(inner, 5 * MIB));
         let error = out_of_memory(alloc(&allocator, &stream, 4 * MIB));
-        assert!(matches!(error, Error::LimitExceeded { limit, .. } if limit == 2 * MIB), "{error}");
+        assert!(matches!(error, Error::Allocator(AllocatorError::LimitExceeded { limit, .. }) if limit == 2 * MIB), "{error}");
         assert_eq!((outer.used(), outer.inner().used()), (0, 0));
         let buffer = alloc(&allocator, &stream, 2 * MIB)?;
         assert_eq!((outer.used(), outer.inner().used()), (2 * MIB, 2 * MIB));

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use cuda_core::{
-    Allocator, CachingPool, Device, DeviceAllocator, Error, Result, Stream, set_default_allocator,
-    with_allocator,
+    Allocator, AllocatorError, CachingPool, Device, DeviceAllocator, Error, Result, Stream,
+    set_default_allocator, with_allocator,
 };
 use cuda_sys::symbol as cu;
 use support::{check, gpu_test};
@@ -117,9 +117,9 @@ gpu_test! {
         let (a, b) = (noting("a", &log), noting("b", &log));
         with_allocator(&a, || {
             let refused = set_default_allocator(&b).expect_err("inside a scope");
-            assert!(matches!(refused, Error::AllocatorScope { .. }), "{refused:?}");
+            assert!(matches!(refused, Error::Allocator(AllocatorError::Scoped { .. })), "{refused:?}");
             let refused = device.set_allocator(Some(&b)).expect_err("inside a scope");
-            assert!(matches!(refused, Error::AllocatorScope { .. }), "{refused:?}");
+            assert!(matches!(refused, Error::Allocator(AllocatorError::Scoped { .. })), "{refused:?}");
             stream.alloc::<u8>(1).map(drop)
         })?;
         stream.alloc::<u8>(2).map(drop)?;
@@ -285,7 +285,11 @@ gpu_test! {
             set_default_allocator(&before)?;
             let error = failed.expect_err("it has no memory");
             assert!(error.to_string().contains(says), "{error}");
-            let passed_on = matches!(error, Error::EmptyPool | Error::Allocator { .. });
+            let passed_on = matches!(
+                error,
+                Error::EmptyPool
+                    | Error::Allocator(AllocatorError::Failed { .. } | AllocatorError::Null { .. })
+            );
             assert!(passed_on, "{error:?}");
         }
         // The slot is as good as before.
@@ -316,7 +320,7 @@ gpu_test! {
         let Err((error, buffer)) = buffer.close() else {
             panic!("the first free panics");
         };
-        assert!(matches!(error, Error::Allocator { .. }), "{error:?}");
+        assert!(matches!(error, Error::Allocator(AllocatorError::Failed { .. })), "{error:?}");
         buffer.close().map_err(|(error, _)| error)?;
         assert_eq!(freed.load(Ordering::Relaxed), 2);
         stream.synchronize()

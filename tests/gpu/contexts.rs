@@ -274,7 +274,8 @@ gpu_test! {
 /// Bytes that programs hold of the device's default pool.
 fn pool_bytes(device: Device) -> u64 {
     let mut pool = ptr::null_mut();
-    // SAFETY: the pointer is valid for a write.
+    // SAFETY: the library gave the device's handle; the call writes one pool, to a local that
+    // outlives it.
     check("cuDeviceGetDefaultMemPool", unsafe {
         cuDeviceGetDefaultMemPool(&mut pool, device.as_raw())
     });

@@ -9,7 +9,7 @@ use cuda_sys::{
     CU_STREAM_CAPTURE_STATUS_ACTIVE, CU_STREAM_CAPTURE_STATUS_NONE, CUstreamCaptureMode,
     cuGraphDestroy, cuStreamBeginCapture_v2, cuStreamEndCapture, cuStreamIsCapturing,
 };
-use support::{check, context, gpu_test, pattern, stall};
+use support::{check, context, freed_behind_a_stall, gpu_test, pattern, stall};
 
 use crate::forms::{Down, Up, contents, every_form, same, scaled, varied};
 use crate::peers::Pair;
@@ -160,7 +160,7 @@ fn behind_a_stall() -> Result<Duration> {
         slowest.time(|| stream.fill(&mut c, 9))?;
         slowest.time(|| stream.upload_from(&[1, 2, 3], c.slice_mut(..3)?))?;
         slowest.time(|| stream.download(&b, &mut back))?;
-        let extra = slowest.time(|| stream.alloc_zeroed::<u8>(LEN))?;
+        let extra = slowest.time(|| freed_behind_a_stall(|| stream.alloc_zeroed::<u8>(LEN)))?;
         slowest.time(|| extra.close().map_err(|(error, _)| error))?;
         if let Some(held) = held {
             assert!(!stream.query()?, "all returned behind the stall");

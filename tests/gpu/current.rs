@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::thread;
 
 use cuda_core::{Context, ContextFlags, Device, Event, EventFlags, Result};
-use support::{assert_bytes, context, gpu_test, stall};
+use support::{assert_bytes, context, gpu_test, kernels, stall};
 
 use crate::stack;
 
@@ -137,6 +137,7 @@ gpu_test! {
     needs 1;
     fn c08_drop_while_current() -> Result<()> {
         let context = Device::get(0)?.context()?;
+        let add_one = kernels::get(&context, "add_one")?;
         let stream = context.create_stream()?;
         let id = stream.id();
         let barrier = std::sync::Barrier::new(2);
@@ -148,11 +149,15 @@ gpu_test! {
             // The threads' own references are the last there are.
             let current = context.current_stream()?;
             assert_eq!(current.id(), id);
-            let mut buffer = current.alloc::<u8>(1000)?;
-            current.fill(&mut buffer, 8)?;
+            let mut buffer = current.alloc::<u32>(1000)?;
+            current.fill(&mut buffer, 7)?;
+            let mut launch = current.kernel(&add_one);
+            launch.elements(1000).arg(&mut buffer).arg(1000u32);
+            // SAFETY: so many elements.
+            unsafe { launch.launch() }?;
             let mut back = [0; 1000];
             current.download_to(&buffer, &mut back)?;
-            assert_bytes(&back, &[8; 1000]);
+            assert_eq!(back, [8; 1000]);
             Ok(())
         };
         let (one, two) = (stream.clone(), stream);

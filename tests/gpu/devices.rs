@@ -146,7 +146,7 @@ gpu_test! {
         let version = driver_version()?;
         assert!(version >= 11080, "{version}");
         let mut raw = 0;
-        // SAFETY: the pointer is valid for a write.
+        // SAFETY: the call writes one int, to a local that outlives it.
         check("cuDriverGetVersion", unsafe { cuDriverGetVersion(&mut raw) });
         assert_eq!(version, raw);
         assert_eq!(driver_version()?, version);

@@ -21,14 +21,15 @@ struct Raw {
 
 // SAFETY: a handle that any thread may use.
 unsafe impl Send for Raw {}
-// SAFETY: as above.
+// SAFETY: a shared reference gives out the handle alone, which threads may use at once.
 unsafe impl Sync for Raw {}
 
 impl Raw {
     fn create(context: &Context, destroyed: &Arc<AtomicU32>) -> Arc<Self> {
         let mut handle = ptr::null_mut();
         stack::with(context.as_raw(), || {
-            // SAFETY: the pointer is valid for a write.
+            // SAFETY: a live context is current; the call writes one handle, to a local that
+            // outlives it.
             check("cuStreamCreate", unsafe { cuStreamCreate(&mut handle, 1) });
         });
         Arc::new(Self {

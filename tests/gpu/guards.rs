@@ -30,7 +30,8 @@ pub(crate) fn device(ordinal: u32) -> Result<(Device, CUcontext)> {
 #[track_caller]
 fn current_device() -> u32 {
     let mut device = -1;
-    // SAFETY: the pointer is valid for a write.
+    // SAFETY: the call writes one ordinal, to a local that outlives it; that nothing is current is
+    // an error.
     check("cuCtxGetDevice", unsafe { cuCtxGetDevice(&mut device) });
     u32::try_from(device).expect("an ordinal")
 }

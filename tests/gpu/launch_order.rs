@@ -1,7 +1,7 @@
 //! Launches and everything else: who comes before whom.
 
 use cuda_core::{Context, Device, PinnedBuffer, Result};
-use support::{gpu_test, kernels, stall};
+use support::{freed_behind_a_stall, gpu_test, kernels, stall};
 
 fn context() -> Result<Context> {
     Device::get(0)?.context()
@@ -42,7 +42,7 @@ gpu_test! {
         let (one, two) = (context.create_stream()?, context.create_stream()?);
         let copy = kernels::get(&context, "copy_words")?;
         let n = 1 << 10;
-        let mut from = one.alloc_zeroed::<u32>(n)?;
+        let mut from = freed_behind_a_stall(|| one.alloc_zeroed::<u32>(n))?;
         let mut to = two.alloc_zeroed::<u32>(n)?;
         let source = PinnedBuffer::from_slice(&context, &vec![7u32; n])?;
         // SAFETY: `n` elements of both.

@@ -1,6 +1,8 @@
 //! Launches: shapes, arguments, limits.
 
-use cuda_core::{Context, ContextFlags, Device, Error, PinnedBuffer, Result};
+use cuda_core::{
+    Context, ContextFlags, Device, Error, LaunchError, ModuleError, PinnedBuffer, Result,
+};
 use support::{gpu_test, kernels};
 
 fn context() -> Result<Context> {
@@ -9,7 +11,7 @@ fn context() -> Result<Context> {
 
 fn is_limit(result: Result<()>, expected: &str) {
     match result {
-        Err(Error::LaunchLimit { what, .. }) if what == expected => {}
+        Err(Error::Launch(LaunchError::Limit { what, .. })) if what == expected => {}
         other => panic!("{expected}: {other:?}"),
     }
 }
@@ -30,7 +32,7 @@ gpu_test! {
         launch.elements(n as usize).arg(2.0f32).arg(&xs).arg(&mut ys).arg(n);
         // SAFETY: `n` elements of each.
         unsafe { launch.launch() }?;
-        // SAFETY: as above.
+        // SAFETY: the same launch, of `n` elements of each.
         unsafe { launch.launch() }?;
         let mut back = vec![0.0; n as usize];
         stream.download_to(&ys, &mut back)?;
@@ -105,7 +107,7 @@ gpu_test! {
         let context = context()?;
         let module = kernels::load(&context)?;
         let error = module.function("nope").expect_err("there is no such kernel");
-        assert!(matches!(&error, Error::NotFound { name, .. } if name == "nope"), "{error}");
+        assert!(matches!(&error, Error::Module(ModuleError::NotFound { name, .. }) if name == "nope"), "{error}");
         assert_eq!(error.code(), Some(cuda_sys::CUDA_ERROR_NOT_FOUND));
         assert!(!error.is_sticky());
         // All of this works as if nothing had happened.
@@ -278,7 +280,7 @@ gpu_test! {
         // SAFETY: refused.
         let refused = unsafe { launch.launch() };
         assert!(
-            matches!(refused, Err(Error::ArgumentCount { expected: 2, given: 1, .. })),
+            matches!(refused, Err(Error::Launch(LaunchError::ArgumentCount { expected: 2, given: 1, .. }))),
             "{refused:?}"
         );
         // SAFETY: refused.
@@ -286,7 +288,7 @@ gpu_test! {
         assert!(
             matches!(
                 refused,
-                Err(Error::ArgumentSize { index: 1, expected: 4, given: 8, .. })
+                Err(Error::Launch(LaunchError::ArgumentSize { index: 1, expected: 4, given: 8, .. }))
             ),
             "{refused:?}"
         );

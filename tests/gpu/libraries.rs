@@ -1,6 +1,6 @@
 //! Libraries: kernels loaded once for all contexts, where header and driver have them.
 
-use cuda_core::{Context, ContextFlags, Device, Error, Library, Result};
+use cuda_core::{Context, ContextFlags, Device, Error, Library, ModuleError, Result};
 use support::{context, gpu_test, kernels, stall};
 
 fn library() -> Result<Library> {
@@ -53,8 +53,8 @@ gpu_test! {
         let (here, there) = (Device::get(0)?.context()?, Device::get(1)?.context()?);
         let mut counters = [library.global::<u32>(&here, "counter")?, library.global(&there, "counter")?];
         let taken = library.global::<u32>(&here, "counter");
-        assert!(matches!(taken, Err(Error::GlobalTaken { .. })), "{taken:?}");
-        assert!(matches!(library.global::<u32>(&here, "none"), Err(Error::NotFound { .. })));
+        assert!(matches!(taken, Err(Error::Module(ModuleError::GlobalTaken { .. }))), "{taken:?}");
+        assert!(matches!(library.global::<u32>(&here, "none"), Err(Error::Module(ModuleError::NotFound { .. }))));
         let bump = library.kernel("bump")?;
         for (context, by) in [(&here, 1u32), (&there, 2)] {
             let counter = &mut counters[by as usize - 1];
@@ -79,14 +79,14 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn m11_bad_library() -> Result<()> {
-        assert!(matches!(Library::from_ptx("int main;"), Err(Error::NotPtx)));
+        assert!(matches!(Library::from_ptx("int main;"), Err(Error::Module(ModuleError::NotPtx))));
         assert!(matches!(Library::from_ptx(".version 7.0\0"), Err(Error::Nul { .. })));
         let library = library()?;
-        assert!(matches!(library.kernel("none"), Err(Error::NotFound { .. })));
+        assert!(matches!(library.kernel("none"), Err(Error::Module(ModuleError::NotFound { .. }))));
         assert!(matches!(library.kernel("no\0ne"), Err(Error::Nul { .. })));
         // SAFETY: there is no such file.
         let missing = unsafe { Library::from_file("no such file") };
-        assert!(matches!(missing, Err(Error::File { .. })), "{missing:?}");
+        assert!(matches!(missing, Err(Error::Module(ModuleError::File { .. }))), "{missing:?}");
         library.close().map_err(|(error, _)| error)
     }
 }

@@ -4,7 +4,7 @@ use cuda_core::{
     Advice, Device, Error, ManagedAttach, ManagedBuffer, MemoryLocation, PinnedBuffer, Pod,
     PointerAttributes, Result,
 };
-use support::{context, gpu_test, pattern};
+use support::{context, gpu_test, kernels, pattern};
 
 use crate::forms::{contents, same};
 
@@ -27,6 +27,36 @@ gpu_test! {
         stream.download_to(values.slice(..1)?, &mut back)?;
         assert_eq!(back, [9]);
         values.close().map_err(|(error, _)| error)
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn g01_kernel() -> Result<()> {
+        const LEN: usize = 5000;
+        let device = Device::get(0)?;
+        let context = device.context()?;
+        let stream = device.create_stream()?;
+        let add_one = kernels::get(&context, "add_one")?;
+        let mut values = ManagedBuffer::<u32>::new(&context, LEN)?;
+        for prefetched in [false, true] {
+            for (value, index) in values.as_mut_slice()?.iter_mut().zip(0..) {
+                *value = index;
+            }
+            if prefetched {
+                values.prefetch(&stream, .., MemoryLocation::Device(device))?;
+            }
+            let mut launch = stream.kernel(&add_one);
+            launch.elements(LEN).arg(&mut values).arg(LEN as u32);
+            // SAFETY: so many elements.
+            unsafe { launch.launch() }?;
+            if prefetched {
+                values.prefetch(&stream, .., MemoryLocation::Host)?;
+            }
+            let back = values.as_slice()?;
+            assert!(back.iter().copied().eq(1..=LEN as u32), "prefetched: {prefetched}");
+        }
+        Ok(())
     }
 }
 

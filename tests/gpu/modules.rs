@@ -2,7 +2,7 @@
 
 use cuda_core::{
     Context, ContextFlags, Device, Error, Function, JitCache, JitFallback, JitOptions, Module,
-    Result,
+    ModuleError, Result,
 };
 use support::{gpu_test, kernels, stall};
 
@@ -17,7 +17,7 @@ gpu_test! {
         let wrong = ".version 7.0\n.target sm_70\n.address_size 64\n\
             .visible .entry f()\n{\n    oops;\n    ret;\n}\n";
         match Module::from_ptx(&context, wrong) {
-            Err(Error::Compile { code, log, .. }) => {
+            Err(Error::Module(ModuleError::Compile { code, log, .. })) => {
                 assert_eq!(code, cuda_sys::CUDA_ERROR_INVALID_PTX);
                 assert!(log.contains("oops"), "{log}");
                 assert!(log.contains("line 6"), "{log}");
@@ -26,7 +26,7 @@ gpu_test! {
         }
         for no_ptx in ["", "\n", "\x7fELF\x02\x01\x01", "int main;", "// .version 7.0"] {
             let refused = Module::from_ptx(&context, no_ptx);
-            assert!(matches!(refused, Err(Error::NotPtx)), "{no_ptx:?}: {refused:?}");
+            assert!(matches!(refused, Err(Error::Module(ModuleError::NotPtx))), "{no_ptx:?}: {refused:?}");
         }
         let refused = Module::from_ptx(&context, ".version 7.0\0.target sm_70");
         assert!(matches!(refused, Err(Error::Nul { .. })), "{refused:?}");
@@ -64,7 +64,7 @@ gpu_test! {
         module?.function("nothing")?;
         // SAFETY: there is no such file.
         let missing = unsafe { Module::from_file(&context, &file, &options) };
-        assert!(matches!(missing, Err(Error::File { path, .. }) if path == file));
+        assert!(matches!(missing, Err(Error::Module(ModuleError::File { path, .. })) if path == file));
         Ok(())
     }
 }
@@ -102,7 +102,7 @@ gpu_test! {
         assert_eq!(counter.len(), 1);
         for name in ["counter", "counter"] {
             let refused = module.global::<u8>(name);
-            assert!(matches!(&refused, Err(Error::GlobalTaken { .. })), "{refused:?}");
+            assert!(matches!(&refused, Err(Error::Module(ModuleError::GlobalTaken { .. }))), "{refused:?}");
         }
         let mut back = [0];
         stream.download_to(&counter, &mut back)?;
@@ -120,7 +120,7 @@ gpu_test! {
         let refused = module.global::<[u8; 3]>("table");
         assert!(matches!(refused, Err(Error::Recast { bytes: 16, .. })), "{refused:?}");
         let refused = module.global::<u8>("nope");
-        assert!(matches!(refused, Err(Error::NotFound { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(Error::Module(ModuleError::NotFound { .. }))), "{refused:?}");
         bytes.close().map_err(|(error, _)| error)
     }
 }

@@ -194,7 +194,7 @@ fn raw_copy(stream: &Stream, from: &DeviceBuffer<u8>, to: &DeviceBuffer<u8>) -> 
     // Should waiting fail, the buffers know.
     // SAFETY: as above, and the copy does no more than this with either.
     unsafe { from.note_use(stream, Access::Read) }?;
-    // SAFETY: as above.
+    // SAFETY: the copy writes it, and nothing else uses its address.
     unsafe { to.note_use(stream, Access::Write) }?;
     stream.synchronize()?;
     Ok(code)

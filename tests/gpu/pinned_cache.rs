@@ -283,7 +283,7 @@ gpu_test! {
         // SAFETY: the fill below is all that uses it before the second call.
         unsafe { host.note_use(&stream, Access::Write) }?;
         stream.fill(&mut mapped, 3)?;
-        // SAFETY: as above.
+        // SAFETY: the fill above is all that used it since the first call.
         unsafe { host.note_use(&stream, Access::Write) }?;
         assert_eq!(host.as_mut_slice()?, [3; 4096], "written in place");
         drop(mapped);

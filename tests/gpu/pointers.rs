@@ -170,7 +170,7 @@ gpu_test! {
         let buffer = unsafe { DeviceBuffer::<u32>::from_raw(address, 0, &context, empty) }?;
         assert!(buffer.is_empty() && dropped.swap(false, Ordering::AcqRel));
         let (address, odd) = owner(16)?;
-        // SAFETY: as above.
+        // SAFETY: memory of the owner's, which has 16 bytes from `address` on.
         let refused = unsafe { DeviceBuffer::<u32>::from_raw(address + 2, 1, &context, odd) };
         let error = refused.expect_err("misaligned");
         assert!(matches!(error, Error::Recast { alignment: 4, .. }), "{error:?}");
@@ -200,7 +200,7 @@ gpu_test! {
         // SAFETY: the fill below is all that uses it before the second call.
         unsafe { host.note_use(&stream, Access::Write) }?;
         stream.fill(&mut mapped, 3)?;
-        // SAFETY: as above.
+        // SAFETY: the fill above is all that used it since the first call.
         unsafe { host.note_use(&stream, Access::Write) }?;
         assert_eq!(host.as_slice()?, [3; 4096], "written in place");
         drop(mapped);

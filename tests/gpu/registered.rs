@@ -60,7 +60,7 @@ unsafe impl StableHost for Pages {
     }
 }
 
-// SAFETY: as above.
+// SAFETY: the pages are this value's alone, mapped for reading and writing until it is dropped.
 unsafe impl StableHostMut for Pages {}
 
 /// The error alone.

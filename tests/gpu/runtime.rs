@@ -69,11 +69,11 @@ impl Runtime {
             return Ok(Self {
                 // SAFETY: as declared, by the note on these types.
                 get_device: unsafe { transmute::<*mut c_void, GetDevice>(get_device) },
-                // SAFETY: as above.
+                // SAFETY: as declared, by the note on these types.
                 set_device: unsafe { transmute::<*mut c_void, SetDevice>(set_device) },
-                // SAFETY: as above.
+                // SAFETY: as declared, by the note on these types.
                 malloc: unsafe { transmute::<*mut c_void, Malloc>(malloc) },
-                // SAFETY: as above.
+                // SAFETY: as declared, by the note on these types.
                 free: unsafe { transmute::<*mut c_void, Free>(free) },
             });
         }
@@ -125,7 +125,7 @@ impl Runtime {
     #[track_caller]
     fn lands_on(&self) -> u32 {
         let mut memory = ptr::null_mut();
-        // SAFETY: the pointer is valid for a write.
+        // SAFETY: the function writes one pointer, to a local that outlives the call.
         let code = unsafe { (self.malloc)(&mut memory, 256) };
         assert_eq!(code, 0, "cudaMalloc");
         let device = ordinal_of(memory.addr() as CUdeviceptr);

@@ -64,7 +64,8 @@ gpu_test! {
             stream.fill(buffer.slice_mut(..1000)?, 0x7E)?;
             stream.synchronize()?;
             buffer.close().map_err(|(error, _)| error)?;
-            // SAFETY: as above.
+            // SAFETY: the parent keeps its buffer until this process has ended; there is nothing to
+            // use, since opening fails.
             let too_many = unsafe { DeviceBuffer::<u8>::open_ipc(&context, handle, 1 << 40) };
             let error = too_many.expect_err("more than there is");
             assert!(matches!(error, Error::OutOfBounds { .. }), "{error:?}");

@@ -93,7 +93,7 @@ gpu_test! {
         texture.bind(plane()?)?;
         let resource = texture.resource()?;
         assert_eq!(resource.resType, cuda_sys::CU_RESOURCE_TYPE_PITCH2D);
-        // SAFETY: as above.
+        // SAFETY: its type says which member the driver wrote.
         let plane = unsafe { resource.res.pitch2D };
         assert_eq!((plane.width, plane.height, plane.pitchInBytes), (100, 50, 512));
 

@@ -8,6 +8,7 @@ mod cache;
 mod contexts;
 mod copies;
 mod drops;
+mod given_up;
 pub(crate) mod harness;
 mod launches;
 mod managed;

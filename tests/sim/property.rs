@@ -24,7 +24,7 @@ use threads::Threads;
 use world::World;
 
 /// Some ten seconds; a handful under Miri, which takes a thousand times as long.
-const CASES: u32 = if cfg!(miri) { 3 } else { 1000 };
+const CASES: u32 = if cfg!(miri) { 2 } else { 1000 };
 
 /// Steps of a program.
 const LONGEST: usize = if cfg!(miri) { 10 } else { 60 };

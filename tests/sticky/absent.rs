@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use cuda_core::{Context, Device, Error, Result};
+use cuda_core::{
+    Allocator, CachingPool, Context, Device, DeviceGroup, Error, PointerAttributes, Result, Uuid,
+    set_default_allocator, with_allocator,
+};
 
 use crate::child;
 
@@ -31,10 +34,34 @@ fn m14_no_driver() {
         absent("Context::current", Context::current());
         absent("Context::pop", Context::pop());
         absent("trim_staging", cuda_core::trim_staging());
+        absent("trim_pinned", cuda_core::trim_pinned());
+        absent(
+            "Device::by_uuid",
+            Device::by_uuid(Uuid::from_bytes([1; 16])),
+        );
+        absent("Device::of_pointer", Device::of_pointer(4096));
+        absent("PointerAttributes", PointerAttributes::of_device(4096));
+        absent("Device::contexts", Device::contexts([]));
+        absent(
+            "DeviceGroup::all",
+            DeviceGroup::all().map(|group| group.len()),
+        );
+        #[cfg(cuda_12_4)]
+        absent(
+            "Library",
+            cuda_core::Library::from_ptx(".version 7.0").map(drop),
+        );
         // SAFETY: without a driver there is nothing that could look at the handle.
         let foreign = unsafe { Context::from_raw(std::ptr::null_mut(), Arc::new(())) };
         absent("Context::from_raw", foreign);
         assert!(!Device::is_available());
+        // Asks no driver; nor do pools and allocators before they are used.
+        assert!(cuda_core::runtime_version().is_none_or(|version| version > 0));
+        let pool = CachingPool::shared().expect("the environment sets no limit");
+        absent("CachingPool::trim", pool.trim(0));
+        set_default_allocator(&Allocator::cache()).expect("no scope");
+        let group = with_allocator(&pool.allocator(), DeviceGroup::all);
+        absent("in a scope", group.map(drop));
         cuda_core::flush_deferred_drops();
         cuda_core::set_drop_hook(None);
         assert_eq!(cuda_core::drop_failures(), 0);

@@ -1,28 +1,45 @@
-//! M13: the process ends while threads copy large slices.
+//! M13: the process ends while threads copy slices.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use cuda_core::{Device, Error, Result};
+use cuda_core::{Device, Error, PinnedBackend, Result, set_pinned_backend};
 use support::{gpu_test, pattern};
 
 use crate::child;
 
 const LEN: usize = 3 << 20;
 
+/// What tells the child how much to copy at once.
+const BYTES: &str = "CUDA_TESTS_COPY_BYTES";
+
 /// Rounds that the threads have done, all together.
 static ROUNDS: AtomicUsize = AtomicUsize::new(0);
 
+/// Threads that copy at this moment.
+static COPYING: AtomicUsize = AtomicUsize::new(0);
+
+/// Threads that copy.
+const THREADS: usize = 6;
+
+/// Of slices that are staged while they travel.
+const LARGE: usize = 6 << 20;
+
+/// Of slices that are staged whole.
+const SMALL: usize = 400 << 10;
+
 /// Copies up and down until the process is on its way out.
-fn copy() -> Result<()> {
+fn copy(len: usize) -> Result<()> {
     let stream = Device::get(0)?.create_stream()?;
-    let mut buffer = stream.alloc::<u8>(LEN)?;
-    let bytes = pattern(13, LEN);
-    let mut back = vec![0; LEN];
+    let mut buffer = stream.alloc::<u8>(len)?;
+    let bytes = pattern(13, len);
+    let mut back = vec![0; len];
     loop {
-        stream.upload_from(&bytes, &mut buffer)?;
         back.fill(0);
+        COPYING.fetch_add(1, Ordering::Relaxed);
+        stream.upload_from(&bytes, &mut buffer)?;
         stream.download_to(&buffer, &mut back)?;
+        COPYING.fetch_sub(1, Ordering::Relaxed);
         if back != bytes {
             eprintln!("the bytes came back changed");
             std::process::abort();
@@ -32,29 +49,43 @@ fn copy() -> Result<()> {
 }
 
 /// Copies for as long as there is a driver; what it says when it goes is its own affair.
-fn until_the_end() {
-    let _ = copy();
+fn until_the_end(len: usize) {
+    let _ = copy(len);
 }
 
 gpu_test! {
     needs 1;
     fn m13_process_exit_while_threads_copy() -> Result<()> {
         if !child::is_this() {
-            for round in 0..4 {
-                let chunk = if round % 2 == 0 { "64KiB" } else { "1MiB" };
+            // The driver takes away what it allocated itself; nobody may be at it any more.
+            for (memory, chunk, len) in [
+                ("driver", "256KiB", LARGE),
+                ("driver", "4MiB", LARGE),
+                ("driver", "1MiB", SMALL),
+                ("slab", "1MiB", LARGE),
+            ] {
+                let len = len.to_string();
                 let settings = [
                     ("CUDA_CORE_COPY_THREADS", Some("3")),
                     ("CUDA_CORE_COPY_CHUNK", Some(chunk)),
+                    ("CUDA_CORE_PINNED", Some(memory)),
+                    (BYTES, Some(len.as_str())),
                 ];
                 child::run(concat!(module_path!(), "::needs_1"), &settings);
             }
             return Ok(());
         }
-        Device::get(0)?.context()?;
-        for _ in 0..2 {
-            thread::spawn(until_the_end);
+        // The harness chose otherwise.
+        if std::env::var("CUDA_CORE_PINNED").is_ok_and(|memory| memory == "driver") {
+            set_pinned_backend(PinnedBackend::Driver);
         }
-        while ROUNDS.load(Ordering::Relaxed) < 5 {
+        Device::get(0)?.context()?;
+        let len = std::env::var(BYTES).ok().and_then(|len| len.parse().ok());
+        let len = len.expect("the parent says how many");
+        for _ in 0..THREADS {
+            thread::spawn(move || until_the_end(len));
+        }
+        while ROUNDS.load(Ordering::Relaxed) < THREADS || COPYING.load(Ordering::Relaxed) < THREADS {
             thread::yield_now();
         }
         child::done();

@@ -49,7 +49,8 @@ gpu_test! {
         let device = Device::get(0)?;
         // Somebody else's, who leaves it active.
         let mut raw = ptr::null_mut();
-        // SAFETY: the pointer is valid for a write.
+        // SAFETY: the call writes one context, to a local that outlives it; a handle of no device
+        // is an error.
         check("cuDevicePrimaryCtxRetain", unsafe {
             cuda_sys::cuDevicePrimaryCtxRetain(&mut raw, context::device(0))
         });

@@ -3,11 +3,12 @@
 use std::cell::RefCell;
 use std::ffi::c_int;
 use std::ptr::NonNull;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use cuda_core::{
-    Context, ContextFlags, ContextLocal, Device, DeviceBuffer, Error, Event, EventFlags,
-    PerThreadStream, PinnedBuffer, RegisterFlags, Registered, Result, StableHost, Stream,
+    CachingPool, Context, ContextFlags, ContextLocal, Device, DeviceBuffer, DeviceGroup, Error,
+    Event, EventFlags, MemoryPool, PerThreadStream, PinnedBuffer, RegisterFlags, Registered,
+    Result, StableHost, Stream, StreamPool,
 };
 use support::{gpu_test, pattern};
 
@@ -31,6 +32,12 @@ struct Shared {
     event: Event,
     buffer: DeviceBuffer<u8>,
     pinned: PinnedBuffer<u8>,
+    _cached: DeviceBuffer<u8>,
+    _pool: CachingPool,
+    _pooled: Option<DeviceBuffer<u8>>,
+    _drivers: Option<MemoryPool>,
+    _streams: (StreamPool, DeviceGroup),
+    _registered: Registered<Vec<u8>>,
 }
 
 impl Shared {
@@ -43,7 +50,28 @@ impl Shared {
         stream.upload_from(&[1, 2, 3], buffer.slice_mut(..3)?)?;
         let event = Event::new(context, EventFlags::DEFAULT)?;
         event.record(&stream)?;
+        let pool = CachingPool::new();
+        let mut cached = stream.alloc_with::<u8>(&pool.allocator(), 1000)?;
+        stream.fill(&mut cached, 1)?;
+        // Freed while it is used, and kept by the pool.
+        let mut freed = stream.alloc_with::<u8>(&pool.allocator(), 5 << 20)?;
+        stream.fill(&mut freed, 1)?;
+        drop(freed);
+        let (mut pooled, mut drivers) = (None, None);
+        if context.is_primary() {
+            let pool = MemoryPool::builder(context.device()).build()?;
+            let mut buffer = stream.alloc_from::<u8>(&pool, 1000)?;
+            stream.fill(&mut buffer, 1)?;
+            (pooled, drivers) = (Some(buffer), Some(pool));
+        }
+        let registered = Registered::new(context, vec![1u8; 4096], RegisterFlags::PORTABLE);
         Ok(Self {
+            _cached: cached,
+            _pool: pool,
+            _pooled: pooled,
+            _drivers: drivers,
+            _streams: (StreamPool::new(context, 2)?, DeviceGroup::all()?),
+            _registered: registered.map_err(|(error, _)| error)?,
             context: context.clone(),
             stream,
             event,
@@ -255,11 +283,40 @@ gpu_test! {
             std::mem::forget(memory);
             error
         })?;
-        // Not on the driver's thread: on one of the library's, which does nothing else meanwhile.
-        stream.launch_host_func(move || drop(registered))?;
-        let _ = stream.synchronize();
-        loop {
-            std::thread::park();
+        drop_elsewhere(&stream, registered)
+    }
+}
+
+/// Drops the value on a thread of the library's, which does nothing else meanwhile, and leaves the
+/// rest to that.
+fn drop_elsewhere(stream: &Stream, value: impl Send + 'static) -> ! {
+    stream
+        .launch_host_func(move || drop(value))
+        .expect("a host function can be launched");
+    let _ = stream.synchronize();
+    loop {
+        std::thread::park();
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn m13_process_exit_from_a_hook_of_a_deferred_drop() -> Result<()> {
+        if !child::is_this() {
+            child::run(concat!(module_path!(), "::needs_1"), &[]);
+            return Ok(());
         }
+        let context = Device::get(0)?.context()?;
+        let stream = context.create_stream()?;
+        let registered = Registered::new(&context, vec![1u8; 4096], RegisterFlags::NONE);
+        let mut registered = registered.map_err(|(error, _)| error)?;
+        let address = registered.as_mut_slice()?.as_mut_ptr();
+        // Behind the library's back, so that its drop finds nothing to unregister.
+        let _guard = context.enter()?;
+        // SAFETY: registered above, and no work uses it.
+        let code = unsafe { cuda_sys::cuMemHostUnregister(address.cast()) };
+        assert_eq!(code, cuda_sys::CUDA_SUCCESS);
+        cuda_core::set_drop_hook(Some(Arc::new(|_: &_| leave())));
+        drop_elsewhere(&stream, registered)
     }
 }

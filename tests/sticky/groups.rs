@@ -1,6 +1,6 @@
 //! Groups, and what a process does once for all devices.
 
-use cuda_core::{Device, DeviceGroup, Error, Result};
+use cuda_core::{Device, DeviceGroup, Error, MemoryPool, PeerAccess, Result, VirtualBuffer};
 use cuda_sim::{Config, Fault, Session};
 use support::context;
 
@@ -138,4 +138,46 @@ fn k06_pairs_that_cannot_reach_each_other() -> Result<()> {
             group.disable_all_peers()
         },
     )
+}
+
+#[test]
+fn k06_no_permission() -> Result<()> {
+    let config = Config::from_env().devices(2).without_peer_access(1, 0);
+    alone("k06_no_permission", config, |_| {
+        let (here, there) = (Device::get(0)?, Device::get(1)?);
+        assert!(!there.can_access_peer(here)?);
+        let stream = here.create_stream()?;
+        let pool = MemoryPool::builder(here).build()?;
+        let mut pooled = stream.alloc_from::<u8>(&pool, 1000)?;
+        let mut mapped = VirtualBuffer::<u8>::reserve(&here.context()?, 1 << 20)?;
+        mapped.grow_to(1000)?;
+        for access in [PeerAccess::Read, PeerAccess::ReadWrite] {
+            let refused = pool
+                .set_access(there, access)
+                .expect_err("it cannot be reached");
+            assert_eq!(refused.code(), Some(cuda_sys::CUDA_ERROR_INVALID_VALUE));
+            let refused = mapped.set_access(there, access).expect_err("nor can that");
+            assert!(
+                matches!(refused, Error::Unsupported { device: 1, .. }),
+                "{refused}"
+            );
+            assert_eq!(pool.access(there)?, PeerAccess::None);
+            assert_eq!(mapped.access(there)?, PeerAccess::None);
+        }
+        // Copies arrive all the same.
+        let far = there.create_stream()?;
+        let mut target = far.alloc::<u8>(1000)?;
+        let mut back = [0; 1000];
+        stream.fill(&mut pooled, 6)?;
+        far.copy(&pooled, &mut target)?;
+        far.download_to(&target, &mut back)?;
+        assert_eq!(back, [6; 1000]);
+        stream.fill(&mut mapped, 7)?;
+        far.copy(&mapped, &mut target)?;
+        far.download_to(&target, &mut back)?;
+        assert_eq!(back, [7; 1000]);
+        // The other direction is there.
+        let other = MemoryPool::builder(there).build()?;
+        other.set_access(here, PeerAccess::ReadWrite)
+    })
 }

@@ -5,6 +5,7 @@ mod absent;
 mod child;
 mod copies_exit;
 mod devices;
+mod environment;
 mod exit;
 #[cfg(unix)]
 mod fork;
@@ -13,5 +14,7 @@ mod illegal;
 mod ipc_events;
 mod narrow_values;
 mod no_pools;
+#[cfg(unix)]
+mod pools_fork;
 mod stream_exit;
 mod waiting;

@@ -1,19 +1,19 @@
 //! Test patterns, and comparisons that say where two buffers part.
 
-/// Byte `offset` of the pattern `seed`: depends on every bit of both, so that neither a shifted copy
-/// nor a repeated page compares equal.
-fn byte(seed: u64, offset: usize) -> u8 {
+/// Eight bytes of the pattern `seed`: they depend on every bit of both, so that neither a shifted
+/// copy nor a repeated page compares equal.
+fn word(seed: u64, number: usize) -> [u8; 8] {
     // The finaliser of SplitMix64.
-    let mut x = seed ^ (offset as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let mut x = seed ^ (number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    (x ^ (x >> 31)) as u8
+    (x ^ (x >> 31)).to_le_bytes()
 }
 
 /// Fills `bytes` with the pattern `seed`.
 pub fn fill(bytes: &mut [u8], seed: u64) {
-    for (offset, slot) in bytes.iter_mut().enumerate() {
-        *slot = byte(seed, offset);
+    for (number, bytes) in bytes.chunks_mut(8).enumerate() {
+        bytes.copy_from_slice(&word(seed, number)[..bytes.len()]);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::env;
 use std::sync::OnceLock;
 
-use cuda_core::{Allocator, CachingPool, PinnedBackend, set_default_allocator};
+use cuda_core::{Allocator, CachingPool, PinnedBackend, set_default_allocator, with_allocator};
 use cuda_sim::{Config, Session};
 use cuda_sys::{CUresult, cuDeviceGetCount, cuInit};
 
@@ -103,6 +103,15 @@ pub(crate) fn allocator_of_environment() -> Allocator {
         Ok("driver") => Allocator::driver_pool(),
         Ok("plain") => Allocator::plain(),
         _ => Allocator::cache(),
+    }
+}
+
+/// Runs `f`, which allocates what is freed while a stream is held up: in the caching pool, where the
+/// environment names an allocator whose frees wait for the device.
+pub fn freed_behind_a_stall<R>(f: impl FnOnce() -> R) -> R {
+    match env::var("CUDA_CORE_ALLOCATOR").as_deref() {
+        Ok("plain") => with_allocator(&Allocator::cache(), f),
+        _ => f(),
     }
 }
 

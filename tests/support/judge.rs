@@ -174,33 +174,33 @@ pub fn take_away(mut leaks: Vec<Leak>) {
         let result = match leak.kind {
             // SAFETY: the handle was leaked: nobody else destroys it.
             LeakKind::Stream => unsafe { cu::cuStreamDestroy_v2(handle.cast()) },
-            // SAFETY: as above.
+            // SAFETY: it was leaked, so nobody else gives it back.
             LeakKind::Event => unsafe { cu::cuEventDestroy_v2(handle.cast()) },
             #[cfg(cuda_12_4)]
             LeakKind::Context if leak.call.starts_with("cuGreen") => {
                 // The simulated driver's: eight behind the context's.
                 let green = handle.wrapping_byte_add(8).cast();
-                // SAFETY: as above.
+                // SAFETY: it was leaked, so nobody else gives it back.
                 unsafe { cu::cuGreenCtxDestroy(green) }
             }
-            // SAFETY: as above.
+            // SAFETY: it was leaked, so nobody else gives it back.
             LeakKind::Context => unsafe { cu::cuCtxDestroy_v2(handle.cast()) },
             #[cfg(cuda_12_4)]
-            // SAFETY: as above.
+            // SAFETY: it was leaked, so nobody else gives it back.
             LeakKind::Module if leak.call.starts_with("cuLibrary") => unsafe {
                 cu::cuLibraryUnload(handle.cast())
             },
-            // SAFETY: as above.
+            // SAFETY: it was leaked, so nobody else gives it back.
             LeakKind::Module => unsafe { unload(handle.cast()) },
-            // SAFETY: as above.
+            // SAFETY: it was leaked, so nobody else gives it back.
             LeakKind::Graph => unsafe { cu::cuGraphDestroy(handle.cast()) },
-            // SAFETY: as above, for memory of another process.
+            // SAFETY: it was leaked, so nobody else closes it.
             LeakKind::Device if leak.call.starts_with("cuIpc") => unsafe {
                 cu::cuIpcCloseMemHandle(leak.handle)
             },
-            // SAFETY: as above.
+            // SAFETY: it was leaked, so nobody else gives it back.
             LeakKind::Pool => unsafe { cu::cuMemPoolDestroy(handle.cast()) },
-            // SAFETY: as above, for memory.
+            // SAFETY: it was leaked, so nobody else gives it back.
             LeakKind::Device => unsafe { cu::cuMemFree_v2(leak.handle) },
             // SAFETY: as above, for memory that somebody else allocated.
             LeakKind::Pinned if leak.call.starts_with("cuMemHostRegister") => unsafe {
@@ -212,17 +212,17 @@ pub fn take_away(mut leaks: Vec<Leak>) {
                 leak.discard_addresses();
                 continue;
             }
-            // SAFETY: as above.
+            // SAFETY: it was leaked, so nobody else gives it back.
             LeakKind::Physical => unsafe { cu::cuMemRelease(leak.handle) },
-            // SAFETY: as above.
+            // SAFETY: it was leaked, so nobody else gives it back.
             LeakKind::Array if leak.call.starts_with("cuMipmapped") => unsafe {
                 cu::cuMipmappedArrayDestroy(handle.cast())
             },
-            // SAFETY: as above.
+            // SAFETY: it was leaked, so nobody else gives it back.
             LeakKind::Array => unsafe { cu::cuArrayDestroy(handle.cast()) },
-            // SAFETY: as above.
+            // SAFETY: it was leaked, so nobody else gives it back.
             LeakKind::Texture => unsafe { cu::cuTexObjectDestroy(leak.handle) },
-            // SAFETY: as above.
+            // SAFETY: it was leaked, so nobody else gives it back.
             LeakKind::Surface => unsafe { cu::cuSurfObjectDestroy(leak.handle) },
             _ => continue,
         };

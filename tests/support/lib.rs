@@ -26,6 +26,6 @@ pub use block_on::{Alarm, block_on};
 pub use bytes::{assert_bytes, assert_pattern, fill, pattern};
 #[cfg(unix)]
 pub use clock::thread_cpu_time;
-pub use driver::{Driver, check, simulator, trim_cache};
+pub use driver::{Driver, check, freed_behind_a_stall, simulator, trim_cache};
 pub use run::{Outcome, expect_drop_failures, run};
 pub use stall::{Stall, stall};

@@ -4,6 +4,7 @@ mod log;
 mod picture;
 mod player;
 mod report;
+mod segments;
 mod subject;
 
 use std::fs;
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use cuda_core::DeviceAllocator;
+use cuda_core::{CacheSegment, DeviceAllocator};
 
 use crate::target::Target;
 use crate::{Outcome, Refusal};
@@ -65,9 +66,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     if !args.json {
         print!("{}", report.heading());
     }
+    let mut segments = Vec::new();
     for subject in &args.allocator {
-        let row = measure(&log, *subject, session.as_ref())
+        let (row, held) = measure(&log, *subject, session.as_ref())
             .with_context(|| format!("allocator {}", subject.name()))?;
+        segments.extend(held);
         if !args.json {
             println!("{}", report.line(&row));
         }
@@ -79,7 +82,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         print!("{}", report.others());
     }
     if let Some(path) = &args.svg {
-        let svg = picture::draw(&log, &report.title(), &report.levels());
+        let svg = picture::draw(&log, &report.title(), &report.levels(), &segments);
         fs::write(path, svg).with_context(|| path.display().to_string())?;
     }
     let missed = report.missed(GOAL);
@@ -134,19 +137,22 @@ fn choose(args: &Args, log: &Log) -> anyhow::Result<(String, Option<cuda_sim::Se
 const ENOUGH: Duration = Duration::from_millis(500);
 const PASSES: usize = 30;
 
+/// Measures an allocator. Says also which segments it held at the peak, if it has any.
 fn measure(
     log: &Log,
     subject: Subject,
     session: Option<&cuda_sim::Session>,
-) -> anyhow::Result<Row> {
+) -> anyhow::Result<(Row, Vec<CacheSegment>)> {
     let mut player = Player::new(log)?;
     let allocator = subject.make()?;
     let meter = subject.meter(player.devices())?;
     let (peak, requested) = log.peak();
     let mut taken = None;
+    let mut segments = Ok(Vec::new());
     player.pass(&allocator, |step| {
         if step == peak {
             taken = Some(meter.at_peak());
+            segments = meter.segments();
         }
     })?;
     let taken = taken.context("the log has a peak")??;
@@ -164,11 +170,12 @@ fn measure(
     passes.sort_unstable();
     let median = passes[passes.len() / 2];
     allocator.trim(0)?;
-    Ok(Row {
+    let row = Row {
         allocator: subject.name().to_owned(),
         pairs_per_second: log.blocks.len() as f64 / median.as_secs_f64(),
         reserved,
         fragmentation: reserved as f64 / requested.max(1) as f64,
         driver_calls: calls,
-    })
+    };
+    Ok((row, segments?))
 }

@@ -8,7 +8,8 @@ use std::sync::{Once, OnceLock, PoisonError, RwLock};
 
 use super::handle::{Allocator, Choice};
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::driver;
+use crate::error::{AllocatorError, Error, Result};
 
 /// What [`Stream::alloc`](crate::Stream::alloc) asks where nothing else is said.
 #[derive(Default)]
@@ -112,6 +113,10 @@ pub(crate) fn current(device: Device) -> Result<Allocator> {
     if let Ok(Some(allocator)) = scoped {
         return Ok(allocator);
     }
+    // Another thread's scope is nothing to this one: no lock, as without it.
+    if ROUTE.all_cached.load(Ordering::Acquire) {
+        return Ok(Allocator::cache());
+    }
     look();
     let defaults = DEFAULTS.read().unwrap_or_else(PoisonError::into_inner);
     let own = defaults.devices.iter().find(|(of, _)| *of == device);
@@ -124,10 +129,12 @@ pub(crate) fn current(device: Device) -> Result<Allocator> {
     }
 }
 
-fn outside_scopes(op: &'static str) -> Result<()> {
+/// Refuses to change a default inside a scope, and where a thread that is no more may hold the lock.
+fn may_change(op: &'static str) -> Result<()> {
+    driver::gone().map_or(Ok(()), Err)?;
     let inside = SCOPES.try_with(|scopes| !scopes.borrow().is_empty());
     if inside.unwrap_or(false) {
-        return Err(Error::AllocatorScope { op });
+        return Err(AllocatorError::Scoped { op }.into());
     }
     Ok(())
 }
@@ -140,8 +147,8 @@ fn outside_scopes(op: &'static str) -> Result<()> {
 /// it is without a word, `driver` for the driver's own pool, `plain` for `cuMemAlloc`.
 ///
 /// # Errors
-/// [`Error::AllocatorScope`] inside [`with_allocator`]; [`Error::Malformed`] where the environment
-/// holds anything else. Nothing has changed then.
+/// [`AllocatorError::Scoped`] inside [`with_allocator`]; [`Error::Malformed`] where the environment
+/// holds anything else; [`Error::Forked`] in a fork's child. Nothing has changed then.
 ///
 /// ```no_run
 /// use cuda_core::{Allocator, set_default_allocator};
@@ -151,7 +158,7 @@ fn outside_scopes(op: &'static str) -> Result<()> {
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub fn set_default_allocator(allocator: &Allocator) -> Result<Allocator> {
-    outside_scopes("set_default_allocator")?;
+    may_change("set_default_allocator")?;
     let initial = from_environment()?;
     let mut defaults = DEFAULTS.write().unwrap_or_else(PoisonError::into_inner);
     let before = defaults.everywhere.replace(allocator.clone());
@@ -165,9 +172,18 @@ impl Device {
     /// [`None`] for the [default](set_default_allocator). Says which one was. No driver call.
     ///
     /// # Errors
-    /// [`Error::AllocatorScope`] inside [`with_allocator`].
+    /// [`AllocatorError::Scoped`] inside [`with_allocator`]; [`Error::Forked`] in a fork's child.
+    ///
+    /// ```no_run
+    /// use cuda_core::{Allocator, CachingPool, Device, PoolLimit};
+    ///
+    /// // The first device is shared with others: no more than a quarter of it.
+    /// let pool = CachingPool::builder().limit(PoolLimit::Fraction(0.25)).build()?;
+    /// Device::get(0)?.set_allocator(Some(&pool.allocator()))?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn set_allocator(self, allocator: Option<&Allocator>) -> Result<Option<Allocator>> {
-        outside_scopes("set_allocator")?;
+        may_change("set_allocator")?;
         let mut defaults = DEFAULTS.write().unwrap_or_else(PoisonError::into_inner);
         let at = defaults.devices.iter().position(|(of, _)| *of == self);
         let before = at.map(|at| defaults.devices.swap_remove(at).1);

@@ -23,7 +23,8 @@ unsafe impl DeviceAllocator for DriverPool {
 
     unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, _: usize) -> Result<()> {
         let bound = stream.core().bind()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: a block of this allocator's came from `cuMemAllocAsync`; by the caller's promise
+        // it is given up, and other streams' work on it comes before this point of its stream.
         unsafe { free(&bound, address) }
     }
 
@@ -73,7 +74,8 @@ pub(crate) fn allocate(core: &Arc<StreamCore>, bytes: usize) -> Result<(CUdevice
 /// stream comes before this point of it.
 pub(crate) unsafe fn free(bound: &Bound<'_>, address: CUdeviceptr) -> Result<()> {
     let (_, freed) = bound.enqueue("cuMemFreeAsync", |stream| {
-        // SAFETY: the caller's promise.
+        // SAFETY: an address of `cuMemAllocAsync`, freed once and behind all other work on it, by
+        // the caller's promise; the stream is live while it is bound.
         unsafe { cu::cuMemFreeAsync(address, stream) }
     });
     freed

@@ -65,6 +65,23 @@ impl Allocator {
     /// room for as many bytes, aligned to 256, and that nobody else uses until it is given to the
     /// second. Neither unwinds. Both may be called from any thread, with `parameter`, until
     /// `owner` is dropped.
+    ///
+    /// ```no_run
+    /// use std::ffi::{c_int, c_void};
+    ///
+    /// use cuda_core::Allocator;
+    ///
+    /// unsafe extern "C" {
+    ///     fn pool_alloc(pool: *mut c_void, bytes: usize, device: c_int) -> *mut c_void;
+    ///     fn pool_free(pool: *mut c_void, address: *mut c_void, device: c_int);
+    /// }
+    ///
+    /// # fn wrap(pool: *mut c_void, library: Box<dyn std::any::Any + Send + Sync>) {
+    /// // SAFETY: any thread may call the two, what the first returns is the caller's, and
+    /// // `library` keeps `pool` alive.
+    /// let allocator = unsafe { Allocator::from_functions(pool_alloc, pool_free, pool, library) };
+    /// # }
+    /// ```
     pub unsafe fn from_functions(
         allocate: AllocFunction,
         free: FreeFunction,
@@ -116,7 +133,8 @@ struct Parameter(*mut c_void);
 
 // SAFETY: whoever gave it promised that the functions may have it on any thread.
 unsafe impl Send for Parameter {}
-// SAFETY: as above.
+// SAFETY: a shared reference gives out the pointer alone, which is for the functions, on any
+// thread.
 unsafe impl Sync for Parameter {}
 
 // SAFETY: whoever made it promised that the functions do what has to be done; memory that can be
@@ -124,7 +142,8 @@ unsafe impl Sync for Parameter {}
 unsafe impl DeviceAllocator for Functions {
     fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
         let device = stream.device().as_raw();
-        // SAFETY: the promise of whoever made it.
+        // SAFETY: whoever made it promised that it may be called with this parameter on any thread
+        // while `_owner` is kept, and does not unwind.
         let address = unsafe { (self.allocate)(self.parameter.0, bytes, device) };
         Ok(address.addr() as CUdeviceptr)
     }

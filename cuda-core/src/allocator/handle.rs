@@ -81,7 +81,8 @@ unsafe impl DeviceAllocator for Allocator {
     }
 
     unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, bytes: usize) -> Result<()> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: `allocate` asked the same inner allocator, which never changes, so what the
+        // caller promised of this one holds for it.
         unsafe { self.inner()?.deallocate(stream, address, bytes) }
     }
 

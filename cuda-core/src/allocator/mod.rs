@@ -24,7 +24,7 @@ pub(crate) mod served;
 /// which it keeps alive.
 ///
 /// Zero bytes are never asked for. Errors are passed on as they are; a panic becomes
-/// [`Error::Allocator`](crate::Error::Allocator). An allocator is called from any thread, and never
+/// [`AllocatorError::Failed`](crate::AllocatorError::Failed). An allocator is called from any thread, and never
 /// inside a host function. It may itself allocate, but not through what it was made the default of.
 ///
 /// # Safety
@@ -68,7 +68,8 @@ pub unsafe trait DeviceAllocator: Send + Sync + 'static {
     ///
     /// # Errors
     /// Whatever stands in the way; the block then counts as allocated still, and may be given back
-    /// once more.
+    /// once more. Not so with an [error of the driver's](crate::Error::code): what it refused to free
+    /// may be gone all the same, and a [caching pool](crate::CachingPool) leaves it alone.
     ///
     /// # Safety
     /// `allocate` of this allocator returned the address for this stream and as many bytes, and it
@@ -99,7 +100,8 @@ unsafe impl<A: DeviceAllocator + ?Sized> DeviceAllocator for Arc<A> {
     }
 
     unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, bytes: usize) -> Result<()> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: `allocate` asked the same inner allocator, so what the caller promised of this
+        // one holds for it.
         unsafe { (**self).deallocate(stream, address, bytes) }
     }
 

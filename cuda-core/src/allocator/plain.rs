@@ -22,7 +22,7 @@ unsafe impl DeviceAllocator for PlainMemory {
     unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, _: usize) -> Result<()> {
         // What other streams do with it comes before what this one has enqueued by now.
         stream.core().wait_for_all()?;
-        plain::free(address)
+        Ok(plain::free(address)?)
     }
 
     fn name(&self) -> &str {

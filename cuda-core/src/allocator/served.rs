@@ -8,9 +8,10 @@ use cuda_sys::CUdeviceptr;
 
 use super::DeviceAllocator;
 use super::handle::Allocator;
-use crate::error::{Error, Result};
+use crate::error::{AllocatorError, Error, Result};
 use crate::memory::device::ALIGNMENT;
 use crate::memory::ledger::{Fences, Ledger};
+use crate::release::Unreleased;
 use crate::stream::Stream;
 use crate::stream_core::StreamCore;
 
@@ -22,20 +23,16 @@ pub(crate) fn allocate(
 ) -> Result<(CUdeviceptr, Ledger)> {
     let stream = Stream::new(core.clone());
     let address = contain(allocator, || allocator.allocate(&stream, bytes))?;
-    let refused = match address {
-        0 => Some("it returned null"),
-        address if address % ALIGNMENT as u64 != 0 => Some("its memory is not aligned to 256"),
-        _ => None,
-    };
-    if let Some(why) = refused {
-        if address != 0 {
-            // SAFETY: just allocated by it for this stream, and nobody has used it.
-            let given_back = contain(allocator, || unsafe {
-                allocator.deallocate(&stream, address, bytes)
-            });
-            given_back?;
-        }
-        return Err(failed(allocator, why));
+    if address == 0 {
+        return Err(AllocatorError::null(&name_of(allocator)).into());
+    }
+    if address % ALIGNMENT as u64 != 0 {
+        // SAFETY: just allocated by it for this stream, and nobody has used it.
+        let given_back = contain(allocator, || unsafe {
+            allocator.deallocate(&stream, address, bytes)
+        });
+        given_back?;
+        return Err(failed(allocator, "its memory is not aligned to 256"));
     }
     // Another stream may touch the memory only when this one may.
     let timeline = core.timeline();
@@ -54,20 +51,24 @@ pub(crate) unsafe fn free(
     address: CUdeviceptr,
     bytes: usize,
     fences: &Fences,
-) -> Result<()> {
+) -> Result<(), Unreleased> {
     if !fences.is_empty() {
         let bound = home.bind()?;
         if fences.wait_on(&bound).is_err() {
             // The stream could not be made to wait, so the host does.
             fences.wait_host()?;
         }
-        // Who waits for the stream from now on waits for that as well.
-        bound.count();
     }
     let stream = Stream::new(home.clone());
-    contain(allocator, || {
-        // SAFETY: the caller's promise, and the waits above.
+    let freed = contain(allocator, || {
+        // SAFETY: by the caller's promise the block came from there for this stream and is given
+        // up; the work of other streams, `fences`, was waited for above.
         unsafe { allocator.deallocate(&stream, address, bytes) }
+    });
+    // As an allocator promises: what it does not free is kept, unless that is an error of the driver's.
+    freed.map_err(|error| match error.code() {
+        Some(_) => Unreleased::Unknown(error),
+        None => Unreleased::Kept(error),
     })
 }
 
@@ -91,13 +92,18 @@ fn contain<R>(allocator: &Allocator, f: impl FnOnce() -> Result<R>) -> Result<R>
 }
 
 fn failed(allocator: &Allocator, why: &str) -> Error {
-    // The name is the allocator's own code, too.
-    let name = catch_unwind(AssertUnwindSafe(|| allocator.name().to_owned()));
-    Error::Allocator {
-        allocator: name.unwrap_or_else(|payload| {
-            std::mem::forget(payload);
-            "an allocator".to_owned()
-        }),
+    let failed = AllocatorError::Failed {
+        allocator: name_of(allocator),
         why: why.to_owned(),
-    }
+    };
+    failed.into()
+}
+
+/// What the allocator calls itself, which is code of its own, too.
+fn name_of(allocator: &Allocator) -> String {
+    let name = catch_unwind(AssertUnwindSafe(|| allocator.name().to_owned()));
+    name.unwrap_or_else(|payload| {
+        std::mem::forget(payload);
+        "an allocator".to_owned()
+    })
 }

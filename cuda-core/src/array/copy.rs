@@ -64,6 +64,18 @@ impl<K: Kind> Stream<K> {
     ///
     /// # Errors
     /// As [`Stream::copy_to_array`].
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// use cuda_core::{ArrayFlags, ArrayShape, CudaArray};
+    ///
+    /// let shape = ArrayShape::D2 { width: 8, height: 4 };
+    /// let image = CudaArray::<f32>::new(&context, shape, ArrayFlags::default())?;
+    /// let mut rows = stream.alloc::<f32>(32)?;
+    /// stream.copy_from_array(&image, &mut rows)?; // where kernels can compute with them
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn copy_from_array<'a, 'b, T: Texel>(
         &self,
         source: impl Into<ArraySlice<'a, T>>,

@@ -41,18 +41,9 @@ pub struct MipmappedArray<T: Texel> {
     storage: Arc<Storage<ArrayMemory>>,
     /// The largest first.
     levels: Vec<Level>,
-    raw: MipmappedHandle,
     shape: ArrayShape,
     _texels: PhantomData<T>,
 }
-
-#[derive(Clone, Copy)]
-struct MipmappedHandle(CUmipmappedArray);
-
-// SAFETY: a driver handle, which calls on any thread may be given.
-unsafe impl Send for MipmappedHandle {}
-// SAFETY: as above.
-unsafe impl Sync for MipmappedHandle {}
 
 impl<T: Texel> MipmappedArray<T> {
     /// An array of unspecified texels with so many levels, at least one:
@@ -98,7 +89,6 @@ impl<T: Texel> MipmappedArray<T> {
         let mut array = Self {
             storage: storage(context, RawArray::Mipmapped(raw), bytes),
             levels: Vec::new(),
-            raw: MipmappedHandle(raw),
             shape,
             _texels: PhantomData,
         };
@@ -138,9 +128,13 @@ impl<T: Texel> MipmappedArray<T> {
         self.context().device()
     }
 
-    /// The driver's handle, valid while `self` lives.
+    /// The driver's handle, valid while `self` lives; null for an array that was
+    /// [given up](Error::GivenUp).
     pub fn as_raw(&self) -> CUmipmappedArray {
-        self.raw.0
+        match self.storage.block().address {
+            RawArray::Mipmapped(raw) => raw,
+            RawArray::Single(_) => ptr::null_mut(),
+        }
     }
 
     pub(crate) fn storage(&self) -> &Arc<Storage<ArrayMemory>> {
@@ -206,22 +200,19 @@ impl<T: Texel> MipmappedArray<T> {
     /// `cuMipmappedArrayDestroy`. As [`CudaArray::close`](crate::CudaArray::close).
     ///
     /// # Errors
-    /// The driver's, with the array itself.
+    /// Those of [`CudaArray::close`](crate::CudaArray::close); an array that was given up has no
+    /// levels.
     pub fn close(self) -> Result<(), (Error, Self)> {
-        let Self {
-            storage,
-            levels,
-            raw,
-            shape,
-            _texels,
-        } = self;
-        close(storage).map_err(|(error, storage)| {
+        close(self.storage).map_err(|(error, storage)| {
+            let (shape, levels) = match storage.ensure() {
+                Ok(()) => (self.shape, self.levels),
+                Err(_) => (ArrayShape::D1 { width: 0 }, Vec::new()),
+            };
             let array = Self {
                 storage,
                 levels,
-                raw,
                 shape,
-                _texels,
+                _texels: PhantomData,
             };
             (error, array)
         })

@@ -16,6 +16,7 @@ use crate::drops::Resource;
 use crate::error::{Error, Result, check};
 use crate::memory::ledger::{Access, Fences, Ledger};
 use crate::memory::{self, Block, Storage};
+use crate::release::{Unreleased, released};
 use crate::stream::{Kind, Stream};
 use crate::submit::note_use;
 
@@ -45,7 +46,7 @@ pub(crate) enum RawArray {
 
 // SAFETY: driver handles, which calls on any thread may be given.
 unsafe impl Send for RawArray {}
-// SAFETY: as above.
+// SAFETY: a shared reference gives out the handle alone, which calls on any thread may be given.
 unsafe impl Sync for RawArray {}
 
 impl memory::Kind for ArrayMemory {
@@ -54,8 +55,9 @@ impl memory::Kind for ArrayMemory {
     type Keeper = Context;
 
     const RESOURCE: Resource = Resource::Array;
+    const NOWHERE: RawArray = RawArray::Single(ptr::null_mut());
 
-    fn free(block: &mut Block<Self>) -> Result<()> {
+    fn free(block: &mut Block<Self>) -> Result<(), Unreleased> {
         let range = block.whole();
         let mut fences = Fences::none();
         block
@@ -66,9 +68,10 @@ impl memory::Kind for ArrayMemory {
         let _relaxed = Relaxed::enter()?;
         match block.address {
             // SAFETY: the array is ours, is destroyed once, and no work uses it any more.
-            RawArray::Single(raw) => check("cuArrayDestroy", unsafe { cu::cuArrayDestroy(raw) }),
-            // SAFETY: as above.
-            RawArray::Mipmapped(raw) => check("cuMipmappedArrayDestroy", unsafe {
+            RawArray::Single(raw) => released("cuArrayDestroy", unsafe { cu::cuArrayDestroy(raw) }),
+            // SAFETY: the mipmapped array is ours, is destroyed once, and no work uses it or a
+            // level of it any more.
+            RawArray::Mipmapped(raw) => released("cuMipmappedArrayDestroy", unsafe {
                 cu::cuMipmappedArrayDestroy(raw)
             }),
         }
@@ -148,7 +151,6 @@ fn close(storage: Arc<Storage<ArrayMemory>>) -> Result<(), (Error, Arc<Storage<A
 pub struct CudaArray<T: Texel> {
     // INVARIANT: made by cuArray3DCreate with this shape and this type's format.
     storage: Arc<Storage<ArrayMemory>>,
-    raw: CudaArrayHandle,
     shape: ArrayShape,
     flags: ArrayFlags,
     _texels: PhantomData<T>,
@@ -160,7 +162,7 @@ pub(crate) struct CudaArrayHandle(pub(crate) CUarray);
 
 // SAFETY: a driver handle, which calls on any thread may be given.
 unsafe impl Send for CudaArrayHandle {}
-// SAFETY: as above.
+// SAFETY: a shared reference gives out the handle alone, which calls on any thread may be given.
 unsafe impl Sync for CudaArrayHandle {}
 
 const OP: &str = "cuArray3DCreate";
@@ -193,7 +195,6 @@ impl<T: Texel> CudaArray<T> {
         })?;
         Ok(Self {
             storage: storage(context, RawArray::Single(raw), bytes),
-            raw: CudaArrayHandle(raw),
             shape,
             flags,
             _texels: PhantomData,
@@ -268,9 +269,13 @@ impl<T: Texel> CudaArray<T> {
         self.context().device()
     }
 
-    /// The driver's handle, valid while `self` lives.
+    /// The driver's handle, valid while `self` lives; null for an array that was
+    /// [given up](Error::GivenUp).
     pub fn as_raw(&self) -> CUarray {
-        self.raw.0
+        match self.storage.block().address {
+            RawArray::Single(raw) => raw,
+            RawArray::Mipmapped(_) => ptr::null_mut(),
+        }
     }
 
     pub(crate) fn storage(&self) -> &Arc<Storage<ArrayMemory>> {
@@ -282,6 +287,7 @@ impl<T: Texel> CudaArray<T> {
     /// # Errors
     /// The driver's.
     pub fn descriptor(&self) -> Result<ArrayDescriptor> {
+        self.storage.ensure()?;
         let _entered = self.context().enter_briefly()?;
         let mut descriptor = MaybeUninit::zeroed();
         // SAFETY: the pointer is valid for a write; the array is live.
@@ -305,7 +311,7 @@ impl<T: Texel> CudaArray<T> {
 
     fn level(&self) -> Level {
         Level {
-            raw: self.raw,
+            raw: CudaArrayHandle(self.as_raw()),
             extent: self.extent(),
             start: 0,
         }
@@ -368,22 +374,19 @@ impl<T: Texel> CudaArray<T> {
     /// last of them destroys it instead.
     ///
     /// # Errors
-    /// The driver's, with the array itself.
+    /// Those of the wait for that work, with the array as it was; the driver's of the call that
+    /// destroys it, with an array of no texels, which is [given up](Error::GivenUp).
     pub fn close(self) -> Result<(), (Error, Self)> {
-        let Self {
-            storage,
-            raw,
-            shape,
-            flags,
-            _texels,
-        } = self;
-        close(storage).map_err(|(error, storage)| {
+        close(self.storage).map_err(|(error, storage)| {
+            let shape = match storage.ensure() {
+                Ok(()) => self.shape,
+                Err(_) => ArrayShape::D1 { width: 0 },
+            };
             let array = Self {
                 storage,
-                raw,
                 shape,
-                flags,
-                _texels,
+                flags: self.flags,
+                _texels: PhantomData,
             };
             (error, array)
         })

@@ -8,6 +8,16 @@ use super::texel::Texel;
 use crate::error::{Error, Result};
 
 /// The shape of an array, in texels.
+///
+/// ```no_run
+/// use cuda_core::{ArrayShape, Extent};
+///
+/// let photo = ArrayShape::D2 { width: 640, height: 480 };
+/// assert_eq!(photo.extent(), Extent::new(640, 480, 1));
+/// let sky = ArrayShape::Cubemap { width: 256 };
+/// assert_eq!(sky.extent(), Extent::new(256, 256, 6));
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ArrayShape {
@@ -64,6 +74,14 @@ pub enum ArrayShape {
 
 /// A place in an array, or the size of a part of it, in texels: across, down, and slices or layers.
 /// A shape that lacks one of these has one row, or one slice.
+///
+/// ```no_run
+/// use cuda_core::{ArrayShape, Extent};
+///
+/// let sky = ArrayShape::LayeredCubemap { width: 64, cubes: 2 };
+/// assert_eq!(sky.extent(), Extent { width: 64, height: 64, depth: 12 });
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Extent {
     /// Along a row.
@@ -75,6 +93,16 @@ pub struct Extent {
 }
 
 /// What an array can do beside being copied and sampled: the flags of `cuArray3DCreate`.
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// use cuda_core::{ArrayFlags, ArrayShape, CudaArray};
+///
+/// let shape = ArrayShape::D2 { width: 64, height: 64 };
+/// let canvas = CudaArray::<f32>::new(&context, shape, ArrayFlags::SURFACE_LOAD_STORE)?;
+/// assert!(canvas.flags().contains(ArrayFlags::SURFACE_LOAD_STORE));
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct ArrayFlags(pub u32);
 
@@ -126,6 +154,17 @@ const LAYERED: u32 = 1;
 const CUBEMAP: u32 = 4;
 
 /// What the driver says of an array; see [`CudaArray::descriptor`](crate::CudaArray::descriptor).
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// use cuda_core::{ArrayFlags, ArrayShape, CudaArray};
+///
+/// let shape = ArrayShape::Layered1D { width: 64, layers: 4 };
+/// let rows = CudaArray::<[u8; 4]>::new(&context, shape, ArrayFlags::default())?;
+/// let descriptor = rows.descriptor()?;
+/// assert_eq!((descriptor.width, descriptor.depth, descriptor.channels), (64, 4, 4));
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ArrayDescriptor {

@@ -48,7 +48,7 @@ impl<K: Kind> Stream<K> {
             let (piece, behind) = rest.split_at(part.len());
             rest = behind;
             let mut region = staging::reserve(core, &stream, size_of_val(piece))?;
-            region.write(bytes_of(piece));
+            region.write(bytes_of(piece))?;
             let mut copy = CUDA_MEMCPY3D {
                 srcMemoryType: cuda_sys::CU_MEMORYTYPE_HOST,
                 srcHost: region.as_ptr().cast_const().cast(),
@@ -62,7 +62,7 @@ impl<K: Kind> Stream<K> {
             // SAFETY: the region has the piece's bytes and is left alone until its mark has
             // completed; the touch is of the destination, which has the extent.
             let (seq, result) = unsafe { enqueue(core, &stream, &copy, &mut [part.write()]) };
-            region.mark(seq);
+            region.mark(core.timeline(), seq);
             result?;
             if several {
                 // Lets the chunk be taken again as soon as it has been read.
@@ -78,6 +78,21 @@ impl<K: Kind> Stream<K> {
     /// # Errors
     /// As [`Stream::upload_to_array`]. A slice of up to a mebibyte is untouched after a failure, a
     /// larger one may be written in part.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// use cuda_core::{ArrayFlags, ArrayShape, CudaArray};
+    ///
+    /// let shape = ArrayShape::D2 { width: 8, height: 4 };
+    /// let mut image = CudaArray::<u16>::new(&context, shape, ArrayFlags::default())?;
+    /// let rows: Vec<u16> = (0..32).collect();
+    /// stream.upload_to_array(&rows, &mut image)?;
+    /// let mut back = vec![0; 32];
+    /// stream.download_from_array(&image, &mut back)?; // row by row
+    /// assert_eq!(back, rows);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn download_from_array<'a, T: Texel>(
         &self,
         source: impl Into<ArraySlice<'a, T>>,
@@ -113,7 +128,7 @@ impl<K: Kind> Stream<K> {
             // SAFETY: the touch is of the source, which has the extent; the region has as many
             // bytes and is left alone until its own mark has completed.
             let (seq, result) = unsafe { enqueue(core, &stream, &copy, &mut [part.read()]) };
-            region.mark(seq);
+            region.mark(core.timeline(), seq);
             result?;
             in_flight.push_back((region, seq, piece));
             core.timeline().checkpoint(false, stream.entered())?;
@@ -128,7 +143,7 @@ impl<K: Kind> Stream<K> {
     fn drain<T: Texel>(&self, in_flight: &mut VecDeque<(Region, u64, &mut [T])>) -> Result<()> {
         if let Some((region, seq, piece)) = in_flight.pop_front() {
             self.core().timeline().wait_host(seq)?;
-            region.read(bytes_of_mut(piece));
+            region.read(bytes_of_mut(piece))?;
         }
         Ok(())
     }

@@ -8,6 +8,19 @@ use crate::memory::pod::Pod;
 /// textures and surfaces know. Sealed.
 ///
 /// A texel of two channels is `[f32; 2]`, one of four `[u8; 4]`; half floats are [`Half`].
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// use cuda_core::{ArrayFlags, ArrayShape, Context, CudaArray, Result, Texel};
+///
+/// fn square<T: Texel>(context: &Context, width: usize) -> Result<CudaArray<T>> {
+///     let shape = ArrayShape::D2 { width, height: width };
+///     CudaArray::new(context, shape, ArrayFlags::default())
+/// }
+/// let grey = square::<u8>(&context, 64)?;
+/// let colours = square::<[f32; 4]>(&context, 64)?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[allow(private_bounds, reason = "that bound is the seal")]
 pub trait Texel: Pod + Sealed {
     /// The format of a channel.
@@ -19,6 +32,18 @@ pub trait Texel: Pod + Sealed {
 pub(crate) trait Sealed {}
 
 /// The bits of an IEEE half-precision float, of which arrays have a format and Rust no type.
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// # let stream = context.create_stream()?;
+/// use cuda_core::{ArrayFlags, ArrayShape, CudaArray, Half};
+///
+/// const ONE: Half = Half(0x3c00);
+/// let shape = ArrayShape::D1 { width: 64 };
+/// let mut row = CudaArray::<Half>::new(&context, shape, ArrayFlags::default())?;
+/// stream.upload_to_array(&[ONE; 64], &mut row)?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[repr(transparent)]
 pub struct Half(pub u16);

@@ -22,6 +22,19 @@ pub(super) struct Level {
 }
 
 /// A shared view of a part of an array.
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// # let stream = context.create_stream()?;
+/// use cuda_core::{ArrayFlags, ArrayShape, CudaArray, Extent};
+///
+/// let shape = ArrayShape::D2 { width: 64, height: 64 };
+/// let image = CudaArray::<u8>::new(&context, shape, ArrayFlags::default())?;
+/// let corner = image.as_view().region(Extent::new(48, 48, 0), Extent::new(16, 16, 1))?;
+/// let mut back = vec![0; corner.len()];
+/// stream.download_from_array(corner, &mut back)?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 pub struct ArraySlice<'a, T: Texel> {
     storage: &'a Storage<ArrayMemory>,
     level: Level,
@@ -32,6 +45,18 @@ pub struct ArraySlice<'a, T: Texel> {
 }
 
 /// An exclusive view of a part of an array.
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// # let stream = context.create_stream()?;
+/// use cuda_core::{ArrayFlags, ArrayShape, CudaArray, Extent};
+///
+/// let shape = ArrayShape::D2 { width: 64, height: 64 };
+/// let mut image = CudaArray::<u8>::new(&context, shape, ArrayFlags::default())?;
+/// let band = image.region_mut(Extent::new(0, 8, 0), Extent::new(64, 4, 1))?;
+/// stream.upload_to_array(&[255; 64 * 4], band)?; // rows 8 to 11
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 pub struct ArraySliceMut<'a, T: Texel> {
     // INVARIANT: no other view of these texels is in use while this one lives.
     view: ArraySlice<'a, T>,

@@ -10,6 +10,7 @@ use cuda_sys::CUdeviceptr;
 
 use super::class;
 use super::heap::{self, Heap};
+use super::segments::CacheBlockState;
 use crate::driver;
 use crate::error::Result;
 use crate::memory::ledger::Fences;
@@ -129,13 +130,6 @@ impl Arena {
         self.heap.get()
     }
 
-    /// The stream lies somewhere else: whoever looks for its blocks finds it there.
-    pub(crate) fn announce(core: &Arc<StreamCore>) {
-        if let Some(heap) = core.arena.heap() {
-            heap.serve(core);
-        }
-    }
-
     /// [`Arena::heap`], which `find` finds at the first miss.
     pub(super) fn heap_or(&self, find: impl FnOnce() -> Result<Arc<Heap>>) -> Result<&Arc<Heap>> {
         if let Some(heap) = self.heap.get() {
@@ -145,8 +139,8 @@ impl Arena {
         Ok(self.heap.get_or_init(|| found))
     }
 
-    /// Locks the bins for a moment: no driver call, no other lock and no destructor of anybody's
-    /// comes under it. Taking it is one atomic exchange, giving it back a plain store.
+    /// Locks the bins for a moment: no driver call, no other lock of this crate's and no destructor
+    /// of anybody's comes under it. Taking it is one atomic exchange, giving it back a plain store.
     #[inline]
     pub(super) fn lock(&self) -> Locked<'_> {
         if self.locked.swap(true, Ordering::Acquire) {
@@ -319,21 +313,40 @@ impl Bins {
         self.put_first(block)
     }
 
-    /// [`Bins::put`] where there are no bins yet, or no room in them.
+    /// [`Bins::put`] where there are no bins yet, or no room in them. Of large blocks there is room
+    /// for one: those before it join their neighbours in the address space, so that what lives long
+    /// is not put where a larger one will be missed.
     #[cold]
     fn put_first(&mut self, block: Cached) -> Option<Cached> {
         if !self.open || block.bin >= class::BINS {
             return Some(block);
         }
         self.bins.resize_with(class::BINS, Vec::new);
-        self.bins[block.bin].push(block);
-        None
+        let bin = &mut self.bins[block.bin];
+        if block.bytes <= class::Span::LARGEST_SMALL {
+            bin.push(block);
+            return None;
+        }
+        let older = bin.pop();
+        bin.reserve_exact(1);
+        bin.push(block);
+        older
     }
 
     /// Bytes of the blocks that the stream may use at once. Counted when asked for, since a hit has
     /// better things to do.
     pub(super) fn free(&self) -> usize {
         self.bins.iter().flatten().map(|block| block.bytes).sum()
+    }
+
+    /// Tells `f` of each block that nobody has.
+    pub(super) fn list(&self, mut f: impl FnMut(CUdeviceptr, CacheBlockState)) {
+        for block in self.bins.iter().flatten() {
+            f(block.address, CacheBlockState::Free);
+        }
+        for pending in &self.pending {
+            f(pending.block.address, CacheBlockState::Pending);
+        }
     }
 
     /// Takes the blocks out that other streams are known to have finished with.

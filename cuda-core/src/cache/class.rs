@@ -122,7 +122,8 @@ mod tests {
         assert_eq!(rounded(8193), 9216);
         assert_eq!(rounded(SMALL - 1), SMALL);
         assert_eq!(rounded(SMALL + 1), SMALL + 512);
-        let sizes: Vec<_> = (0..=SMALL).step_by(64).map(|n| rounded(n.max(1))).collect();
+        let step = if cfg!(miri) { 64 << 4 } else { 64 };
+        let sizes: Vec<_> = (1..=SMALL).step_by(step).map(rounded).collect();
         assert!(sizes.windows(2).all(|pair| pair[0] <= pair[1]));
     }
 

@@ -7,13 +7,14 @@ use cuda_sys::CUdeviceptr;
 use super::Settings;
 use super::class::{self, Span};
 use super::heap::{Heap, State};
-use super::space::{Piece, Segment};
+use super::space::{Fate, Piece, Segment};
 use crate::allocator::handle::Choice;
 use crate::allocator::{plain as upstream, served};
 use crate::drops::{self, Resource};
 use crate::error::{Error, Result};
 use crate::memory::ledger::Fences;
 use crate::memory::plain;
+use crate::release::Unreleased;
 use crate::stream_core::StreamCore;
 use crate::timeline::Mark;
 
@@ -188,9 +189,8 @@ fn wait(core: &Arc<StreamCore>, marks: &[Mark]) -> Result<Mark> {
     for mark in marks {
         bound.wait_for(mark)?;
     }
-    // A number of its own: events that were recorded before do not cover the wait.
-    let seq = bound.count();
     let timeline = core.timeline().clone();
+    let seq = timeline.issued();
     Ok(Mark { timeline, seq })
 }
 
@@ -247,7 +247,7 @@ fn obtain(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<(Segment,
         bytes,
         span: Span::Large,
         home,
-        given_up: false,
+        fate: Fate::Kept,
     };
     let allocator = &heap.settings.upstream;
     if let Choice::Plain = allocator.0 {
@@ -264,7 +264,7 @@ fn obtain(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<(Segment,
 }
 
 /// Gives a segment, which no work uses, back to whoever it came from.
-fn give_back(segment: &Segment, settings: &Settings) -> Result<()> {
+fn give_back(segment: &Segment, settings: &Settings) -> Result<(), Unreleased> {
     match &segment.home {
         None => plain::free(segment.base),
         // SAFETY: `obtain` got it there for this stream; no work uses it any more.
@@ -307,22 +307,32 @@ impl Heap {
         let spent = self.with(State::reclaim);
         drop(spent);
         self.with(|state| state.space.settle());
+        let mut refused = self.with(|state| state.space.take_refused());
         let (mut went, mut failed) = (0, None);
         loop {
-            let unused = self.with(|state| {
-                let more = state.space.free() > keep;
-                more.then(|| state.space.take_segment()).flatten()
+            let unused = refused.pop().or_else(|| {
+                self.with(|state| {
+                    let more = state.space.free() > keep;
+                    more.then(|| state.space.take_segment()).flatten()
+                })
             });
             let Some(segment) = unused else {
                 return failed.map_or(Ok(went), Err);
             };
-            if let Err(error) = give_back(&segment, &self.settings) {
+            match give_back(&segment, &self.settings) {
+                Ok(()) => went += segment.bytes,
+                // Whoever it came from has it still, and is asked once more.
+                Err(Unreleased::Kept(error)) if segment.fate == Fate::Kept => {
+                    self.with(|state| state.space.keep_refused(segment));
+                    failed.get_or_insert(error);
+                }
                 // It may be gone all the same: it is neither used nor given back any more.
-                report(vec![(segment.base, segment.bytes)], &error);
-                failed.get_or_insert(error);
-                continue;
+                Err(why) => {
+                    let error = why.into();
+                    report(vec![(segment.base, segment.bytes)], &error);
+                    failed.get_or_insert(error);
+                }
             }
-            went += segment.bytes;
         }
     }
 
@@ -374,13 +384,14 @@ impl Heap {
         report(given_up, &Error::LostStream);
     }
 
-    /// Gives everything back, behind all work that uses it: nobody refers to the heap any more.
+    /// Gives everything back that no work uses, and reports the rest, which stays allocated: nobody
+    /// refers to the heap any more.
     pub(super) fn release_all(&self) {
         for mark in self.marks() {
-            let _ = mark.timeline.wait_host(mark.seq);
+            let _ = mark.timeline.query(mark.seq);
         }
-        self.give_up_lost();
-        // What fails has been reported.
+        // The second time for what was refused; what fails then has been reported.
+        let _ = self.release(0);
         let _ = self.release(0);
         let lost = self.with(|state| state.space.give_up_all());
         report(lost, &Error::LostStream);

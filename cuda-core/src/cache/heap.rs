@@ -74,7 +74,7 @@ impl Heap {
                 reserved: state.space.reserved(),
                 reserved_peak: state.reserved_peak,
                 used: arenas.used,
-                used_peak: arenas.peak,
+                used_peak: arenas.peak.min(state.reserved_peak),
                 free: free + state.space.free(),
                 pending: arenas.pending + state.pending_bytes + state.space.lost(),
                 largest_free: state.space.largest_free(),
@@ -188,6 +188,7 @@ impl Heap {
     /// The arena that is dropped allocated so much.
     pub(super) fn remember(&self, counts: &Counts) {
         self.with(|state| {
+            state.counts.peak += counts.peak;
             state.counts.allocations += counts.allocations;
             state.counts.allocated += counts.allocated;
         });
@@ -259,27 +260,29 @@ pub(super) fn awaited<'a>(fences: impl Iterator<Item = &'a Fences>, most: usize)
     awaited
 }
 
+/// A heap that nobody refers to any more but those who wait for its work.
+struct Leaving(Heap);
+
 impl Heap {
-    /// Gives everything back when all work on it is done. Whoever drops a stream does not wait.
+    /// Gives everything back when all work on it is done. Whoever drops a stream does not wait for
+    /// that, and whoever waits for deferred drops waits for all of it: it is asked for here and now.
     fn end(self) {
         let marks = self.marks();
-        let pending = marks.iter().find_map(|mark| Awaited::of(mark).ok()?);
-        let Some(pending) = pending else {
-            return self.release_all();
-        };
-        let slot = Arc::new(Mutex::new(Some(self)));
-        let kept = Arc::clone(&slot);
-        let told = pending.then(move |reached| {
-            let heap = lock(&kept).take();
-            match (heap, reached) {
-                (Some(heap), Ok(())) => heap.end(),
-                (Some(heap), Err(_)) => heap.release_all(),
-                (None, _) => {}
-            }
-        });
-        if told.is_err() {
-            let heap = lock(&slot).take();
-            heap.inspect(Heap::release_all);
+        // A second try: what cannot be waited for stays allocated.
+        let of = |mark| Awaited::of(mark).or_else(|_| Awaited::of(mark));
+        let awaited: Vec<_> = marks.iter().filter_map(|mark| of(mark).ok()?).collect();
+        let leaving = Arc::new(Leaving(self));
+        for awaited in awaited {
+            let leaving = Arc::clone(&leaving);
+            let _ = awaited.then(move |_| drop(leaving));
+        }
+    }
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        if !driver::is_gone() {
+            self.0.release_all();
         }
     }
 }

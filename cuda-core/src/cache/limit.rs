@@ -5,7 +5,9 @@ use std::str::FromStr;
 use crate::device::Device;
 use crate::error::{Error, Result};
 
-/// The most that a [`CachingPool`](crate::CachingPool) takes from a device.
+/// The most that a [`CachingPool`](crate::CachingPool) takes from a device, in each of its contexts: a
+/// device has one, its primary context, unless a program makes others. Each has memory of its own,
+/// and none is given back because another is short of it.
 ///
 /// As text, a number of bytes or a percentage of the device's memory: `1073741824`, `50%`, `12.5%`.
 /// Zero, `0` or `0%`, is no limit.
@@ -24,7 +26,7 @@ pub enum PoolLimit {
     /// As much as there is.
     #[default]
     None,
-    /// So many bytes of each device.
+    /// So many bytes in each context.
     Bytes(usize),
     /// A share of each device's memory, between 0 and 1.
     Fraction(f64),

@@ -12,9 +12,9 @@
 //!
 //! Segments come from `cuMemAlloc`, not from the driver's pool. They are there for all streams at
 //! once, whatever is being captured; peers reach them as soon as their contexts have access; and
-//! copies of them do not depend on what is current. What speaks against `cuMemAlloc` are 0.1 ms, paid
-//! once a segment, and that freeing stops the device, which happens in `CachingPool::trim` and
-//! when the device has no more.
+//! copies of them do not depend on what is current. What speaks against `cuMemAlloc` is that it is
+//! slow, which is paid once a segment, and that freeing stops the device, which happens in
+//! `CachingPool::trim` and when the device has no more.
 
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
@@ -35,6 +35,7 @@ mod growth;
 pub(crate) mod heap;
 pub(crate) mod limit;
 pub(crate) mod pool;
+pub(crate) mod segments;
 mod space;
 pub(crate) mod usage;
 
@@ -155,7 +156,8 @@ pub(crate) unsafe fn recycle(address: CUdeviceptr, home: &mut Home, timeline: Ar
 pub(crate) unsafe fn free(address: CUdeviceptr, home: &mut Home, fences: Fences) {
     let timeline = home.core.timeline().clone();
     if fences.is_empty() {
-        // SAFETY: the caller's promise.
+        // SAFETY: what the caller promised is what `recycle` asks for: nobody uses the block after
+        // this, nor frees it once more.
         return unsafe { recycle(address, home, timeline) };
     }
     // SAFETY: nobody takes it after this, by the caller's promise.

@@ -9,7 +9,7 @@ use cuda_sys::CUdeviceptr;
 use super::heap::Heap;
 use super::limit::PoolLimit;
 use super::usage::CacheUsage;
-use super::{class, give_back, growth};
+use super::{class, growth};
 use crate::allocator::DeviceAllocator;
 use crate::allocator::handle::{Allocator, Choice};
 use crate::context::Context;
@@ -33,7 +33,8 @@ use crate::timeline::Mark;
 /// streams wait for each other, and at last the host waits.
 ///
 /// A pool of one's own keeps the contexts alive that it has memory of. When its last reference is
-/// gone, its memory is freed as soon as the work on it is done.
+/// gone, its memory is freed as soon as the work on it is done: at once where it is known to be, else
+/// on a thread of the library's. Freeing is `cuMemFree`, which waits for other work of the device.
 ///
 /// ```no_run
 /// use cuda_core::{CachingPool, Device, PoolLimit};
@@ -96,6 +97,22 @@ impl Settings {
 }
 
 /// Options of a new [`CachingPool`].
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// use cuda_core::{CachingPool, PoolLimit};
+///
+/// let pool = CachingPool::builder()
+///     .initial(256 << 20) // taken at the first allocation
+///     .limit(PoolLimit::Bytes(1 << 30))
+///     .on_shortage(|error| {
+///         eprintln!("{error}");
+///         false // nothing was freed: let the allocation fail
+///     })
+///     .build()?;
+/// let buffer = stream.alloc_with::<u8>(&pool.allocator(), 1 << 20)?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct CachingPoolBuilder {
     upstream: Allocator,
@@ -166,6 +183,10 @@ impl fmt::Debug for CachingPoolBuilder {
 /// The process's pool.
 pub(crate) fn shared() -> Result<&'static CachingPool> {
     static SHARED: OnceLock<Result<CachingPool>> = OnceLock::new();
+    // A thread that is no more in a fork's child may have been making it.
+    if let Some(error) = driver::gone() {
+        return SHARED.get().ok_or(error)?.as_ref().map_err(Error::clone);
+    }
     let make = || {
         let mut builder = CachingPool::builder();
         if let Ok(limit) = std::env::var("CUDA_CORE_POOL_LIMIT") {
@@ -178,6 +199,9 @@ pub(crate) fn shared() -> Result<&'static CachingPool> {
 
 impl CachingPool {
     /// A pool without a limit that takes its segments from `cuMemAlloc`. No driver call.
+    ///
+    /// Its blocks are found under one lock for all streams of a context; only those of
+    /// [the process's own](Self::shared) are kept by streams.
     pub fn new() -> Self {
         Self::of(Self::builder(), 0, false)
     }
@@ -198,6 +222,15 @@ impl CachingPool {
     /// # Errors
     /// [`Error::Malformed`] if the environment holds anything else; then every allocation from it
     /// fails with this error, too.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let before = cuda_core::CachingPool::shared()?.usage(stream.device()).allocations;
+    /// let buffer = stream.alloc::<f32>(1000)?; // comes from there, unless another is the default
+    /// let after = cuda_core::CachingPool::shared()?.usage(stream.device()).allocations;
+    /// assert_eq!(after, before + 1);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn shared() -> Result<Self> {
         shared().cloned()
     }
@@ -216,6 +249,14 @@ impl CachingPool {
     }
 
     /// The pool as an allocator to choose.
+    ///
+    /// ```no_run
+    /// use cuda_core::{CachingPool, set_default_allocator};
+    ///
+    /// let pool = CachingPool::builder().initial(1 << 30).build()?;
+    /// set_default_allocator(&pool.allocator())?; // for `Stream::alloc` everywhere
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn allocator(&self) -> Allocator {
         Allocator(if self.0.is_shared {
             Choice::Shared
@@ -225,35 +266,64 @@ impl CachingPool {
     }
 
     /// What the pool holds of a device's memory; nothing in a fork's child. No driver call.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// let usage = cuda_core::CachingPool::shared()?.usage(device);
+    /// println!("{} of {} MiB are in use", usage.used >> 20, usage.reserved >> 20);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn usage(&self, device: Device) -> CacheUsage {
         if driver::is_gone() {
             return CacheUsage::default();
         }
-        let heaps = self.heaps(|entry| entry.device == device);
+        let heaps = self.heaps_of(device);
         let usages = heaps.iter().map(|heap| heap.usage());
         usages.reduce(CacheUsage::and).unwrap_or_default()
     }
 
     /// Makes the peaks of a device's [`usage`](Self::usage) what is there now. No driver call.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// let pool = cuda_core::CachingPool::shared()?;
+    /// pool.reset_peaks(device);
+    /// // … one step of the program …
+    /// println!("{} bytes at once", pool.usage(device).used_peak);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn reset_peaks(&self, device: Device) {
         if driver::is_gone() {
             return;
         }
-        for heap in self.heaps(|entry| entry.device == device) {
+        for heap in self.heaps_of(device) {
             heap.reset_peaks();
         }
     }
 
-    /// The most that the pool takes from a device, in each context.
+    /// The most that the pool takes from a device, in each context; nothing is said in a fork's child.
     pub fn limit(&self) -> PoolLimit {
+        if driver::is_gone() {
+            return PoolLimit::None;
+        }
         self.0.settings.limit()
     }
 
-    /// Sets the limit. What was taken already stays, until it is [trimmed](Self::trim).
+    /// Sets the limit. What was taken already stays, until it is [trimmed](Self::trim). No driver
+    /// call.
     ///
     /// # Errors
-    /// [`Error::Malformed`] for a fraction that is not between 0 and 1.
+    /// [`Error::Malformed`] for a fraction that is not between 0 and 1; [`Error::Forked`] in a fork's
+    /// child.
+    ///
+    /// ```no_run
+    /// use cuda_core::{CachingPool, PoolLimit};
+    ///
+    /// CachingPool::shared()?.set_limit(PoolLimit::Fraction(0.5))?; // of each device
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn set_limit(&self, limit: PoolLimit) -> Result<()> {
+        driver::gone().map_or(Ok(()), Err)?;
         *lock(&self.0.settings.limit) = limit.check()?;
         Ok(())
     }
@@ -263,8 +333,16 @@ impl CachingPool {
     /// which waits for all work of the device. What other streams still use stays.
     ///
     /// # Errors
-    /// The driver's. A segment that it refused to take back may be gone all the same: it is used no
-    /// more, and reported to the hook of [`set_drop_hook`](crate::set_drop_hook).
+    /// Those of whoever segments come from, the first of several; the other segments have gone. One
+    /// that the driver refused to take back may be gone all the same: it is used no more, and reported
+    /// to the hook of [`set_drop_hook`](crate::set_drop_hook). One that an allocator refused with an
+    /// error of its own is offered once more next time.
+    ///
+    /// ```no_run
+    /// let freed = cuda_core::CachingPool::shared()?.trim(0)?; // keeps nothing that is idle
+    /// println!("{} MiB for other processes", freed >> 20);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn trim(&self, keep: usize) -> Result<usize> {
         driver::ensure()?;
         let heaps = self.heaps(|_| true);
@@ -303,6 +381,11 @@ impl CachingPool {
             Ok(heap)
         };
         core.arena.heap_or(find).cloned()
+    }
+
+    /// The heaps of a device's contexts, to be dropped where nothing is locked.
+    pub(super) fn heaps_of(&self, device: Device) -> Vec<Arc<Heap>> {
+        self.heaps(|entry| entry.device == device)
     }
 
     /// The heaps that `wanted` says, to be dropped where nothing is locked.
@@ -363,13 +446,19 @@ impl fmt::Debug for CachingPool {
 // come back; other streams' work on them is complete, or the stream waits for it.
 unsafe impl DeviceAllocator for CachingPool {
     fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
+        stream.core().ensure()?;
         self.allocate(stream.core(), bytes)
             .map(|(address, _, _)| address)
     }
 
     unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, _: usize) -> Result<()> {
-        let heap = self.heap_of(stream.core())?;
-        give_back(&heap, stream.core(), address, Fences::none());
+        let core = stream.core();
+        let heap = self.heap_of(core)?;
+        // A number of its own: events that were recorded before do not cover what the caller may have
+        // made the stream wait for since.
+        let seq = core.bind()?.count();
+        let timeline = core.timeline().clone();
+        heap.free(address, Mark { timeline, seq }, Fences::none());
         Ok(())
     }
 

@@ -3,12 +3,14 @@
 //!
 //! Nothing here calls the driver.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use cuda_sys::CUdeviceptr;
 
 use super::class::Span;
+use super::segments::{CacheBlock, CacheBlockState, CacheSegment};
+use crate::device::Device;
 use crate::stream_core::StreamCore;
 use crate::timeline::{Mark, Timeline};
 
@@ -22,7 +24,7 @@ pub(super) struct Space {
     owners: BTreeMap<u64, Owner>,
     reserved: usize,
     free: usize,
-    /// Bytes of segments that were given up, as far as nobody has them.
+    /// Bytes of segments that are not [kept](Fate::Kept), as far as nobody has them.
     lost: usize,
     /// Timelines that are needed no more. Dropping the last reference to one calls the driver, so
     /// whoever locks the space drops them afterwards.
@@ -39,8 +41,18 @@ pub(super) struct Segment {
     pub(super) span: Span,
     /// The stream in whose order it is given back, if that matters to whoever it came from.
     pub(super) home: Option<Arc<StreamCore>>,
+    pub(super) fate: Fate,
+}
+
+/// What becomes of a segment.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// Blocks are cut from it, and when nobody has one it is given back.
+    Kept,
+    /// Whoever it came from did not take it back: it is offered once more.
+    Refused,
     /// Work that cannot be proven complete may use it: it was reported, and stays for good.
-    pub(super) given_up: bool,
+    GivenUp,
 }
 
 struct Range {
@@ -57,6 +69,8 @@ enum State {
         owner: u64,
         seq: u64,
     },
+    /// Nobody's: its segment was given up, or is on its way back.
+    Lost,
 }
 
 #[derive(Default)]
@@ -96,6 +110,35 @@ impl Space {
         let last = |set: &BTreeSet<(usize, CUdeviceptr)>| set.last().map_or(0, |(bytes, _)| *bytes);
         let sets = self.owners.values().flat_map(|owner| &owner.free);
         sets.map(last).max().unwrap_or(0)
+    }
+
+    /// All segments with what they are cut into; `kept` says who has what is taken here, by address,
+    /// if it is not a buffer.
+    pub(super) fn list(
+        &self,
+        device: Device,
+        kept: &HashMap<CUdeviceptr, CacheBlockState>,
+    ) -> Vec<CacheSegment> {
+        let block = |(address, range): (&CUdeviceptr, &Range)| CacheBlock {
+            address: *address,
+            bytes: range.bytes,
+            state: match range.state {
+                State::Taken => kept.get(address).copied().unwrap_or(CacheBlockState::Used),
+                State::Free { .. } => CacheBlockState::Free,
+                State::Lost => CacheBlockState::Pending,
+            },
+        };
+        let blocks = |segment: &Segment| {
+            let end = segment.base + segment.bytes as CUdeviceptr;
+            self.ranges.range(segment.base..end).map(block).collect()
+        };
+        let listed = self.segments.values().map(|segment| CacheSegment {
+            device,
+            address: segment.base,
+            bytes: segment.bytes,
+            blocks: blocks(segment),
+        });
+        listed.collect()
     }
 
     /// To be dropped where the space is not locked.
@@ -151,7 +194,7 @@ impl Space {
     fn owner_of(&self, address: CUdeviceptr) -> Option<(u64, u64)> {
         match self.ranges.get(&address)?.state {
             State::Free { owner, seq } => Some((owner, seq)),
-            State::Taken => None,
+            State::Taken | State::Lost => None,
         }
     }
 
@@ -198,7 +241,7 @@ impl Space {
     /// if there is none. Joins it with its neighbours, unless they wait for other streams.
     pub(super) fn give(&mut self, address: CUdeviceptr, mark: Option<Mark>) {
         if self.is_given_up(address) {
-            self.lost += self.taken(address).unwrap_or(0);
+            self.lose(address);
             self.spent.extend(mark.map(|mark| mark.timeline));
             return;
         }
@@ -215,7 +258,7 @@ impl Space {
     fn is_given_up(&self, address: CUdeviceptr) -> bool {
         let segment = self.ranges.get(&address).map(|range| range.segment);
         let segment = segment.and_then(|base| self.segments.get(&base));
-        segment.is_some_and(|segment| segment.given_up)
+        segment.is_some_and(|segment| segment.fate == Fate::GivenUp)
     }
 
     /// Lets everybody use what is known not to be in use any more.
@@ -272,6 +315,30 @@ impl Space {
         Some(segment)
     }
 
+    /// Takes a segment in again that could not be given back: nothing of it is handed out.
+    pub(super) fn keep_refused(&mut self, segment: Segment) {
+        let base = segment.base;
+        self.add(Segment {
+            fate: Fate::Refused,
+            ..segment
+        });
+        self.lose(base);
+    }
+
+    /// Takes the segments out that could not be given back.
+    pub(super) fn take_refused(&mut self) -> Vec<Segment> {
+        let refused = self.segments.values();
+        let refused = refused.filter(|segment| segment.fate == Fate::Refused);
+        let bases: Vec<_> = refused.map(|segment| segment.base).collect();
+        let taken = bases.into_iter().filter_map(|base| {
+            self.lost -= self.ranges.remove(&base)?.bytes;
+            let segment = self.segments.remove(&base)?;
+            self.reserved -= segment.bytes;
+            Some(segment)
+        });
+        taken.collect()
+    }
+
     /// Gives the segments up, for good, that have free ranges of those owners, unless the owners'
     /// work on them is known to be complete. Says which those are.
     pub(super) fn give_up(&mut self, owners: &[u64]) -> Vec<(CUdeviceptr, usize)> {
@@ -297,17 +364,28 @@ impl Space {
     pub(super) fn give_up_around(&mut self, address: CUdeviceptr) -> Option<(CUdeviceptr, usize)> {
         let base = self.ranges.get(&address)?.segment;
         let segment = self.segments.get_mut(&base)?;
-        if std::mem::replace(&mut segment.given_up, true) {
+        if segment.fate != Fate::Kept {
             return None;
         }
+        segment.fate = Fate::GivenUp;
         let bytes = segment.bytes;
         let within = self.ranges.range(base..base + bytes as CUdeviceptr);
         let free = within.filter(|(_, range)| range.state != State::Taken);
         let free: Vec<_> = free.map(|(address, _)| *address).collect();
         for address in free {
-            self.lost += self.remove(address).1;
+            self.remove(address);
+            self.lose(address);
         }
         Some((base, bytes))
+    }
+
+    /// Makes a taken range nobody's, of a segment of which nothing is handed out any more.
+    fn lose(&mut self, address: CUdeviceptr) {
+        let range = self.ranges.get_mut(&address);
+        if let Some(range) = range.filter(|range| range.state == State::Taken) {
+            range.state = State::Lost;
+            self.lost += range.bytes;
+        }
     }
 
     /// Gives all segments up.
@@ -349,9 +427,10 @@ impl Space {
             return (address, 0);
         };
         let (segment, bytes) = (range.segment, range.bytes);
-        let State::Free { owner, .. } = std::mem::replace(&mut range.state, State::Taken) else {
+        let State::Free { owner, .. } = range.state else {
             return (segment, bytes);
         };
+        range.state = State::Taken;
         let span = self.span_of(segment);
         self.free -= bytes;
         if let Some(entry) = self.owners.get_mut(&owner) {

@@ -3,18 +3,32 @@
 /// Bytes that a [`CachingPool`](crate::CachingPool) holds of one device's memory.
 ///
 /// `used + free + pending` is `reserved`: blocks tile the segments.
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// use cuda_core::CachingPool;
+///
+/// let pool = CachingPool::new();
+/// let buffer = stream.alloc_with::<u8>(&pool.allocator(), 1 << 20)?;
+/// let usage = pool.usage(stream.device());
+/// assert_eq!(usage.used, 1 << 20);
+/// assert_eq!(usage.used + usage.free + usage.pending, usage.reserved);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct CacheUsage {
     /// Taken from the device, in segments of at least 2 MiB.
     pub reserved: usize,
-    /// The most that was taken since the peaks were reset.
+    /// The most that was taken since the peaks were reset; the sum of its contexts', where the device
+    /// has several.
     pub reserved_peak: usize,
     /// In blocks that somebody has, as they were rounded.
     pub used: usize,
-    /// The most that was in use since the peaks were reset. Streams count their own in the
-    /// process's pool, and this is the sum of their peaks: what was in use at one moment may have
-    /// been less.
+    /// A bound of what was in use at once since the peaks were reset, which was never more: the sum of
+    /// the peaks of all streams, or what was reserved at most. It is exact in a pool of one's own, and
+    /// where a single stream allocates. One counter for all streams of the process's pool would cost
+    /// each allocation more than all the rest; [`Statistics`](crate::adaptors::Statistics) has one.
     pub used_peak: usize,
     /// Kept for allocations to come.
     pub free: usize,
@@ -26,7 +40,7 @@ pub struct CacheUsage {
     pub allocations: u64,
     /// Bytes that were ever allocated, as they were rounded.
     pub allocated: u64,
-    /// The most that may be taken from the device; [`None`] where nothing was said.
+    /// The most that may be taken in each context of the device; [`None`] where nothing was said.
     pub limit: Option<usize>,
 }
 

@@ -3,7 +3,9 @@
 #[cfg(cuda_12_4)]
 pub use with_header::{SmResource, SmSplit};
 
-use crate::error::{Result, check};
+use crate::release::Unreleased;
+#[cfg(cuda_12_4)]
+use crate::release::released;
 
 /// A green context's own handle, beside the `CUcontext` by which everything reaches it.
 #[cfg(cuda_12_4)]
@@ -14,7 +16,7 @@ pub(crate) struct RawGreenContext(cuda_sys::CUgreenCtx);
 // SAFETY: a handle of the driver's; contexts may be destroyed from any thread.
 unsafe impl Send for RawGreenContext {}
 #[cfg(cuda_12_4)]
-// SAFETY: as above.
+// SAFETY: a shared reference gives out the handle alone, which any thread may use.
 unsafe impl Sync for RawGreenContext {}
 
 /// The header knows no green contexts, so there are none.
@@ -36,16 +38,15 @@ pub(crate) fn create_stream(
 
 /// `cuGreenCtxDestroy`, after the context's last reference is gone.
 #[cfg(cuda_12_4)]
-pub(super) fn destroy(green: RawGreenContext) -> Result<()> {
+pub(super) fn destroy(green: RawGreenContext) -> Result<(), Unreleased> {
     // SAFETY: nobody uses the context any more; no call of ours on it is under way.
-    check("cuGreenCtxDestroy", unsafe {
+    released("cuGreenCtxDestroy", unsafe {
         cuda_sys::symbol::cuGreenCtxDestroy(green.0)
     })
 }
 
 #[cfg(not(cuda_12_4))]
-pub(super) fn destroy(green: RawGreenContext) -> Result<()> {
-    let _ = check;
+pub(super) fn destroy(green: RawGreenContext) -> Result<(), Unreleased> {
     match green {}
 }
 
@@ -85,10 +86,19 @@ mod with_header {
     // SAFETY: a description that the driver copies; its pointers name other descriptions of the
     // driver's and are not followed here.
     unsafe impl Send for SmResource {}
-    // SAFETY: as above.
+    // SAFETY: a shared reference can only copy the description.
     unsafe impl Sync for SmResource {}
 
     /// What [`SmResource::split`] makes.
+    ///
+    /// ```no_run
+    /// use cuda_core::{Context, Device};
+    ///
+    /// let split = Device::get(0)?.sm_resource()?.split(16, 2)?; // two groups of 16
+    /// let contexts: Result<Vec<_>, _> =
+    ///     split.groups.iter().map(|group| Context::create_green(&[group])).collect();
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[derive(Debug, Clone)]
     #[non_exhaustive]
     pub struct SmSplit {
@@ -107,7 +117,8 @@ mod with_header {
         pub fn sm_resource(self) -> Result<SmResource> {
             driver::ensure()?;
             let mut raw = zeroed();
-            // SAFETY: the pointer is valid for a write.
+            // SAFETY: the driver gave the device's handle; the call writes one description, to a
+            // local that outlives it.
             check("cuDeviceGetDevResource", unsafe {
                 cu::cuDeviceGetDevResource(
                     self.as_raw(),
@@ -186,7 +197,7 @@ mod with_header {
         /// # Ok::<(), cuda_core::Error>(())
         /// ```
         pub fn sm_resource(&self) -> Result<SmResource> {
-            driver::ensure()?;
+            let of = self.live()?.0;
             let kind = cuda_sys::CU_DEV_RESOURCE_TYPE_SM;
             let mut raw = zeroed();
             match self.green() {
@@ -194,9 +205,10 @@ mod with_header {
                 Some(green) => check("cuGreenCtxGetDevResource", unsafe {
                     cu::cuGreenCtxGetDevResource(green.0, &mut raw, kind)
                 })?,
-                // SAFETY: as above, for any other context.
+                // SAFETY: `self` keeps the context; the call writes one description, to a local
+                // that outlives it.
                 None => check("cuCtxGetDevResource", unsafe {
-                    cu::cuCtxGetDevResource(self.as_raw(), &mut raw, kind)
+                    cu::cuCtxGetDevResource(of, &mut raw, kind)
                 })?,
             }
             let device = self.device();

@@ -11,13 +11,13 @@ use cuda_sys::{CUcontext, symbol as cu};
 use crate::current::{self, Current};
 use crate::device::{self, Device};
 use crate::driver;
-use crate::drops::{self, Resource};
+use crate::drops::Resource;
 use crate::error::{Error, Result, check};
 use crate::guard::{Entered, Guard};
-use crate::peer;
-use crate::stream_core::StreamCore;
+use crate::stream_core::{Owner, StreamCore};
 use crate::sync::lock;
 
+mod destroy;
 pub(crate) mod green;
 pub(crate) mod settings;
 
@@ -34,6 +34,16 @@ use settings::ContextFlags;
 /// # Errors
 /// Functions that name no errors of their own return the driver's. Inside a host function all
 /// return [`Error::InCallback`].
+///
+/// ```no_run
+/// use cuda_core::{Context, Device};
+///
+/// let context = Device::get(0)?.context()?; // the primary one, which other libraries use too
+/// let stream = context.create_stream()?; // works whatever is current
+/// assert!(context.is_primary() && stream.context() == &context);
+/// assert_eq!(Context::current()?, None); // and leaves it so
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Context(Ref);
 
@@ -47,7 +57,7 @@ enum Ref {
 
 pub(crate) struct Inner {
     // INVARIANT: a live context for as long as this value exists: retained (primary), owned
-    // (created), or kept alive by the owner stored beside it (foreign).
+    // (created), or kept alive by the owner stored beside it (foreign). Null if it was given up.
     raw: RawContext,
     device: Device,
     kind: Kind,
@@ -60,9 +70,8 @@ enum Kind {
     Created,
     #[cfg_attr(not(cuda_12_4), expect(dead_code, reason = "the header knows none"))]
     Green(green::RawGreenContext),
-    Foreign {
-        _owner: Arc<dyn Any + Send + Sync>,
-    },
+    Foreign(Owner),
+    GivenUp,
 }
 
 /// A context's handle.
@@ -71,7 +80,8 @@ pub(crate) struct RawContext(pub(crate) CUcontext);
 
 // SAFETY: contexts may be used from any thread ("a context may be current to several threads").
 unsafe impl Send for RawContext {}
-// SAFETY: as above; the driver locks.
+// SAFETY: a shared reference gives out the handle alone, which threads may use at once, since the
+// driver locks.
 unsafe impl Sync for RawContext {}
 
 /// Contexts that are not primary, by handle.
@@ -104,7 +114,8 @@ pub(crate) fn known_on(devices: &[Device]) -> Vec<Context> {
 impl Context {
     pub(crate) fn retain_primary(device: Device) -> Result<Self> {
         let mut raw = ptr::null_mut();
-        // SAFETY: the pointer is valid for a write.
+        // SAFETY: the driver gave the device's handle; the call writes one context, to a local that
+        // outlives it.
         check("cuDevicePrimaryCtxRetain", unsafe {
             cu::cuDevicePrimaryCtxRetain(&mut raw, device.as_raw())
         })?;
@@ -127,6 +138,10 @@ impl Context {
     ///
     /// Most programs want [`Device::context`] instead, which other libraries share.
     ///
+    /// # Errors
+    /// The driver's: `INVALID_VALUE` for flags that it does not know, `OUT_OF_MEMORY` where the
+    /// device has no room for the context. What was current stays so.
+    ///
     /// ```no_run
     /// use cuda_core::{Context, ContextFlags, Device};
     ///
@@ -144,6 +159,9 @@ impl Context {
 
     /// Creates a context and leaves it current, on top of what was: `cuCtxCreate_v2`.
     /// [`Context::pop`] brings back what was current before.
+    ///
+    /// # Errors
+    /// Those of [`create`](Self::create); nothing is pushed then.
     pub fn create_current(device: Device, flags: ContextFlags) -> Result<Self> {
         let context = Self::create_pushed(device, flags)?;
         current::keep_pushed(&context);
@@ -154,7 +172,8 @@ impl Context {
         driver::ensure()?;
         device.default_pool()?;
         let mut raw = ptr::null_mut();
-        // SAFETY: the pointer is valid for a write.
+        // SAFETY: the driver gave the device's handle; the call writes one context, to a local that
+        // outlives it; flags that it does not know are an error.
         check("cuCtxCreate", unsafe {
             cu::cuCtxCreate_v2(&mut raw, flags.0, device.as_raw())
         })?;
@@ -182,7 +201,7 @@ impl Context {
             return Ok(primary.clone());
         }
         device.default_pool()?;
-        Ok(Self::register(raw, device, Kind::Foreign { _owner: owner }))
+        Ok(Self::register(raw, device, Kind::Foreign(owner)))
     }
 
     /// The context that is current on this thread, [`None`] if none is: `cuCtxGetCurrent`.
@@ -243,7 +262,8 @@ impl Context {
         self.inner().device
     }
 
-    /// The driver's handle, valid for as long as this value or a clone of it lives.
+    /// The driver's handle, valid for as long as this value or a clone of it lives; null for a
+    /// context that was [given up](Error::GivenUp).
     #[inline]
     pub fn as_raw(&self) -> CUcontext {
         self.inner().raw.0
@@ -252,6 +272,18 @@ impl Context {
     #[inline]
     pub(crate) fn raw(&self) -> RawContext {
         self.inner().raw
+    }
+
+    /// The handle, unless it was given up.
+    #[inline]
+    pub(crate) fn live(&self) -> Result<RawContext> {
+        driver::ensure()?;
+        let raw = self.raw();
+        if raw.0.is_null() {
+            let what = Resource::Context;
+            return Err(Error::GivenUp { what });
+        }
+        Ok(raw)
     }
 
     #[inline]
@@ -267,7 +299,7 @@ impl Context {
     pub(crate) fn green(&self) -> Option<green::RawGreenContext> {
         match self.inner().kind {
             Kind::Green(green) => Some(green),
-            Kind::Primary | Kind::Created | Kind::Foreign { .. } => None,
+            _ => None,
         }
     }
 
@@ -278,6 +310,9 @@ impl Context {
     }
 
     /// Makes the context current until the guard is dropped; see [`Guard`].
+    ///
+    /// # Errors
+    /// [`Error::GivenUp`]; the driver's, with what was current left as it was.
     #[inline]
     pub fn enter(&self) -> Result<Guard> {
         Guard::enter(self)
@@ -295,25 +330,38 @@ impl Context {
     /// The thread keeps the context alive until another call of this crate replaces or pops it,
     /// or the thread ends. Prefer [`Context::enter`], which brings back what was current. There is
     /// an example at [`Current`].
+    ///
+    /// # Errors
+    /// [`Error::GivenUp`]; the driver's, with what was current left as it was.
     pub fn set_current(&self) -> Result<Current> {
-        driver::ensure()?;
+        let raw = self.live()?;
         let before = current::get()?;
-        if before != self.raw() {
-            current::set(self.raw())?;
+        if before != raw {
+            current::replace(before, raw, self)?;
             current::keep_replaced(before, Some(self));
+        } else {
+            // Others may have made it current, who keep nothing alive.
+            current::keep_present(self);
         }
         Ok(Current::new(before))
     }
 
     /// Pushes the context on this thread's stack: `cuCtxPushCurrent_v2`. The stack keeps it alive.
+    ///
+    /// # Errors
+    /// [`Error::GivenUp`]; the driver's, with nothing pushed.
     pub fn push(&self) -> Result<()> {
-        driver::ensure()?;
+        let raw = self.live()?;
         // SAFETY: the handle is live while `self` is.
-        check("cuCtxPushCurrent", unsafe {
-            cu::cuCtxPushCurrent_v2(self.as_raw())
-        })?;
-        current::keep_pushed(self);
-        Ok(())
+        let pushed = check("cuCtxPushCurrent", unsafe {
+            cu::cuCtxPushCurrent_v2(raw.0)
+        });
+        // Where that fails it may be on the stack all the same: "may also return error codes from
+        // previous, asynchronous launches".
+        if pushed.is_ok() || current::get().is_ok_and(|now| now == raw) {
+            current::keep_pushed(self);
+        }
+        pushed
     }
 
     /// Pops this thread's current context and returns it: `cuCtxPopCurrent_v2`. It is then
@@ -356,6 +404,16 @@ impl Context {
     ///
     /// # Errors
     /// The driver's; errors of earlier asynchronous work are reported here.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// let mut buffer = stream.alloc::<u32>(1 << 20)?;
+    /// stream.fill(&mut buffer, 7)?;
+    /// context.synchronize()?; // all streams of the context
+    /// assert!(stream.query()?);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn synchronize(&self) -> Result<()> {
         let _entered = self.enter_briefly()?;
         // SAFETY: takes nothing; a live context is current.
@@ -397,50 +455,6 @@ impl Inner {
     }
 }
 
-impl Drop for Inner {
-    fn drop(&mut self) {
-        // In a fork's child even our own locks may be held by threads that are no more.
-        let green = match self.kind {
-            Kind::Created => None,
-            Kind::Green(green) => Some(green),
-            Kind::Primary | Kind::Foreign { .. } => return,
-        };
-        if driver::is_gone() {
-            return;
-        }
-        let raw = self.raw;
-        // Before the handle dies, so that a new context with the same handle is told apart.
-        lock(&REGISTRY).retain(|(known, weak)| *known != raw || weak.strong_count() > 0);
-        peer::forget(raw);
-        drops::run_or_defer(move || {
-            if let Err(error) = destroy(raw, green) {
-                drops::report(Resource::Context, raw.0.addr() as u64, 0, Some(error));
-            }
-        });
-    }
-}
-
-/// Waits for the context's work, then destroys it. Everything made in it is gone by now, but the
-/// work itself may still run.
-fn destroy(raw: RawContext, green: Option<green::RawGreenContext>) -> Result<()> {
-    let waited = (|| {
-        let before = current::get()?;
-        current::set(raw)?;
-        // SAFETY: takes nothing; a live context is current.
-        let waited = check("cuCtxSynchronize", unsafe { cu::cuCtxSynchronize() });
-        current::restore(before)?;
-        waited
-    })();
-    let destroyed = match green {
-        Some(green) => green::destroy(green),
-        // SAFETY: the last reference is gone, so nobody uses the handle after this call.
-        None => check("cuCtxDestroy", unsafe { cu::cuCtxDestroy_v2(raw.0) }),
-    };
-    // A failed wait is no failure to destroy: the work's own error reached whoever waited for it.
-    let _ = waited;
-    destroyed
-}
-
 impl PartialEq for Context {
     fn eq(&self, other: &Self) -> bool {
         ptr::eq(self.inner(), other.inner())
@@ -461,7 +475,8 @@ impl fmt::Debug for Context {
             Kind::Primary => "primary",
             Kind::Created => "created",
             Kind::Green(_) => "green",
-            Kind::Foreign { .. } => "foreign",
+            Kind::Foreign(_) => "foreign",
+            Kind::GivenUp => "given up",
         };
         write!(
             f,

@@ -8,6 +8,13 @@ use crate::context::Context;
 use crate::error::{Result, check};
 
 /// Free and total memory of a device, in bytes.
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// let memory = context.memory_info()?;
+/// println!("{} of {} MiB are free", memory.free >> 20, memory.total >> 20);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryInfo {
     /// Bytes that an allocation could get.
@@ -17,6 +24,14 @@ pub struct MemoryInfo {
 }
 
 /// How a created context waits and what it allows: the flags of `cuCtxCreate`.
+///
+/// ```no_run
+/// use cuda_core::{ContextFlags, Device};
+///
+/// // Before the device's first use: waiting threads leave their cores to others.
+/// Device::get(0)?.set_primary_flags(ContextFlags::SCHED_BLOCKING_SYNC)?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ContextFlags(pub u32);
 
@@ -40,10 +55,13 @@ impl BitOr for ContextFlags {
 
 impl Context {
     /// Free and total memory of the device: `cuMemGetInfo_v2`.
+    ///
+    /// # Errors
+    /// [`Error::GivenUp`](crate::Error::GivenUp); the driver's, where earlier work has failed.
     pub fn memory_info(&self) -> Result<MemoryInfo> {
         let _entered = self.enter_briefly()?;
         let (mut free, mut total) = (0, 0);
-        // SAFETY: both pointers are valid for a write.
+        // SAFETY: a live context is current; the call writes two sizes, to locals that outlive it.
         check("cuMemGetInfo", unsafe {
             cu::cuMemGetInfo_v2(&mut free, &mut total)
         })?;
@@ -52,10 +70,20 @@ impl Context {
 
     /// The least and the greatest priority of a stream, the greatest being the smaller number:
     /// `cuCtxGetStreamPriorityRange`.
+    ///
+    /// # Errors
+    /// [`Error::GivenUp`](crate::Error::GivenUp); the driver's, where earlier work has failed.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// let (least, greatest) = context.stream_priority_range()?; // (0, -5), say
+    /// assert!(greatest <= least);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn stream_priority_range(&self) -> Result<(i32, i32)> {
         let _entered = self.enter_briefly()?;
         let (mut least, mut greatest) = (0, 0);
-        // SAFETY: both pointers are valid for a write.
+        // SAFETY: a live context is current; the call writes two ints, to locals that outlive it.
         check("cuCtxGetStreamPriorityRange", unsafe {
             cu::cuCtxGetStreamPriorityRange(&mut least, &mut greatest)
         })?;
@@ -66,6 +94,13 @@ impl Context {
     ///
     /// # Errors
     /// The driver's `UNSUPPORTED_LIMIT` or `INVALID_VALUE` for a limit that it does not know.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// let before = context.limit(cuda_sys::CU_LIMIT_PRINTF_FIFO_SIZE)?;
+    /// context.set_limit(cuda_sys::CU_LIMIT_PRINTF_FIFO_SIZE, 2 * before)?; // in bytes
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn limit(&self, limit: CUlimit) -> Result<usize> {
         let _entered = self.enter_briefly()?;
         let mut value = 0;
@@ -77,6 +112,10 @@ impl Context {
     }
 
     /// Sets a limit of the context; the driver may round it up: `cuCtxSetLimit`.
+    ///
+    /// # Errors
+    /// The driver's: `UNSUPPORTED_LIMIT` or `INVALID_VALUE` for a limit that it does not know or
+    /// that cannot be set, `OUT_OF_MEMORY` where the device has no room for what it reserves.
     pub fn set_limit(&self, limit: CUlimit, value: usize) -> Result<()> {
         let _entered = self.enter_briefly()?;
         // SAFETY: takes no pointer; an unknown limit is an error.
@@ -84,10 +123,14 @@ impl Context {
     }
 
     /// How kernels split cache and shared memory by default, a hint: `cuCtxGetCacheConfig`.
+    ///
+    /// # Errors
+    /// [`Error::GivenUp`](crate::Error::GivenUp); the driver's, where earlier work has failed.
     pub fn cache_config(&self) -> Result<CUfunc_cache> {
         let _entered = self.enter_briefly()?;
         let mut config = CUfunc_cache(0);
-        // SAFETY: the pointer is valid for a write.
+        // SAFETY: a live context is current; the call writes one number, to a local that outlives
+        // it. Any number is a `CUfunc_cache`.
         check("cuCtxGetCacheConfig", unsafe {
             cu::cuCtxGetCacheConfig(&mut config)
         })?;
@@ -95,6 +138,9 @@ impl Context {
     }
 
     /// Sets the hint: `cuCtxSetCacheConfig`.
+    ///
+    /// # Errors
+    /// The driver's `INVALID_VALUE` for a value that is no `CUfunc_cache`.
     pub fn set_cache_config(&self, config: CUfunc_cache) -> Result<()> {
         let _entered = self.enter_briefly()?;
         // SAFETY: takes no pointer; an unknown value is an error.
@@ -122,12 +168,10 @@ impl Context {
     /// The driver's.
     #[cfg(cuda_12_0)]
     pub fn id(&self) -> Result<u64> {
-        crate::driver::ensure()?;
+        let raw = self.live()?.0;
         let mut id = 0;
         // SAFETY: the context is live; the pointer is valid for a write.
-        check("cuCtxGetId", unsafe {
-            cu::cuCtxGetId(self.as_raw(), &mut id)
-        })?;
+        check("cuCtxGetId", unsafe { cu::cuCtxGetId(raw, &mut id) })?;
         Ok(id)
     }
 
@@ -136,11 +180,11 @@ impl Context {
     /// # Errors
     /// The driver's.
     pub fn api_version(&self) -> Result<u32> {
-        crate::driver::ensure()?;
+        let raw = self.live()?.0;
         let mut version = 0;
         // SAFETY: the context is live; the pointer is valid for a write.
         check("cuCtxGetApiVersion", unsafe {
-            cu::cuCtxGetApiVersion(self.as_raw(), &mut version)
+            cu::cuCtxGetApiVersion(raw, &mut version)
         })?;
         Ok(version)
     }

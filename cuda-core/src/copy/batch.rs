@@ -150,19 +150,23 @@ impl Copy<'_> {
                 unsafe { cu::cuMemcpyHtoDAsync_v2(to, from.cast(), bytes, stream) }
             }
             (Place::Device(from), Place::Host(to)) => {
-                // SAFETY: as above.
+                // SAFETY: `add` found both sides equally long; freeing either, or looking at the
+                // host's, waits for the mark that is made of the batch.
                 unsafe { cu::cuMemcpyDtoHAsync_v2(to.cast(), from, bytes, stream) }
             }
             (Place::Device(from), Place::Device(to)) => match (self.source, self.destination) {
                 (Some(of), Some(into)) if of.device() != into.device() => {
                     let (of, into) = (of.as_raw(), into.as_raw());
-                    // SAFETY: as above; the batch's borrows keep both contexts alive.
+                    // SAFETY: `add` found both sides equally long; freeing either waits for the
+                    // mark that is made of the batch, whose borrows keep both contexts alive.
                     unsafe { cu::cuMemcpyPeerAsync(to, into, from, of, bytes, stream) }
                 }
-                // SAFETY: as above.
+                // SAFETY: `add` found both sides equally long; freeing either waits for the mark
+                // that is made of the batch.
                 _ => unsafe { cu::cuMemcpyDtoDAsync_v2(to, from, bytes, stream) },
             },
-            // SAFETY: as above; all of it is in the one address space.
+            // SAFETY: all memory is in the one address space; `add` found both sides equally long,
+            // and freeing either waits for the mark that is made of the batch.
             (from, to) => unsafe { cu::cuMemcpyAsync(to.unified(), from.unified(), bytes, stream) },
         }
     }
@@ -184,6 +188,20 @@ impl<K: Kind> Stream<K> {
     /// [`Error::WrongDevice`](crate::Error::WrongDevice), before the driver is asked, if one of the
     /// copies has no end on the stream's device. After a failure of the driver some of the copies
     /// may have been enqueued.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// use cuda_core::Batch;
+    ///
+    /// let sources = [stream.alloc_zeroed::<u32>(100)?, stream.alloc_zeroed(100)?];
+    /// let mut both = stream.alloc(200)?;
+    /// let (low, high) = both.split_at_mut(100)?;
+    /// let mut batch = Batch::new();
+    /// batch.copy(&sources[0], low)?;
+    /// batch.copy(&sources[1], high)?;
+    /// stream.enqueue(batch)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn enqueue(&self, batch: Batch<'_>) -> Result<()> {
         let Batch {
             copies,
@@ -239,6 +257,10 @@ impl<K: Kind> Stream<K> {
 const OP: &str = "cuMemcpyBatchAsync";
 
 /// What `cuMemcpyBatchAsync` wants to be told, as it wants it.
+#[cfg_attr(
+    not(cuda_12_8),
+    expect(dead_code, reason = "the header knows no batches")
+)]
 struct Lists {
     to: Vec<CUdeviceptr>,
     from: Vec<CUdeviceptr>,
@@ -285,7 +307,8 @@ impl Lists {
         #[cfg(not(cuda_13_0))]
         {
             let mut failed = 0;
-            // SAFETY: as above; the last pointer is valid for a write.
+            // SAFETY: three lists of `count` entries, one set of attributes with one index; each
+            // copy as in `Copy::enqueue`. The call writes one number, to a local that outlives it.
             unsafe {
                 cu::cuMemcpyBatchAsync(
                     to,

@@ -14,6 +14,26 @@ use crate::stream_core::StreamCore;
 
 /// A kind of memory that copies begin and end at, be they [in rows](crate::Stream::copy_pitched) or
 /// not: [`DeviceMemory`] and [`PinnedMemory`]. Sealed.
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// use cuda_core::{Buffer, Endpoint, Pod, Result, Shape, Stream};
+///
+/// // From and to the host or a device: the upper left corner of an image, `wide` elements a row.
+/// fn corner<T: Pod, A: Endpoint, B: Endpoint>(
+///     stream: &Stream,
+///     image: &Buffer<T, A>,
+///     wide: usize,
+///     corner: &mut Buffer<T, B>,
+/// ) -> Result<()> {
+///     let part = Shape::plane(8, 8);
+///     let image = image.pitched(part.with_pitch(wide * size_of::<T>()))?;
+///     stream.copy_pitched(image, corner.pitched_mut(part)?)
+/// }
+/// let image = stream.alloc::<f32>(64 * 64)?;
+/// corner(&stream, &image, 64, &mut stream.alloc(64)?)?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[allow(private_bounds, reason = "that bound is the seal")]
 pub trait Endpoint: Memory + Locate {}
 

@@ -147,6 +147,18 @@ impl<K: Kind> Stream<K> {
     ///
     /// # Errors
     /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before the driver is asked.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// use cuda_core::PinnedBuffer;
+    ///
+    /// let buffer = stream.alloc_zeroed::<u32>(1000)?;
+    /// let mut host = PinnedBuffer::new(&context, 1000)?;
+    /// stream.download(&buffer, &mut host)?; // returns at once
+    /// assert_eq!(host.as_slice()?, [0; 1000]); // waits
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn download<'a, 'b, T: Pod>(
         &self,
         source: impl Into<DeviceSlice<'a, T>>,
@@ -156,8 +168,9 @@ impl<K: Kind> Stream<K> {
         let to = destination.as_view().as_ptr();
         let (from, bytes) = (source.as_raw(), source.byte_len());
         let call = |stream| {
-            // SAFETY: as in `upload`; and the host cannot look at the destination before the copy
-            // is done, since the accessors wait for its mark.
+            // SAFETY: both sides have `bytes` bytes, since `transfer` found them equally long, that
+            // stay allocated until this copy is done; the host cannot look at the destination
+            // before that, since the accessors wait for its mark.
             unsafe { cu::cuMemcpyDtoHAsync_v2(to.cast(), from, bytes, stream) }
         };
         transfer(self.core(), "cuMemcpyDtoHAsync", source, destination, call)
@@ -170,6 +183,16 @@ impl<K: Kind> Stream<K> {
     ///
     /// # Errors
     /// [`Error::LengthMismatch`]; [`Error::WrongDevice`] if the stream belongs to neither device.
+    ///
+    /// ```no_run
+    /// use cuda_core::Device;
+    ///
+    /// let (one, two) = (Device::get(0)?.create_stream()?, Device::get(1)?.create_stream()?);
+    /// let source = one.alloc_zeroed::<f32>(1 << 20)?;
+    /// let mut destination = two.alloc(1 << 20)?;
+    /// two.copy(&source, &mut destination)?; // once `one` has zeroed it
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn copy<'a, 'b, T: Pod>(
         &self,
         source: impl Into<DeviceSlice<'a, T>>,
@@ -189,7 +212,9 @@ impl<K: Kind> Stream<K> {
                 // marks that are made of it.
                 return unsafe { cu::cuMemcpyDtoDAsync_v2(to, from, bytes, stream) };
             }
-            // SAFETY: as above; both contexts are live.
+            // SAFETY: both sides have `bytes` bytes that stay allocated until this copy is done:
+            // their frees are ordered behind the marks that are made of it. The buffers keep both
+            // contexts.
             unsafe { cu::cuMemcpyPeerAsync(to, into, from, of, bytes, stream) }
         };
         transfer(core, between(near, far), source, destination, call)

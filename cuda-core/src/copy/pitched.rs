@@ -20,6 +20,16 @@ use crate::stream::{Kind, Stream};
 use crate::submit::submit;
 
 /// A shared view of elements that lie in rows, of a [`Shape`].
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// use cuda_core::Shape;
+///
+/// let image = stream.alloc::<f32>(64 * 64)?;
+/// let left_half = image.pitched(Shape::plane(32, 64).with_pitch(64 * 4))?;
+/// assert_eq!(left_half.shape().width(), 32);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 pub struct Pitched<'a, T: Pod, M: Memory> {
     // INVARIANT: `geometry.span` bytes.
     bytes: Slice<'a, u8, M>,
@@ -29,6 +39,16 @@ pub struct Pitched<'a, T: Pod, M: Memory> {
 
 /// An exclusive view of elements that lie in rows, of a [`Shape`], and of all that lies between
 /// them.
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// use cuda_core::Shape;
+///
+/// let mut image = stream.alloc::<f32>(64 * 64)?;
+/// let left_half = Shape::plane(32, 64).with_pitch(64 * 4);
+/// stream.fill_pitched(image.pitched_mut(left_half)?, 1.0)?; // the right half stays
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 pub struct PitchedMut<'a, T: Pod, M: Memory> {
     // INVARIANT: `geometry.span` bytes.
     bytes: SliceMut<'a, u8, M>,
@@ -253,7 +273,8 @@ impl<K: Kind> Stream<K> {
                     Height: height,
                     ..Default::default()
                 };
-                // SAFETY: as above.
+                // SAFETY: both sides have the rows at their pitches, by the invariant of the views,
+                // and stay allocated until the mark that is made of this copy has completed.
                 return unsafe { cu::cuMemcpy2DAsync_v2(&copy, stream) };
             }
             let copy = CUDA_MEMCPY3D {
@@ -272,7 +293,8 @@ impl<K: Kind> Stream<K> {
                 Depth: depth,
                 ..Default::default()
             };
-            // SAFETY: as above.
+            // SAFETY: both sides have the slices at their pitches, by the invariant of the views,
+            // and stay allocated until the mark that is made of this copy has completed.
             unsafe { cu::cuMemcpy3DAsync_v2(&copy, stream) }
         };
         submit(core, &stream, op, &mut touches, call).1

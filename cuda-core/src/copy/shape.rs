@@ -69,6 +69,15 @@ impl Shape {
     }
 
     /// Slices begin `rows` rows apart.
+    ///
+    /// ```no_run
+    /// use cuda_core::Shape;
+    ///
+    /// // The upper half of each slice of a volume of 64 × 64 × 8 floats.
+    /// let upper = Shape::volume(64, 32, 8).with_pitch(64 * 4).with_slice_height(64);
+    /// assert_eq!((upper.height(), upper.depth()), (32, 8));
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub const fn with_slice_height(mut self, rows: usize) -> Self {
         self.slice_height = Some(rows);
         self

@@ -61,7 +61,8 @@ pub(crate) struct Pool(pub(crate) CUmemoryPool);
 
 // SAFETY: a driver handle; the driver's pool calls may come from any thread.
 unsafe impl Send for Pool {}
-// SAFETY: as above.
+// SAFETY: a shared reference gives out the handle alone, which the driver's pool calls take from
+// any threads at once.
 unsafe impl Sync for Pool {}
 
 static DEVICES: OnceLock<Box<[DeviceState]>> = OnceLock::new();
@@ -72,14 +73,15 @@ fn devices() -> Result<&'static [DeviceState]> {
         return Ok(devices);
     }
     let mut count = 0;
-    // SAFETY: the pointer is valid for a write.
+    // SAFETY: the driver is initialised; the call writes one int, to a local that outlives it.
     check("cuDeviceGetCount", unsafe {
         cu::cuDeviceGetCount(&mut count)
     })?;
     let mut found = Vec::new();
     for ordinal in 0..u32::try_from(count).unwrap_or(0) {
         let mut raw = 0;
-        // SAFETY: the pointer is valid for a write.
+        // SAFETY: the call writes one handle, to a local that outlives it; an ordinal that there is
+        // not is an error.
         check("cuDeviceGet", unsafe {
             cu::cuDeviceGet(&mut raw, ordinal as c_int)
         })?;
@@ -136,11 +138,25 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::NoDriver`]; the driver's.
+    ///
+    /// ```no_run
+    /// use cuda_core::Device;
+    ///
+    /// for device in Device::all()? {
+    ///     let (major, minor) = device.compute_capability()?;
+    ///     println!("{}: {}, {major}.{minor}", device.ordinal(), device.name()?);
+    /// }
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn all() -> Result<impl ExactSizeIterator<Item = Device>> {
         Ok(devices()?.iter().map(|state| Self { state }))
     }
 
     /// Whether there is a driver and at least one device. Creates no context.
+    ///
+    /// ```no_run
+    /// let on_gpu = cuda_core::Device::is_available(); // false without a driver, too
+    /// ```
     pub fn is_available() -> bool {
         Self::count().is_ok_and(|count| count > 0)
     }
@@ -149,6 +165,14 @@ impl Device {
     ///
     /// # Errors
     /// The driver's `INVALID_VALUE` or `INVALID_DEVICE` where no device has it; [`Error::Nul`].
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// use cuda_core::Device;
+    ///
+    /// assert_eq!(Device::by_pci_bus_id(&device.pci_bus_id()?)?, device);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn by_pci_bus_id(id: &str) -> Result<Self> {
         let devices = devices()?;
         let op = "cuDeviceGetByPCIBusId";
@@ -230,10 +254,17 @@ impl Device {
     ///
     /// # Errors
     /// The driver's.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// println!("{} GiB", device.total_memory()? >> 30); // needs no context
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn total_memory(self) -> Result<usize> {
         driver::ensure()?;
         let mut bytes = 0;
-        // SAFETY: the pointer is valid for a write.
+        // SAFETY: the driver gave the device's handle; the call writes one size, to a local that
+        // outlives it.
         check("cuDeviceTotalMem", unsafe {
             cu::cuDeviceTotalMem_v2(&mut bytes, self.as_raw())
         })?;
@@ -286,6 +317,15 @@ impl Device {
     ///
     /// # Errors
     /// The driver's, at the first use: `OUT_OF_MEMORY` among them; [`Error::InCallback`].
+    ///
+    /// ```no_run
+    /// use cuda_core::Device;
+    ///
+    /// let device = Device::get(0)?;
+    /// let context = device.context()?; // retained now
+    /// assert_eq!(device.context()?, context); // the same one for ever
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn context(self) -> Result<Context> {
         self.primary().cloned()
     }
@@ -405,6 +445,14 @@ impl Device {
     ///
     /// # Errors
     /// Those of [`Device::context`]; the driver's.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// if device.memory_info()?.free < 1 << 30 {
+    ///     eprintln!("less than a gibibyte is free");
+    /// }
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn memory_info(self) -> Result<MemoryInfo> {
         self.primary()?.memory_info()
     }

@@ -41,6 +41,14 @@ impl Device {
     ///
     /// # Errors
     /// As [`Device::p2p_attribute`].
+    ///
+    /// ```no_run
+    /// use cuda_core::Device;
+    ///
+    /// let (one, two) = (Device::get(0)?, Device::get(1)?);
+    /// println!("atomics across the link: {}", one.has_native_atomics_with(two)?);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn has_native_atomics_with(self, peer: Device) -> Result<bool> {
         self.p2p_attribute(
             peer,

@@ -10,6 +10,13 @@ use crate::driver;
 use crate::error::{Error, Result, check};
 
 /// What `cuDevicePrimaryCtxGetState` says.
+///
+/// ```no_run
+/// # let device = cuda_core::Device::get(0)?;
+/// let state = device.primary_state()?;
+/// println!("in use: {}, with flags {:?}", state.is_active, state.flags);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PrimaryState {
@@ -28,7 +35,8 @@ impl Device {
     pub fn primary_state(self) -> Result<PrimaryState> {
         driver::ensure()?;
         let (mut flags, mut active) = (0, 0);
-        // SAFETY: both pointers are valid for a write.
+        // SAFETY: the driver gave the device's handle; the call writes two ints, to locals that
+        // outlive it.
         check("cuDevicePrimaryCtxGetState", unsafe {
             cu::cuDevicePrimaryCtxGetState(self.as_raw(), &mut flags, &mut active)
         })?;
@@ -94,7 +102,8 @@ impl Device {
         };
         let op = "cuDevicePrimaryCtxRetain";
         let mut raw = ptr::null_mut();
-        // SAFETY: the pointer is valid for a write.
+        // SAFETY: the driver gave the device's handle; the call writes one context, to a local that
+        // outlives it.
         check(op, unsafe {
             cu::cuDevicePrimaryCtxRetain(&mut raw, self.as_raw())
         })?;

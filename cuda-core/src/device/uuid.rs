@@ -84,6 +84,12 @@ impl Device {
     ///
     /// # Errors
     /// The driver's.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// println!("{}", device.uuid()?); // GPU-1f3c…, as nvidia-smi writes it
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn uuid(self) -> Result<Uuid> {
         driver::ensure()?;
         let mut uuid = MaybeUninit::<CUuuid>::zeroed();

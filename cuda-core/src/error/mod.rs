@@ -1,17 +1,23 @@
 //! One error for every operation: what was asked, and what stood in the way.
 
 use std::fmt;
-use std::path::PathBuf;
 
 use cuda_sys::{CUresult, LoadError};
 
 use crate::cache::usage::CacheUsage;
 use crate::context::settings::MemoryInfo;
 use crate::device::uuid::Uuid;
+use crate::drops::Resource;
 
+mod allocator;
+mod launch;
+mod module;
 mod queries;
 mod text;
 
+pub use allocator::AllocatorError;
+pub use launch::LaunchError;
+pub use module::ModuleError;
 pub(crate) use text::Bytes;
 use text::{describe, dimensions, on_lines_of_its_own, shortage, within};
 
@@ -255,43 +261,9 @@ pub enum Error {
         len: usize,
     },
 
-    /// An allocator of somebody's own panicked, or returned no memory that could be used.
-    #[error("the allocator `{allocator}` failed: {why}")]
-    Allocator {
-        /// What the allocator calls itself.
-        allocator: String,
-        /// What it did.
-        why: String,
-    },
-
-    /// A default allocator cannot be changed inside a scope that has another one.
-    #[error("{op}: called inside `with_allocator`, which decides for now")]
-    AllocatorScope {
-        /// The operation.
-        op: &'static str,
-    },
-
-    /// An allocation would go beyond what a [`Limiting`](crate::adaptors::Limiting) allocator allows.
-    #[error("{} more, with {} in use, are over the limit of {}", Bytes(*.requested), Bytes(*.used), Bytes(*.limit))]
-    LimitExceeded {
-        /// Bytes asked for.
-        requested: usize,
-        /// Bytes handed out already.
-        used: usize,
-        /// Bytes that may be.
-        limit: usize,
-    },
-
-    /// A block was given back that is not allocated, or not any more.
-    #[error("there is no block allocated at {address:#x} that could be given back")]
-    NotAllocated {
-        /// Where the block was said to be.
-        address: u64,
-    },
-
-    /// Counters of [`Statistics`](crate::adaptors::Statistics) were ended that nobody had begun.
-    #[error("there are no inner counters to end")]
-    NoInnerCounters,
+    /// An allocator, or an adaptor around one, said no or did wrong.
+    #[error(transparent)]
+    Allocator(#[from] AllocatorError),
 
     /// One device of a group stood in the way.
     #[error("device {device}: {error}")]
@@ -371,6 +343,19 @@ pub enum Error {
     )]
     PerThreadHandle,
 
+    /// A context cannot be destroyed while something needs it.
+    #[error("the context is still in use")]
+    ContextInUse,
+
+    /// An earlier `close` failed in the very call that releases this. CUDA does not say whether such a
+    /// call took effect, so what there was is neither used nor released again, and counts among
+    /// [`drop_failures`](crate::drop_failures). Of memory an empty buffer is left.
+    #[error("{what:?}: given up, since nobody knows whether the driver has released it")]
+    GivenUp {
+        /// What there was.
+        what: Resource,
+    },
+
     /// A stream was said to belong to a context that it does not belong to.
     #[error("the stream belongs to another context than the one that was named")]
     StreamContext,
@@ -412,16 +397,9 @@ pub enum Error {
         what: &'static str,
     },
 
-    /// A compiler, or the driver's linker, could make nothing of its input.
-    #[error("{op}: {}{}", describe(*.code), on_lines_of_its_own(.log))]
-    Compile {
-        /// The driver call.
-        op: &'static str,
-        /// Its result.
-        code: CUresult,
-        /// What the compiler had to say.
-        log: String,
-    },
+    /// Device code could not be compiled or loaded, or does not hold what was looked for.
+    #[error(transparent)]
+    Module(#[from] ModuleError),
 
     /// NVRTC could not compile a program, or refused an option.
     #[error("{op}: {reason}{}", on_lines_of_its_own(.log))]
@@ -443,69 +421,9 @@ pub enum Error {
         tried: String,
     },
 
-    /// Text that does not begin with `.version`, as PTX does.
-    #[error("this is no PTX: it does not begin with .version")]
-    NotPtx,
-
-    /// A file could not be read.
-    #[error("{}: {why}", .path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        why: String,
-    },
-
-    /// A module holds nothing of that name.
-    #[error("{op}: there is nothing named `{name}`")]
-    NotFound {
-        /// The driver call.
-        op: &'static str,
-        /// The name.
-        name: String,
-    },
-
-    /// A module's global is somebody else's for now.
-    #[error("the global `{name}` is taken: there is a buffer of it already")]
-    GlobalTaken {
-        /// The name.
-        name: String,
-    },
-
-    /// A launch is of no size, or of more than the device or the kernel allows.
-    #[error("launch: {what}: {asked} is not within 1 to {limit}")]
-    LaunchLimit {
-        /// What is too much, or nothing.
-        what: &'static str,
-        /// What was asked for.
-        asked: u64,
-        /// What there may be.
-        limit: u64,
-    },
-
-    /// A kernel was given more or fewer arguments than it has parameters.
-    #[error("launch: `{kernel}` has {expected} parameters, and was given {given} arguments")]
-    ArgumentCount {
-        /// The kernel.
-        kernel: String,
-        /// Parameters that it has.
-        expected: usize,
-        /// Arguments that it was given.
-        given: usize,
-    },
-
-    /// An argument differs in size from the parameter that it is for.
-    #[error("launch: parameter {index} of `{kernel}` has {expected} bytes, the argument {given}")]
-    ArgumentSize {
-        /// The kernel.
-        kernel: String,
-        /// The parameter, from zero on.
-        index: usize,
-        /// Its size in bytes.
-        expected: usize,
-        /// The argument's.
-        given: usize,
-    },
+    /// A launch does not fit its kernel, or the device.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
 
     /// Something of one context was given to a stream of another.
     #[error("{op}: {what} belongs to another context than the stream")]
@@ -548,11 +466,17 @@ pub enum Error {
 }
 
 /// The same sentence as `Display`: it is what `fn main() -> Result<()>` prints.
-impl fmt::Debug for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
+macro_rules! debug_as_display {
+    ($($error:ty),*) => {$(
+        impl fmt::Debug for $error {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+    )*};
 }
+
+debug_as_display!(Error, AllocatorError, LaunchError, ModuleError);
 
 /// Turns a driver's result into ours.
 #[inline]

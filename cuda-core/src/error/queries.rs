@@ -3,7 +3,7 @@
 use cuda_sys::CUresult;
 
 use crate::device::Device;
-use crate::error::Error;
+use crate::error::{AllocatorError, Error, ModuleError};
 
 impl Error {
     /// The driver's code, where the driver was asked.
@@ -12,10 +12,12 @@ impl Error {
             Error::Driver { code, .. } => Some(*code),
             Error::OutOfMemory { .. }
             | Error::PoolExhausted { .. }
-            | Error::LimitExceeded { .. } => Some(cuda_sys::CUDA_ERROR_OUT_OF_MEMORY),
+            | Error::Allocator(
+                AllocatorError::LimitExceeded { .. } | AllocatorError::Null { .. },
+            ) => Some(cuda_sys::CUDA_ERROR_OUT_OF_MEMORY),
             Error::NoDriver(_) => Some(cuda_sys::CUDA_ERROR_SHARED_OBJECT_INIT_FAILED),
-            Error::Compile { code, .. } => Some(*code),
-            Error::NotFound { .. } => Some(cuda_sys::CUDA_ERROR_NOT_FOUND),
+            Error::Module(ModuleError::Compile { code, .. }) => Some(*code),
+            Error::Module(ModuleError::NotFound { .. }) => Some(cuda_sys::CUDA_ERROR_NOT_FOUND),
             Error::OnDevice { error, .. } => error.code(),
             _ => None,
         }
@@ -23,6 +25,16 @@ impl Error {
 
     /// `true`: the context is lost; every further call on it fails with this error, and only a new
     /// process brings the device back.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// if let Err(error) = stream.synchronize() {
+    ///     if error.is_sticky() {
+    ///         std::process::exit(1); // a kernel went wrong: nothing works here any more
+    ///     }
+    /// }
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn is_sticky(&self) -> bool {
         let code = match self {
             Error::Driver { code, .. } => code,
@@ -63,10 +75,8 @@ impl Error {
     pub(crate) fn naming(self, name: &str) -> Self {
         match self {
             Error::Driver { op, code } if code == cuda_sys::CUDA_ERROR_NOT_FOUND => {
-                Error::NotFound {
-                    op,
-                    name: name.to_owned(),
-                }
+                let name = name.to_owned();
+                ModuleError::NotFound { op, name }.into()
             }
             other => other,
         }

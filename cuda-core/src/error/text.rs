@@ -17,9 +17,11 @@ pub(super) fn describe(code: CUresult) -> String {
     }
     let mut name: *const c_char = ptr::null();
     let mut text: *const c_char = ptr::null();
-    // SAFETY: the pointer is valid for a write; the call needs neither initialisation nor context.
+    // SAFETY: the call writes one pointer, to a local that outlives it, and needs neither
+    // initialisation nor context.
     let named = unsafe { cu::cuGetErrorName(code, &mut name) };
-    // SAFETY: as above.
+    // SAFETY: the call writes one pointer, to a local that outlives it, and needs neither
+    // initialisation nor context.
     let told = unsafe { cu::cuGetErrorString(code, &mut text) };
     let known = named == cuda_sys::CUDA_SUCCESS && told == cuda_sys::CUDA_SUCCESS;
     if !known || name.is_null() || text.is_null() {
@@ -28,7 +30,7 @@ pub(super) fn describe(code: CUresult) -> String {
     // SAFETY: on success both are static NUL-terminated strings (cuGetErrorName: "the address of
     // the NULL-terminated string").
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
-    // SAFETY: as above.
+    // SAFETY: neither is null; cuGetErrorString gives a static NUL-terminated string, too.
     let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
     format!("{name} ({}): {text}", code.0)
 }

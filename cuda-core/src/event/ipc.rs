@@ -6,7 +6,6 @@ use std::sync::atomic::AtomicBool;
 use cuda_sys::{CUipcEventHandle, symbol as cu};
 
 use crate::context::Context;
-use crate::driver;
 use crate::error::{Error, Result, check};
 use crate::event::{Event, EventFlags, RawEvent};
 
@@ -62,7 +61,7 @@ impl Event {
     /// ```
     pub fn ipc_handle(&self) -> Result<IpcEventHandle> {
         let op = "cuIpcGetEventHandle";
-        driver::ensure()?;
+        let event = self.live()?;
         if !self.flags().contains(EventFlags::INTERPROCESS) {
             return Err(Error::Flags {
                 op,
@@ -75,7 +74,7 @@ impl Event {
         // SAFETY: the pointer is valid for a write of a handle, which is an array of bytes; the
         // event is live.
         check(op, unsafe {
-            cu::cuIpcGetEventHandle((&raw mut handle).cast(), self.as_raw())
+            cu::cuIpcGetEventHandle((&raw mut handle).cast(), event.as_raw())
         })?;
         Ok(IpcEventHandle(handle))
     }

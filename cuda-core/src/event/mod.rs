@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::ops::BitOr;
-use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -10,19 +9,28 @@ use cuda_sys::{CUevent, CUresult, symbol as cu};
 
 use crate::context::Context;
 use crate::driver;
+use crate::drops::Resource;
 use crate::error::{Error, Result, check};
 use crate::stream::{Kind, Stream};
 
 mod ipc;
 mod raw;
 
-use raw::{RawHandle, destroy};
-
 pub(crate) use raw::{RawEvent, ready};
 
 pub use ipc::IpcEventHandle;
 
 /// Flags of an [`Event`]: `cuEventCreate`'s.
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// use cuda_core::{Event, EventFlags};
+///
+/// let flags = EventFlags::DISABLE_TIMING | EventFlags::BLOCKING_SYNC;
+/// let event = Event::new(&context, flags)?;
+/// assert!(event.flags().contains(EventFlags::BLOCKING_SYNC));
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EventFlags(u32);
 
@@ -106,9 +114,20 @@ impl Event {
         &self.raw.context
     }
 
-    /// The driver's handle, valid while `self` lives.
+    /// The driver's handle, valid while `self` lives; null for one that was
+    /// [given up](Error::GivenUp).
     pub fn as_raw(&self) -> CUevent {
         self.raw.as_raw()
+    }
+
+    /// The event, unless it was given up.
+    pub(crate) fn live(&self) -> Result<&RawEvent> {
+        driver::ensure()?;
+        if self.raw.as_raw().is_null() {
+            let what = Resource::Event;
+            return Err(Error::GivenUp { what });
+        }
+        Ok(&self.raw)
     }
 
     /// Marks the point behind everything that is on the stream now: `cuEventRecord`. A later record
@@ -116,17 +135,34 @@ impl Event {
     ///
     /// # Errors
     /// The driver's `INVALID_HANDLE` for a stream of another context.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// use cuda_core::{Event, EventFlags};
+    ///
+    /// let event = Event::new(&context, EventFlags::DEFAULT)?;
+    /// stream.launch_host_func(|| println!("before"))?;
+    /// event.record(&stream)?;
+    /// event.synchronize()?; // after "before"
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn record<K: Kind>(&self, stream: &Stream<K>) -> Result<()> {
+        let event = self.live()?;
         let bound = stream.core().bind()?;
         let timeline = bound.timeline();
-        if !self.flags.contains(EventFlags::INTERPROCESS) {
-            let held_up = timeline.is_held_up(timeline.issued());
-            self.held_up.store(held_up, Ordering::Release);
-        }
+        let shared = self.flags.contains(EventFlags::INTERPROCESS);
+        let held_up = shared || timeline.is_held_up(timeline.issued());
+        // Said before others can wait for this record, taken back when they can for none before it.
+        self.held_up.fetch_or(held_up, Ordering::AcqRel);
         // SAFETY: event and stream are live; a pairing that CUDA does not allow is an error.
-        check("cuEventRecord", unsafe {
-            cu::cuEventRecord(self.raw.as_raw(), bound.raw())
-        })
+        let recorded = check("cuEventRecord", unsafe {
+            cu::cuEventRecord(event.as_raw(), bound.raw())
+        });
+        if recorded.is_ok() && !held_up {
+            self.held_up.store(false, Ordering::Release);
+        }
+        recorded
     }
 
     /// Whether nobody knows when it comes, as far as this crate has recorded it.
@@ -155,16 +191,45 @@ impl Event {
 
     /// Blocks the thread until the recorded point is reached: `cuEventSynchronize`. An event that
     /// was never recorded counts as reached.
+    ///
+    /// # Errors
+    /// [`Error::GivenUp`]; the driver's, which are also those of earlier work that has failed.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// # use cuda_core::{Event, EventFlags};
+    /// // A thread that waits for long sleeps, and leaves its core to others.
+    /// let event = Event::new(&context, EventFlags::BLOCKING_SYNC)?;
+    /// stream.launch_host_func(|| std::thread::sleep(std::time::Duration::from_millis(10)))?;
+    /// event.record(&stream)?;
+    /// event.synchronize()?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn synchronize(&self) -> Result<()> {
-        driver::ensure()?;
-        self.raw.synchronize()
+        self.live()?.synchronize()
     }
 
     /// Whether the recorded point has been reached: `cuEventQuery`. An event that was never
     /// recorded counts as reached.
+    ///
+    /// # Errors
+    /// [`Error::GivenUp`]; the driver's, except `NOT_READY`, which is `Ok(false)`.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// # use cuda_core::{Event, EventFlags};
+    /// let event = Event::new(&context, EventFlags::DEFAULT)?;
+    /// assert!(event.query()?); // never recorded
+    /// event.record(&stream)?;
+    /// while !event.query()? {
+    ///     std::thread::yield_now();
+    /// }
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn query(&self) -> Result<bool> {
-        driver::ensure()?;
-        self.raw.query()
+        self.live()?.query()
     }
 
     /// Time from `earlier`'s point to this one's: `cuEventElapsedTime`, in steps of about half a
@@ -174,7 +239,7 @@ impl Event {
     /// [`Error::NoTiming`]; the driver's `INVALID_HANDLE` for events never recorded or of different
     /// contexts, and `NOT_READY` before both points are reached ([`Error::is_not_ready`]).
     pub fn elapsed_since(&self, earlier: &Event) -> Result<Duration> {
-        driver::ensure()?;
+        let (start, end) = (earlier.live()?, self.live()?);
         for event in [earlier, self] {
             if event.flags.contains(EventFlags::DISABLE_TIMING) {
                 return Err(Error::NoTiming);
@@ -183,32 +248,31 @@ impl Event {
         let mut milliseconds = 0.0;
         check(
             "cuEventElapsedTime",
-            elapsed(&mut milliseconds, earlier.raw.as_raw(), self.raw.as_raw()),
+            elapsed(&mut milliseconds, start.as_raw(), end.as_raw()),
         )?;
-        Ok(Duration::from_secs_f64(
-            f64::from(milliseconds).max(0.0) / 1e3,
-        ))
+        let seconds = f64::from(milliseconds).max(0.0) / 1e3;
+        Ok(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
     }
 
     /// Destroys the event and says whether that worked; dropping it reports a failure to the hook
     /// of [`set_drop_hook`](crate::set_drop_hook) instead.
     ///
     /// # Errors
-    /// The driver's, with the event itself, which still lives.
-    pub fn close(self) -> Result<(), (Error, Self)> {
-        if let Err(error) = driver::ensure() {
-            return Err((error, self));
-        }
-        match destroy(RawHandle(self.raw.as_raw())) {
-            Ok(()) => {
-                let this = std::mem::ManuallyDrop::new(self);
-                // SAFETY: `this` is never touched again, so the context is moved out once. The
-                // event itself is gone already.
-                drop(unsafe { ptr::read(&this.raw.context) });
-                Ok(())
-            }
-            Err(error) => Err((error, self)),
-        }
+    /// The driver's, with the event, which is [given up](Error::GivenUp).
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # use cuda_core::{Event, EventFlags};
+    /// let event = Event::new(&context, EventFlags::DEFAULT)?;
+    /// event.close().map_err(|(error, _event)| error)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn close(mut self) -> Result<(), (Error, Self)> {
+        let destroyed = match self.live() {
+            Ok(_) => self.raw.destroy(),
+            Err(error) => Err(error),
+        };
+        destroyed.map_err(|error| (error, self))
     }
 }
 
@@ -222,7 +286,8 @@ fn elapsed(milliseconds: &mut f32, start: CUevent, end: CUevent) -> CUresult {
             return code;
         }
     }
-    // SAFETY: as above.
+    // SAFETY: the caller holds both events, which live as long as it does; the call writes one
+    // float, to an exclusive borrow.
     unsafe { cu::cuEventElapsedTime(milliseconds, start, end) }
 }
 

@@ -1,6 +1,6 @@
 //! Events of the driver: what streams' bookkeeping and the caller's events share.
 
-use std::ptr;
+use std::{mem, ptr};
 
 use cuda_sys::{CUevent, CUresult, symbol as cu};
 
@@ -8,17 +8,19 @@ use crate::context::Context;
 use crate::drops::{self, Resource};
 use crate::error::{Result, check};
 use crate::event::EventFlags;
+use crate::release::{Unreleased, released};
 
 /// An event of the driver, alive together with its context.
 pub(crate) struct RawEvent {
-    // INVARIANT: a live event of `context`, destroyed by `Drop` alone.
+    // INVARIANT: a live event of `context`; null from its destruction on.
     raw: CUevent,
     pub(super) context: Context,
 }
 
 // SAFETY: events may be recorded, waited for and destroyed from any thread; the driver locks.
 unsafe impl Send for RawEvent {}
-// SAFETY: as above.
+// SAFETY: what a shared reference can do, record, wait and ask, the driver lets any threads do at
+// once.
 unsafe impl Sync for RawEvent {}
 
 impl RawEvent {
@@ -61,6 +63,12 @@ impl RawEvent {
         self.raw
     }
 
+    /// What `Drop` does, with its error. The event is not to be used after this.
+    pub(super) fn destroy(&mut self) -> Result<()> {
+        let raw = mem::replace(&mut self.raw, ptr::null_mut());
+        destroy(RawHandle(raw)).map_err(|why| why.into_told(Resource::Event, raw.addr() as u64, 0))
+    }
+
     pub(crate) fn synchronize(&self) -> Result<()> {
         // SAFETY: the event is live.
         check("cuEventSynchronize", unsafe {
@@ -83,19 +91,22 @@ pub(crate) fn ready(op: &'static str, code: CUresult) -> Result<bool> {
 }
 
 /// Destroys an event; its last record still completes.
-pub(super) fn destroy(raw: RawHandle) -> Result<()> {
+fn destroy(raw: RawHandle) -> Result<(), Unreleased> {
     // SAFETY: the only owner gave it up. "It is not an error to destroy an event before it
     // completes."
-    check("cuEventDestroy", unsafe { cu::cuEventDestroy_v2(raw.0) })
+    released("cuEventDestroy", unsafe { cu::cuEventDestroy_v2(raw.0) })
 }
 
-pub(super) struct RawHandle(pub(super) CUevent);
+struct RawHandle(CUevent);
 
-// SAFETY: as for `RawEvent`.
+// SAFETY: an event's handle, which any thread may destroy; the driver locks.
 unsafe impl Send for RawHandle {}
 
 impl Drop for RawEvent {
     fn drop(&mut self) {
+        if self.raw.is_null() {
+            return;
+        }
         let raw = RawHandle(self.raw);
         // The context goes along, so that it outlives the event on whatever thread that dies.
         let context = self.context.clone();
@@ -103,7 +114,7 @@ impl Drop for RawEvent {
             let raw = raw;
             let handle = raw.0.addr() as u64;
             if let Err(error) = destroy(raw) {
-                drops::report(Resource::Event, handle, 0, Some(error));
+                drops::report(Resource::Event, handle, 0, Some(error.into()));
             }
             drop(context);
         });

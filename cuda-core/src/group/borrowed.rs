@@ -1,15 +1,15 @@
-//! Borrowed slices and all devices, through pinned chunks of the group's own.
-
-use std::mem;
+//! Borrowed slices and all devices, through the pinned chunks of other copies of borrowed slices.
 
 use crate::copy::same_len;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::group::DeviceGroup;
-use crate::group::relay::{CHUNK, Landing, Load, Unload};
-use crate::group::views::{parts, parts_mut, pieces, total};
+use crate::group::views::total;
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::pod::{Pod, bytes_of, bytes_of_mut};
 use crate::memory::view::{Slice, SliceMut};
+use crate::staged::ends::{End, Portion};
+use crate::staged::large;
+use crate::staging::options::is_more_than;
 
 /// Bytes up to which each stream stages its own copy: that is quicker than having a chunk of which
 /// little is used.
@@ -42,20 +42,11 @@ impl DeviceGroup {
         for (rank, destination) in destinations.iter().enumerate() {
             self.same_len_on(op, rank, source.len(), destination.len())?;
         }
-        if size_of_val(source) <= SMALL {
+        if !is_more_than(size_of_val(source), SMALL) {
             return self.upload_each(destinations.into_iter().map(|to| (source, to)));
         }
-        let bytes = bytes_of(source);
-        let mut loads: Vec<_> = bytes.chunks(CHUNK).map(load_of).collect();
-        for (stream, destination) in self.streams.iter().zip(destinations) {
-            let destination = destination.cast::<u8>()?;
-            let pieces = parts_mut(destination, pieces(bytes.len(), CHUNK))?;
-            for (load, piece) in loads.iter_mut().zip(pieces) {
-                load.to.push((stream, piece));
-            }
-        }
-        let context = self.streams[0].context();
-        self.relay.carry_up(context, loads.into_iter())
+        let ends = self.ends(destinations, SliceMut::cast)?;
+        large::upload(bytes_of(source), ends, Portion::Whole, Error::on)
     }
 
     /// Copies the first elements of a borrowed slice to the first device, those that follow to the
@@ -64,6 +55,14 @@ impl DeviceGroup {
     ///
     /// # Errors
     /// As [`DeviceGroup::scatter`]. After a failure of the driver destinations may be written in part.
+    ///
+    /// ```no_run
+    /// let group = cuda_core::DeviceGroup::all()?;
+    /// let batch = vec![0.5f32; 1001];
+    /// let mut shares = group.alloc_shares(batch.len())?;
+    /// group.scatter_from(&batch, &mut shares)?; // `batch` may be changed at once
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn scatter_from<'b, T: Pod>(
         &self,
         source: &[T],
@@ -73,31 +72,16 @@ impl DeviceGroup {
         let destinations = self.destinations(op, destinations)?;
         let lens = destinations.iter().map(SliceMut::len);
         same_len(op, source.len(), total::<T>(lens)?)?;
-        let mut rest = source;
-        let with_source = destinations.into_iter().map(|destination| {
-            let (part, behind) = rest.split_at(destination.len());
-            rest = behind;
-            (part, destination)
-        });
-        if size_of_val(source) <= SMALL {
-            return self.upload_each(with_source);
+        if !is_more_than(size_of_val(source), SMALL) {
+            let mut rest = source;
+            return self.upload_each(destinations.into_iter().map(|destination| {
+                let (part, behind) = rest.split_at(destination.len());
+                rest = behind;
+                (part, destination)
+            }));
         }
-        let mut loads = Vec::new();
-        for (stream, (part, destination)) in self.streams.iter().zip(with_source) {
-            let bytes = bytes_of(part);
-            let destination = destination.cast::<u8>()?;
-            let pieces = parts_mut(destination, pieces(bytes.len(), CHUNK))?;
-            for (index, (bytes, piece)) in bytes.chunks(CHUNK).zip(pieces).enumerate() {
-                let mut load = load_of(bytes);
-                load.to.push((stream, piece));
-                loads.push((index, load));
-            }
-        }
-        // All devices receive at the same time: first the beginnings of all parts.
-        loads.sort_by_key(|(index, _)| *index);
-        let context = self.streams[0].context();
-        let loads = loads.into_iter().map(|(_, load)| load);
-        self.relay.carry_up(context, loads)
+        let ends = self.ends(destinations, SliceMut::cast)?;
+        large::upload(bytes_of(source), ends, Portion::Next, Error::on)
     }
 
     /// Copies each device's elements to where they belong in a borrowed slice, and waits for them:
@@ -124,27 +108,23 @@ impl DeviceGroup {
         let sources = self.sources(op, sources)?;
         let lens = sources.iter().map(Slice::len);
         same_len(op, total::<T>(lens)?, destination.len())?;
-        let all = size_of_val(destination);
-        let mut rest = bytes_of_mut(destination);
-        let mut loads = Vec::new();
-        for (stream, source) in self.streams.iter().zip(sources) {
-            let (part, behind) = mem::take(&mut rest).split_at_mut(source.byte_len());
-            rest = behind;
-            let pieces = parts(source.cast::<u8>()?, pieces(part.len(), CHUNK))?;
-            for (index, (bytes, from)) in part.chunks_mut(CHUNK).zip(pieces).enumerate() {
-                loads.push((index, (from, Landing { stream, bytes })));
-            }
-        }
-        // All devices send at the same time: first the beginnings of all parts.
-        loads.sort_by_key(|(index, _)| *index);
-        let loads = loads.into_iter().map(|(_, load)| load);
-        let loads: Vec<_> = match all {
-            0 => Vec::new(),
-            1..=CHUNK => vec![Unload(loads.collect())],
-            _ => loads.map(|load| Unload(vec![load])).collect(),
-        };
-        let context = self.streams[0].context();
-        self.relay.carry_down(context, loads.into_iter())
+        let ends = self.ends(sources, |source| source.cast())?;
+        large::download(ends, bytes_of_mut(destination), Error::on)
+    }
+
+    /// Each member's stream, and its memory as bytes.
+    fn ends<V, B>(
+        &self,
+        views: Vec<V>,
+        as_bytes: impl Fn(V) -> Result<B>,
+    ) -> Result<Vec<End<'_, B>>> {
+        let ends = self.streams.iter().zip(views).map(|(stream, view)| {
+            Ok(End {
+                core: stream.core(),
+                memory: as_bytes(view)?,
+            })
+        });
+        ends.collect()
     }
 
     /// One slice to each member.
@@ -159,12 +139,5 @@ impl DeviceGroup {
                 let uploaded = stream.upload_from(source, destination);
                 uploaded.map_err(|error| error.on(stream.device()))
             })
-    }
-}
-
-fn load_of<'g, 'a, 'b>(bytes: &'a [u8]) -> Load<'g, 'a, 'b> {
-    Load {
-        bytes,
-        to: Vec::new(),
     }
 }

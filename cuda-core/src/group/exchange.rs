@@ -96,6 +96,17 @@ impl DeviceGroup {
     /// # Errors
     /// [`Error::GroupSize`], [`Error::WrongDevice`], and [`Error::LengthMismatch`] as
     /// [`Error::OnDevice`] of the receiver, before the driver is asked.
+    ///
+    /// ```no_run
+    /// let group = cuda_core::DeviceGroup::all()?;
+    /// let mut parts = group.alloc_zeroed::<f32>(1 << 20)?;
+    /// let mut next = group.alloc::<f32>(1 << 20)?;
+    /// for _ in 1..group.len() {
+    ///     group.rotate(&parts, &mut next, 1)?; // each to the next, the last to the first
+    ///     std::mem::swap(&mut parts, &mut next);
+    /// }
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn rotate<'a, 'b, T: Pod>(
         &self,
         sources: impl IntoIterator<Item = impl Into<DeviceSlice<'a, T>>>,

@@ -14,6 +14,24 @@ use crate::stream::Stream;
 
 /// Memory whose parts [`DeviceGroup::scatter`] hands out and [`DeviceGroup::gather`] puts together:
 /// [`DeviceMemory`], of whatever device, and [`PinnedMemory`]. Sealed.
+///
+/// ```no_run
+/// use cuda_core::{Buffer, DeviceBuffer, DeviceGroup, Divisible, Result};
+///
+/// // What is to be handed out may be pinned, or on any device.
+/// fn shares<M: Divisible>(
+///     group: &DeviceGroup,
+///     batch: &Buffer<f32, M>,
+/// ) -> Result<Vec<DeviceBuffer<f32>>> {
+///     let mut shares = group.alloc_shares(batch.len())?;
+///     group.scatter(batch, &mut shares)?;
+///     Ok(shares)
+/// }
+/// let group = DeviceGroup::all()?;
+/// let on_first = group.streams()[0].alloc_zeroed(1000)?;
+/// shares(&group, &on_first)?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[allow(private_bounds, reason = "that bound is the seal")]
 pub trait Divisible: Endpoint + Divide {}
 
@@ -163,6 +181,17 @@ impl DeviceGroup {
     ///
     /// # Errors
     /// As [`DeviceGroup::scatter`].
+    ///
+    /// ```no_run
+    /// use cuda_core::{DeviceGroup, PinnedBuffer};
+    ///
+    /// let group = DeviceGroup::all()?;
+    /// let shares = group.alloc_shares::<f32>(1000)?; // of different lengths
+    /// let mut whole = PinnedBuffer::new(group.streams()[0].context(), 1000)?;
+    /// group.gather(&shares, &mut whole)?; // enqueued, all devices at once
+    /// println!("{}", whole.as_slice()?[0]);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn gather<'a, 'b, T: Pod, M: Divisible>(
         &self,
         sources: impl IntoIterator<Item = impl Into<DeviceSlice<'a, T>>>,

@@ -5,9 +5,7 @@ mod contexts;
 mod exchange;
 mod host;
 mod peers;
-mod relay;
 mod round;
-mod threads;
 mod views;
 
 use std::fmt;
@@ -17,8 +15,6 @@ use crate::error::{Error, Result};
 use crate::memory::device::DeviceBuffer;
 use crate::memory::pod::Pod;
 use crate::stream::Stream;
-
-use relay::Relay;
 
 pub use host::Divisible;
 pub use peers::PeerReport;
@@ -74,7 +70,6 @@ pub struct DeviceGroup {
     /// For what each member sends to others. Measured on H200s: several of them, so that it sends to
     /// several at once, are no faster, and having the receiver's stream copy is slower.
     lanes: Box<[Stream]>,
-    relay: Relay,
 }
 
 impl DeviceGroup {
@@ -82,6 +77,14 @@ impl DeviceGroup {
     ///
     /// # Errors
     /// Those of [`DeviceGroup::new`].
+    ///
+    /// ```no_run
+    /// let group = cuda_core::DeviceGroup::all()?;
+    /// for (rank, device) in group.devices().enumerate() {
+    ///     println!("{rank}: {}", device.name()?);
+    /// }
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn all() -> Result<Self> {
         Self::new(Device::all()?)
     }
@@ -115,6 +118,15 @@ impl DeviceGroup {
     ///
     /// # Errors
     /// [`Error::NothingGiven`] for no stream at all; the driver's.
+    ///
+    /// ```no_run
+    /// use cuda_core::{Device, DeviceGroup};
+    ///
+    /// // Streams that other work is on already: the group's copies come in between.
+    /// let streams: Result<Vec<_>, _> = Device::all()?.map(Device::create_stream).collect();
+    /// let group = DeviceGroup::from_streams(streams?)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn from_streams(streams: impl IntoIterator<Item = Stream>) -> Result<Self> {
         let streams: Box<[Stream]> = streams.into_iter().collect();
         if streams.is_empty() {
@@ -131,7 +143,6 @@ impl DeviceGroup {
         Ok(Self {
             lanes: lanes?,
             streams,
-            relay: Relay::default(),
         })
     }
 
@@ -142,6 +153,15 @@ impl DeviceGroup {
     }
 
     /// The members' streams, by rank.
+    ///
+    /// ```no_run
+    /// let group = cuda_core::DeviceGroup::all()?;
+    /// let mut parts = group.alloc::<u32>(1000)?;
+    /// for (rank, (stream, part)) in group.streams().iter().zip(&mut parts).enumerate() {
+    ///     stream.fill(part, rank as u32)?; // or a kernel
+    /// }
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn streams(&self) -> &[Stream] {
         &self.streams
     }
@@ -155,6 +175,13 @@ impl DeviceGroup {
     ///
     /// # Errors
     /// Those of [`Stream::alloc`], as [`Error::OnDevice`].
+    ///
+    /// ```no_run
+    /// let group = cuda_core::DeviceGroup::all()?;
+    /// let copies = group.alloc::<f32>(1 << 20)?; // one on each device
+    /// assert!(copies.iter().map(|copy| copy.device()).eq(group.devices()));
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn alloc<T: Pod>(&self, len: usize) -> Result<Vec<DeviceBuffer<T>>> {
         self.each(|stream| stream.alloc(len))
     }
@@ -172,6 +199,13 @@ impl DeviceGroup {
     ///
     /// # Errors
     /// Those of [`Stream::alloc`], as [`Error::OnDevice`].
+    ///
+    /// ```no_run
+    /// let group = cuda_core::DeviceGroup::all()?;
+    /// let shares = group.alloc_shares::<f32>(1001)?;
+    /// assert_eq!(shares.iter().map(|share| share.len()).sum::<usize>(), 1001);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn alloc_shares<T: Pod>(&self, len: usize) -> Result<Vec<DeviceBuffer<T>>> {
         let (least, more) = (len / self.len(), len % self.len());
         let mut rank = 0;
@@ -188,6 +222,16 @@ impl DeviceGroup {
     /// # Errors
     /// The first of the driver's, as [`Error::OnDevice`], once all were waited for; errors of earlier
     /// asynchronous work are reported here.
+    ///
+    /// ```no_run
+    /// let group = cuda_core::DeviceGroup::all()?;
+    /// let mut copies = group.alloc::<f32>(1 << 20)?;
+    /// for (stream, copy) in group.streams().iter().zip(&mut copies) {
+    ///     stream.fill(copy, 1.0)?;
+    /// }
+    /// group.synchronize()?; // all of them
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn synchronize(&self) -> Result<()> {
         let wait = |stream: &Stream| {
             let waited = stream.synchronize();

@@ -6,6 +6,15 @@ use crate::error::{Error, Result};
 use crate::group::DeviceGroup;
 
 /// What [`DeviceGroup::enable_all_peers`] found: which devices cannot reach which.
+///
+/// ```no_run
+/// let group = cuda_core::DeviceGroup::all()?;
+/// let report = group.enable_all_peers()?;
+/// for (device, peer) in report.unreachable() {
+///     println!("{device:?} copies from {peer:?} by way of the host");
+/// }
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PeerReport {
     unreachable: Vec<(Device, Device)>,

@@ -89,10 +89,3 @@ pub(super) fn parts_mut<'b, T: Pod, M: Memory>(
     }
     Ok(parts)
 }
-
-/// Lengths of pieces of at most `size` that make up `len`.
-pub(super) fn pieces(len: usize, size: usize) -> impl Iterator<Item = usize> {
-    (0..len)
-        .step_by(size)
-        .map(move |start| size.min(len - start))
-}

@@ -48,6 +48,16 @@ impl<K: Kind> Launch<'_, K> {
     /// Groups blocks into clusters, whose blocks run at the same time and share memory:
     /// `CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION`. From compute capability 9.0 on; the grid has to be
     /// a multiple of it.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// # const PTX: &str = "";
+    /// # let function = cuda_core::Module::from_ptx(&context, PTX)?.function("reduce")?;
+    /// let mut launch = stream.kernel(&function);
+    /// launch.grid(64).block(256).cluster(4); // sixteen clusters of four blocks
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn cluster(&mut self, blocks: impl Into<Dimensions>) -> &mut Self {
         let Dimensions { x, y, z } = blocks.into();
         self.attributes
@@ -57,6 +67,17 @@ impl<K: Kind> Launch<'_, K> {
 
     /// Lets all blocks wait for each other: `CU_LAUNCH_ATTRIBUTE_COOPERATIVE`. A grid that the
     /// device cannot hold at once is refused with `COOPERATIVE_LAUNCH_TOO_LARGE`.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// # const PTX: &str = "";
+    /// # let function = cuda_core::Module::from_ptx(&context, PTX)?.function("sweep")?;
+    /// let blocks = function.max_active_blocks(256, 0)?; // at once, on each multiprocessor
+    /// let mut launch = stream.kernel(&function);
+    /// launch.grid(blocks).block(256).cooperative();
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn cooperative(&mut self) -> &mut Self {
         self.attributes
             .set(cuda_sys::CU_LAUNCH_ATTRIBUTE_COOPERATIVE, [1, 0, 0]);
@@ -86,6 +107,19 @@ impl<K: Kind> Launch<'_, K> {
     }
 
     /// The domain of the kernel's fences: `CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN`, from CUDA 12.0 on.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// # const PTX: &str = "";
+    /// use cuda_core::MemorySyncDomain;
+    ///
+    /// # let function = cuda_core::Module::from_ptx(&context, PTX)?.function("send")?;
+    /// // A kernel that writes to other devices; fences of its neighbours need not wait for that.
+    /// let mut launch = stream.kernel(&function);
+    /// launch.grid(8).block(256).memory_sync_domain(MemorySyncDomain::Remote);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[cfg(cuda_12_0)]
     pub fn memory_sync_domain(&mut self, domain: MemorySyncDomain) -> &mut Self {
         let domain = match domain {

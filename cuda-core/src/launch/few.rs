@@ -69,7 +69,8 @@ impl<T, const N: usize> Few<T, N> {
             return &mut self.spilled;
         }
         let inline = ptr::from_mut(&mut self.inline[..self.len]);
-        // SAFETY: as in `as_slice`; the borrow is exclusive.
+        // SAFETY: these are initialised, by the invariant, and `MaybeUninit<T>` is laid out as `T`;
+        // the borrow of `self` is exclusive.
         unsafe { &mut *(inline as *mut [T]) }
     }
 }

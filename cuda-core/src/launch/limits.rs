@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::Dimensions;
 use super::argument::Arguments;
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::{Error, LaunchError, Result};
 use crate::module::Function;
 
 /// Limits of a kernel and of its device.
@@ -63,12 +63,12 @@ impl Limits {
         if block.volume() <= u128::from(self.threads) {
             return Ok(());
         }
-        Err(Error::LaunchLimit {
-            what: "threads a block",
+        Err(limited(
+            "threads a block",
             // Each factor is at most 1024 here.
-            asked: block.volume() as u64,
-            limit: self.threads.into(),
-        })
+            block.volume() as u64,
+            self.threads.into(),
+        ))
     }
 
     /// Refuses dynamic shared memory that no block of the kernel can have.
@@ -104,23 +104,23 @@ impl Limits {
         };
         let given = arguments.sizes();
         if given.len() != parameters.len() {
-            return Err(Error::ArgumentCount {
+            return Err(Error::Launch(LaunchError::ArgumentCount {
                 kernel: function.name().to_owned(),
                 expected: parameters.len(),
                 given: given.len(),
-            });
+            }));
         }
         let differs = given
             .zip(parameters)
             .position(|(given, size)| given != *size);
         match differs {
             None => Ok(()),
-            Some(index) => Err(Error::ArgumentSize {
+            Some(index) => Err(Error::Launch(LaunchError::ArgumentSize {
                 kernel: function.name().to_owned(),
                 index,
                 expected: parameters[index],
                 given: arguments.sizes().nth(index).unwrap_or(0),
-            }),
+            })),
         }
     }
 }
@@ -129,19 +129,15 @@ fn within(what: &'static str, asked: u32, limit: u32) -> Result<()> {
     if (1..=limit).contains(&asked) {
         return Ok(());
     }
-    Err(Error::LaunchLimit {
-        what,
-        asked: asked.into(),
-        limit: limit.into(),
-    })
+    Err(limited(what, asked.into(), limit.into()))
 }
 
 fn too_much(asked: usize, limit: usize) -> Error {
-    Error::LaunchLimit {
-        what: "bytes of dynamic shared memory",
-        asked: asked as u64,
-        limit: limit as u64,
-    }
+    limited("bytes of dynamic shared memory", asked as u64, limit as u64)
+}
+
+fn limited(what: &'static str, asked: u64, limit: u64) -> Error {
+    Error::Launch(LaunchError::Limit { what, asked, limit })
 }
 
 /// Shared memory that a block of the device can be allowed to have, in bytes.

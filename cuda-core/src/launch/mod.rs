@@ -97,6 +97,17 @@ impl<'a, K: Kind> Launch<'a, K> {
 
     /// As many threads as elements, at least: blocks of 256 threads in one dimension. The kernel
     /// has to leave alone what is beyond the last element.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// # const PTX: &str = "";
+    /// # let function = cuda_core::Module::from_ptx(&context, PTX)?.function("scale")?;
+    /// let mut x = stream.alloc_zeroed::<f32>(1000)?;
+    /// let mut launch = stream.kernel(&function);
+    /// launch.elements(x.len()).arg(&mut x).arg(1000u32); // four blocks; the kernel checks the end
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn elements(&mut self, elements: usize) -> &mut Self {
         let blocks = elements.div_ceil(BLOCK as usize);
         // What does not fit is more than any device allows, and refused as such.
@@ -136,9 +147,9 @@ impl<'a, K: Kind> Launch<'a, K> {
     /// limits, too.
     ///
     /// # Errors
-    /// Before the driver is asked: [`Error::LaunchLimit`] for a dimension that is zero or more than
-    /// the device or the kernel allows, and for too much shared memory; [`Error::ArgumentCount`]
-    /// and [`Error::ArgumentSize`] where the driver tells the kernel's parameters (from CUDA 12.4
+    /// Before the driver is asked: [`Error::Launch`] for a dimension that is zero or more than the
+    /// device or the kernel allows, for too much shared memory, and for arguments that differ in
+    /// number or size from the kernel's parameters, where the driver tells those (from CUDA 12.4
     /// on); [`Error::WrongContext`] for a kernel of another context than the stream's;
     /// [`Error::WrongDevice`] for memory of another device that was given no
     /// [access](crate::Context::enable_peer_access).
@@ -240,7 +251,8 @@ impl<'a, K: Kind> Launch<'a, K> {
         let mut config = self.config()?;
         config.hStream = self.stream.as_raw();
         let mut clusters = 0;
-        // SAFETY: as in `max_cluster_size`.
+        // SAFETY: the call writes one int, to a local that outlives it; the function is loaded, its
+        // context current; the configuration and its attributes live during the call.
         check("cuOccupancyMaxActiveClusters", unsafe {
             cu::cuOccupancyMaxActiveClusters(&mut clusters, self.function.as_raw(), &config)
         })?;

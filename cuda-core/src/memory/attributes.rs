@@ -52,6 +52,16 @@ pub struct PointerAttributes {
 }
 
 /// Where memory is.
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// use cuda_core::{MemoryType, PointerAttributes};
+///
+/// let buffer = stream.alloc::<u8>(100)?;
+/// let attributes = PointerAttributes::of_device(buffer.as_raw())?;
+/// assert_eq!(attributes.memory_type, Some(MemoryType::Device));
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MemoryType {

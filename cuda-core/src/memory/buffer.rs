@@ -17,6 +17,19 @@ use crate::submit::note_use;
 ///
 /// What all kinds share is here: length, views, freeing. A buffer knows which streams use which of
 /// its bytes, whoever enqueued the work, so neither dropping nor forgetting it can hurt them.
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// use cuda_core::{Buffer, Memory, Pod};
+///
+/// // Of whatever kind of memory.
+/// fn mebibytes<T: Pod, M: Memory>(buffers: &[Buffer<T, M>]) -> usize {
+///     buffers.iter().map(Buffer::byte_len).sum::<usize>() >> 20
+/// }
+/// let buffers = [stream.alloc::<f32>(1 << 20)?, stream.alloc(1 << 18)?];
+/// assert_eq!(mebibytes(&buffers), 5);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 pub struct Buffer<T: Pod, M: Memory> {
     pub(crate) storage: Storage<M>,
     // INVARIANT: the storage has room for so many elements, aligned as `T` wants it.
@@ -56,6 +69,16 @@ impl<T: Pod, M: Memory> Buffer<T, M> {
     }
 
     /// A view of all elements.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let buffer = stream.alloc_zeroed::<f32>(100)?;
+    /// let (whole, head) = (buffer.as_view(), buffer.slice(..10)?); // of one type
+    /// for view in [whole, head] {
+    ///     println!("{} elements", view.len());
+    /// }
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[inline]
     pub fn as_view(&self) -> Slice<'_, T, M> {
         Slice::whole(&self.storage, self.len)
@@ -71,6 +94,16 @@ impl<T: Pod, M: Memory> Buffer<T, M> {
     ///
     /// # Errors
     /// [`Error::OutOfBounds`].
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let buffer = stream.alloc_zeroed::<u32>(1000)?;
+    /// let mut some = [1; 3];
+    /// stream.download_to(buffer.slice(10..13)?, &mut some)?;
+    /// assert_eq!(some, [0; 3]);
+    /// assert!(buffer.slice(990..1001).is_err());
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Slice<'_, T, M>> {
         self.as_view().slice(range)
     }
@@ -79,6 +112,13 @@ impl<T: Pod, M: Memory> Buffer<T, M> {
     ///
     /// # Errors
     /// [`Error::OutOfBounds`].
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let mut buffer = stream.alloc_zeroed::<u32>(1000)?;
+    /// stream.fill(buffer.slice_mut(..500)?, 7)?; // the other half stays as it is
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<SliceMut<'_, T, M>> {
         self.as_view_mut().into_slice(range)
     }
@@ -141,6 +181,14 @@ impl<T: Pod, M: Memory> Buffer<T, M> {
     ///
     /// # Errors
     /// What the driver says of the work waited for.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let mut buffer = stream.alloc::<u32>(1000)?;
+    /// stream.fill(&mut buffer, 7)?;
+    /// buffer.synchronize()?; // waits for the fill, and for nothing that is enqueued after it
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn synchronize(&self) -> Result<()> {
         driver::ensure()?;
         let block = self.storage.block();
@@ -158,12 +206,29 @@ impl<T: Pod, M: Memory> Buffer<T, M> {
     /// [`set_drop_hook`](crate::set_drop_hook).
     ///
     /// # Errors
-    /// The driver's, with the buffer itself, still allocated.
+    /// Those of the wait for that work, with the buffer as it was; the driver's of the call that
+    /// frees it, with a buffer that is empty: see [`Error::GivenUp`].
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let buffer = stream.alloc::<u32>(1000)?;
+    /// if let Err((error, _buffer)) = buffer.close() {
+    ///     eprintln!("not freed: {error}");
+    /// }
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn close(mut self) -> Result<(), (Error, Self)> {
-        match driver::ensure().and_then(|()| self.storage.free()) {
-            Ok(()) => Ok(()),
-            Err(error) => Err((error, self)),
+        self.free().map_err(|error| (error, self))
+    }
+
+    /// [`Buffer::close`] of a part of something else.
+    pub(crate) fn free(&mut self) -> Result<()> {
+        driver::ensure()?;
+        let freed = self.storage.free();
+        if self.storage.ensure().is_err() {
+            self.len = 0;
         }
+        freed
     }
 }
 

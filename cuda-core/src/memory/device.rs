@@ -19,17 +19,54 @@ use crate::memory::origin::Origin;
 use crate::memory::pod::Pod;
 use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{self, Block, Storage, byte_len};
+use crate::release::Unreleased;
 use crate::stream::Stream;
 use crate::stream_core::StreamCore;
 
 /// Memory of a device.
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// use cuda_core::{Buffer, DeviceBuffer, DeviceMemory};
+///
+/// let buffer: Buffer<f32, DeviceMemory> = stream.alloc(100)?;
+/// let same: DeviceBuffer<f32> = buffer;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug)]
 pub enum DeviceMemory {}
 
 /// A shared view of a [`DeviceBuffer`].
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// use cuda_core::{DeviceSlice, Result, Stream};
+///
+/// fn sum(stream: &Stream, values: DeviceSlice<'_, f32>) -> Result<f32> {
+///     let mut copy = vec![0.0; values.len()];
+///     stream.download_to(values, &mut copy)?;
+///     Ok(copy.iter().sum())
+/// }
+/// let buffer = stream.alloc_zeroed::<f32>(100)?;
+/// assert_eq!(sum(&stream, buffer.slice(..50)?)?, 0.0);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 pub type DeviceSlice<'a, T> = Slice<'a, T, DeviceMemory>;
 
 /// An exclusive view of a [`DeviceBuffer`].
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// use cuda_core::{DeviceSliceMut, Result, Stream};
+///
+/// fn clear(stream: &Stream, values: DeviceSliceMut<'_, f32>) -> Result<()> {
+///     stream.fill(values, 0.0)
+/// }
+/// let mut buffer = stream.alloc::<f32>(100)?;
+/// clear(&stream, buffer.slice_mut(50..)?)?;
+/// clear(&stream, buffer.as_view_mut())?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 pub type DeviceSliceMut<'a, T> = SliceMut<'a, T, DeviceMemory>;
 
 /// Alignment of every allocation: "aligned to at least 256 bytes".
@@ -43,8 +80,9 @@ impl memory::Kind for DeviceMemory {
     type Keeper = Origin;
 
     const RESOURCE: Resource = Resource::DeviceMemory;
+    const NOWHERE: CUdeviceptr = NOWHERE;
 
-    fn free(block: &mut Block<Self>) -> Result<()> {
+    fn free(block: &mut Block<Self>) -> Result<(), Unreleased> {
         let range = block.whole();
         let mut fences = Fences::none();
         let home = block.keeper.home().map(|home| &**home.timeline());
@@ -92,7 +130,11 @@ impl memory::Kind for DeviceMemory {
 }
 
 /// `cuMemFreeAsync` on the stream that the block was allocated on, behind everybody else's work.
-fn free_in_order(home: &StreamCore, address: CUdeviceptr, fences: &Fences) -> Result<()> {
+fn free_in_order(
+    home: &StreamCore,
+    address: CUdeviceptr,
+    fences: &Fences,
+) -> Result<(), Unreleased> {
     let bound = home.bind()?;
     if fences.wait_on(&bound).is_err() {
         // The stream could not be made to wait, so the host does.
@@ -100,7 +142,7 @@ fn free_in_order(home: &StreamCore, address: CUdeviceptr, fences: &Fences) -> Re
     }
     // SAFETY: the block was allocated by cuMemAllocAsync and is freed once; all other work on it
     // comes before this point of the stream.
-    unsafe { driver_pool::free(&bound, address) }
+    unsafe { driver_pool::free(&bound, address) }.map_err(Unreleased::Unknown)
 }
 
 /// Elements on a device. Any stream of the device may use them; who must wait for whom is sorted out
@@ -108,7 +150,9 @@ fn free_in_order(home: &StreamCore, address: CUdeviceptr, fences: &Fences) -> Re
 ///
 /// [`Stream::alloc`] allocates in the order of a stream, which is the buffer's *home*: allocation and
 /// free happen in its order, and the buffer keeps it alive. Dropping it frees the memory behind all
-/// work that uses it, without waiting. [`Stream::alloc_from`] does so from a pool of one's own.
+/// work that uses it, without waiting, but where the [allocator](Allocator) that it came from knows
+/// no streams and has to: [`Allocator::plain`], [`Allocator::from_functions`].
+/// [`Stream::alloc_from`] allocates from a pool of one's own.
 ///
 /// Memory that belongs to no stream comes from [`Context::alloc`], from somebody else
 /// ([`DeviceBuffer::from_raw`]) or from another process ([`DeviceBuffer::open_ipc`]). Dropping such a
@@ -140,7 +184,7 @@ fn empty(core: &Arc<StreamCore>) -> Block<DeviceMemory> {
 /// A block of whatever allocator is to be asked.
 #[inline(never)]
 fn allocate(core: &Arc<StreamCore>, bytes: usize) -> Result<Block<DeviceMemory>> {
-    driver::ensure()?;
+    core.ensure()?;
     if bytes == 0 {
         return Ok(empty(core));
     }
@@ -182,7 +226,8 @@ fn allocate_from(
 
 impl Stream {
     /// `len` elements of unspecified value, from the process's
-    /// [caching pool](crate::CachingPool::shared): no driver call, unless the pool has to grow.
+    /// [caching pool](crate::CachingPool::shared): no driver call where that has a block for the
+    /// stream at hand.
     ///
     /// [Another allocator](crate::Allocator) can be made the default of the process, of a device or
     /// of a [scope](crate::with_allocator); the driver's own pool takes one call, `cuMemAllocAsync`.
@@ -192,6 +237,20 @@ impl Stream {
     /// [`Error::SizeOverflow`](crate::Error::SizeOverflow) and
     /// [`Error::OverAligned`](crate::Error::OverAligned) before any allocator is asked; the
     /// allocator's, [`Error::PoolExhausted`](crate::Error::PoolExhausted) among them.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// use cuda_core::Error;
+    ///
+    /// match stream.alloc::<f32>(1 << 40) {
+    ///     Ok(buffer) => println!("{} bytes", buffer.byte_len()),
+    ///     Err(error @ (Error::OutOfMemory { .. } | Error::PoolExhausted { .. })) => {
+    ///         eprintln!("{error}"); // says how much there is
+    ///     }
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     // In line: a block that was at hand is moved no more on its way to where the caller wants it.
     #[inline(always)]
     pub fn alloc<T: Pod>(&self, len: usize) -> Result<DeviceBuffer<T>> {
@@ -209,9 +268,19 @@ impl Stream {
     ///
     /// # Errors
     /// As [`Stream::alloc`].
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// use cuda_core::{Allocator, CachingPool};
+    ///
+    /// let pool = CachingPool::new(); // beside the process's own
+    /// let scratch = stream.alloc_with::<u8>(&pool.allocator(), 1 << 20)?;
+    /// let plain = stream.alloc_with::<u8>(&Allocator::plain(), 1 << 20)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn alloc_with<T: Pod>(&self, allocator: &Allocator, len: usize) -> Result<DeviceBuffer<T>> {
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
-        driver::ensure()?;
+        self.core().ensure()?;
         let block = match bytes {
             0 => empty(self.core()),
             _ => allocate_from(allocator, self.core(), bytes)?,
@@ -223,6 +292,15 @@ impl Stream {
     ///
     /// # Errors
     /// As [`Stream::alloc`].
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let counts = stream.alloc_zeroed::<u32>(3)?;
+    /// let mut back = [1; 3];
+    /// stream.download_to(&counts, &mut back)?;
+    /// assert_eq!(back, [0; 3]);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn alloc_zeroed<T: Pod>(&self, len: usize) -> Result<DeviceBuffer<T>> {
         let mut buffer = self.alloc(len)?;
         self.fill_bytes(&mut buffer, 0)?;

@@ -13,13 +13,14 @@ use crate::memory::device::{ALIGNMENT, DeviceBuffer, NOWHERE};
 use crate::memory::origin::Owner;
 use crate::memory::plain::owned;
 use crate::memory::pod::Pod;
+use crate::release::Unreleased;
 
 /// What keeps the memory allocated. Leaked unless it is released: whoever drops it frees the memory,
 /// which work of ours may use until the host has seen that none does.
 struct Foreign(Option<ManuallyDrop<Box<dyn Any + Send + Sync>>>);
 
 impl Owner for Foreign {
-    fn release(&mut self, _address: CUdeviceptr, _bytes: usize) -> Result<()> {
+    fn release(&mut self, _address: CUdeviceptr, _bytes: usize) -> Result<(), Unreleased> {
         drop(self.0.take().map(ManuallyDrop::into_inner));
         Ok(())
     }

@@ -15,6 +15,31 @@ use crate::memory::pod::Pod;
 /// moved, nor dropped:
 /// * the elements that it names are initialised and stay allocated where they are;
 /// * nobody writes them.
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// use std::ptr::NonNull;
+///
+/// use cuda_core::StableHost;
+///
+/// /// Samples of a recording, which no method of its own changes.
+/// struct Recording(Vec<i16>);
+///
+/// // SAFETY: the samples are the vector's, on the heap, where they stay when it moves; nobody else
+/// // has them.
+/// unsafe impl StableHost for Recording {
+///     type Element = i16;
+///
+///     fn elements(&mut self) -> NonNull<[i16]> {
+///         self.0.elements()
+///     }
+/// }
+///
+/// let mut buffer = stream.alloc(48_000)?;
+/// let upload = stream.upload_owned(Recording(vec![0; 48_000]), &mut buffer);
+/// let recording = upload.map_err(|(error, _)| error)?.wait().map_err(|(error, _)| error)?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 pub unsafe trait StableHost: Send + Sync + 'static {
     /// What it holds.
     type Element: Pod;
@@ -42,7 +67,8 @@ unsafe impl<T: Pod> StableHost for Vec<T> {
     }
 }
 
-// SAFETY: as above; the pointer comes from an exclusive borrow.
+// SAFETY: the vector is kept, so nobody else has the elements, and the pointer comes from an
+// exclusive borrow, so they may be written through it.
 unsafe impl<T: Pod> StableHostMut for Vec<T> {}
 
 // SAFETY: a box's elements are on the heap, which moving it does not touch, and nobody else has
@@ -55,7 +81,8 @@ unsafe impl<T: Pod> StableHost for Box<[T]> {
     }
 }
 
-// SAFETY: as above; the pointer comes from an exclusive borrow.
+// SAFETY: the box is kept, so nobody else has the elements, and the pointer comes from an exclusive
+// borrow, so they may be written through it.
 unsafe impl<T: Pod> StableHostMut for Box<[T]> {}
 
 // SAFETY: the elements are on the heap for as long as one reference is kept. Others can only read
@@ -68,7 +95,8 @@ unsafe impl<T: Pod> StableHost for Arc<[T]> {
     }
 }
 
-// SAFETY: as above; nor does the vector move them, which nobody can reach mutably.
+// SAFETY: one reference is kept, so the vector lives, and nobody can reach it mutably: it neither
+// moves its elements nor are they written, since `Pod` has no interior mutability.
 unsafe impl<T: Pod> StableHost for Arc<Vec<T>> {
     type Element = T;
 
@@ -79,10 +107,26 @@ unsafe impl<T: Pod> StableHost for Arc<Vec<T>> {
 
 /// A [`StableHost`] that a device may read and not write, whatever its owner may do:
 /// [`Registered::read_only`](crate::Registered::read_only) makes it.
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// # let stream = context.create_stream()?;
+/// use std::sync::Arc;
+///
+/// use cuda_core::{RegisterFlags, Registered};
+///
+/// let shared: Arc<[f32]> = vec![1.0; 1 << 20].into();
+/// let host = Registered::read_only(&context, shared.clone(), RegisterFlags::PORTABLE)
+///     .map_err(|(error, _shared)| error)?;
+/// let mut buffer = stream.alloc(1 << 20)?;
+/// stream.upload(host.as_view(), &mut buffer)?; // while others read `shared`
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct ReadOnly<H>(pub H);
 
-// SAFETY: `H`'s own promise.
+// SAFETY: the elements are `H`'s, which promises that they stay and are not written; moving this
+// moves `H` and does nothing else to it.
 unsafe impl<H: StableHost> StableHost for ReadOnly<H> {
     type Element = H::Element;
 

@@ -14,6 +14,7 @@ use crate::memory::device::{ALIGNMENT, DeviceBuffer};
 use crate::memory::origin::{Origin, Owner};
 use crate::memory::plain::owned;
 use crate::memory::pod::Pod;
+use crate::release::{Unreleased, released};
 
 /// A name of device memory that another process of the machine can open: plain bytes, to be sent by
 /// whatever means.
@@ -61,12 +62,12 @@ impl fmt::Debug for IpcMemoryHandle {
 struct Opened(Context);
 
 impl Owner for Opened {
-    fn release(&mut self, address: CUdeviceptr, _bytes: usize) -> Result<()> {
+    fn release(&mut self, address: CUdeviceptr, _bytes: usize) -> Result<(), Unreleased> {
         let _entered = self.0.enter_briefly()?;
         let _relaxed = Relaxed::enter()?;
         // SAFETY: opened by cuIpcOpenMemHandle in this context, closed once, and no work of this
         // process uses it any more.
-        check("cuIpcCloseMemHandle", unsafe {
+        released("cuIpcCloseMemHandle", unsafe {
             cu::cuIpcCloseMemHandle(address)
         })
     }
@@ -160,7 +161,7 @@ impl<T: Pod> DeviceBuffer<T> {
         if let Some(refused) = refused {
             if let Err(error) = opened.release(address, bytes) {
                 let bytes = room.unwrap_or(bytes);
-                drops::report(Resource::DeviceMemory, address, bytes, Some(error));
+                drops::report(Resource::DeviceMemory, address, bytes, Some(error.into()));
             }
             return Err(refused);
         }
@@ -172,7 +173,8 @@ impl<T: Pod> DeviceBuffer<T> {
 /// Bytes from `address` to the end of its allocation. The context that has it is current.
 fn room_behind(address: CUdeviceptr) -> Result<usize> {
     let (mut base, mut size) = (0, 0);
-    // SAFETY: both pointers are valid for a write.
+    // SAFETY: the call writes an address and a size, to locals that outlive it; an address that the
+    // driver does not know is an error.
     check("cuMemGetAddressRange", unsafe {
         cu::cuMemGetAddressRange_v2(&mut base, &mut size, address)
     })?;

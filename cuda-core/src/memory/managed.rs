@@ -22,6 +22,7 @@ use crate::memory::plain::{self, owned};
 use crate::memory::pod::Pod;
 use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{byte_len, explain};
+use crate::release::Unreleased;
 
 /// Elements in managed memory: `cuMemAllocManaged`.
 ///
@@ -66,7 +67,7 @@ struct Managed {
 }
 
 impl Owner for Managed {
-    fn release(&mut self, address: CUdeviceptr, _bytes: usize) -> Result<()> {
+    fn release(&mut self, address: CUdeviceptr, _bytes: usize) -> Result<(), Unreleased> {
         plain::free(address)
     }
 
@@ -209,9 +210,20 @@ impl<T: Pod> ManagedBuffer<T> {
     ///
     /// # Errors
     /// Those of [`as_slice`](Self::as_slice).
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// let mut values = cuda_core::ManagedBuffer::<u32>::new(&context, 1000)?;
+    /// values.as_mut_slice()?.fill(1);
+    /// stream.fill(values.slice_mut(..500)?, 2)?;
+    /// assert_eq!(values.as_slice()?[499..501], [2, 1]); // waits for the device
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn as_mut_slice(&mut self) -> Result<&mut [T]> {
         self.require_lendable()?;
-        // SAFETY: as in `as_slice`.
+        // SAFETY: no device runs that cannot run beside the host, or none of them uses the memory
+        // while it is attached to the host, by the promise of who attached it.
         unsafe { self.as_mut_slice_while_idle() }
     }
 
@@ -265,6 +277,7 @@ impl<T: Pod> ManagedBuffer<T> {
     /// Waits until the host may look.
     fn settle(&self, access: Access) -> Result<()> {
         driver::ensure()?;
+        self.buffer.storage.ensure()?;
         let block = self.buffer.storage.block();
         let mut fences = Fences::none();
         block
@@ -294,21 +307,9 @@ impl<T: Pod> ManagedBuffer<T> {
     /// Frees the memory once no work uses it, and says whether that worked: `cuMemFree_v2`.
     ///
     /// # Errors
-    /// The driver's, with the buffer itself, still allocated.
-    pub fn close(self) -> Result<(), (Error, Self)> {
-        let Self {
-            buffer,
-            concurrent,
-            attached,
-        } = self;
-        let back = |buffer| Self {
-            buffer,
-            concurrent,
-            attached,
-        };
-        buffer
-            .close()
-            .map_err(|(error, buffer)| (error, back(buffer)))
+    /// Those of [`Buffer::close`](crate::Buffer::close).
+    pub fn close(mut self) -> Result<(), (Error, Self)> {
+        self.buffer.free().map_err(|error| (error, self))
     }
 }
 

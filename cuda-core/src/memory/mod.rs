@@ -6,6 +6,7 @@ use crate::context::Context;
 use crate::driver;
 use crate::drops::{self, Resource};
 use crate::error::{Error, Result};
+use crate::release::Unreleased;
 
 pub(crate) mod attributes;
 pub(crate) mod buffer;
@@ -30,6 +31,18 @@ use ledger::{Bytes, Ledger};
 
 /// A kind of memory: of the device ([`DeviceMemory`](crate::DeviceMemory)), or pinned on the host
 /// ([`PinnedMemory`](crate::PinnedMemory)). Sealed.
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// use cuda_core::{Buffer, Memory, Pod, Result, Slice};
+///
+/// fn ends<T: Pod, M: Memory>(buffer: &Buffer<T, M>) -> Result<[Slice<'_, T, M>; 2]> {
+///     Ok([buffer.slice(..1)?, buffer.slice(buffer.len() - 1..)?])
+/// }
+/// let buffer = stream.alloc::<u64>(100)?;
+/// let [first, last] = ends(&buffer)?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[allow(private_bounds, reason = "that bound is the seal")]
 pub trait Memory: Kind {}
 
@@ -45,8 +58,11 @@ pub(crate) trait Kind: Sized + 'static {
     /// What a block that could not be freed is reported as.
     const RESOURCE: Resource;
 
+    /// Where blocks of no bytes are.
+    const NOWHERE: Self::Address;
+
     /// Frees a block behind all work that uses it.
-    fn free(block: &mut Block<Self>) -> Result<()>;
+    fn free(block: &mut Block<Self>) -> Result<(), Unreleased>;
 
     /// Frees a block that nobody but the stream that it goes back to uses, if that takes no driver
     /// call, and leaves nothing of it to be dropped. Says whether it did.
@@ -76,7 +92,7 @@ impl<M: Kind> Block<M> {
             return true;
         };
         let address = M::number(self.address);
-        drops::report(M::RESOURCE, address, self.bytes, Some(error));
+        drops::report(M::RESOURCE, address, self.bytes, Some(error.into()));
         false
     }
 
@@ -89,14 +105,15 @@ impl<M: Kind> Block<M> {
 pub(crate) struct Storage<M: Kind> {
     // INVARIANT: taken by `Drop` alone.
     block: ManuallyDrop<Block<M>>,
-    freed: bool,
+    /// It had bytes, and may have them still; see [`crate::release`].
+    given_up: bool,
 }
 
 impl<M: Kind> Storage<M> {
     pub(crate) fn new(block: Block<M>) -> Self {
         Self {
             block: ManuallyDrop::new(block),
-            freed: false,
+            given_up: false,
         }
     }
 
@@ -110,27 +127,44 @@ impl<M: Kind> Storage<M> {
         &mut self.block.ledger
     }
 
-    /// What `Drop` does, with its error.
-    pub(crate) fn free(&mut self) -> Result<()> {
-        if self.block.bytes > 0 && !self.freed {
-            M::free(&mut self.block)?;
+    /// Refuses memory that was given up, of which no bytes are left here.
+    #[inline]
+    pub(crate) fn ensure(&self) -> Result<()> {
+        match self.given_up {
+            false => Ok(()),
+            true => Err(Error::GivenUp { what: M::RESOURCE }),
         }
-        self.freed = true;
-        Ok(())
     }
 
-    /// What `Drop` does, where it may run; whether it worked.
+    /// What `Drop` does, with its error. Unless the block is kept, none is left.
+    pub(crate) fn free(&mut self) -> Result<()> {
+        self.ensure()?;
+        let (address, bytes) = (self.block.address, self.block.bytes);
+        if bytes == 0 {
+            return Ok(());
+        }
+        let freed = M::free(&mut self.block);
+        if let Err(Unreleased::Kept(error)) = freed {
+            return Err(error);
+        }
+        self.block.address = M::NOWHERE;
+        self.block.bytes = 0;
+        self.given_up = freed.is_err();
+        freed.map_err(|why| why.into_told(M::RESOURCE, M::number(address), bytes))
+    }
+
+    /// What `Drop` does, where it may run; whether nothing is left of the memory.
     pub(crate) fn free_or_give_up(&mut self) -> bool {
-        let freed = self.block.bytes == 0 || self.freed || self.block.free_or_report();
-        self.freed = true;
-        freed
+        let freed = self.block.bytes == 0 || self.block.free_or_report();
+        self.block.bytes = 0;
+        freed && !self.given_up
     }
 }
 
 impl<M: Kind> Drop for Storage<M> {
     #[inline]
     fn drop(&mut self) {
-        let free = self.block.bytes > 0 && !self.freed;
+        let free = self.block.bytes > 0;
         if free && !driver::is_gone() && M::recycle(&mut self.block) {
             return;
         }

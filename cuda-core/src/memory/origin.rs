@@ -9,7 +9,7 @@ use crate::cache::Home;
 use crate::cache::heap::Heap;
 use crate::context::Context;
 use crate::device::Device;
-use crate::error::Result;
+use crate::release::Unreleased;
 use crate::stream_core::StreamCore;
 
 /// What keeps a block of device memory allocated.
@@ -38,8 +38,8 @@ pub(crate) enum Origin {
 /// Who gives device memory back that is not freed in the order of a stream.
 pub(crate) trait Owner: Send + Sync {
     /// Gives the block back. No work uses it any more, and nothing is current that the caller of
-    /// `Drop` did not make so. Called again only after it failed.
-    fn release(&mut self, address: CUdeviceptr, bytes: usize) -> Result<()>;
+    /// `Drop` did not make so. Called again only if it was kept.
+    fn release(&mut self, address: CUdeviceptr, bytes: usize) -> Result<(), Unreleased>;
 
     /// Whether streams of the device use the memory as if it were their own device's.
     fn is_at_home_on(&self, device: Device) -> bool {

@@ -18,16 +18,51 @@ use crate::memory::pod::Pod;
 use crate::memory::registered;
 use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{self, Block, Storage, byte_len};
+use crate::release::{Unreleased, released};
 use crate::slab::{self, Chunk};
 
 /// Pinned memory of the host.
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// use cuda_core::{Buffer, PinnedBuffer, PinnedMemory};
+///
+/// let buffer: Buffer<f32, PinnedMemory> = PinnedBuffer::new(&context, 100)?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug)]
 pub enum PinnedMemory {}
 
 /// A shared view of a [`PinnedBuffer`].
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// use cuda_core::{PinnedBuffer, PinnedSlice, Result};
+///
+/// fn sum(values: PinnedSlice<'_, f32>) -> Result<f32> {
+///     Ok(values.as_slice()?.iter().sum()) // waits for the copies that write it
+/// }
+/// let host = PinnedBuffer::from_slice(&context, &[1.0; 100])?;
+/// assert_eq!(sum(host.slice(..50)?)?, 50.0);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 pub type PinnedSlice<'a, T> = Slice<'a, T, PinnedMemory>;
 
 /// An exclusive view of a [`PinnedBuffer`].
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// # let stream = context.create_stream()?;
+/// use cuda_core::PinnedBuffer;
+///
+/// let mut host = PinnedBuffer::zeroed(&context, 100)?;
+/// let mut buffer = stream.alloc(50)?;
+/// let (mut low, mut high) = host.split_at_mut(50)?;
+/// high.as_mut_slice()?.fill(1u32);
+/// stream.upload(high.as_view(), &mut buffer)?;
+/// low.as_mut_slice()?.fill(2); // need not wait: the copy reads the other half
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 pub type PinnedSliceMut<'a, T> = SliceMut<'a, T, PinnedMemory>;
 
 /// Alignment of every pinned allocation: "always aligned to at least 256 bytes". Small ones share a
@@ -48,7 +83,8 @@ pub(crate) struct HostAddress(pub(crate) NonNull<u8>);
 
 // SAFETY: an address; who may touch what it points to, the ledger and the borrows of its buffer say.
 unsafe impl Send for HostAddress {}
-// SAFETY: as above.
+// SAFETY: a shared reference gives out the address alone; who may touch what is there, the ledger
+// and the borrows say.
 unsafe impl Sync for HostAddress {}
 
 /// What keeps a block of pinned memory where it is.
@@ -66,8 +102,9 @@ impl memory::Kind for PinnedMemory {
     type Keeper = PinnedOrigin;
 
     const RESOURCE: Resource = Resource::PinnedMemory;
+    const NOWHERE: HostAddress = NOWHERE;
 
-    fn free(block: &mut Block<Self>) -> Result<()> {
+    fn free(block: &mut Block<Self>) -> Result<(), Unreleased> {
         let mut fences = Fences::none();
         let range = block.whole();
         block
@@ -77,12 +114,12 @@ impl memory::Kind for PinnedMemory {
             PinnedOrigin::Cached(_, chunk) => slab::give(*chunk, fences),
             PinnedOrigin::Allocated(_) => {
                 fences.wait_host()?;
-                Ok(free_raw(block.address)?)
+                free_raw(block.address)
             }
             PinnedOrigin::Registered(context) => {
                 fences.wait_host()?;
                 pages::without_copies(block.address.0.addr().get(), block.bytes, || {
-                    Ok(registered::unpin(context, block.address)?)
+                    registered::unpin(context, block.address)
                 })
             }
         }
@@ -93,32 +130,14 @@ impl memory::Kind for PinnedMemory {
     }
 }
 
-/// Why pinned memory was not released, as far as anybody can tell.
-pub(crate) enum Unreleased {
-    /// The driver was not asked to: all is as before.
-    Kept(Error),
-    /// It was, and "may also return error codes from previous, asynchronous launches": the memory
-    /// may be gone.
-    Unknown(Error),
-}
-
-impl From<Unreleased> for Error {
-    fn from(why: Unreleased) -> Self {
-        match why {
-            Unreleased::Kept(error) | Unreleased::Unknown(error) => error,
-        }
-    }
-}
-
 /// `cuMemFreeHost`.
 pub(crate) fn free_raw(address: HostAddress) -> Result<(), Unreleased> {
-    let _relaxed = Relaxed::enter().map_err(Unreleased::Kept)?;
+    let _relaxed = Relaxed::enter()?;
     // SAFETY: allocated by cuMemHostAlloc, freed once, and no work uses it any more. Needs no
     // current context.
-    let result = check("cuMemFreeHost", unsafe {
+    released("cuMemFreeHost", unsafe {
         cu::cuMemFreeHost(address.0.as_ptr().cast())
-    });
-    result.map_err(Unreleased::Unknown)
+    })
 }
 
 /// `cuMemHostAlloc`. `bytes` is not zero.
@@ -151,6 +170,16 @@ pub(crate) fn alloc_raw(
 ///
 /// With unified addressing, as on every 64-bit system, all pinned memory is portable and mapped
 /// whatever its flags.
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// use cuda_core::{PinnedBuffer, PinnedFlags};
+///
+/// let flags = PinnedFlags::PORTABLE | PinnedFlags::WRITE_COMBINED;
+/// let buffer = PinnedBuffer::<u8>::with_flags(&context, 1 << 20, flags)?;
+/// assert!(buffer.flags()?.contains(PinnedFlags::WRITE_COMBINED));
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PinnedFlags(pub u32);
 
@@ -315,6 +344,17 @@ impl<T: Pod> PinnedBuffer<T> {
     ///
     /// # Errors
     /// What the driver says of those copies.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// let mut host = cuda_core::PinnedBuffer::zeroed(&context, 2)?;
+    /// let mut buffer = stream.alloc(2)?;
+    /// host.as_mut_slice()?.copy_from_slice(&[1u32, 2]);
+    /// stream.upload(&host, &mut buffer)?;
+    /// host.as_mut_slice()?[0] = 3; // waits for the upload, which read 1
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn as_mut_slice(&mut self) -> Result<&mut [T]> {
         self.as_view_mut().into_mut_slice()
     }
@@ -413,6 +453,7 @@ impl<'a, T: Pod> PinnedSlice<'a, T> {
 
     fn fences(&self, access: Access) -> Result<Fences> {
         driver::ensure()?;
+        self.storage().ensure()?;
         let mut fences = Fences::none();
         self.ledger()
             .conflicts(&self.range(), access, None, &mut fences);

@@ -125,6 +125,16 @@ impl<T: Pod> PitchedBuffer<T> {
     ///
     /// # Errors
     /// Those of [`PitchedBuffer::row`].
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// let mut image = context.alloc_pitched::<f32>(640, 480)?;
+    /// for y in 0..image.height() {
+    ///     stream.fill(image.row_mut(y)?, y as f32)?;
+    /// }
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn row_mut(&mut self, y: usize) -> Result<DeviceSliceMut<'_, T>> {
         let range = self.row_range(y)?;
         self.bytes.slice_mut(range)?.cast()
@@ -163,25 +173,13 @@ impl<T: Pod> PitchedBuffer<T> {
     /// Frees the memory once no work uses it, and says whether that worked: `cuMemFree_v2`.
     ///
     /// # Errors
-    /// The driver's, with the buffer itself, still allocated.
-    pub fn close(self) -> Result<(), (Error, Self)> {
-        let Self {
-            bytes,
-            width,
-            height,
-            pitch,
-            _elements,
-        } = self;
-        bytes.close().map_err(|(error, bytes)| {
-            let whole = Self {
-                bytes,
-                width,
-                height,
-                pitch,
-                _elements,
-            };
-            (error, whole)
-        })
+    /// Those of [`Buffer::close`](crate::Buffer::close).
+    pub fn close(mut self) -> Result<(), (Error, Self)> {
+        let freed = self.bytes.free();
+        if self.bytes.storage.ensure().is_err() {
+            (self.width, self.height, self.pitch) = (0, 0, 0);
+        }
+        freed.map_err(|error| (error, self))
     }
 }
 

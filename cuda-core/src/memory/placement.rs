@@ -17,6 +17,18 @@ use crate::stream::{Kind, Stream};
 use crate::submit::submit;
 
 /// A place that pages of managed memory can be at.
+///
+/// ```no_run
+/// # let device = cuda_core::Device::get(0)?;
+/// # let stream = device.create_stream()?;
+/// use cuda_core::{ManagedBuffer, MemoryLocation};
+///
+/// let values = ManagedBuffer::<f32>::new(&device.context()?, 1 << 20)?;
+/// values.prefetch(&stream, .., MemoryLocation::Device(device))?;
+/// // … kernels …
+/// values.prefetch(&stream, ..1024, MemoryLocation::Host)?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MemoryLocation {
@@ -76,14 +88,16 @@ impl Node {
     /// That of `cuMemPrefetchAsync`.
     unsafe fn prefetch(self, address: CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult {
         let location = self.location().into_raw();
-        // SAFETY: the caller's promise; flags must be zero.
+        // SAFETY: the range is managed memory that outlives the prefetch and the stream is live, by
+        // the caller's promise; flags must be zero.
         unsafe { cu::cuMemPrefetchAsync_v2(address, bytes, location, 0, stream) }
     }
 
     /// # Safety
     /// That of `cuMemAdvise`.
     unsafe fn advise(self, address: CUdeviceptr, bytes: usize, advice: CUmem_advise) -> CUresult {
-        // SAFETY: the caller's promise.
+        // SAFETY: the range is allocated managed memory, by the caller's promise; a node that there
+        // is not is an error.
         unsafe { cu::cuMemAdvise_v2(address, bytes, advice, self.location().into_raw()) }
     }
 }
@@ -100,6 +114,16 @@ impl Node {
 }
 
 /// How managed memory is going to be used: the advice of `cuMemAdvise`.
+///
+/// ```no_run
+/// # let device = cuda_core::Device::get(0)?;
+/// use cuda_core::{Advice, ManagedBuffer, MemoryLocation};
+///
+/// let table = ManagedBuffer::<f32>::new(&device.context()?, 1 << 20)?;
+/// table.advise(.., Advice::SetReadMostly)?;
+/// table.advise(..1024, Advice::SetPreferredLocation(MemoryLocation::Host))?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Advice {
@@ -140,6 +164,17 @@ impl Advice {
 
 /// What the driver was told of a range of managed memory: `cuMemRangeGetAttribute`. A property holds
 /// for the range if it holds for all of its pages.
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// use cuda_core::{Advice, ManagedBuffer};
+///
+/// let table = ManagedBuffer::<f32>::new(&context, 1 << 20)?;
+/// table.advise(.., Advice::SetReadMostly)?;
+/// let known = table.attributes(..)?;
+/// assert!(known.read_mostly && known.preferred_location.is_none());
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ManagedAttributes {
@@ -155,6 +190,17 @@ pub struct ManagedAttributes {
 
 /// Who uses managed memory, where a device cannot use it beside the host: the flags of
 /// `cuStreamAttachMemAsync`.
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// # let stream = context.create_stream()?;
+/// use cuda_core::{ManagedAttach, ManagedBuffer};
+///
+/// let mut values = ManagedBuffer::<f32>::new(&context, 1 << 20)?;
+/// // SAFETY: no other stream uses it until it is attached to all again.
+/// unsafe { values.attach(&stream, ManagedAttach::Single) }?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ManagedAttach {
     /// Any stream of any device.
@@ -201,7 +247,8 @@ impl<T: Pod> ManagedBuffer<T> {
             // SAFETY: the range is managed memory that stays allocated until the mark that is made
             // of this has completed. The symbol takes a device, whatever the header's name of it.
             Ok(device) => unsafe { cu::cuMemPrefetchAsync(address, bytes, device, stream) },
-            // SAFETY: as above.
+            // SAFETY: the range is managed memory that stays allocated until the mark that is made
+            // of this has completed.
             Err(node) => unsafe { node.prefetch(address, bytes, stream) },
         };
         submit(core, &bound, "cuMemPrefetchAsync", &mut [part.read()], call).1
@@ -235,7 +282,7 @@ impl<T: Pod> ManagedBuffer<T> {
             // SAFETY: the range is managed memory, allocated while `self` is. The symbol takes a
             // device, whatever the header's name of it.
             Ok(device) => unsafe { cu::cuMemAdvise(address, bytes, advice, device) },
-            // SAFETY: as above.
+            // SAFETY: the range is managed memory, allocated while `self` is.
             Err(node) => unsafe { node.advise(address, bytes, advice) },
         };
         check("cuMemAdvise", code)

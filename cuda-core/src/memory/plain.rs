@@ -11,12 +11,13 @@ use crate::memory::ledger::Ledger;
 use crate::memory::origin::{Origin, Owner};
 use crate::memory::pod::Pod;
 use crate::memory::{Block, Storage, byte_len, explain};
+use crate::release::{Unreleased, released};
 
 /// Who gives memory of `cuMemAlloc` back.
 pub(crate) struct Plain;
 
 impl Owner for Plain {
-    fn release(&mut self, address: CUdeviceptr, _bytes: usize) -> Result<()> {
+    fn release(&mut self, address: CUdeviceptr, _bytes: usize) -> Result<(), Unreleased> {
         free(address)
     }
 
@@ -26,11 +27,11 @@ impl Owner for Plain {
 }
 
 /// `cuMemFree_v2`.
-pub(crate) fn free(address: CUdeviceptr) -> Result<()> {
+pub(crate) fn free(address: CUdeviceptr) -> Result<(), Unreleased> {
     let _relaxed = Relaxed::enter()?;
     // SAFETY: allocated by a call whose memory this one frees, freed once, and no work uses it any
     // more. Needs no current context.
-    check("cuMemFree", unsafe { cu::cuMemFree_v2(address) })
+    released("cuMemFree", unsafe { cu::cuMemFree_v2(address) })
 }
 
 impl Context {

@@ -53,6 +53,8 @@ pub(crate) fn bytes_of<T: Pod>(slice: &[T]) -> &[u8] {
 
 /// The bytes of a slice, to be written.
 pub(crate) fn bytes_of_mut<T: Pod>(slice: &mut [T]) -> &mut [u8] {
-    // SAFETY: as in `bytes_of`; and any bytes written are valid values, by `Pod`.
+    // SAFETY: `Pod` has no padding, so all `size_of_val` bytes are initialised, and any that are
+    // written make valid values; `u8` has no alignment to keep; the lifetime is that of the
+    // exclusive borrow.
     unsafe { std::slice::from_raw_parts_mut(slice.as_mut_ptr().cast(), size_of_val(slice)) }
 }

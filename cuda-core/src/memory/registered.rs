@@ -4,23 +4,32 @@ use std::fmt;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::BitOr;
 
-use cuda_sys::{CUdeviceptr, symbol as cu};
+use cuda_sys::{CUdeviceptr, CUresult, symbol as cu};
 
 use crate::capture::Relaxed;
 use crate::context::Context;
-use crate::driver;
 use crate::drops;
 use crate::error::{Error, Result, check};
+use crate::memory::attributes::is_pinned;
 use crate::memory::buffer::Buffer;
 use crate::memory::host::{ReadOnly, StableHost, StableHostMut};
 use crate::memory::ledger::{Access, Ledger};
-use crate::memory::pinned::{
-    HostAddress, PinnedBuffer, PinnedOrigin, PinnedSlice, PinnedSliceMut, Unreleased,
-};
+use crate::memory::pinned::{HostAddress, PinnedBuffer, PinnedOrigin, PinnedSlice, PinnedSliceMut};
 use crate::memory::{Block, Storage};
+use crate::release::{Unreleased, released};
 use crate::stream::{Kind, Stream};
 
 /// How memory is registered: the flags of `cuMemHostRegister`.
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// use cuda_core::{RegisterFlags, Registered};
+///
+/// let flags = RegisterFlags::PORTABLE | RegisterFlags::MAPPED;
+/// let host = Registered::new(&context, vec![0u32; 1024], flags).map_err(|(error, _vec)| error)?;
+/// let address = host.device_ptr()?; // for a kernel
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RegisterFlags(pub u32);
 
@@ -129,7 +138,7 @@ impl<H: StableHost> Registered<H> {
         let bytes = len * size_of::<H::Element>();
         let address = HostAddress(elements.cast());
         if let Err(error) = pin(context, address, bytes, flags) {
-            // SAFETY: initialised above; the driver does not have its elements.
+            // SAFETY: initialised above; the driver does not have its elements, or works no more.
             return Err((error, unsafe { host.assume_init() }));
         }
         let block = Block {
@@ -197,7 +206,8 @@ impl<H: StableHost> Registered<H> {
     /// That of [`PinnedBuffer::note_use`]; and the work writes the elements only if `H` is
     /// [`StableHostMut`].
     pub unsafe fn note_use<K: Kind>(&self, stream: &Stream<K>, access: Access) -> Result<()> {
-        // SAFETY: the caller's own promise.
+        // SAFETY: the caller promised what the buffer's own asks for, and that the work writes only
+        // what devices may write.
         unsafe { self.buffer().note_use(stream, access) }
     }
 
@@ -213,10 +223,11 @@ impl<H: StableHost> Registered<H> {
     /// `cuMemHostUnregister`.
     ///
     /// # Errors
-    /// The driver's, with the value itself, still registered.
+    /// Those of the wait, with the value as it was; the driver's of the call that unregisters it,
+    /// with a value that is empty: see [`Error::GivenUp`]. The owner is then leaked, since its memory
+    /// may be pinned for good.
     pub fn into_inner(mut self) -> Result<H, (Error, Self)> {
-        let freed = driver::ensure().and_then(|()| self.parts.buffer.storage.free());
-        if let Err(error) = freed {
+        if let Err(error) = self.parts.buffer.free() {
             return Err((error, self));
         }
         let mut this = ManuallyDrop::new(self);
@@ -297,21 +308,44 @@ pub(crate) fn pin(
     let _relaxed = Relaxed::enter()?;
     // SAFETY: the bytes are allocated, and stay so until they are unregistered; a live context is
     // current.
-    check(REGISTER, unsafe {
-        cu::cuMemHostRegister_v2(address.0.as_ptr().cast(), bytes, flags.0)
-    })
+    let code = unsafe { cu::cuMemHostRegister_v2(address.0.as_ptr().cast(), bytes, flags.0) };
+    // The error may be an earlier launch's, and the memory registered all the same.
+    if code != cuda_sys::CUDA_SUCCESS
+        && !is_refusal(code)
+        && matches!(is_pinned(address.0.as_ptr()), Ok(true))
+    {
+        // What this says adds nothing: where it fails too, no copy works any more.
+        // SAFETY: the driver knows the address as pinned, and nobody else pinned it, or the call
+        // would have been refused.
+        let _ = unsafe { cu::cuMemHostUnregister(address.0.as_ptr().cast()) };
+    }
+    check(REGISTER, code)
+}
+
+/// Whether a code is one of those that `cuMemHostRegister` is documented to refuse with.
+fn is_refusal(code: CUresult) -> bool {
+    const REFUSALS: [CUresult; 8] = [
+        cuda_sys::CUDA_ERROR_DEINITIALIZED,
+        cuda_sys::CUDA_ERROR_NOT_INITIALIZED,
+        cuda_sys::CUDA_ERROR_INVALID_CONTEXT,
+        cuda_sys::CUDA_ERROR_INVALID_VALUE,
+        cuda_sys::CUDA_ERROR_OUT_OF_MEMORY,
+        cuda_sys::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED,
+        cuda_sys::CUDA_ERROR_NOT_PERMITTED,
+        cuda_sys::CUDA_ERROR_NOT_SUPPORTED,
+    ];
+    REFUSALS.contains(&code)
 }
 
 /// `cuMemHostUnregister`.
 pub(crate) fn unpin(context: &Context, address: HostAddress) -> Result<(), Unreleased> {
-    let _entered = context.enter_briefly().map_err(Unreleased::Kept)?;
-    let _relaxed = Relaxed::enter().map_err(Unreleased::Kept)?;
+    let _entered = context.enter_briefly()?;
+    let _relaxed = Relaxed::enter()?;
     // SAFETY: registered by cuMemHostRegister in this context, unregistered once, and no work uses
     // it any more.
-    let result = check("cuMemHostUnregister", unsafe {
+    released("cuMemHostUnregister", unsafe {
         cu::cuMemHostUnregister(address.0.as_ptr().cast())
-    });
-    result.map_err(Unreleased::Unknown)
+    })
 }
 
 impl<'a, H: StableHost> From<&'a Registered<H>> for PinnedSlice<'a, H::Element> {

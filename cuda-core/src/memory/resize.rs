@@ -20,6 +20,15 @@ impl<T: Pod> DeviceBuffer<T> {
 
     /// Drops the elements from `len` on. The room stays, and so does the address; no driver call.
     /// Does nothing if there are no more than `len`.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let mut list = stream.alloc_zeroed::<u32>(1000)?;
+    /// list.truncate(10); // frees nothing
+    /// assert_eq!((list.len(), list.capacity() >= 1000), (10, true));
+    /// list.shrink_to_fit(&stream)?; // does, by way of a copy
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn truncate(&mut self, len: usize) {
         self.set_len(self.len().min(len));
     }
@@ -55,6 +64,14 @@ impl<T: Pod> DeviceBuffer<T> {
     ///
     /// # Errors
     /// Those of [`DeviceBuffer::reserve`]; the buffer is then what it was.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let mut list = stream.alloc_zeroed::<u32>(100)?;
+    /// list.resize(&stream, 1000)?; // the first hundred are zero still
+    /// assert_eq!((list.len(), list.capacity() >= 1000), (1000, true));
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn resize(&mut self, stream: &Stream, len: usize) -> Result<()> {
         self.reserve(stream, len.saturating_sub(self.len()))?;
         self.set_len(len);

@@ -11,6 +11,16 @@ use crate::memory::{Block, Memory, Storage};
 
 /// A shared view of a buffer's elements; [`DeviceSlice`](crate::DeviceSlice) and
 /// [`PinnedSlice`](crate::PinnedSlice) by name.
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// let buffer = stream.alloc_zeroed::<f32>(100)?;
+/// let part = buffer.slice(10..30)?; // borrows; no driver call
+/// assert_eq!((part.len(), part.byte_len()), (20, 80));
+/// let mut back = [1.0; 5];
+/// stream.download_to(part.slice(15..)?, &mut back)?; // elements 25 to 29 of the buffer
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 pub struct Slice<'a, T: Pod, M: Memory> {
     storage: &'a Storage<M>,
     // INVARIANT: `start + len * size_of::<T>()` is at most the storage's size, and `start` a
@@ -22,6 +32,15 @@ pub struct Slice<'a, T: Pod, M: Memory> {
 
 /// An exclusive view of a buffer's elements; [`DeviceSliceMut`](crate::DeviceSliceMut) and
 /// [`PinnedSliceMut`](crate::PinnedSliceMut) by name.
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// let mut buffer = stream.alloc::<u32>(100)?;
+/// let mut all = buffer.as_view_mut();
+/// stream.fill(&mut all, 0)?; // lends it
+/// stream.fill(all.slice_mut(..10)?, 1)?; // so it can be used again
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 pub struct SliceMut<'a, T: Pod, M: Memory> {
     hold: Hold<'a, M>,
     // INVARIANT: as those of `Slice`; and no other view of these elements is in use while this one
@@ -109,6 +128,10 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
             len,
             _elements: PhantomData,
         })
+    }
+
+    pub(crate) fn storage(&self) -> &'a Storage<M> {
+        self.storage
     }
 
     pub(crate) fn block(&self) -> &'a Block<M> {

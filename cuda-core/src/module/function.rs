@@ -46,10 +46,21 @@ struct RawFunction(CUfunction);
 
 // SAFETY: a driver's handle, which any thread may use; the driver locks.
 unsafe impl Send for RawFunction {}
-// SAFETY: as above.
+// SAFETY: a shared reference gives out the handle alone, which threads may use at once, since the
+// driver locks.
 unsafe impl Sync for RawFunction {}
 
 /// What the driver tells of a kernel: the `CU_FUNC_ATTRIBUTE_*` that every driver knows.
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// # const PTX: &str = "";
+/// let function = cuda_core::Module::from_ptx(&context, PTX)?.function("scale")?;
+/// let attributes = function.attributes()?;
+/// assert_eq!(attributes.local, 0, "registers are spilled");
+/// println!("{} registers a thread", attributes.registers);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FunctionAttributes {
@@ -80,12 +91,13 @@ pub struct FunctionAttributes {
 impl Function {
     pub(super) fn find(module: &Arc<Loaded>, name: &str) -> Result<Self> {
         let symbol = CString::new(name).map_err(|_| Error::Nul { what: "a name" })?;
+        let handle = module.live()?;
         let mut raw = ptr::null_mut();
         let entered = module.context().enter_briefly()?;
         // SAFETY: the pointer is valid for a write, the name is a C string, the module is loaded
         // and its context current.
         let found = check("cuModuleGetFunction", unsafe {
-            cu::cuModuleGetFunction(&mut raw, module.raw.0, symbol.as_ptr())
+            cu::cuModuleGetFunction(&mut raw, handle, symbol.as_ptr())
         });
         drop(entered);
         found.map_err(|error| error.naming(name))?;
@@ -205,7 +217,18 @@ impl Function {
     /// has to be said: `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
     ///
     /// # Errors
-    /// [`Error::LaunchLimit`] for more than the device has.
+    /// [`LaunchError::Limit`](crate::LaunchError::Limit) for more than the device has.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// # const PTX: &str = "";
+    /// let function = cuda_core::Module::from_ptx(&context, PTX)?.function("transpose")?;
+    /// function.set_max_dynamic_shared(100 << 10)?; // once; more than 48 KiB need it
+    /// let mut launch = stream.kernel(&function);
+    /// launch.grid(64).block(256).shared(100 << 10);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn set_max_dynamic_shared(&self, bytes: usize) -> Result<()> {
         let limits = self.limits()?;
         let value = limits.check_dynamic(bytes)?;

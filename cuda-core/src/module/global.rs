@@ -7,13 +7,14 @@ use cuda_sys::{CUdeviceptr, symbol as cu};
 use super::Module;
 use super::code::Code;
 use crate::context::Context;
-use crate::error::{Error, Result, check};
+use crate::error::{Error, ModuleError, Result, check};
 use crate::memory::buffer::Buffer;
 use crate::memory::device::DeviceBuffer;
 use crate::memory::ledger::Ledger;
 use crate::memory::origin::{Origin, Owner};
 use crate::memory::pod::Pod;
 use crate::memory::{Block, Storage};
+use crate::release::Unreleased;
 
 impl Module {
     /// The global or constant variable of that name, as a buffer over all of it:
@@ -25,7 +26,7 @@ impl Module {
     /// [`Launch::uses`](crate::Launch::uses) or [`Launch::uses_mut`](crate::Launch::uses_mut).
     ///
     /// # Errors
-    /// [`Error::NotFound`]; [`Error::GlobalTaken`] while its buffer lives; [`Error::Recast`] where
+    /// [`ModuleError::NotFound`]; [`ModuleError::GlobalTaken`] while its buffer lives; [`Error::Recast`] where
     /// the variable is no whole number of elements, or not aligned for them; [`Error::Nul`].
     ///
     /// ```no_run
@@ -39,12 +40,13 @@ impl Module {
     pub fn global<T: Pod>(&self, name: &str) -> Result<DeviceBuffer<T>> {
         let op = "cuModuleGetGlobal";
         let symbol = CString::new(name).map_err(|_| Error::Nul { what: "a name" })?;
+        let handle = self.0.live()?;
         let (mut address, mut bytes) = (0, 0);
         let entered = self.context().enter_briefly()?;
         // SAFETY: both pointers are valid for a write, the name is a C string, the module is
         // loaded and its context current.
         let found = check(op, unsafe {
-            cu::cuModuleGetGlobal_v2(&mut address, &mut bytes, self.as_raw(), symbol.as_ptr())
+            cu::cuModuleGetGlobal_v2(&mut address, &mut bytes, handle, symbol.as_ptr())
         });
         drop(entered);
         found.map_err(|error| error.naming(name))?;
@@ -64,9 +66,8 @@ pub(super) fn buffer<T: Pod>(
     let len = elements::<T>(address, bytes)?;
     // A variable without bytes is nobody's.
     if bytes > 0 && !code.users().take_global(address) {
-        return Err(Error::GlobalTaken {
-            name: name.to_owned(),
-        });
+        let name = name.to_owned();
+        return Err(ModuleError::GlobalTaken { name }.into());
     }
     let block = Block {
         address,
@@ -104,7 +105,7 @@ struct Taken {
 
 impl Owner for Taken {
     /// The memory is the code's; what is given back is the right to it.
-    fn release(&mut self, address: CUdeviceptr, _bytes: usize) -> Result<()> {
+    fn release(&mut self, address: CUdeviceptr, _bytes: usize) -> Result<(), Unreleased> {
         self.code.users().give_global_back(address);
         self.given_back = true;
         Ok(())

@@ -7,6 +7,17 @@ use std::time::Duration;
 use cuda_sys::{CUjit_option, CUjit_target};
 
 /// What the driver does where an image holds no code for the device.
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// # const PTX: &str = "";
+/// use cuda_core::{JitFallback, JitOptions, Module};
+///
+/// let options = JitOptions::new().fallback(JitFallback::PreferBinary).verbose(true);
+/// let module = Module::from_ptx_with(&context, PTX, &options)?;
+/// println!("{}", module.log()); // registers and memory of each kernel
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JitFallback {
     /// Compiles the PTX in it: `CU_PREFER_PTX`.
@@ -29,7 +40,7 @@ pub enum JitCache {
 /// Options of the driver's PTX compiler.
 ///
 /// What is not said is left to the driver. The compiler's logs and its time are always asked for:
-/// [`Error::Compile`](crate::Error::Compile), [`Module::log`](crate::Module::log),
+/// [`ModuleError::Compile`](crate::ModuleError::Compile), [`Module::log`](crate::Module::log),
 /// [`Module::wall_time`](crate::Module::wall_time).
 ///
 /// ```

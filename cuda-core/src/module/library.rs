@@ -15,10 +15,11 @@ use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::driver;
 use crate::drops::{self, Resource};
-use crate::error::{Error, Result, check};
+use crate::error::{Error, ModuleError, Result, check};
 use crate::memory::device::DeviceBuffer;
 use crate::memory::pod::Pod;
 use crate::nvrtc::Cubin;
+use crate::release::{Unreleased, released};
 
 /// Kernels and global variables of no context in particular: loaded once, and used in any context of
 /// any device. From CUDA 12.0 on.
@@ -48,10 +49,9 @@ pub struct Library(Arc<LoadedLibrary>);
 
 /// A loaded library; unloaded with its last handle.
 pub(crate) struct LoadedLibrary {
-    // INVARIANT: until `Drop`, a loaded library.
+    // INVARIANT: a loaded library; null from its unloading on.
     raw: RawLibrary,
     pub(super) users: Users,
-    unloaded: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -59,15 +59,16 @@ struct RawLibrary(CUlibrary);
 
 // SAFETY: a driver's handle, which any thread may use; the driver locks.
 unsafe impl Send for RawLibrary {}
-// SAFETY: as above.
+// SAFETY: a shared reference gives out the handle alone, which threads may use at once, since the
+// driver locks.
 unsafe impl Sync for RawLibrary {}
 
 impl Library {
     /// Loads PTX text: `cuLibraryLoadData`. Needs no context.
     ///
     /// # Errors
-    /// [`Error::NotPtx`] for text that does not begin as PTX does, and [`Error::Nul`], before the
-    /// driver is asked; [`Error::Compile`], without a log, where it is compiled at once; the driver's
+    /// [`ModuleError::NotPtx`] for text that does not begin as PTX does, and [`Error::Nul`], before the
+    /// driver is asked; [`ModuleError::Compile`], without a log, where it is compiled at once; the driver's
     /// `CALL_REQUIRES_NEWER_DRIVER` (36) before CUDA 12.0.
     pub fn from_ptx(ptx: impl AsRef<str>) -> Result<Self> {
         let text = ptx_text(ptx.as_ref())?;
@@ -87,7 +88,7 @@ impl Library {
     /// Loads a binary image, a cubin or a fatbin: `cuLibraryLoadData`.
     ///
     /// # Errors
-    /// [`Error::Compile`] for what is no image.
+    /// [`ModuleError::Compile`] for what is no image.
     ///
     /// # Safety
     /// That of [`Module::from_image`](crate::Module::from_image).
@@ -101,13 +102,14 @@ impl Library {
     /// Loads an image from a file: [`Library::from_image`] of its contents.
     ///
     /// # Errors
-    /// [`Error::File`] where it cannot be read; [`Error::Compile`].
+    /// [`ModuleError::File`] where it cannot be read; [`ModuleError::Compile`].
     ///
     /// # Safety
     /// That of [`Module::from_image`](crate::Module::from_image).
     pub unsafe fn from_file(path: impl AsRef<Path>) -> Result<Self> {
         let image = read_image(path.as_ref())?;
-        // SAFETY: the caller's promise.
+        // SAFETY: these are the file's bytes, of which the caller promised what `from_image` asks
+        // for.
         unsafe { Self::from_image(&image) }
     }
 
@@ -136,22 +138,21 @@ impl Library {
         Ok(Self(Arc::new(LoadedLibrary {
             raw: RawLibrary(raw),
             users: Users::default(),
-            unloaded: false,
         })))
     }
 
     /// The kernel of that name: `cuLibraryGetKernel`. It keeps the library loaded.
     ///
     /// # Errors
-    /// [`Error::NotFound`]; [`Error::Nul`].
+    /// [`ModuleError::NotFound`]; [`Error::Nul`].
     pub fn kernel(&self, name: &str) -> Result<Kernel> {
         let op = "cuLibraryGetKernel";
-        driver::ensure()?;
+        let library = self.live()?;
         let symbol = CString::new(name).map_err(|_| Error::Nul { what: "a name" })?;
         let mut raw = ptr::null_mut();
         // SAFETY: the pointer is valid for a write, the name is a C string, the library is loaded.
         let found = check(op, unsafe {
-            cu::cuLibraryGetKernel(&mut raw, self.as_raw(), symbol.as_ptr())
+            cu::cuLibraryGetKernel(&mut raw, library, symbol.as_ptr())
         });
         found.map_err(|error| error.naming(name))?;
         Ok(Kernel(Arc::new(KernelInner {
@@ -166,27 +167,38 @@ impl Library {
     /// [`Module::global`](crate::Module::global).
     ///
     /// # Errors
-    /// Those of [`Module::global`](crate::Module::global); [`Error::Compile`].
+    /// Those of [`Module::global`](crate::Module::global); [`ModuleError::Compile`].
     pub fn global<T: Pod>(&self, context: &Context, name: &str) -> Result<DeviceBuffer<T>> {
         let op = "cuLibraryGetGlobal";
         let symbol = CString::new(name).map_err(|_| Error::Nul { what: "a name" })?;
+        let library = self.live()?;
         let (mut address, mut bytes) = (0, 0);
         let entered = context.enter_briefly()?;
         let relaxed = Relaxed::enter()?;
         // SAFETY: both pointers are valid for a write, the name is a C string, the library is
         // loaded, a live context is current.
-        let code = unsafe {
-            cu::cuLibraryGetGlobal(&mut address, &mut bytes, self.as_raw(), symbol.as_ptr())
-        };
+        let code =
+            unsafe { cu::cuLibraryGetGlobal(&mut address, &mut bytes, library, symbol.as_ptr()) };
         drop(relaxed);
         drop(entered);
         compiled(op, code).map_err(|error| error.naming(name))?;
         global::buffer(Code::Library(self.0.clone()), context, address, bytes, name)
     }
 
-    /// The driver's handle, valid while `self`, a clone, or anything taken from it lives.
+    /// The driver's handle, valid while `self`, a clone, or anything taken from it lives; null for a
+    /// library that was [given up](Error::GivenUp).
     pub fn as_raw(&self) -> CUlibrary {
         self.0.raw.0
+    }
+
+    /// The handle, unless it was given up.
+    fn live(&self) -> Result<CUlibrary> {
+        driver::ensure()?;
+        if self.as_raw().is_null() {
+            let what = Resource::Module;
+            return Err(Error::GivenUp { what });
+        }
+        Ok(self.as_raw())
     }
 
     /// Unloads the library, if nothing else refers to it, once the kernels launched from it have
@@ -196,22 +208,25 @@ impl Library {
     /// A library of which there are clones, kernels or globals lives on with them.
     ///
     /// # Errors
-    /// The driver's, with the library itself.
+    /// Those of the wait for those kernels, with the library as it was; the driver's of the call that
+    /// unloads it, with a library that is [given up](Error::GivenUp).
     pub fn close(self) -> Result<(), (Error, Self)> {
-        if let Err(error) = driver::ensure() {
+        if let Err(error) = self.live() {
             return Err((error, self));
         }
         let mut library = match Arc::try_unwrap(self.0) {
             Ok(library) => library,
             Err(_shared) => return Ok(()),
         };
-        match unload(library.raw, &mut library.users) {
-            Ok(()) => {
-                library.unloaded = true;
-                Ok(())
-            }
-            Err(error) => Err((error, Self(Arc::new(library)))),
+        let raw = library.raw;
+        let unloaded = unload(raw, &mut library.users);
+        if !matches!(unloaded, Err(Unreleased::Kept(_))) {
+            library.raw = RawLibrary(ptr::null_mut());
         }
+        unloaded.map_err(|why| {
+            let error = why.into_told(Resource::Module, raw.0.addr() as u64, 0);
+            (error, Self(Arc::new(library)))
+        })
     }
 }
 
@@ -219,30 +234,30 @@ impl Library {
 fn compiled(op: &'static str, code: CUresult) -> Result<()> {
     if is_about_the_image(code) {
         let log = String::new();
-        return Err(Error::Compile { op, code, log });
+        return Err(ModuleError::Compile { op, code, log }.into());
     }
     check(op, code)
 }
 
 /// `cuLibraryUnload`, behind the kernels that were launched.
-fn unload(raw: RawLibrary, users: &mut Users) -> Result<()> {
+fn unload(raw: RawLibrary, users: &mut Users) -> Result<(), Unreleased> {
     users.wait()?;
     let _relaxed = Relaxed::enter()?;
     // SAFETY: the last reference is gone, so nobody uses the handle after this call, no kernel of
     // the library runs or is queued, and nothing uses its globals.
-    check("cuLibraryUnload", unsafe { cu::cuLibraryUnload(raw.0) })
+    released("cuLibraryUnload", unsafe { cu::cuLibraryUnload(raw.0) })
 }
 
 impl Drop for LoadedLibrary {
     fn drop(&mut self) {
         // In a fork's child even our own locks may be held by threads that are no more.
-        if self.unloaded || driver::is_gone() {
+        if self.raw.0.is_null() || driver::is_gone() {
             return;
         }
         let (raw, mut users) = (self.raw, std::mem::take(&mut self.users));
         drops::run_or_defer(move || {
             if let Err(error) = unload(raw, &mut users) {
-                drops::report(Resource::Module, raw.0.addr() as u64, 0, Some(error));
+                drops::report(Resource::Module, raw.0.addr() as u64, 0, Some(error.into()));
             }
         });
     }
@@ -265,6 +280,19 @@ impl fmt::Debug for Library {
 /// A kernel of a [`Library`], of no context in particular.
 ///
 /// A handle: clones are the same kernel. It keeps its library loaded.
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// # const PTX: &str = "";
+/// use cuda_core::{Device, Library};
+///
+/// let kernel = Library::from_ptx(PTX)?.kernel("scale")?;
+/// for device in Device::all()? {
+///     let function = kernel.function(&device.context()?)?; // to be launched there
+///     println!("{:?}", function.attributes()?);
+/// }
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Kernel(Arc<KernelInner>);
 
@@ -280,7 +308,8 @@ struct RawKernel(CUkernel);
 
 // SAFETY: a driver's handle, which any thread may use; the driver locks.
 unsafe impl Send for RawKernel {}
-// SAFETY: as above.
+// SAFETY: a shared reference gives out the handle alone, which threads may use at once, since the
+// driver locks.
 unsafe impl Sync for RawKernel {}
 
 impl Kernel {
@@ -291,7 +320,7 @@ impl Kernel {
     /// The function keeps the context alive, as everything does that is of one.
     ///
     /// # Errors
-    /// [`Error::Compile`], without a log, where there is nothing for the context's device; the
+    /// [`ModuleError::Compile`], without a log, where there is nothing for the context's device; the
     /// driver's.
     pub fn function(&self, context: &Context) -> Result<Function> {
         let op = "cuKernelGetFunction";

@@ -13,8 +13,9 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::driver;
 use crate::drops::{self, Resource};
-use crate::error::{Error, Result, check};
+use crate::error::{Error, ModuleError, Result, check};
 use crate::nvrtc::Cubin;
+use crate::release::{Unreleased, released};
 
 pub(crate) mod code;
 mod function;
@@ -59,13 +60,12 @@ pub struct Module(Arc<Loaded>);
 
 /// A loaded module; unloaded with its last handle.
 pub(crate) struct Loaded {
-    // INVARIANT: until `Drop`, a module loaded into `context`.
+    // INVARIANT: a module loaded into `context`; null from its unloading on.
     raw: RawModule,
     context: Context,
     users: Users,
     log: String,
     wall_time: Duration,
-    unloaded: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -73,7 +73,8 @@ struct RawModule(CUmodule);
 
 // SAFETY: a driver's handle, which any thread may use; the driver locks.
 unsafe impl Send for RawModule {}
-// SAFETY: as above.
+// SAFETY: a shared reference gives out the handle alone, which threads may use at once, since the
+// driver locks.
 unsafe impl Sync for RawModule {}
 
 impl Module {
@@ -81,7 +82,7 @@ impl Module {
     /// `cuModuleLoadDataEx`.
     ///
     /// # Errors
-    /// [`Error::Compile`] with the compiler's log; [`Error::NotPtx`] for text that does not begin
+    /// [`ModuleError::Compile`] with the compiler's log; [`ModuleError::NotPtx`] for text that does not begin
     /// as PTX does, and [`Error::Nul`], before the driver is asked.
     pub fn from_ptx(context: &Context, ptx: impl AsRef<str>) -> Result<Self> {
         Self::from_ptx_with(context, ptx, &JitOptions::new())
@@ -115,7 +116,7 @@ impl Module {
     /// Loads a binary that NVRTC compiled: `cuModuleLoadDataEx`.
     ///
     /// # Errors
-    /// [`Error::Compile`] for a binary of another compute capability than the device's.
+    /// [`ModuleError::Compile`] for a binary of another compute capability than the device's.
     pub fn from_cubin(context: &Context, cubin: &Cubin) -> Result<Self> {
         // SAFETY: a whole image, as NVRTC wrote it.
         unsafe { Self::from_image(context, cubin.as_bytes(), &JitOptions::new()) }
@@ -124,7 +125,7 @@ impl Module {
     /// Loads a binary image, a cubin or a fatbin: `cuModuleLoadDataEx`.
     ///
     /// # Errors
-    /// [`Error::Compile`] where the image holds nothing for the context's device, or is none.
+    /// [`ModuleError::Compile`] where the image holds nothing for the context's device, or is none.
     ///
     /// # Safety
     /// `image` is a whole image that a compiler of NVIDIA's wrote: the driver reads as far as the
@@ -143,7 +144,7 @@ impl Module {
     /// Loads an image from a file: [`Module::from_image`] of its contents.
     ///
     /// # Errors
-    /// [`Error::File`] where it cannot be read; [`Error::Compile`].
+    /// [`ModuleError::File`] where it cannot be read; [`ModuleError::Compile`].
     ///
     /// # Safety
     /// As [`Module::from_image`].
@@ -153,7 +154,8 @@ impl Module {
         options: &JitOptions,
     ) -> Result<Self> {
         let image = read_image(path.as_ref())?;
-        // SAFETY: the caller's promise.
+        // SAFETY: these are the file's bytes, of which the caller promised what `from_image` asks
+        // for.
         unsafe { Self::from_image(context, &image, options) }
     }
 
@@ -189,24 +191,31 @@ impl Module {
                 users: Users::default(),
                 log: outcome.info,
                 wall_time: outcome.wall_time,
-                unloaded: false,
             })));
         }
         // What the compiler has to say is an error of its own; whatever else went wrong is not.
         match check(op, code) {
             Err(error) if outcome.errors.is_empty() && !is_about_the_image(code) => Err(error),
-            _ => Err(Error::Compile {
-                op,
-                code,
-                log: outcome.errors,
-            }),
+            _ => {
+                let log = outcome.errors;
+                Err(ModuleError::Compile { op, code, log }.into())
+            }
         }
     }
 
     /// The kernel of that name: `cuModuleGetFunction`. It keeps the module loaded.
     ///
     /// # Errors
-    /// [`Error::NotFound`]; [`Error::Nul`].
+    /// [`ModuleError::NotFound`]; [`Error::Nul`].
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # const PTX: &str = "";
+    /// let module = cuda_core::Module::from_ptx(&context, PTX)?;
+    /// let function = module.function("scale")?;
+    /// drop(module); // the function keeps it loaded
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn function(&self, name: &str) -> Result<Function> {
         Function::find(&self.0, name)
     }
@@ -234,7 +243,8 @@ impl Module {
         self.0.context.device()
     }
 
-    /// The driver's handle, valid while `self`, a clone, or anything taken from it lives.
+    /// The driver's handle, valid while `self`, a clone, or anything taken from it lives; null for a
+    /// module that was [given up](Error::GivenUp).
     pub fn as_raw(&self) -> CUmodule {
         self.0.raw.0
     }
@@ -246,9 +256,10 @@ impl Module {
     /// A module of which there are clones, functions or globals lives on with them.
     ///
     /// # Errors
-    /// The driver's, with the module itself.
+    /// Those of the wait for those kernels, with the module as it was; the driver's of the call that
+    /// unloads it, with a module that is [given up](Error::GivenUp).
     pub fn close(self) -> Result<(), (Error, Self)> {
-        if let Err(error) = driver::ensure() {
+        if let Err(error) = self.0.live() {
             return Err((error, self));
         }
         let mut loaded = match Arc::try_unwrap(self.0) {
@@ -256,16 +267,15 @@ impl Module {
             Err(_shared) => return Ok(()),
         };
         let mut unload = loaded.unload();
-        match unload.run() {
-            Ok(()) => {
-                loaded.unloaded = true;
-                Ok(())
-            }
-            Err(error) => {
-                loaded.users = unload.users;
-                Err((error, Self(Arc::new(loaded))))
-            }
+        let unloaded = unload.run();
+        if let Err(Unreleased::Kept(_)) = unloaded {
+            (loaded.raw, loaded.users) = (unload.raw, unload.users);
         }
+        let handle = unload.raw.0.addr() as u64;
+        unloaded.map_err(|why| {
+            let error = why.into_told(Resource::Module, handle, 0);
+            (error, Self(Arc::new(loaded)))
+        })
     }
 }
 
@@ -274,7 +284,7 @@ fn ptx_text(ptx: &str) -> Result<CString> {
     // The driver tells texts from binaries by their first bytes, and reads a binary as far as its
     // headers say. Text that could pass for one must not get there.
     if !begins_as_ptx(ptx) {
-        return Err(Error::NotPtx);
+        return Err(ModuleError::NotPtx.into());
     }
     CString::new(ptx).map_err(|_| Error::Nul { what: "PTX text" })
 }
@@ -288,10 +298,11 @@ fn aligned(image: &[u8]) -> Vec<u64> {
 }
 
 fn read_image(path: &Path) -> Result<Vec<u8>> {
-    std::fs::read(path).map_err(|error| Error::File {
+    let read = std::fs::read(path).map_err(|error| ModuleError::File {
         path: path.to_owned(),
         why: error.to_string(),
-    })
+    })?;
+    Ok(read)
 }
 
 /// Whether the driver says that it could make nothing of an image.
@@ -334,10 +345,20 @@ impl Loaded {
         &self.context
     }
 
+    /// The handle, unless it was given up.
+    fn live(&self) -> Result<CUmodule> {
+        driver::ensure()?;
+        if self.raw.0.is_null() {
+            let what = Resource::Module;
+            return Err(Error::GivenUp { what });
+        }
+        Ok(self.raw.0)
+    }
+
     /// Takes out what unloading takes.
     fn unload(&mut self) -> Unload {
         Unload {
-            raw: self.raw,
+            raw: std::mem::replace(&mut self.raw, RawModule(std::ptr::null_mut())),
             context: self.context.clone(),
             users: std::mem::take(&mut self.users),
         }
@@ -353,28 +374,28 @@ struct Unload {
 
 impl Unload {
     /// `cuModuleUnload`, behind the kernels that were launched.
-    fn run(&mut self) -> Result<()> {
+    fn run(&mut self) -> Result<(), Unreleased> {
         self.users.wait()?;
         let _entered = self.context.enter_briefly()?;
         let _relaxed = Relaxed::enter()?;
         // SAFETY: the last reference is gone, so nobody uses the handle after this call, and no
         // kernel of the module runs or is queued, and nothing uses its globals; the module's
         // context is current.
-        check("cuModuleUnload", unsafe { cu::cuModuleUnload(self.raw.0) })
+        released("cuModuleUnload", unsafe { cu::cuModuleUnload(self.raw.0) })
     }
 }
 
 impl Drop for Loaded {
     fn drop(&mut self) {
         // In a fork's child even our own locks may be held by threads that are no more.
-        if self.unloaded || driver::is_gone() {
+        if self.raw.0.is_null() || driver::is_gone() {
             return;
         }
         let mut unload = self.unload();
         drops::run_or_defer(move || {
             if let Err(error) = unload.run() {
                 let handle = unload.raw.0.addr() as u64;
-                drops::report(Resource::Module, handle, 0, Some(error));
+                drops::report(Resource::Module, handle, 0, Some(error.into()));
             }
         });
     }

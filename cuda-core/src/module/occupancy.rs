@@ -12,6 +12,19 @@ use crate::error::{Result, check};
 use crate::guard;
 
 /// What fills a device with a kernel.
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// # let stream = context.create_stream()?;
+/// # const PTX: &str = "";
+/// # let mut x = stream.alloc::<f32>(1 << 20)?;
+/// let function = cuda_core::Module::from_ptx(&context, PTX)?.function("scale")?;
+/// let size = function.block_size(0, 0)?; // no shared memory, no limit
+/// let blocks = (x.len() as u32).div_ceil(size.threads);
+/// let mut launch = stream.kernel(&function);
+/// launch.grid(blocks).block(size.threads).arg(&mut x);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockSize {
     /// Threads a block.

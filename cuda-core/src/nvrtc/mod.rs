@@ -57,7 +57,8 @@ pub fn compile(source: &str) -> Result<Ptx> {
 pub fn version() -> Result<(i32, i32)> {
     let api = api()?;
     let (mut major, mut minor) = (0, 0);
-    // SAFETY: both pointers are valid for a write.
+    // SAFETY: "nvrtcResult nvrtcVersion(int *, int *)" writes two ints, to locals that outlive the
+    // call.
     api.check("nvrtcVersion", unsafe {
         (api.version)(&mut major, &mut minor)
     })?;
@@ -71,7 +72,7 @@ pub fn version() -> Result<(i32, i32)> {
 pub fn supported_architectures() -> Result<Vec<u32>> {
     let api = api()?;
     let mut count = 0;
-    // SAFETY: the pointer is valid for a write.
+    // SAFETY: the function writes one int, to a local that outlives the call.
     api.check("nvrtcGetNumSupportedArchs", unsafe {
         (api.num_supported_archs)(&mut count)
     })?;
@@ -250,6 +251,14 @@ impl Program {
 }
 
 /// PTX text, from [`Program::compile`]; given to [`Module::from_ptx`](crate::Module::from_ptx).
+///
+/// ```no_run
+/// use cuda_core::nvrtc::Program;
+///
+/// let ptx = Program::new("__global__ void nothing() {}").compile()?;
+/// println!("{}{}", ptx.log(), ptx.as_str());
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Ptx {
     text: String,
@@ -281,6 +290,16 @@ impl AsRef<str> for Ptx {
 }
 
 /// A binary for devices of one capability, from [`Program::compile_cubin`].
+///
+/// ```no_run
+/// # let device = cuda_core::Device::get(0)?;
+/// use cuda_core::{Module, nvrtc::Program};
+///
+/// let program = Program::new("extern \"C\" __global__ void nothing() {}").device(device)?;
+/// let cubin = program.compile_cubin()?; // runs on devices of this capability only
+/// let nothing = Module::from_cubin(&device.context()?, &cubin)?.function("nothing")?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Cubin {
     // INVARIANT: what NVRTC wrote, unchanged.

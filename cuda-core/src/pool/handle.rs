@@ -19,6 +19,7 @@ use crate::memory::origin::Origin;
 use crate::memory::pod::Pod;
 use crate::memory::{Block, Storage, byte_len, explain};
 use crate::peer;
+use crate::release::{Unreleased, released};
 use crate::stream::Stream;
 use crate::sync::lock;
 use crate::virtual_memory::buffer::PeerAccess;
@@ -44,7 +45,7 @@ pub struct MemoryPool(Arc<Inner>);
 
 struct Inner {
     // INVARIANT: a live pool for as long as this value exists: the device's default pool, which
-    // lives as long as the driver, or one that `Drop` alone destroys.
+    // lives as long as the driver, or one that `Drop` alone destroys; null if it is `Closed`.
     raw: Pool,
     device: Device,
     kind: Kind,
@@ -56,7 +57,7 @@ pub(super) enum Kind {
     Created,
     /// Another process's: nothing is allocated from it here.
     Imported,
-    /// Destroyed already.
+    /// Destroyed, or given up.
     Closed,
 }
 
@@ -64,13 +65,13 @@ pub(super) enum Kind {
 static POOLS: Mutex<Vec<(Pool, Weak<Inner>)>> = Mutex::new(Vec::new());
 
 /// `cuMemPoolDestroy`.
-fn destroy(raw: Pool) -> Result<()> {
+fn destroy(raw: Pool) -> Result<(), Unreleased> {
     // Out of sight first: the handle may be that of another pool as soon as it is destroyed.
     lock(&POOLS).retain(|(known, _)| known.0 != raw.0);
     peer::forget_pool(raw);
     // SAFETY: made by us, destroyed once. What is allocated from it stays valid: its resources "will
     // be released automatically once there are no more outstanding allocations".
-    check("cuMemPoolDestroy", unsafe { cu::cuMemPoolDestroy(raw.0) })
+    released("cuMemPoolDestroy", unsafe { cu::cuMemPoolDestroy(raw.0) })
 }
 
 impl Drop for Inner {
@@ -81,13 +82,28 @@ impl Drop for Inner {
         let raw = self.raw;
         drops::run_or_defer(move || {
             if let Err(error) = destroy(raw) {
-                drops::report(Resource::MemoryPool, raw.0.addr() as u64, 0, Some(error));
+                drops::report(
+                    Resource::MemoryPool,
+                    raw.0.addr() as u64,
+                    0,
+                    Some(error.into()),
+                );
             }
         });
     }
 }
 
 /// Options of a new pool.
+///
+/// ```no_run
+/// # let device = cuda_core::Device::get(0)?;
+/// let stream = device.create_stream()?;
+/// let pool = cuda_core::MemoryPool::builder(device)
+///     .release_threshold(64 << 20) // bytes that it keeps when they are free
+///     .build()?;
+/// let buffer = stream.alloc_from::<f32>(&pool, 1 << 20)?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct MemoryPoolBuilder {
     device: Device,
@@ -195,7 +211,8 @@ impl Device {
     pub fn memory_pool(self) -> Result<Option<MemoryPool>> {
         let default = self.default_memory_pool()?;
         let mut raw = ptr::null_mut();
-        // SAFETY: the pointer is valid for a write.
+        // SAFETY: the device's handle is one that the driver gave; the call writes one handle, to a
+        // local that outlives it.
         check("cuDeviceGetMemPool", unsafe {
             cu::cuDeviceGetMemPool(&mut raw, self.as_raw())
         })?;
@@ -218,7 +235,7 @@ impl Device {
     /// # Errors
     /// [`Error::WrongDevice`]; [`Error::Unsupported`] for an imported pool; the driver's.
     pub fn set_memory_pool(self, pool: &MemoryPool) -> Result<()> {
-        driver::ensure()?;
+        let raw = pool.live()?;
         if pool.device() != self {
             return Err(Error::WrongDevice {
                 op: "cuDeviceSetMemPool",
@@ -230,7 +247,7 @@ impl Device {
         // SAFETY: the pool is live, and the driver goes back to the default pool when it is
         // destroyed.
         check("cuDeviceSetMemPool", unsafe {
-            cu::cuDeviceSetMemPool(self.as_raw(), pool.as_raw())
+            cu::cuDeviceSetMemPool(self.as_raw(), raw)
         })
     }
 }
@@ -263,9 +280,20 @@ impl MemoryPool {
         self.0.device
     }
 
-    /// The driver's handle, valid while `self` or a clone of it lives.
+    /// The driver's handle, valid while `self` or a clone of it lives; null for a pool that was
+    /// [given up](Error::GivenUp).
     pub fn as_raw(&self) -> CUmemoryPool {
         self.0.raw.0
+    }
+
+    /// The handle, unless it was given up.
+    pub(super) fn live(&self) -> Result<CUmemoryPool> {
+        driver::ensure()?;
+        if self.0.kind == Kind::Closed {
+            let what = Resource::MemoryPool;
+            return Err(Error::GivenUp { what });
+        }
+        Ok(self.as_raw())
     }
 
     /// Whether it is the pool that the device has from the start.
@@ -296,7 +324,7 @@ impl MemoryPool {
     /// threads enqueue such work all the time; the driver's `INVALID_VALUE` for a device that cannot
     /// reach it.
     pub fn set_access(&self, peer: Device, access: PeerAccess) -> Result<()> {
-        driver::ensure()?;
+        self.live()?;
         let own = peer == self.device();
         if own && access != PeerAccess::ReadWrite {
             return Err(Error::Flags {
@@ -328,13 +356,13 @@ impl MemoryPool {
     /// # Errors
     /// The driver's.
     pub fn access(&self, device: Device) -> Result<PeerAccess> {
-        driver::ensure()?;
+        let pool = self.live()?;
         let mut location = Location::of(device);
         let mut flags = cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_NONE;
         // SAFETY: the pool is live; both pointers are valid, the location laid out as the call
         // expects it.
         check("cuMemPoolGetAccess", unsafe {
-            cu::cuMemPoolGetAccess(&mut flags, self.as_raw(), (&raw mut location).cast())
+            cu::cuMemPoolGetAccess(&mut flags, pool, (&raw mut location).cast())
         })?;
         Ok(match flags {
             cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_READWRITE => PeerAccess::ReadWrite,
@@ -348,9 +376,9 @@ impl MemoryPool {
     /// references lives on with them, a device's default pool as long as the driver.
     ///
     /// # Errors
-    /// The driver's, with the pool itself.
+    /// The driver's, with a pool that is [given up](Error::GivenUp).
     pub fn close(self) -> Result<(), (Error, Self)> {
-        if let Err(error) = driver::ensure() {
+        if let Err(error) = self.live() {
             return Err((error, self));
         }
         let mut inner = match Arc::try_unwrap(self.0) {
@@ -361,7 +389,11 @@ impl MemoryPool {
         if !matches!(kind, Kind::Created | Kind::Imported) {
             return Ok(());
         }
-        destroy(inner.raw).map_err(|error| (error, Self::made(inner.raw.0, inner.device, kind)))
+        let (raw, device) = (inner.raw, inner.device);
+        destroy(raw).map_err(|why| {
+            let error = why.into_told(Resource::MemoryPool, raw.0.addr() as u64, 0);
+            (error, Self::new(ptr::null_mut(), device, Kind::Closed))
+        })
     }
 }
 
@@ -385,6 +417,7 @@ impl Stream {
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
         let core = self.core();
         same_device(op, core, pool.device())?;
+        let raw = pool.live()?;
         pool.can_allocate()?;
         let mut address = NOWHERE;
         let mut ledger = Ledger::default();
@@ -392,7 +425,7 @@ impl Stream {
             let bound = core.bind()?;
             let (seq, result) = bound.enqueue(op, |stream| {
                 // SAFETY: the pointer is valid for a write; stream and pool are live.
-                unsafe { cu::cuMemAllocFromPoolAsync(&mut address, bytes, pool.as_raw(), stream) }
+                unsafe { cu::cuMemAllocFromPoolAsync(&mut address, bytes, raw, stream) }
             });
             drop(bound);
             result.map_err(|error| explain(self.context(), error, op, bytes))?;

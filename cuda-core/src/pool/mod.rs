@@ -22,7 +22,8 @@ pub(crate) fn prepare_default(device: Device) -> Result<Option<Pool>> {
         return Ok(None);
     }
     let mut raw = ptr::null_mut();
-    // SAFETY: the pointer is valid for a write.
+    // SAFETY: the device's handle is one that the driver gave; the call writes one handle, to a
+    // local that outlives it.
     check("cuDeviceGetDefaultMemPool", unsafe {
         cu::cuDeviceGetDefaultMemPool(&mut raw, device.as_raw())
     })?;

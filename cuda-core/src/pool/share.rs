@@ -20,6 +20,7 @@ use crate::memory::device::{ALIGNMENT, DeviceBuffer};
 use crate::memory::origin::Owner;
 use crate::memory::plain::{self, owned};
 use crate::memory::pod::Pod;
+use crate::release::Unreleased;
 #[cfg(unix)]
 use crate::virtual_memory::buffer::PeerAccess;
 #[cfg(unix)]
@@ -27,6 +28,22 @@ use crate::virtual_memory::physical::ShareableHandle;
 
 /// A name of memory in a shared pool, for a process that has the pool: plain bytes, to be sent by
 /// whatever means.
+///
+/// ```no_run
+/// # fn send(_: impl Sized) {}
+/// use cuda_core::{Device, MemoryPool, PoolPointer, ShareableHandle};
+///
+/// let device = Device::get(0)?;
+/// let stream = device.create_stream()?;
+/// let pool = MemoryPool::builder(device).shareable(ShareableHandle::PosixFd).build()?;
+/// # #[cfg(unix)]
+/// send(pool.export_fd()?); // over a socket of Unix
+/// let buffer = stream.alloc_from::<f32>(&pool, 1000)?;
+/// stream.synchronize()?; // it is there
+/// send(pool.export_pointer(&buffer)?.to_bytes());
+/// // The other process: `MemoryPool::import_fd`, `PoolPointer::from_bytes`, `import_pointer`.
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PoolPointer([u8; SIZE]);
 
@@ -59,7 +76,7 @@ struct Imported {
 }
 
 impl Owner for Imported {
-    fn release(&mut self, address: CUdeviceptr, _bytes: usize) -> Result<()> {
+    fn release(&mut self, address: CUdeviceptr, _bytes: usize) -> Result<(), Unreleased> {
         plain::free(address)
     }
 }
@@ -83,14 +100,14 @@ impl MemoryPool {
     /// ```
     #[cfg(unix)]
     pub fn export_fd(&self) -> Result<OwnedFd> {
-        driver::ensure()?;
+        let pool = self.live()?;
         let mut fd: std::ffi::c_int = -1;
         // SAFETY: for this type of handle the pointer is to an int; the pool is live; flags must be
         // zero.
         check("cuMemPoolExportToShareableHandle", unsafe {
             cu::cuMemPoolExportToShareableHandle(
                 (&raw mut fd).cast(),
-                self.as_raw(),
+                pool,
                 handle_type(ShareableHandle::PosixFd),
                 0,
             )
@@ -139,7 +156,7 @@ impl MemoryPool {
     /// # Errors
     /// [`Error::NotShareable`] for an empty buffer; the driver's, for memory of another pool.
     pub fn export_pointer<T: Pod>(&self, buffer: &DeviceBuffer<T>) -> Result<PoolPointer> {
-        driver::ensure()?;
+        self.live()?;
         let block = buffer.storage.block();
         if block.bytes == 0 {
             return Err(Error::NotShareable {
@@ -192,13 +209,14 @@ impl MemoryPool {
                 stream: context.device().ordinal(),
             });
         }
+        let pool = self.live()?;
         let _entered = context.enter_briefly()?;
         let mut data = pointer.0;
         let mut address = 0;
         // SAFETY: both pointers are valid, the second for as many bytes as the call reads; the pool
         // is live.
         check(op, unsafe {
-            cu::cuMemPoolImportPointer(&mut address, self.as_raw(), (&raw mut data).cast())
+            cu::cuMemPoolImportPointer(&mut address, pool, (&raw mut data).cast())
         })?;
         let owner = Imported {
             _pool: self.clone(),

@@ -3,6 +3,14 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Who allocates the memory of a [`PinnedBuffer`](crate::PinnedBuffer) without flags of its own.
+///
+/// ```no_run
+/// use cuda_core::{Device, PinnedBackend, PinnedBuffer, set_pinned_backend};
+///
+/// set_pinned_backend(PinnedBackend::Driver); // to look at the driver's own times, say
+/// let buffer = PinnedBuffer::<u8>::new(&Device::get(0)?.context()?, 1 << 20)?; // cuMemHostAlloc
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PinnedBackend {
     /// This crate: slabs in huge pages, registered once, cut into chunks and used again. See

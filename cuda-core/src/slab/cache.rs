@@ -207,9 +207,11 @@ impl Cache {
                 self.settle(node, bin, usize::MAX, spent);
             }
             let shelf = &mut self.shelves[node];
-            for chunk in shelf.bins.iter_mut().flat_map(|bin| bin.idle.drain(..)) {
-                if let Some(slab) = chunk.slab {
-                    shelf.small.insert(chunk.span(slab));
+            for bin in shelf.bins.iter_mut().filter(|bin| !bin.idle.is_empty()) {
+                for chunk in bin.idle.drain(..) {
+                    if let Some(slab) = chunk.slab {
+                        shelf.small.insert(chunk.span(slab));
+                    }
                 }
             }
         }

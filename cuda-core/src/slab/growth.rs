@@ -118,7 +118,8 @@ fn release_idle(keep: usize) -> Result<()> {
 }
 
 /// Gives back the pinned memory that is kept for [`PinnedBuffer`](crate::PinnedBuffer)s to come:
-/// `cuMemHostUnregister`, which takes 15 ms for each gibibyte, and may wait for what devices do.
+/// `cuMemHostUnregister`, which takes the longer the more there is, and may wait for what devices
+/// do.
 ///
 /// Does not wait for copies of its own accord: a slab of which a device still uses a byte, or in
 /// which a buffer lives, is kept. Once the streams concerned have been synchronised, nothing is in

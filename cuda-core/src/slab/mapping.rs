@@ -98,7 +98,8 @@ mod os {
         let before = start.addr().get().next_multiple_of(UNIT) - start.addr().get();
         // SAFETY: `before` is less than a unit, which the mapping has beyond `bytes`.
         let base = unsafe { start.add(before) };
-        // SAFETY: as above: `bytes` more are still within the mapping, or its end.
+        // SAFETY: the mapping has `bytes` and a unit; before `base` there is less than a unit, so
+        // this is within it, or its end.
         let after = unsafe { base.add(bytes) };
         unmap(HostAddress(start), before);
         unmap(HostAddress(after), UNIT - before);
@@ -217,6 +218,39 @@ mod tests {
             // SAFETY: the first byte of the mapping, which is initialised; nobody else has it.
             assert_eq!(unsafe { mapping.base().0.read() }, value);
         }
+    }
+
+    /// What the system was told of the pages: that node 0 is preferred, or nothing.
+    #[test]
+    #[cfg(not(miri))]
+    fn mappings_are_near_their_node() {
+        /// `MPOL_F_ADDR`: of an address, not of the thread.
+        const OF_ADDRESS: libc::c_ulong = 1 << 1;
+        let preferred = |node| {
+            let mapping = Mapping::new(UNIT, node).expect("memory");
+            let (mut mode, mut mask): (libc::c_int, libc::c_ulong) = (-1, 0);
+            // SAFETY: both pointers are valid for writes, the mask for as many bits as it is said to
+            // have; the address is within the mapping.
+            let asked = unsafe {
+                libc::syscall(
+                    libc::SYS_get_mempolicy,
+                    &raw mut mode,
+                    &raw mut mask,
+                    libc::c_ulong::from(libc::c_ulong::BITS),
+                    mapping.base().0.as_ptr(),
+                    OF_ADDRESS,
+                )
+            };
+            (asked == 0).then_some((mode, mask))
+        };
+        let Some(told) = preferred(Node::ZERO) else {
+            // Systems without nodes do not say, nor do containers.
+            let why = std::io::Error::last_os_error().raw_os_error();
+            assert!(matches!(why, Some(libc::ENOSYS | libc::EPERM)), "{why:?}");
+            return;
+        };
+        assert_eq!(told, (libc::MPOL_PREFERRED, 1));
+        assert_eq!(preferred(Node::ANY), Some((libc::MPOL_DEFAULT, 0)));
     }
 
     #[test]

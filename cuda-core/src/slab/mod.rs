@@ -34,6 +34,7 @@ use crate::driver;
 use crate::error::{Error, Result};
 use crate::memory::ledger::Fences;
 use crate::memory::pinned::{self, HostAddress, PinnedFlags};
+use crate::release::Unreleased;
 use crate::sync::lock;
 
 /// Pinned memory that is the holder's alone, from [`take`] to [`give`].
@@ -86,12 +87,13 @@ pub(crate) fn take(context: &Context, bytes: usize) -> Result<Chunk> {
 }
 
 /// Takes a chunk back, which others may get once the fences are reached. No driver call for one of
-/// a slab. One of the driver's is waited for and freed; if that fails, it is still the caller's.
+/// a slab. One of the driver's is waited for and freed; if it is [kept](Unreleased::Kept), it is
+/// still the caller's, and otherwise nobody's.
 #[inline]
-pub(crate) fn give(chunk: Chunk, fences: Fences) -> Result<()> {
+pub(crate) fn give(chunk: Chunk, fences: Fences) -> Result<(), Unreleased> {
     let Some(slab) = chunk.slab else {
-        fences.wait_host()?;
-        return Ok(pinned::free_raw(chunk.base)?);
+        fences.wait_host().map_err(Unreleased::Kept)?;
+        return pinned::free_raw(chunk.base);
     };
     if fences.is_empty() {
         lock(&CACHE).put(chunk, slab);

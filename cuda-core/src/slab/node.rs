@@ -1,6 +1,7 @@
 //! Which part of the host's memory is next to a device.
 
 use std::fs;
+use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::device::Device;
@@ -48,13 +49,17 @@ impl Node {
         if !cfg!(all(target_os = "linux", not(miri))) {
             return Self::ANY;
         }
-        let number = device
-            .pci_bus_id()
+        let id = device.pci_bus_id().ok();
+        id.map_or(Self::ANY, |id| {
+            Self::at(Path::new("/sys/bus/pci/devices"), &id)
+        })
+    }
+
+    /// The node of the device at a place on the bus; `devices` holds a folder for each.
+    fn at(devices: &Path, pci_bus_id: &str) -> Self {
+        let file = devices.join(pci_bus_id.to_lowercase()).join("numa_node");
+        let number = fs::read_to_string(file)
             .ok()
-            .and_then(|id| {
-                let id = id.to_lowercase();
-                fs::read_to_string(format!("/sys/bus/pci/devices/{id}/numa_node")).ok()
-            })
             // -1 where there is only one, or nobody knows.
             .and_then(|text| text.trim().parse::<u8>().ok())
             .filter(|number| *number < MOST);
@@ -70,5 +75,42 @@ impl Node {
     #[inline]
     pub(super) fn index(self) -> usize {
         usize::from(self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "writes files")]
+    fn nodes_as_the_system_shows_them() {
+        let folder = format!("cuda-core-nodes-{}", std::process::id());
+        let devices = std::env::temp_dir().join(folder);
+        let device = devices.join("0000:3b:00.0");
+        fs::create_dir_all(&device).expect("a folder");
+        let at = |id| Node::at(&devices, id).number();
+        for (text, number) in [
+            ("0\n", Some(0)),
+            ("1\n", Some(1)),
+            ("63", Some(63)),
+            ("64\n", None),
+            ("300\n", None),
+            ("-1\n", None),
+            ("", None),
+            ("one\n", None),
+        ] {
+            fs::write(device.join("numa_node"), text).expect("a file");
+            // The driver's letters are large, the system's small.
+            assert_eq!(at("0000:3B:00.0"), number, "{text:?}");
+            assert_eq!(at("0000:3C:00.0"), None);
+        }
+        fs::remove_dir_all(&devices).expect("our own");
+    }
+
+    #[test]
+    fn nodes_have_shelves_of_their_own() {
+        assert_eq!((Node::ANY.number(), Node::ANY.index()), (None, 0));
+        assert_eq!((Node::ZERO.number(), Node::ZERO.index()), (Some(0), 1));
     }
 }

@@ -12,8 +12,9 @@ use super::spans::{SlabId, Span};
 use crate::context::Context;
 use crate::drops::{self, Resource};
 use crate::error::{Error, Result};
-use crate::memory::pinned::{self, HostAddress, PinnedFlags, Unreleased};
+use crate::memory::pinned::{self, HostAddress, PinnedFlags};
 use crate::memory::registered::{self, RegisterFlags};
+use crate::release::Unreleased;
 
 /// Pinned memory, in one piece.
 pub(super) struct Slab {

@@ -10,6 +10,14 @@ use crate::sync::lock;
 /// Counted are whole chunks, which are up to an eighth larger than what they are asked for, or two
 /// mebibytes beyond 32 MiB. Not counted is what the driver allocates: memory with
 /// [flags](crate::PinnedFlags) of its own, or all with [`PinnedBackend::Driver`](super::PinnedBackend).
+///
+/// ```no_run
+/// let usage = cuda_core::pinned_usage()?;
+/// if usage.cached > 1 << 30 {
+///     cuda_core::trim_pinned()?;
+/// }
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PinnedUsage {
@@ -55,6 +63,13 @@ pub fn pinned_usage() -> Result<PinnedUsage> {
 ///
 /// # Errors
 /// Those of [`pinned_usage`].
+///
+/// ```no_run
+/// cuda_core::reset_pinned_peaks()?;
+/// // … one step of the program …
+/// println!("{} bytes at most", cuda_core::pinned_usage()?.used_peak);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 pub fn reset_pinned_peaks() -> Result<()> {
     driver::gone().map_or(Ok(()), Err)?;
     lock(&CACHE).reset_peaks();

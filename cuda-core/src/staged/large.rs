@@ -4,23 +4,20 @@
 //! whatever is particular to a thread, its contexts, its captures and its default stream, is as it
 //! is for a small slice.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
-
-use cuda_sys::symbol as cu;
-
-use super::stage_in;
+use super::ends::{Down, End, Portion, Up};
+use super::flow::{Blame, Flow, Limits};
+use crate::driver;
 use crate::error::Result;
-use crate::event::RawEvent;
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
-use crate::memory::pod::Pod;
-use crate::staging::options::{StagingOptions, staging_options};
+use crate::staging::options::{StagingOptions, is_more_than, staging_options};
+use crate::staging::plan::{self, Piece, Sizes};
 use crate::staging::ring::{DEPTH, Ring};
 use crate::staging::share::Share;
 use crate::staging::{CHUNK, Region};
-use crate::stream_core::{Bound, StreamCore};
-use crate::submit::submit;
-use crate::workers::{Help, Work, with_help};
+use crate::workers::{Work, with_help};
+
+/// Bytes up to which nobody helps, and each part is one copy: others would come too late.
+pub(super) const ALONE: usize = CHUNK / 2;
 
 /// Chunks that are being filled before the oldest of them must be on its way.
 const AHEAD: usize = 3;
@@ -28,264 +25,102 @@ const AHEAD: usize = 3;
 /// Bytes up to which a copy goes through the chunks of small ones.
 const SMALL: usize = 4 * CHUNK;
 
-/// The chunks that a copy of so many bytes goes through.
-fn chunk(options: StagingOptions, bytes: usize) -> usize {
-    if bytes <= SMALL {
-        CHUNK.min(options.chunk)
-    } else {
-        options.chunk
+/// How a copy is made.
+struct Manner {
+    chunk: usize,
+    helpers: usize,
+    /// Whether parts are cut.
+    is_large: bool,
+}
+
+impl Manner {
+    fn of(bytes: usize) -> Result<Self> {
+        let StagingOptions { threads, chunk } = staging_options()?;
+        let chunk = if bytes <= SMALL {
+            CHUNK.min(chunk)
+        } else {
+            chunk
+        };
+        let is_large = is_more_than(bytes, ALONE);
+        Ok(Self {
+            chunk,
+            helpers: if is_large { threads } else { 0 },
+            is_large,
+        })
+    }
+
+    fn pieces(&self, parts: &[usize], sizes: Sizes) -> Vec<Piece> {
+        let whole = Sizes::whole(self.chunk);
+        let sizes = if self.is_large { sizes } else { whole };
+        plan::pieces(parts, self.chunk, sizes)
+    }
+
+    /// Threads that help: not more than there is something for.
+    fn helpers(&self, share: &Share<'_>) -> usize {
+        self.helpers.min(share.quanta().saturating_sub(1))
     }
 }
 
-/// Threads that help: not more than there is something for.
-fn helpers(options: StagingOptions, share: &Share<'_>) -> usize {
-    options.threads.min(share.quanta().saturating_sub(1))
-}
-
-/// See [`Stream::upload_from`](crate::Stream::upload_from).
-pub(super) fn upload<T: Pod>(
-    core: &StreamCore,
-    stream: &Bound<'_>,
+/// Copies a slice to devices, and returns when it is staged. What of it goes to whom is as long as
+/// what that has room for.
+pub(crate) fn upload<'s>(
     source: &[u8],
-    destination: &mut DeviceSliceMut<'_, T>,
+    ends: Vec<End<'s, DeviceSliceMut<'_, u8>>>,
+    portion: Portion,
+    blame: Blame,
 ) -> Result<()> {
-    let options = staging_options()?;
-    let chunk = chunk(options, source.len());
-    let share = Share::of(source, chunk);
-    let helpers = helpers(options, &share);
-    // It has the regions, and outlives everybody's part in them.
-    let mut upload = Upload {
-        core,
-        stream,
-        to: destination,
-        share: &share,
-        ring: Ring::new(core, chunk),
-        // What keeps everybody busy.
-        enough: helpers + 1,
-        most: AHEAD * chunk,
-        ahead: 0,
-        regions: VecDeque::new(),
-        opened: 0,
-        sent: 0,
+    driver::ensure()?;
+    let Some(first) = ends.first().map(|end| end.core) else {
+        return Ok(());
     };
-    with_help(&share, helpers, |help| upload.run(help))
+    let manner = Manner::of(source.len())?;
+    let chunk = manner.chunk;
+    let parts: Vec<usize> = match portion {
+        Portion::Whole => vec![source.len()],
+        Portion::Next => ends.iter().map(|end| end.memory.len()).collect(),
+    };
+    let sizes = Sizes::up(source.len(), parts.len(), chunk);
+    let pieces = manner.pieces(&parts, sizes);
+    let share = Share::of(pieces.iter().map(|piece| piece.of(source)), chunk);
+    let ring = Ring::new(first, ends.iter().map(|end| end.core), chunk);
+    let helpers = manner.helpers(&share);
+    // It has the regions, and outlives everybody's part in them.
+    let limits = Limits::new(helpers, AHEAD * chunk);
+    let mut flow = Flow::new(Up { ends, portion }, &pieces, &share, ring, limits, blame);
+    with_help(&share, helpers, |help| flow.run(help))
 }
 
-struct Upload<'a, 'b, T: Pod> {
-    core: &'a StreamCore,
-    stream: &'a Bound<'a>,
-    to: &'a mut DeviceSliceMut<'b, T>,
-    share: &'a Share<'a>,
-    ring: Ring<'a>,
-    /// Quanta to be copied that are enough.
-    enough: usize,
-    /// Bytes that may be open and not sent.
-    most: usize,
-    /// Bytes that are.
-    ahead: usize,
-    /// The regions of the pieces that are open and not sent.
-    regions: VecDeque<Region>,
-    /// Pieces that are open, or were.
-    opened: usize,
-    /// Pieces of which the copy is enqueued.
-    sent: usize,
-}
-
-impl<T: Pod> Upload<'_, '_, T> {
-    fn run(&mut self, help: &Help<'_>) -> Result<()> {
-        let pieces = self.share.pieces();
-        loop {
-            while self.sent < self.opened && self.share.is_done(self.sent) {
-                self.send()?;
-            }
-            if self.sent == pieces {
-                return Ok(());
-            }
-            let opened = self.opened;
-            while self.opened < pieces
-                && self.share.waiting() < self.enough
-                && self.ahead < self.most
-                && self.open()?
-            {}
-            if self.opened > opened {
-                help.call();
-            }
-            self.share.help_or_await(self.sent, help)?;
-        }
-    }
-
-    /// Lets the next piece be filled, if there is room for it.
-    fn open(&mut self) -> Result<bool> {
-        let (_, len) = self.share.span_of(self.opened);
-        let Some(region) = self.ring.region(len, !self.regions.is_empty())? else {
-            return Ok(false);
-        };
-        // SAFETY: the next piece, and a region of its size, which `self` keeps until the piece is
-        // done; should that not come, `self` is dropped after `with_help` has sent everybody away.
-        unsafe { self.share.open(self.opened, &region) };
-        self.regions.push_back(region);
-        self.ahead += len;
-        self.opened += 1;
-        Ok(true)
-    }
-
-    /// Enqueues the copy of the oldest piece, which is filled.
-    fn send(&mut self) -> Result<()> {
-        let Some(region) = self.regions.pop_front() else {
-            return Ok(());
-        };
-        let (start, len) = self.share.span_of(self.sent);
-        let to = self.to.as_raw() + start as u64;
-        let call = |stream| {
-            let from = region.as_ptr().cast_const();
-            // SAFETY: the region has the piece's bytes and is left alone until its mark has
-            // completed; the destination stays allocated until its own mark has.
-            unsafe { cu::cuMemcpyHtoDAsync_v2(to, from.cast(), len, stream) }
-        };
-        let touches = &mut [self.to.write()];
-        let (seq, result) = submit(self.core, self.stream, "cuMemcpyHtoDAsync", touches, call);
-        region.mark(seq);
-        result?;
-        if self.share.fills(self.sent) {
-            // Lets the chunk be taken again as soon as it has been read.
-            let timeline = self.core.timeline();
-            timeline.checkpoint(false, self.stream.entered())?;
-        }
-        self.ahead -= len;
-        self.sent += 1;
-        Ok(())
-    }
-}
-
-/// See [`Stream::download_to`](crate::Stream::download_to).
-pub(super) fn download<T: Pod>(
-    core: &StreamCore,
-    stream: &Bound<'_>,
-    source: &DeviceSlice<'_, T>,
+/// Copies memory of devices to a slice, one behind the other, and waits for that. Together they
+/// have as many bytes as the slice.
+pub(crate) fn download<'s>(
+    ends: Vec<End<'s, DeviceSlice<'_, u8>>>,
     destination: &mut [u8],
+    blame: Blame,
 ) -> Result<()> {
-    let options = staging_options()?;
-    let chunk = chunk(options, destination.len());
-    let share = Share::of_mut(destination, chunk);
-    let helpers = helpers(options, &share);
-    // It has the regions, and outlives everybody's part in them.
-    let mut download = Download {
-        core,
-        stream,
-        from: source,
-        share: &share,
-        ring: Ring::new(core, chunk),
-        enough: helpers + 1,
-        most: (DEPTH - 1) * chunk,
-        in_flight: 0,
-        expected: VecDeque::new(),
-        asked: 0,
-        landed: 0,
-        done: 0,
+    driver::ensure()?;
+    let Some(first) = ends.first().map(|end| end.core) else {
+        return Ok(());
     };
-    with_help(&share, helpers, |help| download.run(help))
-}
-
-struct Download<'a, 'b, T: Pod> {
-    core: &'a StreamCore,
-    stream: &'a Bound<'a>,
-    from: &'a DeviceSlice<'b, T>,
-    share: &'a Share<'a>,
-    ring: Ring<'a>,
-    /// Quanta to be copied that are enough.
-    enough: usize,
-    /// Bytes that may be asked for and not copied out.
-    most: usize,
-    /// Bytes that are.
-    in_flight: usize,
-    /// What was asked for and is not copied out.
-    expected: VecDeque<Expected>,
-    /// Pieces of which the copy is enqueued.
-    asked: usize,
-    /// Pieces that are open, or were.
-    landed: usize,
-    /// Pieces that are copied out.
-    done: usize,
-}
-
-/// A piece on its way to its region.
-struct Expected {
-    region: Region,
-    /// The point at which it has landed.
-    seq: u64,
-    /// Held so that it goes on telling of this piece and of no later one: there are more of them
-    /// under way than a stream keeps events for.
-    _event: Option<Arc<RawEvent>>,
-}
-
-impl<T: Pod> Download<'_, '_, T> {
-    fn run(&mut self, help: &Help<'_>) -> Result<()> {
-        let pieces = self.share.pieces();
-        loop {
-            while self.done < self.landed && self.share.is_done(self.done) {
-                // Its chunk may be used again.
-                self.expected.pop_front();
-                self.in_flight -= self.share.span_of(self.done).1;
-                self.done += 1;
-            }
-            if self.done == pieces {
-                return Ok(());
-            }
-            let asked = self.asked;
-            while self.asked < pieces && self.in_flight < self.most && self.ask()? {}
-            if asked == 0 {
-                // They wake while the first piece is under way.
-                help.call();
-            }
-            if self.landed < self.asked && self.share.waiting() < self.enough {
-                self.land()?;
-                help.call();
-            } else {
-                self.share.help_or_await(self.done, help)?;
-            }
-        }
-    }
-
-    /// Enqueues the copy of the next piece, if there is room for it, and an event behind it.
-    fn ask(&mut self) -> Result<bool> {
-        let (start, len) = self.share.span_of(self.asked);
-        let Some(region) = self.ring.region(len, !self.expected.is_empty())? else {
-            return Ok(false);
-        };
-        let seq = stage_in(&region, self.core, self.stream, self.from, start, len)?;
-        let timeline = self.core.timeline();
-        timeline.checkpoint(false, self.stream.entered())?;
-        self.expected.push_back(Expected {
-            region,
-            seq,
-            _event: timeline.hold(seq),
-        });
-        self.in_flight += len;
-        self.asked += 1;
-        Ok(true)
-    }
-
-    /// Waits for the oldest piece that has not landed, and lets it be copied out.
-    fn land(&mut self) -> Result<()> {
-        let Some(next) = self.expected.get(self.landed - self.done) else {
-            return Ok(());
-        };
-        self.core.timeline().wait_host(next.seq)?;
-        // SAFETY: the next piece, and a region of its size, which the device has filled, and which
-        // `self` keeps until the piece is done; should that not come, `self` is dropped after
-        // `with_help` has sent everybody away.
-        unsafe { self.share.open(self.landed, &next.region) };
-        self.landed += 1;
-        Ok(())
-    }
+    let manner = Manner::of(destination.len())?;
+    let chunk = manner.chunk;
+    let parts: Vec<usize> = ends.iter().map(|end| end.memory.len()).collect();
+    let pieces = manner.pieces(&parts, Sizes::down(parts.len(), chunk));
+    let slices = plan::cut(destination, &pieces);
+    let share = Share::of_mut(slices.into_iter(), chunk);
+    let ring = Ring::new(first, ends.iter().map(|end| end.core), chunk);
+    let helpers = manner.helpers(&share);
+    // It has the regions, and outlives everybody's part in them.
+    let limits = Limits::new(helpers, (DEPTH - 1) * chunk);
+    let mut flow = Flow::new(Down { ends }, &pieces, &share, ring, limits, blame);
+    with_help(&share, helpers, |help| flow.run(help))
 }
 
 /// Copies regions, which the device has filled, to the slices that they are for.
 pub(super) fn copy_out(staged: Vec<(Region, &mut [u8])>) -> Result<()> {
-    let options = staging_options()?;
     let (regions, slices): (Vec<Region>, Vec<&mut [u8]>) = staged.into_iter().unzip();
-    let share = Share::out_of(slices.into_iter(), options.chunk);
-    let helpers = helpers(options, &share);
+    let StagingOptions { threads, chunk } = staging_options()?;
+    let share = Share::of_mut(slices.into_iter(), chunk);
+    let helpers = threads.min(share.quanta().saturating_sub(1));
     with_help(&share, helpers, |help| {
         for (piece, region) in regions.iter().enumerate() {
             // SAFETY: the next piece, and its region, which is kept until nobody is at it.

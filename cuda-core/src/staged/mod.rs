@@ -5,7 +5,8 @@ use std::marker::PhantomData;
 use cuda_sys::symbol as cu;
 
 use crate::copy::{at_home, same_len};
-use crate::error::Result;
+use crate::device::Device;
+use crate::error::{Error, Result};
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::pod::{Pod, bytes_of, bytes_of_mut};
 use crate::staging::options::is_more_than;
@@ -14,11 +15,11 @@ use crate::stream::{Kind, Stream};
 use crate::stream_core::{Bound, StreamCore};
 use crate::submit::submit;
 
-mod large;
+use ends::{End, Portion};
 
-/// Bytes up to which an upload is one copy: beyond, others help to stage it, and the device begins
-/// before all of it is staged. They would come too late for less.
-const PIPELINED: usize = CHUNK / 2;
+pub(crate) mod ends;
+mod flow;
+pub(crate) mod large;
 
 /// Bytes that a scope stages before it waits in between.
 const SCOPE_LIMIT: usize = 16 * CHUNK;
@@ -30,8 +31,8 @@ impl<K: Kind> Stream<K> {
     /// A small slice costs one `memcpy` and one `cuMemcpyHtoDAsync_v2`.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`](crate::Error::LengthMismatch) and
-    /// [`Error::WrongDevice`](crate::Error::WrongDevice) before the driver is asked. After a
+    /// [`Error::LengthMismatch`] and
+    /// [`Error::WrongDevice`] before the driver is asked. After a
     /// failure of the driver a large destination may be written in part.
     ///
     /// ```no_run
@@ -54,30 +55,31 @@ impl<K: Kind> Stream<K> {
         if bytes.is_empty() {
             return Ok(());
         }
-        let stream = core.bind()?;
-        if is_more_than(bytes.len(), PIPELINED) {
-            return large::upload(core, &stream, bytes, &mut destination);
+        if is_more_than(bytes.len(), large::ALONE) {
+            let memory = destination.cast()?;
+            return large::upload(bytes, vec![End { core, memory }], Portion::Whole, not_told);
         }
+        let stream = core.bind()?;
         let mut region = staging::reserve(core, &stream, bytes.len())?;
-        region.write(bytes);
-        let to = destination.as_raw();
-        let call = |stream| {
-            let from = region.as_ptr().cast_const();
-            // SAFETY: the region has the slice's bytes and is left alone until its mark has
-            // completed; the destination stays allocated until its own mark has.
-            unsafe { cu::cuMemcpyHtoDAsync_v2(to, from.cast(), bytes.len(), stream) }
-        };
-        let (seq, result) = submit(core, &stream, op, &mut [destination.write()], call);
-        region.mark(seq);
-        result
+        region.write(bytes)?;
+        send(&region, core, &stream, &mut destination, 0, bytes.len())
     }
 
     /// Copies device memory to a borrowed slice and waits for it.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`](crate::Error::LengthMismatch) and
-    /// [`Error::WrongDevice`](crate::Error::WrongDevice) before the driver is asked. A slice of up
+    /// [`Error::LengthMismatch`] and
+    /// [`Error::WrongDevice`] before the driver is asked. A slice of up
     /// to a mebibyte is untouched after a failure, a larger one may be written in part.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let buffer = stream.alloc_zeroed::<u32>(1000)?;
+    /// let mut back = vec![1; 1000];
+    /// stream.download_to(&buffer, &mut back)?;
+    /// assert_eq!(back, [0; 1000]);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn download_to<'a, T: Pod>(
         &self,
         source: impl Into<DeviceSlice<'a, T>>,
@@ -90,14 +92,13 @@ impl<K: Kind> Stream<K> {
         if bytes.is_empty() {
             return Ok(());
         }
-        let stream = core.bind()?;
         if is_more_than(bytes.len(), CHUNK) {
-            return large::download(core, &stream, &source, bytes);
+            return download_large(core, source, bytes);
         }
+        let stream = core.bind()?;
         let region = stage(core, &stream, &source, 0, bytes.len())?;
         core.synchronize_bound(&stream)?;
-        region.read(bytes);
-        Ok(())
+        region.read(bytes)
     }
 
     /// Collects several downloads into borrowed slices and waits once for all of them.
@@ -134,6 +135,20 @@ impl<K: Kind> Stream<K> {
 }
 
 /// Downloads that are waited for together; see [`Stream::scope`].
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// let buffers = [stream.alloc_zeroed::<u32>(4)?, stream.alloc_zeroed(8)?];
+/// let mut back = [vec![1; 4], vec![1; 8]];
+/// stream.scope(|scope| {
+///     for (buffer, back) in buffers.iter().zip(&mut back) {
+///         scope.download(buffer, back)?; // enqueued
+///     }
+///     Ok(())
+/// })?; // the one wait
+/// assert_eq!(back, [vec![0; 4], vec![0; 8]]);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 pub struct Scope<'s, 'env> {
     core: &'s StreamCore,
     staged: Vec<(Region, &'env mut [u8])>,
@@ -146,8 +161,8 @@ impl<'env> Scope<'_, 'env> {
     /// Copies device memory to a borrowed slice, which is filled when the scope ends.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`](crate::Error::LengthMismatch) and
-    /// [`Error::WrongDevice`](crate::Error::WrongDevice) before the driver is asked.
+    /// [`Error::LengthMismatch`] and
+    /// [`Error::WrongDevice`] before the driver is asked.
     pub fn download<'a, T: Pod>(
         &mut self,
         source: impl Into<DeviceSlice<'a, T>>,
@@ -162,10 +177,10 @@ impl<'env> Scope<'_, 'env> {
         if self.bytes + bytes.len() > SCOPE_LIMIT {
             self.finish()?;
         }
-        let stream = self.core.bind()?;
         if bytes.len() > SCOPE_LIMIT {
-            return large::download(self.core, &stream, &source, bytes);
+            return download_large(self.core, source, bytes);
         }
+        let stream = self.core.bind()?;
         for (index, piece) in bytes.chunks_mut(CHUNK).enumerate() {
             let region = stage(self.core, &stream, &source, index * CHUNK, piece.len())?;
             self.bytes += piece.len();
@@ -183,10 +198,8 @@ impl<'env> Scope<'_, 'env> {
         if is_more_than(std::mem::take(&mut self.bytes), CHUNK) {
             return large::copy_out(staged);
         }
-        for (region, piece) in staged {
-            region.read(piece);
-        }
-        Ok(())
+        let mut staged = staged.into_iter();
+        staged.try_for_each(|(region, piece)| region.read(piece))
     }
 }
 
@@ -200,6 +213,20 @@ fn check_download<T: Pod>(
     at_home(op, core, source)
 }
 
+fn download_large<T: Pod>(
+    core: &StreamCore,
+    source: DeviceSlice<'_, T>,
+    bytes: &mut [u8],
+) -> Result<()> {
+    let memory = source.cast()?;
+    large::download(vec![End { core, memory }], bytes, not_told)
+}
+
+/// Whoever copies on one stream knows its device.
+fn not_told(error: Error, _: Device) -> Error {
+    error
+}
+
 /// Enqueues a copy of `len` bytes of `source`, from byte `start` on, into a region of their own.
 fn stage<T: Pod>(
     core: &StreamCore,
@@ -209,13 +236,13 @@ fn stage<T: Pod>(
     len: usize,
 ) -> Result<Region> {
     let region = staging::reserve(core, stream, len)?;
-    stage_in(&region, core, stream, source, start, len)?;
+    fetch(&region, core, stream, source, start, len)?;
     Ok(region)
 }
 
 /// Enqueues a copy of `len` bytes of `source`, from byte `start` on, into a region that has as
 /// many; returns the point at which they are there.
-fn stage_in<T: Pod>(
+fn fetch<T: Pod>(
     region: &Region,
     core: &StreamCore,
     stream: &Bound<'_>,
@@ -231,6 +258,29 @@ fn stage_in<T: Pod>(
     };
     let touches = &mut [source.read()];
     let (seq, result) = submit(core, stream, "cuMemcpyDtoHAsync", touches, call);
-    region.mark(seq);
+    region.mark(core.timeline(), seq);
     result.map(|()| seq)
+}
+
+/// Enqueues a copy of a region, which has `len` bytes, to those of `destination` from byte `start`
+/// on.
+fn send<T: Pod>(
+    region: &Region,
+    core: &StreamCore,
+    stream: &Bound<'_>,
+    destination: &mut DeviceSliceMut<'_, T>,
+    start: usize,
+    len: usize,
+) -> Result<()> {
+    let to = destination.as_raw() + start as u64;
+    let call = |stream| {
+        let from = region.as_ptr().cast_const();
+        // SAFETY: the region has `len` bytes and is left alone until its mark has completed; the
+        // destination stays allocated until its own mark has.
+        unsafe { cu::cuMemcpyHtoDAsync_v2(to, from.cast(), len, stream) }
+    };
+    let touches = &mut [destination.write()];
+    let (seq, result) = submit(core, stream, "cuMemcpyHtoDAsync", touches, call);
+    region.mark(core.timeline(), seq);
+    result
 }

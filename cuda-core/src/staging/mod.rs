@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::ptr;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::device::Device;
@@ -13,6 +13,7 @@ use crate::driver;
 use crate::drops::{self, Resource};
 use crate::error::{Error, Result};
 use crate::memory::ledger::Fences;
+use crate::release::Unreleased;
 use crate::slab;
 use crate::stream::signal;
 use crate::stream_core::{Bound, StreamCore};
@@ -20,9 +21,11 @@ use crate::sync::lock;
 use crate::timeline::{Mark, Timeline};
 use crate::workers;
 
+use copying::Pass;
+
 pub(crate) mod copying;
 pub(crate) mod options;
-mod plan;
+pub(crate) mod plan;
 pub(crate) mod ring;
 pub(crate) mod share;
 
@@ -44,13 +47,21 @@ struct Chunk {
     bytes: usize,
 }
 
+impl Chunk {
+    /// Says that the chunk is nobody's any more, and why.
+    fn report_lost(&self, why: Error) {
+        let address = self.memory.base.0.addr().get() as u64;
+        drops::report(Resource::PinnedMemory, address, self.bytes, Some(why));
+    }
+}
+
 /// Chunks that nobody leases.
 struct Pool {
     /// The one that was used last comes last: what reads what a device wrote there has it in its
     /// caches for a while, and a device is slow to write what is in some core's.
     idle: VecDeque<Chunk>,
-    /// The device may still use them; oldest first.
-    pending: VecDeque<(Chunk, Mark)>,
+    /// Devices may still use them, up to these points; oldest first.
+    pending: VecDeque<(Chunk, Fences)>,
     /// Bytes of all chunks.
     allocated: usize,
 }
@@ -61,14 +72,13 @@ static POOL: Mutex<Pool> = Mutex::new(Pool {
     allocated: 0,
 });
 
-/// A chunk on loan to one stream; goes back to the pool with the last region.
+/// A chunk on loan; goes back to the pool with the last region.
 pub(crate) struct Lease {
     // INVARIANT: only this lease's regions touch it.
     chunk: Chunk,
-    timeline: Arc<Timeline>,
     claimed: AtomicUsize,
-    /// The last point of the stream that uses the chunk.
-    last: AtomicU64,
+    /// The last point of each stream that uses the chunk.
+    last: Mutex<Fences>,
 }
 
 /// A part of a chunk that belongs to one copy.
@@ -81,17 +91,15 @@ pub(crate) struct Region {
 
 impl Lease {
     /// A chunk that no device uses. Allocates one in the primary context, which outlives all.
-    fn acquire(device: Device, timeline: &Arc<Timeline>) -> Result<Arc<Self>> {
-        let chunk = take(device, CHUNK)?;
-        Ok(Self::of(chunk, timeline))
+    fn acquire(device: Device) -> Result<Arc<Self>> {
+        take(device, CHUNK).map(Self::of)
     }
 
-    fn of(chunk: Chunk, timeline: &Arc<Timeline>) -> Arc<Self> {
+    fn of(chunk: Chunk) -> Arc<Self> {
         Arc::new(Self {
             chunk,
-            timeline: timeline.clone(),
             claimed: AtomicUsize::new(0),
-            last: AtomicU64::new(0),
+            last: Mutex::new(Fences::none()),
         })
     }
 
@@ -118,13 +126,12 @@ impl Drop for Lease {
         if driver::is_gone() {
             return;
         }
-        let seq = *self.last.get_mut();
+        let last = std::mem::replace(&mut *lock(&self.last), Fences::none());
         let mut pool = lock(&POOL);
-        if self.timeline.has_completed(seq) {
+        if last.are_known_reached() {
             pool.idle.push_back(self.chunk);
         } else {
-            let timeline = self.timeline.clone();
-            pool.pending.push_back((self.chunk, Mark { timeline, seq }));
+            pool.pending.push_back((self.chunk, last));
         }
     }
 }
@@ -136,28 +143,32 @@ impl Region {
         unsafe { self.lease.chunk.memory.base.0.as_ptr().add(self.start) }
     }
 
-    /// Copies `bytes`, as many as the region has, into it.
-    pub(crate) fn write(&mut self, bytes: &[u8]) {
+    /// Copies `bytes`, as many as the region has, into it; or fails, once the process exits.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        let _pass = Pass::or_gone()?;
         let len = self.len.min(bytes.len());
         // SAFETY: `len` bytes are valid on both sides; nobody else touches the region, no device
         // either before it is enqueued; a borrowed slice does not overlap a chunk of ours.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.as_ptr(), len) };
+        Ok(())
     }
 
-    /// Copies the region's bytes, which the device has finished writing, out of it.
-    pub(crate) fn read(&self, bytes: &mut [u8]) {
+    /// Copies the region's bytes, which the device has finished writing, out of it; or fails, once
+    /// the process exits.
+    pub(crate) fn read(&self, bytes: &mut [u8]) -> Result<()> {
+        let _pass = Pass::or_gone()?;
         let len = self.len.min(bytes.len());
-        // SAFETY: as in `write`; the caller has waited for the copy that fills the region.
+        // SAFETY: `len` bytes are valid on both sides; no device writes the region any more, since
+        // the caller has waited for the copy that fills it; a borrowed slice does not overlap a
+        // chunk of ours.
         unsafe { ptr::copy_nonoverlapping(self.as_ptr(), bytes.as_mut_ptr(), len) };
+        Ok(())
     }
 
     /// The stream uses the region up to `seq`.
-    pub(crate) fn mark(&self, seq: u64) {
-        let later = |known| (known < seq).then_some(seq);
-        let _ = self
-            .lease
-            .last
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, later);
+    pub(crate) fn mark(&self, timeline: &Arc<Timeline>, seq: u64) {
+        let timeline = timeline.clone();
+        lock(&self.lease.last).add(&Mark { timeline, seq });
     }
 }
 
@@ -167,13 +178,13 @@ impl Region {
 pub(crate) fn reserve(core: &StreamCore, stream: &Bound<'_>, len: usize) -> Result<Region> {
     let timeline = core.timeline();
     if len > CHUNK / 2 {
-        return claim_new(&Lease::acquire(core.device(), timeline)?, len);
+        return claim_new(&Lease::acquire(core.device())?, len);
     }
     let current = lock(&core.staging).clone();
     if let Some(region) = current.as_ref().and_then(|lease| lease.claim(len)) {
         return Ok(region);
     }
-    let lease = Lease::acquire(core.device(), timeline)?;
+    let lease = Lease::acquire(core.device())?;
     let region = claim_new(&lease, len)?;
     let old = lock(&core.staging).replace(lease);
     if old.is_some() {
@@ -196,9 +207,10 @@ fn take(device: Device, bytes: usize) -> Result<Chunk> {
     if let Some(chunk) = take_done(bytes, |_| true) {
         return Ok(chunk);
     }
-    let full = lock(&POOL).allocated + bytes > MOST;
-    if let Some((chunk, mark)) = full.then(|| take_pending(bytes, |_| true)).flatten() {
-        return wait_for(chunk, mark);
+    if lock(&POOL).allocated + bytes > MOST {
+        if let Some(chunk) = take_when_done(bytes) {
+            return Ok(chunk);
+        }
     }
     allocate(device, bytes)
 }
@@ -209,48 +221,66 @@ fn take_idle(bytes: usize) -> Option<Chunk> {
     pool.idle.remove(at)
 }
 
-/// An idle chunk, or the oldest pending one whose mark is `wanted`, if it turns out to be done: one
-/// question to the driver.
-fn take_done(bytes: usize, wanted: impl Fn(&Mark) -> bool) -> Option<Chunk> {
+/// An idle chunk, or the oldest pending one whose points are `wanted`, if it turns out to be done:
+/// one question to the driver for each.
+fn take_done(bytes: usize, wanted: impl Fn(&Fences) -> bool) -> Option<Chunk> {
     if let Some(chunk) = take_idle(bytes) {
         return Some(chunk);
     }
     loop {
-        let (chunk, mark) = take_pending(bytes, &wanted)?;
-        if mark.timeline.peek(mark.seq) {
+        let (chunk, last) = take_pending(bytes, &wanted)?;
+        let is_done = |mark: &Mark| mark.timeline.peek(mark.seq);
+        if last.marks().iter().all(is_done) {
             return Some(chunk);
         }
-        if mark.timeline.is_lost(mark.seq) {
+        if is_lost(&last) {
             // Somebody else's loss: this copy need not fail for it.
-            set_aside(chunk, mark, Error::LostStream);
+            set_aside(chunk, last, Error::LostStream);
             continue;
         }
-        lock(&POOL).pending.push_front((chunk, mark));
+        lock(&POOL).pending.push_front((chunk, last));
         return None;
     }
 }
 
-fn take_pending(bytes: usize, wanted: impl Fn(&Mark) -> bool) -> Option<(Chunk, Mark)> {
+/// The oldest pending chunk, whoever it waits for, once that is done with it. One whose device
+/// fails is set aside, which is somebody else's loss as well.
+fn take_when_done(bytes: usize) -> Option<Chunk> {
+    loop {
+        let (chunk, last) = take_pending(bytes, |_| true)?;
+        if let Ok(chunk) = wait_for(chunk, last) {
+            return Some(chunk);
+        }
+    }
+}
+
+fn take_pending(bytes: usize, wanted: impl Fn(&Fences) -> bool) -> Option<(Chunk, Fences)> {
     lock(&POOL).take_pending(bytes, wanted)
 }
 
+/// Whether it can never be proven that all of them were reached.
+fn is_lost(points: &Fences) -> bool {
+    let mut marks = points.marks().iter();
+    marks.any(|mark| mark.timeline.is_lost(mark.seq))
+}
+
 impl Pool {
-    /// The oldest pending chunk of that size whose mark is `wanted`.
+    /// The oldest pending chunk of that size whose points are `wanted`.
     fn take_pending(
         &mut self,
         bytes: usize,
-        wanted: impl Fn(&Mark) -> bool,
-    ) -> Option<(Chunk, Mark)> {
-        let fits = |(chunk, mark): &(Chunk, Mark)| chunk.bytes == bytes && wanted(mark);
+        wanted: impl Fn(&Fences) -> bool,
+    ) -> Option<(Chunk, Fences)> {
+        let fits = |(chunk, last): &(Chunk, Fences)| chunk.bytes == bytes && wanted(last);
         let at = self.pending.iter().position(fits)?;
         self.pending.remove(at)
     }
 }
 
-/// The chunk, once the device is done with it.
-fn wait_for(chunk: Chunk, mark: Mark) -> Result<Chunk> {
-    if let Err(error) = mark.timeline.wait_host(mark.seq) {
-        set_aside(chunk, mark, error.clone());
+/// The chunk, once the devices are done with it.
+fn wait_for(chunk: Chunk, last: Fences) -> Result<Chunk> {
+    if let Err(error) = last.wait_host() {
+        set_aside(chunk, last, error.clone());
         return Err(error);
     }
     Ok(chunk)
@@ -263,15 +293,14 @@ fn allocate(device: Device, bytes: usize) -> Result<Chunk> {
 }
 
 /// Gives up a chunk that a device may still use, and nobody can prove otherwise.
-fn set_aside(chunk: Chunk, mark: Mark, error: Error) {
+fn set_aside(chunk: Chunk, last: Fences, error: Error) {
     lock(&POOL).allocated -= chunk.bytes;
     if chunk.memory.is_cached() {
         // Its slab knows what becomes of memory that waits in vain, and does not fail here.
-        let _ = slab::give(chunk.memory, Fences::of(mark));
+        let _ = slab::give(chunk.memory, last);
         return;
     }
-    let address = chunk.memory.base.0.addr().get() as u64;
-    drops::report(Resource::PinnedMemory, address, chunk.bytes, Some(error));
+    chunk.report_lost(error);
 }
 
 /// Frees the pinned memory that this crate keeps for copies of borrowed slices and for
@@ -280,7 +309,8 @@ fn set_aside(chunk: Chunk, mark: Mark, error: Error) {
 /// The threads that help with those copies end.
 ///
 /// # Errors
-/// The driver's; what was not freed is kept.
+/// The driver's. It may come although the memory is gone: that chunk is not used again, and the hook
+/// of [`set_drop_hook`](crate::set_drop_hook) is told of it. All else is kept.
 ///
 /// ```no_run
 /// cuda_core::trim_staging()?;
@@ -290,17 +320,17 @@ pub fn trim_staging() -> Result<()> {
     driver::ensure()?;
     workers::end();
     let pending = std::mem::take(&mut lock(&POOL).pending);
-    for (chunk, mark) in pending {
-        if mark.timeline.is_lost(mark.seq) {
-            set_aside(chunk, mark, Error::LostStream);
+    for (chunk, last) in pending {
+        if is_lost(&last) {
+            set_aside(chunk, last, Error::LostStream);
             continue;
         }
-        let done = mark.timeline.query(mark.seq).unwrap_or(false);
+        let done = last.query().unwrap_or(false);
         let mut pool = lock(&POOL);
         if done {
             pool.idle.push_back(chunk);
         } else {
-            pool.pending.push_back((chunk, mark));
+            pool.pending.push_back((chunk, last));
         }
     }
     loop {
@@ -308,10 +338,15 @@ pub fn trim_staging() -> Result<()> {
             slab::trim_pinned()?;
             return signal::trim();
         };
-        if let Err(error) = slab::give(chunk.memory, Fences::none()) {
+        let given = slab::give(chunk.memory, Fences::none());
+        if let Err(Unreleased::Kept(error)) = given {
             lock(&POOL).idle.push_front(chunk);
             return Err(error);
         }
         lock(&POOL).allocated -= chunk.bytes;
+        if let Err(Unreleased::Unknown(error)) = given {
+            chunk.report_lost(error.clone());
+            return Err(error);
+        }
     }
 }

@@ -24,8 +24,9 @@ const SMALLEST_CHUNK: usize = 4 << 10;
 const LARGEST_CHUNK: usize = 64 << 20;
 
 /// How [`Stream::upload_from`](crate::Stream::upload_from),
-/// [`Stream::download_to`](crate::Stream::download_to) and [`Stream::scope`](crate::Stream::scope)
-/// copy large slices: which threads, through what chunks of pinned memory.
+/// [`Stream::download_to`](crate::Stream::download_to), [`Stream::scope`](crate::Stream::scope) and
+/// the same of a [`DeviceGroup`](crate::DeviceGroup) copy large slices: which threads, through what
+/// chunks of pinned memory.
 ///
 /// They hold for the process. Unless [set](set_staging_options), they are what the environment says:
 /// `CUDA_CORE_COPY_THREADS`, a number, and `CUDA_CORE_COPY_CHUNK`, bytes or `512KiB`, `4MiB`; and

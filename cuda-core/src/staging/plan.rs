@@ -4,6 +4,11 @@
 //! device starts at once and little is left to do when it ends, and whole chunks between. Threads
 //! copy *quanta*: what one of them takes at a time.
 
+use std::mem;
+
+use super::ALIGNMENT;
+use super::ring::DEPTH;
+
 /// Quanta of a chunk.
 const QUANTA: usize = 32;
 
@@ -12,13 +17,42 @@ const LARGEST_QUANTUM: usize = 128 << 10;
 
 const SMALLEST_QUANTUM: usize = 256;
 
-/// Bytes that one copy of the driver's moves.
+/// Bytes that one copy of the driver's moves, or one for each device that gets the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Span {
-    pub(super) start: usize,
-    pub(super) len: usize,
-    /// The next piece does not fit the chunk that this one is in.
-    pub(super) fills: bool,
+pub(crate) struct Piece {
+    /// The part of the slice that it belongs to.
+    pub(crate) part: usize,
+    /// Where it begins in that.
+    pub(crate) start: usize,
+    /// Where it begins in the slice.
+    pub(crate) at: usize,
+    pub(crate) len: usize,
+    /// The last one of its part in the chunk that it is in.
+    pub(crate) is_last: bool,
+}
+
+impl Piece {
+    /// What of the slice it is.
+    pub(crate) fn of<'a>(&self, slice: &'a [u8]) -> &'a [u8] {
+        let range = self.at..self.at + self.len;
+        slice.get(range).unwrap_or_default()
+    }
+}
+
+/// What of the slice each of its pieces is.
+pub(crate) fn cut<'a>(slice: &'a mut [u8], pieces: &[Piece]) -> Vec<&'a mut [u8]> {
+    let mut rest = slice;
+    let mut places: Vec<usize> = (0..pieces.len()).collect();
+    places.sort_by_key(|&place| pieces[place].at);
+    let part = |place: usize| {
+        let len = pieces[place].len.min(rest.len());
+        let (part, behind) = mem::take(&mut rest).split_at_mut(len);
+        rest = behind;
+        (place, part)
+    };
+    let mut parts: Vec<(usize, &mut [u8])> = places.into_iter().map(part).collect();
+    parts.sort_by_key(|(place, _)| *place);
+    parts.into_iter().map(|(_, part)| part).collect()
 }
 
 /// Bytes of a quantum for chunks of this size, which is a power of two.
@@ -30,39 +64,102 @@ pub(super) fn quantum(chunk: usize) -> usize {
 /// byte of each.
 const SENT: usize = 16;
 
-/// The largest piece of `total` bytes that go up. Beside a copy itself the device needs some
-/// microseconds for each: no more of them than it takes.
-pub(super) fn largest_up(total: usize, chunk: usize) -> usize {
-    let largest = (total / SENT).clamp(chunk / 4, chunk);
-    1 << largest.ilog2()
+/// Pieces that each of many parts has in the chunks that are in use at once.
+const IN_FLIGHT: usize = 4;
+
+/// How small and how large the pieces of a slice are: powers of two.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Sizes {
+    smallest: usize,
+    largest: usize,
 }
 
-/// The pieces of `total` bytes, in order. All but the last are a power of two of quanta, and none is
-/// more than `largest`, which is one as well.
-pub(super) fn spans(total: usize, chunk: usize, largest: usize) -> Vec<Span> {
-    let quantum = quantum(chunk);
-    let mut spans: Vec<Span> = Vec::new();
-    let (mut start, mut claimed) = (0, 0);
-    while start < total {
+impl Sizes {
+    /// Each part is a piece, if it fits a chunk.
+    pub(crate) fn whole(chunk: usize) -> Self {
+        Self {
+            smallest: chunk,
+            largest: chunk,
+        }
+    }
+
+    /// Of a slice that comes down in so many parts.
+    pub(crate) fn down(parts: usize, chunk: usize) -> Self {
+        let smallest = quantum(chunk);
+        let largest = (DEPTH * chunk / IN_FLIGHT / parts.max(1)).clamp(smallest, chunk);
+        Self {
+            smallest,
+            largest: 1 << largest.ilog2(),
+        }
+    }
+
+    /// Of `total` bytes that go up in so many parts. Beside a copy itself the device needs some
+    /// microseconds for each: no more of them than it takes.
+    pub(crate) fn up(total: usize, parts: usize, chunk: usize) -> Self {
+        let Self { smallest, largest } = Self::down(parts, chunk);
+        let least = (largest / 4).max(smallest);
+        let largest = (total / parts.max(1) / SENT).clamp(least, largest);
+        Self {
+            smallest,
+            largest: 1 << largest.ilog2(),
+        }
+    }
+}
+
+/// The pieces of parts of these lengths, which follow each other in a slice. The parts take turns,
+/// so that whatever they are for is busy at the same time. Each piece but a part's last is a power
+/// of two.
+pub(crate) fn pieces(parts: &[usize], chunk: usize, sizes: Sizes) -> Vec<Piece> {
+    let mut base = 0;
+    let mut turns = Vec::new();
+    for (part, &total) in parts.iter().enumerate() {
+        for (turn, (start, len)) in spans(total, sizes).enumerate() {
+            let piece = Piece {
+                part,
+                start,
+                at: base + start,
+                len,
+                is_last: false,
+            };
+            turns.push((turn, piece));
+        }
+        base += total;
+    }
+    turns.sort_by_key(|(turn, _)| *turn);
+    let mut pieces: Vec<Piece> = turns.into_iter().map(|(_, piece)| piece).collect();
+    let mut rest = &mut pieces[..];
+    while !rest.is_empty() {
+        let (in_chunk, behind) = rest.split_at_mut(fitting(rest, chunk));
+        for at in 0..in_chunk.len() {
+            let part = in_chunk[at].part;
+            in_chunk[at].is_last = in_chunk[at + 1..].iter().all(|later| later.part != part);
+        }
+        rest = behind;
+    }
+    pieces
+}
+
+/// How many of the pieces go into one chunk; at least one.
+fn fitting(pieces: &[Piece], chunk: usize) -> usize {
+    let mut claimed = 0;
+    let fits = |piece: &&Piece| {
+        claimed += piece.len.next_multiple_of(ALIGNMENT);
+        claimed <= chunk
+    };
+    pieces.iter().take_while(fits).count().max(1)
+}
+
+/// Where the pieces of one part begin, and how long they are.
+fn spans(total: usize, sizes: Sizes) -> impl Iterator<Item = (usize, usize)> {
+    let mut start = 0;
+    std::iter::from_fn(move || {
         let rest = total - start;
         // As much as was sent before, and half of what is left.
-        let len = start.min(rest / 2).clamp(quantum, largest);
+        let len = start.min(rest / 2).clamp(sizes.smallest, sizes.largest);
         let len = (1 << len.ilog2()).min(rest);
-        if claimed + len > chunk {
-            claimed = 0;
-            if let Some(last) = spans.last_mut() {
-                last.fills = true;
-            }
-        }
-        spans.push(Span {
-            start,
-            len,
-            fills: len == rest,
-        });
         start += len;
-        claimed += len;
-    }
-    spans
+        (len > 0).then_some((start - len, len))
+    })
 }
 
 #[cfg(test)]
@@ -82,22 +179,75 @@ mod tests {
                 3 * chunk + 7,
                 50 * chunk,
             ];
-            let ways = totals.map(|total| [(total, chunk), (total, largest_up(total, chunk))]);
-            for (total, largest) in ways.into_iter().flatten() {
-                let spans = spans(total, chunk, largest);
+            let ways = totals.map(|total| {
+                let (down, up) = (Sizes::down(1, chunk), Sizes::up(total, 1, chunk));
+                assert_eq!(down.largest, chunk);
+                [(total, down), (total, up)]
+            });
+            for (total, sizes) in ways.into_iter().flatten() {
+                let pieces = pieces(&[total], chunk, sizes);
                 let mut at = 0;
-                for span in &spans {
-                    assert_eq!(span.start, at);
-                    assert!((1..=largest).contains(&span.len));
-                    at += span.len;
+                for piece in &pieces {
+                    assert_eq!((piece.start, piece.at), (at, at));
+                    assert!((1..=sizes.largest).contains(&piece.len));
+                    at += piece.len;
                 }
                 assert_eq!(at, total);
-                let small = |span: Option<&Span>| span.is_some_and(|span| span.len <= quantum);
-                assert!(small(spans.first()), "{total} by {chunk}: {spans:?}");
-                assert!(spans.last().is_some_and(|span| span.len <= 2 * quantum));
+                let small = |piece: Option<&Piece>| piece.is_some_and(|piece| piece.len <= quantum);
+                assert!(small(pieces.first()), "{total} by {chunk}: {pieces:?}");
+                assert!(
+                    pieces
+                        .last()
+                        .is_some_and(|piece| piece.is_last && piece.len <= 2 * quantum)
+                );
                 // Few more copies than chunks.
-                assert!(spans.len() <= total / largest + 16);
+                assert!(pieces.len() <= total / sizes.largest + 16);
             }
         }
+    }
+
+    #[test]
+    fn what_is_small_is_one_piece() {
+        let pieces = pieces(&[300, 0, 4096], 4096, Sizes::whole(4096));
+        let lens = pieces.iter().map(|piece| (piece.part, piece.len));
+        assert_eq!(lens.collect::<Vec<_>>(), [(0, 300), (2, 4096)]);
+        assert!(pieces.iter().all(|piece| piece.is_last));
+    }
+
+    #[test]
+    fn parts_take_turns_and_each_ends_in_each_chunk() {
+        const CHUNK: usize = 64 << 10;
+        let parts = [5 * CHUNK + 1, 0, 1, 2 * CHUNK];
+        let sizes = Sizes::up(parts.iter().sum(), parts.len(), CHUNK);
+        let pieces = pieces(&parts, CHUNK, sizes);
+        let bases = [0, 5 * CHUNK + 1, 5 * CHUNK + 1, 5 * CHUNK + 2];
+        let mut done = [0; 4];
+        for piece in &pieces {
+            assert_eq!(piece.start, done[piece.part]);
+            assert_eq!(piece.at, bases[piece.part] + piece.start);
+            done[piece.part] += piece.len;
+        }
+        assert_eq!(done, parts);
+        let mut slice: Vec<u8> = (0..bases[3] + parts[3])
+            .map(|at| (at % 251) as u8)
+            .collect();
+        let expected = slice.clone();
+        for (piece, cut) in pieces.iter().zip(cut(&mut slice, &pieces)) {
+            assert!(*cut == *piece.of(&expected));
+        }
+        let turns: Vec<usize> = pieces.iter().take(5).map(|piece| piece.part).collect();
+        assert_eq!(turns, [0, 2, 3, 0, 3]);
+        // Chunk by chunk, as they are claimed.
+        let (mut claimed, mut open) = (0, [false; 4]);
+        for piece in &pieces {
+            let room = piece.len.next_multiple_of(ALIGNMENT);
+            if claimed + room > CHUNK {
+                assert_eq!(open, [false; 4], "a part has its last piece in a chunk");
+                claimed = 0;
+            }
+            claimed += room;
+            open[piece.part] = !piece.is_last;
+        }
+        assert_eq!(open, [false; 4]);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use super::Region;
 use super::copying::{self, Pass};
-use super::plan::{self, Span};
+use super::plan;
 use crate::driver;
 use crate::error::{Error, Result};
 use crate::workers::{Help, Work};
@@ -19,6 +19,16 @@ enum Way {
     /// From the chunks to the slice.
     Out,
 }
+
+/// Bytes of an upload from which on its chunks are filled through the caches, and not past them. In one
+/// so long, threads get so far ahead of the device that a chunk has left the caches that are a core's
+/// own, from which a device reads slowly, when its turn comes. And what is still in the cache that
+/// all cores share need not go to memory and back: its bandwidth is what a long upload lacks where
+/// others use it too.
+const LONG: usize = 256 << 20;
+
+/// Bytes of a quantum from which on the chunks in use together exceed cores' own caches.
+const WIDE: usize = 128 << 10;
 
 /// See the module.
 pub(crate) struct Share<'a> {
@@ -45,8 +55,6 @@ struct Piece {
     len: usize,
     /// The first of its quanta.
     first: usize,
-    /// The last piece of its chunk.
-    fills: bool,
     /// Its region.
     staged: AtomicPtr<u8>,
     /// Quanta that are not copied yet.
@@ -58,38 +66,20 @@ struct Piece {
 unsafe impl Sync for Share<'_> {}
 
 impl<'a> Share<'a> {
-    /// Bytes that go into chunks of this size.
-    pub(crate) fn of(source: &'a [u8], chunk: usize) -> Self {
-        let largest = plan::largest_up(source.len(), chunk);
-        let spans = plan::spans(source.len(), chunk, largest);
-        let base = source.as_ptr().cast_mut();
-        Self::new(Way::In, plan::quantum(chunk), base, &spans)
-    }
-
-    /// Bytes that come out of chunks of this size.
-    pub(crate) fn of_mut(destination: &'a mut [u8], chunk: usize) -> Self {
-        let spans = plan::spans(destination.len(), chunk, chunk);
-        Self::new(
-            Way::Out,
-            plan::quantum(chunk),
-            destination.as_mut_ptr(),
-            &spans,
-        )
-    }
-
-    fn new(way: Way, quantum: usize, base: *mut u8, spans: &[Span]) -> Self {
-        let mut share = Self::empty(way, quantum);
-        for span in spans {
-            share.add(base.wrapping_add(span.start), span.len, span.fills);
+    /// Pieces that go into chunks of this size.
+    pub(crate) fn of(pieces: impl Iterator<Item = &'a [u8]>, chunk: usize) -> Self {
+        let mut share = Self::empty(Way::In, plan::quantum(chunk));
+        for slice in pieces {
+            share.add(slice.as_ptr().cast_mut(), slice.len());
         }
         share
     }
 
-    /// Bytes that come out of regions which are there already, a piece each.
-    pub(crate) fn out_of(regions: impl Iterator<Item = &'a mut [u8]>, chunk: usize) -> Self {
+    /// Pieces that come out of chunks of this size.
+    pub(crate) fn of_mut(pieces: impl Iterator<Item = &'a mut [u8]>, chunk: usize) -> Self {
         let mut share = Self::empty(Way::Out, plan::quantum(chunk));
-        for slice in regions {
-            share.add(slice.as_mut_ptr(), slice.len(), true);
+        for slice in pieces {
+            share.add(slice.as_mut_ptr(), slice.len());
         }
         share
     }
@@ -106,17 +96,21 @@ impl<'a> Share<'a> {
         }
     }
 
-    fn add(&mut self, slice: *mut u8, len: usize, fills: bool) {
+    fn add(&mut self, slice: *mut u8, len: usize) {
         let quanta = len.div_ceil(self.quantum);
         self.pieces.push(Piece {
             slice,
             len,
             first: self.quanta,
-            fills,
             staged: AtomicPtr::new(ptr::null_mut()),
             left: AtomicUsize::new(quanta),
         });
         self.quanta += quanta;
+    }
+
+    /// Whether bytes go through the processor's caches.
+    fn fills_caches(&self) -> bool {
+        self.way == Way::In && self.quantum >= WIDE && self.quanta * self.quantum >= LONG
     }
 
     /// How many pieces there are.
@@ -127,17 +121,6 @@ impl<'a> Share<'a> {
     /// How many quanta there are.
     pub(crate) fn quanta(&self) -> usize {
         self.quanta
-    }
-
-    /// Where a piece begins in a slice that is one, and how many bytes it has.
-    pub(crate) fn span_of(&self, piece: usize) -> (usize, usize) {
-        let start = |piece: &Piece| (piece.first * self.quantum, piece.len);
-        self.pieces.get(piece).map_or((0, 0), start)
-    }
-
-    /// Whether the next piece does not fit this one's chunk.
-    pub(crate) fn fills(&self, piece: usize) -> bool {
-        self.pieces.get(piece).is_some_and(|piece| piece.fills)
     }
 
     /// Lets threads copy `piece`, the next one, from or to its region.
@@ -221,10 +204,15 @@ impl<'a> Share<'a> {
             Way::In => (slice, staged),
             Way::Out => (staged, slice),
         };
+        let copy = if self.fills_caches() {
+            copying::through_caches
+        } else {
+            copying::stream
+        };
         // SAFETY: a quantum of a piece that is open: `len` bytes of the slice, by the piece's
         // invariant, and of its region, by that of `open`; whoever takes a quantum is the only one
         // that does. A borrowed slice does not overlap a chunk of ours.
-        unsafe { copying::stream(from.cast_const(), to, len) };
+        unsafe { copy(from.cast_const(), to, len) };
         piece.left.fetch_sub(1, Ordering::AcqRel);
     }
 }
@@ -246,5 +234,23 @@ impl Work for Share<'_> {
 
     fn is_ready(&self) -> bool {
         self.waiting() > 0 && !driver::is_gone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "takes much memory")]
+    fn long_uploads_alone_go_through_the_caches() {
+        const CHUNK: usize = 8 << 20;
+        let mut slice = vec![0_u8; LONG];
+        let whole = |chunk| slice.chunks(chunk);
+        assert!(Share::of(whole(CHUNK), CHUNK).fills_caches());
+        assert!(!Share::of(whole(CHUNK).skip(1), CHUNK).fills_caches());
+        // So small that all that are in use stay in the caches of the cores.
+        assert!(!Share::of(whole(CHUNK / 8), CHUNK / 8).fills_caches());
+        assert!(!Share::of_mut(slice.chunks_mut(CHUNK), CHUNK).fills_caches());
     }
 }

@@ -19,11 +19,25 @@ impl Context {
     ///
     /// # Errors
     /// The driver's.
+    ///
+    /// ```no_run
+    /// let context = cuda_core::Device::get(0)?.context()?;
+    /// let (upload, compute) = (context.create_stream()?, context.create_stream()?);
+    /// assert_ne!(upload.id(), compute.id());
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn create_stream(&self) -> Result<Stream> {
         self.stream_builder().build()
     }
 
     /// A new stream with options; see [`StreamBuilder`].
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// let blocking = context.stream_builder().blocking().build()?; // as `cuStreamCreate(0)`
+    /// assert!(!blocking.is_non_blocking()?);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn stream_builder(&self) -> StreamBuilder<'_> {
         StreamBuilder {
             context: self,
@@ -129,6 +143,14 @@ impl StreamBuilder<'_> {
     ///
     /// # Errors
     /// [`Error::EmptyPool`] for none at all; the driver's.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// let (_, greatest) = context.stream_priority_range()?;
+    /// let urgent = context.stream_builder().priority(greatest).build_pool(4)?;
+    /// assert_eq!(urgent.streams().len(), 4);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn build_pool(&self, len: usize) -> Result<StreamPool> {
         StreamPool::build(self, len)
     }

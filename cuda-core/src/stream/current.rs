@@ -105,6 +105,16 @@ impl Stream {
     ///
     /// # Errors
     /// Those of [`Context::enter`]; nothing has changed then.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// let stream = device.create_stream()?;
+    /// let guard = stream.enter()?;
+    /// // A library called here finds the context current, and asks for the stream:
+    /// assert_eq!(device.current_stream()?, stream);
+    /// guard.restore()?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn enter(&self) -> Result<StreamGuard> {
         let saved = self.context().current_stream()?;
         let context = self.context().enter()?;

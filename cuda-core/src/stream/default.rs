@@ -20,6 +20,14 @@ impl Context {
     ///
     /// # Errors
     /// [`Error::InCallback`](crate::Error::InCallback) inside a host function.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// let stream = context.default_stream()?;
+    /// let mut buffer = stream.alloc::<u32>(100)?;
+    /// stream.fill(&mut buffer, 7)?; // after all that blocking streams have been given
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn default_stream(&self) -> Result<Stream> {
         driver::ensure()?;
         let mut slot = lock(&self.inner().legacy);
@@ -37,6 +45,16 @@ impl Context {
     ///
     /// # Errors
     /// [`Error::InCallback`](crate::Error::InCallback) inside a host function.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// std::thread::scope(|scope| {
+    ///     let work = || context.per_thread_stream()?.synchronize(); // each thread's own
+    ///     let (one, two) = (scope.spawn(work), scope.spawn(work));
+    ///     one.join().unwrap().and(two.join().unwrap())
+    /// })?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn per_thread_stream(&self) -> Result<PerThreadStream> {
         driver::ensure()?;
         let new = || StreamCore::new(self, Flavor::PerThread, per_thread_handle());

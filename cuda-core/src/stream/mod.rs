@@ -7,10 +7,8 @@ use std::sync::Arc;
 
 use cuda_sys::{CUresult, CUstream, symbol as cu};
 
-use crate::cache::arena::Arena;
 use crate::context::Context;
 use crate::device::Device;
-use crate::driver;
 use crate::error::{Error, Result, check};
 use crate::event::{Event, ready};
 use crate::stream_core::StreamCore;
@@ -34,16 +32,46 @@ pub use signal::Signal;
 pub use value::{StreamValue, WaitValue};
 
 /// Which threads may use a stream's handle.
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// use cuda_core::{Kind, Result, Stream};
+///
+/// // Takes created streams, the legacy default stream and per-thread ones.
+/// fn is_idle<K: Kind>(stream: &Stream<K>) -> Result<bool> {
+///     stream.query()
+/// }
+/// is_idle(&context.create_stream()?)?;
+/// is_idle(&context.per_thread_stream()?)?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 pub trait Kind: sealed::Sealed {
     #[doc(hidden)]
     type Marker;
 }
 
 /// Any thread: created streams and the legacy default stream.
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// use cuda_core::{Shared, Stream};
+///
+/// let stream: Stream<Shared> = context.create_stream()?; // `Stream` for short
+/// std::thread::spawn(move || stream.synchronize());
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug)]
 pub enum Shared {}
 
 /// The thread that made the handle: the per-thread default stream.
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// use cuda_core::{Stream, ThreadBound};
+///
+/// let stream: Stream<ThreadBound> = context.per_thread_stream()?; // stays on this thread
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug)]
 pub enum ThreadBound {}
 
@@ -122,7 +150,7 @@ impl<K: Kind> Stream<K> {
     }
 
     /// The driver's handle, valid while `self` lives. Work that is enqueued through it is unknown
-    /// to the buffers it uses.
+    /// to the buffers it uses. Null for one that was [given up](Error::GivenUp).
     pub fn as_raw(&self) -> CUstream {
         self.core.raw()
     }
@@ -137,6 +165,15 @@ impl<K: Kind> Stream<K> {
     ///
     /// # Errors
     /// The driver's; errors of earlier asynchronous work are reported here.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let mut buffer = stream.alloc::<u32>(1 << 20)?;
+    /// stream.fill(&mut buffer, 7)?; // returns at once
+    /// stream.synchronize()?; // waits
+    /// assert!(stream.query()?);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn synchronize(&self) -> Result<()> {
         self.core.synchronize()
     }
@@ -145,10 +182,19 @@ impl<K: Kind> Stream<K> {
     ///
     /// # Errors
     /// The driver's; errors of earlier asynchronous work are reported here.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// stream.launch_host_func(|| println!("working"))?;
+    /// while !stream.query()? {
+    ///     std::thread::yield_now(); // something else could be done here
+    /// }
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn query(&self) -> Result<bool> {
         let bound = self.core.bind()?;
         let issued = self.core.timeline().issued();
-        // SAFETY: the stream is live.
+        // SAFETY: `bound` keeps the stream, with its context current where it needs that.
         let done = ready("cuStreamQuery", unsafe { cu::cuStreamQuery(bound.raw()) })?;
         if done {
             self.core.timeline().complete(issued);
@@ -165,20 +211,21 @@ impl<K: Kind> Stream<K> {
     ///
     /// # Errors
     /// The driver's.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// use cuda_core::{Event, EventFlags};
+    ///
+    /// let later = context.create_stream()?;
+    /// let event = Event::new(&context, EventFlags::DISABLE_TIMING)?;
+    /// event.record(&stream)?; // after what another library has enqueued there
+    /// later.wait_event(&event)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn wait_event(&self, event: &Event) -> Result<()> {
         let bound = self.core.bind()?;
-        let held_up = event.may_come_at_any_time();
-        if held_up {
-            self.core.timeline().hold_up(bound.entered())?;
-        }
-        let (seq, waits) = bound.enqueue("cuStreamWaitEvent", |stream| {
-            // SAFETY: stream and event are live; flags must be zero.
-            unsafe { cu::cuStreamWaitEvent(stream, event.as_raw(), 0) }
-        });
-        if held_up {
-            self.core.timeline().held_up_at(seq);
-        }
-        waits
+        bound.wait_for_event(event.live()?, event.may_come_at_any_time())
     }
 
     /// Makes work enqueued from now on wait for everything that is on `other` now. No driver call
@@ -199,12 +246,7 @@ impl<K: Kind> Stream<K> {
     pub fn wait_stream<L: Kind>(&self, other: &Stream<L>) -> Result<()> {
         let timeline = Arc::clone(other.core.timeline());
         let seq = timeline.issued();
-        let bound = self.core.bind()?;
-        if bound.wait_for(&Mark { timeline, seq })? {
-            // Whoever waits for this stream waits for the other, too.
-            bound.count();
-        }
-        Ok(())
+        self.core.bind()?.wait_for(&Mark { timeline, seq })
     }
 
     /// Records an event here and now, for streams that will wait for what is on the stream so far
@@ -216,6 +258,18 @@ impl<K: Kind> Stream<K> {
     ///
     /// # Errors
     /// The driver's.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// let compute = context.create_stream()?;
+    /// let (mut first, mut second) = (stream.alloc::<u8>(1 << 20)?, stream.alloc::<u8>(1 << 20)?);
+    /// stream.fill(&mut first, 1)?;
+    /// stream.checkpoint()?;
+    /// stream.fill(&mut second, 2)?;
+    /// compute.copy_within(&mut first, 0..1000, 5000)?; // waits for the first fill only
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn checkpoint(&self) -> Result<()> {
         let bound = self.core.bind()?;
         self.core.timeline().checkpoint(false, bound.entered())
@@ -291,20 +345,28 @@ impl Stream {
     /// one that somebody else made: nothing here destroys it.
     ///
     /// # Errors
-    /// The driver's, with the stream itself.
+    /// The driver's, with a stream that is [given up](Error::GivenUp), and has another
+    /// [`id`](Self::id).
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// let stream = context.create_stream()?;
+    /// stream.close().map_err(|(error, _stream)| error)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn close(self) -> Result<(), (Error, Self)> {
-        if let Err(error) = driver::ensure() {
+        if let Err(error) = self.core.ensure() {
             return Err((error, self));
         }
         let core = self.core.clone();
         // What is kept for its handles does not keep the stream.
         drop(self);
         match Arc::try_unwrap(core) {
-            Ok(core) => core.close().map_err(|(error, core)| {
-                let core = Arc::new(core);
-                Arena::announce(&core);
-                (error, Self::new(registry::note(core)))
-            }),
+            Ok(core) => {
+                let context = core.context().clone();
+                let closed = core.close();
+                closed.map_err(|error| (error, Self::new(StreamCore::given_up(&context))))
+            }
             Err(_shared) => Ok(()),
         }
     }

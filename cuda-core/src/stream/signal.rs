@@ -11,7 +11,8 @@ use crate::driver;
 use crate::drops::{self, Resource};
 use crate::error::{Error, Result};
 use crate::memory::ledger::{Access, Bytes, Fences, Ledger, LedgerOf, Touch};
-use crate::memory::pinned::{self, HostAddress, PinnedFlags, Unreleased};
+use crate::memory::pinned::{self, HostAddress, PinnedFlags};
+use crate::release::Unreleased;
 use crate::stream::value::{self, StreamValue, WaitValue};
 use crate::stream::{Kind, Stream};
 use crate::submit::submit;
@@ -28,7 +29,8 @@ use crate::sync::lock;
 /// stream. That includes the host, wherever it looks at, changes or drops pinned memory that the
 /// stream's work uses, or waits for the stream: the thread that is to [set](Signal::set) the signal
 /// does none of these before. Nor does it make a call that waits for the whole device, such as
-/// `cuMemFree`. CUDA does not see the dependency: it may put the work that would bring the value
+/// `cuMemFree`, or allocate where the device has no memory left: before that fails, it is waited for
+/// what is about to be free. CUDA does not see the dependency: it may put the work that would bring the value
 /// behind the wait, where both share a hardware queue; so enqueue first what brings it, or order
 /// the streams with [`Stream::wait_stream`] as well.
 ///
@@ -137,7 +139,7 @@ impl<T: StreamValue> Signal<T> {
         if driver::is_gone() {
             return;
         }
-        // SAFETY: as in `get`.
+        // SAFETY: the word is the signal's, aligned for 8 bytes, and touched atomically by all.
         unsafe { value.store(self.word.as_ptr()) }
     }
 
@@ -165,6 +167,19 @@ impl<K: Kind> Stream<K> {
     /// # Errors
     /// [`Error::Unsupported`] for 64 bits on a device without them; the
     /// driver's.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// # let stream = device.create_stream()?;
+    /// let done = cuda_core::Signal::new(device, 0u32)?;
+    /// let mut buffer = stream.alloc::<u32>(1 << 20)?;
+    /// stream.fill(&mut buffer, 7)?;
+    /// stream.write_signal(&done, 1)?;
+    /// while done.get() == 0 {
+    ///     std::thread::yield_now(); // no driver call
+    /// }
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn write_signal<T: StreamValue>(&self, signal: &Signal<T>, value: T) -> Result<()> {
         let op = value::write_op::<T>();
         let core = self.core();
@@ -188,6 +203,19 @@ impl<K: Kind> Stream<K> {
     /// [`Error::EndlessWait`] for a condition that nothing can fulfil;
     /// [`Error::Unsupported`] for 64 bits, or [`WaitValue::Nor`], on a
     /// device without them; the driver's.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// # let stream = device.create_stream()?;
+    /// use cuda_core::{Signal, WaitValue};
+    ///
+    /// let other = device.create_stream()?;
+    /// let go = Signal::new(device, 0u64)?;
+    /// other.wait_signal(&go, WaitValue::Eq(1))?;
+    /// stream.write_signal(&go, 1)?; // the host has no part in it
+    /// other.synchronize()?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn wait_signal<T: StreamValue>(
         &self,
         signal: &Signal<T>,
@@ -201,7 +229,9 @@ impl<K: Kind> Stream<K> {
         core.timeline().hold_up(stream.entered())?;
         let address = signal.as_raw();
         let call = |stream| {
-            // SAFETY: as in `write_signal`.
+            // SAFETY: pinned memory is at the same address for every device; the word is aligned to
+            // 64 bits and stays the signal's until the mark that is made of this wait has
+            // completed.
             unsafe { value::wait(stream, address, until) }
         };
         let (seq, result) = submit(core, &stream, op, &mut [signal.touch()], call);

@@ -15,12 +15,35 @@ use crate::submit::submit;
 use crate::sync::lock;
 
 /// What a stream can write and wait for: `u32`, and `u64` where the device can. Sealed.
+///
+/// ```no_run
+/// use cuda_core::{Device, Result, Signal, StreamValue};
+///
+/// fn signals<T: StreamValue>(device: Device, zero: T) -> Result<[Signal<T>; 2]> {
+///     Ok([Signal::new(device, zero)?, Signal::new(device, zero)?])
+/// }
+/// let narrow = signals(Device::get(0)?, 0u32)?;
+/// let wide = signals(Device::get(0)?, 0u64)?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 pub trait StreamValue: Pod + sealed::Value {}
 
 impl StreamValue for u32 {}
 impl StreamValue for u64 {}
 
 /// Until when a stream waits, given what is in memory: the flags of `cuStreamWaitValue`.
+///
+/// ```no_run
+/// # let device = cuda_core::Device::get(0)?;
+/// # let stream = device.create_stream()?;
+/// use cuda_core::{Signal, WaitValue};
+///
+/// let signal = Signal::new(device, 0u32)?;
+/// stream.wait_signal(&signal, WaitValue::Geq(3))?;
+/// stream.launch_host_func(|| println!("three or more"))?;
+/// signal.set(4); // lets it go on
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitValue<T> {
     /// `CU_STREAM_WAIT_VALUE_GEQ`: it has reached this value. The comparison is cyclic: the
@@ -71,13 +94,17 @@ pub(crate) mod sealed {
                 }
 
                 unsafe fn load(at: *mut u8) -> Self {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: aligned, and valid for longer than the reference, which ends with
+                    // this call; others access it atomically meanwhile: the caller's promise, which
+                    // is what `from_ptr` asks for.
                     let value = unsafe { <$atomic>::from_ptr(at.cast()) };
                     value.load(std::sync::atomic::Ordering::Acquire)
                 }
 
                 unsafe fn store(self, at: *mut u8) {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: aligned, and valid for longer than the reference, which ends with
+                    // this call; others access it atomically meanwhile: the caller's promise, which
+                    // is what `from_ptr` asks for.
                     let value = unsafe { <$atomic>::from_ptr(at.cast()) };
                     value.store(self, std::sync::atomic::Ordering::Release);
                 }
@@ -181,7 +208,8 @@ impl<K: Kind> Stream<K> {
         core.timeline().hold_up(stream.entered())?;
         let address = source.as_raw();
         let call = |stream| {
-            // SAFETY: as in `write_value`.
+            // SAFETY: the element is on the stream's device, aligned to its size, and stays
+            // allocated until the mark that is made of this wait has completed.
             unsafe { wait(stream, address, until) }
         };
         let (seq, result) = submit(core, &stream, op, &mut [source.read()], call);
@@ -225,10 +253,12 @@ pub(super) unsafe fn write<T: StreamValue>(
     let flags = cuda_sys::CU_STREAM_WRITE_VALUE_DEFAULT.0;
     let value = value.raw();
     if T::WIDE {
-        // SAFETY: the caller's promise.
+        // SAFETY: the stream is live, and `address` a value of 64 bits, aligned to them, until the
+        // write is done: the caller's promise, and `T::WIDE`.
         unsafe { cu::cuStreamWriteValue64_v2(stream, address, value, flags) }
     } else {
-        // SAFETY: the caller's promise. The value has 32 bits.
+        // SAFETY: the stream is live, and `address` a value of 32 bits, aligned to them, until the
+        // write is done: the caller's promise, and not `T::WIDE`.
         unsafe { cu::cuStreamWriteValue32_v2(stream, address, value as u32, flags) }
     }
 }
@@ -248,10 +278,12 @@ pub(super) unsafe fn wait<T: StreamValue>(
     };
     let (flags, value) = (flags.0, value.raw());
     if T::WIDE {
-        // SAFETY: the caller's promise.
+        // SAFETY: the stream is live, and `address` a value of 64 bits, aligned to them, until the
+        // wait is over: the caller's promise, and `T::WIDE`.
         unsafe { cu::cuStreamWaitValue64_v2(stream, address, value, flags) }
     } else {
-        // SAFETY: the caller's promise. The value has 32 bits.
+        // SAFETY: the stream is live, and `address` a value of 32 bits, aligned to them, until the
+        // wait is over: the caller's promise, and not `T::WIDE`.
         unsafe { cu::cuStreamWaitValue32_v2(stream, address, value as u32, flags) }
     }
 }

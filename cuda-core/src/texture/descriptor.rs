@@ -6,6 +6,17 @@ use crate::array::texel::Texel;
 use crate::error::{Error, Result};
 
 /// What a texture returns for a place beyond its edge, in one dimension.
+///
+/// ```no_run
+/// use cuda_core::{AddressMode, TextureDescriptor};
+///
+/// let black_outside = TextureDescriptor {
+///     address: [AddressMode::Border; 3],
+///     border: [0.0, 0.0, 0.0, 1.0],
+///     ..TextureDescriptor::default()
+/// };
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum AddressMode {
@@ -32,6 +43,18 @@ pub enum FilterMode {
 }
 
 /// What a kernel gets of a channel.
+///
+/// ```no_run
+/// use cuda_core::{FilterMode, ReadMode, TextureDescriptor};
+///
+/// // Bytes, interpolated: 0 to 1 in the kernel.
+/// let smooth_bytes = TextureDescriptor {
+///     filter: FilterMode::Linear,
+///     read: ReadMode::NormalizedFloat,
+///     ..TextureDescriptor::default()
+/// };
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum ReadMode {
@@ -43,6 +66,18 @@ pub enum ReadMode {
 }
 
 /// What a place in a texture is given in.
+///
+/// ```no_run
+/// use cuda_core::{AddressMode, Coordinates, TextureDescriptor};
+///
+/// // An image without an end: only places from 0 to 1 can wrap.
+/// let tiles = TextureDescriptor {
+///     address: [AddressMode::Wrap; 3],
+///     coordinates: Coordinates::Normalized,
+///     ..TextureDescriptor::default()
+/// };
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Coordinates {
@@ -88,6 +123,18 @@ pub struct TextureDescriptor {
 }
 
 /// How the levels of a mipmap are sampled.
+///
+/// ```no_run
+/// use cuda_core::{Coordinates, FilterMode, MipmapSampling, TextureDescriptor};
+///
+/// let trilinear = TextureDescriptor {
+///     filter: FilterMode::Linear,
+///     coordinates: Coordinates::Normalized,
+///     mipmap: MipmapSampling { filter: FilterMode::Linear, bias: 0.0, levels: (0.0, 4.0) },
+///     ..TextureDescriptor::default()
+/// };
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct MipmapSampling {
     /// Between levels.

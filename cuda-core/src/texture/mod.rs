@@ -29,12 +29,13 @@ impl ObjectKind for TextureKind {
     const DESTROY: &'static str = "cuTexObjectDestroy";
 
     unsafe fn destroy(handle: u64) -> CUresult {
-        // SAFETY: the caller's promise.
+        // SAFETY: a texture object that is destroyed once, when no kernel uses it any more, by the
+        // caller's promise.
         unsafe { cu::cuTexObjectDestroy(handle) }
     }
 
     unsafe fn resource(handle: u64, resource: *mut CUDA_RESOURCE_DESC) -> CUresult {
-        // SAFETY: the caller's promise.
+        // SAFETY: the object is live and the pointer good for a write, by the caller's promise.
         unsafe { cu::cuTexObjectGetResourceDesc(resource, handle) }
     }
 }
@@ -108,7 +109,8 @@ impl<T: Texel> Texture<T> {
         self.device
     }
 
-    /// The driver's handle, valid while `self` lives.
+    /// The driver's handle, valid while `self` lives; zero for one that was
+    /// [given up](Error::GivenUp).
     pub fn as_raw(&self) -> CUtexObject {
         self.object.handle()
     }
@@ -117,13 +119,26 @@ impl<T: Texel> Texture<T> {
     ///
     /// # Errors
     /// [`Error::Flags`] for other memory than the texture was made of.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// # const PTX: &str = "";
+    /// # use cuda_core::{Module, Texture, TextureDescriptor};
+    /// # let function = Module::from_ptx(&context, PTX)?.function("sample")?;
+    /// let table = stream.alloc_zeroed::<f32>(1024)?;
+    /// let texture = Texture::new(&table, &TextureDescriptor::default())?;
+    /// let mut launch = stream.kernel(&function);
+    /// launch.elements(1024).arg(texture.bind(&table)?); // reads `table`, as `arg(&table)` would
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn bind<'a>(&'a self, source: impl Into<TextureSource<'a, T>>) -> Result<BoundTexture<'a>> {
         let source = source.into();
         let op = "texture";
         if !self.made.is(&source.made()) {
             return Err(other_memory(op));
         }
-        let object = self.object.touch().ok_or_else(|| other_memory(op))?;
+        let object = self.object.touch()?;
         Ok(BoundTexture {
             handle: self.as_raw(),
             device: self.device,
@@ -159,12 +174,10 @@ impl<T: Texel> Texture<T> {
     /// [`set_drop_hook`](crate::set_drop_hook).
     ///
     /// # Errors
-    /// The driver's, with the texture itself.
+    /// Those of the wait for that work, with the texture as it was; the driver's of the call that
+    /// destroys it, with a texture that is [given up](Error::GivenUp).
     pub fn close(mut self) -> Result<(), (Error, Self)> {
-        match self.object.destroy() {
-            Ok(()) => Ok(()),
-            Err(error) => Err((error, self)),
-        }
+        self.object.destroy().map_err(|error| (error, self))
     }
 }
 

@@ -10,6 +10,7 @@ use crate::driver;
 use crate::drops::{self, Resource};
 use crate::error::{Error, Result, check};
 use crate::memory::ledger::{Access, Fences, Ledger, LedgerOf, Touch};
+use crate::release::{Unreleased, released};
 
 /// A texture or a surface.
 pub(super) trait ObjectKind: Send + 'static {
@@ -29,7 +30,7 @@ pub(super) trait ObjectKind: Send + 'static {
 
 /// An object that destroys itself, behind all work that uses it.
 pub(super) struct Object<K: ObjectKind> {
-    // INVARIANT: `None` from its destruction on.
+    // INVARIANT: `None` from its destruction on, or once it is given up.
     live: Option<Live<K>>,
 }
 
@@ -61,10 +62,16 @@ impl<K: ObjectKind> Object<K> {
         self.live.as_ref().map_or(0, |live| live.handle)
     }
 
+    fn live(&self) -> Result<&Live<K>> {
+        driver::ensure()?;
+        let what = K::RESOURCE;
+        self.live.as_ref().ok_or(Error::GivenUp { what })
+    }
+
     /// Work that is given the handle.
-    pub(super) fn touch(&self) -> Option<Touch<'_>> {
-        let live = self.live.as_ref()?;
-        Some(Touch {
+    pub(super) fn touch(&self) -> Result<Touch<'_>> {
+        let live = self.live()?;
+        Ok(Touch {
             ledger: LedgerOf::Shared(&live.ledger),
             range: ONLY_BYTE,
             access: Access::Read,
@@ -85,25 +92,26 @@ impl<K: ObjectKind> Object<K> {
         op: &'static str,
         call: impl FnOnce(u64, *mut R) -> CUresult,
     ) -> Result<R> {
-        driver::ensure()?;
-        let _entered = match &self.live {
-            Some(live) => Some(live.context.enter_briefly()?),
-            None => None,
-        };
+        let live = self.live()?;
+        let _entered = live.context.enter_briefly()?;
         let mut answer = MaybeUninit::zeroed();
-        check(op, call(self.handle(), answer.as_mut_ptr()))?;
+        check(op, call(live.handle, answer.as_mut_ptr()))?;
         // SAFETY: zeroed at first, which is a valid value, then written by the driver.
         Ok(unsafe { answer.assume_init() })
     }
 
     /// What `Drop` does, with its error.
     pub(super) fn destroy(&mut self) -> Result<()> {
-        driver::ensure()?;
-        if let Some(live) = &mut self.live {
-            live.destroy()?;
+        let handle = self.live()?.handle;
+        let Some(live) = &mut self.live else {
+            return Ok(());
+        };
+        let destroyed = live.destroy();
+        if let Err(Unreleased::Kept(error)) = destroyed {
+            return Err(error);
         }
         self.live = None;
-        Ok(())
+        destroyed.map_err(|why| why.into_told(K::RESOURCE, handle, 0))
     }
 }
 
@@ -119,7 +127,7 @@ unsafe impl RawDescriptor for CUDA_RESOURCE_DESC {}
 unsafe impl RawDescriptor for cuda_sys::CUDA_TEXTURE_DESC {}
 
 impl<K: ObjectKind> Live<K> {
-    fn destroy(&mut self) -> Result<()> {
+    fn destroy(&mut self) -> Result<(), Unreleased> {
         let mut fences = Fences::none();
         self.ledger
             .conflicts_exclusive(&ONLY_BYTE, Access::Write, None, &mut fences);
@@ -127,7 +135,7 @@ impl<K: ObjectKind> Live<K> {
         let _entered = self.context.enter_briefly()?;
         let _relaxed = Relaxed::enter()?;
         // SAFETY: ours and live, by the invariant; the work that was given the handle is done.
-        check(K::DESTROY, unsafe { K::destroy(self.handle) })
+        released(K::DESTROY, unsafe { K::destroy(self.handle) })
     }
 }
 
@@ -138,7 +146,7 @@ impl<K: ObjectKind> Drop for Object<K> {
         };
         drops::run_or_defer(move || {
             if let Err(error) = live.destroy() {
-                drops::report(K::RESOURCE, live.handle, 0, Some(error));
+                drops::report(K::RESOURCE, live.handle, 0, Some(error.into()));
             }
         });
     }

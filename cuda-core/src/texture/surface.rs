@@ -26,12 +26,13 @@ impl ObjectKind for SurfaceKind {
     const DESTROY: &'static str = "cuSurfObjectDestroy";
 
     unsafe fn destroy(handle: u64) -> CUresult {
-        // SAFETY: the caller's promise.
+        // SAFETY: a surface object that is destroyed once, when no kernel uses it any more, by the
+        // caller's promise.
         unsafe { cu::cuSurfObjectDestroy(handle) }
     }
 
     unsafe fn resource(handle: u64, resource: *mut CUDA_RESOURCE_DESC) -> CUresult {
-        // SAFETY: the caller's promise.
+        // SAFETY: the object is live and the pointer good for a write, by the caller's promise.
         unsafe { cu::cuSurfObjectGetResourceDesc(resource, handle) }
     }
 }
@@ -74,6 +75,7 @@ impl<T: Texel> Surface<T> {
                 why: "the array was made without SURFACE_LOAD_STORE",
             });
         }
+        array.storage().ensure()?;
         let mut resource = description(cuda_sys::CU_RESOURCE_TYPE_ARRAY);
         resource.res.array.hArray = array.as_raw();
         let context = array.context();
@@ -99,7 +101,8 @@ impl<T: Texel> Surface<T> {
         self.array.block().keeper.device()
     }
 
-    /// The driver's handle, valid while `self` lives.
+    /// The driver's handle, valid while `self` lives; zero for one that was
+    /// [given up](Error::GivenUp).
     pub fn as_raw(&self) -> CUsurfObject {
         self.object.handle()
     }
@@ -116,6 +119,20 @@ impl<T: Texel> Surface<T> {
     ///
     /// # Errors
     /// [`Error::Flags`] for another array than the surface was made of.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// # const PTX: &str = "";
+    /// # use cuda_core::{ArrayFlags, ArrayShape, CudaArray, Module, Surface};
+    /// # let function = Module::from_ptx(&context, PTX)?.function("draw")?;
+    /// let shape = ArrayShape::D2 { width: 64, height: 64 };
+    /// let mut image = CudaArray::<f32>::new(&context, shape, ArrayFlags::SURFACE_LOAD_STORE)?;
+    /// let surface = Surface::new(&image)?;
+    /// let mut launch = stream.kernel(&function);
+    /// launch.grid((4, 4)).block((16, 16)).arg(surface.bind_mut(&mut image)?); // writes `image`
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn bind_mut<'a>(&'a self, array: &'a mut CudaArray<T>) -> Result<BoundSurface<'a>> {
         self.bound(array, Access::Write)
     }
@@ -125,7 +142,7 @@ impl<T: Texel> Surface<T> {
         if !Arc::ptr_eq(&self.array, array.storage()) {
             return Err(other_memory(op));
         }
-        let object = self.object.touch().ok_or_else(|| other_memory(op))?;
+        let object = self.object.touch()?;
         Ok(BoundSurface {
             handle: self.as_raw(),
             device: self.device(),
@@ -147,12 +164,10 @@ impl<T: Texel> Surface<T> {
     /// [`set_drop_hook`](crate::set_drop_hook).
     ///
     /// # Errors
-    /// The driver's, with the surface itself.
+    /// Those of the wait for that work, with the surface as it was; the driver's of the call that
+    /// destroys it, with a surface that is [given up](Error::GivenUp).
     pub fn close(mut self) -> Result<(), (Error, Self)> {
-        match self.object.destroy() {
-            Ok(()) => Ok(()),
-            Err(error) => Err((error, self)),
-        }
+        self.object.destroy().map_err(|error| (error, self))
     }
 }
 

@@ -23,6 +23,22 @@ use crate::virtual_memory::buffer::VirtualBuffer;
 ///
 /// Made from references to arrays and buffers, and from views; see [`TextureSource::plane`] for
 /// the last.
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// # let stream = context.create_stream()?;
+/// use cuda_core::{ArrayFlags, ArrayShape, CudaArray, Result, Texture, TextureDescriptor};
+/// use cuda_core::{Texel, TextureSource};
+///
+/// fn nearest<'a, T: Texel>(source: impl Into<TextureSource<'a, T>>) -> Result<Texture<T>> {
+///     Texture::new(source, &TextureDescriptor::default())
+/// }
+/// let shape = ArrayShape::D2 { width: 64, height: 64 };
+/// let image = CudaArray::<f32>::new(&context, shape, ArrayFlags::default())?;
+/// let row = stream.alloc::<f32>(1024)?;
+/// let (of_image, of_row) = (nearest(&image)?, nearest(&row)?);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct TextureSource<'a, T: Texel> {
     pub(super) of: Of<'a, T>,
@@ -139,11 +155,12 @@ impl<'a, T: Texel> TextureSource<'a, T> {
         }
     }
 
-    /// Refuses linear memory that the device cannot sample where it is.
+    /// Refuses arrays that are given up, and linear memory that the device cannot sample where it is.
     pub(super) fn check(&self, op: &'static str) -> Result<()> {
         let refuse = |why| Err(Error::Shape { op, why });
         let (made, pitch) = match self.of {
-            Of::Array(_) | Of::Mipmapped(_) => return Ok(()),
+            Of::Array(array) => return array.storage().ensure(),
+            Of::Mipmapped(array) => return array.storage().ensure(),
             Of::Row(view) => (Made::memory(view), None),
             Of::Plane(bytes, plane) => (Made::memory(bytes), Some(plane.pitch)),
         };

@@ -28,6 +28,17 @@ use crate::sync::lock;
 const ALIGNMENT: usize = 4096;
 
 /// What another device may do with memory.
+///
+/// ```no_run
+/// use cuda_core::{Device, PeerAccess, VirtualBuffer};
+///
+/// let (one, two) = (Device::get(0)?, Device::get(1)?);
+/// let mut table = VirtualBuffer::<f32>::reserve(&one.context()?, 1 << 30)?;
+/// table.grow_to(1 << 20)?;
+/// table.set_access(two, PeerAccess::ReadWrite)?; // also to what comes later
+/// assert_eq!(table.access(two)?, PeerAccess::ReadWrite);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PeerAccess {
@@ -99,6 +110,13 @@ impl<T: Pod> VirtualBuffer<T> {
     /// [`Error::SizeOverflow`], [`Error::OverAligned`]; [`Error::Unsupported`] on a device without
     /// virtual memory management; the driver's `OUT_OF_MEMORY` where there are not so many
     /// addresses.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// let list = cuda_core::VirtualBuffer::<f32>::reserve(&context, 1 << 38)?; // a tebibyte
+    /// assert_eq!((list.len(), list.capacity()), (0, 0)); // of addresses; no memory yet
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn reserve(context: &Context, max_len: usize) -> Result<Self> {
         driver::ensure()?;
         let max_bytes = byte_len::<T>(max_len, ALIGNMENT)?;
@@ -179,6 +197,18 @@ impl<T: Pod> VirtualBuffer<T> {
     /// # Errors
     /// [`Error::OutOfBounds`] beyond [`max_len`](Self::max_len); [`Error::OutOfMemory`]. The buffer
     /// is then what it was.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// let mut list = cuda_core::VirtualBuffer::<u32>::reserve(&context, 1 << 30)?;
+    /// list.grow_to(1000)?;
+    /// let address = list.as_raw();
+    /// list.grow_to(1 << 24)?; // copies nothing
+    /// assert_eq!(list.as_raw(), address);
+    /// stream.fill(list.slice_mut(1000..)?, 7)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn grow_to(&mut self, len: usize) -> Result<()> {
         driver::ensure()?;
         if len <= self.len {
@@ -197,6 +227,16 @@ impl<T: Pod> VirtualBuffer<T> {
     /// # Errors
     /// What the driver says of the work waited for; the buffer is then what it was. If memory
     /// cannot be unmapped, the buffer is shorter all the same, and a later call tries again.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// let mut list = cuda_core::VirtualBuffer::<u32>::reserve(&context, 1 << 30)?;
+    /// list.grow_to(1 << 24)?;
+    /// stream.fill(list.as_view_mut(), 7)?;
+    /// list.shrink_to(1 << 20)?; // once the fill is done with what goes
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn shrink_to(&mut self, len: usize) -> Result<()> {
         driver::ensure()?;
         let bytes = len.min(self.len) * size_of::<T>();
@@ -323,15 +363,14 @@ impl<T: Pod> VirtualBuffer<T> {
     /// reports a failure to the hook of [`set_drop_hook`](crate::set_drop_hook).
     ///
     /// # Errors
-    /// The driver's, with the buffer itself; it may be shorter than it was.
+    /// Those of [`Buffer::close`](crate::Buffer::close); a buffer that was given up has no addresses
+    /// to grow into.
     pub fn close(mut self) -> Result<(), (Error, Self)> {
-        match driver::ensure().and_then(|()| self.storage.free()) {
-            Ok(()) => Ok(()),
-            Err(error) => {
-                self.len = self.len.min(self.capacity());
-                Err((error, self))
-            }
+        let freed = driver::ensure().and_then(|()| self.storage.free());
+        if self.storage.ensure().is_err() {
+            (self.len, self.max_len) = (0, 0);
         }
+        freed.map_err(|error| (error, self))
     }
 
     fn check_len(&self, len: usize) -> Result<()> {

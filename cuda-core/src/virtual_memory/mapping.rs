@@ -1,5 +1,6 @@
 //! Reserved addresses, and the physical memory that is mapped at their beginning.
 
+use std::mem;
 use std::sync::{Arc, Mutex};
 
 use cuda_sys::{CUdeviceptr, CUmemAccess_flags, symbol as cu};
@@ -11,6 +12,7 @@ use crate::device::Device;
 use crate::error::{Error, Result, check};
 use crate::location::{AccessDescriptor, Location};
 use crate::memory::origin::Owner;
+use crate::release::{Unreleased, released};
 use crate::sync::lock;
 
 /// See the module. Only whole chunks are mapped and unmapped, one after the other.
@@ -192,7 +194,8 @@ impl Mapping {
     }
 
     /// Unmaps and gives back the chunks that begin at `bytes` or behind, which no work uses. What
-    /// fails stays, no longer accessible, and is tried again by the next call.
+    /// could not be unmapped stays, no longer accessible, and is tried again by the next call: the
+    /// addresses are ours, so there is nothing of anybody else's to unmap there.
     pub(super) fn truncate(&mut self, bytes: usize) -> Result<()> {
         if self.chunks.last().is_none_or(|last| last.start < bytes) {
             return Ok(());
@@ -216,20 +219,20 @@ impl Mapping {
         Ok(())
     }
 
-    /// Gives everything back, the addresses last. No work uses them.
-    fn release(&mut self) -> Result<()> {
-        self.truncate(0)?;
-        if self.reserved == 0 {
-            return Ok(());
-        }
+    /// Gives everything back, the addresses last. No work uses them. What fails is given up, and all
+    /// else with it but for memory that was not asked about.
+    fn release(&mut self) -> Result<(), Unreleased> {
         let _entered = self.context.enter_briefly()?;
         let _relaxed = Relaxed::enter()?;
+        let reserved = mem::take(&mut self.reserved);
+        let unmapped = self.truncate(0);
+        self.chunks.clear();
+        self.accessible = 0;
+        unmapped.map_err(Unreleased::Unknown)?;
         // SAFETY: reserved by us with this size, nothing is mapped in them, and freed once.
-        check("cuMemAddressFree", unsafe {
-            cu::cuMemAddressFree(self.address, self.reserved)
-        })?;
-        self.reserved = 0;
-        Ok(())
+        released("cuMemAddressFree", unsafe {
+            cu::cuMemAddressFree(self.address, reserved)
+        })
     }
 }
 
@@ -237,7 +240,7 @@ impl Mapping {
 pub(super) struct Mapped(pub(super) Arc<Mutex<Mapping>>);
 
 impl Owner for Mapped {
-    fn release(&mut self, _: CUdeviceptr, _: usize) -> Result<()> {
+    fn release(&mut self, _: CUdeviceptr, _: usize) -> Result<(), Unreleased> {
         // Nobody else has it any more: the buffer goes with its block.
         lock(&self.0).release()
     }

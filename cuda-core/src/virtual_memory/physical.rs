@@ -1,6 +1,7 @@
 //! Physical memory of a device, which has no address until it is mapped.
 
 use std::fmt;
+use std::mem;
 #[cfg(unix)]
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -13,8 +14,18 @@ use crate::device::Device;
 use crate::driver;
 use crate::drops::{self, Resource};
 use crate::error::{Error, Result, check};
+use crate::release::{Unreleased, released};
 
 /// How physical memory can be given to another process.
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// use cuda_core::{PhysicalMemory, ShareableHandle};
+///
+/// let memory = PhysicalMemory::create(&context, 2 << 20, ShareableHandle::PosixFd)?;
+/// let fd = memory.export_fd()?; // for another process
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum ShareableHandle {
@@ -229,21 +240,25 @@ impl PhysicalMemory {
     /// `cuMemRelease`.
     ///
     /// # Errors
-    /// The driver's, with the memory itself.
+    /// The driver's, with memory of no bytes: see [`Error::GivenUp`].
     pub fn close(mut self) -> Result<(), (Error, Self)> {
-        match driver::ensure().and_then(|()| self.release()) {
-            Ok(()) => Ok(()),
-            Err(error) => Err((error, self)),
-        }
+        let released = driver::ensure().and_then(|()| self.release());
+        released.map_err(|error| (error, self))
     }
 
-    /// What `Drop` does, with its error. Mapped memory stays until it is unmapped.
+    /// What `Drop` does, with its error. Mapped memory stays until it is unmapped. Unless it is kept,
+    /// no bytes are left.
     pub(super) fn release(&mut self) -> Result<()> {
-        if let Some(handle) = self.handle {
-            release(&self.context, handle)?;
-            self.handle = None;
+        let Some(handle) = self.handle else {
+            return Ok(());
+        };
+        let released = release(&self.context, handle);
+        if let Err(Unreleased::Kept(error)) = released {
+            return Err(error);
         }
-        Ok(())
+        self.handle = None;
+        let bytes = mem::take(&mut self.size);
+        released.map_err(|why| why.into_told(Resource::PhysicalMemory, handle, bytes))
     }
 }
 
@@ -258,12 +273,12 @@ pub(super) fn round_up(bytes: usize, step: usize) -> Result<usize> {
         })
 }
 
-fn release(context: &Context, handle: CUmemGenericAllocationHandle) -> Result<()> {
+fn release(context: &Context, handle: CUmemGenericAllocationHandle) -> Result<(), Unreleased> {
     let _entered = context.enter_briefly()?;
     let _relaxed = Relaxed::enter()?;
     // SAFETY: the handle is ours, and released once. What is mapped of the memory stays: "freed
     // when all outstanding mappings to the memory are unmapped".
-    check("cuMemRelease", unsafe { cu::cuMemRelease(handle) })
+    released("cuMemRelease", unsafe { cu::cuMemRelease(handle) })
 }
 
 impl Drop for PhysicalMemory {
@@ -274,7 +289,7 @@ impl Drop for PhysicalMemory {
         let (context, size) = (self.context.clone(), self.size);
         drops::run_or_defer(move || {
             if let Err(error) = release(&context, handle) {
-                drops::report(Resource::PhysicalMemory, handle, size, Some(error));
+                drops::report(Resource::PhysicalMemory, handle, size, Some(error.into()));
             }
         });
     }

@@ -300,10 +300,12 @@ unsafe fn help(job: NonNull<Job<'static>>) {
             job.has_panicked.store(true, Ordering::Release);
         }
     }
-    // SAFETY: as above. By its address, since a reference to all of the job would have to be good
-    // for longer than the job is: its owner may take it down from the next step on.
+    // SAFETY: the job counts this thread as inside, so it is valid. By its address, since a
+    // reference to all of the job would have to be good for longer than the job is: its owner may
+    // take it down from the next step on.
     let inside = unsafe { &raw const (*job.as_ptr()).inside };
-    // SAFETY: as above, up to the step itself.
+    // SAFETY: the owner keeps the job for as long as it counts this thread, which is up to this
+    // step; nothing of it is touched after.
     unsafe { &*inside }.fetch_sub(1, Ordering::AcqRel);
     fence(Ordering::SeqCst);
     if LEAVING.load(Ordering::SeqCst) > 0 {

@@ -24,20 +24,28 @@ pub(crate) struct Call {
     pub(crate) name: &'static str,
 }
 
-/// Functions that work in a host function, and before `cuInit`.
-const ALWAYS: [&str; 2] = ["cuGetErrorName", "cuGetErrorString"];
-const BEFORE_INIT: [&str; 2] = ["cuInit", "cuDriverGetVersion"];
-/// Functions that a lost context does not stop.
-const SURVIVES: [&str; 8] = [
-    "cuInit",
-    "cuDriverGetVersion",
-    "cuCtxGetCurrent",
-    "cuCtxSetCurrent",
-    "cuCtxPushCurrent_v2",
-    "cuCtxPopCurrent_v2",
-    "cuCtxGetDevice",
-    "cuThreadExchangeStreamCaptureMode",
-];
+/// Whether the function works in a host function, and before `cuInit`.
+fn works_always(name: &str) -> bool {
+    matches!(name, "cuGetErrorName" | "cuGetErrorString")
+}
+
+fn works_before_init(name: &str) -> bool {
+    matches!(name, "cuInit" | "cuDriverGetVersion")
+}
+
+/// Whether a lost context does not stop the function.
+fn survives(name: &str) -> bool {
+    let is_about_current = matches!(
+        name,
+        "cuCtxGetCurrent"
+            | "cuCtxSetCurrent"
+            | "cuCtxPushCurrent_v2"
+            | "cuCtxPopCurrent_v2"
+            | "cuCtxGetDevice"
+            | "cuThreadExchangeStreamCaptureMode"
+    );
+    is_about_current || works_before_init(name) || name.starts_with("cuDevice")
+}
 
 /// Runs one driver function.
 pub(crate) fn run(name: &'static str, body: impl FnOnce(&mut Call) -> Outcome) -> CUresult {
@@ -85,7 +93,7 @@ impl Call {
     fn admit(&mut self) -> Outcome<Option<Hit>> {
         let name = self.name;
         self.log.count(name);
-        if ALWAYS.contains(&name) {
+        if works_always(name) {
             return Ok(None);
         }
         if thread::runs_callback() {
@@ -93,6 +101,9 @@ impl Call {
             self.log
                 .violation(ViolationKind::CallInCallback, name, message);
             return Err(CUDA_ERROR_NOT_PERMITTED);
+        }
+        if self.gone {
+            return Err(CUDA_ERROR_DEINITIALIZED);
         }
         let thread = thread::number();
         // Every fault counts the call, also behind one that fires.
@@ -104,10 +115,10 @@ impl Call {
             Some(hit) if hit.instead == Instead::Nothing => return Err(self.strike(hit)),
             late => late,
         };
-        if !self.initialized && !BEFORE_INIT.contains(&name) {
+        if !self.initialized && !works_before_init(name) {
             return Err(CUDA_ERROR_NOT_INITIALIZED);
         }
-        if SURVIVES.contains(&name) || name.starts_with("cuDevice") {
+        if survives(name) {
             return Ok(late);
         }
         match self.current().ok().and_then(|id| self.contexts[&id].lost) {

@@ -1,9 +1,13 @@
-//! The report of a whole program, for the library form of the simulator.
+//! What happens as a program ends: the driver leaves, and the library form of the simulator reports.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::sync::{Arc, Once};
+use std::thread;
+use std::time::Duration;
 
+use crate::memory::pinned::Origin;
 use crate::report::Report;
 use crate::{leaks, state};
 
@@ -17,6 +21,55 @@ pub(crate) fn report_at_exit() {
         eprintln!("cuda-driver-sim: no report will be written: the exit handlers are full");
     }
 }
+
+/// Lets the driver leave when the process exits, as a driver's own exit handler does: it takes its
+/// pinned memory away, whoever still touches it, and refuses what comes then.
+pub(crate) fn leave_with_the_process() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        if cfg!(all(unix, not(miri))) && atexit(leave) != 0 {
+            eprintln!("cuda-driver-sim: the driver will stay: the exit handlers are full");
+        }
+    });
+}
+
+extern "C" fn leave() {
+    let mut state = state::lock();
+    state.gone = true;
+    for block in state.pinned.blocks.values() {
+        // They do nothing but copy, for the driver: soon over, and no more begin.
+        while Arc::strong_count(&block.users) > 1 {
+            thread::yield_now();
+        }
+        if block.origin == Origin::Allocated {
+            take_away(block.base.0, block.size);
+        }
+    }
+    drop(state);
+    // It takes its time over that. Whoever else runs meanwhile runs into it.
+    thread::sleep(Duration::from_millis(2));
+}
+
+/// Makes the whole pages of these bytes ones that nobody can touch; the rest of the first and of
+/// the last page is somebody else's.
+#[cfg(unix)]
+fn take_away(base: *mut u8, size: usize) {
+    const PAGE: usize = 64 << 10;
+    const NOTHING: c_int = 0;
+    unsafe extern "C" {
+        fn mprotect(address: *mut c_void, len: usize, allowed: c_int) -> c_int;
+    }
+    let start = base.addr().next_multiple_of(PAGE);
+    let end = (base.addr() + size) / PAGE * PAGE;
+    if start < end {
+        // SAFETY: whole pages of a block that is the driver's, which uses it no more. Programs must
+        // not touch it once the driver has left.
+        unsafe { mprotect(base.with_addr(start).cast(), end - start, NOTHING) };
+    }
+}
+
+#[cfg(not(unix))]
+fn take_away(_: *mut u8, _: usize) {}
 
 extern "C" fn report() {
     let Some(target) = std::env::var_os("CUDA_SIM_REPORT") else {

@@ -25,7 +25,7 @@ mod thread;
 use std::fmt;
 
 pub use config::{Config, Mode};
-pub use engine::kernel::{Arguments, Memory, Region, Trap, register_kernel};
+pub use engine::kernel::{Arguments, LaunchAttributes, Memory, Region, Trap, register_kernel};
 pub use fault::Fault;
 pub use log::Call;
 pub use origin::Origin;

@@ -20,11 +20,13 @@ pub struct Call {
 
 #[derive(Debug, Default)]
 pub(crate) struct Log {
+    /// Calls of a whole program, by symbol.
     pub(crate) counts: BTreeMap<&'static str, u64>,
+    /// Calls of a session, in order.
     pub(crate) trace: Vec<Call>,
     pub(crate) faults: Vec<Fault>,
     pub(crate) violations: Vec<Violation>,
-    /// Calls are traced only where somebody may ask: a session, not a whole program.
+    /// Whether there is a session, so that somebody may ask for the order.
     pub(crate) traces: bool,
     /// So are their callers, where somebody did ask.
     pub(crate) keeps_origins: bool,
@@ -38,12 +40,13 @@ pub(crate) struct Log {
 
 impl Log {
     pub(crate) fn count(&mut self, name: &'static str) {
-        *self.counts.entry(name).or_default() += 1;
         if self.traces {
             self.trace.push(Call {
                 name,
                 thread: thread::number(),
             });
+        } else {
+            *self.counts.entry(name).or_default() += 1;
         }
         if self.keeps_origins && CHANGES_CURRENT.contains(&name) {
             self.switches.push((thread::number(), Origin::here()));

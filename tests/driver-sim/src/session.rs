@@ -77,13 +77,15 @@ impl Session {
     /// How often a symbol was called.
     #[must_use]
     pub fn calls(&self, name: &str) -> u64 {
-        state::lock().log.counts.get(name).copied().unwrap_or(0)
+        let state = state::lock();
+        let calls = state.log.trace.iter().filter(|call| call.name == name);
+        calls.count() as u64
     }
 
     /// How often any symbol was called.
     #[must_use]
     pub fn total_calls(&self) -> u64 {
-        state::lock().log.counts.values().sum()
+        state::lock().log.trace.len() as u64
     }
 
     /// All calls, in order.

@@ -1,6 +1,6 @@
 //! The whole simulated driver, behind one lock.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::capture::{Capture, Graph};
@@ -35,6 +35,8 @@ pub(crate) struct State {
     /// In threaded mode.
     pub(crate) schedule: Option<Schedule>,
     pub(crate) initialized: bool,
+    /// The process exits, and the driver has.
+    pub(crate) gone: bool,
     pub(crate) next_id: Id,
     pub(crate) devices: Vec<Device>,
     pub(crate) contexts: BTreeMap<Id, Context>,
@@ -64,8 +66,6 @@ pub(crate) struct State {
     pub(crate) host: Host,
     /// Destroyed streams with their last operation, which the host has not waited for yet.
     pub(crate) dead: Vec<Point>,
-    /// Streams that are gone and whose work the host knows to be done.
-    pub(crate) retired: BTreeSet<Id>,
     /// Host functions that were thrown away with their context.
     pub(crate) dropped_calls: u64,
     pub(crate) callbacks: Callbacks,
@@ -100,6 +100,7 @@ impl State {
             mode: config.mode,
             schedule: config.mode.schedule(),
             initialized: false,
+            gone: false,
             next_id: 1,
             devices: Vec::new(),
             contexts: BTreeMap::new(),
@@ -126,7 +127,6 @@ impl State {
             stacks: BTreeMap::new(),
             host: Host::new(&DOOR),
             dead: Vec::new(),
-            retired: BTreeSet::new(),
             dropped_calls: 0,
             callbacks: Callbacks::default(),
             log: Log {
@@ -194,18 +194,18 @@ impl State {
 
     /// The host has waited for everything that `clock` covers.
     pub(crate) fn host_join(&mut self, clock: &Clock) {
-        let Self { host, retired, .. } = self;
         let mut new = Clock::default();
-        new.join_unless(clock, |stream| retired.contains(&stream));
-        host.join(new);
+        new.join_unless(clock, |stream| {
+            is_retired(&self.streams, &self.dead, stream)
+        });
+        self.host.join(new);
         self.retire_dead();
     }
 
     /// Between sessions the host counts as having waited for everything that is done, so that what
     /// earlier sessions destroyed does not slow later ones.
     pub(crate) fn catch_up(&mut self) {
-        let gone = self.dead.drain(..).map(|point| point.stream);
-        self.retired.extend(gone);
+        self.dead.clear();
         // Their threads may be gone, which nobody tells the driver; a thread that is not gets a new
         // one.
         let idle = |stream: &Stream| stream.is_idle() && stream.capture.is_none();
@@ -214,39 +214,32 @@ impl State {
                 let keep = self.streams.get(id).is_some_and(|stream| !idle(stream));
                 if !keep {
                     self.streams.remove(id);
-                    self.retired.insert(*id);
                 }
                 keep
             });
         }
         self.stacks.retain(|_, stack| !stack.is_empty());
-        let Self {
-            host,
-            retired,
-            streams,
-            ..
-        } = self;
-        let clocks = streams.values_mut().map(|stream| &mut stream.clock);
-        for clock in clocks {
-            clock.forget_all(|stream| retired.contains(&stream));
+        let alive: Vec<Id> = self.streams.keys().copied().collect();
+        let gone = |stream: Id| alive.binary_search(&stream).is_err();
+        for stream in self.streams.values_mut() {
+            stream.clock.forget_all(gone);
         }
-        host.forget_all(|stream| retired.contains(&stream));
+        self.host.forget_all(gone);
     }
 
     fn retire_dead(&mut self) {
-        let Self {
-            dead,
-            host,
-            retired,
-            ..
-        } = self;
+        let Self { dead, host, .. } = self;
         dead.retain(|&point| {
             let known = point.seq == 0 || host.known().covers(point);
             if known {
-                retired.insert(point.stream);
                 host.forget_all(|stream| stream == point.stream);
             }
             !known
         });
     }
+}
+
+/// Whether a stream is gone and the host knows its work to be done.
+pub(crate) fn is_retired(streams: &BTreeMap<Id, Stream>, dead: &[Point], stream: Id) -> bool {
+    !streams.contains_key(&stream) && dead.iter().all(|point| point.stream != stream)
 }

@@ -193,15 +193,21 @@ gpu_test! {
         assert_eq!(*failed.lock().unwrap(), 1);
 
         // That is how allocators in C run out of memory.
-        let mood = Arc::new(Mutex::new(Mood::ReturnsNull));
-        let better = Arc::clone(&mood);
-        let moody = Moody { inner: Allocator::driver_pool(), mood };
-        let (_, allocator) = shared(OnFailure::new(moody, move |failure| {
-            assert!(failure.error.to_string().contains("null"), "{}", failure.error);
-            *better.lock().unwrap() = Mood::Good;
-            Verdict::Retry
-        }));
-        drop(alloc(&allocator, &stream, 10)?);
+        let around: [fn(Moody) -> Allocator; 2] = [
+            Allocator::new,
+            |moody| Allocator::new(Limiting::new(Statistics::new(moody), MIB)),
+        ];
+        for inner in around {
+            let mood = Arc::new(Mutex::new(Mood::ReturnsNull));
+            let better = Arc::clone(&mood);
+            let inner = inner(Moody { inner: Allocator::driver_pool(), mood });
+            let (_, allocator) = shared(OnFailure::new(inner, move |failure| {
+                assert!(failure.error.to_string().contains("null"), "{}", failure.error);
+                *better.lock().unwrap() = Mood::Good;
+                Verdict::Retry
+            }));
+            drop(alloc(&allocator, &stream, 10)?);
+        }
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! What is outstanding.
 
 use cuda_core::adaptors::{Snapshot, Statistics, Tracking};
-use cuda_core::{Allocator, Device, DeviceAllocator, Error, Result};
+use cuda_core::{Allocator, AllocatorError, Device, DeviceAllocator, Error, Result};
 use support::gpu_test;
 
 use super::{MIB, alloc, counter, shared, stream};
@@ -75,7 +75,7 @@ gpu_test! {
 
         // SAFETY: as above; the address is not allocated any more, which the adaptor refuses.
         let twice = unsafe { tracking.deallocate(&stream, address, MIB) };
-        assert!(matches!(twice, Err(Error::NotAllocated { address: at }) if at == address));
+        assert!(matches!(twice, Err(Error::Allocator(AllocatorError::NotAllocated { address: at })) if at == address));
         Ok(())
     }
 }

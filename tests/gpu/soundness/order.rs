@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use cuda_core::{Allocator, Context, ContextFlags, Device, Result};
-use support::{gpu_test, stall};
+use support::{freed_behind_a_stall, gpu_test, stall};
 
 use super::{LEN, assert_all, device, pinned, warm};
 
@@ -49,7 +49,7 @@ gpu_test! {
     needs 1, asynchronous;
     fn s02_stream_and_buffer_dropped_before_their_work() -> Result<()> {
         let (home, other) = (warm()?, warm()?);
-        let mut source = home.alloc::<u32>(LEN)?;
+        let mut source = freed_behind_a_stall(|| home.alloc::<u32>(LEN))?;
         home.fill(&mut source, 7)?;
         let mut host = pinned(0, LEN)?;
         let stalled = stall(other.as_raw());
@@ -125,7 +125,7 @@ gpu_test! {
     needs 1, asynchronous;
     fn s37_halves_on_two_streams() -> Result<()> {
         let (a, b, home) = (warm()?, warm()?, warm()?);
-        let mut buffer = home.alloc::<u32>(LEN)?;
+        let mut buffer = freed_behind_a_stall(|| home.alloc::<u32>(LEN))?;
         home.synchronize()?;
         let stalled = stall(a.as_raw());
         let (head, tail) = buffer.split_at_mut(LEN / 2)?;

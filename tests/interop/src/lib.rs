@@ -47,7 +47,7 @@ pub unsafe extern "C" fn interop_leave(guard: *mut Guard) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn interop_current(context: *mut *mut c_void) -> c_int {
     let mut current = ptr::null_mut();
-    // SAFETY: the pointer is valid for a write.
+    // SAFETY: the call writes one handle, to a local that outlives it.
     let code = unsafe { cuda_sys::symbol::cuCtxGetCurrent(&mut current) };
     let result = match code {
         cuda_sys::CUDA_SUCCESS => Ok(()),

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use cuda_core::{Allocator, CachingPool, Device, DeviceBuffer, Result, Stream, with_allocator};
+use cuda_core::{CachingPool, Device, DeviceBuffer, Result, Stream, with_allocator};
 use support::simulator;
 
 /// What PyTorch was asked for; docs/traces.md has the format.
@@ -57,38 +57,48 @@ fn noted(key: &str) -> usize {
 }
 
 /// Runs the log once and frees what it leaves. Says how much was asked for at the peak.
-fn pass(stream: &Stream, steps: &[Step], blocks: usize) -> Result<usize> {
+///
+/// `share`, in sixteenths, makes blocks smaller, as batches of fewer tokens would.
+fn pass(stream: &Stream, steps: &[Step], blocks: usize, share: usize) -> Result<usize> {
     let mut buffers: Vec<Option<DeviceBuffer<u8>>> = (0..blocks).map(|_| None).collect();
-    let (mut bytes, mut peak) = (0, 0);
+    let (mut in_use, mut peak) = (0, 0);
     for step in steps {
         match *step {
-            Step::Allocate { block, bytes: more } => {
+            Step::Allocate { block, bytes } => {
+                let more = match bytes {
+                    0..=65_536 => bytes,
+                    _ => bytes / 16 * share,
+                };
                 buffers[block] = Some(stream.alloc(more)?);
-                bytes += more;
+                in_use += more;
             }
-            Step::Free { block } => bytes -= buffers[block].take().expect("allocated").len(),
+            Step::Free { block } => in_use -= buffers[block].take().expect("allocated").len(),
         }
-        peak = peak.max(bytes);
+        peak = peak.max(in_use);
     }
     Ok(peak)
 }
 
-/// Runs the log again and again: no driver call after the first time, and not much more memory than
-/// PyTorch reserved for it.
-fn replay(pool: &CachingPool) -> Result<()> {
+/// Runs the log again and again, in turns of a pass for each of the shares, the first of which is a
+/// whole one: no driver call after the first turn, and not much more memory than PyTorch reserved.
+fn replay(pool: &CachingPool, shares: &[usize], turns: usize) -> Result<()> {
     let session = simulator();
     let device = Device::get(0)?;
     let stream = device.create_stream()?;
     let (steps, blocks) = steps();
-    let allocator: Allocator = pool.allocator();
-    with_allocator(&allocator, || -> Result<()> {
-        let requested = pass(&stream, &steps, blocks)?;
-        assert_eq!(requested, noted("# peak requested:"));
+    with_allocator(&pool.allocator(), || -> Result<()> {
+        let turn = || {
+            shares
+                .iter()
+                .map(|share| pass(&stream, &steps, blocks, *share))
+        };
+        let requested = turn().collect::<Result<Vec<_>>>()?;
+        assert_eq!(requested[0], noted("# peak requested:"));
         let mark = session.mark();
-        for _ in 0..10 {
-            pass(&stream, &steps, blocks)?;
+        for _ in 0..turns {
+            turn().try_for_each(|peak| peak.map(|_| ()))?;
         }
-        assert_eq!(session.names_since(mark), [""; 0], "after the first pass");
+        assert_eq!(session.names_since(mark), [""; 0], "after the first turn");
         Ok(())
     })?;
     let usage = pool.usage(device);
@@ -106,11 +116,17 @@ fn replay(pool: &CachingPool) -> Result<()> {
 #[test]
 #[cfg_attr(miri, ignore = "thousands of allocations")]
 fn h30_a_training_step_needs_no_driver_after_the_first() -> Result<()> {
-    replay(&CachingPool::shared()?)
+    replay(&CachingPool::shared()?, &[16], 10)
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "thousands of allocations")]
 fn h30_a_training_step_in_a_pool_of_its_own() -> Result<()> {
-    replay(&CachingPool::new())
+    replay(&CachingPool::new(), &[16], 10)
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "thousands of allocations")]
+fn h30_steps_of_several_sizes_do_not_creep() -> Result<()> {
+    replay(&CachingPool::shared()?, &[16, 13, 10, 15], 4)
 }

@@ -3,6 +3,8 @@
 
 mod calls;
 mod chance;
+mod held;
+mod refused;
 mod space;
 mod threads;
 

@@ -2,13 +2,13 @@
 
 use std::sync::{Barrier, Mutex};
 
-use cuda_core::{Allocator, CachingPool, Device, PoolLimit};
+use cuda_core::{Allocator, CachingPool, Device, DeviceAllocator, PoolLimit};
 use support::{assert_pattern, fill};
 
 use super::*;
 
 const THREADS: usize = if cfg!(miri) { 3 } else { 8 };
-const ROUNDS: usize = if cfg!(miri) { 6 } else { 300 };
+const ROUNDS: usize = if cfg!(miri) { 4 } else { 300 };
 
 /// Numbers that look like chance.
 struct Chance(u64);
@@ -24,8 +24,9 @@ impl Chance {
 
 /// Every thread allocates on its own stream and on a shared one, writes, reads back, and hands blocks
 /// to the others, who free them.
-fn stress(pool: &CachingPool) -> Result<()> {
+fn stress(session: &Session, pool: &CachingPool) -> Result<()> {
     let device = Device::get(0)?;
+    let before = session.device_bytes_in_use(0);
     let shared = device.create_stream()?;
     let handed: Mutex<Vec<DeviceBuffer<u8>>> = Mutex::default();
     let together = Barrier::new(THREADS);
@@ -44,6 +45,11 @@ fn stress(pool: &CachingPool) -> Result<()> {
                     continue;
                 }
             };
+            if round % 4 == 0 {
+                let taken = session.device_bytes_in_use(0) - before;
+                let limit = pool.usage(device).limit;
+                assert!(limit.is_none_or(|limit| taken <= limit), "{taken} bytes");
+            }
             let value = (seed as usize + round) as u8;
             let user = if chance.below(2) == 0 { &own } else { home };
             let end = len.min(64);
@@ -84,19 +90,33 @@ fn stress(pool: &CachingPool) -> Result<()> {
 
 #[test]
 fn many_threads_in_the_shared_pool() {
-    run(|_| stress(&CachingPool::shared()?));
+    run(|session| stress(session, &CachingPool::shared()?));
 }
 
 #[test]
 fn many_threads_in_a_pool_of_their_own() {
-    run(|_| stress(&CachingPool::new()));
+    run(|session| stress(session, &CachingPool::new()));
 }
 
 #[test]
-fn many_threads_short_of_memory() {
-    run(|_| {
-        let pool = CachingPool::builder().limit(PoolLimit::Bytes(U)).build()?;
-        stress(&pool)
+fn n04_never_over_the_limit() {
+    run(|session| {
+        // Others come while the memory is on its way.
+        let slow = |stream: &Stream, bytes| {
+            (0..100).for_each(|_| std::thread::yield_now());
+            Allocator::plain().allocate(stream, bytes)
+        };
+        let free = |stream: &Stream, address, bytes| {
+            // SAFETY: it came from there, and is given up.
+            unsafe { Allocator::plain().deallocate(stream, address, bytes) }
+        };
+        // SAFETY: the inner allocator does what has to be done.
+        let upstream = unsafe { Allocator::from_closures(slow, free) };
+        let limited = CachingPool::builder().limit(PoolLimit::Bytes(U));
+        let pool = limited.upstream(&upstream).build()?;
+        stress(session, &pool)?;
+        assert!(pool.usage(Device::get(0)?).reserved_peak <= U);
+        Ok(())
     });
 }
 

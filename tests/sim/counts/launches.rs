@@ -1,6 +1,11 @@
 //! A launch costs one call, whatever its arguments.
 
-use cuda_core::PinnedBuffer;
+use std::sync::Mutex;
+
+#[cfg(cuda_12_4)]
+use cuda_core::MemorySyncDomain;
+use cuda_core::{Launch, PinnedBuffer, Shared};
+use cuda_sim::{LaunchAttributes, register_kernel};
 use support::kernels;
 
 use super::*;
@@ -129,5 +134,109 @@ fn loading_and_unloading() {
             drop(global);
             Ok(())
         })
+    });
+}
+
+/// What each call of the builder becomes in the driver's list.
+#[test]
+fn m_attributes_arrive() {
+    const PTX: &str = "\
+.version 7.0
+.target sm_50
+.address_size 64
+.visible .entry attributed() { ret; }
+";
+    static SEEN: Mutex<Vec<LaunchAttributes>> = Mutex::new(Vec::new());
+    register_kernel(
+        "attributed",
+        |_| Vec::new(),
+        |arguments, _| {
+            SEEN.lock().expect("no panic").push(arguments.attributes());
+            Ok(())
+        },
+    );
+    Counted::run(|_| {
+        let (context, stream, _) = two_streams()?;
+        let module = cuda_core::Module::from_ptx(&context, PTX)?;
+        let kernel = module.function("attributed")?;
+        let launched = |attributes: &dyn Fn(&mut Launch<'_, Shared>)| {
+            let mut launch = stream.kernel(&kernel);
+            launch.grid(8);
+            attributes(&mut launch);
+            // SAFETY: no parameter.
+            unsafe { launch.launch() }?;
+            stream.synchronize()?;
+            let seen = SEEN.lock().expect("no panic").pop();
+            Ok::<_, cuda_core::Error>(seen.expect("it ran"))
+        };
+        let none = LaunchAttributes::default();
+        assert_eq!(launched(&|_| ())?, none);
+        let seen = launched(&|launch| {
+            launch.priority(-5);
+        })?;
+        assert_eq!(
+            seen,
+            LaunchAttributes {
+                priority: Some(-5),
+                ..none
+            }
+        );
+        let seen = launched(&|launch| {
+            launch.programmatic();
+        })?;
+        assert_eq!(
+            seen,
+            LaunchAttributes {
+                programmatic: true,
+                ..none
+            }
+        );
+        let seen = launched(&|launch| {
+            launch.cooperative();
+        })?;
+        assert_eq!(
+            seen,
+            LaunchAttributes {
+                cooperative: true,
+                ..none
+            }
+        );
+        let seen = launched(&|launch| {
+            launch.cluster((4, 1, 1));
+        })?;
+        assert_eq!(
+            seen,
+            LaunchAttributes {
+                cluster: Some([4, 1, 1]),
+                ..none
+            }
+        );
+        #[cfg(cuda_12_4)]
+        for (domain, number) in [
+            (MemorySyncDomain::Default, 0),
+            (MemorySyncDomain::Remote, 1),
+        ] {
+            let seen = launched(&|launch| {
+                launch.memory_sync_domain(domain);
+            })?;
+            assert_eq!(
+                seen,
+                LaunchAttributes {
+                    memory_sync_domain: number,
+                    ..none
+                }
+            );
+        }
+        // What is said twice counts the last time, beside the rest.
+        let seen = launched(&|launch| {
+            launch.priority(-1).cooperative().priority(-2);
+        })?;
+        let both = LaunchAttributes {
+            priority: Some(-2),
+            cooperative: true,
+            ..none
+        };
+        assert_eq!(seen, both);
+        Ok(())
     });
 }

@@ -212,7 +212,7 @@ fn memory_of_others_costs_nothing_to_take_in() {
             // SAFETY: the other process is not there to object.
             unsafe { DeviceBuffer::<u8>::open_ipc(&context, handle, 64) }
         })?;
-        // SAFETY: as above.
+        // SAFETY: the other process is not there to object.
         let too_long = unsafe { DeviceBuffer::<[u8; 48]>::open_ipc(&context, handle, 2) };
         match too_long {
             Err(cuda_core::Error::OutOfBounds { end: 2, len: 1, .. }) => {}

@@ -180,7 +180,7 @@ fn foreign_context() {
         let guard = context.enter()?;
         drop(stream.alloc_zeroed::<u8>(16)?);
         guard.restore()?;
-        // SAFETY: as above.
+        // SAFETY: the context lives as long as the process.
         assert_eq!(unsafe { Context::from_raw(raw, Arc::new(())) }?, context);
         Ok(())
     });

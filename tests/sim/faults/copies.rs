@@ -201,7 +201,7 @@ fn raw_use() {
         unsafe { buffer.note_use(&t, Access::Write) }?;
         // SAFETY: the buffer has 64 bytes and both are live.
         let code = unsafe { cuda_sys::symbol::cuMemsetD8Async(buffer.as_raw(), 3, 64, t.as_raw()) };
-        // SAFETY: as above.
+        // SAFETY: the fill above is the work, and nothing else has used the buffer.
         unsafe { buffer.note_use(&t, Access::Write) }?;
         let mut back = [0; 64];
         s.download_to(&buffer, &mut back)?;

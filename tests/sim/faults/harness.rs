@@ -123,10 +123,12 @@ pub(super) fn sweep(scenario: Scenario) {
 }
 
 /// Under Miri, which takes a thousand times as long, `sweep` comes here once and only some calls
-/// fail.
+/// fail; the last run, whose fault never fires, is then the one without.
 fn every_call(scenario: Scenario, run: Run, failure: Failure) {
     const STRIDE: usize = if cfg!(miri) { 31 } else { 1 };
-    attempt(scenario, run);
+    if !cfg!(miri) {
+        attempt(scenario, run);
+    }
     let failing = |nth| Run {
         fault: Some((nth, failure)),
         ..run
@@ -251,7 +253,7 @@ pub(super) fn foreign() -> &'static Foreign {
     struct Shared(Foreign);
     // SAFETY: a handle that any thread may use, and that is never destroyed.
     unsafe impl Send for Shared {}
-    // SAFETY: as above.
+    // SAFETY: a shared reference gives out the handle alone, which threads may use at once.
     unsafe impl Sync for Shared {}
     static FOREIGN: OnceLock<Shared> = OnceLock::new();
     &FOREIGN.get_or_init(|| Shared(Foreign::create(2))).0

@@ -109,7 +109,8 @@ fn owners_of_registered_memory() {
             std::ptr::NonNull::from(self.elements.as_mut_slice())
         }
     }
-    // SAFETY: as above.
+    // SAFETY: the elements are on the heap, this value's alone, and their pointer comes from an
+    // exclusive borrow.
     unsafe impl cuda_core::StableHostMut for Host {}
 
     sweep(|| {
@@ -163,7 +164,7 @@ fn memory_of_another_process() {
         let mut buffer = unsafe { DeviceBuffer::<u8>::open_ipc(&context, handle, 64) }?;
         stream.fill(&mut buffer, 1)?;
         told(buffer.close())?;
-        // SAFETY: as above.
+        // SAFETY: the other process is not there to object.
         let mut buffer = unsafe { DeviceBuffer::<u8>::open_ipc(&context, handle, 64) }?;
         stream.fill(&mut buffer, 1)?;
         Ok(())
@@ -233,7 +234,7 @@ fn noted_by_hand() {
         let address = host.device_ptr()?;
         // SAFETY: the memory is kept until the fill is done, which `host` knows of.
         let filled = unsafe { cu::cuMemsetD32Async(address, 7, 16, stream.as_raw()) };
-        // SAFETY: as above.
+        // SAFETY: nothing has used it since the first call but the fill.
         unsafe { host.note_use(&stream, Access::Write) }?;
         if filled == cuda_sys::CUDA_SUCCESS {
             assert_eq!(host.as_slice()?, [7; 16]);

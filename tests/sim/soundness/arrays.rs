@@ -153,7 +153,7 @@ fn s26_who_reads_an_array_waits_for_kernels_that_draw_on_it() {
         );
         let mut launch = one.kernel(&kernel);
         launch.arg(surface.bind_mut(&mut array)?);
-        // SAFETY: as above.
+        // SAFETY: the kernel does nothing.
         unsafe { launch.launch() }?;
         drop(launch);
         let mark = session.mark();
@@ -185,7 +185,7 @@ fn s02_destroying_waits_for_what_was_noted_by_hand() {
         drop(array);
         assert_eq!(session.pending_ops(), 0);
         two.fill(&mut unrelated, 2)?;
-        // SAFETY: as above.
+        // SAFETY: nothing uses it but what is on the stream.
         unsafe { mipmap.note_use(&two, Access::Write) }?;
         drop(mipmap);
         assert_eq!(session.pending_ops(), 0);

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use cuda_core::{
-    ArrayFlags, ArrayShape, CudaArray, Error, MipmappedArray, RegisterFlags, Registered,
+    ArrayFlags, ArrayShape, CudaArray, Error, MipmappedArray, RegisterFlags, Registered, is_pinned,
 };
+use cuda_sim::Fault;
+use cuda_sys::CUDA_ERROR_LAUNCH_FAILED;
 
 use super::{clean, device, primary};
 
@@ -47,6 +49,21 @@ fn s02_arrays_without_memory() {
             let levels = MipmappedArray::<f32>::new(&primary(), shape, 2, flags);
             assert!(matches!(levels, Err(Error::Flags { .. })), "{bits:#x}");
         }
+        Ok(())
+    });
+}
+
+/// An error of earlier work, told by the call that registers: the memory comes back, and what comes
+/// to be at its address must not pass for pinned.
+#[test]
+fn s06_memory_that_comes_back_is_not_registered() {
+    clean(|session| {
+        let late = Fault::new(CUDA_ERROR_LAUNCH_FAILED).function("cuMemHostRegister_v2");
+        session.inject(late.takes_effect());
+        let host = vec![1_u8; 4096];
+        let (_, host) = Registered::new(&primary(), host, RegisterFlags::PORTABLE)
+            .expect_err("told by this call");
+        assert!(!is_pinned(host.as_ptr())?);
         Ok(())
     });
 }

@@ -1,10 +1,12 @@
 //! Contexts that a thread is left with: S38.
 
+use std::cell::RefCell;
 use std::mem;
 use std::thread;
 
-use cuda_core::{Context, ContextFlags, Device, Error, Result};
-use cuda_sys::CUDA_ERROR_UNKNOWN;
+use cuda_core::{Context, ContextFlags, Device, Error, Function, Result};
+use cuda_sim::Fault;
+use cuda_sys::{CUDA_ERROR_LAUNCH_FAILED, CUDA_ERROR_UNKNOWN};
 use support::{context, kernels};
 
 use super::{clean, device, leaking, primary};
@@ -156,6 +158,119 @@ fn s38_set_current_keeps_what_it_made_current() {
         drop(second);
         Ok(())
     });
+}
+
+/// Another library made it current first, and keeps nothing alive.
+#[test]
+fn s38_set_current_keeps_what_was_current_already() {
+    clean(|_| {
+        let legacy = device().context()?.default_stream()?;
+        let context = created()?;
+        context::set_current(context.as_raw());
+        context.set_current()?;
+        drop_elsewhere(context);
+        // Whose end brings back what was current.
+        legacy.synchronize()?;
+        drop(Context::pop()?);
+        Ok(())
+    });
+}
+
+#[test]
+fn s38_a_guard_keeps_what_others_brought_back() {
+    clean(|_| {
+        let legacy = device().context()?.default_stream()?;
+        let context = created()?;
+        context.set_current()?;
+        let guard = context.enter()?;
+        device().context()?.set_current()?;
+        context::set_current(context.as_raw());
+        guard.restore()?;
+        drop_elsewhere(context);
+        legacy.synchronize()?;
+        drop(Context::pop()?);
+        Ok(())
+    });
+}
+
+/// The calls that change what is current may have done so where they fail.
+#[test]
+fn s38_what_was_changed_by_a_call_that_failed_is_undone_or_kept() {
+    let belated = |call| {
+        Fault::new(CUDA_ERROR_LAUNCH_FAILED)
+            .function(call)
+            .takes_effect()
+    };
+    clean(|session| {
+        let legacy = device().context()?.default_stream()?;
+        let changes: [fn(&Context) -> Result<()>; 3] = [
+            |context| context.set_current().map(drop),
+            |context| context.enter()?.restore(),
+            |context| context.default_stream()?.synchronize(),
+        ];
+        for change in changes {
+            let context = created()?;
+            session.inject(belated("cuCtxSetCurrent"));
+            assert!(change(&context).is_err());
+            assert!(context::current().is_null(), "undone");
+            drop_elsewhere(context);
+            legacy.synchronize()?;
+        }
+        let context = created()?;
+        session.inject(belated("cuCtxPushCurrent_v2"));
+        assert!(context.push().is_err());
+        drop_elsewhere(context);
+        legacy.synchronize()?;
+        drop(Context::pop()?);
+        Ok(())
+    });
+}
+
+/// Drops a guard in a callback of the driver's while its thread loses its locals.
+struct Last {
+    context: Context,
+    function: Function,
+}
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        let mut held = self.context.enter().ok();
+        let _ = self.function.block_size_with(
+            |_| {
+                drop(held.take());
+                0
+            },
+            0,
+        );
+    }
+}
+
+thread_local! {
+    static LAST: RefCell<Option<Last>> = const { RefCell::new(None) };
+}
+
+#[test]
+fn s38_a_guard_dropped_in_a_callback_at_a_threads_end() {
+    let session = support::simulator();
+    let context = primary();
+    let function = kernels::get(&context, "nothing").expect("the kernels are there");
+    let failures = cuda_core::drop_failures();
+    let thread = thread::spawn(move || {
+        // Made first, so that it outlives all other locals of the thread.
+        LAST.with(|last| drop(last.borrow_mut()));
+        drop(Last {
+            context: context.clone(),
+            function: function.clone(),
+        });
+        LAST.set(Some(Last { context, function }));
+    });
+    thread.join().expect("it ends");
+    assert_eq!(
+        cuda_core::drop_failures() - failures,
+        1,
+        "told of the second"
+    );
+    assert_eq!(session.violations(), []);
 }
 
 #[test]

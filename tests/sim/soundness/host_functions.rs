@@ -1,15 +1,17 @@
 //! Host functions: S16, S31, S41.
 
 use std::panic::panic_any;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
+use std::task::{self, Wake, Waker};
 
 use cuda_core::{
-    Context, ContextFlags, Device, DropFailure, Error, Event, EventFlags, Result, Stream,
-    set_drop_hook,
+    Context, ContextFlags, Device, DropFailure, Error, Event, EventFlags, Result, Signal, Stream,
+    WaitValue, set_drop_hook,
 };
-use cuda_sim::LeakKind;
-use cuda_sys::CUDA_ERROR_UNKNOWN;
+use cuda_sim::{Fault, LeakKind};
+use cuda_sys::{CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_UNKNOWN};
 
 use super::{clean, device, pinned, primary};
 
@@ -39,6 +41,46 @@ fn s16_a_refused_host_function_is_freed() {
         session.fail_nth(Some("cuLaunchHostFunc"), 1, CUDA_ERROR_UNKNOWN);
         assert!(stream.launch_host_func(move || drop(inside)).is_err());
         assert_eq!(Arc::strong_count(&captured), 1, "the closure is gone");
+        Ok(())
+    });
+}
+
+/// What it captured is the caller's, and may make something else current when it goes.
+#[test]
+fn s16_a_refused_host_function_goes_with_nothing_entered() {
+    struct Captured(mpsc::Sender<bool>);
+    impl Drop for Captured {
+        fn drop(&mut self) {
+            let _ = self.0.send(support::context::current().is_null());
+        }
+    }
+    clean(|session| {
+        let legacy = primary().default_stream()?;
+        let (told, tells) = mpsc::channel();
+        let captured = Captured(told);
+        session.fail_nth(Some("cuLaunchHostFunc"), 1, CUDA_ERROR_UNKNOWN);
+        assert!(legacy.launch_host_func(move || drop(captured)).is_err());
+        assert_eq!(tells.recv(), Ok(true));
+        Ok(())
+    });
+}
+
+/// A driver that refuses a call for want of a context, and has made it all the same.
+#[test]
+fn s16_a_host_function_that_was_enqueued_twice_runs_once() {
+    clean(|session| {
+        let stream = device().create_stream()?;
+        let calls = Arc::new(AtomicUsize::new(0));
+        let counted = calls.clone();
+        let refused = Fault::new(CUDA_ERROR_INVALID_VALUE).function("cuLaunchHostFunc");
+        session.inject(refused.takes_effect());
+        stream.launch_host_func(move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+        })?;
+        assert_eq!(session.pending_ops(), 2, "both calls were made");
+        stream.synchronize()?;
+        assert_eq!(calls.load(Ordering::Relaxed), 1);
+        assert_eq!(Arc::strong_count(&calls), 1, "the closure is gone");
         Ok(())
     });
 }
@@ -340,6 +382,42 @@ fn c16_waits_are_work_too() {
             assert!(a.query()?, "by event: {by_event}");
             b.synchronize()?;
         }
+        Ok(())
+    });
+}
+
+/// Wakes by waiting for deferred drops, on the thread of the crate that it is woken from.
+struct Flushes(mpsc::Sender<()>);
+
+impl Wake for Flushes {
+    fn wake(self: Arc<Self>) {
+        cuda_core::flush_deferred_drops();
+        let _ = self.0.send(());
+    }
+}
+
+#[test]
+fn s31_no_thread_of_the_crate_waits_for_another() {
+    clean(|_| {
+        let streams = [(); 3].map(|()| device().create_stream());
+        let [using, dropping, awaited] = streams.map(|stream| stream.expect("a stream"));
+        let mut buffer = primary().alloc::<u8>(16)?;
+        // A deferred drop waits for a stream …
+        let (go, wake) = (Signal::new(device(), 0u32)?, Signal::new(device(), 0u32)?);
+        using.wait_signal(&go, WaitValue::Geq(1))?;
+        using.fill(&mut buffer, 1)?;
+        dropping.launch_host_func(move || drop(buffer))?;
+        dropping.synchronize()?;
+        // … that goes on when the thread that wakes a future has waited for deferred drops.
+        awaited.wait_signal(&wake, WaitValue::Geq(1))?;
+        let (flushes, flushed) = mpsc::channel();
+        let waker = Waker::from(Arc::new(Flushes(flushes)));
+        let mut finished = awaited.finished();
+        let mut task = task::Context::from_waker(&waker);
+        assert!(Pin::new(&mut finished).poll(&mut task).is_pending());
+        wake.set(1);
+        flushed.recv().expect("it is woken");
+        go.set(1);
         Ok(())
     });
 }

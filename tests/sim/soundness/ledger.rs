@@ -1,10 +1,14 @@
 //! What a ledger has to remember: S03, S15, S37.
 
+use std::sync::{Arc, Mutex};
 use std::thread;
 
-use cuda_core::{DeviceBuffer, Result, Stream};
+use cuda_core::{DeviceBuffer, Result, Stream, set_drop_hook};
+use cuda_sim::Mode;
+use cuda_sys::CUDA_ERROR_UNKNOWN;
+use support::kernels;
 
-use super::{clean, device, pinned};
+use super::{clean, device, pinned, primary, within};
 
 /// Three streams, and a buffer at home on the third that holds 7.
 fn two_readers() -> Result<(Stream, Stream, Stream, DeviceBuffer<u32>)> {
@@ -281,6 +285,51 @@ fn s15_one_stream_read_for_by_two_threads() {
         }
         Ok(())
     });
+}
+
+/// Two threads read by one stream, and the later read is entered first: between the launch of the
+/// earlier one and its entry, where the hook of a failed drop stops the thread. The later point counts.
+#[test]
+fn s15_the_later_of_two_reads_is_entered_first() {
+    let session = support::simulator();
+    session.set_mode(Mode::Lazy);
+    let body = || {
+        let (a, b, home, buffer) = two_readers()?;
+        let (reads, mut x) = (kernels::get(&primary(), "copy_words")?, home.alloc(64)?);
+        let y = pinned(&[0u32; 64])?;
+        a.download(&buffer, &mut pinned(&[0; 64])?)?;
+        // When the launch is entered, nobody else knows of this stream any more, nor of its event.
+        b.fill(&mut x, 0)?;
+        b.checkpoint()?;
+        b.synchronize()?;
+        drop(b);
+        let (buffer, read) = (Arc::new(buffer), Arc::new(Mutex::new((false, y))));
+        let later = (a.clone(), buffer.clone(), read.clone());
+        set_drop_hook(Some(Arc::new(move |_| {
+            let (stream, buffer, read) = later.clone();
+            let reading = thread::spawn(move || {
+                let (done, y) = &mut *read.lock().expect("no panic");
+                // The earlier read's end is known by an event of its own.
+                *done = stream.checkpoint().is_ok() && stream.download(&*buffer, y).is_ok();
+            });
+            reading.join().expect("no panic");
+        })));
+        session.fail_nth(Some("cuEventDestroy_v2"), 1, CUDA_ERROR_UNKNOWN);
+        let mut launch = a.kernel(&reads);
+        launch.elements(64).arg(&mut x).arg(&*buffer).arg(64u32);
+        // SAFETY: 64 elements of both.
+        unsafe { launch.launch() }?;
+        set_drop_hook(None);
+        let mut buffer = Arc::into_inner(buffer).expect("the hook is gone");
+        home.fill(&mut buffer, 8)?;
+        home.synchronize()?;
+        let (done, y) = &*read.lock().expect("no panic");
+        assert!(*done, "the later read was enqueued");
+        assert_eq!(y.as_slice()?, [7; 64]);
+        Result::<()>::Ok(())
+    };
+    within(|| body().expect("no operation fails"));
+    assert_eq!(session.violations(), []);
 }
 
 /// Halves are the writers', whatever the whole was read by before.

@@ -158,25 +158,27 @@ fn s31_groups_of_many_chunks_in_a_host_function() {
     const LEN: usize = 40 << 20;
     clean(|_| {
         let group = DeviceGroup::new([Device::get(0)?, Device::get(1)?])?;
-        let mut buffers = group.alloc_zeroed::<u8>(LEN)?;
-        group.synchronize()?;
-        // Threads of the group's own would wait for this stream, which waits for the function.
+        let mut buffers = group.alloc::<u8>(LEN)?;
+        let mut host = vec![1; 2 * LEN];
         let stream = group.streams()[0].clone();
+        // Chunks that may be done with, which would be asked about; nobody may ask from there.
+        group.scatter_from(&host, &mut buffers)?;
         let (told, answers) = std::sync::mpsc::channel();
         stream.launch_host_func(move || {
-            let mut host = vec![0; 2 * LEN];
             let answers = [
                 group.upload_all_from(&host[..LEN], &mut buffers),
                 group.scatter_from(&host, &mut buffers),
                 group.gather_to(&buffers, &mut host),
             ];
             // Nobody left is no reason for a panic here.
-            let _ = told.send(answers);
+            let _ = told.send((answers, host));
         })?;
         stream.synchronize()?;
-        for answer in answers.into_iter().flatten() {
+        let (answers, host) = answers.recv().expect("the function runs");
+        for answer in answers {
             assert!(matches!(answer, Err(Error::InCallback)), "{answer:?}");
         }
+        assert!(host.iter().all(|byte| *byte == 1), "nothing came back");
         cuda_core::flush_deferred_drops();
         Ok(())
     });

@@ -39,7 +39,8 @@ unsafe impl StableHost for Witness {
     }
 }
 
-// SAFETY: as above.
+// SAFETY: the elements are on the heap, this value's alone, and their pointer comes from an
+// exclusive borrow.
 unsafe impl StableHostMut for Witness {}
 
 #[test]
@@ -191,7 +192,7 @@ fn s11_host_access_waits_for_all_that_a_device_does() {
         let before = waits();
         assert!(before >= 1);
         stream.fill(&mut unrelated, 1)?;
-        // SAFETY: as above.
+        // SAFETY: nothing is enqueued while the slice lives.
         assert_eq!(unsafe { values.as_slice_while_idle() }?, [2; 64]);
         let settled = waits();
         assert!(settled > before);
@@ -200,7 +201,7 @@ fn s11_host_access_waits_for_all_that_a_device_does() {
         unsafe { values.attach(&stream, ManagedAttach::Host) }?;
         stream.fill(&mut unrelated, 1)?;
         assert_eq!(values.as_slice()?, [2; 64]);
-        // SAFETY: as above.
+        // SAFETY: no device uses it.
         let mut own = unsafe { ManagedBuffer::<u32>::new_attached_to_host(&primary(), 64) }?;
         own.as_mut_slice()?.fill(3);
         assert_eq!(waits(), settled);

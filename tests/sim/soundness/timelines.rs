@@ -1,5 +1,8 @@
 //! What a stream remembers of others: S28, and waits that failed.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use cuda_core::Result;
 use cuda_sys::CUDA_ERROR_UNKNOWN;
 
@@ -41,6 +44,43 @@ fn s28_a_wait_that_failed_is_not_remembered() {
         assert!(b.download(&buffer, &mut host).is_err());
         b.download(&buffer, &mut host)?;
         assert_eq!(host.as_slice()?, [7; 64]);
+        Ok(())
+    });
+}
+
+/// Events that were recorded before a stream was made to wait do not stand for the wait, though no
+/// work followed it.
+#[test]
+fn s28_a_wait_whose_work_failed_is_passed_on() {
+    clean(|session| {
+        let streams = [(); 4].map(|()| device().create_stream());
+        let [first, second, between, last] = streams.map(|stream| stream.expect("a stream"));
+        let mut done = between.alloc::<u32>(64)?;
+        between.fill(&mut done, 1)?;
+        between.checkpoint()?;
+        let reached = Arc::new(AtomicBool::new(false));
+        let (reaches, looks) = (Arc::clone(&reached), reached);
+        first.launch_host_func(move || reaches.store(true, Ordering::Release))?;
+        let (mut source, mut target) = (first.alloc::<u32>(64)?, second.alloc::<u32>(64)?);
+        first.fill(&mut source, 7)?;
+        second.fill(&mut target, 8)?;
+        // It waits for the first stream, but cannot be made to wait for the second.
+        session.fail_nth(Some("cuStreamWaitEvent"), 2, CUDA_ERROR_UNKNOWN);
+        assert!(between.copy(&source, &mut target).is_err());
+        let mark = session.mark();
+        between.wait_stream(&first)?;
+        assert_eq!(session.names_since(mark), [""; 0], "it waits already");
+        last.wait_stream(&between)?;
+        let saw = Arc::new(AtomicBool::new(false));
+        let sees = Arc::clone(&saw);
+        last.launch_host_func(move || {
+            sees.store(looks.load(Ordering::Acquire), Ordering::Release);
+        })?;
+        last.synchronize()?;
+        assert!(
+            saw.load(Ordering::Acquire),
+            "the last came before the first"
+        );
         Ok(())
     });
 }
@@ -123,7 +163,7 @@ fn s28_events_are_not_recorded_again_while_awaited() -> Result<()> {
         let a = device().create_stream()?;
         let rounds = if cfg!(miri) { 6 } else { 30 };
         std::thread::scope(|scope| {
-            for _ in 0..2 {
+            let threads = [(); 2].map(|()| {
                 scope.spawn(|| -> Result<()> {
                     let stream = device().create_stream()?;
                     for round in 0..rounds {
@@ -134,10 +174,11 @@ fn s28_events_are_not_recorded_again_while_awaited() -> Result<()> {
                         assert_eq!(host.as_slice()?, [round; 16]);
                     }
                     Ok(())
-                });
-            }
-        });
-        Ok(())
+                })
+            });
+            let ended = threads.map(|thread| thread.join().expect("no panic"));
+            ended.into_iter().collect()
+        })
     });
     Ok(())
 }

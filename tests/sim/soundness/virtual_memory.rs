@@ -112,7 +112,7 @@ fn s42_unmapping_waits_for_what_was_noted_by_hand() {
         // SAFETY: the memory is kept until the fill is done, which the buffer knows of.
         let filled = unsafe { cuda_sys::cuMemsetD8Async(buffer.as_raw(), 7, 10, two.as_raw()) };
         assert_eq!(filled, cuda_sys::CUDA_SUCCESS);
-        // SAFETY: as above.
+        // SAFETY: nothing has used it since the first call but the fill.
         unsafe { buffer.note_use(&two, Access::Write) }?;
         assert!(session.pending_ops() > 0);
         drop(buffer);

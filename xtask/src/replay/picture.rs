@@ -2,16 +2,19 @@
 
 use std::fmt::Write as _;
 
+use cuda_core::CacheSegment;
+
 use super::log::{Block, Log};
+use super::segments::Rows;
 
 const WIDTH: f64 = 1200.0;
-const LEFT: f64 = 84.0;
+pub(crate) const LEFT: f64 = 84.0;
 const RIGHT: f64 = 190.0;
 const TOP: f64 = 100.0;
 const PLOT: f64 = 440.0;
 /// Between the plot and the list of the blocks: the axis and its title.
 const AXIS: f64 = 64.0;
-const ROW: f64 = 20.0;
+pub(crate) const ROW: f64 = 20.0;
 
 /// Steps are gathered in so many columns: two to a unit of the picture are all that anybody sees.
 const COLUMNS: usize = 1800;
@@ -25,11 +28,19 @@ const COLOURS: [&str; NAMED] = [
 ];
 
 /// The picture as SVG that needs nothing else. `reserved` holds levels to draw beside what the log
-/// asked for: what allocators took from the device for it.
-pub(crate) fn draw(log: &Log, title: &str, reserved: &[(String, u64)]) -> String {
+/// asked for: what allocators took from the device for it; `segments` what the caching pool had at
+/// the peak.
+pub(crate) fn draw(
+    log: &Log,
+    title: &str,
+    reserved: &[(String, u64)],
+    segments: &[CacheSegment],
+) -> String {
     let plot = Plot::new(log, reserved);
     let named = largest(&log.blocks);
-    let height = TOP + PLOT + AXIS + ROW * (named.len() + 2) as f64;
+    let listed = TOP + PLOT + AXIS + ROW * (named.len() + 2) as f64;
+    let rows = Rows::new(segments, WIDTH - LEFT - RIGHT);
+    let height = listed + rows.height();
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
          font-family=\"system-ui, sans-serif\" font-size=\"13\">\n\
@@ -41,6 +52,7 @@ pub(crate) fn draw(log: &Log, title: &str, reserved: &[(String, u64)]) -> String
     plot.levels(&mut svg, reserved);
     plot.peak(&mut svg);
     list(&mut svg, &named, log);
+    rows.draw(&mut svg, listed);
     svg.push_str("</svg>\n");
     svg
 }
@@ -391,7 +403,7 @@ mod tests {
                     1,0,0,0,allocate,0x2,3145728\n\
                     2,0,0,0,deallocate,0x1,1048576\n";
         let log = Log::parse(text).expect("a log");
-        let svg = draw(&log, "a < b", &[("cache".to_owned(), 5 << 20)]);
+        let svg = draw(&log, "a < b", &[("cache".to_owned(), 5 << 20)], &[]);
         for part in [
             "a &lt; b",
             "peak 4 MiB after operation 1",
@@ -402,7 +414,7 @@ mod tests {
             assert!(svg.contains(part), "{part}: {svg}");
         }
         assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
-        draw(&Log::default(), "nothing", &[]);
+        draw(&Log::default(), "nothing", &[], &[]);
     }
 
     #[test]

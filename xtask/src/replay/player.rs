@@ -90,9 +90,11 @@ mod tests {
     use std::sync::{Arc, Mutex};
     use std::thread;
 
+    use cuda_core::CachingPool;
     use cuda_core::adaptors::{Logging, Statistics};
 
     use super::*;
+    use crate::replay::segments::Rows;
 
     #[derive(Clone, Default)]
     struct Shared(Arc<Mutex<Vec<u8>>>);
@@ -163,6 +165,21 @@ mod tests {
         );
         assert_eq!(counters.bytes.peak as u64, log.peak().1);
         assert_eq!(player.devices().len(), 2);
+
+        // A picture shows which parts of a segment are in use.
+        let pool = CachingPool::new();
+        let held = player.streams[0].alloc_with::<u8>(&pool.allocator(), 1 << 20)?;
+        let mut svg = String::new();
+        let segments = pool.segments(Device::get(0)?);
+        Rows::new(&segments, 900.0).draw(&mut svg, 0.0);
+        drop(held);
+        for part in [
+            "1 segments",
+            "1 MiB of 2 MiB, in use",
+            "1 MiB of 2 MiB, free",
+        ] {
+            assert!(svg.contains(part), "{part}: {svg}");
+        }
         Ok(())
     }
 }

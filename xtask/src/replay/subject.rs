@@ -1,6 +1,6 @@
 //! The allocators that a log can be run against, and what each takes from its devices.
 
-use cuda_core::{Allocator, CachingPool, Device};
+use cuda_core::{Allocator, CacheSegment, CachingPool, Device};
 
 /// An allocator to run a log against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -65,6 +65,19 @@ impl Meter {
             free += device.context()?.memory_info()?.free as u64;
         }
         Ok(self.free.saturating_sub(free))
+    }
+
+    /// The segments that the caching pool holds now; no other allocator has any to show.
+    pub(crate) fn segments(&self) -> anyhow::Result<Vec<CacheSegment>> {
+        if self.subject != Subject::Cache {
+            return Ok(Vec::new());
+        }
+        let pool = CachingPool::shared()?;
+        let segments = self
+            .devices
+            .iter()
+            .flat_map(|device| pool.segments(*device));
+        Ok(segments.collect())
     }
 
     /// The most that was reserved at once, by the allocator's own count where it keeps one.

@@ -14,6 +14,24 @@ use crate::error::{Error, Result};
 use crate::stream::Stream;
 
 /// When a hook is called.
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// use std::sync::Arc;
+///
+/// use cuda_core::adaptors::{HookPoint, Hooks};
+/// use cuda_core::{Allocator, Stream};
+///
+/// let hooks = Arc::new(Hooks::new(Allocator::cache()));
+/// let allocator = Allocator::new(Arc::clone(&hooks));
+/// let hook = |event: &cuda_core::adaptors::HookEvent<'_>| {
+///     if event.point == HookPoint::BeforeAllocate {
+///         println!("{} bytes", event.bytes);
+///     }
+/// };
+/// let buffer = hooks.with(hook, || stream.alloc_with::<f32>(&allocator, 1024))?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HookPoint {
     /// The inner allocator is about to be asked for a block.
@@ -27,6 +45,17 @@ pub enum HookPoint {
 }
 
 /// What a hook is told.
+///
+/// ```no_run
+/// use cuda_core::adaptors::HookEvent;
+///
+/// let hook = |event: &HookEvent<'_>| match (event.address, event.error) {
+///     (_, Some(error)) => println!("{:?}: {error}", event.point),
+///     (Some(address), None) => println!("{:?}: {address:#x}", event.point),
+///     (None, None) => println!("{:?}: {} bytes", event.point, event.bytes),
+/// };
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct HookEvent<'a> {

@@ -6,7 +6,7 @@ use cuda_sys::CUdeviceptr;
 
 use super::{Rollback, ask};
 use crate::allocator::DeviceAllocator;
-use crate::error::{Error, Result};
+use crate::error::{AllocatorError, Result};
 use crate::stream::Stream;
 
 /// An allocator that hands out no more than so many bytes at once, of all devices together.
@@ -14,6 +14,21 @@ use crate::stream::Stream;
 /// Bytes are counted as asked for. A block counts from before the inner allocator is asked until
 /// after it has taken the block back, so the limit holds at every moment, between threads too; what
 /// the inner allocator refuses is not counted.
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// use std::sync::Arc;
+///
+/// use cuda_core::Allocator;
+/// use cuda_core::adaptors::Limiting;
+///
+/// let limited = Arc::new(Limiting::new(Allocator::cache(), 1 << 20));
+/// let allocator = Allocator::new(Arc::clone(&limited));
+/// let buffer = stream.alloc_with::<u8>(&allocator, 1 << 20)?;
+/// assert!(stream.alloc_with::<u8>(&allocator, 1).is_err());
+/// assert_eq!(limited.used(), 1 << 20);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Limiting<A> {
     inner: A,
@@ -57,12 +72,12 @@ impl<A> Limiting<A> {
         // Counting is all that these are for: they order nothing else.
         self.used
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, within)
-            .map(|_| ())
-            .map_err(|used| Error::LimitExceeded {
+            .map_err(|used| AllocatorError::LimitExceeded {
                 requested: bytes,
                 used,
                 limit,
-            })
+            })?;
+        Ok(())
     }
 
     fn release(&self, bytes: usize) {

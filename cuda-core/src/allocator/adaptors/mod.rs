@@ -39,22 +39,15 @@ use cuda_sys::CUdeviceptr;
 
 use crate::allocator::DeviceAllocator;
 use crate::drops;
-use crate::error::{Error, Result};
+use crate::error::{AllocatorError, Result};
 use crate::stream::Stream;
 
 /// Asks the inner allocator for a block. Null, with which one written in C says that it has none,
 /// is an error here already: nobody gives it back.
 fn ask<A: DeviceAllocator>(inner: &A, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
     match inner.allocate(stream, bytes)? {
-        0 => Err(null(inner)),
+        0 => Err(AllocatorError::null(inner.name()).into()),
         address => Ok(address),
-    }
-}
-
-fn null<A: DeviceAllocator>(inner: &A) -> Error {
-    Error::Allocator {
-        allocator: inner.name().to_owned(),
-        why: "it returned null".to_owned(),
     }
 }
 

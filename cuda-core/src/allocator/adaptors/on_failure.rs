@@ -4,7 +4,7 @@ use std::fmt;
 
 use cuda_sys::CUdeviceptr;
 
-use super::{contained, null};
+use super::{ask, contained};
 use crate::allocator::DeviceAllocator;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -20,6 +20,19 @@ pub enum Verdict {
 }
 
 /// An allocation that failed.
+///
+/// ```no_run
+/// use cuda_core::adaptors::{AllocationFailure, Verdict};
+///
+/// fn once_more(failure: &AllocationFailure<'_>) -> Verdict {
+///     match failure.attempt {
+///         1 => Verdict::Retry,
+///         _ => Verdict::GiveUp,
+///     }
+/// }
+/// let allocator = cuda_core::adaptors::OnFailure::new(cuda_core::Allocator::plain(), once_more);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct AllocationFailure<'a> {
@@ -42,9 +55,8 @@ type Callback = dyn Fn(&AllocationFailure<'_>) -> Verdict + Send + Sync;
 ///
 /// The callback may free what it can spare, through this allocator too, and have the allocation
 /// tried again. It is called where there is not enough memory, a limit is reached, or an
-/// allocator of C functions returns null; other errors, which trying again does not cure, are
-/// passed on at once. A panic in it means
-/// [`Verdict::GiveUp`].
+/// allocator of C functions returns null, whatever adaptors lie between; other errors, which trying
+/// again does not cure, are passed on at once. A panic in it means [`Verdict::GiveUp`].
 ///
 /// ```no_run
 /// use cuda_core::Allocator;
@@ -78,6 +90,20 @@ impl<A> OnFailure<A> {
 
     /// Tries an allocation again at most so often, whatever the callback says: 16 times if nothing
     /// is said.
+    ///
+    /// ```no_run
+    /// use cuda_core::adaptors::{OnFailure, Verdict};
+    /// use cuda_core::{Allocator, CachingPool};
+    ///
+    /// let trim = |_: &cuda_core::adaptors::AllocationFailure<'_>| {
+    ///     match CachingPool::shared().and_then(|pool| pool.trim(0)) {
+    ///         Ok(1..) => Verdict::Retry,
+    ///         _ => Verdict::GiveUp,
+    ///     }
+    /// };
+    /// let allocator = OnFailure::new(Allocator::driver_pool(), trim).max_retries(1);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[must_use]
     pub fn max_retries(mut self, retries: u32) -> Self {
         self.max_retries = retries;
@@ -104,8 +130,7 @@ unsafe impl<A: DeviceAllocator> DeviceAllocator for OnFailure<A> {
     fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
         let mut attempt = 0;
         loop {
-            let error = match self.inner.allocate(stream, bytes) {
-                Ok(0) => null(&self.inner),
+            let error = match ask(&self.inner, stream, bytes) {
                 Err(error) if error.code() == Some(cuda_sys::CUDA_ERROR_OUT_OF_MEMORY) => error,
                 other => return other,
             };

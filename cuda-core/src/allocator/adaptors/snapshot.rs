@@ -4,17 +4,24 @@ use std::fmt::Write;
 
 use super::{Outstanding, Tracking};
 use crate::allocator::DeviceAllocator;
+use crate::cache::pool::CachingPool;
+use crate::cache::segments::{CacheBlock, CacheBlockState, CacheSegment};
+use crate::device::Device;
+use crate::error::Result;
 
-/// What an allocator has handed out at one moment, for tools to read.
+/// What an allocator has handed out at one moment, and what a pool behind it keeps, for tools to
+/// read.
 ///
 /// ```no_run
-/// use cuda_core::Allocator;
+/// use cuda_core::CachingPool;
 /// use cuda_core::adaptors::{Snapshot, Tracking};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let tracking = Tracking::new(Allocator::driver_pool());
+/// let pool = CachingPool::new();
+/// let tracking = Tracking::new(pool.allocator());
 /// // ...
-/// std::fs::write("memory.json", Snapshot::of(&tracking).to_json())?;
+/// let snapshot = Snapshot::of(&tracking).with_pool(&pool)?;
+/// std::fs::write("memory.json", snapshot.to_json())?;
 /// # Ok(())
 /// # }
 /// ```
@@ -25,6 +32,8 @@ pub struct Snapshot {
     pub allocator: String,
     /// Blocks that are allocated, in the order of their allocation.
     pub outstanding: Vec<Outstanding>,
+    /// What pools have taken from their devices.
+    pub segments: Vec<CacheSegment>,
 }
 
 impl Snapshot {
@@ -33,7 +42,19 @@ impl Snapshot {
         Self {
             allocator: tracking.name().to_owned(),
             outstanding: tracking.outstanding(),
+            segments: Vec::new(),
         }
+    }
+
+    /// With the segments that `pool` holds, of all devices.
+    ///
+    /// # Errors
+    /// Those of [`Device::all`].
+    pub fn with_pool(mut self, pool: &CachingPool) -> Result<Self> {
+        for device in Device::all()? {
+            self.segments.extend(pool.segments(device));
+        }
+        Ok(self)
     }
 
     /// The snapshot as JSON: an object with `version`, which is 1, and this value's fields, in
@@ -43,6 +64,8 @@ impl Snapshot {
         string(&mut json, &self.allocator);
         json.push_str(",\"outstanding\":");
         list(&mut json, &self.outstanding, outstanding);
+        json.push_str(",\"segments\":");
+        list(&mut json, &self.segments, segment);
         json.push_str("}\n");
         json
     }
@@ -66,6 +89,31 @@ fn outstanding(json: &mut String, block: &Outstanding) {
         string(json, &backtrace.to_string());
     }
     json.push('}');
+}
+
+fn segment(json: &mut String, segment: &CacheSegment) {
+    let _ = write!(
+        json,
+        "{{\"device\":{},\"address\":\"{:#x}\",\"bytes\":{},\"blocks\":",
+        segment.device.ordinal(),
+        segment.address,
+        segment.bytes
+    );
+    list(json, &segment.blocks, block);
+    json.push('}');
+}
+
+fn block(json: &mut String, block: &CacheBlock) {
+    let state = match block.state {
+        CacheBlockState::Used => "used",
+        CacheBlockState::Free => "free",
+        CacheBlockState::Pending => "pending",
+    };
+    let _ = write!(
+        json,
+        "{{\"address\":\"{:#x}\",\"bytes\":{},\"state\":\"{state}\"}}",
+        block.address, block.bytes
+    );
 }
 
 /// An array with an element a line, for those who look at it all the same.
@@ -111,8 +159,10 @@ mod tests {
         let nothing = Snapshot {
             allocator: "none".to_owned(),
             outstanding: Vec::new(),
+            segments: Vec::new(),
         };
-        let expected = "{\"version\":1,\"allocator\":\"none\",\"outstanding\":[]}\n";
+        let expected =
+            "{\"version\":1,\"allocator\":\"none\",\"outstanding\":[],\"segments\":[]}\n";
         assert_eq!(nothing.to_json(), expected);
     }
 }

@@ -6,11 +6,28 @@ use cuda_sys::CUdeviceptr;
 
 use super::ask;
 use crate::allocator::DeviceAllocator;
-use crate::error::{Error, Result};
+use crate::error::{AllocatorError, Result};
 use crate::stream::Stream;
 use crate::sync::lock;
 
 /// One quantity over time.
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// use std::sync::Arc;
+///
+/// use cuda_core::Allocator;
+/// use cuda_core::adaptors::Statistics;
+///
+/// let statistics = Arc::new(Statistics::new(Allocator::cache()));
+/// let allocator = Allocator::new(Arc::clone(&statistics));
+/// for _ in 0..3 {
+///     stream.alloc_with::<u8>(&allocator, 1000)?; // and drops it
+/// }
+/// let bytes = statistics.counters().bytes;
+/// assert_eq!((bytes.value, bytes.peak, bytes.total), (0, 1000, 3000));
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counter {
     /// How much there is. Negative where, since [`Statistics::push`], more was freed of what was
@@ -117,6 +134,21 @@ impl<A> Statistics<A> {
     }
 
     /// Begins new counters within the present ones, which it returns.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # use std::sync::Arc;
+    /// # use cuda_core::Allocator;
+    /// # use cuda_core::adaptors::Statistics;
+    /// let statistics = Arc::new(Statistics::new(Allocator::cache()));
+    /// let allocator = Allocator::new(Arc::clone(&statistics));
+    /// let kept = stream.alloc_with::<u8>(&allocator, 1000)?;
+    /// statistics.push();
+    /// let scratch = stream.alloc_with::<u8>(&allocator, 24)?;
+    /// assert_eq!(statistics.pop()?.bytes.value, 24); // since the push
+    /// assert_eq!(statistics.counters().bytes.value, 1024);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn push(&self) -> Counters {
         let mut counters = lock(&self.counters);
         let present = std::mem::take(&mut counters.innermost);
@@ -128,10 +160,11 @@ impl<A> Statistics<A> {
     /// theirs, and returns them.
     ///
     /// # Errors
-    /// [`Error::NoInnerCounters`] if these are the outermost, which go on.
+    /// [`AllocatorError::NoInnerCounters`] if these are the outermost, which go on.
     pub fn pop(&self) -> Result<Counters> {
         let mut counters = lock(&self.counters);
-        let outer = counters.outer.pop().ok_or(Error::NoInnerCounters)?;
+        let outer = counters.outer.pop();
+        let outer = outer.ok_or(AllocatorError::NoInnerCounters)?;
         let inner = std::mem::replace(&mut counters.innermost, outer);
         counters.innermost.take_up(inner);
         Ok(inner)

@@ -10,11 +10,27 @@ use cuda_sys::CUdeviceptr;
 use super::{Rollback, ask, thread_number};
 use crate::allocator::DeviceAllocator;
 use crate::device::Device;
-use crate::error::{Bytes, Error, Result};
+use crate::error::{AllocatorError, Bytes, Result};
 use crate::stream::Stream;
 use crate::sync::lock;
 
 /// A block that is allocated.
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// use std::sync::Arc;
+///
+/// use cuda_core::Allocator;
+/// use cuda_core::adaptors::Tracking;
+///
+/// let tracking = Arc::new(Tracking::with_backtraces(Allocator::cache()));
+/// let allocator = Allocator::new(Arc::clone(&tracking));
+/// let buffer = stream.alloc_with::<u8>(&allocator, 1000)?;
+/// for block in tracking.outstanding() {
+///     println!("{} bytes of thread {}", block.bytes, block.thread);
+/// }
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Outstanding {
@@ -158,7 +174,7 @@ impl<A> Tracking<A> {
     fn take(&self, address: CUdeviceptr, given: usize) -> Result<Outstanding> {
         let mut state = lock(&self.state);
         let block = state.live.remove(&address);
-        let block = block.ok_or(Error::NotAllocated { address })?;
+        let block = block.ok_or(AllocatorError::NotAllocated { address })?;
         if block.bytes != given {
             state.mismatched += 1;
             if state.mismatches.len() < MISMATCHES {
@@ -179,6 +195,21 @@ impl<A> Tracking<A> {
 /// ```text
 /// Outstanding: 1 block, 4 MiB
 ///   #7: 4 MiB at 0x7f2c14000000 on device 0, stream 3, by thread 1
+/// ```
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// use std::sync::Arc;
+///
+/// use cuda_core::Allocator;
+/// use cuda_core::adaptors::Tracking;
+///
+/// let tracking = Arc::new(Tracking::new(Allocator::cache()));
+/// let allocator = Allocator::new(Arc::clone(&tracking));
+/// let buffer = stream.alloc_with::<u8>(&allocator, 1000)?;
+/// let report = tracking.report();
+/// assert_eq!((report.blocks.len(), report.bytes()), (1, 1000));
+/// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]

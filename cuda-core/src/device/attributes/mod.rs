@@ -22,6 +22,12 @@ pub struct DeviceAttributes(Device);
 
 impl Device {
     /// The device's attributes by name.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// println!("{} multiprocessors", device.attributes().multiprocessor_count()?);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn attributes(self) -> DeviceAttributes {
         DeviceAttributes(self)
     }

@@ -30,6 +30,18 @@ use crate::peer::{self, Crossing};
 ///   addresses as `u64` among them.
 ///
 /// References to the host's memory are neither, and do not compile. Sealed.
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// # let stream = context.create_stream()?;
+/// # const PTX: &str = "";
+/// # let function = cuda_core::Module::from_ptx(&context, PTX)?.function("axpy")?;
+/// let (x, mut y) = (stream.alloc_zeroed::<f32>(1024)?, stream.alloc_zeroed::<f32>(1024)?);
+/// // axpy(float a, const float *x, float *y, unsigned n)
+/// let mut launch = stream.kernel(&function);
+/// launch.elements(512).arg(2.0f32).arg(x.slice(512..)?).arg(&mut y).arg(512u32);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be given to a kernel",
     note = "kernels take device memory (`&buffer`, `&mut buffer`, views) and `Pod` values"
@@ -37,6 +49,19 @@ use crate::peer::{self, Crossing};
 pub trait Argument<'a>: sealed::Argument<'a> {}
 
 /// Memory that a kernel can reach: `&buffer`, `&mut buffer`, views. Sealed.
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// # let stream = context.create_stream()?;
+/// # const PTX: &str = "";
+/// # let function = cuda_core::Module::from_ptx(&context, PTX)?.function("walk")?;
+/// let rows = [stream.alloc_zeroed::<f32>(64)?, stream.alloc_zeroed::<f32>(64)?];
+/// let mut addresses = stream.alloc(2)?;
+/// stream.upload_from(&[rows[0].as_raw(), rows[1].as_raw()], &mut addresses)?;
+/// let mut launch = stream.kernel(&function); // walk(const float *const *rows)
+/// launch.arg(&addresses).uses(&rows[0]).uses(&rows[1]);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[diagnostic::on_unimplemented(message = "`{Self}` is no memory that a kernel can reach")]
 pub trait DeviceVisible<'a>: sealed::DeviceVisible<'a> {}
 

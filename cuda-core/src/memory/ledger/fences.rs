@@ -8,16 +8,11 @@ use crate::timeline::Mark;
 pub(crate) struct Fences(Vec<Mark>);
 
 impl Fences {
-    /// Just that point.
-    pub(crate) fn of(mark: Mark) -> Self {
-        Self(vec![mark])
-    }
-
     pub(crate) const fn none() -> Self {
         Self(Vec::new())
     }
 
-    pub(super) fn add(&mut self, mark: &Mark) {
+    pub(crate) fn add(&mut self, mark: &Mark) {
         let same = |known: &&mut Mark| known.timeline.id() == mark.timeline.id();
         match self.0.iter_mut().find(same) {
             Some(known) => known.seq = known.seq.max(mark.seq),
@@ -35,8 +30,7 @@ impl Fences {
 
     /// Makes the stream wait for all of them.
     pub(crate) fn wait_on(&self, stream: &Bound<'_>) -> Result<()> {
-        let wait = |mark: &Mark| stream.wait_for(mark).map(|_| ());
-        self.0.iter().try_for_each(wait)
+        self.0.iter().try_for_each(|mark| stream.wait_for(mark))
     }
 
     /// Blocks the thread until all of them have been reached.

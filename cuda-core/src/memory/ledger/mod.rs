@@ -19,6 +19,17 @@ use entries::{Entries, Entry, overlap};
 pub(crate) use fences::Fences;
 
 /// What an operation does to memory.
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// use cuda_core::Access;
+///
+/// let buffer = stream.alloc::<f32>(1024)?;
+/// // A library enqueues a kernel that writes `buffer` on `stream.as_raw()`. Then:
+/// // SAFETY: it was enqueued on this stream, and nothing else uses the buffer by its address.
+/// unsafe { buffer.note_use(&stream, Access::Write) }?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     /// Reads it: any number of readers may do so at once.

@@ -8,7 +8,7 @@ use crate::engine::work::{Access, AccessKind, Op, Target, Work};
 use crate::handle::Id;
 use crate::memory::block::Phase;
 use crate::report::ViolationKind;
-use crate::state::State;
+use crate::state::{State, is_retired};
 use crate::{Mode, log::Log};
 
 /// Work that a call hands to a stream.
@@ -124,7 +124,8 @@ impl State {
             space,
             pinned,
             host,
-            retired,
+            streams,
+            dead,
             ..
         } = self;
         let (history, what) = match target {
@@ -149,12 +150,15 @@ impl State {
             }
         };
         let ordered = |point: Point| {
-            point.stream == at.stream || clock.covers(point) || retired.contains(&point.stream)
+            point.stream == at.stream
+                || clock.covers(point)
+                || is_retired(streams, dead, point.stream)
         };
         for conflict in history.conflicts(&range, kind, ordered) {
             report_race(log, call, kind, what, Some(at.stream), &conflict);
         }
-        let forever = |point: Point| host.known().covers(point) || retired.contains(&point.stream);
+        let forever =
+            |point: Point| host.known().covers(point) || is_retired(streams, dead, point.stream);
         history.add(range, kind, at, call, forever);
     }
 
@@ -175,7 +179,8 @@ impl State {
             space,
             pinned,
             host,
-            retired,
+            streams,
+            dead,
             ..
         } = self;
         let (history, what) = match target {
@@ -192,7 +197,7 @@ impl State {
                 (&block.history, "pinned")
             }
         };
-        let ordered = |point: Point| host.covers(point) || retired.contains(&point.stream);
+        let ordered = |point: Point| host.covers(point) || is_retired(streams, dead, point.stream);
         for conflict in history.conflicts(&range, AccessKind::Write, ordered) {
             report_race(log, call, AccessKind::Write, what, None, &conflict);
         }

@@ -16,12 +16,28 @@ use crate::handle::Id;
 use crate::memory::block::Phase;
 use crate::state::State;
 
+/// What a launch asked for beside its shape.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LaunchAttributes {
+    /// All blocks may wait for each other.
+    pub cooperative: bool,
+    /// Blocks of a cluster.
+    pub cluster: Option<[u32; 3]>,
+    /// In place of the stream's.
+    pub priority: Option<i32>,
+    /// The kernel may begin before the one in front of it has ended.
+    pub programmatic: bool,
+    /// The number of the domain of the kernel's fences.
+    pub memory_sync_domain: u32,
+}
+
 /// What a launch was given.
 #[derive(Debug, Clone)]
 pub struct Arguments {
     pub(crate) grid: [u32; 3],
     pub(crate) block: [u32; 3],
     pub(crate) shared: u32,
+    pub(crate) attributes: LaunchAttributes,
     pub(crate) parameters: Vec<Vec<u8>>,
     pub(crate) globals: BTreeMap<String, u64>,
 }
@@ -91,6 +107,12 @@ impl Arguments {
     #[must_use]
     pub fn shared(&self) -> u32 {
         self.shared
+    }
+
+    /// What the launch asked for beside its shape.
+    #[must_use]
+    pub fn attributes(&self) -> LaunchAttributes {
+        self.attributes
     }
 
     /// The bytes of a parameter.

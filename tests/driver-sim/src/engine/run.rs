@@ -87,6 +87,9 @@ impl State {
     }
 
     fn step(&mut self, id: Id) -> Step {
+        if self.gone {
+            return Step::Blocked;
+        }
         if self.land(id) {
             return Step::Ran;
         }

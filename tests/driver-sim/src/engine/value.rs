@@ -31,7 +31,8 @@ impl State {
             let there = unsafe { AtomicU32::from_ptr(at.cast()) };
             there.store(value as u32, Ordering::Release);
         } else {
-            // SAFETY: as above.
+            // SAFETY: the address was aligned and inside its pinned block at enqueue, and the block
+            // still exists; the program touches it atomically, as CUDA has it.
             let there = unsafe { AtomicU64::from_ptr(at.cast()) };
             there.store(value, Ordering::Release);
         }

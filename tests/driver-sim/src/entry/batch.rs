@@ -35,9 +35,9 @@ entries! {
         call.current().map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
         // SAFETY: the caller passes three lists of `count` entries.
         let to = unsafe { list(to, count) }?;
-        // SAFETY: as above.
+        // SAFETY: the caller passes three lists of `count` entries, of which this is the second.
         let from = unsafe { list(from, count) }?;
-        // SAFETY: as above.
+        // SAFETY: the caller passes three lists of `count` entries, of which this is the third.
         let sizes = unsafe { list(sizes, count) }?;
         let name = call.name;
         let (mut works, mut accesses) = (Vec::new(), Vec::<Access>::new());

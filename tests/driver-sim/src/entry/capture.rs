@@ -33,7 +33,7 @@ entries! {
         // SAFETY: not null, so the caller passes a place for the graph.
         unsafe { put(graph, std::ptr::null_mut()) }?;
         let id = call.end_capture(id)?;
-        // SAFETY: as above.
+        // SAFETY: not null, so the caller passes a place for the graph.
         unsafe { put(graph, pointer(call.graphs[&id].handle)) }
     }
 

@@ -18,6 +18,7 @@ entries! {
             return Err(CUDA_ERROR_NO_DEVICE);
         }
         call.initialized = true;
+        crate::exit::leave_with_the_process();
         Ok(())
     }
 

@@ -109,7 +109,7 @@ entries! {
             for index in 0..made as usize {
                 // SAFETY: the caller passes room for `wanted` resources, and `made` is no more.
                 let place = unsafe { result.add(index) };
-                // SAFETY: as above.
+                // SAFETY: `place` is within the room for `wanted` resources that the caller passes.
                 unsafe { put(place, resource(device, split, each)) }?;
             }
         }

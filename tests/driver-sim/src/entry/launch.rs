@@ -7,7 +7,7 @@ use cuda_sys::*;
 use super::module::{OPT_IN, parameters};
 use crate::call::{Call, Outcome, put};
 use crate::engine::enqueue::Submission;
-use crate::engine::kernel::Arguments;
+use crate::engine::kernel::{Arguments, LaunchAttributes};
 use crate::engine::work::Work;
 use crate::handle::Id;
 use crate::report::ViolationKind;
@@ -43,8 +43,7 @@ entries! {
             block: [block_x, block_y, block_z],
             shared,
             stream,
-            cooperative: false,
-            cluster: [1; 3],
+            attributes: LaunchAttributes::default(),
         };
         // SAFETY: the caller passes a pointer a parameter.
         unsafe { launch(call, &shape, function, parameters) }
@@ -132,7 +131,7 @@ entries! {
         let shape = unsafe { Shape::read(config) }?;
         let blocks = resident(volume(shape.block), shape.shared.into()) * MULTIPROCESSORS;
         // SAFETY: the caller passes a place for the number.
-        unsafe { put(clusters, (blocks / volume(shape.cluster).max(1)) as c_int) }
+        unsafe { put(clusters, (blocks / volume(shape.cluster()).max(1)) as c_int) }
     }
 }
 
@@ -142,6 +141,8 @@ const MULTIPROCESSOR_SHARED: u64 = 228 << 10;
 const RESERVED: u64 = 1 << 10;
 /// Blocks of a cluster, without asking for more.
 const MAX_CLUSTER: u64 = 8;
+/// `CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN`, which headers before CUDA 12.0 do not name.
+const MEM_SYNC_DOMAIN: CUlaunchAttributeID = CUlaunchAttributeID(10);
 
 /// Blocks that a multiprocessor holds.
 fn resident(threads: u64, shared: u64) -> u64 {
@@ -165,8 +166,7 @@ struct Shape {
     block: [c_uint; 3],
     shared: c_uint,
     stream: CUstream,
-    cooperative: bool,
-    cluster: [c_uint; 3],
+    attributes: LaunchAttributes,
 }
 
 impl Shape {
@@ -183,28 +183,39 @@ impl Shape {
             block: [config.blockDimX, config.blockDimY, config.blockDimZ],
             shared: config.sharedMemBytes,
             stream: config.hStream,
-            cooperative: false,
-            cluster: [1; 3],
+            attributes: LaunchAttributes::default(),
         };
         for index in 0..config.numAttrs as usize {
             // SAFETY: there are so many attributes.
             let attribute = unsafe { config.attrs.add(index) };
-            // SAFETY: as above.
+            // SAFETY: one of the configuration's attributes, which the caller keeps during the
+            // call.
             let attribute = unsafe { &*attribute };
             // SAFETY: every value is at least 64 bytes, all of them initialised.
             let pad = unsafe { attribute.value.pad };
             let word = |at: usize| {
                 u32::from_ne_bytes(std::array::from_fn(|byte| pad[4 * at + byte] as u8))
             };
+            let attributes = &mut shape.attributes;
             match attribute.id {
-                CU_LAUNCH_ATTRIBUTE_COOPERATIVE => shape.cooperative = word(0) != 0,
+                CU_LAUNCH_ATTRIBUTE_COOPERATIVE => attributes.cooperative = word(0) != 0,
                 CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION => {
-                    shape.cluster = [word(0), word(1), word(2)];
+                    attributes.cluster = Some([word(0), word(1), word(2)]);
                 }
-                _ => {}
+                CU_LAUNCH_ATTRIBUTE_PRIORITY => attributes.priority = Some(word(0) as i32),
+                CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION => {
+                    attributes.programmatic = word(0) != 0;
+                }
+                MEM_SYNC_DOMAIN if word(0) <= 1 => attributes.memory_sync_domain = word(0),
+                _ => return Err(CUDA_ERROR_INVALID_VALUE),
             }
         }
         Ok(shape)
+    }
+
+    /// Blocks of a cluster.
+    fn cluster(&self) -> [c_uint; 3] {
+        self.attributes.cluster.unwrap_or([1; 3])
     }
 
     /// What a real driver finds wrong.
@@ -222,11 +233,12 @@ impl Shape {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let divides = |(&size, &cluster): (&c_uint, &c_uint)| cluster > 0 && size % cluster == 0;
-        if volume(self.cluster) > MAX_CLUSTER || !self.grid.iter().zip(&self.cluster).all(divides) {
+        let cluster = self.cluster();
+        if volume(cluster) > MAX_CLUSTER || !self.grid.iter().zip(&cluster).all(divides) {
             return Err(CUDA_ERROR_INVALID_CLUSTER_SIZE);
         }
         let room = resident(volume(self.block), self.shared.into()) * MULTIPROCESSORS;
-        if self.cooperative && volume(self.grid) > room {
+        if self.attributes.cooperative && volume(self.grid) > room {
             return Err(CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
         }
         Ok(())
@@ -257,7 +269,7 @@ unsafe fn launch(
     for (index, &size) in sizes.iter().enumerate() {
         // SAFETY: there is a pointer a parameter.
         let pointer = unsafe { pointers.add(index) };
-        // SAFETY: as above.
+        // SAFETY: one of the pointers, of which there is one a parameter.
         let pointer = unsafe { pointer.read() };
         let mut bytes = vec![0; size];
         // SAFETY: it points to as many bytes as the parameter has.
@@ -269,6 +281,7 @@ unsafe fn launch(
         grid: shape.grid,
         block: shape.block,
         shared: shape.shared,
+        attributes: shape.attributes,
         parameters: given,
         globals: globals
             .map(|(name, &(_, at, _))| (name.clone(), at))

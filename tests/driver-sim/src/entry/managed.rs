@@ -42,14 +42,8 @@ entries! {
         location: CUdevice,
         stream: CUstream,
     ) |call| {
-        let stream = call.stream(stream)?;
-        let (id, range) = managed(call, address, bytes)?;
-        place(call, location)?;
-        told(call, id, &range, Subject::Prefetch, location);
-        let name = call.name;
-        let mut submission = Submission::new(stream, Work::Nothing);
-        submission.accesses.push(access(id, range, AccessKind::Read));
-        call.enqueue(name, submission).map(drop)
+        let location = place(call, location);
+        prefetch(call, address, bytes, location, stream)
     }
 
     floor cuMemAdvise(
@@ -79,17 +73,11 @@ entries! {
         flags: c_uint,
         stream: CUstream,
     ) |call| {
-        let stream = call.stream(stream)?;
-        let (id, range) = managed(call, address, bytes)?;
-        let location = location.place(call)?;
         if flags != 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        told(call, id, &range, Subject::Prefetch, location);
-        let name = call.name;
-        let mut submission = Submission::new(stream, Work::Nothing);
-        submission.accesses.push(access(id, range, AccessKind::Read));
-        call.enqueue(name, submission).map(drop)
+        let location = location.place(call);
+        prefetch(call, address, bytes, location, stream)
     }
 
     newer cuMemAdvise_v2(
@@ -183,6 +171,25 @@ impl Location {
             _ => Err(CUDA_ERROR_INVALID_VALUE),
         }
     }
+}
+
+/// What both forms of `cuMemPrefetchAsync` do.
+fn prefetch(
+    call: &mut Call,
+    address: CUdeviceptr,
+    bytes: usize,
+    location: Outcome<CUdevice>,
+    stream: CUstream,
+) -> Outcome {
+    let stream = call.stream(stream)?;
+    let (id, range) = managed(call, address, bytes)?;
+    told(call, id, &range, Subject::Prefetch, location?);
+    let name = call.name;
+    let mut submission = Submission::new(stream, Work::Nothing);
+    submission
+        .accesses
+        .push(access(id, range, AccessKind::Read));
+    call.enqueue(name, submission).map(drop)
 }
 
 fn access(id: Id, range: Range<usize>, kind: AccessKind) -> Access {

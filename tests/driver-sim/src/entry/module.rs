@@ -332,11 +332,11 @@ impl Options {
         for index in 0..count {
             // SAFETY: there are `count` keys.
             let key = unsafe { keys.add(index) };
-            // SAFETY: as above.
+            // SAFETY: one of the `count` keys.
             let key = unsafe { key.read() };
             // SAFETY: there are `count` values.
             let value = unsafe { values.add(index) };
-            // SAFETY: as above.
+            // SAFETY: one of the `count` values.
             let value = unsafe { value.read() };
             match key {
                 CU_JIT_WALL_TIME => options.wall_time = Some(index),
@@ -362,7 +362,7 @@ impl Options {
             // SAFETY: the index was among the values.
             let value = unsafe { values.add(index) };
             let milliseconds = pointer(1.5f32.to_bits() as usize);
-            // SAFETY: as above.
+            // SAFETY: one of the caller's values, which the option lets the driver write.
             unsafe { value.write(milliseconds) };
         }
         for (log, text) in [
@@ -375,7 +375,7 @@ impl Options {
             let len = text.len().min(size.saturating_sub(1));
             // SAFETY: the buffer has `size` bytes, which is more than these.
             unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), buffer.cast(), len) };
-            // SAFETY: as above.
+            // SAFETY: `len` is at most the size of the buffer.
             let end = unsafe { buffer.add(len) };
             if size > 0 {
                 // SAFETY: as above: `len` is less than `size`.
@@ -383,7 +383,7 @@ impl Options {
             }
             // SAFETY: the index was among the values.
             let value = unsafe { values.add(index) };
-            // SAFETY: as above.
+            // SAFETY: one of the caller's values, which the option lets the driver write.
             unsafe { value.write(pointer(len)) };
         }
     }

@@ -31,11 +31,11 @@ entries! {
         for index in 0..count as usize {
             // SAFETY: the caller passes `count` attributes.
             let attribute = unsafe { attributes.add(index) };
-            // SAFETY: as above.
+            // SAFETY: one of the caller's `count` attributes.
             let attribute = unsafe { attribute.read() };
             // SAFETY: the caller passes `count` places.
             let place = unsafe { data.add(index) };
-            // SAFETY: as above.
+            // SAFETY: one of the caller's `count` places.
             let place = unsafe { place.read() };
             let answer = match attribute_of(call, attribute, address) {
                 Ok(answer) => answer,

@@ -31,7 +31,7 @@ entries! {
         let resource = unsafe { bytes(resource) };
         // SAFETY: not null, so the caller passes a description.
         let texture = unsafe { bytes(texture) };
-        // SAFETY: as above.
+        // SAFETY: not null where it is read, so the caller passes a view.
         let view = (!view.is_null()).then(|| unsafe { bytes(view) });
         let handle = new_object(call, LeakKind::Texture, resource, texture, view);
         // SAFETY: the caller passes a place for the handle.
@@ -115,12 +115,12 @@ unsafe fn check_resource(call: &mut Call, resource: &CUDA_RESOURCE_DESC) -> Outc
             call.array(array).map(drop)
         }
         CU_RESOURCE_TYPE_MIPMAPPED_ARRAY => {
-            // SAFETY: as above.
+            // SAFETY: its type says which member the caller wrote.
             let mipmap = unsafe { resource.res.mipmap.hMipmappedArray };
             call.mipmap(mipmap).map(drop)
         }
         CU_RESOURCE_TYPE_LINEAR => {
-            // SAFETY: as above.
+            // SAFETY: its type says which member the caller wrote.
             let linear = unsafe { resource.res.linear };
             call.device_place(name, linear.devPtr, linear.sizeInBytes)?;
             if linear.devPtr % ALIGNMENT == 0 && linear.sizeInBytes > 0 {
@@ -130,7 +130,7 @@ unsafe fn check_resource(call: &mut Call, resource: &CUDA_RESOURCE_DESC) -> Outc
             }
         }
         CU_RESOURCE_TYPE_PITCH2D => {
-            // SAFETY: as above.
+            // SAFETY: its type says which member the caller wrote.
             let plane = unsafe { resource.res.pitch2D };
             if plane.width == 0 || plane.height == 0 {
                 return Err(CUDA_ERROR_INVALID_VALUE);

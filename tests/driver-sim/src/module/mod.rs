@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use crate::engine::clock::Point;
 use crate::handle::Id;
 use crate::report::ViolationKind;
-use crate::state::State;
+use crate::state::{State, is_retired};
 
 #[derive(Debug)]
 pub(crate) struct Module {
@@ -75,8 +75,9 @@ impl State {
         let Some(module) = self.modules.get(&id) else {
             return;
         };
-        let pending =
-            |point: &&Point| !self.host.covers(**point) && !self.retired.contains(&point.stream);
+        let pending = |point: &&Point| {
+            !self.host.covers(**point) && !is_retired(&self.streams, &self.dead, point.stream)
+        };
         let running = module.launches.iter().find(pending).copied();
         let globals: Vec<Id> = module.globals.values().map(|&(block, ..)| block).collect();
         if let Some(point) = running {

@@ -1,6 +1,7 @@
 //! As much of PTX as tells what a module holds, and that a text is none.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
 /// What a text declares.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -28,7 +29,9 @@ struct Token<'a> {
 }
 
 /// Names with which an instruction begins.
-const OPCODES: &str = "abs activemask add addc alloca and applypriority atom bar barrier bfe bfi \
+static OPCODES: LazyLock<BTreeSet<&str>> = LazyLock::new(|| NAMES.split(' ').collect());
+
+const NAMES: &str = "abs activemask add addc alloca and applypriority atom bar barrier bfe bfi \
     bfind bmsk bra brev brkpt brx call clz cnot copysign cos cp createpolicy cvt cvta discard div \
     dp2a dp4a elect ex2 exit fence fma fns getctarank griddepcontrol isspacep istypep ld ldmatrix \
     ldu lg2 lop3 mad mad24 madc mapa match max mbarrier membar min mma mov movmatrix mul mul24 \
@@ -100,37 +103,44 @@ fn version(text: &str) -> i32 {
     10 * number(major) + number(minor)
 }
 
+/// Byte by byte: all that means something is ASCII, and the rest is as good as letters.
 fn tokens(text: &str) -> Vec<Token<'_>> {
     let mut tokens = Vec::new();
     let mut rest = text;
     let mut line = 1;
-    while let Some(first) = rest.chars().next() {
-        let comment = |end: &str| rest.find(end).map_or(rest.len(), |at| at + end.len());
-        let len = if rest.starts_with("//") {
-            comment("\n")
-        } else if rest.starts_with("/*") {
-            comment("*/")
-        } else if first == '"' {
-            rest[1..].find('"').map_or(rest.len(), |at| at + 2)
-        } else if first.is_whitespace() {
-            first.len_utf8()
-        } else if is_part_of_a_word(first) {
-            rest.find(|c| !is_part_of_a_word(c)).unwrap_or(rest.len())
-        } else {
-            first.len_utf8()
+    while let Some(&first) = rest.as_bytes().first() {
+        let through = |end: &str| match rest[1..].find(end) {
+            Some(at) => 1 + at + end.len(),
+            None => rest.len(),
         };
-        let (token, behind) = rest.split_at(len);
-        if !token.starts_with("//") && !token.starts_with("/*") && !first.is_whitespace() {
-            tokens.push(Token { text: token, line });
+        let run = |of: fn(u8) -> bool| rest.bytes().position(|byte| !of(byte));
+        let is_blank = |byte: u8| byte.is_ascii_whitespace();
+        let (len, is_token) = if rest.starts_with("//") {
+            (through("\n"), false)
+        } else if rest.starts_with("/*") {
+            (through("*/"), false)
+        } else if is_blank(first) {
+            (run(is_blank).unwrap_or(rest.len()), false)
+        } else if first == b'"' {
+            (through("\""), true)
+        } else if is_part_of_a_word(first) {
+            (run(is_part_of_a_word).unwrap_or(rest.len()), true)
+        } else {
+            (1, true)
+        };
+        let (text, behind) = rest.split_at(len);
+        if is_token {
+            tokens.push(Token { text, line });
+        } else {
+            line += text.matches('\n').count();
         }
-        line += token.matches('\n').count();
         rest = behind;
     }
     tokens
 }
 
-fn is_part_of_a_word(c: char) -> bool {
-    c.is_alphanumeric() || matches!(c, '.' | '_' | '$' | '%')
+fn is_part_of_a_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'$' | b'%') || !byte.is_ascii()
 }
 
 fn matching(
@@ -243,7 +253,7 @@ fn check_body(body: &[Token<'_>]) -> Result<(), Complaint> {
         }
         if let Some(instruction) = statement.first() {
             let opcode = instruction.text.split('.').next().unwrap_or_default();
-            if !OPCODES.split_whitespace().any(|known| known == opcode) {
+            if !OPCODES.contains(opcode) {
                 return Err(complaint(
                     instruction,
                     "Not a name of any known instruction:",

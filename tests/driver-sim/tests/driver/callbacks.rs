@@ -65,27 +65,22 @@ fn it_runs_once_on_another_thread_in_stream_order() {
 
 #[test]
 fn a_stalled_stream_holds_nobody_else_up() {
-    let session = begin();
-    bind(0);
-    let (s, t, d) = (stream(), stream(), alloc(8));
-    let stall = Stall::default();
-    stall.enqueue(s);
-    ok!(cuMemsetD8Async(d, 1, 4, s));
-    // Asking the stream is enough for the function to start.
-    while !stall.started.load(Ordering::Acquire) {
+    scene(8, |session, [s, t], d| {
+        let stall = Stall::default();
+        stall.enqueue(s);
+        ok!(cuMemsetD8Async(d, 1, 4, s));
+        // Asking the stream is enough for the function to start.
+        while !stall.started.load(Ordering::Acquire) {
+            fails!(CUDA_ERROR_NOT_READY, cuStreamQuery(s));
+            std::thread::yield_now();
+        }
+        ok!(cuMemsetD8Async(d + 4, 2, 4, t));
+        ok!(cuStreamSynchronize(t));
         fails!(CUDA_ERROR_NOT_READY, cuStreamQuery(s));
-        std::thread::yield_now();
-    }
-    ok!(cuMemsetD8Async(d + 4, 2, 4, t));
-    ok!(cuStreamSynchronize(t));
-    fails!(CUDA_ERROR_NOT_READY, cuStreamQuery(s));
-    assert_eq!(session.pending_ops(), 2);
-    stall.release();
-    ok!(cuStreamSynchronize(s));
-    ok!(cuMemFree_v2(d));
-    ok!(cuStreamDestroy_v2(s));
-    ok!(cuStreamDestroy_v2(t));
-    session.assert_clean();
+        assert_eq!(session.pending_ops(), 2);
+        stall.release();
+        ok!(cuStreamSynchronize(s));
+    });
 }
 
 #[test]

@@ -11,25 +11,21 @@ const RELAXED: CUstreamCaptureMode = CU_STREAM_CAPTURE_MODE_RELAXED;
 
 #[test]
 fn captured_work_does_not_run() {
-    let session = begin();
-    bind(0);
-    let (s, d) = (stream(), alloc(4));
-    ok!(cuMemsetD8Async(d, 1, 4, s));
-    ok!(cuStreamSynchronize(s));
-    ok!(cuStreamBeginCapture_v2(s, RELAXED));
-    ok!(cuMemsetD8Async(d, 2, 4, s));
-    let mut status = CU_STREAM_CAPTURE_STATUS_NONE;
-    ok!(cuStreamIsCapturing(s, &mut status));
-    assert_eq!(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
-    let mut graph = null_mut();
-    ok!(cuStreamEndCapture(s, &mut graph));
-    let mut back = [0_u8; 4];
-    ok!(cuMemcpyDtoH_v2(back.as_mut_ptr().cast(), d, 4));
-    assert_eq!(back, [1; 4]);
-    ok!(cuGraphDestroy(graph));
-    ok!(cuMemFree_v2(d));
-    ok!(cuStreamDestroy_v2(s));
-    session.assert_clean();
+    scene(4, |_, [s], d| {
+        ok!(cuMemsetD8Async(d, 1, 4, s));
+        ok!(cuStreamSynchronize(s));
+        ok!(cuStreamBeginCapture_v2(s, RELAXED));
+        ok!(cuMemsetD8Async(d, 2, 4, s));
+        let mut status = CU_STREAM_CAPTURE_STATUS_NONE;
+        ok!(cuStreamIsCapturing(s, &mut status));
+        assert_eq!(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
+        let mut graph = null_mut();
+        ok!(cuStreamEndCapture(s, &mut graph));
+        let mut back = [0_u8; 4];
+        ok!(cuMemcpyDtoH_v2(back.as_mut_ptr().cast(), d, 4));
+        assert_eq!(back, [1; 4]);
+        ok!(cuGraphDestroy(graph));
+    });
 }
 
 #[test]

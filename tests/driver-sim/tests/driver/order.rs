@@ -7,115 +7,86 @@ use cuda_sim::ViolationKind::{Race, UseAfterFree, UseBeforeAllocation};
 
 #[test]
 fn two_streams_without_an_event_race() {
-    let session = begin();
-    bind(0);
-    let (s, t, d) = (stream(), stream(), alloc(16));
-    ok!(cuMemsetD8Async(d, 1, 16, s));
-    ok!(cuMemsetD8Async(d + 8, 2, 8, t));
-    let found = session.take_violations();
-    assert_eq!(found.len(), 1);
-    assert_eq!((found[0].kind, found[0].call), (Race, "cuMemsetD8Async"));
-    assert!(
-        found[0].message.contains("by cuMemsetD8Async"),
-        "{}",
-        found[0]
-    );
-    ok!(cuCtxSynchronize());
-    ok!(cuMemFree_v2(d));
-    ok!(cuStreamDestroy_v2(s));
-    ok!(cuStreamDestroy_v2(t));
-    session.assert_clean();
+    scene(16, |session, [s, t], d| {
+        ok!(cuMemsetD8Async(d, 1, 16, s));
+        ok!(cuMemsetD8Async(d + 8, 2, 8, t));
+        let found = session.take_violations();
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].kind, found[0].call), (Race, "cuMemsetD8Async"));
+        assert!(
+            found[0].message.contains("by cuMemsetD8Async"),
+            "{}",
+            found[0]
+        );
+        ok!(cuCtxSynchronize());
+    });
 }
 
 #[test]
 fn an_event_orders_and_so_does_the_host() {
-    let session = begin();
-    bind(0);
-    let (s, t, e, d) = (stream(), stream(), event(), alloc(16));
-    ok!(cuMemsetD8Async(d, 1, 16, s));
-    ok!(cuEventRecord(e, s));
-    ok!(cuStreamWaitEvent(t, e, 0));
-    ok!(cuMemsetD8Async(d, 2, 16, t));
-    ok!(cuStreamSynchronize(t));
-    ok!(cuMemsetD8Async(d, 3, 16, s));
-    ok!(cuStreamSynchronize(s));
-    ok!(cuMemFree_v2(d));
-    ok!(cuEventDestroy_v2(e));
-    ok!(cuStreamDestroy_v2(s));
-    ok!(cuStreamDestroy_v2(t));
-    session.assert_clean();
+    scene(16, |_, [s, t], d| {
+        let e = event();
+        ok!(cuMemsetD8Async(d, 1, 16, s));
+        ok!(cuEventRecord(e, s));
+        ok!(cuStreamWaitEvent(t, e, 0));
+        ok!(cuMemsetD8Async(d, 2, 16, t));
+        ok!(cuStreamSynchronize(t));
+        ok!(cuMemsetD8Async(d, 3, 16, s));
+        ok!(cuStreamSynchronize(s));
+        ok!(cuEventDestroy_v2(e));
+    });
 }
 
 #[test]
 fn disjoint_ranges_do_not_race() {
-    let session = begin();
-    bind(0);
-    let (s, t, d) = (stream(), stream(), alloc(16));
-    ok!(cuMemsetD8Async(d, 1, 8, s));
-    ok!(cuMemsetD8Async(d + 8, 2, 8, t));
-    ok!(cuCtxSynchronize());
-    ok!(cuMemFree_v2(d));
-    ok!(cuStreamDestroy_v2(s));
-    ok!(cuStreamDestroy_v2(t));
-    session.assert_clean();
+    scene(16, |_, [s, t], d| {
+        ok!(cuMemsetD8Async(d, 1, 8, s));
+        ok!(cuMemsetD8Async(d + 8, 2, 8, t));
+        ok!(cuCtxSynchronize());
+    });
 }
 
 #[test]
 fn a_writer_comes_after_every_reader() {
-    let session = begin();
-    bind(0);
-    let (s, t, d) = (stream(), stream(), alloc(16));
-    let (a, b) = (Pinned::new(&[0; 16]), Pinned::new(&[0; 16]));
-    ok!(cuMemsetD8_v2(d, 1, 16));
-    for writer in [s, t] {
+    scene(16, |session, [s, t], d| {
+        let (a, b) = (Pinned::new(&[0; 16]), Pinned::new(&[0; 16]));
+        ok!(cuMemsetD8_v2(d, 1, 16));
+        for writer in [s, t] {
+            ok!(cuCtxSynchronize());
+            ok!(cuMemcpyDtoHAsync_v2(a.0, d, 16, s));
+            ok!(cuMemcpyDtoHAsync_v2(b.0, d, 16, t));
+            assert!(session.violations().is_empty(), "two readers need no order");
+            // Ordered after the reader on its own stream, not after the other one.
+            ok!(cuMemsetD8Async(d, 1, 16, writer));
+            assert_eq!(violations(session), [Race]);
+        }
         ok!(cuCtxSynchronize());
-        ok!(cuMemcpyDtoHAsync_v2(a.0, d, 16, s));
-        ok!(cuMemcpyDtoHAsync_v2(b.0, d, 16, t));
-        assert!(session.violations().is_empty(), "two readers need no order");
-        // Ordered after the reader on its own stream, not after the other one.
-        ok!(cuMemsetD8Async(d, 1, 16, writer));
-        assert_eq!(violations(&session), [Race]);
-    }
-    ok!(cuCtxSynchronize());
-    ok!(cuMemFree_v2(d));
-    ok!(cuStreamDestroy_v2(s));
-    ok!(cuStreamDestroy_v2(t));
-    drop((a, b));
-    session.assert_clean();
+    });
 }
 
 #[test]
 fn pinned_memory_is_checked_too() {
-    let session = begin();
-    bind(0);
-    let (s, t, d) = (stream(), stream(), alloc(32));
-    let p = Pinned::new(&[0; 16]);
-    ok!(cuMemsetD8_v2(d, 1, 32));
-    ok!(cuCtxSynchronize());
-    ok!(cuMemcpyDtoHAsync_v2(p.0, d, 16, s));
-    ok!(cuMemcpyHtoDAsync_v2(d + 16, p.0, 16, t));
-    assert_eq!(violations(&session), [Race]);
-    // Freed while the work on it is not waited for: said, though the driver waits.
-    drop(p);
-    assert!(violations(&session).iter().all(|&kind| kind == Race));
-    ok!(cuMemFree_v2(d));
-    ok!(cuStreamDestroy_v2(s));
-    ok!(cuStreamDestroy_v2(t));
-    session.assert_clean();
+    scene(32, |session, [s, t], d| {
+        let p = Pinned::new(&[0; 16]);
+        ok!(cuMemsetD8_v2(d, 1, 32));
+        ok!(cuCtxSynchronize());
+        ok!(cuMemcpyDtoHAsync_v2(p.0, d, 16, s));
+        ok!(cuMemcpyHtoDAsync_v2(d + 16, p.0, 16, t));
+        assert_eq!(violations(session), [Race]);
+        // Freed while the work on it is not waited for: said, though the driver waits.
+        drop(p);
+        assert!(violations(session).iter().all(|&kind| kind == Race));
+    });
 }
 
 #[test]
 fn freeing_pinned_memory_under_a_copy_is_reported() {
-    let session = begin();
-    bind(0);
-    let (s, d) = (stream(), alloc(16));
-    let p = Pinned::new(&[0; 16]);
-    ok!(cuMemcpyHtoDAsync_v2(d, p.0, 16, s));
-    drop(p);
-    assert_eq!(violations(&session), [Race]);
-    ok!(cuMemFree_v2(d));
-    ok!(cuStreamDestroy_v2(s));
-    session.assert_clean();
+    scene(16, |session, [s], d| {
+        let p = Pinned::new(&[0; 16]);
+        ok!(cuMemcpyHtoDAsync_v2(d, p.0, 16, s));
+        drop(p);
+        assert_eq!(violations(session), [Race]);
+    });
 }
 
 #[test]

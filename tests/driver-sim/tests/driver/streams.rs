@@ -9,64 +9,49 @@ use crate::support::*;
 
 #[test]
 fn lazy_work_is_invisible_until_the_host_waits() {
-    let session = begin();
-    bind(0);
-    let (s, d) = (stream(), alloc(4));
-    let (up, down) = (Pinned::new(&[1, 2, 3, 4]), Pinned::new(&[0; 4]));
-    ok!(cuMemcpyHtoDAsync_v2(d, up.0, 4, s));
-    ok!(cuMemcpyDtoHAsync_v2(down.0, d, 4, s));
-    assert_eq!(session.pending_ops(), 2);
-    assert_eq!(down.read(), [0; 4]);
-    ok!(cuStreamSynchronize(s));
-    assert_eq!(down.read(), [1, 2, 3, 4]);
-    assert_eq!(session.pending_ops(), 0);
-    ok!(cuMemFree_v2(d));
-    ok!(cuStreamDestroy_v2(s));
-    drop((up, down));
-    session.assert_clean();
+    scene(4, |session, [s], d| {
+        let (up, down) = (Pinned::new(&[1, 2, 3, 4]), Pinned::new(&[0; 4]));
+        ok!(cuMemcpyHtoDAsync_v2(d, up.0, 4, s));
+        ok!(cuMemcpyDtoHAsync_v2(down.0, d, 4, s));
+        assert_eq!(session.pending_ops(), 2);
+        assert_eq!(down.read(), [0; 4]);
+        ok!(cuStreamSynchronize(s));
+        assert_eq!(down.read(), [1, 2, 3, 4]);
+        assert_eq!(session.pending_ops(), 0);
+    });
 }
 
 #[test]
 fn eager_work_runs_at_once() {
-    let session = begin();
-    session.set_mode(Mode::Eager);
-    bind(0);
-    let (s, d) = (stream(), alloc(4));
-    let down = Pinned::new(&[0; 4]);
-    ok!(cuMemsetD32Async(d, 0x0403_0201, 1, s));
-    ok!(cuMemcpyDtoHAsync_v2(down.0, d, 4, s));
-    assert_eq!(down.read(), [1, 2, 3, 4]);
-    ok!(cuStreamQuery(s));
-    ok!(cuMemFree_v2(d));
-    ok!(cuStreamDestroy_v2(s));
-    drop(down);
-    session.assert_clean();
+    scene(4, |session, [s], d| {
+        session.set_mode(Mode::Eager);
+        let down = Pinned::new(&[0; 4]);
+        ok!(cuMemsetD32Async(d, 0x0403_0201, 1, s));
+        ok!(cuMemcpyDtoHAsync_v2(down.0, d, 4, s));
+        assert_eq!(down.read(), [1, 2, 3, 4]);
+        ok!(cuStreamQuery(s));
+    });
 }
 
 #[test]
 fn waiting_runs_only_what_is_needed() {
-    let session = begin();
-    bind(0);
-    let (s, t, e) = (stream(), stream(), event());
-    let d = alloc(8);
-    ok!(cuMemsetD8Async(d, 1, 4, s));
-    ok!(cuEventRecord(e, s));
-    ok!(cuMemsetD8Async(d, 2, 4, s));
-    ok!(cuStreamWaitEvent(t, e, 0));
-    ok!(cuMemsetD8Async(d + 4, 3, 4, t));
-    ok!(cuStreamSynchronize(t));
-    assert_eq!(
-        session.pending_ops(),
-        1,
-        "the second fill of the other stream"
-    );
-    ok!(cuCtxSynchronize());
-    assert_eq!(session.pending_ops(), 0);
-    ok!(cuMemFree_v2(d));
-    ok!(cuEventDestroy_v2(e));
-    ok!(cuStreamDestroy_v2(s));
-    ok!(cuStreamDestroy_v2(t));
-    session.assert_clean();
+    scene(8, |session, [s, t], d| {
+        let e = event();
+        ok!(cuMemsetD8Async(d, 1, 4, s));
+        ok!(cuEventRecord(e, s));
+        ok!(cuMemsetD8Async(d, 2, 4, s));
+        ok!(cuStreamWaitEvent(t, e, 0));
+        ok!(cuMemsetD8Async(d + 4, 3, 4, t));
+        ok!(cuStreamSynchronize(t));
+        assert_eq!(
+            session.pending_ops(),
+            1,
+            "the second fill of the other stream"
+        );
+        ok!(cuCtxSynchronize());
+        assert_eq!(session.pending_ops(), 0);
+        ok!(cuEventDestroy_v2(e));
+    });
 }
 
 #[test]
@@ -244,17 +229,12 @@ fn priorities_are_clamped() {
 
 #[test]
 fn a_value_arrives_from_another_stream() {
-    let session = begin();
-    bind(0);
-    let (s, t, d) = (stream(), stream(), alloc(8));
-    ok!(cuMemsetD32Async(d, 0, 2, s));
-    ok!(cuStreamSynchronize(s));
-    ok!(cuStreamWaitValue32_v2(s, d, 5, 1));
-    ok!(cuStreamWriteValue32_v2(t, d, 5, 0));
-    ok!(cuStreamSynchronize(s));
-    ok!(cuStreamSynchronize(t));
-    ok!(cuMemFree_v2(d));
-    ok!(cuStreamDestroy_v2(s));
-    ok!(cuStreamDestroy_v2(t));
-    session.assert_clean();
+    scene(8, |_, [s, t], d| {
+        ok!(cuMemsetD32Async(d, 0, 2, s));
+        ok!(cuStreamSynchronize(s));
+        ok!(cuStreamWaitValue32_v2(s, d, 5, 1));
+        ok!(cuStreamWriteValue32_v2(t, d, 5, 0));
+        ok!(cuStreamSynchronize(s));
+        ok!(cuStreamSynchronize(t));
+    });
 }

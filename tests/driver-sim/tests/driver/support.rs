@@ -72,6 +72,23 @@ pub(crate) fn stream() -> CUstream {
     stream
 }
 
+/// Runs `body` with `N` streams of device 0 and a block of `bytes`, gives those back, and asserts that
+/// nothing but what `body` took out was found.
+pub(crate) fn scene<const N: usize>(
+    bytes: usize,
+    body: impl FnOnce(&Session, [CUstream; N], CUdeviceptr),
+) {
+    let session = begin();
+    bind(0);
+    let (streams, block) = ([(); N].map(|()| stream()), alloc(bytes));
+    body(&session, streams, block);
+    ok!(cuMemFree_v2(block));
+    for stream in streams {
+        ok!(cuStreamDestroy_v2(stream));
+    }
+    session.assert_clean();
+}
+
 pub(crate) fn event() -> CUevent {
     let mut event = null_mut();
     ok!(cuEventCreate(&mut event, 0));

@@ -38,39 +38,35 @@ fn the_host_ends_a_wait_without_a_call() {
 
 #[test]
 fn memory_of_pools_and_flags_are_refused() {
-    let session = begin();
-    bind(0);
-    let (s, plain) = (stream(), alloc(8));
-    let pooled = alloc_async(8, s);
-    for address in [pooled, plain + 2] {
+    scene(8, |_, [s], plain| {
+        let pooled = alloc_async(8, s);
+        for address in [pooled, plain + 2] {
+            fails!(
+                CUDA_ERROR_INVALID_VALUE,
+                cuStreamWriteValue32_v2(s, address, 1, 0)
+            );
+            fails!(
+                CUDA_ERROR_INVALID_VALUE,
+                cuStreamWaitValue32_v2(s, address, 1, 0)
+            );
+            fails!(
+                CUDA_ERROR_INVALID_VALUE,
+                cuStreamWriteValue64_v2(s, address, 1, 0)
+            );
+            fails!(
+                CUDA_ERROR_INVALID_VALUE,
+                cuStreamWaitValue64_v2(s, address, 1, 0)
+            );
+        }
+        // `CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER`.
         fails!(
             CUDA_ERROR_INVALID_VALUE,
-            cuStreamWriteValue32_v2(s, address, 1, 0)
+            cuStreamWriteValue32_v2(s, plain, 1, 1)
         );
-        fails!(
-            CUDA_ERROR_INVALID_VALUE,
-            cuStreamWaitValue32_v2(s, address, 1, 0)
-        );
-        fails!(
-            CUDA_ERROR_INVALID_VALUE,
-            cuStreamWriteValue64_v2(s, address, 1, 0)
-        );
-        fails!(
-            CUDA_ERROR_INVALID_VALUE,
-            cuStreamWaitValue64_v2(s, address, 1, 0)
-        );
-    }
-    // `CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER`.
-    fails!(
-        CUDA_ERROR_INVALID_VALUE,
-        cuStreamWriteValue32_v2(s, plain, 1, 1)
-    );
-    ok!(cuStreamWriteValue32_v2(s, plain, 1, 0));
-    ok!(cuMemFreeAsync(pooled, s));
-    ok!(cuStreamSynchronize(s));
-    ok!(cuMemFree_v2(plain));
-    ok!(cuStreamDestroy_v2(s));
-    session.assert_clean();
+        ok!(cuStreamWriteValue32_v2(s, plain, 1, 0));
+        ok!(cuMemFreeAsync(pooled, s));
+        ok!(cuStreamSynchronize(s));
+    });
 }
 
 #[test]

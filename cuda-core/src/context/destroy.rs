@@ -1,0 +1,125 @@
+//! The end of a context.
+
+use std::mem;
+use std::ptr;
+use std::sync::Arc;
+
+use cuda_sys::symbol as cu;
+
+use super::{Context, Inner, Kind, REGISTRY, RawContext, Ref, green};
+use crate::current;
+use crate::driver;
+use crate::drops::{self, Resource};
+use crate::error::{Error, Result, check};
+use crate::peer;
+use crate::quiet;
+use crate::release::{Unreleased, released};
+use crate::sync::lock;
+
+impl Context {
+    /// Waits for the context's work and destroys it, if it is one of ours, and says whether that
+    /// worked: `cuCtxSynchronize`, then `cuCtxDestroy_v2` or `cuGreenCtxDestroy`. Dropping it reports
+    /// a failure to the hook of [`set_drop_hook`](crate::set_drop_hook) instead.
+    ///
+    /// A primary context lives on until the process ends. With somebody else's goes its owner.
+    ///
+    /// # Errors
+    /// [`Error::ContextInUse`], with the context as it was, for one that clones, streams, buffers,
+    /// events or guards keep, or a thread on which it is current. The driver's of the call that
+    /// destroys it, with a context that is [given up](Error::GivenUp).
+    ///
+    /// ```no_run
+    /// use cuda_core::{Context, ContextFlags, Device};
+    ///
+    /// let context = Context::create(Device::get(0)?, ContextFlags::default())?;
+    /// let stream = context.create_stream()?;
+    /// let (_in_use, context) = context.close().expect_err("the stream needs it");
+    /// drop(stream);
+    /// context.close().map_err(|(error, _context)| error)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn close(self) -> Result<(), (Error, Self)> {
+        let raw = match self.live() {
+            Ok(raw) => raw,
+            Err(error) => return Err((error, self)),
+        };
+        let Ref::Counted(shared) = self.0 else {
+            return Ok(());
+        };
+        let mut inner = match Arc::try_unwrap(shared) {
+            Ok(inner) => inner,
+            Err(shared) => return Err((Error::ContextInUse, Self(Ref::Counted(shared)))),
+        };
+        let Some(kind) = inner.retire() else {
+            return Ok(());
+        };
+        destroy(raw, kind).map_err(|why| {
+            let error = why.into_told(Resource::Context, raw.0.addr() as u64, 0);
+            let nothing = Inner::new(ptr::null_mut(), inner.device, Kind::GivenUp);
+            (error, Self(Ref::Counted(Arc::new(nothing))))
+        })
+    }
+}
+
+impl Inner {
+    /// Takes the handle out of everybody's reach, and says what there is to destroy, if anything is.
+    fn retire(&mut self) -> Option<Kind> {
+        let kind = mem::replace(&mut self.kind, Kind::GivenUp);
+        if let Kind::Primary | Kind::GivenUp = kind {
+            return None;
+        }
+        // In a fork's child even our own locks may be held by threads that are no more, and what an
+        // owner would do there is anybody's guess.
+        if driver::is_gone() {
+            mem::forget(kind);
+            return None;
+        }
+        let raw = self.raw;
+        // Before the handle dies, so that a new context with the same handle is told apart.
+        lock(&REGISTRY).retain(|(known, weak)| *known != raw || weak.strong_count() > 0);
+        peer::forget(raw);
+        Some(kind)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let raw = self.raw;
+        if let Some(kind) = self.retire() {
+            drops::run_or_defer(move || {
+                if let Err(error) = destroy(raw, kind) {
+                    let handle = raw.0.addr() as u64;
+                    drops::report(Resource::Context, handle, 0, Some(error.into()));
+                }
+            });
+        }
+    }
+}
+
+/// Waits for the context's work, then destroys it, or drops its owner. Everything made in it is gone
+/// by now, but the work itself may still run.
+fn destroy(raw: RawContext, kind: Kind) -> Result<(), Unreleased> {
+    let green = match kind {
+        Kind::Created => None,
+        Kind::Green(green) => Some(green),
+        Kind::Foreign(owner) => {
+            quiet::after(|| drop(owner));
+            return Ok(());
+        }
+        Kind::Primary | Kind::GivenUp => return Ok(()),
+    };
+    // A failed wait is no failure to destroy: the work's own error reached whoever waited for it.
+    let _ = (|| {
+        let before = current::get()?;
+        current::set(raw)?;
+        // SAFETY: takes nothing; a live context is current.
+        let waited = check("cuCtxSynchronize", unsafe { cu::cuCtxSynchronize() });
+        current::restore(before)?;
+        waited
+    })();
+    match green {
+        Some(green) => green::destroy(green),
+        // SAFETY: the last reference is gone, so nobody uses the handle after this call.
+        None => released("cuCtxDestroy", unsafe { cu::cuCtxDestroy_v2(raw.0) }),
+    }
+}

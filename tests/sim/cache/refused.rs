@@ -1,0 +1,160 @@
+//! Segments that nobody takes back.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use cuda_core::adaptors::Statistics;
+use cuda_core::{Allocator, CacheBlockState, Device, DeviceAllocator, Error, PoolLimit};
+use cuda_sim::Fault;
+
+use super::*;
+
+/// A segment that may be gone is not used again, nor given back again, and holds up no other.
+#[test]
+fn segments_that_may_be_gone_are_left_alone() {
+    run(|session| {
+        let device = Device::get(0)?;
+        let stream = device.create_stream()?;
+        let pool = CachingPool::new();
+        let (small, large) = (alloc(&stream, &pool, 100)?, alloc(&stream, &pool, 30 * U)?);
+        drop((small, large));
+        stream.synchronize()?;
+        let gone = Fault::new(cuda_sys::CUDA_ERROR_UNKNOWN).function("cuMemFree_v2");
+        session.inject(gone.takes_effect());
+        pool.trim(0).expect_err("the first was refused");
+        assert_eq!(pool.usage(device).reserved, 0, "the second was not");
+        assert_eq!(session.calls("cuMemFree_v2"), 2);
+        drop(pool);
+        assert_eq!(session.calls("cuMemFree_v2"), 2);
+        Ok(())
+    });
+}
+
+/// Plain memory that is not taken back so many times.
+struct Stubborn {
+    refusals: AtomicU32,
+    asked: AtomicU32,
+}
+
+// SAFETY: the inner allocator does what has to be done.
+unsafe impl DeviceAllocator for Stubborn {
+    fn allocate(&self, stream: &Stream, bytes: usize) -> Result<u64> {
+        Allocator::plain().allocate(stream, bytes)
+    }
+
+    unsafe fn deallocate(&self, stream: &Stream, address: u64, bytes: usize) -> Result<()> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        let left = |left: u32| left.checked_sub(1);
+        let (now, then) = (Ordering::Relaxed, Ordering::Relaxed);
+        if self.refusals.fetch_update(now, then, left).is_ok() {
+            return Err(Error::LostStream);
+        }
+        // SAFETY: it came from there, and is given up.
+        unsafe { Allocator::plain().deallocate(stream, address, bytes) }
+    }
+}
+
+/// An allocator that did not take a segment back has it still, by its contract: it is asked once more,
+/// and no third time.
+#[test]
+fn segments_that_an_allocator_refused_are_offered_once_more() {
+    run(|session| {
+        let device = Device::get(0)?;
+        for (refusals, asked) in [(0, 1), (1, 2), (2, 2)] {
+            for trims in [true, false] {
+                let stream = device.create_stream()?;
+                let stubborn = Arc::new(Stubborn {
+                    refusals: refusals.into(),
+                    asked: 0.into(),
+                });
+                let upstream = Allocator::new(stubborn.clone());
+                let pool = CachingPool::builder().upstream(&upstream).build()?;
+                drop(alloc(&stream, &pool, 100)?);
+                stream.synchronize()?;
+                let reported = cuda_core::drop_failures();
+                if trims {
+                    assert_eq!(pool.trim(0).is_ok(), refusals < 1);
+                    let left = if refusals < 1 { 0 } else { U };
+                    let usage = pool.usage(device);
+                    assert_eq!((usage.reserved, usage.pending, usage.free), (left, left, 0));
+                    let shown = pool.segments(device);
+                    let mut blocks = shown.iter().flat_map(|segment| &segment.blocks);
+                    assert!(blocks.all(|block| block.state == CacheBlockState::Pending));
+                    assert_eq!(pool.trim(U).is_ok(), refusals < 2);
+                    assert_eq!(pool.usage(device).reserved, 0);
+                    assert_eq!(pool.trim(0)?, 0);
+                }
+                drop((pool, stream));
+                cuda_core::flush_deferred_drops();
+                assert_eq!(stubborn.asked.load(Ordering::Relaxed), asked);
+                let lost = u64::from(refusals > 1);
+                assert_eq!(cuda_core::drop_failures() - reported, lost);
+                let leaks = session.leaks();
+                assert_eq!(leaks.len() as u64, lost, "{leaks:#?}");
+                support::judge::take_away(leaks);
+            }
+        }
+        Ok(())
+    });
+}
+
+/// Whoever stands between the pool and the driver: what the driver refused is not offered again.
+#[test]
+fn what_the_driver_refused_behind_an_adaptor_is_left_alone() {
+    run(|session| {
+        let stream = Device::get(0)?.create_stream()?;
+        let upstream = Allocator::new(Statistics::new(Allocator::plain()));
+        let pool = CachingPool::builder().upstream(&upstream).build()?;
+        drop(alloc(&stream, &pool, 100)?);
+        stream.synchronize()?;
+        let gone = Fault::new(cuda_sys::CUDA_ERROR_UNKNOWN).function("cuMemFree_v2");
+        session.inject(gone.takes_effect());
+        pool.trim(0).expect_err("it was refused");
+        assert_eq!(pool.trim(0)?, 0);
+        drop(pool);
+        assert_eq!(session.calls("cuMemFree_v2"), 1);
+        Ok(())
+    });
+}
+
+/// Asks the pool that it serves for as much again, and fails.
+#[derive(Default)]
+struct Greedy {
+    pool: OnceLock<CachingPool>,
+    told: Mutex<Option<Error>>,
+}
+
+// SAFETY: returns no memory.
+unsafe impl DeviceAllocator for Greedy {
+    fn allocate(&self, stream: &Stream, _: usize) -> Result<u64> {
+        let pool = self.pool.get().expect("set before anybody allocates");
+        let refused = DeviceAllocator::allocate(pool, stream, isize::MAX as usize);
+        *self.told.lock().expect("no panic") = refused.err();
+        Err(Error::EmptyPool)
+    }
+
+    unsafe fn deallocate(&self, _: &Stream, _: u64, _: usize) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn two_requests_beyond_all_memory_are_refused() {
+    run(|_| {
+        let stream = Device::get(0)?.create_stream()?;
+        let greedy = Arc::new(Greedy::default());
+        let pool = CachingPool::builder()
+            .upstream(&Allocator::new(greedy.clone()))
+            .limit(PoolLimit::Bytes(usize::MAX))
+            .build()?;
+        greedy.pool.set(pool.clone()).expect("set once");
+        let refused = alloc(&stream, &pool, isize::MAX as usize).expect_err("beyond all memory");
+        assert!(matches!(refused, Error::EmptyPool), "{refused:?}");
+        let told = greedy.told.lock().expect("no panic").take();
+        assert!(
+            matches!(told, Some(Error::PoolExhausted { .. })),
+            "{told:?}"
+        );
+        Ok(())
+    });
+}

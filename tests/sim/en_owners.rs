@@ -1,0 +1,220 @@
+//! M15 for each owner there is: the driver refuses whatever gives it back, and its drop says so.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use cuda_core::{
+    Allocator, ArrayFlags, ArrayShape, CachingPool, Context, ContextFlags, CudaArray, Device,
+    DeviceBuffer, DropFailure, Event, EventFlags, IpcMemoryHandle, ManagedBuffer, MemoryPool,
+    MipmappedArray, Module, PhysicalMemory, PinnedBuffer, PinnedFlags, RegisterFlags, Registered,
+    Resource, Result, ShareableHandle, Stream, Surface, Texture, TextureDescriptor, VirtualBuffer,
+};
+use cuda_sim::{Fault, Session};
+use cuda_sys::CUDA_ERROR_UNKNOWN;
+use support::judge::{self, Reported};
+use support::simulator;
+
+use crate::en_told::Told;
+
+/// Everything that gives something back.
+const FREES: [&str; 20] = [
+    "cuArrayDestroy",
+    "cuCtxDestroy_v2",
+    "cuEventDestroy_v2",
+    "cuGreenCtxDestroy",
+    "cuIpcCloseMemHandle",
+    "cuLibraryUnload",
+    "cuMemAddressFree",
+    "cuMemFreeAsync",
+    "cuMemFreeHost",
+    "cuMemFree_v2",
+    "cuMemHostUnregister",
+    "cuMemPoolDestroy",
+    "cuMemRelease",
+    "cuMemUnmap",
+    "cuMipmappedArrayDestroy",
+    "cuModuleUnload",
+    "cuProfilerStop",
+    "cuStreamDestroy_v2",
+    "cuSurfObjectDestroy",
+    "cuTexObjectDestroy",
+];
+
+/// Drops each of what `make` makes, by itself and while a panic unwinds, and asserts that this is
+/// reported as these resources, and as nothing else.
+#[track_caller]
+fn refused<T: Any>(resources: &[Resource], make: impl Fn(&Stream) -> Result<T>) {
+    let session = simulator();
+    let stream = Device::get(0)
+        .and_then(Device::create_stream)
+        .expect("no fault yet");
+    for unwinds in [false, true] {
+        let mut told = Told::listen();
+        let owner = make(&stream).expect("no fault yet");
+        stream.synchronize().expect("no fault yet");
+        let refuse = |name| Fault::new(CUDA_ERROR_UNKNOWN).function(name);
+        for name in FREES {
+            session.inject(refuse(name).from_then_on());
+        }
+        if unwinds {
+            let panicked = catch_unwind(AssertUnwindSafe(move || {
+                let _owner = owner;
+                std::panic::panic_any("the payload");
+            }));
+            let payload = panicked.expect_err("the panic goes on");
+            assert_eq!(payload.downcast_ref(), Some(&"the payload"));
+        } else {
+            drop(owner);
+        }
+        cuda_core::flush_deferred_drops();
+        session.clear_faults();
+        let failures = told.take();
+        let lost: Vec<_> = failures.iter().map(|failure| failure.resource).collect();
+        assert_eq!(lost, resources);
+        leaves(&session, &stream, failures);
+    }
+    drop(stream);
+    assert_eq!(session.leaks(), []);
+}
+
+/// What is left beside the stream is what was told of, and goes.
+#[track_caller]
+fn leaves(session: &Session, stream: &Stream, failures: Vec<DropFailure>) {
+    for failure in &failures {
+        let code = failure.error.as_ref().and_then(|error| error.code());
+        assert_eq!(code, Some(CUDA_ERROR_UNKNOWN), "{failure:?}");
+    }
+    session.settle();
+    assert_eq!(session.violations(), []);
+    let mut leaks = session.leaks();
+    leaks.retain(|leak| leak.handle != stream.as_raw().addr() as u64);
+    let reported = Reported {
+        counted: failures.len() as u64,
+        failures,
+    };
+    let compared = judge::compare(&leaks, &reported, false, |_| false);
+    compared.unwrap_or_else(|wrong| panic!("{wrong}"));
+    judge::take_away(leaks);
+}
+
+const SHAPE: ArrayShape = ArrayShape::D2 {
+    width: 4,
+    height: 2,
+};
+
+fn array(stream: &Stream) -> Result<CudaArray<u16>> {
+    CudaArray::new(stream.context(), SHAPE, ArrayFlags::SURFACE_LOAD_STORE)
+}
+
+#[test]
+fn m15_device_memory() {
+    let memory = Resource::DeviceMemory;
+    refused(&[memory], |stream| stream.context().alloc::<u8>(100));
+    for allocator in [Allocator::plain(), Allocator::driver_pool()] {
+        refused(&[memory], |stream| stream.alloc_with::<u8>(&allocator, 100));
+    }
+    refused(&[memory], |stream| {
+        stream.context().alloc_pitched::<u8>(16, 4)
+    });
+    refused(&[memory], |stream| {
+        ManagedBuffer::<u8>::new(stream.context(), 100)
+    });
+    refused(&[memory], |stream| {
+        let handle = IpcMemoryHandle::from_bytes(cuda_sim::foreign_memory(64));
+        // SAFETY: the other process is not there to object.
+        unsafe { DeviceBuffer::<u8>::open_ipc(stream.context(), handle, 64) }
+    });
+}
+
+#[test]
+fn m15_virtual_memory() {
+    refused(
+        &[Resource::PhysicalMemory, Resource::DeviceMemory],
+        |stream| {
+            let mut list = VirtualBuffer::<u32>::reserve(stream.context(), 1 << 20)?;
+            list.grow_to(100)?;
+            Ok(list)
+        },
+    );
+    refused(&[Resource::PhysicalMemory], |stream| {
+        PhysicalMemory::create(stream.context(), 1, ShareableHandle::None)
+    });
+}
+
+#[test]
+fn m15_pools() {
+    refused(&[Resource::MemoryPool], |stream| {
+        MemoryPool::builder(stream.device()).build()
+    });
+    refused(&[Resource::DeviceMemory], |stream| {
+        let pool = CachingPool::new();
+        drop(stream.alloc_with::<u8>(&pool.allocator(), 100)?);
+        Ok(pool)
+    });
+}
+
+#[test]
+fn m15_pinned_memory() {
+    refused(&[Resource::PinnedMemory], |stream| {
+        PinnedBuffer::<u8>::with_flags(stream.context(), 100, PinnedFlags::MAPPED)
+    });
+    refused(&[Resource::PinnedMemory], |stream| {
+        let host = vec![5_u32; 16];
+        let registered = Registered::new(stream.context(), host, RegisterFlags::PORTABLE);
+        registered.map_err(|(error, _)| error)
+    });
+}
+
+#[test]
+fn m15_arrays() {
+    refused(&[Resource::Array], array);
+    refused(&[Resource::Array], |stream| {
+        MipmappedArray::<u16>::new(stream.context(), SHAPE, 2, ArrayFlags::default())
+    });
+    // They are the last to refer to their array.
+    refused(&[Resource::Texture, Resource::Array], |stream| {
+        Texture::new(&array(stream)?, &TextureDescriptor::default())
+    });
+    refused(&[Resource::Surface, Resource::Array], |stream| {
+        Surface::new(&array(stream)?)
+    });
+}
+
+const PTX: &str =
+    ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry nothing() { ret; }\n";
+
+#[test]
+fn m15_code() {
+    refused(&[Resource::Module], |stream| {
+        Module::from_ptx(stream.context(), PTX)
+    });
+    refused(&[Resource::Module], |stream| {
+        Module::from_ptx(stream.context(), PTX)?.function("nothing")
+    });
+    #[cfg(cuda_12_4)]
+    refused(&[Resource::Module], |_| cuda_core::Library::from_ptx(PTX));
+}
+
+#[test]
+fn m15_streams_and_contexts() {
+    refused(&[Resource::Event], |stream| {
+        Event::new(stream.context(), EventFlags::DEFAULT)
+    });
+    refused(&[Resource::Stream], |stream| {
+        stream.context().create_stream()
+    });
+    let create = |stream: &Stream| Context::create(stream.device(), ContextFlags::default());
+    refused(&[Resource::Context], create);
+    #[cfg(cuda_12_4)]
+    refused(&[Resource::Context], |stream| {
+        let split = stream.device().sm_resource()?.split(8, 1)?;
+        Context::create_green(&[&split.groups[0]])
+    });
+}
+
+#[test]
+fn m15_profiler() {
+    refused(&[Resource::ProfilerRange], |stream| {
+        stream.context().profile()
+    });
+}

@@ -1,0 +1,171 @@
+//! Memory of every kind.
+
+use cuda_core::{
+    Allocator, DeviceBuffer, Error, IpcMemoryHandle, ManagedBuffer, PhysicalMemory, PinnedBuffer,
+    PinnedFlags, Pod, RegisterFlags, Registered, Resource, ShareableHandle, VirtualBuffer,
+};
+
+use super::{Case, first, refused, stream};
+
+const DEVICE: &[Resource] = &[Resource::DeviceMemory];
+const PINNED: &[Resource] = &[Resource::PinnedMemory];
+
+/// Nothing is left of device memory.
+fn is_empty<T: Pod>(buffer: &mut DeviceBuffer<T>) {
+    assert_eq!((buffer.len(), buffer.capacity()), (0, 0));
+    let stream = stream();
+    stream.fill_bytes(&mut *buffer, 1).expect("none to fill");
+    let bytes = buffer.as_view().cast::<u8>().expect("none");
+    let short = stream.download_to(bytes, &mut [0; 4]);
+    assert!(
+        matches!(short, Err(Error::LengthMismatch { .. })),
+        "{short:?}"
+    );
+    assert!(buffer.slice(..1).is_err());
+}
+
+#[test]
+fn pinned_memory() {
+    Case {
+        call: "cuMemFreeHost",
+        make: || PinnedBuffer::<u32>::with_flags(&first()?.1, 16, PinnedFlags::MAPPED),
+        close: PinnedBuffer::close,
+        lost: PINNED,
+        used: |host| {
+            refused(host.as_slice().map(<[u32]>::len));
+            refused(host.try_as_slice().map(|_| ()));
+            refused(host.as_mut_slice().map(|host| host.fill(1)));
+            assert_eq!((host.len(), host.device_ptr().ok()), (0, Some(0)));
+            let stream = stream();
+            let mut buffer = stream.alloc::<u32>(16).expect("memory");
+            stream.upload(&*host, &mut buffer).expect_err("too short");
+        },
+    }
+    .run();
+}
+
+#[test]
+fn registered_memory() {
+    Case {
+        call: "cuMemHostUnregister",
+        make: || {
+            let host = vec![5_u32; 16];
+            let registered = Registered::new(&first()?.1, host, RegisterFlags::PORTABLE);
+            registered.map_err(|(error, _)| error)
+        },
+        // The owner may be pinned for good: it must not come back.
+        close: |host| host.into_inner().map(drop),
+        lost: PINNED,
+        used: |host| {
+            refused(host.as_slice().map(<[u32]>::len));
+            refused(host.as_mut_slice().map(|host| host.fill(1)));
+            assert_eq!(host.len(), 0);
+        },
+    }
+    .run();
+}
+
+#[test]
+fn device_memory() {
+    let case = Case {
+        call: "cuMemFree_v2",
+        make: || first()?.1.alloc::<u32>(16),
+        close: DeviceBuffer::close,
+        lost: DEVICE,
+        used: is_empty,
+    };
+    case.run();
+    let make = || stream().alloc_with::<u32>(&Allocator::plain(), 16);
+    Case { make, ..case }.run();
+    Case {
+        call: "cuMemFreeAsync",
+        make: || stream().alloc_with::<u32>(&Allocator::driver_pool(), 16),
+        ..case
+    }
+    .run();
+}
+
+#[test]
+fn memory_of_another_process() {
+    Case {
+        call: "cuIpcCloseMemHandle",
+        make: || {
+            let handle = IpcMemoryHandle::from_bytes(cuda_sim::foreign_memory(64));
+            // SAFETY: the other process is not there to object.
+            unsafe { DeviceBuffer::<u8>::open_ipc(&first()?.1, handle, 64) }
+        },
+        close: DeviceBuffer::close,
+        lost: DEVICE,
+        used: is_empty,
+    }
+    .run();
+}
+
+#[test]
+fn managed_memory() {
+    Case {
+        call: "cuMemFree_v2",
+        make: || ManagedBuffer::<u32>::new(&first()?.1, 16),
+        close: ManagedBuffer::close,
+        lost: DEVICE,
+        used: |values| {
+            refused(values.as_slice().map(<[u32]>::len));
+            refused(values.as_mut_slice().map(|values| values.fill(1)));
+            assert_eq!(values.len(), 0);
+        },
+    }
+    .run();
+}
+
+#[test]
+fn memory_in_rows() {
+    Case {
+        call: "cuMemFree_v2",
+        make: || first()?.1.alloc_pitched::<u32>(16, 4),
+        close: cuda_core::PitchedBuffer::close,
+        lost: DEVICE,
+        used: |rows| {
+            assert!(rows.row(0).is_err() && rows.is_empty());
+            rows.pitched().expect("no rows");
+        },
+    }
+    .run();
+}
+
+#[test]
+fn virtual_memory() {
+    let mut case = Case {
+        call: "cuMemUnmap",
+        make: || {
+            let mut list = VirtualBuffer::<u32>::reserve(&first()?.1, 1 << 20)?;
+            list.grow_to(100)?;
+            Ok(list)
+        },
+        close: VirtualBuffer::close,
+        lost: DEVICE,
+        used: |list| {
+            assert_eq!((list.len(), list.capacity(), list.max_len()), (0, 0, 0));
+            list.grow_to(1).expect_err("no addresses");
+            let memory = PhysicalMemory::create(list.context(), 1, ShareableHandle::None);
+            list.append(memory.expect("memory"))
+                .expect_err("no addresses");
+            list.shrink_to(0).expect("nothing to do");
+        },
+    };
+    case.run();
+    case.call = "cuMemAddressFree";
+    case.run();
+}
+
+/// Its addresses stay with it: the buffer does not know what is mapped there.
+#[test]
+fn physical_memory() {
+    Case {
+        call: "cuMemRelease",
+        make: || PhysicalMemory::create(&first()?.1, 1, ShareableHandle::None),
+        close: PhysicalMemory::close,
+        lost: &[Resource::PhysicalMemory],
+        used: |memory| assert_eq!((memory.as_raw(), memory.size()), (0, 0)),
+    }
+    .run();
+}

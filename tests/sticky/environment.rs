@@ -1,0 +1,122 @@
+//! H14, I: what the environment says of the allocator.
+
+use cuda_core::{Allocator, CachingPool, Device, Error, PoolLimit, Result, set_default_allocator};
+use cuda_sim::{Config, Session};
+
+use crate::child;
+
+const LIMIT: &str = "CUDA_CORE_POOL_LIMIT";
+const ALLOCATOR: &str = "CUDA_CORE_ALLOCATOR";
+
+/// The unit of the pool.
+const U: usize = 2 << 20;
+
+/// Runs a test again in a process for each value of a variable.
+fn with_each(name: &str, variable: &str, values: &[&str]) {
+    for value in values {
+        let mut environment = [(LIMIT, None), (ALLOCATOR, None)];
+        for (name, set) in &mut environment {
+            *set = (*name == variable).then_some(*value);
+        }
+        child::run(&format!("{}::{name}", module_path!()), &environment);
+    }
+}
+
+/// What the child finds, and a driver of its own.
+fn found(variable: &str) -> (String, Session) {
+    cuda_sim::install(Config::from_env().devices(1)).expect("a process without a driver");
+    let value = std::env::var(variable).expect("set by the parent");
+    (value, Session::begin())
+}
+
+/// Asserts that the error names what it did not understand.
+#[track_caller]
+fn refused<T: std::fmt::Debug>(result: Result<T>, value: &str) {
+    match result {
+        Err(Error::Malformed { text, .. }) => assert_eq!(text, value),
+        other => panic!("{value:?}: {other:?}"),
+    }
+}
+
+#[test]
+fn h14_limit_env() -> Result<()> {
+    const GOOD: [&str; 4] = ["6291456", "50%", "0", "0%"];
+    const BAD: [&str; 5] = ["101%", "-1", "abc", "6 MiB", ""];
+    if !child::is_this() {
+        with_each("h14_limit_env", LIMIT, &[&GOOD[..], &BAD].concat());
+        return Ok(());
+    }
+    let (value, _session) = found(LIMIT);
+    let device = Device::get(0)?;
+    let stream = device.create_stream()?;
+    if BAD.contains(&value.as_str()) {
+        for _ in 0..2 {
+            refused(CachingPool::shared(), &value);
+            refused(stream.alloc::<u8>(100), &value);
+        }
+        // Whoever asks somebody else is not concerned.
+        drop(stream.alloc_with::<u8>(&Allocator::driver_pool(), 100)?);
+        drop(stream.alloc_with::<u8>(&CachingPool::new().allocator(), 100)?);
+        child::done();
+        return Ok(());
+    }
+    let pool = CachingPool::shared()?;
+    let total = device.total_memory()?;
+    let (limit, bytes) = match value.as_str() {
+        "6291456" => (PoolLimit::Bytes(3 * U), Some(3 * U)),
+        "50%" => (PoolLimit::Fraction(0.5), Some(total / 2)),
+        _ => (PoolLimit::None, None),
+    };
+    assert_eq!(pool.limit(), limit);
+    let held = stream.alloc::<u8>(3 * U)?;
+    assert_eq!(pool.usage(device).limit, bytes);
+    let most = bytes.unwrap_or(total);
+    match stream.alloc::<u8>(most) {
+        Err(Error::PoolExhausted {
+            requested, usage, ..
+        }) => {
+            assert_eq!((requested, usage.limit), (most, bytes));
+        }
+        other => panic!("beyond the limit: {other:?}"),
+    }
+    // The program has the last word.
+    drop(held);
+    pool.trim(0)?;
+    pool.set_limit(PoolLimit::Bytes(U))?;
+    assert!(stream.alloc::<u8>(U + 1).is_err());
+    child::done();
+    Ok(())
+}
+
+#[test]
+fn i_allocator_env() -> Result<()> {
+    const GOOD: [&str; 3] = ["cache", "driver", "plain"];
+    const BAD: [&str; 3] = ["Driver", "pool", ""];
+    if !child::is_this() {
+        with_each("i_allocator_env", ALLOCATOR, &[&GOOD[..], &BAD].concat());
+        return Ok(());
+    }
+    let (value, session) = found(ALLOCATOR);
+    let device = Device::get(0)?;
+    let stream = device.create_stream()?;
+    if BAD.contains(&value.as_str()) {
+        refused(stream.alloc::<u8>(100), &value);
+        refused(set_default_allocator(&Allocator::cache()), &value);
+        drop(stream.alloc_with::<u8>(&Allocator::cache(), 100)?);
+        child::done();
+        return Ok(());
+    }
+    let two = (stream.alloc::<u8>(100)?, stream.alloc::<u8>(100)?);
+    let asked = ["cuMemAlloc_v2", "cuMemAllocAsync"].map(|name| session.calls(name));
+    let expected = match value.as_str() {
+        "cache" => [1, 0],
+        "driver" => [0, 2],
+        _ => [2, 0],
+    };
+    assert_eq!(asked, expected, "{value}");
+    let in_pool = CachingPool::shared()?.usage(device).used > 0;
+    assert_eq!(in_pool, value == "cache");
+    drop(two);
+    child::done();
+    Ok(())
+}

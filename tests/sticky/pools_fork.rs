@@ -1,0 +1,71 @@
+//! S35: pools of memory in a fork's child, whatever locks the parent's threads held.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use cuda_core::{
+    Allocator, CacheUsage, CachingPool, Device, Error, PoolLimit, Result, set_default_allocator,
+};
+use support::gpu_test;
+
+use crate::fork::in_a_fork;
+
+/// Everything that takes one of a pool's locks, or that of the defaults.
+fn locks_everything(device: Device, pool: &CachingPool) -> Result<()> {
+    let stream = device.create_stream()?;
+    drop(stream.alloc_with::<u8>(&pool.allocator(), 1000)?);
+    for _ in 0..100 {
+        pool.set_limit(PoolLimit::Fraction(0.5))?;
+        drop((pool.limit(), pool.usage(device), pool.segments(device)));
+        pool.reset_peaks(device);
+        set_default_allocator(&Allocator::cache())?;
+        device.set_allocator(None)?;
+    }
+    pool.trim(0).map(drop)
+}
+
+/// Numbers the first thing that does not answer as it should; 0 if there is none.
+fn wrong(device: Device, pool: &CachingPool) -> u8 {
+    let forked = |answer: Option<Error>| matches!(answer, Some(Error::Forked));
+    pool.reset_peaks(device);
+    let shown = format!("{pool:?} {:?}", pool.allocator());
+    let answers = [
+        forked(pool.set_limit(PoolLimit::None).err()),
+        forked(pool.trim(0).err()),
+        forked(set_default_allocator(&Allocator::plain()).err()),
+        forked(device.set_allocator(None).err()),
+        pool.limit() == PoolLimit::None,
+        pool.usage(device) == CacheUsage::default(),
+        pool.segments(device).is_empty(),
+        shown.contains("CachingPool"),
+    ];
+    let wrong = answers.iter().position(|right| !right);
+    wrong.map_or(0, |index| index as u8 + 1)
+}
+
+gpu_test! {
+    needs 1;
+    fn s35_fork_pools_answer() -> Result<()> {
+        let device = Device::get(0)?;
+        let pools = [CachingPool::new(), CachingPool::shared()?];
+        let stop = AtomicBool::new(false);
+        let work = |pool: &CachingPool| {
+            while !stop.load(Ordering::Relaxed) {
+                locks_everything(device, pool)?;
+            }
+            Ok::<(), Error>(())
+        };
+        std::thread::scope(|scope| {
+            let threads = pools.each_ref().map(|pool| scope.spawn(|| work(pool)));
+            let started = Instant::now();
+            while started.elapsed() < Duration::from_secs(1) {
+                in_a_fork(|| {
+                    let wrong = pools.each_ref().map(|pool| wrong(device, pool));
+                    wrong[0].max(wrong[1])
+                });
+            }
+            stop.store(true, Ordering::Relaxed);
+            threads.map(|thread| thread.join().expect("no panic")).into_iter().collect()
+        })
+    }
+}

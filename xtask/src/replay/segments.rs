@@ -1,0 +1,93 @@
+//! The caching pool's segments, drawn to scale: what of each is in use, and what is kept.
+
+use std::fmt::Write as _;
+
+use cuda_core::{CacheBlockState, CacheSegment};
+
+use super::picture::{LEFT, ROW, size};
+
+/// Between two segments of a row.
+const GAP: f64 = 3.0;
+
+/// A segment's height.
+const HIGH: f64 = 13.0;
+
+/// Segments are drawn as if there were at least so many rows of them.
+const LEAST_ROWS: usize = 4;
+
+/// Segments in rows, by address.
+pub(crate) struct Rows<'a> {
+    segments: &'a [CacheSegment],
+    /// The row of each segment, and how far right in it that begins.
+    places: Vec<(usize, f64)>,
+    bytes_to_width: f64,
+}
+
+impl<'a> Rows<'a> {
+    pub(crate) fn new(segments: &'a [CacheSegment], width: f64) -> Self {
+        let bytes = |segment: &CacheSegment| segment.bytes;
+        let total: usize = segments.iter().map(bytes).sum();
+        let largest = segments.iter().map(bytes).max().unwrap_or(0);
+        let in_a_row = largest.max(total / LEAST_ROWS).max(1);
+        let bytes_to_width = width / in_a_row as f64;
+        let (mut row, mut at) = (0, 0.0);
+        let places = segments.iter().map(|segment| {
+            let wide = segment.bytes as f64 * bytes_to_width;
+            if at > 0.0 && at + wide > width {
+                (row, at) = (row + 1, 0.0);
+            }
+            let place = (row, at);
+            at += wide + GAP;
+            place
+        });
+        Self {
+            segments,
+            places: places.collect(),
+            bytes_to_width,
+        }
+    }
+
+    pub(crate) fn height(&self) -> f64 {
+        let rows = self.places.last().map(|(row, _)| row + 1);
+        rows.map_or(0.0, |rows| ROW * (rows + 3) as f64)
+    }
+
+    pub(crate) fn draw(&self, svg: &mut String, top: f64) {
+        if self.segments.is_empty() {
+            return;
+        }
+        let all = self.segments.iter().map(|segment| segment.bytes as u64);
+        _ = writeln!(
+            svg,
+            "<text x=\"{LEFT}\" y=\"{:.1}\" font-weight=\"bold\">{} segments of the cache at the \
+             peak, {}</text>\
+             <text x=\"{LEFT}\" y=\"{:.1}\" fill=\"#555\">blue: in use, orange: streams may still \
+             use it, grey: free</text>",
+            top + ROW,
+            self.segments.len(),
+            size(all.sum()),
+            top + 2.0 * ROW
+        );
+        for (segment, &(row, at)) in self.segments.iter().zip(&self.places) {
+            let y = top + ROW * (row as f64 + 2.5);
+            for block in &segment.blocks {
+                let offset = (block.address - segment.address) as f64;
+                let (fill, state) = match block.state {
+                    CacheBlockState::Used => ("#4e79a7", "in use"),
+                    CacheBlockState::Free => ("#c9ced6", "free"),
+                    CacheBlockState::Pending => ("#f28e2b", "may still be in use"),
+                };
+                _ = writeln!(
+                    svg,
+                    "<rect x=\"{:.2}\" y=\"{y:.1}\" width=\"{:.2}\" height=\"{HIGH}\" \
+                     fill=\"{fill}\" stroke=\"white\" stroke-width=\"0.3\">\
+                     <title>{} of {}, {state}</title></rect>",
+                    LEFT + at + offset * self.bytes_to_width,
+                    block.bytes as f64 * self.bytes_to_width,
+                    size(block.bytes as u64),
+                    size(segment.bytes as u64)
+                );
+            }
+        }
+    }
+}
