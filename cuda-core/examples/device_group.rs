@@ -1,0 +1,59 @@
+//! All GPUs as a group: the same to everybody, a part to everybody, parts that go round.
+
+mod shared;
+
+use std::process::ExitCode;
+
+use cuda_core::DeviceGroup;
+
+/// Elements of one device's share.
+const SHARE: usize = 1 << 20;
+
+fn example() -> shared::Result {
+    let group = DeviceGroup::new(shared::several()?)?;
+    // Copies between devices work without it, more slowly.
+    for (device, peer) in group.enable_all_peers()?.unreachable() {
+        println!("{device:?} cannot reach {peer:?}");
+    }
+    let count = group.len();
+
+    // The same to everybody, with one pass over the host's memory; and to everybody a part.
+    let weights: Vec<u32> = (0..SHARE as u32).collect();
+    let mut copies = group.alloc::<u32>(SHARE)?;
+    group.upload_all_from(&weights, &mut copies)?;
+    let batch: Vec<u32> = (0..(count * SHARE) as u32).collect();
+    let mut parts = group.alloc_shares::<u32>(batch.len())?;
+    group.scatter_from(&batch, &mut parts)?;
+
+    // Each to the next one, until everybody has had every part: the steps of a ring.
+    let mut next = group.alloc_shares::<u32>(batch.len())?;
+    for _ in 0..count {
+        for ((stream, part), copy) in group.streams().iter().zip(&parts).zip(&mut copies) {
+            stream.copy(part, copy)?; // stands for a kernel
+        }
+        group.rotate(&parts, &mut next, 1)?;
+        std::mem::swap(&mut parts, &mut next);
+    }
+
+    let mut back = vec![0; batch.len()];
+    group.gather_to(&parts, &mut back)?; // the one wait
+    assert_eq!(back, batch);
+    println!("{} elements went round {count} devices", batch.len());
+
+    // The rows of a matrix, a block of them on each device, become its columns.
+    let mut rows = group.alloc::<u32>(count * count)?;
+    for (rank, (stream, block)) in group.streams().iter().zip(&mut rows).enumerate() {
+        stream.fill(block, rank as u32)?;
+    }
+    let mut columns = group.alloc::<u32>(count * count)?;
+    group.all_to_all(&rows, &mut columns)?;
+    let mut column = vec![0; count * count];
+    group.streams()[0].download_to(&columns[0], &mut column)?;
+    assert!((0..count).all(|from| column[from * count] == from as u32));
+    println!("{count} blocks of rows became {count} blocks of columns");
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    shared::run(example)
+}

@@ -1,0 +1,60 @@
+//! A budget for one part of a program: what it may take, what it took, and what it took at most.
+
+mod shared;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use cuda_core::adaptors::{Limiting, Statistics};
+use cuda_core::{
+    Allocator, AllocatorError, CachingPool, Error, PoolLimit, Result, Stream, with_allocator,
+};
+
+const MIB: usize = 1 << 20;
+
+/// The part of the program that has the budget; it knows nothing of it.
+fn part(stream: &Stream) -> Result<()> {
+    for round in 1..=4 {
+        let mut scratch = stream.alloc::<u8>(round * MIB)?;
+        stream.fill(&mut scratch, 0)?;
+        // Freed behind the fill, and cached: nothing waits.
+    }
+    Ok(())
+}
+
+fn example() -> shared::Result {
+    let device = shared::device()?;
+    let stream = device.create_stream()?;
+
+    // A pool of the part's own: all that it keeps can be given back at once.
+    let pool = CachingPool::builder()
+        .limit(PoolLimit::Bytes(64 * MIB))
+        .build()?;
+    let statistics = Arc::new(Statistics::new(pool.allocator()));
+    let counted = Allocator::new(Arc::clone(&statistics));
+    with_allocator(&counted, || part(&stream))?;
+    let bytes = statistics.counters().bytes;
+    assert_eq!(
+        (bytes.value, bytes.peak, bytes.total),
+        (0, 4 << 20, 10 << 20)
+    );
+    println!(
+        "10 MiB in all, 4 MiB at once, {} bytes of the device's",
+        pool.usage(device).reserved
+    );
+    stream.synchronize()?;
+    pool.trim(0)?;
+    assert_eq!(pool.usage(device).reserved, 0);
+
+    // And with less than it needs: an error, of the allocation that goes beyond.
+    let limited = Allocator::new(Limiting::new(pool.allocator(), 2 * MIB));
+    match with_allocator(&limited, || part(&stream)) {
+        Err(Error::Allocator(AllocatorError::LimitExceeded { .. })) => println!("2 MiB do not do"),
+        other => return Err(format!("not refused: {other:?}").into()),
+    }
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    shared::run(example)
+}
