@@ -200,16 +200,14 @@ pub fn take_away(mut leaks: Vec<Leak>) {
             },
             // SAFETY: it was leaked, so nobody else gives it back.
             LeakKind::Pool => unsafe { cu::cuMemPoolDestroy(handle.cast()) },
-            // SAFETY: it was leaked, so nobody else gives it back.
-            LeakKind::Device => unsafe { cu::cuMemFree_v2(leak.handle) },
             // SAFETY: as above, for memory that somebody else allocated.
             LeakKind::Pinned if leak.call.starts_with("cuMemHostRegister") => unsafe {
                 cu::cuMemHostUnregister(handle.cast())
             },
             // SAFETY: as above, for memory.
             LeakKind::Pinned => unsafe { cu::cuMemFreeHost(handle.cast()) },
-            LeakKind::Addresses => {
-                leak.discard_addresses();
+            LeakKind::Addresses | LeakKind::Device => {
+                leak.discard();
                 continue;
             }
             // SAFETY: it was leaked, so nobody else gives it back.

@@ -45,7 +45,7 @@ const FAILURES: [Failure; 3] = [
 ];
 
 /// How many calls of one test fail in turn with one failure, at most: each of nearly every test.
-const MOST: u64 = 250;
+const MOST: u64 = 120;
 
 /// Tests that are not swept, or modules of them, and why.
 const NOT_SWEPT: [(&str, &str); 11] = [

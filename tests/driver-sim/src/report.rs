@@ -103,11 +103,14 @@ pub struct Leak {
 }
 
 impl Leak {
-    /// Takes leaked addresses out of the simulated driver, with what is mapped there: for a program
-    /// that leaks on purpose, and often. Other kinds have a driver call that does it.
-    pub fn discard_addresses(&self) {
-        if self.kind == LeakKind::Addresses {
-            state::lock().discard_reservation(self.handle);
+    /// Takes leaked addresses out of the simulated driver, with what is mapped there, or leaked device
+    /// memory, whose addresses are never used again, since whoever leaked it may remember them: for a
+    /// program that leaks on purpose, and often. Other kinds have a driver call that does it.
+    pub fn discard(&self) {
+        match self.kind {
+            LeakKind::Addresses => state::lock().discard_reservation(self.handle),
+            LeakKind::Device => state::lock().discard_block(self.handle),
+            _ => {}
         }
     }
 }

@@ -184,11 +184,25 @@ impl State {
 
     /// The free of a block takes place: its bytes are gone, its addresses are set aside.
     pub(crate) fn release_block(&mut self, id: Id, call: &'static str) {
+        if self.end_block(id, call) {
+            self.space.quarantine(id, self.config.quarantine);
+        }
+    }
+
+    /// Frees the block at the address, which is not used again.
+    pub(crate) fn discard_block(&mut self, address: CUdeviceptr) {
+        if let Some(id) = self.space.find(address) {
+            self.end_block(id, "Leak::discard");
+        }
+    }
+
+    /// The bytes of a block are gone; whether they were there.
+    fn end_block(&mut self, id: Id, call: &'static str) -> bool {
         let Some(block) = self.space.blocks.get_mut(&id) else {
-            return;
+            return false;
         };
         if let Phase::Freed(_) = block.phase {
-            return;
+            return false;
         }
         block.phase = Phase::Freed(call);
         block.pages = Pages::default();
@@ -204,7 +218,7 @@ impl State {
             }
             None => self.devices[device].allocated -= size,
         }
-        self.space.quarantine(id, self.config.quarantine);
+        true
     }
 
     /// The block that a free names: it must start there, and be held.

@@ -200,7 +200,7 @@ impl State {
 
     /// Ends a reservation whatever is mapped in it.
     pub(crate) fn discard_reservation(&mut self, address: u64) {
-        const CALL: &str = "Leak::discard_addresses";
+        const CALL: &str = "Leak::discard";
         let Some(id) = self.space.find(address) else {
             return;
         };
