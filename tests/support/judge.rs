@@ -206,6 +206,10 @@ pub fn take_away(mut leaks: Vec<Leak>) {
             },
             // SAFETY: as above, for memory.
             LeakKind::Pinned => unsafe { cu::cuMemFreeHost(handle.cast()) },
+            // SAFETY: it was leaked, so nobody else gives it back.
+            LeakKind::Device if leak.call == "cuMemAllocManaged" => unsafe {
+                cu::cuMemFree_v2(leak.handle)
+            },
             LeakKind::Addresses | LeakKind::Device => {
                 leak.discard();
                 continue;

@@ -24,7 +24,7 @@ enum Way {
 /// so long, threads get so far ahead of the device that a chunk has left the caches that are a core's
 /// own, from which a device reads slowly, when its turn comes. And what is still in the cache that
 /// all cores share need not go to memory and back: its bandwidth is what a long upload lacks where
-/// others use it too.
+/// others use it too. docs/measured.md has the figures.
 const LONG: usize = 256 << 20;
 
 /// Bytes of a quantum from which on the chunks in use together exceed cores' own caches.

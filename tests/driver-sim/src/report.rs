@@ -105,7 +105,8 @@ pub struct Leak {
 impl Leak {
     /// Takes leaked addresses out of the simulated driver, with what is mapped there, or leaked device
     /// memory, whose addresses are never used again, since whoever leaked it may remember them: for a
-    /// program that leaks on purpose, and often. Other kinds have a driver call that does it.
+    /// program that leaks on purpose, and often. Other kinds, and managed memory, have a driver call
+    /// that does it.
     pub fn discard(&self) {
         match self.kind {
             LeakKind::Addresses => state::lock().discard_reservation(self.handle),
