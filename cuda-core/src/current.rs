@@ -118,9 +118,17 @@ pub(crate) fn set(raw: RawContext) -> Result<()> {
     check("cuCtxSetCurrent", unsafe { cu::cuCtxSetCurrent(raw.0) })
 }
 
-/// Makes `context`, whose handle is `raw`, current in place of `saved`, which is current. Where that
-/// fails it is undone, since it may have taken effect all the same: "may also return error codes
-/// from previous, asynchronous launches".
+/// Makes `raw` current in place of `saved`, which is current. Where that fails it is undone, since it
+/// may have taken effect all the same: "may also return error codes from previous, asynchronous
+/// launches".
+pub(crate) fn set_or_undo(saved: RawContext, raw: RawContext) -> Result<()> {
+    set(raw).inspect_err(|_| {
+        // Whoever could be told of a second error is told of the first.
+        let _ = restore(saved);
+    })
+}
+
+/// [`set_or_undo`] for a context that lives by count, whose handle is `raw`.
 #[inline]
 pub(crate) fn replace(saved: RawContext, raw: RawContext, context: &Context) -> Result<()> {
     set(raw).inspect_err(|_| {

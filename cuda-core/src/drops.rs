@@ -20,13 +20,13 @@ use crate::quiet;
 use crate::sync::lock;
 use crate::waiter;
 
-/// What a failed `Drop`, or `close`, left behind.
+/// What a failed `Drop`, or `close`, left behind; or may have, where the call that releases it failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Resource {
-    /// Device memory, still allocated.
+    /// Device memory that was not freed.
     DeviceMemory,
-    /// Pinned host memory, still allocated.
+    /// Pinned host memory that was not freed.
     PinnedMemory,
     /// Memory of the host that was given to a copy, still allocated.
     HostMemory,
@@ -86,7 +86,7 @@ pub struct DropFailure {
     pub error: Option<Error>,
 }
 
-/// Told of each failed `Drop`; see [`set_drop_hook`].
+/// Told of whatever [`drop_failures`] counts; see [`set_drop_hook`].
 pub type DropHook = Arc<dyn Fn(&DropFailure) + Send + Sync>;
 
 static FAILURES: AtomicU64 = AtomicU64::new(0);
@@ -103,10 +103,10 @@ pub fn drop_failures() -> u64 {
     FAILURES.load(Ordering::Relaxed)
 }
 
-/// Calls `hook` for each failed `Drop` from now on; [`None`] removes it. Returns nothing: hooks do
+/// Calls `hook` for whatever [`drop_failures`] counts from now on; [`None`] removes it. Returns nothing: hooks do
 /// not chain.
 ///
-/// The hook runs on the thread that drops, when this crate has brought back what is current there.
+/// The hook runs on the thread that drops or closes, when this crate has brought back what is current there.
 /// A panic in it is caught and ignored.
 ///
 /// ```
@@ -138,7 +138,7 @@ pub(crate) fn report(resource: Resource, handle: u64, bytes: usize, error: Optio
             bytes,
             error,
         };
-        quiet::after(|| contain(move || hook(&failure)));
+        quiet::after(move || hook(&failure));
     }
 }
 

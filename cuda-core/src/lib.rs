@@ -66,7 +66,7 @@
 //! [`drop_failures`], [`set_drop_hook`]: what a `Drop` could not do; owners have a fallible twin of
 //! it, `close`.
 //!
-//! The repository's `docs/cookbook.md` has a runnable program for each of these; `docs/coming-from.md`
+//! The repository's `docs/cookbook.md` has runnable programs for common problems; `docs/coming-from.md`
 //! says what CuPy, cudarc, cust and CUDA C++ call them.
 
 #![warn(clippy::missing_errors_doc)]

@@ -1,4 +1,5 @@
-//! Spans of this crate's own calls, in which nobody else's code runs on the thread.
+//! Spans of this crate's own calls, in which nobody else's code runs on the thread, but for a closure
+//! that the driver calls and that therefore cannot call the driver.
 //!
 //! What is current is asked at the beginning of such a span and known until its end. A drop hook,
 //! or the `Drop` of what keeps another library's context alive, may make something else current: what
@@ -58,7 +59,7 @@ impl Drop for Quiet {
 pub(crate) fn after(job: impl FnOnce() + 'static) {
     let mut spans = SPANS.get();
     if spans.open == 0 {
-        return job();
+        return contain(job);
     }
     let mut job: Option<Box<dyn FnOnce()>> = Some(Box::new(job));
     let _ = LATER.try_with(|later| later.borrow_mut().extend(job.take()));

@@ -22,7 +22,8 @@ use crate::sync::lock;
 pub(crate) struct RawStream(pub(crate) CUstream);
 
 // SAFETY: streams may be used from any thread; the driver locks. The per-thread default stream
-// means another stream on each, and is kept to one thread by `Timeline::records_from_anywhere`.
+// means another stream on each; the value that stands for it is not `Send`, and no other thread
+// records on it, by its `Flavor::PerThread`.
 unsafe impl Send for RawStream {}
 // SAFETY: a shared reference gives out the handle alone; threads may use a stream at once, since
 // the driver locks.

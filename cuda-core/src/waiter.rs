@@ -50,7 +50,8 @@ struct Waiters {
     generation: u64,
     /// Threads of this generation that have nothing to wait for.
     idle: usize,
-    threads: Vec<JoinHandle<()>>,
+    /// And whether a thread of ours started it.
+    threads: Vec<(JoinHandle<()>, bool)>,
 }
 
 static WAITERS: Mutex<Waiters> = Mutex::new(Waiters {
@@ -207,13 +208,13 @@ impl Waiters {
     }
 
     fn start(&mut self) -> Result<()> {
-        self.threads.retain(|thread| !thread.is_finished());
+        self.threads.retain(|(thread, _)| !thread.is_finished());
         let generation = self.generation;
         let thread = thread::Builder::new()
             .name("cuda-core waiter".to_owned())
             .spawn(move || serve(generation))
             .map_err(|error| Error::NoThread(error.kind()))?;
-        self.threads.push(thread);
+        self.threads.push((thread, is_waiter()));
         Ok(())
     }
 }
@@ -302,21 +303,28 @@ pub(crate) fn is_waiter() -> bool {
 /// Waits until everything is reached that was waited for before this call, and for the threads that
 /// did so to end: not for the calling one.
 pub(crate) fn flush() {
-    // What is done at one point may wait for another, on a thread that is started for that.
+    let mut all = true;
     loop {
-        let threads = {
+        let threads: Vec<_> = {
             let mut waiters = lock(&WAITERS);
             waiters.generation += 1;
             waiters.idle = 0;
-            std::mem::take(&mut waiters.threads)
+            let threads = std::mem::take(&mut waiters.threads);
+            let awaited = |(_, by_waiter): &(_, bool)| all || *by_waiter;
+            let (threads, others) = threads.into_iter().partition(awaited);
+            waiters.threads = others;
+            threads
         };
         if threads.is_empty() {
             return;
         }
         CHANGED.notify_all();
-        for thread in threads {
+        for (thread, _) in threads {
             // It contains the panics of what it calls.
             drop(thread.join());
         }
+        // What is done at one point may wait for another, on a thread that is started for that. What
+        // others wait for from now on is not waited for: that might never end.
+        all = false;
     }
 }

@@ -10,7 +10,8 @@ use crate::Outcome;
 use crate::suite::table::Table;
 use steps::{STEPS, Step, Verdict};
 
-/// Runs the checks that are no tests: lints, docs, headers, packaging, Miri, file-level rules.
+/// Runs the checks beside `cargo xtask test`: file-level rules, format and lints, docs, the oldest Rust,
+/// bindings, headers, packaging, a failure at every driver call, Miri.
 ///
 /// A step that cannot run here is printed as not run, with the reason.
 #[derive(clap::Args)]

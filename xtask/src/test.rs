@@ -23,9 +23,10 @@ const DEVICES: u32 = 4;
 
 /// Runs the tests that need no GPU and says what did not run, and why.
 ///
-/// Unit tests, the suites that span the crates, and doc tests; then the GPU suite on the simulated
-/// driver, once with work done as late as CUDA permits (lazy) and once at enqueue (eager). Tests
-/// that poison their process get one each.
+/// Unit tests, the suites that span the crates, and doc tests; the GPU suite on the simulated driver,
+/// with work done as late as CUDA permits (lazy), at enqueue (eager) and by a seeded schedule
+/// (threaded), and once more, lazily, with each other allocator (CUDA_CORE_ALLOCATOR); guards from
+/// Python, and the examples. Tests that poison their process get one each.
 #[derive(clap::Args)]
 #[command(after_help = "Exit code: 0 passed, 1 a test failed, 2 the tests could not be run.")]
 pub(crate) struct Args {

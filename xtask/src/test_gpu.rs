@@ -27,6 +27,10 @@ use result::{LeftOut, Matrix, RowResult, Status};
 /// CUDA_MODULE_LOADING=EAGER, and under compute-sanitizer's memcheck where it is installed. A row
 /// runs every test that its devices suffice for; tests that its setting makes meaningless are left
 /// out and listed. A row that cannot run is printed as not run, with the reason.
+///
+/// With --sim the settings are others: work done as late as CUDA permits (sim-lazy), at enqueue
+/// (sim-eager), by a seeded schedule (sim-threaded), and the simulated driver as a library that is
+/// loaded in place of libcuda (sim-library).
 #[derive(clap::Args)]
 #[command(
     after_help = "Exit code: 0 every test of every row that ran passed, 1 something failed, \

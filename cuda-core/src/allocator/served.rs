@@ -60,15 +60,19 @@ pub(crate) unsafe fn free(
         }
     }
     let stream = Stream::new(home.clone());
+    let mut returned = false;
     let freed = contain(allocator, || {
         // SAFETY: by the caller's promise the block came from there for this stream and is given
         // up; the work of other streams, `fences`, was waited for above.
-        unsafe { allocator.deallocate(&stream, address, bytes) }
+        let freed = unsafe { allocator.deallocate(&stream, address, bytes) };
+        returned = true;
+        freed
     });
-    // As an allocator promises: what it does not free is kept, unless that is an error of the driver's.
+    // As an allocator promises: what it does not free is kept, unless that is an error of the
+    // driver's. Of what panicked nobody knows how far it had come.
     freed.map_err(|error| match error.code() {
-        Some(_) => Unreleased::Unknown(error),
-        None => Unreleased::Kept(error),
+        None if returned => Unreleased::Kept(error),
+        _ => Unreleased::Unknown(error),
     })
 }
 

@@ -17,7 +17,7 @@ pub struct CacheSegment {
     pub device: Device,
     /// Where it begins.
     pub address: CUdeviceptr,
-    /// Its size.
+    /// Its size in bytes.
     pub bytes: usize,
     /// What it is cut into, from its beginning to its end without a gap.
     pub blocks: Vec<CacheBlock>,
@@ -29,7 +29,7 @@ pub struct CacheSegment {
 pub struct CacheBlock {
     /// Where it begins.
     pub address: CUdeviceptr,
-    /// Its size, which is what was asked for, rounded.
+    /// Its size in bytes; where it is used, what was asked for, rounded up.
     pub bytes: usize,
     /// Who has it.
     pub state: CacheBlockState,
@@ -53,7 +53,7 @@ pub enum CacheBlockState {
     Used,
     /// The pool, for allocations to come.
     Free,
-    /// The pool, but streams may be using it still.
+    /// The pool, but streams may be using it still, or it was not taken back where it came from.
     Pending,
 }
 

@@ -111,7 +111,7 @@ fn destroy(raw: RawContext, kind: Kind) -> Result<(), Unreleased> {
     // A failed wait is no failure to destroy: the work's own error reached whoever waited for it.
     let _ = (|| {
         let before = current::get()?;
-        current::set(raw)?;
+        current::set_or_undo(before, raw)?;
         // SAFETY: takes nothing; a live context is current.
         let waited = check("cuCtxSynchronize", unsafe { cu::cuCtxSynchronize() });
         current::restore(before)?;

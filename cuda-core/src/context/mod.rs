@@ -151,9 +151,13 @@ impl Context {
     /// ```
     pub fn create(device: Device, flags: ContextFlags) -> Result<Self> {
         let context = Self::create_pushed(device, flags)?;
-        // Once more if it fails: whatever happens, the caller's context must come back. Should it
-        // fail twice, dropping the context destroys it, which pops it too.
-        current::pop().or_else(|first| current::pop().map_err(|_| first))?;
+        // Once more if it fails and the context is still there: whatever happens, the caller's must
+        // come back. Should it fail twice, dropping the context destroys it, which pops it too.
+        if let Err(first) = current::pop() {
+            if current::get()? == context.raw() {
+                current::pop().map_err(|_| first)?;
+            }
+        }
         Ok(context)
     }
 
@@ -427,7 +431,7 @@ fn device_of(raw: RawContext) -> Result<Device> {
     if before == raw {
         return current::device();
     }
-    current::set(raw)?;
+    current::set_or_undo(before, raw)?;
     let device = current::device();
     current::restore(before)?;
     device

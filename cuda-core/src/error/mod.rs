@@ -26,8 +26,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why an operation failed.
 ///
-/// Bad input is found before the driver is called and has a variant of its own; everything that the
-/// driver reports is [`Error::Driver`] with its code, or [`Error::OutOfMemory`].
+/// Bad input is found before the driver is called and has a variant of its own. What the driver reports
+/// is [`Error::Driver`] with its code, or says more: [`Error::OutOfMemory`], or [`Error::Module`] of code
+/// that could not be compiled or found. [`Error::code`] has the code of each.
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

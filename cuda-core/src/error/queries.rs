@@ -6,7 +6,8 @@ use crate::device::Device;
 use crate::error::{AllocatorError, Error, ModuleError};
 
 impl Error {
-    /// The driver's code, where the driver was asked.
+    /// The driver's code; and `CUDA_ERROR_OUT_OF_MEMORY` where a pool, a limit or an allocator had no
+    /// memory, whether or not the driver was asked. Of a group's error, that of its device.
     pub fn code(&self) -> Option<CUresult> {
         match self {
             Error::Driver { code, .. } => Some(*code),

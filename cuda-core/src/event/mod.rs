@@ -80,7 +80,7 @@ impl BitOr for EventFlags {
 pub struct Event {
     raw: RawEvent,
     flags: EventFlags,
-    /// What was recorded last is behind something that may take any time.
+    /// It was recorded, at some time, behind something that may take any time.
     held_up: AtomicBool,
 }
 
@@ -153,16 +153,13 @@ impl Event {
         let timeline = bound.timeline();
         let shared = self.flags.contains(EventFlags::INTERPROCESS);
         let held_up = shared || timeline.is_held_up(timeline.issued());
-        // Said before others can wait for this record, taken back when they can for none before it.
+        // Said before others can wait for this record, and never taken back: another thread may record
+        // the event at the same time, and nobody knows whose record comes last.
         self.held_up.fetch_or(held_up, Ordering::AcqRel);
         // SAFETY: event and stream are live; a pairing that CUDA does not allow is an error.
-        let recorded = check("cuEventRecord", unsafe {
+        check("cuEventRecord", unsafe {
             cu::cuEventRecord(event.as_raw(), bound.raw())
-        });
-        if recorded.is_ok() && !held_up {
-            self.held_up.store(false, Ordering::Release);
-        }
-        recorded
+        })
     }
 
     /// Whether nobody knows when it comes, as far as this crate has recorded it.

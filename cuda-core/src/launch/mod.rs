@@ -229,6 +229,7 @@ impl<'a, K: Kind> Launch<'a, K> {
     /// # Errors
     /// As [`Launch::launch`].
     pub fn max_cluster_size(&mut self) -> Result<u32> {
+        self.stream.core().ensure()?;
         let entered = self.stream.context().enter_briefly()?;
         let mut config = self.config()?;
         config.hStream = self.stream.as_raw();
@@ -247,6 +248,7 @@ impl<'a, K: Kind> Launch<'a, K> {
     /// # Errors
     /// As [`Launch::launch`].
     pub fn max_active_clusters(&mut self) -> Result<u32> {
+        self.stream.core().ensure()?;
         let entered = self.stream.context().enter_briefly()?;
         let mut config = self.config()?;
         config.hStream = self.stream.as_raw();

@@ -138,7 +138,8 @@ impl<H: StableHost> Registered<H> {
         let bytes = len * size_of::<H::Element>();
         let address = HostAddress(elements.cast());
         if let Err(error) = pin(context, address, bytes, flags) {
-            // SAFETY: initialised above; the driver does not have its elements, or works no more.
+            // SAFETY: initialised above; the driver does not have its elements, unless the context
+            // is lost with them.
             return Err((error, unsafe { host.assume_init() }));
         }
         let block = Block {
@@ -306,17 +307,19 @@ pub(crate) fn pin(
         return Ok(());
     }
     let _relaxed = Relaxed::enter()?;
+    // Another owner of the same bytes may have registered them, which is not this call's to end.
+    let was_pinned = !matches!(is_pinned(address.0.as_ptr()), Ok(false));
     // SAFETY: the bytes are allocated, and stay so until they are unregistered; a live context is
     // current.
     let code = unsafe { cu::cuMemHostRegister_v2(address.0.as_ptr().cast(), bytes, flags.0) };
     // The error may be an earlier launch's, and the memory registered all the same.
     if code != cuda_sys::CUDA_SUCCESS
         && !is_refusal(code)
+        && !was_pinned
         && matches!(is_pinned(address.0.as_ptr()), Ok(true))
     {
-        // What this says adds nothing: where it fails too, no copy works any more.
-        // SAFETY: the driver knows the address as pinned, and nobody else pinned it, or the call
-        // would have been refused.
+        // What this says adds nothing: where it fails too, no copy of the context works any more.
+        // SAFETY: the driver knows the address as pinned, and did not before the call above.
         let _ = unsafe { cu::cuMemHostUnregister(address.0.as_ptr().cast()) };
     }
     check(REGISTER, code)

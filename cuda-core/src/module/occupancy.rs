@@ -45,7 +45,7 @@ thread_local! {
 unsafe extern "C" fn ask(threads: i32) -> usize {
     let scope = CallbackScope::enter();
     let asked = ASKED.get();
-    // SAFETY: set by `block_size_of` around the driver's call, on this thread, to a function that
+    // SAFETY: set by `block_size_with` around the driver's call, on this thread, to a function that
     // outlives the call and that nobody else uses meanwhile.
     let function = unsafe { &mut *asked };
     let threads = u32::try_from(threads).unwrap_or(0);

@@ -44,7 +44,7 @@ pub(super) struct Failure {
 /// Makes what the caller is told of what failed on a device.
 pub(crate) type Blame = fn(Error, Device) -> Error;
 
-/// How much there may be of what.
+/// How far a copy gets ahead of its threads, and of the device.
 pub(super) struct Limits {
     /// Quanta to be copied that keep everybody busy.
     enough: usize,
@@ -61,7 +61,7 @@ impl Limits {
     }
 }
 
-/// See the module. A piece begins, is opened to the threads, and is finished; in order.
+/// A large copy. A piece begins, is opened to the threads, and is finished; in order.
 pub(super) struct Flow<'a, W> {
     way: W,
     pieces: &'a [Piece],

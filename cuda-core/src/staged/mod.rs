@@ -70,7 +70,8 @@ impl<K: Kind> Stream<K> {
     /// # Errors
     /// [`Error::LengthMismatch`] and
     /// [`Error::WrongDevice`] before the driver is asked. A slice of up
-    /// to a mebibyte is untouched after a failure, a larger one may be written in part.
+    /// to a mebibyte, or a [chunk](crate::StagingOptions) if that is smaller, is untouched after a
+    /// failure; a larger one may be written in part.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;

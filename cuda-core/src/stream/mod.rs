@@ -244,6 +244,7 @@ impl<K: Kind> Stream<K> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn wait_stream<L: Kind>(&self, other: &Stream<L>) -> Result<()> {
+        other.core.ensure()?;
         let timeline = Arc::clone(other.core.timeline());
         let seq = timeline.issued();
         self.core.bind()?.wait_for(&Mark { timeline, seq })

@@ -65,7 +65,9 @@ fn registering_costs_a_guard() {
         let new = |host: Vec<u32>| {
             Registered::new(&context, host, RegisterFlags::PORTABLE).map_err(|(error, _)| error)
         };
-        let register = entered([EXCHANGE, "cuMemHostRegister_v2", EXCHANGE]);
+        // Whether somebody else has registered the memory decides what a failure may undo.
+        let look = "cuPointerGetAttributes";
+        let register = entered([EXCHANGE, look, "cuMemHostRegister_v2", EXCHANGE]);
         let host = driver.expect(register.clone(), || new(vec![1; 16]))?;
         let mut buffer = stream.alloc::<u32>(16)?;
         driver.expect([UPLOAD], || stream.upload(&host, &mut buffer))?;

@@ -2,7 +2,8 @@
 
 use cuda_core::Stream;
 use cuda_sys::{
-    CUdeviceptr, CUresult, cuMemcpyDtoHAsync_v2, cuMemcpyHtoDAsync_v2, cuStreamSynchronize,
+    CUDA_SUCCESS, CUdeviceptr, CUresult, cuMemcpyDtoHAsync_v2, cuMemcpyHtoDAsync_v2,
+    cuStreamSynchronize,
 };
 
 /// Which way bytes go, between the host and a device.
@@ -30,14 +31,18 @@ pub(super) unsafe fn transfer(
     let raw = stream.as_raw();
     let host = host.cast();
     let copied = match direction {
-        // SAFETY: both sides have `bytes` bytes until the copy is done, and the stream is live: the
-        // caller's promise.
+        // SAFETY: both sides have `bytes` bytes until the copy is done, by the caller's promise; the
+        // stream is borrowed, so it is live.
         Direction::Up => unsafe { cuMemcpyHtoDAsync_v2(device, host, bytes, raw) },
-        // SAFETY: both sides have `bytes` bytes until the copy is done, and the stream is live: the
-        // caller's promise.
+        // SAFETY: as above, and the host's side may be written.
         Direction::Down => unsafe { cuMemcpyDtoHAsync_v2(host, device, bytes, raw) },
     };
     // SAFETY: the stream is live.
     let waited = unsafe { cuStreamSynchronize(raw) };
-    CUresult(copied.0 | waited.0)
+    first_error(copied, waited)
+}
+
+/// The first of two results that is no success.
+pub(super) fn first_error(first: CUresult, second: CUresult) -> CUresult {
+    if first == CUDA_SUCCESS { second } else { first }
 }

@@ -59,7 +59,7 @@ pub(crate) fn passes(program: &Program, devices: u32) -> Vec<Pass> {
         );
         threaded.environment.push((seed.into(), schedule));
         passes.push(threaded);
-        // The cache is what streams have without a word.
+        // The passes above have the cache, which is the default.
         for allocator in ["driver", "plain"] {
             let mut other = pass(format!("simulated, allocator {allocator}"), "lazy");
             let name = "CUDA_CORE_ALLOCATOR".to_owned();

@@ -108,12 +108,14 @@ impl Report {
         }
         let mut table = Table::new(["suite", "passed", "failed", "not run"]);
         for (name, counts) in &self.suites {
-            let prefix = format!("{}: ", name.split(", ").next().unwrap_or(name));
+            // What no pass of the suite can run, and what this one cannot.
+            let prefixes =
+                [name.split(", ").next().unwrap_or(name), name].map(|of| format!("{of}: "));
             let not_run = self
                 .not_run
                 .values()
                 .flatten()
-                .filter(|test| test.starts_with(&prefix));
+                .filter(|test| prefixes.iter().any(|prefix| test.starts_with(prefix)));
             table.row([
                 name.clone(),
                 counts.passed.to_string(),

@@ -2,10 +2,11 @@
 
 use anyhow::bail;
 use cuda_core::{Context, Device};
-use cuda_sys::{CUresult, cuMemcpyPeerAsync, cuStreamSynchronize};
+use cuda_sys::{cuMemcpyPeerAsync, cuStreamSynchronize};
 
 use crate::bench::measure::{Measured, pair};
 use crate::bench::operation::{Fixture, NotHere, Operation};
+use crate::bench::raw::first_error;
 
 pub(super) fn operations() -> Vec<Operation> {
     let copy = |name, access| Operation::new(name, move |fixture| peer(fixture, access)).gpus(2);
@@ -61,7 +62,7 @@ fn between(fixture: &Fixture, there: &Context) -> anyhow::Result<Measured> {
             let copied = unsafe { cuMemcpyPeerAsync(to, other, from, near, bytes, raw) };
             // SAFETY: the stream is live.
             let waited = unsafe { cuStreamSynchronize(raw) };
-            CUresult(copied.0 | waited.0)
+            first_error(copied, waited)
         },
         || Ok(()),
     )?;
