@@ -44,8 +44,8 @@ const FAILURES: [Failure; 3] = [
     Failure::Sticky(cuda_sys::CUDA_ERROR_ILLEGAL_ADDRESS),
 ];
 
-/// How many calls of one test fail in turn with one failure, at most: each of nearly every test.
-const MOST: u64 = 120;
+/// Calls of a test that fail in turn, each of them: nearly every test has no more.
+const EXACT: u64 = 600;
 
 /// Tests that are not swept, or modules of them, and why.
 const NOT_SWEPT: [(&str, &str); 12] = [
@@ -310,9 +310,9 @@ fn none<T: Debug>(what: &str, found: &[T]) -> Result<(), String> {
 }
 
 /// How many calls apart those are that fail: 1 unless there are many, and otherwise a prime, so that
-/// in a loop of the test each call fails in some round.
+/// in a loop of the test each call fails in some round. The work grows with the square of the calls.
 fn stride(calls: u64) -> u64 {
-    match calls.div_ceil(MOST) {
+    match calls.saturating_mul(calls).div_ceil(EXACT * EXACT) {
         0..=1 => 1,
         least => (least..).find(|&n| is_prime(n)).unwrap_or(least),
     }
@@ -329,8 +329,8 @@ mod tests {
     #[test]
     fn every_call_of_a_short_test_fails_and_a_prime_apart_those_of_a_long_one() {
         assert_eq!(stride(0), 1);
-        assert_eq!(stride(MOST), 1);
-        assert_eq!(stride(MOST + 1), 2);
-        assert_eq!(stride(4 * MOST), 5);
+        assert_eq!(stride(EXACT), 1);
+        assert_eq!(stride(EXACT + 1), 2);
+        assert_eq!(stride(2 * EXACT), 5);
     }
 }
