@@ -18,6 +18,7 @@ use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::host::{StableHost, StableHostMut};
 use crate::memory::ledger::Touch;
 use crate::memory::pages::{self, Carried};
+use crate::quiet::Quiet;
 use crate::stream::{Kind, Stream};
 use crate::stream_core::StreamCore;
 use crate::submit::submit;
@@ -244,6 +245,8 @@ fn carry<H: StableHost>(
     if checked.is_ok() && touch.range.is_empty() {
         return Ok(flight);
     }
+    // Begun first, so that it ends last: a drop hook may unregister these very pages.
+    let _quiet = Quiet::begin();
     let bound = match checked.and_then(|()| core.bind()) {
         Ok(bound) => bound,
         Err(error) => return Err((error, flight)),

@@ -11,6 +11,7 @@ use crate::device::{Device, Pool};
 use crate::driver;
 use crate::error::{Error, Result, check};
 use crate::pool;
+use crate::quiet::Quiet;
 use crate::sync::lock;
 
 pub(crate) use gate::{Closed, Crossing, crossing};
@@ -107,6 +108,8 @@ impl Context {
     /// other threads enqueue such work all the time.
     pub fn disable_peer_access(&self, peer: &Context) -> Result<()> {
         let far = peer.live()?;
+        // Begun first, so that it ends last: a drop hook may copy between these very devices.
+        let _quiet = Quiet::begin();
         let _closed = close(self.device(), peer.device())?;
         let this = |access: &Access| access.context == self.raw() && access.peer == peer.device();
         let same_devices =

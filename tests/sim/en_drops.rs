@@ -307,6 +307,19 @@ impl<F: Fn()> Drop for Last<F> {
     }
 }
 
+#[test]
+fn m15_a_panic_of_an_owner_stays_in_the_drop() -> Result<()> {
+    let session = simulator();
+    let raw = context::Foreign::create(0);
+    let owner = Arc::new(Last(|| panic!("an owner that panics")));
+    // SAFETY: the context lives until the end of the test.
+    let foreign = unsafe { Context::from_raw(raw.handle(), owner) }?;
+    drop(foreign);
+    drop(raw);
+    assert_eq!(session.violations(), []);
+    Ok(())
+}
+
 /// Hooks, and owners of other libraries' things, may make another context current: not while a
 /// default stream's own is, for calls that are yet to come.
 #[test]

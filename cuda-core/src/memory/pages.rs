@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use crate::error::{Error, Result};
+use crate::quiet::Quiet;
 use crate::release::Unreleased;
 use crate::sync::lock;
 use crate::timeline::Mark;
@@ -142,6 +143,8 @@ pub(crate) fn without_copies(
     unregister: impl FnOnce() -> Result<(), Unreleased>,
 ) -> Result<(), Unreleased> {
     let addresses = address..address + bytes;
+    // Begun first, so that it ends last: a drop hook may copy to these very pages.
+    let _quiet = Quiet::begin();
     let _closed = loop {
         match close(&addresses)? {
             Ok(closed) => break closed,

@@ -158,3 +158,38 @@ fn two_requests_beyond_all_memory_are_refused() {
         Ok(())
     });
 }
+
+/// Plain memory that is taken back, and then a panic.
+struct Loud;
+
+// SAFETY: the inner allocator does what has to be done.
+unsafe impl DeviceAllocator for Loud {
+    fn allocate(&self, stream: &Stream, bytes: usize) -> Result<u64> {
+        Allocator::plain().allocate(stream, bytes)
+    }
+
+    unsafe fn deallocate(&self, stream: &Stream, address: u64, bytes: usize) -> Result<()> {
+        // SAFETY: it came from there, and is given up.
+        unsafe { Allocator::plain().deallocate(stream, address, bytes) }?;
+        panic!("after it was freed")
+    }
+}
+
+#[test]
+fn a_block_that_was_freed_by_what_panicked_is_given_up() {
+    run(|session| {
+        let stream = Device::get(0)?.create_stream()?;
+        let loud = Allocator::new(Loud);
+        let buffer = stream.alloc_with::<u8>(&loud, 64)?;
+        let (_, buffer) = buffer.close().expect_err("it panicked");
+        assert_eq!(buffer.len(), 0);
+        drop(buffer);
+        let pool = CachingPool::builder().upstream(&loud).build()?;
+        drop(alloc(&stream, &pool, 100)?);
+        stream.synchronize()?;
+        pool.trim(0).expect_err("it panicked");
+        assert_eq!(pool.trim(0)?, 0, "it is not asked once more");
+        assert_eq!(session.violations(), []);
+        Ok(())
+    });
+}
