@@ -1,14 +1,15 @@
 //! What allocators and their adaptors say.
 
+use std::fmt;
+
 use super::text::Bytes;
 
 /// Why an [allocator](crate::Allocator), or an [adaptor](crate::adaptors) around one, gave no memory
 /// or took none back: the inside of [`Error::Allocator`](crate::Error::Allocator).
-#[derive(Clone, thiserror::Error)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum AllocatorError {
     /// An allocator of somebody's own panicked, or returned no memory that could be used.
-    #[error("the allocator `{allocator}` failed: {why}")]
     Failed {
         /// What the allocator calls itself.
         allocator: String,
@@ -17,21 +18,18 @@ pub enum AllocatorError {
     },
 
     /// An allocator returned null, with which one written in C says that it has no memory.
-    #[error("the allocator `{allocator}` failed: it returned null")]
     Null {
         /// What the allocator calls itself.
         allocator: String,
     },
 
     /// A default allocator cannot be changed inside a scope that has another one.
-    #[error("{op}: called inside `with_allocator`, which decides for now")]
     Scoped {
         /// The operation.
         op: &'static str,
     },
 
     /// An allocation would go beyond what a [`Limiting`](crate::adaptors::Limiting) allocator allows.
-    #[error("{} more, with {} in use, are over the limit of {}", Bytes(*.requested), Bytes(*.used), Bytes(*.limit))]
     LimitExceeded {
         /// Bytes asked for.
         requested: usize,
@@ -42,14 +40,12 @@ pub enum AllocatorError {
     },
 
     /// A block was given back that is not allocated, or not any more.
-    #[error("there is no block allocated at {address:#x} that could be given back")]
     NotAllocated {
         /// Where the block was said to be.
         address: u64,
     },
 
     /// Counters of [`Statistics`](crate::adaptors::Statistics) were ended that nobody had begun.
-    #[error("there are no inner counters to end")]
     NoInnerCounters,
 }
 
@@ -58,6 +54,39 @@ impl AllocatorError {
     pub(crate) fn null(name: &str) -> Self {
         Self::Null {
             allocator: name.to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for AllocatorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed { allocator, why } => {
+                write!(f, "the allocator `{allocator}` failed: {why}")
+            }
+            Self::Null { allocator } => {
+                write!(f, "the allocator `{allocator}` failed: it returned null")
+            }
+            Self::Scoped { op } => write!(
+                f,
+                "{op}: called inside `with_allocator`, which decides for now"
+            ),
+            Self::LimitExceeded {
+                requested,
+                used,
+                limit,
+            } => write!(
+                f,
+                "{} more, with {} in use, are over the limit of {}",
+                Bytes(*requested),
+                Bytes(*used),
+                Bytes(*limit)
+            ),
+            Self::NotAllocated { address } => write!(
+                f,
+                "there is no block allocated at {address:#x} that could be given back"
+            ),
+            Self::NoInnerCounters => f.write_str("there are no inner counters to end"),
         }
     }
 }

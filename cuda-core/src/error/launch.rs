@@ -1,12 +1,13 @@
 //! What keeps a kernel from being launched, found before the driver is asked.
 
+use std::fmt;
+
 /// Why a [launch](crate::Launch) was refused: the inside of
 /// [`Error::Launch`](crate::Error::Launch).
-#[derive(Clone, thiserror::Error)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum LaunchError {
     /// A launch is of no size, or of more than the device or the kernel allows.
-    #[error("launch: {what}: {asked} is not within 1 to {limit}")]
     Limit {
         /// What is too much, or nothing.
         what: &'static str,
@@ -17,7 +18,6 @@ pub enum LaunchError {
     },
 
     /// A kernel was given more or fewer arguments than it has parameters.
-    #[error("launch: `{kernel}` has {expected} parameters, and was given {given} arguments")]
     ArgumentCount {
         /// The kernel.
         kernel: String,
@@ -28,7 +28,6 @@ pub enum LaunchError {
     },
 
     /// An argument differs in size from the parameter that it is for.
-    #[error("launch: parameter {index} of `{kernel}` has {expected} bytes, the argument {given}")]
     ArgumentSize {
         /// The kernel.
         kernel: String,
@@ -39,4 +38,31 @@ pub enum LaunchError {
         /// The argument's.
         given: usize,
     },
+}
+
+impl fmt::Display for LaunchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Limit { what, asked, limit } => {
+                write!(f, "launch: {what}: {asked} is not within 1 to {limit}")
+            }
+            Self::ArgumentCount {
+                kernel,
+                expected,
+                given,
+            } => write!(
+                f,
+                "launch: `{kernel}` has {expected} parameters, and was given {given} arguments"
+            ),
+            Self::ArgumentSize {
+                kernel,
+                index,
+                expected,
+                given,
+            } => write!(
+                f,
+                "launch: parameter {index} of `{kernel}` has {expected} bytes, the argument {given}"
+            ),
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! What is wrong with device code.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use cuda_sys::CUresult;
@@ -8,11 +9,10 @@ use super::text::{describe, on_lines_of_its_own};
 
 /// Why device code could not be compiled, loaded or looked into: the inside of
 /// [`Error::Module`](crate::Error::Module).
-#[derive(Clone, thiserror::Error)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum ModuleError {
     /// A compiler, or the driver's linker, could make nothing of its input.
-    #[error("{op}: {}{}", describe(*.code), on_lines_of_its_own(.log))]
     Compile {
         /// The driver call.
         op: &'static str,
@@ -23,11 +23,9 @@ pub enum ModuleError {
     },
 
     /// Text that does not begin with `.version`, as PTX does.
-    #[error("this is no PTX: it does not begin with .version")]
     NotPtx,
 
     /// A file could not be read.
-    #[error("{}: {why}", .path.display())]
     File {
         /// The file.
         path: PathBuf,
@@ -36,7 +34,6 @@ pub enum ModuleError {
     },
 
     /// A module holds nothing of that name.
-    #[error("{op}: there is nothing named `{name}`")]
     NotFound {
         /// The driver call.
         op: &'static str,
@@ -45,9 +42,25 @@ pub enum ModuleError {
     },
 
     /// A module's global is somebody else's for now.
-    #[error("the global `{name}` is taken: there is a buffer of it already")]
     GlobalTaken {
         /// The name.
         name: String,
     },
+}
+
+impl fmt::Display for ModuleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Compile { op, code, log } => {
+                write!(f, "{op}: {}{}", describe(*code), on_lines_of_its_own(log))
+            }
+            Self::NotPtx => f.write_str("this is no PTX: it does not begin with .version"),
+            Self::File { path, why } => write!(f, "{}: {why}", path.display()),
+            Self::NotFound { op, name } => write!(f, "{op}: there is nothing named `{name}`"),
+            Self::GlobalTaken { name } => write!(
+                f,
+                "the global `{name}` is taken: there is a buffer of it already"
+            ),
+        }
+    }
 }

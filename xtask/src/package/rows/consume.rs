@@ -12,8 +12,8 @@ use crate::package::workshop::{Target, Workshop};
 
 /// Third-party crates that a consumer of `cuda-sys` compiles without bindgen: libc.
 const SYS_CRATES: usize = 1;
-/// And of `cuda-core`: libc, thiserror and the five crates of its macro.
-const CORE_CRATES: usize = 7;
+/// And of `cuda-core`: the same.
+const CORE_CRATES: usize = 1;
 
 pub(super) fn no_default_features(workshop: &Workshop) -> anyhow::Result<String> {
     let source = Source::Path(workshop.source());
