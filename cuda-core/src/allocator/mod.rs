@@ -24,7 +24,8 @@ pub(crate) mod served;
 /// which it keeps alive.
 ///
 /// Zero bytes are never asked for. Errors are passed on as they are; a panic becomes
-/// [`AllocatorError::Failed`](crate::AllocatorError::Failed). An allocator is called from any thread, and never
+/// [`AllocatorError::Failed`](crate::AllocatorError::Failed), and a block that was being given back is
+/// then neither used nor given back again. An allocator is called from any thread, and never
 /// inside a host function. It may itself allocate, but not through what it was made the default of.
 ///
 /// # Safety
