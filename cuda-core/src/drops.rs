@@ -246,7 +246,7 @@ fn reap() {
 /// Keeps the thread of deferred drops out of the driver from now on; called as the process exits.
 #[cfg_attr(any(not(unix), miri), allow(dead_code))]
 pub(crate) fn park() {
-    if REAPS.try_with(Cell::get).unwrap_or(false) {
+    if is_reaper() {
         // A job, or a hook that it called, ends the process: this very thread holds the gate, and
         // does not come back to open it.
         std::mem::forget(GATE.try_lock());
@@ -268,20 +268,32 @@ pub(crate) fn park() {
 /// cuda_core::flush_deferred_drops();
 /// ```
 pub fn flush_deferred_drops() {
-    let reaps = REAPS.try_with(Cell::get).unwrap_or(false);
-    if reaps || waiter::is_waiter() || driver::in_callback() || driver::is_gone() {
+    if is_reaper() || waiter::is_waiter() || driver::in_callback() || driver::is_gone() {
         return;
     }
     // One at a time: whoever comes second must not return before the thread has ended.
     static FLUSH: Mutex<()> = Mutex::new(());
     let _flush = lock(&FLUSH);
+    let mut all = true;
     loop {
-        let thread = lock(&REAPER).thread.take();
-        match thread {
-            // It contains the panics of its jobs.
-            Some(thread) => drop(thread.join()),
-            None => break,
+        loop {
+            let thread = lock(&REAPER).thread.take();
+            match thread {
+                // It contains the panics of its jobs.
+                Some(thread) => drop(thread.join()),
+                None => break,
+            }
         }
+        if !waiter::flush(all) {
+            return;
+        }
+        // What came after one point may wait for another, on threads that are started for that. What
+        // others wait for from now on is not waited for: that might never end.
+        all = false;
     }
-    waiter::flush();
+}
+
+/// Whether this thread is the one of deferred drops.
+pub(crate) fn is_reaper() -> bool {
+    REAPS.try_with(Cell::get).unwrap_or(false)
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::capture::Relaxed;
 use crate::driver;
-use crate::drops::contain;
+use crate::drops::{self, contain};
 use crate::error::{Error, Result};
 use crate::event::RawEvent;
 use crate::sync::lock;
@@ -214,7 +214,8 @@ impl Waiters {
             .name("cuda-core waiter".to_owned())
             .spawn(move || serve(generation))
             .map_err(|error| Error::NoThread(error.kind()))?;
-        self.threads.push((thread, is_waiter()));
+        self.threads
+            .push((thread, is_waiter() || drops::is_reaper()));
         Ok(())
     }
 }
@@ -301,30 +302,24 @@ pub(crate) fn is_waiter() -> bool {
 }
 
 /// Waits until everything is reached that was waited for before this call, and for the threads that
-/// did so to end: not for the calling one.
-pub(crate) fn flush() {
-    let mut all = true;
-    loop {
-        let threads: Vec<_> = {
-            let mut waiters = lock(&WAITERS);
-            waiters.generation += 1;
-            waiters.idle = 0;
-            let threads = std::mem::take(&mut waiters.threads);
-            let awaited = |(_, by_waiter): &(_, bool)| all || *by_waiter;
-            let (threads, others) = threads.into_iter().partition(awaited);
-            waiters.threads = others;
-            threads
-        };
-        if threads.is_empty() {
-            return;
-        }
-        CHANGED.notify_all();
-        for (thread, _) in threads {
-            // It contains the panics of what it calls.
-            drop(thread.join());
-        }
-        // What is done at one point may wait for another, on a thread that is started for that. What
-        // others wait for from now on is not waited for: that might never end.
-        all = false;
+/// did so to end: not for the calling one. `all`: or only for those that other threads of ours have
+/// started. Whether there were any.
+pub(crate) fn flush(all: bool) -> bool {
+    let threads: Vec<_> = {
+        let mut waiters = lock(&WAITERS);
+        waiters.generation += 1;
+        waiters.idle = 0;
+        let awaited = |(_, by_ours): &(_, bool)| all || *by_ours;
+        let threads = std::mem::take(&mut waiters.threads);
+        let (threads, others) = threads.into_iter().partition(awaited);
+        waiters.threads = others;
+        threads
+    };
+    CHANGED.notify_all();
+    let any = !threads.is_empty();
+    for (thread, _) in threads {
+        // It contains the panics of what it calls.
+        drop(thread.join());
     }
+    any
 }
