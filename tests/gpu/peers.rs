@@ -192,7 +192,7 @@ fn raw_copy(stream: &Stream, from: &DeviceBuffer<u8>, to: &DeviceBuffer<u8>) -> 
     let code =
         unsafe { cuMemcpyAsync(to.as_raw(), from.as_raw(), from.byte_len(), stream.as_raw()) };
     // Should waiting fail, the buffers know.
-    // SAFETY: as above, and the copy does no more than this with either.
+    // SAFETY: the copy reads it, and nothing else uses its address.
     unsafe { from.note_use(stream, Access::Read) }?;
     // SAFETY: the copy writes it, and nothing else uses its address.
     unsafe { to.note_use(stream, Access::Write) }?;

@@ -48,7 +48,7 @@ impl Drop for Pages {
 
 // SAFETY: the value owns what it points to.
 unsafe impl Send for Pages {}
-// SAFETY: as above; nothing writes it by a shared reference.
+// SAFETY: nothing writes what it points to by a shared reference.
 unsafe impl Sync for Pages {}
 
 // SAFETY: the elements are initialised, on the heap and nobody else's.

@@ -200,11 +200,11 @@ pub fn take_away(mut leaks: Vec<Leak>) {
             },
             // SAFETY: it was leaked, so nobody else gives it back.
             LeakKind::Pool => unsafe { cu::cuMemPoolDestroy(handle.cast()) },
-            // SAFETY: as above, for memory that somebody else allocated.
+            // SAFETY: it was leaked, so nobody else unregisters it.
             LeakKind::Pinned if leak.call.starts_with("cuMemHostRegister") => unsafe {
                 cu::cuMemHostUnregister(handle.cast())
             },
-            // SAFETY: as above, for memory.
+            // SAFETY: it was leaked, so nobody else frees it.
             LeakKind::Pinned => unsafe { cu::cuMemFreeHost(handle.cast()) },
             // SAFETY: it was leaked, so nobody else gives it back.
             LeakKind::Device if leak.call == "cuMemAllocManaged" => unsafe {

@@ -1,6 +1,7 @@
 //! Each operation through the safe layer, beside the raw driver calls behind it.
 
 mod goal;
+mod many;
 mod measure;
 mod operation;
 mod operations;
@@ -93,7 +94,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         },
     };
     print!(
-        "{}{}",
+        "{}\n{}",
         table::render(&report, Style::Text),
         table::conclusion(&report)
     );

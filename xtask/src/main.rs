@@ -15,6 +15,7 @@ mod headers;
 mod mutants;
 mod package;
 mod progress;
+mod python;
 mod replay;
 mod suite;
 mod target;

@@ -33,7 +33,8 @@ pub(crate) struct Args {
     /// Runs only tests whose path contains this.
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
-    /// Runs the in-process suites under Miri too, with strict provenance.
+    /// Runs the in-process suites under Miri too: with strict provenance, and tests of managed and mapped
+    /// memory, whose addresses the driver tells as numbers, with permissive provenance.
     #[arg(long)]
     miri: bool,
     /// Runs each GPU test on the simulated driver once more for each of its driver calls, which

@@ -94,7 +94,7 @@ fn every_operation_works_on_the_simulated_driver() {
     // Studies are for those who ask.
     let choices = ends(&["--sim", "1", "--only", "threads and chunks"], 0);
     assert!(
-        choices.contains("upload_from") && !said.contains("16 threads, chunks"),
+        choices.contains("threads   1 MiB   2 MiB") && !said.contains("16 threads, chunks"),
         "{choices}"
     );
     for row in rows {
@@ -104,12 +104,54 @@ fn every_operation_works_on_the_simulated_driver() {
         );
         assert_eq!(row["verdict"], "no_goal", "{row}");
     }
-    assert!(fs::read_to_string(&svg).unwrap().contains("SIMULATED"));
-    let lines = fs::read_to_string(&markdown).unwrap().lines().count();
-    assert_eq!(lines, rows.len() + 2);
+    let picture = fs::read_to_string(&svg).unwrap();
+    assert!(picture.contains("SIMULATED") && picture.contains("link limit"));
+    let markdown = fs::read_to_string(&markdown).unwrap();
+    let (all, many) = markdown.split_once("\n\n").unwrap();
+    assert_eq!(all.lines().count(), rows.len() + 2);
+    assert!(many.starts_with("| many devices at once |"), "{many}");
+    assert!(markdown.contains("a simulated driver"), "{markdown}");
     // Nothing that was simulated can be checked.
     ends(&["--check", &json], 2);
     ends(&["--sim", "1", "--only", "event record", "--check"], 2);
+}
+
+#[test]
+fn many_devices_stand_beside_each_alone_and_beside_their_links() {
+    let folder = Folder::new("many");
+    let path = folder.file("r.json");
+    ends(&["--sim", "4", "--only", "4 devices", "--json", &path], 0);
+    let report = written(&path);
+    let many = |what: &str| {
+        let name = format!("{what}, 4 devices");
+        let rows = report["rows"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["name"] == *name).unwrap();
+        row["finding"]["measured"]["many"].clone()
+    };
+    for (what, singles, links) in [
+        ("upload to all, borrowed slice", true, false),
+        ("scatter, pinned", true, false),
+        ("gather, pinned", true, false),
+        ("ring of peer copies", true, true),
+        ("all-to-all of peer copies", true, true),
+        // One device sends.
+        ("broadcast from one device", false, true),
+    ] {
+        let many = many(what);
+        assert_eq!(many["devices"], 4, "{what}: {many}");
+        assert_eq!(
+            many["singles"].as_f64() > Some(0.0),
+            singles,
+            "{what}: {many}"
+        );
+        let limit = many["links"]["limit"].as_f64();
+        assert_eq!(limit > Some(0.0), links, "{what}: {many}");
+        if let (Some(limit), Some(one)) = (limit, many["links"]["one_way"].as_f64()) {
+            let senders = if singles { 4.0 } else { 1.0 };
+            // A file's last digit is not to be relied on.
+            assert!((limit / one - senders).abs() < 1e-9, "{what}: {many}");
+        }
+    }
 }
 
 #[test]

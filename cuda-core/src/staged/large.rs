@@ -84,8 +84,8 @@ pub(crate) fn upload<'s>(
     let share = Share::of(pieces.iter().map(|piece| piece.of(source)), chunk);
     let ring = Ring::new(first, ends.iter().map(|end| end.core), chunk);
     let helpers = manner.helpers(&share);
-    // It has the regions, and outlives everybody's part in them.
     let limits = Limits::new(helpers, AHEAD * chunk);
+    // It has the regions: it is dropped after `with_help` has sent everybody away.
     let mut flow = Flow::new(Up { ends, portion }, &pieces, &share, ring, limits, blame);
     with_help(&share, helpers, |help| flow.run(help))
 }
@@ -109,8 +109,8 @@ pub(crate) fn download<'s>(
     let share = Share::of_mut(slices.into_iter(), chunk);
     let ring = Ring::new(first, ends.iter().map(|end| end.core), chunk);
     let helpers = manner.helpers(&share);
-    // It has the regions, and outlives everybody's part in them.
     let limits = Limits::new(helpers, (DEPTH - 1) * chunk);
+    // It has the regions: it is dropped after `with_help` has sent everybody away.
     let mut flow = Flow::new(Down { ends }, &pieces, &share, ring, limits, blame);
     with_help(&share, helpers, |help| flow.run(help))
 }

@@ -31,9 +31,8 @@ impl<K: Kind> Stream<K> {
     /// A small slice costs one `memcpy` and one `cuMemcpyHtoDAsync_v2`.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`] and
-    /// [`Error::WrongDevice`] before the driver is asked. After a
-    /// failure of the driver a large destination may be written in part.
+    /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before the driver is asked. After a failure
+    /// of the driver a large destination may be written in part.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -68,10 +67,9 @@ impl<K: Kind> Stream<K> {
     /// Copies device memory to a borrowed slice and waits for it.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`] and
-    /// [`Error::WrongDevice`] before the driver is asked. A slice of up
-    /// to a mebibyte, or a [chunk](crate::StagingOptions) if that is smaller, is untouched after a
-    /// failure; a larger one may be written in part.
+    /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before the driver is asked. A slice of up to a
+    /// mebibyte, or a [chunk](crate::StagingOptions) if that is smaller, is untouched after a failure; a
+    /// larger one may be written in part.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -162,8 +160,7 @@ impl<'env> Scope<'_, 'env> {
     /// Copies device memory to a borrowed slice, which is filled when the scope ends.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`] and
-    /// [`Error::WrongDevice`] before the driver is asked.
+    /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before the driver is asked.
     pub fn download<'a, T: Pod>(
         &mut self,
         source: impl Into<DeviceSlice<'a, T>>,

@@ -20,11 +20,11 @@ enum Way {
     Out,
 }
 
-/// Bytes of an upload from which on its chunks are filled through the caches, and not past them. In one
-/// so long, threads get so far ahead of the device that a chunk has left the caches that are a core's
-/// own, from which a device reads slowly, when its turn comes. And what is still in the cache that
-/// all cores share need not go to memory and back: its bandwidth is what a long upload lacks where
-/// others use it too. docs/measured.md has the figures.
+/// Bytes of an upload from which on its chunks are filled through the processor's caches, and not past
+/// them. In a long one the threads get so far ahead of the device that a chunk has left the caches of the
+/// core that filled it, which a device is slow to read from, before its turn comes. It is then still in the
+/// cache that all cores share, and need not go to memory and back, whose bandwidth is short where others
+/// use it too. docs/measured.md has the figures.
 const LONG: usize = 256 << 20;
 
 /// Bytes of a quantum from which on the chunks in use together exceed cores' own caches.

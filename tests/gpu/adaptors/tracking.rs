@@ -73,7 +73,7 @@ gpu_test! {
         assert!(text.contains("1 MiB, said to be 512 KiB"), "{text}");
         assert_eq!(tracking.inner().counters().bytes, counter(0, MIB, MIB), "the recorded size");
 
-        // SAFETY: as above; the address is not allocated any more, which the adaptor refuses.
+        // SAFETY: nothing uses the address, which is not allocated any more: the adaptor refuses it.
         let twice = unsafe { tracking.deallocate(&stream, address, MIB) };
         assert!(matches!(twice, Err(Error::Allocator(AllocatorError::NotAllocated { address: at })) if at == address));
         Ok(())

@@ -94,7 +94,6 @@ fn registering_costs_a_guard() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "makes pointers of addresses")]
 fn managed_memory_costs_what_device_memory_does() {
     Counted::run(|driver| {
         let (context, stream, _) = two_streams()?;

@@ -5,7 +5,6 @@ use cuda_core::{Advice, Device, ManagedAttach, ManagedBuffer, MemoryLocation};
 use super::harness::{first, sweep};
 
 #[test]
-#[cfg_attr(miri, ignore = "makes pointers of addresses")]
 fn managed_memory() {
     sweep(|| {
         let (device, context) = first()?;
@@ -30,7 +29,6 @@ fn managed_memory() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "makes pointers of addresses")]
 fn dropped_with_work_pending() {
     sweep(|| {
         let (_, context) = first()?;

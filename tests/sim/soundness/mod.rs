@@ -10,6 +10,7 @@ mod host_functions;
 mod inputs;
 mod ledger;
 mod lifetimes;
+mod managed;
 mod many;
 mod memory;
 mod order;

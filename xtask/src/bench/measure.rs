@@ -6,6 +6,8 @@ use anyhow::ensure;
 use cuda_sys::{CUDA_SUCCESS, CUresult};
 use serde::{Deserialize, Serialize};
 
+use super::many::{Many, rate};
+
 /// How much is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Effort {
@@ -98,6 +100,9 @@ pub(crate) struct Measured {
     pub(crate) raw: Option<f64>,
     /// Our time as a multiple of the raw time.
     pub(crate) ratio: Option<f64>,
+    /// Where many devices move bytes at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) many: Option<Many>,
 }
 
 impl Measured {
@@ -111,17 +116,24 @@ impl Measured {
             ours,
             raw,
             ratio,
+            many: None,
         }
     }
 
     /// The same as a bandwidth: what was timed moves `bytes`.
     pub(crate) fn moving(self, bytes: usize) -> Self {
-        // Bytes a nanosecond are GB/s.
-        let rate = |time: f64| bytes as f64 / time;
         Self {
             unit: Unit::Gigabytes,
-            ours: rate(self.ours),
-            raw: self.raw.map(rate),
+            ours: rate(bytes, self.ours),
+            raw: self.raw.map(|raw| rate(bytes, raw)),
+            ..self
+        }
+    }
+
+    /// What many devices did, beside what they do alone.
+    pub(crate) fn among(self, many: Many) -> Self {
+        Self {
+            many: Some(many),
             ..self
         }
     }
@@ -141,12 +153,29 @@ impl Measured {
 pub(crate) fn pair(
     effort: Effort,
     batch: usize,
+    ours: impl FnMut() -> cuda_core::Result<()>,
+    raw: impl FnMut() -> CUresult,
+    settle: impl FnMut() -> cuda_core::Result<()>,
+) -> anyhow::Result<Measured> {
+    let (measured, _) = pair_and_alone(effort, batch, ours, raw, settle, &[])?;
+    Ok(measured)
+}
+
+/// Raw calls, and a wait for them, while nothing else runs.
+pub(crate) type Alone<'a> = Box<dyn Fn() -> CUresult + 'a>;
+
+/// The same, and what each of `alone` takes, once behind each pair of batches: medians, in nanoseconds.
+pub(crate) fn pair_and_alone(
+    effort: Effort,
+    batch: usize,
     mut ours: impl FnMut() -> cuda_core::Result<()>,
     mut raw: impl FnMut() -> CUresult,
     mut settle: impl FnMut() -> cuda_core::Result<()>,
-) -> anyhow::Result<Measured> {
+    alone: &[Alone<'_>],
+) -> anyhow::Result<(Measured, Vec<f64>)> {
     let warm_up = effort.batches / 10 + 1;
     let (mut our_times, mut raw_times) = (Vec::new(), Vec::new());
+    let mut alone_times = vec![Vec::new(); alone.len()];
     for round in 0..effort.batches + warm_up {
         let mut time_ours = || -> anyhow::Result<()> {
             let start = Instant::now();
@@ -160,22 +189,33 @@ pub(crate) fn pair(
         if round % 2 == 0 {
             time_ours()?;
         }
-        let start = Instant::now();
-        let mut worst = CUDA_SUCCESS;
-        for _ in 0..batch {
-            let code = raw();
-            if code != CUDA_SUCCESS {
-                worst = code;
-            }
-        }
-        raw_times.push(start.elapsed().as_nanos() as f64 / batch as f64);
-        ensure!(worst == CUDA_SUCCESS, "the raw calls: error {}", worst.0);
+        raw_times.push(time_raw(batch, &mut raw)?);
         if round % 2 == 1 {
             time_ours()?;
         }
         settle()?;
+        for (times, mut calls) in alone_times.iter_mut().zip(alone) {
+            times.push(time_raw(1, &mut calls)?);
+        }
     }
-    Ok(beside(&our_times[warm_up..], &raw_times[warm_up..]))
+    let measured = beside(&our_times[warm_up..], &raw_times[warm_up..]);
+    let alone = alone_times.iter().map(|times| median(&times[warm_up..]));
+    Ok((measured, alone.collect()))
+}
+
+/// Nanoseconds of one of `batch` raw calls, whose codes are looked at behind them.
+fn time_raw(batch: usize, raw: &mut impl FnMut() -> CUresult) -> anyhow::Result<f64> {
+    let start = Instant::now();
+    let mut worst = CUDA_SUCCESS;
+    for _ in 0..batch {
+        let code = raw();
+        if code != CUDA_SUCCESS {
+            worst = code;
+        }
+    }
+    let took = start.elapsed().as_nanos() as f64 / batch as f64;
+    ensure!(worst == CUDA_SUCCESS, "the raw calls: error {}", worst.0);
+    Ok(took)
 }
 
 /// What neighbouring times come to, in nanoseconds.
@@ -187,6 +227,7 @@ pub(crate) fn beside(ours: &[f64], raw: &[f64]) -> Measured {
         ours: median(ours),
         raw: Some(median_raw),
         ratio: Some(1.0 + median(&more) / median_raw),
+        many: None,
     }
 }
 
@@ -227,5 +268,39 @@ mod tests {
         assert_eq!(measured.more(), None);
         let rate = Measured::new(Unit::Gigabytes, 40.0, Some(50.0));
         assert_eq!(rate.ratio, Some(1.25));
+    }
+
+    #[test]
+    fn what_runs_alone_runs_in_every_round_and_may_fail() {
+        use std::cell::Cell;
+
+        let (both, alone) = (Cell::new(0), Cell::new(0));
+        let count = |calls: &Cell<usize>| {
+            calls.set(calls.get() + 1);
+            CUDA_SUCCESS
+        };
+        let measure = |calls: &[Alone<'_>]| {
+            let ours = || {
+                count(&both);
+                Ok(())
+            };
+            pair_and_alone(
+                Effort::SIMULATED,
+                2,
+                ours,
+                || count(&both),
+                || Ok(()),
+                calls,
+            )
+        };
+        let calls: Alone<'_> = Box::new(|| {
+            // Nothing comes between the two that are compared.
+            assert_eq!(both.get() % 4, 0);
+            count(&alone)
+        });
+        let (_, times) = measure(&[calls]).unwrap();
+        assert_eq!((both.get(), alone.get(), times.len()), (16, 4, 1));
+        let refused: Alone<'_> = Box::new(|| CUresult(1));
+        assert!(measure(&[refused]).is_err());
     }
 }

@@ -23,10 +23,14 @@ const BATCH: usize = 1 << 30;
 /// Mebibytes, and the share of the bandwidth of pinned memory that is to be reached.
 const SHARES: [(usize, f64); 3] = [(64, 0.80), (256, 0.90), (1024, 0.95)];
 
+/// Threads that copy, and mebibytes of a chunk, of a study.
+pub(super) const THREADS: [usize; 5] = [1, 2, 4, 8, 16];
+pub(super) const CHUNKS: [usize; 4] = [1, 2, 4, 8];
+
 /// The largest slice, as a power of two.
 const LARGEST: u32 = 30;
 
-fn name(direction: Direction) -> &'static str {
+pub(super) fn name(direction: Direction) -> &'static str {
     match direction {
         Direction::Up => "upload_from",
         Direction::Down => "download_to",
@@ -59,12 +63,8 @@ pub(super) fn goals() -> Vec<Operation> {
 pub(super) fn matrix() -> Vec<Operation> {
     let mut operations = Vec::new();
     for direction in Direction::BOTH {
-        for threads in [1, 2, 4, 8, 16] {
-            for mebibytes in [1, 2, 4, 8] {
-                let name = format!(
-                    "{} + wait 256 MiB, {threads} threads, chunks of {mebibytes} MiB",
-                    name(direction)
-                );
+        for threads in THREADS {
+            for mebibytes in CHUNKS {
                 let run = move |fixture: &Fixture| {
                     let before = staging_options()?;
                     // The thread that calls is one of them.
@@ -78,11 +78,18 @@ pub(super) fn matrix() -> Vec<Operation> {
                     measured
                 };
                 let why = "the default is what counts";
+                let name = name_in_matrix(direction, threads, mebibytes);
                 operations.push(Operation::new(name, run).without_goal(why));
             }
         }
     }
     operations
+}
+
+pub(super) fn name_in_matrix(direction: Direction, threads: usize, mebibytes: usize) -> String {
+    let name = name(direction);
+    let plural = if threads == 1 { "" } else { "s" };
+    format!("{name} + wait 256 MiB, {threads} thread{plural}, chunks of {mebibytes} MiB")
 }
 
 /// A slice of pageable memory, which exists in every page, and its buffer.
@@ -194,7 +201,8 @@ fn blocking(
             // SAFETY: both sides have `bytes` bytes; the call is over when it returns, or has read
             // all of the slice.
             Direction::Up => unsafe { cuMemcpyHtoD_v2(address, slice.cast(), bytes) },
-            // SAFETY: as above; nobody else looks at the slice.
+            // SAFETY: both sides have `bytes` bytes, and nobody else looks at the slice; the call is over
+            // when it returns.
             Direction::Down => unsafe { cuMemcpyDtoH_v2(slice.cast(), address, bytes) },
         };
         ensure!(code == CUDA_SUCCESS, "the raw copy: error {}", code.0);

@@ -1,7 +1,6 @@
 //! The same operations in Python packages, each in a process of its own.
 
 use std::collections::BTreeMap;
-use std::env;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
@@ -13,6 +12,7 @@ use serde::Deserialize;
 
 use super::measure::Unit;
 use super::report::{Peer, Report};
+use crate::python::python;
 
 /// Packages that `SCRIPT` knows.
 pub(crate) const NAMES: [&str; 3] = ["CuPy", "PyTorch", "cuda.core"];
@@ -111,8 +111,7 @@ impl Answer {
 
 /// Python with the script on its standard input.
 fn command(package: &str, wanted: &[String], batches: usize) -> Command {
-    let python = env::var_os("PYTHON").unwrap_or_else(|| "python3".into());
-    let mut command = Command::new(python);
+    let mut command = python();
     // Options in front: argparse takes a list of words at its first one.
     command.args(["-", &format!("--batches={batches}"), package]);
     command.args(wanted);

@@ -1,9 +1,11 @@
 //! A report as a picture: our time as a multiple of the raw driver's, an operation a line.
 
 mod axis;
+mod marks;
 
 use std::fmt::Write as _;
 
+use super::many::Many;
 use super::measure::{Measured, Unit};
 use super::report::{Finding, Report, Row, Verdict};
 use super::table;
@@ -90,8 +92,19 @@ fn figures(row: &Row) -> Vec<f64> {
     };
     let peers = row.peers.values();
     let peers = peers.filter_map(|figure| multiple(measured, *figure));
-    let ours = [measured.ratio, row.goal.limit(measured)];
+    let (singles, links) = beside_many(measured);
+    let ours = [measured.ratio, row.goal.limit(measured), singles, links];
     ours.into_iter().flatten().chain(peers).collect()
+}
+
+/// What devices would take at the sum of what each reaches alone, and at the limit of their links.
+fn beside_many(measured: &Measured) -> (Option<f64>, Option<f64>) {
+    let place = |rate: Option<f64>| multiple(measured, rate?);
+    let many = measured.many.as_ref();
+    (
+        place(many.and_then(|many| many.singles)),
+        place(many.and_then(Many::limit)),
+    )
 }
 
 /// What takes `figure`, as a multiple of the raw time.
@@ -153,12 +166,28 @@ fn legend(svg: &mut String, report: &Report, y: f64) {
         ("no goal", Verdict::NoGoal),
     ] {
         entry(svg, name, &|svg, x| {
-            ours(svg, Place::Inside(x), middle, verdict)
+            marks::ours(svg, Place::Inside(x), middle, verdict)
         });
     }
-    entry(svg, "the goal", &|svg, x| goal(svg, x, middle));
+    entry(svg, "the goal", &|svg, x| marks::goal(svg, x, middle));
     for (index, present) in table::present(report).enumerate() {
-        entry(svg, &present.name, &|svg, x| peer(svg, x, middle, index));
+        entry(svg, &present.name, &|svg, x| {
+            marks::peer(svg, x, middle, index)
+        });
+    }
+    let all = |of: fn(&Many) -> Option<f64>| {
+        report
+            .rows
+            .iter()
+            .find_map(|row| of(&row.measured()?.many?))
+    };
+    if all(|many| many.singles).is_some() {
+        entry(svg, "each device alone, summed", &|svg, x| {
+            marks::singles(svg, x, middle)
+        });
+    }
+    if all(Many::limit).is_some() {
+        entry(svg, "link limit", &|svg, x| marks::links(svg, x, middle));
     }
 }
 
@@ -204,7 +233,7 @@ fn line_of(svg: &mut String, report: &Report, row: &Row, axis: &Axis, y: f64) {
             text(svg, BESIDE, base, "end", &table::beside(row));
             let goal = row.goal.describe(measured);
             let goal = if goal.is_empty() { "no goal" } else { &goal };
-            text(svg, VERDICT, base, class(row.verdict), goal);
+            text(svg, VERDICT, base, marks::class(row.verdict), goal);
         }
     }
     svg.push_str("</g>\n");
@@ -249,6 +278,17 @@ fn told(row: &Row) -> String {
         for (peer, figure) in &row.peers {
             let _ = write!(told, ", {peer} {}", measured.unit.show(*figure));
         }
+        let many = measured.many.as_ref();
+        if let Some(singles) = many.and_then(|many| many.singles) {
+            let _ = write!(
+                told,
+                ", each device alone, summed {}",
+                measured.unit.show(singles)
+            );
+        }
+        if let Some(limit) = many.and_then(Many::limit) {
+            let _ = write!(told, ", link limit {}", measured.unit.show(limit));
+        }
     }
     told
 }
@@ -266,68 +306,27 @@ fn marks(svg: &mut String, report: &Report, row: &Row, measured: &Measured, axis
     let _ = writeln!(
         svg,
         r#"<line class="bar {}" x1="{:.1}" y1="{y}" x2="{:.1}" y2="{y}"/>"#,
-        class(row.verdict),
+        marks::class(row.verdict),
         axis.place(1.0).x(),
         place.x()
     );
     if let Some(limit) = row.goal.limit(measured) {
-        goal(svg, axis.place(limit).x(), y);
+        marks::goal(svg, axis.place(limit).x(), y);
+    }
+    let (singles, links) = beside_many(measured);
+    if let Some(multiple) = singles {
+        marks::singles(svg, axis.place(multiple).x(), y);
+    }
+    if let Some(multiple) = links {
+        marks::links(svg, axis.place(multiple).x(), y);
     }
     for (index, present) in table::present(report).enumerate() {
         let figure = row.peers.get(&present.name);
         if let Some(multiple) = figure.and_then(|figure| multiple(measured, *figure)) {
-            peer(svg, axis.place(multiple).x(), y, index);
+            marks::peer(svg, axis.place(multiple).x(), y, index);
         }
     }
-    ours(svg, place, y, row.verdict);
-}
-
-fn class(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Met => "met",
-        Verdict::Missed | Verdict::Failed => "missed",
-        Verdict::NoGoal | Verdict::NotRun => "none",
-    }
-}
-
-/// Our mark: a dot, a cross where the goal was missed, an arrow where it lies off the axis.
-fn ours(svg: &mut String, place: Place, y: f64, verdict: Verdict) {
-    let class = class(verdict);
-    let x = place.x();
-    let _ = match place {
-        Place::Left(_) => writeln!(svg, r#"<path class="{class}" d="M{x:.1} {y}l9 -6v12z"/>"#),
-        Place::Right(_) => writeln!(svg, r#"<path class="{class}" d="M{x:.1} {y}l-9 -6v12z"/>"#),
-        Place::Inside(_) if verdict == Verdict::Missed => writeln!(
-            svg,
-            r#"<path class="{class}" d="M{x:.1} {y}m-6 -4l2 -2l4 4l4 -4l2 2l-4 4l4 4l-2 2l-4 -4l-4 4l-2 -2l4 -4z"/>"#
-        ),
-        Place::Inside(_) => writeln!(
-            svg,
-            r#"<circle class="{class}" cx="{x:.1}" cy="{y}" r="5.5"/>"#
-        ),
-    };
-}
-
-fn goal(svg: &mut String, x: f64, y: f64) {
-    let (top, bottom) = (y - 8.0, y + 8.0);
-    let _ = writeln!(
-        svg,
-        r#"<line class="goal" x1="{x:.1}" y1="{top}" x2="{x:.1}" y2="{bottom}"/>"#
-    );
-}
-
-/// A peer's mark: each has its shape and its colour.
-fn peer(svg: &mut String, x: f64, y: f64, index: usize) {
-    let shape = match index {
-        0 => "m0 -5.5l5.5 5.5l-5.5 5.5l-5.5 -5.5z",
-        1 => "m0 -5l5 9h-10z",
-        _ => "m-4 -4h8v8h-8z",
-    };
-    let index = index.min(2);
-    let _ = writeln!(
-        svg,
-        r#"<path class="peer peer{index}" d="M{x:.1} {y}{shape}"/>"#
-    );
+    marks::ours(svg, place, y, row.verdict);
 }
 
 fn text(svg: &mut String, x: f64, y: f64, class: &str, content: &str) {
@@ -348,7 +347,7 @@ fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::goal::Goal;
-    use super::super::report::tests::sample;
+    use super::super::report::tests::{many, sample};
     use super::*;
 
     /// Every tag closed in turn, every attribute quoted, no stray `<` or `&`.
@@ -432,6 +431,27 @@ mod tests {
         assert!(svg.contains("not run: needs 2 devices"));
         assert!(svg.contains("FAILED: out of memory"));
         assert!(svg.contains("3 of 4 goals met"));
+    }
+
+    #[test]
+    fn sums_and_limits_are_drawn_where_many_devices_are() {
+        let mut report = sample();
+        assert!(!render(&report).contains("\"many\""));
+        report.rows.extend(many());
+        let svg = render(&report);
+        check(&svg).unwrap();
+        let rings = svg.matches("circle class=\"many\"").count();
+        let brackets = svg.matches("path class=\"many\"").count();
+        // Two rows of each, and the legend.
+        assert_eq!((rings, brackets), (3, 3));
+        assert!(
+            svg.contains(", each device alone, summed 220 GB/s<"),
+            "{svg}"
+        );
+        assert!(svg.contains(", link limit 396 GB/s<"), "{svg}");
+        let gather = report.rows.iter().find(|row| row.name == "gather").unwrap();
+        let (singles, links) = beside_many(gather.measured().unwrap());
+        assert_eq!((singles, links), (Some(145.0 / 220.0), None));
     }
 
     #[test]

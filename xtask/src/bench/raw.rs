@@ -20,7 +20,8 @@ impl Direction {
 /// Copies `bytes` on the stream, and waits for it.
 ///
 /// # Safety
-/// Both sides have as many bytes, which nobody else uses until this returns.
+/// Both sides have as many bytes, the host's for reads or writes as the direction has it, which nobody
+/// else uses until this returns.
 pub(super) unsafe fn transfer(
     stream: &Stream,
     direction: Direction,
@@ -31,10 +32,11 @@ pub(super) unsafe fn transfer(
     let raw = stream.as_raw();
     let host = host.cast();
     let copied = match direction {
-        // SAFETY: both sides have `bytes` bytes until the copy is done, by the caller's promise; the
+        // SAFETY: the caller vouches for both sides until the copy is done, which is awaited below; the
         // stream is borrowed, so it is live.
         Direction::Up => unsafe { cuMemcpyHtoDAsync_v2(device, host, bytes, raw) },
-        // SAFETY: as above, and the host's side may be written.
+        // SAFETY: the caller vouches for both sides, the host's for writes here, until the copy is done,
+        // which is awaited below; the stream is borrowed, so it is live.
         Direction::Down => unsafe { cuMemcpyDtoHAsync_v2(host, device, bytes, raw) },
     };
     // SAFETY: the stream is live.

@@ -179,6 +179,7 @@ impl Report {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use super::super::many::{Links, Many};
     use super::super::measure::Unit;
     use super::*;
 
@@ -243,9 +244,35 @@ pub(super) mod tests {
         report
     }
 
+    /// Rows of four devices: with the host, with each other, and from one of them.
+    pub(crate) fn many() -> Vec<Row> {
+        let row = |name, ours, raw, singles, limit: Option<f64>| {
+            let links = limit.map(|limit| Links {
+                one_way: 396.0,
+                both_ways: 779.0,
+                limit,
+            });
+            let many = Many {
+                devices: 4,
+                singles,
+                links,
+            };
+            let measured = Measured::new(Unit::Gigabytes, ours, Some(raw)).among(many);
+            let finding = Finding::Measured(measured);
+            Row::new("groups", name, &Goal::Share(0.95), finding)
+        };
+        vec![
+            row("gather", 138.0, 145.0, Some(220.0), None),
+            row("ring", 1552.0, 1553.0, Some(1580.0), Some(1584.0)),
+            row("chain", 332.0, 393.0, None, Some(396.0)),
+        ]
+    }
+
     #[test]
     fn a_report_comes_back_as_it_was_written() {
-        let report = sample();
+        let mut report = sample();
+        report.rows.extend(many());
+        report.judge();
         let text = serde_json::to_string_pretty(&report).unwrap();
         assert_eq!(Report::parse(&text).unwrap(), report);
         let text = serde_json::to_string(&report.peers).unwrap();

@@ -1,5 +1,8 @@
 //! A report as a table, for a terminal and for a page.
 
+mod many;
+mod matrix;
+
 use std::collections::BTreeMap;
 
 use super::goal::Scale;
@@ -20,14 +23,28 @@ pub(crate) enum Style {
 /// Columns in front of the peers'.
 const COLUMNS: [&str; 6] = ["operation", "ours", "raw", "ours / raw", "goal", ""];
 
+/// The column that is read beside its goal.
+const VERDICT: usize = 5;
+
+/// What is said of simulated figures.
+const SIMULATED: &str = "a simulated driver: none of these figures means anything";
+
+/// All operations, and smaller tables of what some of them tell.
 pub(crate) fn render(report: &Report, style: Style) -> String {
     let peers = present(report).map(|peer| peer.name.as_str());
     let headings: Vec<String> = COLUMNS.into_iter().chain(peers).map(String::from).collect();
     let rows: Vec<Vec<String>> = report.rows.iter().map(|row| cells(report, row)).collect();
-    match style {
+    let table = match style {
         Style::Text => text(report, &headings, &rows),
-        Style::Markdown => markdown(&headings, &rows),
+        Style::Markdown => markdown(&headings, &rows, &[0, VERDICT]),
+    };
+    let mut parts = vec![table];
+    parts.extend(many::render(report, style));
+    parts.extend(matrix::render(report, style));
+    if style == Style::Markdown && report.simulated {
+        parts.push(SIMULATED.to_owned() + "\n");
     }
+    parts.join("\n")
 }
 
 /// Peers that have a column.
@@ -58,7 +75,7 @@ pub(crate) fn conclusion(report: &Report) -> String {
     }
     let (met, goals) = report.goals();
     let mut last = if report.simulated {
-        "a simulated driver: none of these figures means anything".to_owned()
+        SIMULATED.to_owned()
     } else {
         format!("{met} of {goals} goals met")
     };
@@ -117,8 +134,7 @@ fn text(report: &Report, headings: &[String], rows: &[Vec<String>]) -> String {
         for (column, (cell, &width)) in cells.iter().zip(&widths).enumerate() {
             line += &match column {
                 0 => format!("{cell:width$}"),
-                // A verdict is read beside its goal.
-                5 => format!("  {cell:width$}"),
+                VERDICT => format!("  {cell:width$}"),
                 _ => format!("  {cell:>width$}"),
             };
         }
@@ -133,19 +149,20 @@ fn text(report: &Report, headings: &[String], rows: &[Vec<String>]) -> String {
         }
         text += &line(cells);
     }
-    text + "\n"
+    text
 }
 
-fn markdown(headings: &[String], rows: &[Vec<String>]) -> String {
-    let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
-    let rules = headings.iter().enumerate().map(|(column, _)| match column {
-        0 | 5 => "---",
-        _ => "---:",
+/// With columns on the `left`, and the others on the right.
+fn markdown(headings: &[impl AsRef<str>], rows: &[impl AsRef<[String]>], left: &[usize]) -> String {
+    let headings: Vec<&str> = headings.iter().map(AsRef::as_ref).collect();
+    let rules = (0..headings.len()).map(|column| match left.contains(&column) {
+        true => "---",
+        false => "---:",
     });
-    let mut text = line(headings);
-    text += &format!("|{}|\n", rules.collect::<Vec<_>>().join("|"));
+    let rules: Vec<&str> = rules.collect();
+    let mut text = format!("| {} |\n|{}|\n", headings.join(" | "), rules.join("|"));
     for cells in rows {
-        text += &line(cells);
+        text += &format!("| {} |\n", cells.as_ref().join(" | "));
     }
     text
 }
@@ -154,7 +171,7 @@ fn markdown(headings: &[String], rows: &[Vec<String>]) -> String {
 mod tests {
     use super::super::goal::Goal;
     use super::super::measure::{Measured, Unit};
-    use super::super::report::tests::sample;
+    use super::super::report::tests::{many, sample};
     use super::*;
 
     #[test]
@@ -205,8 +222,23 @@ mod tests {
 
     #[test]
     fn markdown_has_as_many_cells_in_each_line() {
-        let text = render(&sample(), Style::Markdown);
-        let bars: Vec<usize> = text.lines().map(|line| line.matches('|').count()).collect();
-        assert!(bars.iter().all(|count| *count == 8), "{text}");
+        let mut report = sample();
+        report.rows.extend(many());
+        let text = render(&report, Style::Markdown);
+        let parts: Vec<&str> = text.split("\n\n").collect();
+        assert_eq!(parts.len(), 3, "{text}");
+        for table in &parts[..2] {
+            let bars = |line: &str| line.matches('|').count();
+            assert!(table.lines().all(|line| bars(line) == 8), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_simulated_run_is_labelled_wherever_it_goes() {
+        let mut report = sample();
+        assert!(!render(&report, Style::Markdown).contains(SIMULATED));
+        report.simulated = true;
+        assert!(render(&report, Style::Markdown).ends_with(&format!("\n{SIMULATED}\n")));
+        assert!(conclusion(&report).contains(SIMULATED));
     }
 }

@@ -67,7 +67,7 @@ pub(crate) static STEPS: [Step; 9] = [
     },
     Step {
         name: "miri",
-        about: "the in-process suites, strict provenance",
+        about: "the in-process suites; strict provenance, permissive for managed and mapped memory",
         run: miri,
     },
 ];

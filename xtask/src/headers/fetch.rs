@@ -9,6 +9,8 @@ use std::process::Command;
 
 use anyhow::{Context, bail, ensure};
 
+use crate::python::python;
+
 /// Below the workspace; ignored by git.
 const CACHE: &str = ".cuda-headers";
 
@@ -112,10 +114,6 @@ fn unpack(directory: &Path) -> anyhow::Result<()> {
                   wheel.extractall(sys.argv[2], names)\n";
     run(python().args(["-c", script]).arg(&wheel).arg(directory))?;
     fs::remove_file(&wheel).with_context(|| wheel.display().to_string())
-}
-
-fn python() -> Command {
-    Command::new(if cfg!(windows) { "python" } else { "python3" })
 }
 
 fn run(command: &mut Command) -> anyhow::Result<()> {

@@ -12,7 +12,7 @@ const GAP: f64 = 3.0;
 /// A segment's height.
 const HIGH: f64 = 13.0;
 
-/// Segments are drawn as if there were at least so many rows of them.
+/// A row is as long as this part of all segments together, or as the largest segment if that is longer.
 const LEAST_ROWS: usize = 4;
 
 /// Segments in rows, by address.
@@ -59,8 +59,8 @@ impl<'a> Rows<'a> {
         let all = self.segments.iter().map(|segment| segment.bytes as u64);
         _ = writeln!(
             svg,
-            "<text x=\"{LEFT}\" y=\"{:.1}\" font-weight=\"bold\">{} segments of the cache at the \
-             peak, {}</text>\
+            "<text x=\"{LEFT}\" y=\"{:.1}\" font-weight=\"bold\">segments of the cache at the \
+             peak: {}, {}</text>\
              <text x=\"{LEFT}\" y=\"{:.1}\" fill=\"#555\">blue: in use, orange: streams may still \
              use it, grey: free</text>",
             top + ROW,

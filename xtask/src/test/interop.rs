@@ -1,12 +1,13 @@
 //! `tests/interop` on the simulated driver: ours among plain calls of the driver, from Python.
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Instant;
 use std::{env, fs, process};
 
 use anyhow::Context;
 
 use super::report::Report;
+use crate::python::{self, python};
 use crate::suite::build::{self, workspace_root};
 use crate::suite::{Finished, Verdict};
 
@@ -23,15 +24,15 @@ pub(super) fn run(filter: Option<&str>, report: &mut Report) -> anyhow::Result<(
     }
     let reason = "needs two GPUs: cargo xtask bundle DIR, then DIR/interop.sh";
     report.not_run(SUITE, FRAMEWORKS, reason);
-    let Some(python) = python() else {
-        report.not_run(SUITE, NAME, "there is no python3");
+    if !python::is_there() {
+        report.not_run(SUITE, NAME, "there is no Python: PYTHON may name one");
         return Ok(());
-    };
+    }
     println!("\n== {SUITE}, simulated: {NAME}");
     let built = build::build(&["build", "-p", "cuda-interop", "-p", "cuda-driver-sim"])?;
     let said = env::temp_dir().join(format!("cuda-interop-{}.txt", process::id()));
     let started = Instant::now();
-    let output = Command::new(python)
+    let output = python()
         .arg(workspace_root()?.join("tests/interop/interop.py"))
         .arg("--without-frameworks")
         .arg("--library")
@@ -41,7 +42,7 @@ pub(super) fn run(filter: Option<&str>, report: &mut Report) -> anyhow::Result<(
         .env("CUDA_SIM_REPORT", &said)
         .stdin(Stdio::null())
         .output()
-        .context("python3")?;
+        .context("Python")?;
     let time = started.elapsed();
     let printed = String::from_utf8_lossy(&output.stdout);
     println!("{}", printed.lines().last().unwrap_or("it printed nothing"));
@@ -69,17 +70,4 @@ pub(super) fn run(filter: Option<&str>, report: &mut Report) -> anyhow::Result<(
     };
     report.suite(format!("{SUITE}, simulated"), vec![finished], None);
     Ok(())
-}
-
-/// A Python that runs.
-fn python() -> Option<&'static str> {
-    let answer = Command::new("python3")
-        .arg("--version")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
-    answer
-        .is_ok_and(|status| status.success())
-        .then_some("python3")
 }

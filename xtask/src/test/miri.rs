@@ -12,7 +12,51 @@ use super::report::Report;
 use crate::suite::process::{Ended, follow};
 use crate::suite::{Case, Finished, Tag, Verdict, libtest};
 
-const LABEL: &str = "Miri, strict provenance";
+const LABEL: &str = "Miri";
+
+/// What Miri makes of a pointer that comes from a number.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Provenance {
+    /// There is none.
+    Strict,
+    /// It is taken for one that was made a number before: of managed and mapped memory the driver tells
+    /// an address, and whether the host may use it.
+    Permissive,
+}
+
+impl Provenance {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Strict => "strict provenance",
+            Self::Permissive => "permissive provenance",
+        }
+    }
+
+    fn flag(self) -> &'static str {
+        match self {
+            Self::Strict => "-Zmiri-strict-provenance",
+            Self::Permissive => "-Zmiri-permissive-provenance",
+        }
+    }
+
+    /// That which a test wants.
+    fn of(test: &str) -> Self {
+        match BY_ADDRESS.iter().any(|part| test.starts_with(part)) {
+            true => Self::Permissive,
+            false => Self::Strict,
+        }
+    }
+}
+
+/// Tests whose host uses memory by an address that the driver told it: what their paths begin with.
+const BY_ADDRESS: [&str; 6] = [
+    "counts::memory::managed_",
+    "faults::managed::",
+    "managed::",
+    "pinned_cache::f09_cached_memory_is_mapped::",
+    "pointers::f09_mapped::",
+    "soundness::managed::",
+];
 
 /// Tags of GPU tests that mean nothing here, and why.
 const LEFT_OUT: [(Tag, &str); 3] = [
@@ -21,8 +65,8 @@ const LEFT_OUT: [(Tag, &str); 3] = [
     (Tag::Heavy, "too much work for an interpreter"),
 ];
 
-/// Modules of the GPU suite that an interpreter gets through; the sim suite has the paths of the
-/// others, with less data.
+/// Modules of the GPU suite that an interpreter gets through, beside [`BY_ADDRESS`]; the sim suite has
+/// the paths of the others, with less data.
 const GPU_MODULES: [&str; 6] = [
     "guards", "contexts", "streams", "events", "errors", "harness",
 ];
@@ -30,25 +74,44 @@ const GPU_MODULES: [&str; 6] = [
 /// What cargo is told to test at once.
 struct Suite {
     name: &'static str,
+    provenance: Provenance,
     selection: &'static [&'static str],
     /// Interpreters that share it. Every n-th test goes to each, which takes much the same time
     /// without a list of what is slow.
     parts: usize,
 }
 
-const SUITES: [Suite; 3] = [
+const SIM: &[&str] = &["-p", "cuda-tests", "--test", "sim"];
+const GPU: &[&str] = &["-p", "cuda-tests", "--test", "gpu"];
+
+const SUITES: [Suite; 5] = [
     Suite {
         name: "sim",
-        selection: &["-p", "cuda-tests", "--test", "sim"],
+        provenance: Provenance::Strict,
+        selection: SIM,
         parts: 8,
     },
     Suite {
         name: "gpu",
-        selection: &["-p", "cuda-tests", "--test", "gpu"],
+        provenance: Provenance::Strict,
+        selection: GPU,
         parts: 2,
     },
     Suite {
+        name: "sim",
+        provenance: Provenance::Permissive,
+        selection: SIM,
+        parts: 1,
+    },
+    Suite {
+        name: "gpu",
+        provenance: Provenance::Permissive,
+        selection: GPU,
+        parts: 1,
+    },
+    Suite {
         name: "unit tests",
+        provenance: Provenance::Strict,
         selection: &[
             "-p",
             "cuda-core",
@@ -62,7 +125,7 @@ const SUITES: [Suite; 3] = [
     },
 ];
 
-/// An interpreter is one thread.
+/// Interpreters at work at once. Each keeps one core busy.
 const AT_A_TIME: usize = 2;
 
 /// Tests that one interpreter runs.
@@ -77,14 +140,15 @@ pub(crate) fn run(filter: Option<&str>, report: &mut Report) -> anyhow::Result<(
         report.not_run(LABEL, "unit tests, sim, gpu", &reason);
         return Ok(());
     }
+    let gpu = SUITES[1].label();
     for (tag, reason) in LEFT_OUT {
-        report.not_run(LABEL, &format!("GPU tests tagged {}", tag.name()), reason);
+        report.not_run(&gpu, &format!("tests tagged {}", tag.name()), reason);
     }
     if filter.is_none() {
         let names = GPU_MODULES.join(" ");
         report.not_run(
-            LABEL,
-            &format!("GPU tests outside {names}"),
+            &gpu,
+            &format!("tests outside {names}"),
             "too much work for an interpreter; the sim suite has the same paths",
         );
     }
@@ -98,14 +162,38 @@ pub(crate) fn run(filter: Option<&str>, report: &mut Report) -> anyhow::Result<(
     for (part, ended) in interpret(parts) {
         let mut ended = ended?;
         part.account(&mut ended);
-        report.stream(&format!("{LABEL}: {}", part.suite.name), ended);
+        report.stream(&part.suite.label(), ended);
     }
     Ok(())
 }
 
+impl Suite {
+    fn label(&self) -> String {
+        format!("{LABEL}, {}: {}", self.provenance.name(), self.name)
+    }
+
+    /// `cargo miri test` of what runs in one process on the simulated driver: no library to open, no
+    /// child.
+    fn command(&self) -> Command {
+        // Leaks are the simulator's to tell: the suites forget values on purpose.
+        let flags = "-Zmiri-ignore-leaks -Zmiri-env-forward=CUDA_SIM_MODE";
+        // Not `$CARGO`, which is the toolchain's own and takes no `+nightly`.
+        let mut command = Command::new("cargo");
+        command
+            .args(["+nightly", "miri", "test", "--no-default-features"])
+            .arg("--no-fail-fast")
+            .args(self.selection)
+            .env("MIRIFLAGS", format!("{} {flags}", self.provenance.flag()));
+        for toolchain in ["RUSTC", "RUSTDOC", "RUSTUP_TOOLCHAIN"] {
+            command.env_remove(toolchain);
+        }
+        command
+    }
+}
+
 /// The names of all tests of a suite, which is built first.
 fn list(suite: &Suite) -> anyhow::Result<Vec<String>> {
-    let mut command = command(suite.selection);
+    let mut command = suite.command();
     command.args(["--", "--list", "--format", "terse"]);
     let output = command
         .stdin(Stdio::null())
@@ -124,9 +212,12 @@ fn wanted(suite: &Suite, name: &str, filter: Option<&str>) -> bool {
     if LEFT_OUT.iter().any(|(tag, _)| case.tags.contains(tag)) {
         return false;
     }
+    if Provenance::of(name) != suite.provenance {
+        return false;
+    }
     match filter {
         Some(filter) => name.contains(filter),
-        None if suite.name == "gpu" => {
+        None if suite.name == "gpu" && suite.provenance == Provenance::Strict => {
             let module = name.split("::").next();
             module.is_some_and(|module| GPU_MODULES.contains(&module))
         }
@@ -175,7 +266,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Part {
     fn command(&self) -> Command {
-        let mut command = command(self.suite.selection);
+        let mut command = self.suite.command();
         command.args(["--", "--exact"]).args(&self.tests);
         command
     }
@@ -210,30 +301,13 @@ pub(crate) fn obstacle() -> Option<String> {
     }
 }
 
-/// `cargo miri test` of what runs in one process on the simulated driver: no library to open, no
-/// child.
-fn command(selection: &[&str]) -> Command {
-    // Leaks are the simulator's to tell: the suites forget values on purpose.
-    let flags = "-Zmiri-strict-provenance -Zmiri-ignore-leaks -Zmiri-env-forward=CUDA_SIM_MODE";
-    // Not `$CARGO`, which is the toolchain's own and takes no `+nightly`.
-    let mut command = Command::new("cargo");
-    command
-        .args(["+nightly", "miri", "test", "--no-default-features"])
-        .arg("--no-fail-fast")
-        .args(selection)
-        .env("MIRIFLAGS", flags);
-    for toolchain in ["RUSTC", "RUSTDOC", "RUSTUP_TOOLCHAIN"] {
-        command.env_remove(toolchain);
-    }
-    command
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const SIM: &Suite = &SUITES[0];
     const GPU: &Suite = &SUITES[1];
+    const BY_ADDRESS: &Suite = &SUITES[3];
 
     #[test]
     fn a_module_is_not_the_end_of_another_name() {
@@ -244,6 +318,27 @@ mod tests {
         assert!(!wanted("soundness::contexts::s38_two_writers::needs_2"));
         assert!(!wanted(
             "foreign_streams::c22_external_owner_alive::needs_1"
+        ));
+    }
+
+    #[test]
+    fn what_uses_addresses_is_interpreted_permissively_alone() {
+        for name in [
+            "managed::g01_round_trip::needs_1",
+            "pointers::f09_mapped::needs_1",
+        ] {
+            assert!(wanted(BY_ADDRESS, name, None), "{name}");
+            assert!(!wanted(GPU, name, Some("")), "{name}");
+        }
+        assert!(!wanted(
+            BY_ADDRESS,
+            "streams::b01_create::needs_1",
+            Some("b01")
+        ));
+        assert!(!wanted(
+            BY_ADDRESS,
+            "managed::many_gibibytes::heavy::needs_1",
+            None
         ));
     }
 

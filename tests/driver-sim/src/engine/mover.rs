@@ -92,12 +92,13 @@ impl Haul {
                 bytes
             }
             Self::Scatter { bytes, to } => {
-                // SAFETY: as above; the memory is the destination, which the program leaves alone.
+                // SAFETY: `to` has room for what the copy was asked for; the program leaves a destination
+                // alone.
                 unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.0, bytes.len()) };
                 Vec::new()
             }
             Self::Across { from, to, len } => {
-                // SAFETY: as above, for both; they may overlap.
+                // SAFETY: both have `len` bytes, which the program leaves alone until then; they may overlap.
                 unsafe { std::ptr::copy(from.0.cast_const(), to.0, len) };
                 Vec::new()
             }

@@ -21,7 +21,7 @@ entries! {
         // SAFETY: not null, so the caller passes a mode.
         let new = CaptureMode::from_raw(unsafe { mode.read() })?;
         let old = thread::replace_capture_mode(new);
-        // SAFETY: as above, and a place for one.
+        // SAFETY: the mode that the caller passed is exchanged: its place takes the old one.
         unsafe { put(mode, old.to_raw()) }
     }
 

@@ -101,7 +101,7 @@ unsafe fn put_text(to: *mut c_char, len: c_int, text: &str) -> Outcome {
     unsafe { std::ptr::copy_nonoverlapping(text.as_ptr().cast(), to, shown) };
     // SAFETY: `shown` is less than `room`.
     let end = unsafe { to.add(shown) };
-    // SAFETY: inside the buffer, as above.
+    // SAFETY: `shown` is less than `room`, so the end is inside the buffer.
     unsafe { end.write(0) };
     Ok(())
 }

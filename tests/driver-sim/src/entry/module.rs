@@ -378,7 +378,7 @@ impl Options {
             // SAFETY: `len` is at most the size of the buffer.
             let end = unsafe { buffer.add(len) };
             if size > 0 {
-                // SAFETY: as above: `len` is less than `size`.
+                // SAFETY: `len` is less than `size`, so the end is inside the buffer too.
                 unsafe { end.write(0) };
             }
             // SAFETY: the index was among the values.

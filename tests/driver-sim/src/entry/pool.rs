@@ -172,7 +172,7 @@ entries! {
         for index in 0..count {
             // SAFETY: the caller passes `count` descriptions.
             let desc = unsafe { map.cast::<AccessDesc>().add(index) };
-            // SAFETY: as above; `AccessDesc` is the layout of every header.
+            // SAFETY: one of the caller's descriptions; `AccessDesc` has the layout that every header gives it.
             let desc = unsafe { desc.read() };
             let device = call.device(desc.location.id)?;
             let reachable = device == owner || super::peer::reaches(call, device, owner);

@@ -27,7 +27,7 @@ entries! {
         let given = unsafe { resource.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         // SAFETY: the caller sets the fields that its type names.
         unsafe { check_resource(call, given) }?;
-        // SAFETY: not null, as above.
+        // SAFETY: not null, or the call would have been refused; so the caller passes a description.
         let resource = unsafe { bytes(resource) };
         // SAFETY: not null, so the caller passes a description.
         let texture = unsafe { bytes(texture) };
@@ -79,7 +79,7 @@ entries! {
         if call.images.arrays[&id].descriptor.flags & SURFACE == 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        // SAFETY: not null, as above.
+        // SAFETY: not null, or the call would have been refused; so the caller passes a description.
         let resource = unsafe { bytes(resource) };
         let handle = new_object(call, LeakKind::Surface, resource, Box::default(), None);
         // SAFETY: the caller passes a place for the handle.

@@ -200,7 +200,7 @@ entries! {
         for at in 0..count {
             // SAFETY: the caller passes `count` descriptions.
             let desc = unsafe { map.cast::<AccessDesc>().add(at) };
-            // SAFETY: as above; `AccessDesc` is the layout of every header.
+            // SAFETY: one of the caller's descriptions; `AccessDesc` has the layout that every header gives it.
             let desc = unsafe { desc.read() };
             let device = call.device(desc.location.id)?;
             let known = matches!(desc.flags, ACCESS_NONE | ACCESS_READ | ACCESS_READ_WRITE);

@@ -52,7 +52,7 @@ fn managed_memory_is_the_hosts_too() {
     let host: *const u8 = std::ptr::with_exposed_provenance(d as usize);
     // SAFETY: 64 bytes of managed memory.
     let last = unsafe { host.add(63) };
-    // SAFETY: as above, which no work uses.
+    // SAFETY: inside those 64 bytes, which no work uses any more.
     assert_eq!(unsafe { last.read() }, 7);
     let mut is_managed = 2_u8;
     let place = (&raw mut is_managed).cast();

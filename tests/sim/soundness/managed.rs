@@ -1,0 +1,85 @@
+//! Managed memory, which the host and devices take in turns.
+
+use cuda_core::{Device, Error, ManagedAttach, ManagedBuffer};
+
+use super::{clean, device, primary};
+
+#[test]
+fn s11_host_access_waits_for_all_that_a_device_does() {
+    clean(|session| {
+        session.set_concurrent_managed_access(false);
+        let stream = device().create_stream()?;
+        let mut values = ManagedBuffer::<u32>::new(&primary(), 64)?;
+        let mut unrelated = stream.alloc_zeroed::<u8>(64)?;
+        stream.fill(&mut unrelated, 1)?;
+        // One for each context of the device, those that other tests left among them.
+        let waits = || session.calls("cuCtxSynchronize");
+        // Another thread could start something while the host looks.
+        for refused in [values.as_slice().err(), values.as_mut_slice().err()] {
+            assert!(
+                matches!(refused, Some(Error::Unsupported { .. })),
+                "{refused:?}"
+            );
+        }
+        assert_eq!(waits(), 0);
+        // SAFETY: nothing is enqueued while the slice lives.
+        unsafe { values.as_mut_slice_while_idle() }?.fill(2);
+        let before = waits();
+        assert!(before >= 1);
+        stream.fill(&mut unrelated, 1)?;
+        // SAFETY: nothing is enqueued while the slice lives.
+        assert_eq!(unsafe { values.as_slice_while_idle() }?, [2; 64]);
+        let settled = waits();
+        assert!(settled > before);
+        // What is attached to the host is the host's, whatever the device does.
+        // SAFETY: the device does not use it.
+        unsafe { values.attach(&stream, ManagedAttach::Host) }?;
+        stream.fill(&mut unrelated, 1)?;
+        assert_eq!(values.as_slice()?, [2; 64]);
+        // SAFETY: no device uses it.
+        let mut own = unsafe { ManagedBuffer::<u32>::new_attached_to_host(&primary(), 64) }?;
+        own.as_mut_slice()?.fill(3);
+        assert_eq!(waits(), settled);
+        // SAFETY: no stream but this one uses it from here on.
+        unsafe { values.attach(&stream, ManagedAttach::Single) }?;
+        assert!(values.as_slice().is_err());
+        // Nor do the streams of other devices use it.
+        let other = Device::get(1)?.create_stream()?;
+        let refused = other.fill(&mut values, 1);
+        assert!(
+            matches!(refused, Err(Error::WrongDevice { .. })),
+            "{refused:?}"
+        );
+        // Without managed memory there is nothing to wait for.
+        assert_eq!(
+            ManagedBuffer::<u32>::new(&primary(), 0)?.as_slice()?,
+            [0u32; 0]
+        );
+        assert_eq!(waits(), settled);
+        session.set_concurrent_managed_access(true);
+        let values = ManagedBuffer::<u32>::new(&primary(), 64)?;
+        values.as_slice()?;
+        assert_eq!(waits(), settled, "beside the host");
+        Ok(())
+    });
+}
+
+#[test]
+fn s11_managed_memory_is_waited_for() {
+    clean(|_| {
+        let (one, two) = (device().create_stream()?, device().create_stream()?);
+        let mut values = ManagedBuffer::<u32>::new(&primary(), 64)?;
+        for round in 0..3 {
+            one.fill(&mut values, round)?;
+            two.fill(values.slice_mut(..32)?, round + 10)?;
+            let seen = values.as_slice()?;
+            assert_eq!((seen[0], seen[63]), (round + 10, round));
+        }
+        one.fill(&mut values, 9)?;
+        values.as_mut_slice()?[0] = 1;
+        assert_eq!(values.as_slice()?[..2], [1, 9]);
+        two.fill(&mut values, 3)?;
+        drop((one, two));
+        Ok(())
+    });
+}

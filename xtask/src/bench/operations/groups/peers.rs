@@ -1,0 +1,82 @@
+//! From device to device, all at once.
+
+use super::team::{Parts, Team};
+use crate::bench::measure::Measured;
+
+pub(super) fn rotate(team: &Team) -> anyhow::Result<Measured> {
+    let count = team.group.len();
+    let mut targets = team.group.alloc::<u8>(team.len)?;
+    let parts = Parts {
+        ranks: team.ranks(),
+        steps: 1..2,
+        bytes: team.len,
+    };
+    team.copies(
+        &parts,
+        || {
+            team.group.rotate(&team.sources, &mut targets, 1)?;
+            team.group.synchronize()
+        },
+        |from, step| team.peer(from, (from + step) % count, (0, 0), team.len),
+    )
+}
+
+pub(super) fn all_to_all(team: &Team) -> anyhow::Result<Measured> {
+    let count = team.group.len();
+    let part = team.len / count;
+    let mut targets = team.group.alloc::<u8>(team.len)?;
+    // What stays on its device is no peer copy, and not of interest.
+    let apart = |rank: usize, other: usize| if rank == other { 0 } else { part };
+    let sources = |rank: usize| {
+        let source = &team.sources[rank];
+        (0..count).map(move |to| source.slice(to * part..to * part + apart(rank, to)))
+    };
+    let sources: cuda_core::Result<Vec<Vec<_>>> =
+        team.ranks().map(|r| sources(r).collect()).collect();
+    let sources = sources?;
+    let parts = Parts {
+        ranks: team.ranks(),
+        steps: 1..count,
+        bytes: part * (count - 1),
+    };
+    team.copies(
+        &parts,
+        || {
+            let mut rows = Vec::with_capacity(count);
+            for (rank, target) in targets.iter_mut().enumerate() {
+                let mut row = Vec::with_capacity(count);
+                let mut rest = target.as_view_mut();
+                for from in 0..count {
+                    let (mine, behind) = rest.split_at_mut(apart(rank, from))?;
+                    row.push(mine);
+                    rest = behind;
+                }
+                rows.push(row);
+            }
+            team.group.exchange(&sources, rows)?;
+            team.group.synchronize()
+        },
+        |from, step| {
+            let to = (from + step) % count;
+            team.peer(from, to, (to * part, from * part), part)
+        },
+    )
+}
+
+pub(super) fn broadcast(team: &Team) -> anyhow::Result<Measured> {
+    let mut buffers = team.group.alloc_zeroed::<u8>(team.len)?;
+    // However many receive them, the bytes leave their device once.
+    let parts = Parts {
+        ranks: 0..1,
+        steps: 1..2,
+        bytes: team.len,
+    };
+    team.copies(
+        &parts,
+        || {
+            team.group.broadcast(0, &mut buffers)?;
+            team.group.synchronize()
+        },
+        |from, step| team.peer(from, from + step, (0, 0), team.len),
+    )
+}

@@ -1,0 +1,197 @@
+//! Devices that work together, and raw calls that do the same.
+
+use std::ops::Range;
+
+use cuda_core::{Context, Device, DeviceBuffer, DeviceGroup, PinnedBuffer, Stream};
+use cuda_sys::{CUDA_SUCCESS, CUresult, CUstream, cuMemcpyPeerAsync, cuStreamSynchronize};
+
+use crate::bench::many::{Links, Many};
+use crate::bench::measure::{Alone, Effort, Measured, pair_and_alone};
+
+/// Bytes of each device.
+const LEN: usize = 512 << 20;
+
+/// Transfers that take milliseconds.
+const BATCHES: usize = 15;
+
+/// A group, and room on each of its devices.
+pub(super) struct Team {
+    pub(super) group: DeviceGroup,
+    /// For the raw calls: one for each copy that a device makes at the same time.
+    streams: Vec<Vec<Stream>>,
+    pub(super) sources: Vec<DeviceBuffer<u8>>,
+    pub(super) targets: Vec<DeviceBuffer<u8>>,
+    pub(super) len: usize,
+    effort: Effort,
+}
+
+/// Who does what by raw calls.
+pub(super) struct Parts {
+    /// Members that have a part.
+    pub(super) ranks: Range<usize>,
+    /// The copies of each, and their streams.
+    pub(super) steps: Range<usize>,
+    /// What each moves in all of them.
+    pub(super) bytes: usize,
+}
+
+impl Team {
+    pub(super) fn new(size: u32, effort: Effort) -> anyhow::Result<Self> {
+        let group = DeviceGroup::new(Device::all()?.take(size as usize))?;
+        let len = effort.bytes(LEN);
+        let row = |stream: &Stream| {
+            (0..size)
+                .map(|_| stream.context().create_stream())
+                .collect()
+        };
+        let streams: cuda_core::Result<_> = group.streams().iter().map(row).collect();
+        Ok(Self {
+            streams: streams?,
+            sources: group.alloc_zeroed(len)?,
+            targets: group.alloc_zeroed(len)?,
+            effort: effort.at_most(BATCHES),
+            len,
+            group,
+        })
+    }
+
+    /// With access of all devices to each other, where there is any.
+    pub(super) fn measure(
+        self,
+        run: fn(&Self) -> anyhow::Result<Measured>,
+    ) -> anyhow::Result<Measured> {
+        self.group.enable_all_peers()?;
+        self.group.synchronize()?;
+        let measured = run(&self);
+        self.group.disable_all_peers()?;
+        measured
+    }
+
+    pub(super) fn pinned(&self, len: usize) -> anyhow::Result<PinnedBuffer<u8>> {
+        let mut host = PinnedBuffer::new(self.context(0), len)?;
+        // Each page is there before the first transfer.
+        host.as_mut_slice()?.fill(1);
+        Ok(host)
+    }
+
+    /// Bytes of all members together.
+    pub(super) fn all(&self) -> usize {
+        self.len * self.group.len()
+    }
+
+    pub(super) fn ranks(&self) -> Range<usize> {
+        0..self.group.len()
+    }
+
+    fn context(&self, rank: usize) -> &Context {
+        self.group.streams()[rank].context()
+    }
+
+    pub(super) fn raw(&self, rank: usize, step: usize) -> CUstream {
+        self.streams[rank][step].as_raw()
+    }
+
+    /// Ours beside a raw transfer of [`Self::len`] bytes between the host and each member.
+    pub(super) fn transfers(
+        &self,
+        ours: impl FnMut() -> cuda_core::Result<()>,
+        transfer: impl Fn(usize) -> CUresult,
+    ) -> anyhow::Result<Measured> {
+        let parts = Parts {
+            ranks: self.ranks(),
+            steps: 0..1,
+            bytes: self.len,
+        };
+        let (measured, alone) = self.beside(&parts, ours, |rank, _| transfer(rank), Vec::new())?;
+        let many = Many::new(self.group.len(), parts.bytes, &alone, None);
+        Ok(measured.among(many))
+    }
+
+    /// Ours beside raw copies of members' parts to those that come `step` behind them, and beside copies
+    /// of a pair alone.
+    pub(super) fn copies(
+        &self,
+        parts: &Parts,
+        ours: impl FnMut() -> cuda_core::Result<()>,
+        copy: impl Fn(usize, usize) -> CUresult,
+    ) -> anyhow::Result<Measured> {
+        let count = self.group.len();
+        let hop = |from: usize, to: usize| self.peer(from, to, (0, 0), self.len);
+        let one_way = self.ranks().map(|from| -> Alone<'_> {
+            let to = (from + 1) % count;
+            Box::new(move || worst([hop(from, to), self.wait(from..from + 1, 1..2)]))
+        });
+        // Each member in one pair.
+        let both_ways = self.ranks().step_by(2).map(|from| -> Alone<'_> {
+            let to = from + 1;
+            Box::new(move || {
+                let copies = worst([hop(from, to), hop(to, from)]);
+                let there = self.wait(from..to, 1..2);
+                worst([copies, there, self.wait(to..to + 1, count - 1..count)])
+            })
+        });
+        let links = one_way.chain(both_ways).collect();
+        let (measured, alone) = self.beside(parts, ours, copy, links)?;
+        let (singles, links) = alone.split_at(alone.len() - count - count / 2);
+        let (one_way, both_ways) = links.split_at(count);
+        let links = Links::new(self.len, one_way, both_ways, parts.ranks.len());
+        let many = Many::new(count, parts.bytes, singles, Some(links));
+        Ok(measured.among(many))
+    }
+
+    /// Ours beside all parts at once; and the nanoseconds of each part alone, then of each of `others`.
+    fn beside<'a>(
+        &'a self,
+        parts: &Parts,
+        ours: impl FnMut() -> cuda_core::Result<()>,
+        enqueue: impl Fn(usize, usize) -> CUresult,
+        others: Vec<Alone<'a>>,
+    ) -> anyhow::Result<(Measured, Vec<f64>)> {
+        let run = &|ranks: Range<usize>| {
+            let copies = parts.steps.clone().flat_map(|step| {
+                let ranks = ranks.clone();
+                ranks.map(move |rank| (rank, step))
+            });
+            let enqueued = worst(copies.map(|(rank, step)| enqueue(rank, step)));
+            worst([enqueued, self.wait(ranks, parts.steps.clone())])
+        };
+        let each = parts.ranks.clone();
+        let singles = each.map(|rank| -> Alone<'_> { Box::new(move || run(rank..rank + 1)) });
+        let alone: Vec<Alone<'_>> = singles.chain(others).collect();
+        let all = || run(parts.ranks.clone());
+        let (measured, alone) = pair_and_alone(self.effort, 1, ours, all, || Ok(()), &alone)?;
+        let bytes = parts.bytes * parts.ranks.len();
+        Ok((measured.moving(bytes), alone))
+    }
+
+    /// A part of a member's elements to another's, raw.
+    pub(super) fn peer(&self, from: usize, to: usize, at: (usize, usize), len: usize) -> CUresult {
+        let step = (to + self.group.len() - from) % self.group.len();
+        let target = self.targets[to].as_raw() + at.1 as u64;
+        let source = self.sources[from].as_raw() + at.0 as u64;
+        // SAFETY: both have `len` bytes there, which outlive the batch, which is waited for.
+        unsafe {
+            cuMemcpyPeerAsync(
+                target,
+                self.context(to).as_raw(),
+                source,
+                self.context(from).as_raw(),
+                len,
+                self.raw(from, step),
+            )
+        }
+    }
+
+    /// Waits for streams of the raw calls.
+    fn wait(&self, ranks: Range<usize>, steps: Range<usize>) -> CUresult {
+        let rows = self.streams[ranks].iter();
+        let streams = rows.flat_map(|row| &row[steps.clone()]);
+        // SAFETY: the streams are live.
+        worst(streams.map(|stream| unsafe { cuStreamSynchronize(stream.as_raw()) }))
+    }
+}
+
+fn worst(codes: impl IntoIterator<Item = CUresult>) -> CUresult {
+    let codes = codes.into_iter();
+    codes.fold(CUDA_SUCCESS, |worst, code| CUresult(worst.0 | code.0))
+}
