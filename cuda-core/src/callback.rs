@@ -9,7 +9,7 @@ use cuda_sys::symbol as cu;
 use crate::driver::CallbackScope;
 use crate::drops::{self, Resource};
 use crate::error::Result;
-use crate::stream::{Kind, Stream};
+use crate::stream::{Stream, StreamKind};
 use crate::sync::lock;
 
 type HostFunction = Box<dyn FnOnce() + Send>;
@@ -18,7 +18,7 @@ type HostFunction = Box<dyn FnOnce() + Send>;
 /// drop it, where an error came back.
 type Slot = Mutex<Option<HostFunction>>;
 
-impl<K: Kind> Stream<K> {
+impl<K: StreamKind> Stream<K> {
     /// Runs `f` on a thread of the driver's when everything enqueued so far has completed; work
     /// enqueued later waits for it: `cuLaunchHostFunc`, after a [checkpoint](Stream::checkpoint).
     ///

@@ -9,6 +9,7 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -63,15 +64,15 @@ pub enum Resource {
 /// ```no_run
 /// use std::sync::{Arc, Mutex};
 ///
-/// use cuda_core::{DropFailure, Resource};
+/// use cuda_core::Resource;
 ///
 /// let lost = Arc::new(Mutex::new(0));
 /// let count = Arc::clone(&lost);
-/// cuda_core::set_drop_hook(Some(Arc::new(move |failure: &DropFailure| {
+/// cuda_core::set_drop_hook(move |failure| {
 ///     if failure.resource == Resource::DeviceMemory {
 ///         *count.lock().unwrap() += failure.bytes;
 ///     }
-/// })));
+/// });
 /// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -84,6 +85,45 @@ pub struct DropFailure {
     pub bytes: usize,
     /// Why; [`None`] for the panic of a host function.
     pub error: Option<Error>,
+}
+
+impl fmt::Display for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::DeviceMemory => "device memory",
+            Self::PinnedMemory => "pinned memory",
+            Self::HostMemory => "host memory given to a copy",
+            Self::PhysicalMemory => "physical memory",
+            Self::Array => "a CUDA array",
+            Self::Texture => "a texture",
+            Self::Surface => "a surface",
+            Self::MemoryPool => "a memory pool",
+            Self::Stream => "a stream",
+            Self::Event => "an event",
+            Self::Context => "a context",
+            Self::Module => "a module",
+            Self::Current => "the thread's current context",
+            Self::ProfilerRange => "a profiler's range",
+            Self::LibraryHandle => "a library's handle",
+            Self::HostFunction => "a host function",
+        })
+    }
+}
+
+impl fmt::Display for DropFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.resource == Resource::HostFunction {
+            return f.write_str("a host function panicked");
+        }
+        write!(f, "{} was not released", self.resource)?;
+        if self.handle != 0 {
+            write!(f, " ({:#x})", self.handle)?;
+        }
+        match &self.error {
+            Some(error) => write!(f, ": {error}"),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Told of whatever [`drop_failures`] counts; see [`set_drop_hook`].
@@ -103,25 +143,44 @@ pub fn drop_failures() -> u64 {
     FAILURES.load(Ordering::Relaxed)
 }
 
-/// Calls `hook` for whatever [`drop_failures`] counts from now on; [`None`] removes it. Returns nothing: hooks do
-/// not chain.
+/// Calls `hook` for whatever [`drop_failures`] counts from now on, in place of the hook before, which
+/// [`take_drop_hook`] returns. Does nothing in a fork's child, where nothing is counted.
 ///
-/// The hook runs on the thread that drops or closes, when this crate has brought back what is current there.
-/// A panic in it is caught and ignored.
+/// The hook runs on the thread that drops or closes, when this crate has brought back what is current
+/// there. A panic in it is caught and ignored.
 ///
 /// ```
-/// cuda_core::set_drop_hook(Some(std::sync::Arc::new(|failure: &cuda_core::DropFailure| {
-///     eprintln!("{failure:?}");
-/// })));
-/// # cuda_core::set_drop_hook(None);
+/// cuda_core::set_drop_hook(|failure| eprintln!("{failure}"));
+/// # cuda_core::take_drop_hook();
 /// ```
-pub fn set_drop_hook(hook: Option<DropHook>) {
-    let old = {
-        let mut slot = HOOK.write().unwrap_or_else(PoisonError::into_inner);
-        std::mem::replace(&mut *slot, hook)
-    };
-    // The old hook's captures may do anything when dropped: not under the lock.
-    drop(old);
+pub fn set_drop_hook(hook: impl Fn(&DropFailure) + Send + Sync + 'static) {
+    // What the old hook captured may do anything when dropped: not under the lock.
+    drop(replace_hook(Some(Arc::new(hook))));
+}
+
+/// Takes the hook of [`set_drop_hook`] out: to end it, or for the next one to call.
+///
+/// ```
+/// let earlier = cuda_core::take_drop_hook();
+/// cuda_core::set_drop_hook(move |failure| {
+///     eprintln!("{failure}");
+///     if let Some(earlier) = &earlier {
+///         earlier(failure);
+///     }
+/// });
+/// # cuda_core::take_drop_hook();
+/// ```
+pub fn take_drop_hook() -> Option<DropHook> {
+    replace_hook(None)
+}
+
+fn replace_hook(hook: Option<DropHook>) -> Option<DropHook> {
+    // A thread that is no more in a fork's child may have the lock.
+    if driver::is_gone() {
+        return None;
+    }
+    let mut slot = HOOK.write().unwrap_or_else(PoisonError::into_inner);
+    std::mem::replace(&mut *slot, hook)
 }
 
 /// Counts a failure and tells the hook, unless the driver is gone with the process.

@@ -7,7 +7,7 @@ use crate::copy::pitched::PitchedMut;
 use crate::error::{Error, Result};
 use crate::memory::device::{DeviceMemory, DeviceSliceMut};
 use crate::memory::pod::{Pod, bytes_of};
-use crate::stream::{Kind, Stream};
+use crate::stream::{Stream, StreamKind};
 use crate::submit::submit;
 
 /// What `cuMemset` can repeat.
@@ -63,7 +63,7 @@ impl Pattern {
     }
 }
 
-impl<K: Kind> Stream<K> {
+impl<K: StreamKind> Stream<K> {
     /// Sets every element to `value`, asynchronously: `cuMemsetD8Async`, `cuMemsetD16Async` or
     /// `cuMemsetD32Async`.
     ///

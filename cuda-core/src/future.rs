@@ -18,7 +18,7 @@ use crate::memory::buffer::Buffer;
 use crate::memory::ledger::{Access, Fences};
 use crate::memory::pod::Pod;
 use crate::memory::view::{Slice, SliceMut};
-use crate::stream::{Kind, Stream};
+use crate::stream::{Stream, StreamKind};
 use crate::sync::lock;
 use crate::timeline::Mark;
 use crate::waiter::Pending;
@@ -217,7 +217,7 @@ impl<T: Pod, M: Memory> Buffer<T, M> {
     }
 }
 
-impl<K: Kind> Stream<K> {
+impl<K: StreamKind> Stream<K> {
     /// Waits, without blocking, for everything that is on the stream now, whoever put it there.
     ///
     /// ```no_run

@@ -19,7 +19,7 @@ use crate::memory::host::{StableHost, StableHostMut};
 use crate::memory::ledger::Touch;
 use crate::memory::pages::{self, Carried};
 use crate::quiet::Quiet;
-use crate::stream::{Kind, Stream};
+use crate::stream::{Stream, StreamKind};
 use crate::stream_core::StreamCore;
 use crate::submit::submit;
 use crate::timeline::Mark;
@@ -142,7 +142,7 @@ impl<H: StableHost> InFlight<H> {
     }
 }
 
-impl<K: Kind> Stream<K> {
+impl<K: StreamKind> Stream<K> {
     /// Copies host memory to the stream's device, and owns it until that is done:
     /// `cuMemcpyHtoDAsync_v2`.
     ///

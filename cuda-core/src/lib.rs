@@ -150,6 +150,7 @@ pub use device::{Device, DeviceAttribute};
 pub use driver::driver_version;
 pub use drops::{
     DropFailure, DropHook, Resource, drop_failures, flush_deferred_drops, set_drop_hook,
+    take_drop_hook,
 };
 pub use error::{AllocatorError, Error, LaunchError, ModuleError, Result};
 pub use event::{Event, EventFlags, IpcEventHandle};
@@ -192,8 +193,8 @@ pub use staged::Scope;
 pub use staging::options::{StagingOptions, set_staging_options, staging_options};
 pub use staging::trim_staging;
 pub use stream::{
-    Kind, PerThreadStream, Shared, Signal, Stream, StreamBuilder, StreamGuard, StreamPool,
-    StreamValue, ThreadBound, WaitValue,
+    AnyThread, OneThread, PerThreadStream, Signal, Stream, StreamBuilder, StreamGuard, StreamKind,
+    StreamPool, StreamValue, WaitValue,
 };
 pub use texture::descriptor::{
     AddressMode, Coordinates, FilterMode, MipmapSampling, ReadMode, TextureDescriptor,

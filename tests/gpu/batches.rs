@@ -1,12 +1,12 @@
 //! J: copies in batches, and within one buffer.
 
-use cuda_core::{Batch, Device, Error, Kind, PinnedBuffer, Result, Stream};
+use cuda_core::{Batch, Device, Error, PinnedBuffer, Result, Stream, StreamKind};
 use support::{gpu_test, pattern, stall};
 
 use crate::forms::{contents, same};
 
 /// Up, across and down in one batch.
-fn mixed<K: Kind>(stream: &Stream<K>, home: &Stream) -> Result<()> {
+fn mixed<K: StreamKind>(stream: &Stream<K>, home: &Stream) -> Result<()> {
     const LEN: usize = 3001;
     let bytes = pattern(21, LEN);
     let host = PinnedBuffer::from_slice(home.context(), &bytes)?;

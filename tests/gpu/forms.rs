@@ -1,7 +1,8 @@
 //! Every way in which bytes get to a device, around it and back.
 
 use cuda_core::{
-    Batch, DeviceBuffer, DeviceSlice, DeviceSliceMut, Kind, PinnedBuffer, Result, Shape, Stream,
+    Batch, DeviceBuffer, DeviceSlice, DeviceSliceMut, PinnedBuffer, Result, Shape, Stream,
+    StreamKind,
 };
 use support::{Driver, assert_bytes, pattern};
 
@@ -46,7 +47,7 @@ impl Up {
         Self::Batch,
     ];
 
-    pub(crate) fn send<K: Kind>(
+    pub(crate) fn send<K: StreamKind>(
         self,
         stream: &Stream<K>,
         bytes: &[u8],
@@ -90,7 +91,7 @@ impl Down {
         Self::Batch,
     ];
 
-    pub(crate) fn fetch<K: Kind>(
+    pub(crate) fn fetch<K: StreamKind>(
         self,
         stream: &Stream<K>,
         from: DeviceSlice<'_, u8>,
@@ -133,7 +134,11 @@ impl Down {
 /// Sends `len` bytes up on `stream`, copies and fills them there, and fetches them back, in every
 /// combination of forms; the buffers are at home on `home`, which may be another stream.
 #[track_caller]
-pub(crate) fn every_form<K: Kind>(stream: &Stream<K>, home: &Stream, len: usize) -> Result<()> {
+pub(crate) fn every_form<K: StreamKind>(
+    stream: &Stream<K>,
+    home: &Stream,
+    len: usize,
+) -> Result<()> {
     for up in Up::ALL {
         for (index, down) in Down::ALL.into_iter().enumerate() {
             let bytes = varied(index as u64, len);

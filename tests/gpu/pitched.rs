@@ -1,7 +1,7 @@
 //! J: copies and fills in rows.
 
 use cuda_core::{
-    Device, DeviceBuffer, Error, Kind, PinnedBuffer, PitchedBuffer, Result, Shape, Stream,
+    Device, DeviceBuffer, Error, PinnedBuffer, PitchedBuffer, Result, Shape, Stream, StreamKind,
 };
 use support::{context, gpu_test, pattern, stall};
 
@@ -36,7 +36,7 @@ fn shape((_, pitch, rows): Side, [width, height, depth]: [usize; 3]) -> Shape {
 const LEN: usize = 6000;
 
 /// Copies rows in every direction, and compares every byte of the destination.
-fn every_direction<K: Kind>(
+fn every_direction<K: StreamKind>(
     stream: &Stream<K>,
     home: &Stream,
     from: Side,

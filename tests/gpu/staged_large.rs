@@ -3,7 +3,7 @@
 use std::thread;
 
 use cuda_core::{
-    Device, Error, Kind, Result, StagingOptions, Stream, set_staging_options, staging_options,
+    Device, Error, Result, StagingOptions, Stream, StreamKind, set_staging_options, staging_options,
 };
 use cuda_sys::{
     CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, cuGraphDestroy,
@@ -41,7 +41,7 @@ fn large() -> usize {
 }
 
 #[track_caller]
-fn there_and_back<K: Kind>(
+fn there_and_back<K: StreamKind>(
     stream: &Stream<K>,
     home: &Stream,
     len: usize,

@@ -8,7 +8,9 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use cuda_core::{Device, DropFailure, Event, EventFlags, Resource, Result, Stream, set_drop_hook};
+use cuda_core::{
+    Device, DropFailure, Event, EventFlags, Resource, Result, Stream, set_drop_hook, take_drop_hook,
+};
 use support::{assert_bytes, context, expect_drop_failures, gpu_test, stall};
 
 use crate::capture::Capture;
@@ -109,16 +111,16 @@ impl Told {
     fn listen() -> Self {
         let told = Arc::<Mutex<Vec<_>>>::default();
         let log = told.clone();
-        set_drop_hook(Some(Arc::new(move |failure: &DropFailure| {
+        set_drop_hook(move |failure: &DropFailure| {
             log.lock().expect("no panic").push(failure.resource);
-        })));
+        });
         Self(told)
     }
 }
 
 impl Drop for Told {
     fn drop(&mut self) {
-        set_drop_hook(None);
+        take_drop_hook();
     }
 }
 

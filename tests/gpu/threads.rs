@@ -478,7 +478,7 @@ matrix! {
     cuda_core::adaptors::Snapshot: true, true;
     cuda_core::DeviceGroup: true, true;
     cuda_core::Batch<'static>: false, false;
-    cuda_core::Launch<'static, cuda_core::Shared>: false, false;
+    cuda_core::Launch<'static, cuda_core::AnyThread>: false, false;
     cuda_core::Scope<'static, 'static>: false, false;
     // The matrix can tell.
     *const u8: false, false;

@@ -8,7 +8,7 @@ use cuda_core::{Device, Error, Resource, Result, StableHost};
 use cuda_sim::{Fault, Mode, Session};
 use support::{Alarm, block_on, simulator, stall};
 
-use crate::en_told::Told;
+use crate::drop_hook::Told;
 
 /// A vector that says when it is dropped.
 #[derive(Debug)]

@@ -1,20 +1,20 @@
 //! The suite that needs the simulated driver's eyes: call counts, faults, quarantine, schedules.
 
-mod ad_contexts;
-mod ad_streams;
 mod adaptors;
 mod cache;
+mod contexts;
 mod counts;
-mod en_drops;
-mod en_lost;
-mod en_memory;
-mod en_owners;
-mod en_told;
+mod drop_hook;
+mod drops;
 mod faults;
 mod in_flight;
+mod lost_context;
+mod memory_errors;
 mod nvrtc;
+mod owners;
 mod pinned_cache;
 mod property;
 mod soundness;
 mod staged_groups;
 mod staged_large;
+mod streams;

@@ -63,7 +63,7 @@ fn m14_no_driver() {
         let group = with_allocator(&pool.allocator(), DeviceGroup::all);
         absent("in a scope", group.map(drop));
         cuda_core::flush_deferred_drops();
-        cuda_core::set_drop_hook(None);
+        cuda_core::take_drop_hook();
         assert_eq!(cuda_core::drop_failures(), 0);
     }
     // From any thread.

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::ffi::c_int;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use cuda_core::{
     CachingPool, Context, ContextFlags, ContextLocal, Device, DeviceBuffer, DeviceGroup, Error,
@@ -316,7 +316,7 @@ gpu_test! {
         // SAFETY: registered above, and no work uses it.
         let code = unsafe { cuda_sys::cuMemHostUnregister(address.cast()) };
         assert_eq!(code, cuda_sys::CUDA_SUCCESS);
-        cuda_core::set_drop_hook(Some(Arc::new(|_: &_| leave())));
+        cuda_core::set_drop_hook(|_: &_| leave());
         drop_elsewhere(&stream, registered)
     }
 }

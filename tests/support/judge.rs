@@ -32,9 +32,9 @@ impl DropFailures {
     pub fn begin() -> Self {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let hook = Arc::clone(&seen);
-        cuda_core::set_drop_hook(Some(Arc::new(move |failure: &DropFailure| {
+        cuda_core::set_drop_hook(move |failure: &DropFailure| {
             locked(&hook).push(failure.clone());
-        })));
+        });
         Self {
             seen,
             counted: cuda_core::drop_failures(),
@@ -44,7 +44,7 @@ impl DropFailures {
     /// Takes the hook away and says what it was told.
     #[must_use]
     pub fn end(self) -> Reported {
-        cuda_core::set_drop_hook(None);
+        cuda_core::take_drop_hook();
         Reported {
             failures: std::mem::take(&mut *locked(&self.seen)),
             counted: cuda_core::drop_failures() - self.counted,

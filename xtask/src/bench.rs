@@ -33,7 +33,7 @@ use table::Style;
 ///
 /// Both run in turn in one process, in batches; medians over all batches are compared. One table says
 /// what was found, whether it met its goal, and what the same takes in CuPy, PyTorch and cuda.core,
-/// where Python has them.
+/// where Python has them; another what several devices reach at once beside each of them alone.
 #[derive(clap::Args)]
 #[command(
     after_help = "Exit code: 0 measured; 1 an operation failed, or, with --check, a goal was missed; \

@@ -8,13 +8,13 @@ use super::view::{ArraySlice, ArraySliceMut};
 use crate::copy::same_device;
 use crate::error::Result;
 use crate::memory::ledger::Touch;
-use crate::stream::{Kind, Stream};
+use crate::stream::{Stream, StreamKind};
 use crate::stream_core::{Bound, StreamCore};
 use crate::submit::submit;
 
 pub(super) const OP: &str = "cuMemcpy3DAsync";
 
-impl<K: Kind> Stream<K> {
+impl<K: StreamKind> Stream<K> {
     /// Copies texels of device memory, pinned memory or another array to an array, or a part of
     /// one, asynchronously: `cuMemcpy3DAsync_v2`.
     ///

@@ -17,7 +17,7 @@ use crate::driver;
 use crate::error::{Error, Result, check};
 use crate::memory::Storage;
 use crate::memory::ledger::Access;
-use crate::stream::{Kind, Stream};
+use crate::stream::{Stream, StreamKind};
 use crate::submit::note_use;
 
 /// An array with levels, each half as large as the one before in every dimension that is filtered.
@@ -182,7 +182,7 @@ impl<T: Texel> MipmappedArray<T> {
     ///
     /// # Safety
     /// That of [`Buffer::note_use`](crate::Buffer::note_use).
-    pub unsafe fn note_use<K: Kind>(&self, stream: &Stream<K>, access: Access) -> Result<()> {
+    pub unsafe fn note_use<K: StreamKind>(&self, stream: &Stream<K>, access: Access) -> Result<()> {
         let block = self.storage.block();
         note_use(stream.core(), &block.ledger, &block.whole(), access)
     }

@@ -17,7 +17,7 @@ use crate::error::{Error, Result, check};
 use crate::memory::ledger::{Access, Fences, Ledger};
 use crate::memory::{self, Block, Storage};
 use crate::release::{Unreleased, released};
-use crate::stream::{Kind, Stream};
+use crate::stream::{Stream, StreamKind};
 use crate::submit::note_use;
 
 mod copy;
@@ -354,7 +354,7 @@ impl<T: Texel> CudaArray<T> {
     ///
     /// # Safety
     /// That of [`Buffer::note_use`](crate::Buffer::note_use).
-    pub unsafe fn note_use<K: Kind>(&self, stream: &Stream<K>, access: Access) -> Result<()> {
+    pub unsafe fn note_use<K: StreamKind>(&self, stream: &Stream<K>, access: Access) -> Result<()> {
         let block = self.storage.block();
         note_use(stream.core(), &block.ledger, &block.whole(), access)
     }

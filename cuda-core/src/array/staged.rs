@@ -13,12 +13,12 @@ use crate::copy::{same_device, same_len};
 use crate::error::Result;
 use crate::memory::pod::{bytes_of, bytes_of_mut};
 use crate::staging::{self, CHUNK, Region};
-use crate::stream::{Kind, Stream};
+use crate::stream::{Stream, StreamKind};
 
 /// Chunks of a large download that are in flight while another is emptied.
 const DEPTH: usize = 4;
 
-impl<K: Kind> Stream<K> {
+impl<K: StreamKind> Stream<K> {
     /// Copies a borrowed slice to an array, or a part of one: row after row, slice after slice.
     /// Returns as soon as the bytes are staged in pinned memory, as
     /// [`Stream::upload_from`] does: `cuMemcpy3DAsync_v2`, once for each mebibyte or less.

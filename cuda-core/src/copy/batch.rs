@@ -14,7 +14,7 @@ use crate::memory::ledger::{Access, LedgerOf, Touch};
 use crate::memory::pinned::{PinnedSlice, PinnedSliceMut};
 use crate::memory::pod::Pod;
 use crate::memory::view::{Slice, SliceMut};
-use crate::stream::{Kind, Stream};
+use crate::stream::{Stream, StreamKind};
 use crate::submit::submit;
 use crate::timeline::Flavor;
 
@@ -181,7 +181,7 @@ impl Copy<'_> {
     }
 }
 
-impl<K: Kind> Stream<K> {
+impl<K: StreamKind> Stream<K> {
     /// Enqueues the copies of a batch, asynchronously; see [`Batch`].
     ///
     /// # Errors

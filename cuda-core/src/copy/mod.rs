@@ -16,7 +16,7 @@ use crate::memory::pinned::{PinnedSlice, PinnedSliceMut};
 use crate::memory::pod::Pod;
 use crate::memory::view::{Slice, SliceMut, bounds};
 use crate::peer::{Crossing, crossing};
-use crate::stream::{Kind, Stream};
+use crate::stream::{Stream, StreamKind};
 use crate::stream_core::StreamCore;
 use crate::submit::submit;
 
@@ -112,7 +112,7 @@ fn between(near: Option<Device>, far: Option<Device>) -> &'static str {
     }
 }
 
-impl<K: Kind> Stream<K> {
+impl<K: StreamKind> Stream<K> {
     /// Copies pinned memory to the stream's device, asynchronously: `cuMemcpyHtoDAsync_v2`.
     ///
     /// # Errors

@@ -16,7 +16,7 @@ use crate::memory::device::DeviceMemory;
 use crate::memory::pitched::PitchedBuffer;
 use crate::memory::pod::Pod;
 use crate::memory::view::{Slice, SliceMut};
-use crate::stream::{Kind, Stream};
+use crate::stream::{Stream, StreamKind};
 use crate::submit::submit;
 
 /// A shared view of elements that lie in rows, of a [`Shape`].
@@ -173,7 +173,7 @@ impl<'a, T: Pod, M: Memory> PitchedMut<'a, T, M> {
     }
 }
 
-impl<K: Kind> Stream<K> {
+impl<K: StreamKind> Stream<K> {
     /// Copies elements that lie in rows, asynchronously, between any two of device and pinned
     /// memory: `cuMemcpy2DAsync_v2` for a plane, `cuMemcpy3DAsync_v2` for a volume,
     /// `cuMemcpy3DPeerAsync` between two devices. What lies between the rows is not touched.

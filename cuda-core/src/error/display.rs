@@ -159,8 +159,7 @@ impl fmt::Display for Error {
             Self::ContextInUse => f.write_str("the context is still in use"),
             Self::GivenUp { what } => write!(
                 f,
-                "{what:?}: given up, since nobody knows whether the driver has \
-                 released it"
+                "{what} was given up: nobody knows whether the driver has released it"
             ),
             Self::StreamContext => {
                 f.write_str("the stream belongs to another context than the one that was named")

@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::driver;
 use crate::drops::Resource;
 use crate::error::{Error, Result, check};
-use crate::stream::{Kind, Stream};
+use crate::stream::{Stream, StreamKind};
 
 mod ipc;
 mod raw;
@@ -147,7 +147,7 @@ impl Event {
     /// event.synchronize()?; // after "before"
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    pub fn record<K: Kind>(&self, stream: &Stream<K>) -> Result<()> {
+    pub fn record<K: StreamKind>(&self, stream: &Stream<K>) -> Result<()> {
         let event = self.live()?;
         let bound = stream.core().bind()?;
         let timeline = bound.timeline();

@@ -3,7 +3,7 @@
 use cuda_sys::{CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue};
 
 use super::{Dimensions, Launch};
-use crate::stream::Kind;
+use crate::stream::StreamKind;
 
 /// Which writes the fences of a kernel have to wait for; kernels of different domains do not slow
 /// each other's fences down.
@@ -44,7 +44,7 @@ impl Attributes {
     }
 }
 
-impl<K: Kind> Launch<'_, K> {
+impl<K: StreamKind> Launch<'_, K> {
     /// Groups blocks into clusters, whose blocks run at the same time and share memory:
     /// `CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION`. From compute capability 9.0 on; the grid has to be
     /// a multiple of it.

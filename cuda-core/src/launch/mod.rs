@@ -4,7 +4,7 @@ use cuda_sys::{CUlaunchConfig, symbol as cu};
 
 use crate::error::{Error, Result, check};
 use crate::module::Function;
-use crate::stream::{Kind, Stream};
+use crate::stream::{Stream, StreamKind};
 use crate::submit::submit;
 
 mod argument;
@@ -51,7 +51,7 @@ use attributes::Attributes;
 /// unsafe { launch.launch() }?;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-pub struct Launch<'a, K: Kind> {
+pub struct Launch<'a, K: StreamKind> {
     stream: &'a Stream<K>,
     function: &'a Function,
     grid: Dimensions,
@@ -65,7 +65,7 @@ pub struct Launch<'a, K: Kind> {
 /// Threads a block that [`Launch::elements`] chooses.
 const BLOCK: u32 = 256;
 
-impl<K: Kind> Stream<K> {
+impl<K: StreamKind> Stream<K> {
     /// Prepares a launch of `function` on this stream, of one block of one thread unless told
     /// otherwise; see [`Launch`].
     pub fn kernel<'a>(&'a self, function: &'a Function) -> Launch<'a, K> {
@@ -82,7 +82,7 @@ impl<K: Kind> Stream<K> {
     }
 }
 
-impl<'a, K: Kind> Launch<'a, K> {
+impl<'a, K: StreamKind> Launch<'a, K> {
     /// Blocks: `grid(8)`, `grid((8, 8))`, `grid((8, 8, 2))`.
     pub fn grid(&mut self, blocks: impl Into<Dimensions>) -> &mut Self {
         self.grid = blocks.into();

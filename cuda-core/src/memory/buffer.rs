@@ -9,7 +9,7 @@ use crate::memory::ledger::{Access, Fences};
 use crate::memory::pod::Pod;
 use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{Memory, Storage};
-use crate::stream::{Kind, Stream};
+use crate::stream::{Stream, StreamKind};
 use crate::submit::note_use;
 
 /// Elements in memory of one kind; [`DeviceBuffer`](crate::DeviceBuffer) and
@@ -172,7 +172,7 @@ impl<T: Pod, M: Memory> Buffer<T, M> {
     /// # Safety
     /// Between the two calls nothing else uses the buffer, and the work does with it no more than
     /// `access` says.
-    pub unsafe fn note_use<K: Kind>(&self, stream: &Stream<K>, access: Access) -> Result<()> {
+    pub unsafe fn note_use<K: StreamKind>(&self, stream: &Stream<K>, access: Access) -> Result<()> {
         let block = self.storage.block();
         note_use(stream.core(), &block.ledger, &block.whole(), access)
     }

@@ -13,7 +13,7 @@ use crate::error::{Result, check};
 use crate::location::Location;
 use crate::memory::managed::ManagedBuffer;
 use crate::memory::pod::Pod;
-use crate::stream::{Kind, Stream};
+use crate::stream::{Stream, StreamKind};
 use crate::submit::submit;
 
 /// A place that pages of managed memory can be at.
@@ -230,7 +230,7 @@ impl<T: Pod> ManagedBuffer<T> {
     /// [`Error::OutOfBounds`](crate::Error::OutOfBounds); the driver's, `INVALID_DEVICE` for a
     /// device that cannot use managed memory beside the host; `CALL_REQUIRES_NEWER_DRIVER` (36) for a
     /// node where it, or the `cuda.h` that this crate was built with, is older than CUDA 12.2.
-    pub fn prefetch<K: Kind>(
+    pub fn prefetch<K: StreamKind>(
         &self,
         stream: &Stream<K>,
         range: impl RangeBounds<usize>,
@@ -334,7 +334,7 @@ impl<T: Pod> ManagedBuffer<T> {
     /// # Safety
     /// Until it is attached anew, no device without `CONCURRENT_MANAGED_ACCESS` uses the memory,
     /// unless it is attached to a stream: then that stream alone, which outlives the use.
-    pub unsafe fn attach<K: Kind>(
+    pub unsafe fn attach<K: StreamKind>(
         &mut self,
         stream: &Stream<K>,
         attach: ManagedAttach,

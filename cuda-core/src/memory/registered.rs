@@ -17,7 +17,7 @@ use crate::memory::ledger::{Access, Ledger};
 use crate::memory::pinned::{HostAddress, PinnedBuffer, PinnedOrigin, PinnedSlice, PinnedSliceMut};
 use crate::memory::{Block, Storage};
 use crate::release::{Unreleased, released};
-use crate::stream::{Kind, Stream};
+use crate::stream::{Stream, StreamKind};
 
 /// How memory is registered: the flags of `cuMemHostRegister`.
 ///
@@ -206,7 +206,7 @@ impl<H: StableHost> Registered<H> {
     /// # Safety
     /// That of [`PinnedBuffer::note_use`]; and the work writes the elements only if `H` is
     /// [`StableHostMut`].
-    pub unsafe fn note_use<K: Kind>(&self, stream: &Stream<K>, access: Access) -> Result<()> {
+    pub unsafe fn note_use<K: StreamKind>(&self, stream: &Stream<K>, access: Access) -> Result<()> {
         // SAFETY: the caller promised what the buffer's own asks for, and that the work writes only
         // what devices may write.
         unsafe { self.buffer().note_use(stream, access) }

@@ -11,7 +11,7 @@ use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::pod::{Pod, bytes_of, bytes_of_mut};
 use crate::staging::options::is_more_than;
 use crate::staging::{self, CHUNK, Region};
-use crate::stream::{Kind, Stream};
+use crate::stream::{Stream, StreamKind};
 use crate::stream_core::{Bound, StreamCore};
 use crate::submit::submit;
 
@@ -24,7 +24,7 @@ pub(crate) mod large;
 /// Bytes that a scope stages before it waits in between.
 const SCOPE_LIMIT: usize = 16 * CHUNK;
 
-impl<K: Kind> Stream<K> {
+impl<K: StreamKind> Stream<K> {
     /// Copies a borrowed slice to the stream's device. Returns as soon as the bytes are staged in
     /// pinned memory: the slice may be changed at once, and nothing waits for the device.
     ///

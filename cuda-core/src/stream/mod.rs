@@ -35,17 +35,17 @@ pub use value::{StreamValue, WaitValue};
 ///
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
-/// use cuda_core::{Kind, Result, Stream};
+/// use cuda_core::{StreamKind, Result, Stream};
 ///
 /// // Takes created streams, the legacy default stream and per-thread ones.
-/// fn is_idle<K: Kind>(stream: &Stream<K>) -> Result<bool> {
+/// fn is_idle<K: StreamKind>(stream: &Stream<K>) -> Result<bool> {
 ///     stream.query()
 /// }
 /// is_idle(&context.create_stream()?)?;
 /// is_idle(&context.per_thread_stream()?)?;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-pub trait Kind: sealed::Sealed {
+pub trait StreamKind: sealed::Sealed {
     #[doc(hidden)]
     type Marker;
 }
@@ -54,39 +54,39 @@ pub trait Kind: sealed::Sealed {
 ///
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
-/// use cuda_core::{Shared, Stream};
+/// use cuda_core::{AnyThread, Stream};
 ///
-/// let stream: Stream<Shared> = context.create_stream()?; // `Stream` for short
+/// let stream: Stream<AnyThread> = context.create_stream()?; // `Stream` for short
 /// std::thread::spawn(move || stream.synchronize());
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Debug)]
-pub enum Shared {}
+pub enum AnyThread {}
 
 /// The thread that made the handle: the per-thread default stream.
 ///
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
-/// use cuda_core::{Stream, ThreadBound};
+/// use cuda_core::{Stream, OneThread};
 ///
-/// let stream: Stream<ThreadBound> = context.per_thread_stream()?; // stays on this thread
+/// let stream: Stream<OneThread> = context.per_thread_stream()?; // stays on this thread
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Debug)]
-pub enum ThreadBound {}
+pub enum OneThread {}
 
-impl Kind for Shared {
+impl StreamKind for AnyThread {
     type Marker = ();
 }
 
-impl Kind for ThreadBound {
+impl StreamKind for OneThread {
     type Marker = *const ();
 }
 
 mod sealed {
     pub trait Sealed {}
-    impl Sealed for super::Shared {}
-    impl Sealed for super::ThreadBound {}
+    impl Sealed for super::AnyThread {}
+    impl Sealed for super::OneThread {}
 }
 
 /// A stream: work enqueued on it runs in order, beside the work of other streams.
@@ -108,7 +108,7 @@ mod sealed {
 /// stream.synchronize()?;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-pub struct Stream<K: Kind = Shared> {
+pub struct Stream<K: StreamKind = AnyThread> {
     core: Arc<StreamCore>,
     _kind: PhantomData<K::Marker>,
 }
@@ -121,11 +121,11 @@ pub struct Stream<K: Kind = Shared> {
 /// let context = cuda_core::Device::get(0).unwrap().context().unwrap();
 /// send(context.per_thread_stream().unwrap());
 /// ```
-pub type PerThreadStream = Stream<ThreadBound>;
+pub type PerThreadStream = Stream<OneThread>;
 
 const NON_BLOCKING: u32 = cuda_sys::CU_STREAM_NON_BLOCKING.0;
 
-impl<K: Kind> Stream<K> {
+impl<K: StreamKind> Stream<K> {
     pub(crate) fn new(core: Arc<StreamCore>) -> Self {
         core.handle_made();
         Self {
@@ -243,7 +243,7 @@ impl<K: Kind> Stream<K> {
     /// second.synchronize()?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    pub fn wait_stream<L: Kind>(&self, other: &Stream<L>) -> Result<()> {
+    pub fn wait_stream<L: StreamKind>(&self, other: &Stream<L>) -> Result<()> {
         other.core.ensure()?;
         let timeline = Arc::clone(other.core.timeline());
         let seq = timeline.issued();
@@ -373,33 +373,33 @@ impl Stream {
     }
 }
 
-impl<K: Kind> Drop for Stream<K> {
+impl<K: StreamKind> Drop for Stream<K> {
     fn drop(&mut self) {
         self.core.handle_dropped();
     }
 }
 
-impl<K: Kind> Clone for Stream<K> {
+impl<K: StreamKind> Clone for Stream<K> {
     fn clone(&self) -> Self {
         Self::new(self.core.clone())
     }
 }
 
-impl<K: Kind, L: Kind> PartialEq<Stream<L>> for Stream<K> {
+impl<K: StreamKind, L: StreamKind> PartialEq<Stream<L>> for Stream<K> {
     fn eq(&self, other: &Stream<L>) -> bool {
         self.id() == other.id()
     }
 }
 
-impl<K: Kind> Eq for Stream<K> {}
+impl<K: StreamKind> Eq for Stream<K> {}
 
-impl<K: Kind> Hash for Stream<K> {
+impl<K: StreamKind> Hash for Stream<K> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.id().hash(state);
     }
 }
 
-impl<K: Kind> fmt::Debug for Stream<K> {
+impl<K: StreamKind> fmt::Debug for Stream<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Stream")
             .field("id", &self.id())

@@ -14,7 +14,7 @@ use crate::memory::ledger::{Access, Bytes, Fences, Ledger, LedgerOf, Touch};
 use crate::memory::pinned::{self, HostAddress, PinnedFlags};
 use crate::release::Unreleased;
 use crate::stream::value::{self, StreamValue, WaitValue};
-use crate::stream::{Kind, Stream};
+use crate::stream::{Stream, StreamKind};
 use crate::submit::submit;
 use crate::sync::lock;
 
@@ -160,7 +160,7 @@ impl<T: StreamValue> Signal<T> {
     }
 }
 
-impl<K: Kind> Stream<K> {
+impl<K: StreamKind> Stream<K> {
     /// Sets the signal when everything enqueued so far has completed, and made its own writes
     /// visible: `cuStreamWriteValue32_v2` or `cuStreamWriteValue64_v2`.
     ///

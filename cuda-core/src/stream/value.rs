@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::origin::Origin;
 use crate::memory::pod::Pod;
-use crate::stream::{Kind, Stream};
+use crate::stream::{Stream, StreamKind};
 use crate::submit::submit;
 use crate::sync::lock;
 
@@ -118,7 +118,7 @@ pub(crate) mod sealed {
     }
 }
 
-impl<K: Kind> Stream<K> {
+impl<K: StreamKind> Stream<K> {
     /// Writes one element when everything enqueued so far has completed, and made its own writes
     /// visible: `cuStreamWriteValue32_v2` or `cuStreamWriteValue64_v2`.
     ///

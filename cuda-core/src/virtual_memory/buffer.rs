@@ -19,7 +19,7 @@ use crate::memory::ledger::{Access, Bytes, Fences, Ledger};
 use crate::memory::origin::Origin;
 use crate::memory::pod::Pod;
 use crate::memory::{Block, Storage, byte_len};
-use crate::stream::{Kind, Stream};
+use crate::stream::{Stream, StreamKind};
 use crate::submit::note_use;
 use crate::sync::lock;
 
@@ -344,7 +344,7 @@ impl<T: Pod> VirtualBuffer<T> {
     ///
     /// # Safety
     /// That of [`Buffer::note_use`](crate::Buffer::note_use).
-    pub unsafe fn note_use<K: Kind>(&self, stream: &Stream<K>, access: Access) -> Result<()> {
+    pub unsafe fn note_use<K: StreamKind>(&self, stream: &Stream<K>, access: Access) -> Result<()> {
         let block = self.storage.block();
         note_use(stream.core(), &block.ledger, &block.whole(), access)
     }

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 #[cfg(cuda_12_4)]
 use cuda_core::MemorySyncDomain;
-use cuda_core::{Launch, PinnedBuffer, Shared};
+use cuda_core::{AnyThread, Launch, PinnedBuffer};
 use cuda_sim::{LaunchAttributes, register_kernel};
 use support::kernels;
 
@@ -159,7 +159,7 @@ fn m_attributes_arrive() {
         let (context, stream, _) = two_streams()?;
         let module = cuda_core::Module::from_ptx(&context, PTX)?;
         let kernel = module.function("attributed")?;
-        let launched = |attributes: &dyn Fn(&mut Launch<'_, Shared>)| {
+        let launched = |attributes: &dyn Fn(&mut Launch<'_, AnyThread>)| {
             let mut launch = stream.kernel(&kernel);
             launch.grid(8);
             attributes(&mut launch);

@@ -8,9 +8,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::thread;
 
 use cuda_core::{
-    ArrayFlags, ArrayShape, CudaArray, Device, DeviceBuffer, Error, Event, EventFlags, Kind,
-    MemoryPool, PhysicalMemory, PinnedBackend, PinnedBuffer, PinnedFlags, RegisterFlags,
-    Registered, Result, ShareableHandle, Signal, Stream, Surface, Texture, TextureDescriptor,
+    ArrayFlags, ArrayShape, CudaArray, Device, DeviceBuffer, Error, Event, EventFlags, MemoryPool,
+    PhysicalMemory, PinnedBackend, PinnedBuffer, PinnedFlags, RegisterFlags, Registered, Result,
+    ShareableHandle, Signal, Stream, StreamKind, Surface, Texture, TextureDescriptor,
     VirtualBuffer, set_pinned_backend, trim_staging,
 };
 use cuda_sim::{Fault, Mode};
@@ -174,7 +174,7 @@ fn attempt(scenario: Scenario, run: Run) -> Vec<&'static str> {
 }
 
 /// Up, across, filled and down; and all of it is dropped at once, the host's memory first.
-fn copies<K: Kind>(home: &Stream, stream: &Stream<K>) -> Result<()> {
+fn copies<K: StreamKind>(home: &Stream, stream: &Stream<K>) -> Result<()> {
     let context = stream.context();
     let source = PinnedBuffer::from_slice(context, &[7_u8; 64])?;
     let mut target = PinnedBuffer::<u8>::zeroed(context, 64)?;

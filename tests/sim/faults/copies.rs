@@ -5,7 +5,7 @@ use cuda_core::{Device, PinnedBuffer, Result, Stream};
 use super::harness::{again, first, sweep};
 
 /// Up, across, filled in part, down, and read.
-fn every_copy<K: cuda_core::Kind>(home: &Stream, stream: &Stream<K>) -> Result<()> {
+fn every_copy<K: cuda_core::StreamKind>(home: &Stream, stream: &Stream<K>) -> Result<()> {
     let context = stream.context();
     let source = PinnedBuffer::from_slice(context, &[1u16, 2, 3, 4, 5, 6, 7, 8])?;
     let mut target = PinnedBuffer::<u16>::zeroed(context, 8)?;

@@ -4,7 +4,7 @@ use cuda_core::{Batch, Device, PinnedBuffer, Result, Shape, Stream};
 
 use super::harness::{first, sweep};
 
-fn rows<K: cuda_core::Kind>(home: &Stream, stream: &Stream<K>) -> Result<()> {
+fn rows<K: cuda_core::StreamKind>(home: &Stream, stream: &Stream<K>) -> Result<()> {
     let shape = Shape::volume(2, 2, 2).with_pitch(12);
     let source =
         PinnedBuffer::from_slice(home.context(), &[1u32, 2, 0, 3, 4, 0, 5, 6, 0, 7, 8, 0])?;

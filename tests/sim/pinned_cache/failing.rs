@@ -7,7 +7,7 @@ use cuda_sim::Fault;
 use cuda_sys::{CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN, CUresult};
 
 use super::{ALLOC, FREE, REGISTER, UNREGISTER, cached, context, finish, no_calls, place};
-use crate::en_told::Told;
+use crate::drop_hook::Told;
 
 #[test]
 fn f10_what_cannot_be_mapped_is_the_drivers_to_refuse() -> Result<()> {
@@ -261,14 +261,14 @@ fn f03_a_drop_hook_that_allocates() -> Result<()> {
     let inside = context()?;
     let seen = Arc::new(Mutex::new(Vec::new()));
     let results = Arc::clone(&seen);
-    cuda_core::set_drop_hook(Some(Arc::new(move |_: &cuda_core::DropFailure| {
+    cuda_core::set_drop_hook(move |_: &cuda_core::DropFailure| {
         let own = PinnedBuffer::<u8>::new(&inside, 100_000).map(drop);
         // No slab that there is has room for it.
         let another = || PinnedBuffer::<u8>::new(&inside, 5_000_000).map(drop);
         let others = std::thread::scope(|scope| scope.spawn(another).join());
         let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
         results.extend([own, others.expect("no panic")]);
-    })));
+    });
     // What was current cannot be brought back behind the registration.
     let fault = Fault::new(CUDA_ERROR_UNKNOWN).function("cuCtxSetCurrent");
     session.inject(fault.nth(2));
@@ -279,7 +279,7 @@ fn f03_a_drop_hook_that_allocates() -> Result<()> {
         let worker = scope.spawn(|| PinnedBuffer::<u8>::new(&outer, 1000).map(drop));
         worker.join().expect("no panic")
     });
-    cuda_core::set_drop_hook(None);
+    cuda_core::take_drop_hook();
     done?;
     let seen = std::mem::take(&mut *seen.lock().unwrap_or_else(PoisonError::into_inner));
     assert!(!seen.is_empty(), "the hook ran");

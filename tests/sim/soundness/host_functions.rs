@@ -8,7 +8,7 @@ use std::task::{self, Wake, Waker};
 
 use cuda_core::{
     Context, ContextFlags, Device, DropFailure, Error, Event, EventFlags, Result, Signal, Stream,
-    WaitValue, set_drop_hook,
+    WaitValue, set_drop_hook, take_drop_hook,
 };
 use cuda_sim::{Fault, LeakKind};
 use cuda_sys::{CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_UNKNOWN};
@@ -228,17 +228,17 @@ fn s31_flushing_in_the_hook_of_a_deferred_drop_does_not_wait_for_itself() {
         let buffer = stream.alloc::<u32>(64).expect("memory");
         let told = Arc::new(AtomicUsize::new(0));
         let counted = told.clone();
-        set_drop_hook(Some(Arc::new(move |_: &DropFailure| {
+        set_drop_hook(move |_: &DropFailure| {
             cuda_core::flush_deferred_drops();
             counted.fetch_add(1, Ordering::Relaxed);
-        })));
+        });
         session.fail_nth(Some("cuMemFreeAsync"), 1, CUDA_ERROR_UNKNOWN);
         let launched = stream.launch_host_func(move || drop(buffer));
         launched
             .and_then(|()| stream.synchronize())
             .expect("it runs");
         cuda_core::flush_deferred_drops();
-        set_drop_hook(None);
+        take_drop_hook();
         assert_eq!(told.load(Ordering::Relaxed), 1);
     });
     assert_eq!(session.violations(), []);

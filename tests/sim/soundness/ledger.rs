@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use cuda_core::{DeviceBuffer, Result, Stream, set_drop_hook};
+use cuda_core::{DeviceBuffer, Result, Stream, set_drop_hook, take_drop_hook};
 use cuda_sim::Mode;
 use cuda_sys::CUDA_ERROR_UNKNOWN;
 use support::kernels;
@@ -305,7 +305,7 @@ fn s15_the_later_of_two_reads_is_entered_first() {
         drop(b);
         let (buffer, read) = (Arc::new(buffer), Arc::new(Mutex::new((false, y))));
         let later = (a.clone(), buffer.clone(), read.clone());
-        set_drop_hook(Some(Arc::new(move |_| {
+        set_drop_hook(move |_| {
             let (stream, buffer, read) = later.clone();
             let reading = thread::spawn(move || {
                 let (done, y) = &mut *read.lock().expect("no panic");
@@ -313,13 +313,13 @@ fn s15_the_later_of_two_reads_is_entered_first() {
                 *done = stream.checkpoint().is_ok() && stream.download(&*buffer, y).is_ok();
             });
             reading.join().expect("no panic");
-        })));
+        });
         session.fail_nth(Some("cuEventDestroy_v2"), 1, CUDA_ERROR_UNKNOWN);
         let mut launch = a.kernel(&reads);
         launch.elements(64).arg(&mut x).arg(&*buffer).arg(64u32);
         // SAFETY: 64 elements of both.
         unsafe { launch.launch() }?;
-        set_drop_hook(None);
+        take_drop_hook();
         let mut buffer = Arc::into_inner(buffer).expect("the hook is gone");
         home.fill(&mut buffer, 8)?;
         home.synchronize()?;

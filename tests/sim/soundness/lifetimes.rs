@@ -1,10 +1,10 @@
 //! Drops in every order, and drops that fail: S17, S30.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
-use std::sync::Arc;
 
 use cuda_core::{
     Context, ContextFlags, DropFailure, Event, EventFlags, PinnedBuffer, Result, set_drop_hook,
+    take_drop_hook,
 };
 use cuda_sim::Fault;
 use cuda_sys::{CUDA_ERROR_DEINITIALIZED, CUDA_ERROR_UNKNOWN};
@@ -181,10 +181,10 @@ fn s30_a_panicking_hook_does_not_reach_the_drop() {
     failing(|session| {
         let stream = device().create_stream()?;
         let buffer = stream.alloc::<u32>(64)?;
-        set_drop_hook(Some(Arc::new(|_: &DropFailure| panic_any(Bomb))));
+        set_drop_hook(|_: &DropFailure| panic_any(Bomb));
         session.fail_nth(Some("cuMemFreeAsync"), 1, CUDA_ERROR_UNKNOWN);
         let panic = catch_unwind(AssertUnwindSafe(move || drop(buffer)));
-        set_drop_hook(None);
+        take_drop_hook();
         assert!(session.fault_fired());
         if let Err(payload) = panic {
             std::mem::forget(payload);

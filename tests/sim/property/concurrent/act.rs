@@ -3,8 +3,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cuda_core::{
-    DeviceBuffer, DeviceMemory, DeviceSliceMut, Guard, Kind, PerThreadStream, PinnedBuffer,
-    PinnedMemory, PinnedSliceMut, Result, Stream,
+    DeviceBuffer, DeviceMemory, DeviceSliceMut, Guard, PerThreadStream, PinnedBuffer, PinnedMemory,
+    PinnedSliceMut, Result, Stream, StreamKind,
 };
 
 use super::Shared;
@@ -214,7 +214,7 @@ impl<'a> Worker<'a> {
         Ok((buffer, vec![known; len]))
     }
 
-    fn work<K: Kind>(&mut self, stream: &Stream<K>, work: Work) -> Outcome {
+    fn work<K: StreamKind>(&mut self, stream: &Stream<K>, work: Work) -> Outcome {
         let Shared { device, pinned, .. } = self.shared;
         match work {
             Work::Checkpoint => stream.checkpoint()?,

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use cuda_core::{
-    Context, ContextFlags, Device, DeviceBuffer, Error, Kind, PinnedBuffer, Result, Stream,
+    Context, ContextFlags, Device, DeviceBuffer, Error, PinnedBuffer, Result, Stream, StreamKind,
 };
 
 use super::{Contents, World, same};
@@ -61,7 +61,7 @@ pub(in crate::property) fn alike(
 }
 
 /// The operation must succeed where the stream is on the memory's device, and be refused elsewhere.
-pub(in crate::property) fn allowed<K: Kind>(
+pub(in crate::property) fn allowed<K: StreamKind>(
     stream: &Stream<K>,
     devices: &[Device],
     result: Result<()>,
@@ -401,7 +401,7 @@ impl World {
         Ok(())
     }
 
-    fn scope<K: Kind>(
+    fn scope<K: StreamKind>(
         &mut self,
         stream: &Stream<K>,
         parts: [Part; 2],

@@ -132,7 +132,7 @@ impl Team {
         });
         let links = one_way.chain(both_ways).collect();
         let (measured, alone) = self.beside(parts, ours, copy, links)?;
-        let (singles, links) = alone.split_at(alone.len() - count - count / 2);
+        let (singles, links) = alone.split_at(parts.ranks.len());
         let (one_way, both_ways) = links.split_at(count);
         let links = Links::new(self.len, one_way, both_ways, parts.ranks.len());
         let many = Many::new(count, parts.bytes, singles, Some(links));

@@ -5,7 +5,7 @@ use cuda_sim::{Fault, Mode, Session};
 use cuda_sys::{CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_LAUNCH_FAILED};
 use support::{context, simulator};
 
-use crate::en_told::{Told, sorted};
+use crate::drop_hook::{Told, sorted};
 
 /// The next fill loses device 0's context, and no other.
 fn lose_at_next_fill(session: &Session) {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use cuda_core::{
     Context, ContextFlags, Device, DropFailure, Event, EventFlags, PinnedBuffer, Resource, Result,
-    drop_failures, set_drop_hook,
+    drop_failures, set_drop_hook, take_drop_hook,
 };
 use cuda_sim::{Fault, Session};
 use cuda_sys::{CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_INVALID_CONTEXT, CUresult};
@@ -25,11 +25,11 @@ fn failures(body: impl FnOnce()) -> Vec<DropFailure> {
     let told = Arc::new(Mutex::new(Vec::new()));
     let log = told.clone();
     let before = drop_failures();
-    set_drop_hook(Some(Arc::new(move |failure: &DropFailure| {
+    set_drop_hook(move |failure: &DropFailure| {
         log.lock().expect("no panic").push(failure.clone());
-    })));
+    });
     body();
-    set_drop_hook(None);
+    take_drop_hook();
     let told = std::mem::take(&mut *told.lock().expect("no panic"));
     assert_eq!(
         drop_failures() - before,

@@ -14,7 +14,7 @@ use cuda_sys::CUDA_ERROR_UNKNOWN;
 use support::judge::{self, Reported};
 use support::simulator;
 
-use crate::en_told::Told;
+use crate::drop_hook::Told;
 
 /// Everything that gives something back.
 const FREES: [&str; 20] = [

@@ -5,7 +5,7 @@ use cuda_sim::{LeakKind, Session};
 use cuda_sys::{CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN};
 use support::simulator;
 
-use crate::en_told::Told;
+use crate::drop_hook::Told;
 
 /// Runs `operation` and asserts that the driver was not called.
 #[track_caller]

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cuda_core::{DropFailure, Resource, drop_failures, set_drop_hook};
+use cuda_core::{DropFailure, Resource, drop_failures, set_drop_hook, take_drop_hook};
 
 /// Listens until it is dropped.
 pub(crate) struct Told {
@@ -14,11 +14,11 @@ impl Told {
     pub(crate) fn listen() -> Self {
         let failures = Arc::new(Mutex::new(Vec::new()));
         let log = failures.clone();
-        set_drop_hook(Some(Arc::new(move |failure: &DropFailure| {
+        set_drop_hook(move |failure: &DropFailure| {
             log.lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .push(failure.clone());
-        })));
+        });
         Self {
             failures,
             before: drop_failures(),
@@ -55,6 +55,6 @@ pub(crate) fn sorted(mut resources: Vec<Resource>) -> Vec<Resource> {
 
 impl Drop for Told {
     fn drop(&mut self) {
-        set_drop_hook(None);
+        take_drop_hook();
     }
 }

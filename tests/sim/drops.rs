@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex, mpsc};
 
 use cuda_core::{
     Context, ContextFlags, Device, DeviceBuffer, Error, Event, EventFlags, Guard, PinnedBuffer,
-    Resource, Result, Stream, drop_failures, set_drop_hook,
+    Resource, Result, Stream, drop_failures, set_drop_hook, take_drop_hook,
 };
 use cuda_sim::{Fault, LeakKind, Session};
 use cuda_sys::{CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_UNKNOWN, CUresult};
 use support::{context, simulator};
 
-use crate::en_told::{Told, sorted};
+use crate::drop_hook::{Told, sorted};
 
 /// Everything that gives something back.
 const FREES: [&str; 5] = [
@@ -282,14 +282,14 @@ fn m15_hook_may_do_anything() -> Result<()> {
             .function("cuMemFreeAsync")
             .from_then_on(),
     );
-    set_drop_hook(Some(Arc::new(|_: &_| panic!("a hook that panics"))));
+    set_drop_hook(|_: &_| panic!("a hook that panics"));
     drop(a);
     // A hook that drops what fails in turn, and takes itself away.
     let inner = Mutex::new(Some(b));
-    set_drop_hook(Some(Arc::new(move |_: &_| {
-        set_drop_hook(None);
+    set_drop_hook(move |_: &_| {
+        take_drop_hook();
         drop(inner.lock().map(|mut inner| inner.take()));
-    })));
+    });
     drop(c);
     assert_eq!(drop_failures() - before, 3, "each is counted");
     session.clear_faults();
@@ -346,10 +346,10 @@ fn m15_nobody_elses_code_runs_with_a_context_entered() -> Result<()> {
     // Now the buffer alone knows of the stream, its event and its context.
     drop((first, foreign));
     assert_eq!(Context::current()?, None);
-    set_drop_hook(Some(Arc::new(move |_: &_| usurp())));
+    set_drop_hook(move |_: &_| usurp());
     session.fail_nth(Some("cuEventDestroy_v2"), 1, CUDA_ERROR_UNKNOWN);
     stream.fill(&mut buffer, 2)?;
-    set_drop_hook(None);
+    take_drop_hook();
     let seen = seen.lock().expect("no panic");
     assert_eq!(
         *seen,
