@@ -69,14 +69,14 @@ entries! {
     newer cuMemPrefetchAsync_v2(
         address: CUdeviceptr,
         bytes: usize,
-        location: Location,
+        location: CUmemLocation,
         flags: c_uint,
         stream: CUstream,
     ) |call| {
         if flags != 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let location = location.place(call);
+        let location = Location::of(&location).place(call);
         prefetch(call, address, bytes, location, stream)
     }
 
@@ -84,14 +84,14 @@ entries! {
         address: CUdeviceptr,
         bytes: usize,
         advice: CUmem_advise,
-        location: Location,
+        location: CUmemLocation,
     ) |call| {
         let (id, range) = managed(call, address, bytes)?;
         // Nodes are preferred; nothing else is said of them.
         if advice != CU_MEM_ADVISE_SET_PREFERRED_LOCATION {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let location = location.place(call)?;
+        let location = Location::of(&location).place(call)?;
         told(call, id, &range, Subject::Preferred, location);
         Ok(())
     }
@@ -153,7 +153,7 @@ entries! {
     }
 }
 
-/// `CUmemLocation`, of which headers have several versions.
+/// What is in a `CUmemLocation`, whose fields have several names.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Location {
@@ -161,7 +161,15 @@ struct Location {
     id: c_int,
 }
 
+const _: () = assert!(size_of::<Location>() == size_of::<CUmemLocation>());
+
 impl Location {
+    fn of(location: &CUmemLocation) -> Self {
+        // SAFETY: in every header it is a 32-bit kind and a 32-bit number, maybe in a union; of this size,
+        // as asserted above, and initialised by whoever passed it.
+        unsafe { (&raw const *location).cast::<Self>().read() }
+    }
+
     /// Where that is on a machine whose only node is number 0.
     fn place(self, call: &Call) -> Outcome<CUdevice> {
         match (self.kind, self.id) {
