@@ -3,7 +3,7 @@
 //! What the bindings claim (`tests/oracle`) becomes C static assertions over `wrapper.h`. Where there is
 //! no header, or no compiler, the report says so and the test counts as not run.
 //!
-//! And takes the example out of the README, which `tests/gpu/readme.rs` runs.
+//! And takes the examples out of the README, which `tests/gpu/readme.rs` runs.
 
 use std::env;
 use std::fs;
@@ -36,12 +36,14 @@ fn main() {
     ] {
         println!("cargo::rerun-if-changed={file}");
     }
-    // As in cuda-core, which has green contexts where the header has.
-    println!("cargo::rustc-check-cfg=cfg(cuda_12_4)");
+    // As in cuda-core, which has libraries and green contexts where the header has.
     let version = env::var("DEP_CUDA_VERSION").ok();
     let version = version.and_then(|text| text.parse::<u32>().ok());
-    if version.is_some_and(|version| version >= 12040) {
-        println!("cargo::rustc-cfg=cuda_12_4");
+    for (since, cfg) in [(12000, "cuda_12_0"), (12040, "cuda_12_4")] {
+        println!("cargo::rustc-check-cfg=cfg({cfg})");
+        if version.is_some_and(|version| version >= since) {
+            println!("cargo::rustc-cfg={cfg}");
+        }
     }
     let report = match ask() {
         Ok(Verdict::Passed(counts)) => {
@@ -55,7 +57,9 @@ fn main() {
         Err(why) => format!("not run\n{why}\n"),
     };
     write("abi_report.txt", &report);
-    write("readme.rs", &readme_example());
+    for (number, example) in (1..).zip(readme_examples()) {
+        write(&format!("readme_{number}.rs"), &example);
+    }
 }
 
 fn write(name: &str, text: &str) {
@@ -63,14 +67,16 @@ fn write(name: &str, text: &str) {
     fs::write(&file, text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
 }
 
-/// The first lines of Rust in the README, as the body of a function that returns a `Result`.
-fn readme_example() -> String {
+/// The lines of Rust in the README, each example as the body of a function that returns a `Result`.
+fn readme_examples() -> Vec<String> {
     let readme = fs::read_to_string("README.md").expect("there is a README");
-    let example = readme
-        .split_once("```rust\n")
-        .and_then(|(_, rest)| rest.split_once("```"));
-    let (example, _) = example.expect("the README shows lines of Rust");
-    format!("{{\n{example}Ok(())\n}}\n")
+    let blocks = readme.split("```rust\n").skip(1);
+    blocks
+        .map(|rest| {
+            let (example, _) = rest.split_once("```").expect("what is opened is closed");
+            format!("{{\n{example}Ok(())\n}}\n")
+        })
+        .collect()
 }
 
 fn ask() -> Result<Verdict, NotRun> {

@@ -5,8 +5,7 @@ mod shared;
 use std::process::ExitCode;
 
 use cuda_core::{
-    ArrayFlags, ArrayShape, CudaArray, Device, Extent, FilterMode, Module, Texture,
-    TextureDescriptor,
+    ArrayFlags, ArrayShape, CudaArray, Device, FilterMode, Module, Texture, TextureDescriptor,
 };
 
 /// Texels of a row, and rows.
@@ -17,18 +16,17 @@ const SCALE: usize = 2;
 
 fn example() -> shared::Result {
     let device = shared::device()?;
-    let context = device.context()?;
     let stream = device.create_stream()?;
     let shape = ArrayShape::D2 {
         width: SIZE,
         height: SIZE,
     };
-    let mut image = CudaArray::<f32>::new(&context, shape, ArrayFlags::default())?;
+    let mut image = CudaArray::<f32>::new(stream.context(), shape, ArrayFlags::default())?;
     // Each texel is the number of its column.
     let columns: Vec<f32> = (0..SIZE * SIZE).map(|at| (at % SIZE) as f32).collect();
     stream.upload_to_array(&columns, &mut image)?;
 
-    let middle = image.region(Extent::new(SIZE / 2, 8, 0), Extent::new(2, 2, 1))?;
+    let middle = image.region((SIZE / 2, 8), (2, 2))?;
     let mut four = [0.0; 4];
     stream.download_from_array(middle, &mut four)?;
     let column = (SIZE / 2) as f32;
@@ -48,7 +46,7 @@ fn sample(device: Device, image: &CudaArray<f32>) -> shared::Result {
     const WIDTH: usize = SIZE * SCALE;
     const LEN: usize = WIDTH * WIDTH;
     let stream = device.create_stream()?;
-    let module = Module::from_ptx(&device.context()?, include_str!("magnify.ptx"))?;
+    let module = Module::from_ptx(stream.context(), include_str!("magnify.ptx"))?;
     let magnify = module.function("magnify")?;
     let descriptor = TextureDescriptor {
         filter: FilterMode::Linear,

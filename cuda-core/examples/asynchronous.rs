@@ -49,7 +49,7 @@ fn run_all(mut tasks: Vec<Task>) -> Result<()> {
 /// While one task awaits the device, others have the thread.
 async fn round_trip(device: Device, number: u32) -> Result<u32> {
     let stream = device.create_stream()?;
-    let mut pinned = PinnedBuffer::zeroed(&device.context()?, 1 << 20)?;
+    let mut pinned = PinnedBuffer::zeroed(stream.context(), 1 << 20)?;
     let mut buffer = stream.alloc::<u32>(1 << 20)?;
     stream.fill(&mut buffer, number)?;
     stream.download(&buffer, &mut pinned)?;

@@ -5,16 +5,16 @@ mod shared;
 use std::process::ExitCode;
 use std::ptr;
 
+use cuda_core::sys::{self, CUcontext, CUdevice, CUresult};
 use cuda_core::{Context, ContextLocal};
-use cuda_sys::{CUcontext, CUdevice, CUresult};
 
-const SUCCESS: CUresult = cuda_sys::CUDA_SUCCESS;
+const SUCCESS: CUresult = sys::CUDA_SUCCESS;
 
 /// Stands for another library: it asks the driver, as the runtime API does, and with it PyTorch.
 fn current() -> CUcontext {
     let mut context = ptr::null_mut();
     // SAFETY: the place for the context is valid for a write.
-    let asked = unsafe { cuda_sys::cuCtxGetCurrent(&mut context) };
+    let asked = unsafe { sys::cuCtxGetCurrent(&mut context) };
     assert_eq!(asked, SUCCESS);
     context
 }
@@ -23,7 +23,7 @@ fn current() -> CUcontext {
 fn current_device() -> CUdevice {
     let mut device = -1;
     // SAFETY: the place for the device is valid for a write.
-    let asked = unsafe { cuda_sys::cuCtxGetDevice(&mut device) };
+    let asked = unsafe { sys::cuCtxGetDevice(&mut device) };
     assert_eq!(asked, SUCCESS);
     device
 }
@@ -31,7 +31,7 @@ fn current_device() -> CUdevice {
 /// Stands for the other library's way to switch.
 fn switch_to(context: &Context) {
     // SAFETY: a primary context, which this crate keeps for the life of the process.
-    let switched = unsafe { cuda_sys::cuCtxSetCurrent(context.as_raw()) };
+    let switched = unsafe { sys::cuCtxSetCurrent(context.as_raw()) };
     assert_eq!(switched, SUCCESS);
 }
 

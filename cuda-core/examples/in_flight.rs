@@ -38,7 +38,7 @@ fn example() -> shared::Result {
     drop(stream.upload_owned(vec![7; LEN], &mut buffer));
 
     // Memory that is to be copied often is pinned in place, by its owner.
-    let registered = Registered::new(&device.context()?, numbers, RegisterFlags::PORTABLE)
+    let registered = Registered::new(stream.context(), numbers, RegisterFlags::PORTABLE)
         .map_err(|(error, _numbers)| error)?;
     stream.upload(&registered, &mut buffer)?; // as from a pinned buffer
     let numbers = registered

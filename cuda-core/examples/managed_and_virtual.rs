@@ -4,11 +4,11 @@ mod shared;
 
 use std::process::ExitCode;
 
-use cuda_core::{Advice, Device, ManagedBuffer, MemoryLocation, VirtualBuffer};
+use cuda_core::{Advice, Device, ManagedBuffer, MemoryLocation, VirtualBuffer, sys};
 
 fn managed(device: Device) -> shared::Result {
     let stream = device.create_stream()?;
-    let mut values = ManagedBuffer::<u32>::new(&device.context()?, 1 << 20)?;
+    let mut values = ManagedBuffer::<u32>::new(stream.context(), 1 << 20)?;
     values.as_mut_slice()?.fill(1); // the host writes in place
     values.advise(
         ..,
@@ -25,7 +25,7 @@ fn managed(device: Device) -> shared::Result {
 fn growing(device: Device) -> shared::Result {
     let stream = device.create_stream()?;
     // Addresses for 64 GiB; no memory yet.
-    let mut list = VirtualBuffer::<u32>::reserve(&device.context()?, 1 << 34)?;
+    let mut list = VirtualBuffer::<u32>::reserve(stream.context(), 1 << 34)?;
     let address = list.as_raw();
     for len in [1 << 10, 1 << 20, 1 << 22] {
         let old = list.len();
@@ -48,7 +48,7 @@ fn growing(device: Device) -> shared::Result {
 
 fn example() -> shared::Result {
     let device = shared::device()?;
-    if device.attribute(cuda_sys::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY)? == 0 {
+    if device.attribute(sys::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY)? == 0 {
         return Err(shared::Lacks("a device with managed memory").into());
     }
     if !device.supports_virtual_memory()? {

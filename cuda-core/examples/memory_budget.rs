@@ -49,7 +49,9 @@ fn example() -> shared::Result {
     // And with less than it needs: an error, of the allocation that goes beyond.
     let limited = Allocator::new(Limiting::new(pool.allocator(), 2 * MIB));
     match with_allocator(&limited, || part(&stream)) {
-        Err(Error::Allocator(AllocatorError::LimitExceeded { .. })) => println!("2 MiB do not do"),
+        Err(Error::Allocator(AllocatorError::LimitExceeded { .. })) => {
+            println!("refused: beyond the limit of 2 MiB");
+        }
         other => return Err(format!("not refused: {other:?}").into()),
     }
     Ok(())

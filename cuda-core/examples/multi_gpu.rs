@@ -11,18 +11,16 @@ fn example() -> shared::Result {
     let devices = shared::several()?;
     let home = devices[0].create_stream()?;
     let mut whole = home.alloc::<u32>(devices.len() * SHARE)?;
-    for (number, device) in devices.iter().enumerate() {
+    for ((number, device), part) in (0..).zip(&devices).zip(whole.chunks_mut(SHARE)?) {
         let stream = device.create_stream()?;
-        let mut share = stream.alloc::<u32>(SHARE)?;
-        stream.fill(&mut share, number as u32)?;
+        let mut share = stream.alloc(SHARE)?;
+        stream.fill(&mut share, number)?;
         // `home` is another device's stream: it waits for the fill, and nobody else does.
-        let part = whole.slice_mut(number * SHARE..(number + 1) * SHARE)?;
         home.copy(&share, part)?;
         // `share` and `stream` are dropped with work in flight; the memory is freed behind the copy.
     }
 
-    let mut back = vec![0; whole.len()];
-    home.download_to(&whole, &mut back)?; // the one wait
+    let back = home.download_vec(&whole)?; // the one wait
     for (number, share) in back.chunks(SHARE).enumerate() {
         assert!(share.iter().all(|&element| element == number as u32));
         let device = devices[number];

@@ -18,17 +18,15 @@ fn pipeline(
     input: &PinnedBuffer<f32>,
     output: &mut PinnedBuffer<f32>,
 ) -> cuda_core::Result<()> {
-    for chunk in 0..CHUNKS {
-        let range = chunk * LEN..(chunk + 1) * LEN;
+    for (input, output) in input.chunks(LEN)?.zip(output.chunks_mut(LEN)?) {
         let mut source = up.alloc::<f32>(LEN)?;
-        up.upload(input.slice(range.clone())?, &mut source)?;
+        up.upload(input, &mut source)?;
         // Whoever waits for this upload waits up to here, not for the chunks that follow.
         up.checkpoint()?;
-        let mut result = compute.alloc::<f32>(LEN)?;
         // Stands for a kernel. That it waits for the upload follows from its using `source`.
-        compute.copy(&source, &mut result)?;
+        let result = compute.copy_new(&source)?;
         compute.checkpoint()?;
-        down.download(&result, output.slice_mut(range)?)?;
+        down.download(&result, output)?;
     }
     Ok(())
 }

@@ -17,7 +17,7 @@ extern "C" __global__ void twice(float *x, unsigned n) {
 
 fn ptx(device: Device) -> shared::Result {
     let stream = device.create_stream()?;
-    let module = Module::from_ptx(&device.context()?, include_str!("saxpy.ptx"))?;
+    let module = Module::from_ptx(stream.context(), include_str!("saxpy.ptx"))?;
     let saxpy = module.function("saxpy")?;
     let mut x = stream.alloc::<f32>(LEN)?;
     let mut y = stream.alloc::<f32>(LEN)?;
@@ -46,19 +46,17 @@ fn cuda_cpp(device: Device) -> shared::Result {
         .name("twice.cu")
         .device(device)?;
     let ptx = program.compile()?; // its error has the compiler's log
-    let twice = Module::from_ptx(&device.context()?, &ptx)?.function("twice")?;
-    let mut x = stream.alloc::<f32>(LEN)?;
-    stream.upload_from(&vec![21.0; LEN], &mut x)?;
+    let twice = Module::from_ptx(stream.context(), &ptx)?.function("twice")?;
+    let mut x = stream.upload_new(&vec![21.0f32; LEN])?;
     let mut launch = stream.kernel(&twice);
     launch.elements(LEN).arg(&mut x).arg(LEN as u32);
     // SAFETY: twice(float *x, unsigned n) reads and writes n elements of x, which has as many.
     unsafe { launch.launch() }?;
-    let mut back = vec![0.0; LEN];
-    stream.download_to(&x, &mut back)?;
+    let back = stream.download_vec(&x)?;
     assert!(back.iter().all(|&element| element == 42.0));
-    let (major, minor) = nvrtc::version()?;
     println!(
-        "NVRTC {major}.{minor}: 2 * 21 = {} for {LEN} elements",
+        "NVRTC {}: 2 * 21 = {} for {LEN} elements",
+        nvrtc::version()?,
         back[0]
     );
     Ok(())

@@ -36,7 +36,7 @@ impl Drop for Relaxed {
 }
 
 fn exchange(mode: &mut CUstreamCaptureMode) -> Result<()> {
-    // SAFETY: the pointer is valid for a read and a write.
+    // SAFETY: the call reads and writes one mode, through an exclusive borrow.
     check("cuThreadExchangeStreamCaptureMode", unsafe {
         cu::cuThreadExchangeStreamCaptureMode(mode)
     })

@@ -10,6 +10,7 @@ use cuda_sys::{CUcontext, symbol as cu};
 
 use crate::context::{self, Context, RawContext};
 use crate::device::Device;
+use crate::drops::{self, Resource};
 use crate::error::{Error, Result, check};
 
 /// What was current before a call that changed it.
@@ -25,7 +26,7 @@ use crate::error::{Error, Result, check};
 /// assert_eq!(Context::current()?, Some(one));
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Current {
     /// Nothing.
@@ -43,7 +44,7 @@ pub enum Current {
 /// ```no_run
 /// # use std::{any::Any, sync::Arc};
 /// # type Library = dyn Any + Send + Sync;
-/// # fn take_in(raw: cuda_sys::CUcontext, library: Arc<Library>) -> cuda_core::Result<()> {
+/// # fn take_in(raw: cuda_core::sys::CUcontext, library: Arc<Library>) -> cuda_core::Result<()> {
 /// use cuda_core::Context;
 ///
 /// // SAFETY: `library` made the context, and destroys it with its own last reference.
@@ -52,7 +53,7 @@ pub enum Current {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownContext(RawContext);
 
 impl UnknownContext {
@@ -128,7 +129,7 @@ pub(crate) fn set_or_undo(saved: RawContext, raw: RawContext) -> Result<()> {
     })
 }
 
-/// [`set_or_undo`] for a context that lives by count, whose handle is `raw`.
+/// [`set_or_undo`] for a reference-counted context, whose handle is `raw`.
 #[inline]
 pub(crate) fn replace(saved: RawContext, raw: RawContext, context: &Context) -> Result<()> {
     set(raw).inspect_err(|_| {
@@ -150,6 +151,17 @@ pub(crate) fn pop() -> Result<RawContext> {
     Ok(RawContext(raw))
 }
 
+/// `cuCtxPushCurrent`. The caller keeps the context alive for as long as it is on the stack.
+pub(crate) fn push(raw: RawContext) -> Result<()> {
+    // SAFETY: the handle is live, as the caller sees to.
+    check("cuCtxPushCurrent", unsafe {
+        cu::cuCtxPushCurrent_v2(raw.0)
+    })
+}
+
+/// Entries that a stack is taken to have at most.
+const DEEPEST: usize = 1024;
+
 /// Makes `saved` current again, whatever is current now.
 ///
 /// `cuCtxSetCurrent(NULL)` only pops one entry. If nothing was current before, the stack was
@@ -160,7 +172,6 @@ pub(crate) fn restore(saved: RawContext) -> Result<()> {
     if !saved.0.is_null() {
         return Ok(());
     }
-    const DEEPEST: usize = 1024;
     for _ in 0..DEEPEST {
         if get_again()?.0.is_null() {
             return Ok(());
@@ -180,22 +191,61 @@ pub(crate) fn device() -> Result<Device> {
 }
 
 thread_local! {
-    /// Contexts that live by count and that this crate left on the thread's stack, from its bottom
-    /// to its top. An entry may outlast the stack's, where others popped it, never the other way
+    /// Reference-counted contexts that this crate left on the thread's stack, from its bottom to its
+    /// top. An entry may outlast the stack's, where others popped it, never the other way
     /// round.
-    static KEPT: RefCell<Vec<Context>> = const { RefCell::new(Vec::new()) };
+    static KEPT: Kept = const { Kept(RefCell::new(Vec::new())) };
 }
 
-/// Runs `f` on the list. A thread that is losing its locals is losing its stack too: nothing to
-/// keep then.
+struct Kept(RefCell<Vec<Context>>);
+
+impl Drop for Kept {
+    /// The thread ends, but its stack is still there, and destructors of other locals, which come
+    /// after this one, may ask what is current: that must not be a context that is gone.
+    fn drop(&mut self) {
+        while let Some(context) = self.0.get_mut().pop() {
+            let raw = context.raw();
+            if drops::must_not_run_here() {
+                continue;
+            }
+            if let Err(error) = take_out(raw) {
+                drops::report(Resource::Context, raw.0.addr() as u64, 0, Some(error));
+                std::mem::forget(context);
+            }
+        }
+    }
+}
+
+/// Takes the topmost entry of that context off the thread's stack, if there is one. What is above stays,
+/// kept alive by whoever put it there.
+fn take_out(raw: RawContext) -> Result<()> {
+    let mut above = Vec::new();
+    while above.len() < DEEPEST {
+        let now = get_again()?;
+        if !now.0.is_null() {
+            pop()?;
+        }
+        if now.0.is_null() || now == raw {
+            return above.into_iter().rev().try_for_each(push);
+        }
+        above.push(now);
+    }
+    Err(Error::ContextStack)
+}
+
+/// Runs `f` on the list, unless the thread has lost it already.
 fn with_kept<R>(f: impl FnOnce(&mut Vec<Context>) -> R) -> Option<R> {
-    KEPT.try_with(|kept| f(&mut kept.borrow_mut())).ok()
+    KEPT.try_with(|kept| f(&mut kept.0.borrow_mut())).ok()
 }
 
 /// Keeps `context` alive while it is on the thread's stack.
 pub(crate) fn keep_pushed(context: &Context) {
-    if !context.is_primary() {
-        with_kept(|kept| kept.push(context.clone()));
+    if context.is_primary() {
+        return;
+    }
+    // A thread that has lost the list still has its stack: then for good.
+    if with_kept(|kept| kept.push(context.clone())).is_none() {
+        std::mem::forget(context.clone());
     }
 }
 

@@ -7,14 +7,18 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use cuda_sys::symbol as cu;
 
 use crate::error::{Error, Result, check};
+use crate::sync::lock;
+use crate::version::Version;
 
-/// `cuDriverGetVersion` of the oldest driver that works: the one of CUDA 11.8.
-const FLOOR: i32 = 11080;
+/// The oldest driver that works.
+const FLOOR: Version = Version::new(11, 8);
 
 const COLD: u8 = 0;
 const READY: u8 = 1;
 const FORKED: u8 = 2;
 const EXITING: u8 = 3;
+/// A thread initialises the driver, and holds the lock for that.
+const STARTING: u8 = 4;
 
 static STATE: AtomicU8 = AtomicU8::new(COLD);
 
@@ -47,25 +51,30 @@ fn ensure_slow() -> Result<()> {
     if let Some(error) = gone() {
         return Err(error);
     }
+    // First of all: the child of a fork would find the lock locked for good.
+    hooks::watch_forks();
     static INIT: Mutex<()> = Mutex::new(());
-    let _init = INIT.lock().unwrap_or_else(|poison| poison.into_inner());
-    if STATE.load(Ordering::Acquire) == READY {
+    let _init = lock(&INIT);
+    if is_ready() {
         return Ok(());
     }
+    // Nothing is changed where the process has begun to exit.
+    let step = |from, to| STATE.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
+    let _ = step(COLD, STARTING);
+    let started = start();
+    let _ = step(STARTING, if started.is_ok() { READY } else { COLD });
+    started
+}
+
+fn start() -> Result<()> {
     cuda_sys::load()?;
     // SAFETY: cuInit takes no pointer; flags must be zero.
     check("cuInit", unsafe { cu::cuInit(0) })?;
-    let mut found = 0;
-    // SAFETY: the call needs no context and no `cuInit`; it writes one int, to a local that
-    // outlives it.
-    check("cuDriverGetVersion", unsafe {
-        cu::cuDriverGetVersion(&mut found)
-    })?;
+    let found = ask_version()?;
     if found < FLOOR {
         return Err(Error::DriverTooOld { found });
     }
-    hooks::register();
-    STATE.store(READY, Ordering::Release);
+    hooks::watch_exit();
     Ok(())
 }
 
@@ -108,43 +117,38 @@ pub(crate) fn gone() -> Option<Error> {
     }
 }
 
-/// The driver's version: `cuDriverGetVersion`, 12040 for CUDA 12.4. Needs no context.
+/// The newest CUDA that the driver supports: `cuDriverGetVersion`. Needs no context.
 ///
 /// # Errors
 /// [`Error::NoDriver`] without a driver.
 ///
 /// ```no_run
-/// assert!(cuda_core::driver_version()? >= 11080);
+/// use cuda_core::{Version, driver_version};
+///
+/// if driver_version()? < Version::new(12, 4) {
+///     println!("{} has no green contexts", driver_version()?);
+/// }
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-pub fn driver_version() -> Result<i32> {
+pub fn driver_version() -> Result<Version> {
     ensure()?;
+    ask_version()
+}
+
+fn ask_version() -> Result<Version> {
     let mut version = 0;
     // SAFETY: the call needs no context and no `cuInit`; it writes one int, to a local that
     // outlives it.
     check("cuDriverGetVersion", unsafe {
         cu::cuDriverGetVersion(&mut version)
     })?;
-    Ok(version)
+    Ok(Version::of(version))
 }
 
 /// Process hooks: a child of `fork` and an exiting process must not call the driver.
 #[cfg(all(unix, not(miri)))]
 mod hooks {
-    use std::ffi::c_int;
-    use std::sync::Once;
-    use std::sync::atomic::Ordering;
-
-    type Hook = extern "C" fn();
-
-    unsafe extern "C" {
-        fn atexit(hook: Hook) -> c_int;
-        fn pthread_atfork(
-            prepare: Option<Hook>,
-            parent: Option<Hook>,
-            child: Option<Hook>,
-        ) -> c_int;
-    }
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     extern "C" fn at_exit() {
         let before = super::STATE.swap(super::EXITING, Ordering::AcqRel);
@@ -156,26 +160,36 @@ mod hooks {
     }
 
     extern "C" fn in_child() {
-        super::STATE.store(super::FORKED, Ordering::Release);
+        // A child of a process that never used the driver may.
+        if super::STATE.load(Ordering::Acquire) != super::COLD {
+            super::STATE.store(super::FORKED, Ordering::Release);
+        }
     }
 
-    /// Registered after `cuInit`: handlers run last in, first out, so ours runs before the
-    /// driver's own.
-    pub(super) fn register() {
-        static ONCE: Once = Once::new();
-        ONCE.call_once(|| {
-            // SAFETY: the handler is a function that lives as long as the process and does not
-            // unwind. A failure means only that drops at exit reach a driver that refuses them.
-            unsafe { atexit(at_exit) };
-            // SAFETY: the handler lives as long as the process and does not unwind; it does one
-            // atomic store, which is async-signal-safe. A failure means only that a child's calls
-            // reach a driver that refuses them.
-            unsafe { pthread_atfork(None, None, Some(in_child)) };
-        });
+    /// Called after `cuInit`, once: handlers run last in, first out, so ours runs before the driver's
+    /// own.
+    pub(super) fn watch_exit() {
+        // SAFETY: the handler is a function that lives as long as the process and does not unwind. A
+        // failure means only that drops at exit reach a driver that refuses them.
+        unsafe { libc::atexit(at_exit) };
+    }
+
+    pub(super) fn watch_forks() {
+        // Not a lock, nor a `Once`, which the child might find taken. Twice does no harm.
+        static WATCHED: AtomicBool = AtomicBool::new(false);
+        if !WATCHED.load(Ordering::Acquire) {
+            // SAFETY: the handler lives as long as the process and does not unwind; it does an atomic
+            // load and a store, which are async-signal-safe. A failure means only that a child's
+            // calls reach a driver that refuses them.
+            unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+            WATCHED.store(true, Ordering::Release);
+        }
     }
 }
 
 #[cfg(not(all(unix, not(miri))))]
 mod hooks {
-    pub(super) fn register() {}
+    pub(super) fn watch_exit() {}
+
+    pub(super) fn watch_forks() {}
 }

@@ -12,8 +12,9 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use crate::driver;
 use crate::error::Error;
@@ -22,6 +23,15 @@ use crate::sync::lock;
 use crate::waiter;
 
 /// What a failed `Drop`, or `close`, left behind; or may have, where the call that releases it failed.
+///
+/// ```
+/// use cuda_core::Resource;
+///
+/// cuda_core::set_drop_hook(|failure| match failure.resource {
+///     Resource::DeviceMemory => eprintln!("{} bytes are lost: {failure}", failure.bytes),
+///     _ => eprintln!("{failure}"),
+/// });
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Resource {
@@ -61,7 +71,7 @@ pub enum Resource {
 
 /// One thing that a `Drop` could not do.
 ///
-/// ```no_run
+/// ```
 /// use std::sync::{Arc, Mutex};
 ///
 /// use cuda_core::Resource;
@@ -127,6 +137,17 @@ impl fmt::Display for DropFailure {
 }
 
 /// Told of whatever [`drop_failures`] counts; see [`set_drop_hook`].
+///
+/// ```
+/// // Calls the hook that was there before, too.
+/// let before = cuda_core::take_drop_hook();
+/// cuda_core::set_drop_hook(move |failure| {
+///     eprintln!("{failure}");
+///     if let Some(before) = &before {
+///         before(failure);
+///     }
+/// });
+/// ```
 pub type DropHook = Arc<dyn Fn(&DropFailure) + Send + Sync>;
 
 static FAILURES: AtomicU64 = AtomicU64::new(0);
@@ -134,9 +155,10 @@ static HOOK: RwLock<Option<DropHook>> = RwLock::new(None);
 
 /// How often a `Drop` of this crate failed since the process began, or a `close` so that what it
 /// released may be gone ([`Error::GivenUp`]). Failures while the process exits, or in a fork's child,
-/// are not counted.
+/// are not counted. Deferred drops that no thread could be started for are counted here, and told to no
+/// hook.
 ///
-/// ```no_run
+/// ```
 /// assert_eq!(cuda_core::drop_failures(), 0, "something could not be freed");
 /// ```
 pub fn drop_failures() -> u64 {
@@ -256,8 +278,45 @@ thread_local! {
     static REAPS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Held while a deferred job runs, and for good once the process exits.
-static GATE: Mutex<()> = Mutex::new(());
+/// Between the thread of deferred drops and the end of the process.
+struct Gate {
+    /// A job runs, and may call the driver.
+    inside: bool,
+    /// The process exits: no job may.
+    closed: bool,
+}
+
+static GATE: Mutex<Gate> = Mutex::new(Gate {
+    inside: false,
+    closed: false,
+});
+
+static GATE_CHANGED: Condvar = Condvar::new();
+
+impl Gate {
+    /// Does not return once the process exits.
+    fn enter() {
+        let gate = GATE_CHANGED.wait_while(lock(&GATE), |gate| gate.closed);
+        gate.unwrap_or_else(PoisonError::into_inner).inside = true;
+    }
+
+    fn leave() {
+        lock(&GATE).inside = false;
+        GATE_CHANGED.notify_all();
+    }
+}
+
+/// Makes a call that does nothing but wait for the device, and so one that the process need not wait
+/// for in order to exit: a deferred drop goes no further then.
+pub(crate) fn while_waiting<R>(wait: impl FnOnce() -> R) -> R {
+    if !is_reaper() {
+        return wait();
+    }
+    Gate::leave();
+    let waited = wait();
+    Gate::enter();
+    waited
+}
 
 /// Hands `job` to a thread that ends when there is nothing left to do: drops in host functions are
 /// rare, and a thread that idles for good is one more to keep out of the driver at exit.
@@ -277,7 +336,10 @@ fn defer(job: Job) {
             reaper.thread = Some(thread);
         }
         // Dropping the jobs here would call the driver on its own callback thread.
-        Err(_) => reaper.jobs.drain(..).for_each(std::mem::forget),
+        Err(_) => {
+            FAILURES.fetch_add(reaper.jobs.len() as u64, Ordering::Relaxed);
+            reaper.jobs.drain(..).for_each(std::mem::forget);
+        }
     }
 }
 
@@ -292,32 +354,37 @@ fn reap() {
             };
             job
         };
-        let gate = lock(&GATE);
+        Gate::enter();
         if driver::is_gone() {
             std::mem::forget(job);
         } else {
             contain(job);
         }
-        drop(gate);
+        Gate::leave();
     }
 }
 
 /// Keeps the thread of deferred drops out of the driver from now on; called as the process exits.
 #[cfg_attr(any(not(unix), miri), allow(dead_code))]
 pub(crate) fn park() {
-    if is_reaper() {
-        // A job, or a hook that it called, ends the process: this very thread holds the gate, and
-        // does not come back to open it.
-        std::mem::forget(GATE.try_lock());
-    } else {
-        std::mem::forget(lock(&GATE));
+    /// A job may be in a call that waits for the device, which may wait for what nobody will do any
+    /// more.
+    const PATIENCE: Duration = Duration::from_secs(1);
+    let mut gate = lock(&GATE);
+    gate.closed = true;
+    // A job, or a hook that it called, ends the process; or a host function does, and a job may be
+    // waiting for that very function.
+    if is_reaper() || driver::in_callback() {
+        return;
     }
+    drop(GATE_CHANGED.wait_timeout_while(gate, PATIENCE, |gate| gate.inside));
 }
 
 /// Waits until every drop deferred before this call has run. For tests and orderly shutdowns.
 ///
 /// That includes drops of [`InFlight`](crate::InFlight), which come after their copies: this waits
-/// for the device, and for all else that futures of this crate wait for.
+/// for the device, and for all else that futures of this crate wait for. What a waker or the `Drop` of an
+/// owner begins to wait for on a thread of this crate is waited for as well, for as long as there is more.
 ///
 /// Does nothing inside a host function, since the drops may be waiting for that very function, nor
 /// on threads of this crate, which it would wait for: in a hook that a deferred drop calls, in the
@@ -346,8 +413,8 @@ pub fn flush_deferred_drops() {
         if !waiter::flush(all) {
             return;
         }
-        // What came after one point may wait for another, on threads that are started for that. What
-        // others wait for from now on is not waited for: that might never end.
+        // A job that has run, or whoever was told, may have begun further waits on a thread of ours:
+        // those are waited for too. Waits that other threads begin from now on are not.
         all = false;
     }
 }

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::memory::device::{DeviceMemory, DeviceSliceMut};
 use crate::memory::pod::{Pod, bytes_of};
 use crate::stream::{Stream, StreamKind};
-use crate::submit::submit;
+use crate::submit::submit_copy;
 
 /// What `cuMemset` can repeat.
 #[derive(Clone, Copy)]
@@ -90,7 +90,7 @@ impl<K: StreamKind> Stream<K> {
             op: "cuMemsetAsync",
             width: size_of::<T>(),
         })?;
-        self.repeat(destination, pattern)
+        self.fill_with(destination, pattern)
     }
 
     /// Sets every byte to `value`, asynchronously: `cuMemsetD8Async`.
@@ -109,7 +109,7 @@ impl<K: StreamKind> Stream<K> {
         destination: impl Into<DeviceSliceMut<'b, T>>,
         value: u8,
     ) -> Result<()> {
-        self.repeat(destination.into(), Pattern::D8(value))
+        self.fill_with(destination.into(), Pattern::D8(value))
     }
 
     /// Repeats a pattern of 2 bytes over memory of any element type: `cuMemsetD16Async`.
@@ -117,12 +117,19 @@ impl<K: StreamKind> Stream<K> {
     /// # Errors
     /// [`Error::Indivisible`] where the memory is not a whole number of patterns or does not begin
     /// at a multiple of 2; [`Error::WrongDevice`].
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let mut halves = stream.alloc::<u16>(1000)?;
+    /// stream.fill_u16(&mut halves, 0x3c00)?; // 1.0 as a half
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn fill_u16<'b, T: Pod>(
         &self,
         destination: impl Into<DeviceSliceMut<'b, T>>,
         value: u16,
     ) -> Result<()> {
-        self.repeat(destination.into(), Pattern::D16(value))
+        self.fill_with(destination.into(), Pattern::D16(value))
     }
 
     /// Repeats a pattern of 4 bytes over memory of any element type: `cuMemsetD32Async`.
@@ -142,7 +149,7 @@ impl<K: StreamKind> Stream<K> {
         destination: impl Into<DeviceSliceMut<'b, T>>,
         value: u32,
     ) -> Result<()> {
-        self.repeat(destination.into(), Pattern::D32(value))
+        self.fill_with(destination.into(), Pattern::D32(value))
     }
 
     /// Sets every element in rows to `value`, asynchronously: `cuMemsetD2D8Async`,
@@ -154,9 +161,8 @@ impl<K: StreamKind> Stream<K> {
     /// at multiples of the pattern's width; [`Error::WrongDevice`].
     ///
     /// ```no_run
-    /// # let device = cuda_core::Device::get(0)?;
-    /// # let stream = device.create_stream()?;
-    /// let mut image = device.context()?.alloc_pitched::<f32>(640, 480)?;
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let mut image = stream.context().alloc_pitched::<f32>(640, 480)?;
     /// stream.fill_pitched(image.pitched_mut()?, 0.5)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
@@ -217,10 +223,10 @@ impl<K: StreamKind> Stream<K> {
             }
             cuda_sys::CUDA_SUCCESS
         };
-        submit(core, &stream, op, &mut [bytes.write()], call).1
+        submit_copy(core, &stream, op, &mut [bytes.write()], call).1
     }
 
-    fn repeat<T: Pod>(
+    fn fill_with<T: Pod>(
         &self,
         mut destination: DeviceSliceMut<'_, T>,
         pattern: Pattern,
@@ -253,7 +259,7 @@ impl<K: StreamKind> Stream<K> {
             // stays allocated until the mark that is made of this fill has completed.
             Pattern::D32(value) => unsafe { cu::cuMemsetD32Async(address, value, count, stream) },
         };
-        submit(core, &stream, op, &mut [destination.write()], call).1
+        submit_copy(core, &stream, op, &mut [destination.write()], call).1
     }
 }
 

@@ -25,8 +25,8 @@ use crate::waiter::Pending;
 
 /// Waits for points of streams: those of [`Buffer::ready`], [`Stream::finished`] and their like.
 ///
-/// The points are those that there were when the future was made, not when it is polled first.
-/// Dropping it loses nothing: buffers go on waiting for the work that uses them by themselves.
+/// The points are those of when the future was made, not of when it is first polled. Dropping it
+/// loses nothing: buffers go on waiting for the work that uses them by themselves.
 ///
 /// # Errors
 /// It yields what the driver says of the work waited for, and
@@ -42,6 +42,7 @@ use crate::waiter::Pending;
 /// };
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
+#[must_use = "futures do nothing unless polled"]
 pub struct Ready<'a> {
     state: State,
     /// What is waited for stays as it is meanwhile.
@@ -177,7 +178,8 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
         self.clear_for(Access::Read)
     }
 
-    fn clear_for(&self, access: Access) -> Ready<'a> {
+    /// Waits for what an access to these elements would have to wait for.
+    pub(crate) fn clear_for(&self, access: Access) -> Ready<'a> {
         let mut fences = Fences::none();
         self.ledger()
             .conflicts(&self.range(), access, None, &mut fences);
@@ -212,6 +214,17 @@ impl<T: Pod, M: Memory> Buffer<T, M> {
 
     /// Waits, without blocking, for all work that uses the buffer. Then neither changing pinned
     /// memory nor dropping it blocks.
+    ///
+    /// ```no_run
+    /// # use cuda_core::{DeviceBuffer, PinnedBuffer, Result, Stream};
+    /// # async fn send(stream: &Stream, buffer: &mut DeviceBuffer<f32>) -> Result<()> {
+    /// let mut host = PinnedBuffer::from_slice(stream.context(), &[1.0f32; 1000])?;
+    /// stream.upload(&host, &mut *buffer)?;
+    /// host.ready_mut().await?; // the upload has read it
+    /// host.as_mut_slice()?.fill(2.0); // so this waits for nothing
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn ready_mut(&mut self) -> Ready<'_> {
         self.as_view().clear_for(Access::Write)
     }

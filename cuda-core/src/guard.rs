@@ -48,7 +48,8 @@ pub struct Guard {
     /// What keeps the saved context alive, where anything has to.
     saved_keep: Option<Context>,
     entered: Context,
-    armed: bool,
+    /// Dropping it brings back what was current.
+    restores: bool,
     /// What is current belongs to the thread.
     _not_send: PhantomData<*const ()>,
 }
@@ -85,7 +86,7 @@ impl Guard {
             saved,
             saved_keep,
             entered: context.clone(),
-            armed: true,
+            restores: true,
             _not_send: PhantomData,
         })
     }
@@ -106,16 +107,24 @@ impl Guard {
     /// What the driver says; [`Error::ContextStack`] where entries
     /// that were pushed inside the scope cannot be removed;
     /// [`Error::InCallback`].
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// let guard = device.guard()?;
+    /// // … a library that goes by the current device …
+    /// guard.restore()?; // an error is an error here; a drop could only report it
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn restore(mut self) -> Result<()> {
         if let Err(error) = driver::ensure() {
-            self.armed = driver::in_callback();
+            self.restores = driver::in_callback();
             return Err(error);
         }
         self.leave()
     }
 
     fn leave(&mut self) -> Result<()> {
-        self.armed = false;
+        self.restores = false;
         let now = current::get_again();
         match now {
             Ok(now) if now == self.saved => {
@@ -127,9 +136,14 @@ impl Guard {
             }
             // Not knowing what is current, put back what was, if this guard ever replaced it.
             Err(error) if self.saved == self.entered.raw() => return Err(error),
-            _ => current::restore(self.saved)?,
+            _ => current::restore(self.saved).inspect_err(|_| {
+                // It may have taken effect; the entered one is kept already.
+                if let Some(saved) = self.saved_context() {
+                    current::keep_pushed(saved);
+                }
+            })?,
         }
-        // Contexts that live by count: what is current now needs a keeper of its own, since
+        // Reference-counted contexts: what is current now needs a keeper of its own, since
         // whoever made it current first need not be there any more, as when guards are dropped out
         // of order.
         if self.saved.0.is_null() {
@@ -149,13 +163,13 @@ impl Guard {
             saved: self.saved,
             saved_keep: self.saved_keep.take(),
             entered: self.entered.clone(),
-            armed: true,
+            restores: true,
             _not_send: PhantomData,
         });
         let _ = DEFERRED.try_with(|deferred| deferred.borrow_mut().extend(later.take()));
         // A thread that has lost its locals is at its end, and its stack with it.
         if let Some(lost) = &mut later {
-            lost.armed = false;
+            lost.restores = false;
             let handle = self.saved.0.addr() as u64;
             drops::report(Resource::Current, handle, 0, Some(Error::InCallback));
         }
@@ -173,7 +187,7 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if !self.armed || driver::is_gone() {
+        if !self.restores || driver::is_gone() {
             return;
         }
         if driver::in_callback() {
@@ -237,6 +251,10 @@ impl Drop for Entered {
         // Setting null pops the one entry that entering pushed. Once more if it fails: the wrong
         // context must not stay current.
         if let Err(error) = current::set(saved).or_else(|_| current::set(saved)) {
+            // It stays so, with nobody but this thread to keep it.
+            if let Some(now) = current::get_again().ok().and_then(context::known) {
+                current::keep_present(&now);
+            }
             drops::report(Resource::Current, saved.0.addr() as u64, 0, Some(error));
         }
     }

@@ -21,7 +21,7 @@ use crate::memory::pages::{self, Carried};
 use crate::quiet::Quiet;
 use crate::stream::{Stream, StreamKind};
 use crate::stream_core::StreamCore;
-use crate::submit::submit;
+use crate::submit::submit_copy;
 use crate::timeline::Mark;
 use crate::waiter::Pending;
 
@@ -47,6 +47,7 @@ use crate::waiter::Pending;
 /// download.await
 /// # }
 /// ```
+#[must_use = "dropping it drops the owner once the copy is done; `wait` gives it back"]
 pub struct InFlight<H: StableHost> {
     /// [`None`] once it was given back.
     held: Option<Held<H>>,
@@ -55,8 +56,8 @@ pub struct InFlight<H: StableHost> {
 }
 
 /// An owner whose memory a device may use. Dropping it drops nothing.
-// A value that is moved may claim that nobody else has what it points to. Inside of this it claims
-// nothing.
+// Moving a `Box` or a `Vec` asserts that nothing else points to its contents, but the device does.
+// `MaybeUninit` makes no such assertion.
 struct Held<H> {
     // INVARIANT: initialised.
     host: MaybeUninit<H>,
@@ -152,6 +153,14 @@ impl<K: StreamKind> Stream<K> {
     /// # Errors
     /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before the driver is asked; in any case
     /// with the owner, which [`InFlight::wait`] gives back.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let mut buffer = stream.alloc::<f32>(1000)?;
+    /// let upload = stream.upload_owned(vec![1.0; 1000], &mut buffer).map_err(|(error, _)| error)?;
+    /// let vector = upload.wait().map_err(|(error, _)| error)?; // the same one
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn upload_owned<'b, H: StableHost>(
         &self,
         source: H,
@@ -252,7 +261,7 @@ fn carry<H: StableHost>(
         Err(error) => return Err((error, flight)),
     };
     let carried = pages::carry(ends.host, touch.range.len());
-    let (seq, enqueued) = submit(core, &bound, op, &mut [touch], call);
+    let (seq, enqueued) = submit_copy(core, &bound, op, &mut [touch], call);
     let timeline = core.timeline().clone();
     // Also where the call failed: what it failed of may be somebody else's work.
     let mark = Mark { timeline, seq };
@@ -330,6 +339,7 @@ impl<H: StableHost> IntoFuture for InFlight<H> {
 /// let task = async move { upload.await }; // the vector again
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
+#[must_use = "futures do nothing unless polled"]
 pub struct Landing<H: StableHost> {
     flight: Option<InFlight<H>>,
     ready: Ready<'static>,

@@ -5,71 +5,102 @@
 //!
 //! let device = Device::get(0)?;
 //! let stream = device.create_stream()?;
-//! let host = PinnedBuffer::from_slice(&device.context()?, &[1.0f32; 1024])?;
+//! let host = PinnedBuffer::from_slice(stream.context(), &[1.0f32; 1024])?;
 //! let mut buffer = stream.alloc::<f32>(1024)?;
-//! stream.upload(&host, &mut buffer)?; // asynchronous
+//! stream.upload(&host, &mut buffer)?; // asynchronous: returns at once
 //! let mut back = vec![0.0; 1024];
 //! stream.download_to(&buffer, &mut back)?; // waits
 //! assert_eq!(back, [1.0; 1024]);
 //! # Ok::<(), cuda_core::Error>(())
 //! ```
 //!
-//! * **Safe and asynchronous.** Copies, fills and frees return at once; no memory that a device
-//!   still uses can be reached or freed from safe code, whatever is dropped or forgotten. Every
-//!   buffer keeps a ledger of the streams that use it, so work on several streams and devices is
-//!   ordered without events of the caller's.
-//! * **One driver call per operation** on a created stream. Streams are ordered by an event that is
-//!   recorded only when one of them has to wait.
-//! * **Invisible to its neighbours.** No call leaves another context current than it found, on
-//!   success or on error. [`Device::guard`] and [`Context::enter`] make one current for a scope and
-//!   bring back what was there, *none* included.
-//! * **No driver, no failure to start.** The driver is loaded at the first call; without one every
+//! * **Safe and asynchronous.** Copies, fills and frees return at once. Safe code can neither reach
+//!   nor free memory that a device still uses, whatever is dropped or forgotten. Every buffer keeps
+//!   a ledger of the streams that use it, so work on several streams and devices is ordered without
+//!   events of your own.
+//! * **One driver call per operation** on a created stream. Where one stream must wait for another,
+//!   an event is recorded; otherwise none is.
+//! * **Invisible to its neighbours.** After every call, failed ones included, the current context of
+//!   the thread is what it was before. [`Device::guard`] and [`Context::enter`] make one current for
+//!   a scope and then bring back what was there, *none* included.
+//! * **Starts without a driver.** The driver is loaded at the first call; where there is none, every
 //!   operation returns [`Error::NoDriver`].
 //!
 //! # Tour
-//! **Where things are.** [`Device`]: what there is, without making a context. [`Context`]: where
-//! things live; a device's own is [`Device::context`], and hardly ever has to be named. [`Guard`],
-//! [`Device::with`]: what is current, for the sake of other libraries; [`ContextLocal`]: their
-//! handles.
+//! **Devices and contexts.** A [`Device`] names a GPU; asking about it creates nothing on it.
+//! Memory, streams and code live in a [`Context`]. Each device has one of its own,
+//! [`Device::context`], which most programs hardly name; [`Context::create`] makes more, and
+//! [`Context::current`] takes in those that others made. A [`Guard`] or [`Device::with`] makes a
+//! context current for *other* libraries, and a [`ContextLocal`] keeps their handles, one for each
+//! thread and context. A [`ProfilerRange`] is what profilers record; [`driver_version`] and
+//! [`runtime_version`] tell what is installed.
 //!
-//! **When things happen.** [`Stream`]: where work is enqueued; [`StreamBuilder`], [`StreamPool`],
-//! [`PerThreadStream`]: its kinds; [`Stream::enter`]: the thread's current one. [`Event`]: points of
-//! a stream, for measuring and waiting. [`Signal`]: what streams and the host tell each other.
-//! [`Stream::launch_host_func`]: the host's turn.
+//! **Streams.** Work is enqueued on a [`Stream`] and runs in that order. A [`StreamBuilder`] sets
+//! priority and kind, a [`StreamPool`] hands streams out in turn, and a [`PerThreadStream`] is the
+//! thread's default stream; [`Stream::enter`] makes a stream the thread's current one. An [`Event`]
+//! is a point of a stream, to wait for and to measure from. A [`Signal`] is a number that streams
+//! and the host write and wait for, and [`Stream::launch_host_func`] runs a closure between other
+//! work.
 //!
-//! **Memory.** [`DeviceBuffer`], [`PinnedBuffer`], their views, [`Pod`]: what there is most of.
-//! [`ManagedBuffer`], [`PitchedBuffer`], [`Registered`]: memory that is the host's too, that lies in
-//! rows, that existed before. [`VirtualBuffer`]: device memory that grows where it is.
-//! [`CudaArray`], [`MipmappedArray`]: images; [`Texture`], [`Surface`]: how kernels see them.
-//! [`CachingPool`], [`MemoryPool`]: where device memory comes from; [`Allocator`],
-//! [`with_allocator`]: where else it may; [`adaptors`]: how it is counted, limited, logged and
-//! tracked. [`PointerAttributes`]: what an address is. [`IpcMemoryHandle`], [`IpcEventHandle`]:
-//! other processes.
+//! **Memory.** A [`DeviceBuffer`] is on a GPU; a [`PinnedBuffer`] is host memory that GPUs copy at
+//! full speed. Their elements are [`Pod`], and [`DeviceSlice`] and [`DeviceSliceMut`] are views of
+//! parts. A [`ManagedBuffer`] is usable from both sides, a [`PitchedBuffer`] has padded rows,
+//! [`Registered`] pins memory that exists already, and a [`VirtualBuffer`] of [`PhysicalMemory`]
+//! grows without moving. A [`CudaArray`] or [`MipmappedArray`] holds images, which kernels see
+//! through a [`Texture`] or a [`Surface`]. [`PointerAttributes`] tells what an address is, and
+//! [`IpcMemoryHandle`] and [`IpcEventHandle`] reach other processes.
 //!
-//! **Copies.** [`Stream::upload`], [`Stream::download`], [`Stream::copy`], [`Stream::fill`]: between
-//! buffers, of one device or two. [`Stream::upload_from`], [`Stream::download_to`],
-//! [`Stream::scope`]: borrowed slices. [`Stream::upload_owned`], [`Stream::download_owned`],
-//! [`InFlight`]: host memory that the copy owns. [`Stream::copy_pitched`], [`Stream::fill_pitched`],
-//! [`Shape`]: rows with gaps between them. [`Stream::copy_to_array`]: images. [`Batch`]: many copies
-//! in one call.
+//! **Allocators.** Device memory comes from a [`CachingPool`] that all streams share. An
+//! [`Allocator`] takes its place for the process ([`set_default_allocator`]), for a device, or for
+//! a scope ([`with_allocator`]): a pool of your own, one of the driver's ([`MemoryPool`]), or your
+//! own [`DeviceAllocator`]. [`adaptors`] count, limit, log and track what passes through them.
+//! [`pinned_usage`], [`set_pinned_limit`] and [`trim_pinned`] manage the cache behind pinned
+//! buffers.
 //!
-//! **Several devices.** [`DeviceGroup`]: what is done on all of them at once, such as an upload to
-//! all, a ring of copies, or access to each other's memory.
+//! **Copies.** [`Stream::upload`], [`Stream::download`], [`Stream::copy`] and [`Stream::fill`] work
+//! on buffers, of one device or two. [`Stream::upload_from`], [`Stream::download_to`] and
+//! [`Stream::scope`] take borrowed slices, and [`Stream::upload_new`], [`Stream::download_vec`] and
+//! [`Stream::copy_new`] make what they copy to; [`Stream::upload_owned`] and
+//! [`Stream::download_owned`] take host memory that an [`InFlight`] gives back.
+//! [`Stream::copy_pitched`] and a [`Shape`] copy rows with gaps between them,
+//! [`Stream::copy_to_array`] copies images, and a [`Batch`] is many copies in one call.
+//! [`StagingOptions`] say which threads help with large slices.
 //!
-//! **Kernels.** [`nvrtc`]: CUDA C++ compiled while the program runs. [`Module`]: code, as PTX or
-//! binary; `Library`, from CUDA 12.0 on: the same for all contexts at once. [`Function`]: a kernel,
-//! its attributes and its occupancy. [`Stream::kernel`], [`Launch`]: its launch, `unsafe`, since
-//! nobody can check what a kernel does.
+//! **Several devices.** A [`DeviceGroup`] does one thing on all of them at once: an upload to all,
+//! a ring of copies, access to each other's memory. [`Context::enable_peer_access`] gives such
+//! access to one pair, and [`PeerAccess`] says how far it goes.
 //!
-//! **Waiting and failing.** [`Buffer::ready`], [`Stream::finished`], [`Event::reached`]: waiting
-//! without blocking, with any executor. [`Error`]: what was asked and what stood in the way.
-//! [`drop_failures`], [`set_drop_hook`]: what a `Drop` could not do; owners have a fallible twin of
-//! it, `close`.
+//! **Kernels.** A [`Module`] is code, from PTX or a binary; [`nvrtc`] compiles CUDA C++ while the
+//! program runs, and a `Library` is a module for all contexts at once. A [`Function`] is a kernel
+//! with its attributes and occupancy, and [`Stream::kernel`] begins its [`Launch`], which is
+//! `unsafe` at the end: nobody can check what a kernel does.
 //!
-//! The repository's `docs/cookbook.md` has runnable programs for common problems; `docs/coming-from.md`
-//! says what CuPy, cudarc, cust and CUDA C++ call them.
+//! **Waiting and failing.** [`Buffer::ready`], [`Stream::finished`] and [`Event::reached`] are
+//! futures for any executor. An [`Error`] says what was asked and what stood in the way. What a
+//! `Drop` could not do is counted by [`drop_failures`] and told to the hook of [`set_drop_hook`];
+//! owners also have a fallible `close`.
+//!
+//! **Raw handles.** `as_raw` hands out the driver's handles, and `from_raw` takes in those of
+//! others. [`sys`] has their types and everything else of the driver API.
+//!
+//! # What depends on the header
+//! The bindings are generated from the `cuda.h` of the machine that builds, or bundled where there is
+//! none. What that header lacks is left out:
+//!
+//! * below CUDA 12.0 `Library`, `Kernel`, `Context::id`, `Launch::memory_sync_domain` and
+//!   `MemorySyncDomain`;
+//! * below CUDA 12.4 green contexts: `Context::create_green`, `Context::sm_resource`,
+//!   `Device::sm_resource`, `SmResource` and `SmSplit`.
+//!
+//! Calls that need a newer header and are part of something older stay, and fail with the driver's
+//! `CALL_REQUIRES_NEWER_DRIVER`. The environment variable `CUDA_SYS_BINDINGS=bundled`, set for the
+//! build, brings everything whatever toolkit is there; the driver then decides at run time.
+//!
+//! # More
+//! The repository has programs for common problems (`docs/cookbook.md`), and a table of what CuPy,
+//! cudarc, cust and CUDA C++ call the names here (`docs/coming-from.md`).
 
-#![warn(clippy::missing_errors_doc)]
+#![warn(clippy::missing_errors_doc, missing_debug_implementations)]
 #![allow(
     clippy::result_large_err,
     reason = "`close` hands the value back with the error, and an error names what was asked"
@@ -89,6 +120,7 @@ mod drops;
 mod error;
 mod event;
 mod fill;
+mod flags;
 mod future;
 mod group;
 mod guard;
@@ -114,9 +146,13 @@ mod submit;
 mod sync;
 mod texture;
 mod timeline;
+mod version;
 mod virtual_memory;
 mod waiter;
 mod workers;
+
+/// The raw bindings, of the very version that this crate's types come from.
+pub use cuda_sys as sys;
 
 pub use allocator::DeviceAllocator;
 pub use allocator::adaptors;
@@ -125,8 +161,9 @@ pub use allocator::functions::{AllocFunction, FreeFunction};
 pub use allocator::handle::Allocator;
 pub use array::CudaArray;
 pub use array::ends::{TexelDestination, TexelSource};
+pub use array::extent::{Extent, Origin};
 pub use array::mipmap::MipmappedArray;
-pub use array::shape::{ArrayDescriptor, ArrayFlags, ArrayMemoryRequirements, ArrayShape, Extent};
+pub use array::shape::{ArrayDescriptor, ArrayFlags, ArrayMemoryRequirements, ArrayShape};
 pub use array::texel::{Half, Texel};
 pub use array::view::{ArraySlice, ArraySliceMut};
 pub use cache::limit::PoolLimit;
@@ -158,7 +195,9 @@ pub use future::Ready;
 pub use group::{DeviceGroup, Divisible, PeerReport};
 pub use guard::Guard;
 pub use in_flight::{InFlight, Landing};
-pub use launch::{Argument, DeviceVisible, Dimensions, Launch, MemorySyncDomain};
+#[cfg(cuda_12_0)]
+pub use launch::MemorySyncDomain;
+pub use launch::{Argument, DeviceVisible, Dimensions, Launch};
 pub use local::ContextLocal;
 pub use memory::Memory;
 pub use memory::attributes::{MemoryType, PointerAttributes, host_pointer_of, is_pinned};
@@ -173,6 +212,7 @@ pub use memory::pitched::PitchedBuffer;
 pub use memory::placement::{Advice, ManagedAttach, ManagedAttributes, MemoryLocation};
 pub use memory::pod::Pod;
 pub use memory::registered::{RegisterFlags, Registered};
+pub use memory::share::ShareableHandle;
 pub use memory::view::{Slice, SliceMut};
 pub use module::{
     BlockSize, Function, FunctionAttribute, FunctionAttributes, JitCache, JitFallback, JitOptions,
@@ -180,6 +220,7 @@ pub use module::{
 };
 #[cfg(cuda_12_0)]
 pub use module::{Kernel, Library};
+pub use peer::PeerAccess;
 pub use pool::attributes::{PoolReuse, PoolUsage};
 pub use pool::handle::{MemoryPool, MemoryPoolBuilder};
 pub use pool::share::PoolPointer;
@@ -202,6 +243,7 @@ pub use texture::descriptor::{
 pub use texture::surface::{BoundSurface, Surface};
 pub use texture::view::TextureSource;
 pub use texture::{BoundTexture, Texture};
+pub use version::Version;
 pub use virtual_memory::Granularity;
-pub use virtual_memory::buffer::{PeerAccess, VirtualBuffer};
-pub use virtual_memory::physical::{PhysicalMemory, ShareableHandle};
+pub use virtual_memory::buffer::VirtualBuffer;
+pub use virtual_memory::physical::PhysicalMemory;

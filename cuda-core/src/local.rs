@@ -13,8 +13,8 @@ use crate::driver;
 use crate::drops::{self, Resource};
 use crate::error::{Error, Result};
 
-/// A value for each thread and context, made when it is first asked for: what a library like
-/// cuBLAS, whose handles belong to a thread and a device, needs one of.
+/// A value for each thread and context, made when it is first asked for: for libraries like cuBLAS,
+/// whose handles belong to a thread and a device.
 ///
 /// Each value is made, used and dropped on the one thread that asked for it, with its context
 /// current, so it may be of a type that is not [`Send`]. It is dropped once: when its thread ends,

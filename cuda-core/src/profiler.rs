@@ -65,7 +65,8 @@ fn call(op: &'static str, symbol: &CStr) -> Result<()> {
     /// The release that both are in, with the signature below: the floor.
     const SINCE: i32 = 11080;
     let mut function: *mut c_void = ptr::null_mut();
-    // SAFETY: the name is NUL-terminated, the pointer valid for a write; flags may be zero.
+    // SAFETY: the name is NUL-terminated and read during the call only, which writes one pointer,
+    // to a local that outlives it; flags may be zero.
     check("cuGetProcAddress", unsafe {
         cu::cuGetProcAddress(symbol.as_ptr(), &mut function, SINCE, 0)
     })?;

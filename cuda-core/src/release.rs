@@ -15,6 +15,7 @@
 
 use cuda_sys::CUresult;
 
+use crate::driver;
 use crate::drops::{self, Resource};
 use crate::error::{Error, check};
 
@@ -23,6 +24,16 @@ use crate::error::{Error, check};
 pub(crate) enum Unreleased {
     Kept(Error),
     Unknown(Error),
+}
+
+/// A handle, unless it was given up: then it is null.
+#[inline]
+pub(crate) fn unless_given_up<T>(raw: *mut T, what: Resource) -> Result<*mut T, Error> {
+    driver::ensure()?;
+    if raw.is_null() {
+        return Err(Error::GivenUp { what });
+    }
+    Ok(raw)
 }
 
 /// What the call that releases something says.

@@ -1,34 +1,28 @@
 //! The version of the CUDA runtime, for those who share the process with it.
 
-/// The version of the CUDA runtime library, `cudaRuntimeGetVersion`: 12040 for CUDA 12.4. [`None`]
-/// where there is no libcudart.
+use crate::version::Version;
+
+/// The version of the CUDA runtime library: `cudaRuntimeGetVersion`. [`None`] where there is no
+/// libcudart.
 ///
 /// Takes the one that the process has loaded already, else the newest that the system's loader finds
 /// by name, which then stays loaded; a runtime that is linked statically into something is not
-/// found. Asks neither the driver nor a device. Always [`None`] but on Unix.
+/// found. Asks neither the driver nor a device. [`None`] on other systems than Unix.
 ///
-/// ```no_run
+/// ```
 /// if let Some(version) = cuda_core::runtime_version() {
-///     println!("CUDA runtime {}.{}", version / 1000, version % 1000 / 10);
+///     println!("CUDA runtime {version}");
 /// }
 /// ```
-pub fn runtime_version() -> Option<i32> {
-    os::version()
+pub fn runtime_version() -> Option<Version> {
+    os::version().map(Version::of)
 }
 
 #[cfg(all(unix, not(miri)))]
 mod os {
-    use std::ffi::{CStr, c_char, c_int, c_void};
+    use std::ffi::{CStr, c_int, c_void};
 
-    const RTLD_NOW: c_int = 2;
-    /// Finds a library that is loaded, and loads none.
-    #[cfg(target_os = "linux")]
-    const RTLD_NOLOAD: c_int = 4;
-
-    unsafe extern "C" {
-        fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void;
-        fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
-    }
+    use libc::{RTLD_NOLOAD, RTLD_NOW, dlopen, dlsym};
 
     /// Newest first; the last is a development link to any of them.
     const NAMES: [&CStr; 4] = [
@@ -46,10 +40,8 @@ mod os {
                 (!library.is_null()).then_some(library)
             })
         };
-        #[cfg(target_os = "linux")]
+        // The first finds a library that is loaded, and loads none.
         let library = open(RTLD_NOW | RTLD_NOLOAD).or_else(|| open(RTLD_NOW))?;
-        #[cfg(not(target_os = "linux"))]
-        let library = open(RTLD_NOW)?;
         // SAFETY: the library is open and stays so; the name is a C string.
         let symbol = unsafe { dlsym(library, c"cudaRuntimeGetVersion".as_ptr()) };
         // SAFETY: "cudaError_t cudaRuntimeGetVersion(int *)" in every release, and cudaError_t is

@@ -111,8 +111,8 @@ impl StreamCore {
         self.device
     }
 
-    /// Prepares for calls on the stream. Costs no driver call for a created stream, those of [`Entered`] for a
-    /// default one.
+    /// Prepares for calls on the stream. Costs no driver call for a created stream, those of
+    /// [`Entered`] for a default one.
     // Through memory, what it returns would cost as much as all else.
     #[inline(always)]
     pub(crate) fn bind(&self) -> Result<Bound<'_>> {
@@ -137,16 +137,16 @@ impl StreamCore {
         }
     }
 
-    /// The user has a handle more.
+    /// A handle of the user's was made.
     pub(crate) fn handle_made(&self) {
         if self.handles.fetch_add(1, Ordering::AcqRel) == 0 {
             self.arena.follow(|| self.has_handles());
         }
     }
 
-    /// The user has a handle less. With the last one go the blocks that were kept for him.
+    /// A handle of the user's was dropped. The last one takes the stream's cached blocks with it.
     pub(crate) fn handle_dropped(&self) {
-        // In a fork's child even our own locks may be held by threads that are no more.
+        // In a forked child our locks may be held by threads that no longer exist.
         if self.handles.fetch_sub(1, Ordering::AcqRel) == 1 && !driver::is_gone() {
             self.arena.follow(|| self.has_handles());
         }
@@ -176,16 +176,18 @@ impl StreamCore {
         self.wait(bound)
     }
 
-    /// Waits with the host for everything enqueued so far, by an event: whatever the thread is
-    /// capturing, and without a call where it is known to be complete.
+    /// Waits with the host for everything enqueued so far, whoever enqueued it, by an event: whatever
+    /// the thread is capturing.
     pub(crate) fn wait_for_all(&self) -> Result<()> {
-        driver::ensure()?;
-        self.timeline.wait_host(self.timeline.issued())
+        // A number of its own: events that were recorded before, and what is known to have completed,
+        // do not cover work that is not counted.
+        let seq = self.bind()?.count();
+        self.timeline.wait_host(seq)
     }
 
     fn wait(&self, bound: &Bound<'_>) -> Result<()> {
         let issued = self.timeline.issued();
-        // SAFETY: the stream is live, its context current where that is needed.
+        // SAFETY: `bound` keeps the stream, with its context current where it needs that.
         check("cuStreamSynchronize", unsafe {
             cu::cuStreamSynchronize(bound.raw())
         })?;
@@ -218,8 +220,8 @@ impl Bound<'_> {
             self.timeline().hold_up(self.entered())?;
         }
         let (seq, waits) = self.enqueue("cuStreamWaitEvent", |stream| {
-            // SAFETY: stream and event are live; flags must be zero. The event may be of another
-            // device or context.
+            // SAFETY: `self` keeps the stream, the caller the event; flags must be zero. The event
+            // may be of another device or context.
             unsafe { cu::cuStreamWaitEvent(stream, event.as_raw(), 0) }
         });
         if held_up {
@@ -230,15 +232,27 @@ impl Bound<'_> {
 
     /// Makes the call that enqueues something and counts it, even if it failed: whoever marks the
     /// point then waits for more than needed, never for less.
+    // What `call` captures dissolves in it.
+    #[inline(always)]
+    pub(crate) fn enqueue(
+        &self,
+        op: &'static str,
+        call: impl FnOnce(CUstream) -> CUresult,
+    ) -> (u64, Result<()>) {
+        let code = call(self.raw());
+        (self.count(), check(op, code))
+    }
+
+    /// [`Bound::enqueue`] of what is the same whether it is done once or twice: a copy, a fill.
     ///
     /// A created stream's calls are made with whatever is current. That is right but for copies of
     /// pool memory while a context is current whose device has no access to the pool, and,
     /// with none current, for copies that cross from one mapping of virtual memory into the next:
     /// those the driver refuses, and they are made once more with the stream's own
-    /// context current. Finding out before each call would cost every call.
-    // What `call` captures dissolves in it.
+    /// context current. Finding out before each call would cost every call. The first may have taken
+    /// effect all the same, where the error was that of earlier work.
     #[inline(always)]
-    pub(crate) fn enqueue(
+    pub(crate) fn enqueue_copy(
         &self,
         op: &'static str,
         mut call: impl FnMut(CUstream) -> CUresult,
@@ -276,7 +290,7 @@ impl Bound<'_> {
             return;
         }
         let issued = timeline.issued();
-        // SAFETY: the stream is live, its context current.
+        // SAFETY: `self` keeps the stream, with its context current.
         let waited = check("cuStreamSynchronize", unsafe {
             cu::cuStreamSynchronize(self.raw())
         });
@@ -316,8 +330,8 @@ impl Drop for StreamCore {
         // SAFETY: the field is not touched after this, the only taking.
         let timeline = unsafe { ManuallyDrop::take(&mut self.timeline) };
         let owner = self.owner.take();
-        // In a fork's child even our own locks may be held by threads that are no more, and what an
-        // owner would do there is anybody's guess.
+        // In a forked child our locks may be held by threads that no longer exist, and what an owner
+        // would do there is anybody's guess.
         if driver::is_gone() {
             mem::forget(owner);
             return;
@@ -334,9 +348,10 @@ impl Drop for StreamCore {
             if let Err(error) = retire(&timeline, raw) {
                 drops::report(Resource::Stream, raw.0.addr() as u64, 0, Some(error.into()));
             }
-            // The handle is of no use to anybody here any more.
+            // The handle is of no use to anybody here any more. Its owner goes before its context's.
+            let context = owner.is_some().then(|| timeline.context().clone());
             drop(timeline);
-            quiet::after(|| drop(owner));
+            quiet::after(|| drop((owner, context)));
         });
     }
 }

@@ -17,13 +17,35 @@ pub(crate) fn submit(
     stream: &Bound<'_>,
     op: &'static str,
     touches: &mut [Touch<'_>],
+    call: impl FnOnce(CUstream) -> CUresult,
+) -> (u64, Result<()>) {
+    order(core, stream, touches, || stream.enqueue(op, call))
+}
+
+/// [`submit`] of what is the same whether it is done once or twice; see [`Bound::enqueue_copy`].
+#[inline]
+pub(crate) fn submit_copy(
+    core: &StreamCore,
+    stream: &Bound<'_>,
+    op: &'static str,
+    touches: &mut [Touch<'_>],
     call: impl FnMut(CUstream) -> CUresult,
+) -> (u64, Result<()>) {
+    order(core, stream, touches, || stream.enqueue_copy(op, call))
+}
+
+#[inline]
+fn order(
+    core: &StreamCore,
+    stream: &Bound<'_>,
+    touches: &mut [Touch<'_>],
+    enqueue: impl FnOnce() -> (u64, Result<()>),
 ) -> (u64, Result<()>) {
     let timeline = core.timeline();
     if touches.iter().any(|touch| !touch.is_quiet(timeline)) {
-        return submit_behind(core, stream, op, touches, call);
+        return order_behind(core, stream, touches, enqueue);
     }
-    let (seq, result) = stream.enqueue(op, call);
+    let (seq, result) = enqueue();
     for touch in touches {
         touch.mark(timeline, seq, &NO_FENCES);
     }
@@ -32,14 +54,13 @@ pub(crate) fn submit(
 
 static NO_FENCES: Fences = Fences::none();
 
-/// [`submit`] of an operation that others may have to come before.
+/// [`order`] of an operation that others may have to come before.
 #[cold]
-fn submit_behind(
+fn order_behind(
     core: &StreamCore,
     stream: &Bound<'_>,
-    op: &'static str,
     touches: &mut [Touch<'_>],
-    call: impl FnMut(CUstream) -> CUresult,
+    enqueue: impl FnOnce() -> (u64, Result<()>),
 ) -> (u64, Result<()>) {
     let timeline = core.timeline();
     let mut fences: Vec<_> = touches.iter().map(|_| Fences::none()).collect();
@@ -49,7 +70,7 @@ fn submit_behind(
             return (0, Err(error));
         }
     }
-    let (seq, result) = stream.enqueue(op, call);
+    let (seq, result) = enqueue();
     for (touch, fences) in touches.iter_mut().zip(&fences) {
         touch.mark(timeline, seq, fences);
     }

@@ -12,6 +12,7 @@ use cuda_sys::{CUstream, symbol as cu};
 
 use crate::capture::Relaxed;
 use crate::context::Context;
+use crate::drops;
 use crate::error::{Error, Result, check};
 use crate::event::RawEvent;
 use crate::guard::Entered;
@@ -69,7 +70,7 @@ pub(crate) struct Timeline {
 /// value, and of waits for what is behind one of these.
 #[derive(Default)]
 struct HeldUp {
-    /// Not after the first of them that is not known to be complete.
+    /// A lower bound of the first such point that is not known to be complete.
     first: AtomicU64,
     last: AtomicU64,
 }
@@ -174,20 +175,20 @@ impl Timeline {
         if self.has_completed(seq) {
             return Ok(None);
         }
-        if let Some(recorded) = self.recorded_for(seq) {
-            return Ok(Some((recorded.event, recorded.seq)));
+        let mut recorded = self.recorded_for(seq);
+        // Only its own thread can record on a per-thread stream, and does so after every operation.
+        if recorded.is_none() && self.flavor != Flavor::PerThread {
+            recorded = match self.record(false, None)? {
+                Some(recorded) => Some(recorded),
+                // The stream was destroyed meanwhile, after its last event.
+                None => self.recorded_for(seq),
+            };
         }
-        if self.flavor == Flavor::PerThread {
-            // Only its own thread can record on it, and does so after every operation.
-            return Err(Error::LostStream);
-        }
-        match self.record(false, None)? {
+        match recorded {
             Some(recorded) => Ok(Some((recorded.event, recorded.seq))),
-            // The stream was destroyed meanwhile, after its last event.
-            None => self
-                .recorded_for(seq)
-                .map(|recorded| Some((recorded.event, recorded.seq)))
-                .ok_or(Error::LostStream),
+            // Its event is not listed any more: it came meanwhile.
+            None if self.has_completed(seq) => Ok(None),
+            None => Err(Error::LostStream),
         }
     }
 
@@ -382,7 +383,7 @@ impl Timeline {
             return Ok(());
         };
         let _relaxed = Relaxed::enter()?;
-        event.synchronize()?;
+        drops::while_waiting(|| event.synchronize())?;
         self.complete(covered);
         Ok(())
     }
@@ -431,7 +432,8 @@ impl Timeline {
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .is_none();
-        gone && !self.has_completed(seq) && self.recorded_for(seq).is_none()
+        // In this order: an event is taken off the list when its points are known to be complete.
+        gone && self.recorded_for(seq).is_none() && !self.has_completed(seq)
     }
 
     /// The stream is about to be destroyed: records a last event for the marks that outlive it,

@@ -1,8 +1,10 @@
 //! Threads that wait for devices so that nobody else has to.
 //!
-//! Each stream that somebody waits for has a thread, which sleeps in `cuEventSynchronize`: a
-//! stream's points come in order, so none holds up another, and no stream holds up a second one.
-//! Host functions would need no thread, but the driver does not call them after an error.
+//! Each stream that somebody waits for has a thread, which sleeps in `cuEventSynchronize` until the
+//! first point comes: a stream's points come in order, so none holds up a later one. A point before
+//! the one that the thread sleeps for has a thread of its own, and so has whatever is waited for while
+//! somebody is told. Host functions would need no thread, but the driver does not call them after an
+//! error.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -22,6 +24,7 @@ use crate::timeline::{Flavor, Mark, Timeline};
 type Then = Box<dyn FnOnce(Result<()>) + Send>;
 
 /// A point that has not been reached, with an event that tells.
+#[derive(Clone)]
 pub(crate) struct Pending {
     timeline: Arc<Timeline>,
     /// The event covers everything up to here.
@@ -35,34 +38,44 @@ struct Wait {
     then: Vec<Then>,
 }
 
-/// The waits for one stream, in its order.
+/// Waits for one stream, in its order; never empty.
 struct Queue {
+    /// Never used twice.
+    key: u64,
     /// The timeline's.
     id: u64,
-    /// A thread waits, and will see whatever is queued before it finds the queue empty.
-    served: bool,
+    /// The point that a thread sleeps for, if one does. It does not see what comes up before that.
+    slept_for: Option<u64>,
+    /// Made before the last flush; takes no more waits.
+    closed: bool,
     waits: VecDeque<Wait>,
+}
+
+/// Threads that wait, and what for.
+struct Pool {
+    waiters: Mutex<Waiters>,
+    /// Told of each queue that nobody sleeps for, and of a new generation.
+    changed: Condvar,
 }
 
 struct Waiters {
     queues: Vec<Queue>,
-    /// Threads started before are to end.
+    /// Of the queue made last.
+    key: u64,
+    /// Threads of an earlier generation serve closed queues only, then end.
     generation: u64,
     /// Threads of this generation that have nothing to wait for.
     idle: usize,
-    /// And whether a thread of ours started it.
-    threads: Vec<(JoinHandle<()>, bool)>,
+    /// With their generations.
+    threads: Vec<(JoinHandle<()>, u64)>,
 }
 
-static WAITERS: Mutex<Waiters> = Mutex::new(Waiters {
-    queues: Vec::new(),
-    generation: 0,
-    idle: 0,
-    threads: Vec::new(),
-});
+/// For everybody.
+static ANYBODYS: Pool = Pool::new();
 
-/// Told of each new queue, and of a new generation.
-static CHANGED: Condvar = Condvar::new();
+/// For what threads of ours begin to wait for, while they tell others or run deferred drops. A flush
+/// waits until there is nothing left of these, so they have threads that see to nothing else.
+static OURS: Pool = Pool::new();
 
 /// How long a thread with nothing to wait for is kept: starting one costs more than most waits.
 const LINGER: Duration = Duration::from_millis(500);
@@ -112,14 +125,18 @@ impl Pending {
     /// Somebody else's, if it covers the point and comes no later than an event that is recorded
     /// already.
     fn known(mark: &Mark, recorded: Option<u64>) -> Option<Self> {
-        let waiters = lock(&WAITERS);
-        let queue = waiters.queue(mark.timeline.id())?;
-        let covering = queue.waits.iter().find(|w| w.pending.seq >= mark.seq)?;
-        let known = &covering.pending;
-        recorded.is_none_or(|seq| known.seq <= seq).then(|| Self {
-            timeline: known.timeline.clone(),
-            seq: known.seq,
-            event: known.event.clone(),
+        [&ANYBODYS, &OURS].into_iter().find_map(|pool| {
+            let waiters = lock(&pool.waiters);
+            let id = mark.timeline.id();
+            let queues = waiters.queues.iter().filter(|queue| queue.id == id);
+            let waits = queues.flat_map(|queue| &queue.waits);
+            let covering = waits
+                .map(|wait| &wait.pending)
+                .filter(|p| p.seq >= mark.seq);
+            let known = covering.min_by_key(|pending| pending.seq)?;
+            recorded
+                .is_none_or(|seq| known.seq <= seq)
+                .then(|| known.clone())
         })
     }
 
@@ -139,23 +156,12 @@ impl Pending {
 
     /// Does `then` on a thread of ours when the point is reached.
     pub(crate) fn then(self, then: impl FnOnce(Result<()>) + Send + 'static) -> Result<()> {
-        let mut waiters = lock(&WAITERS);
-        let id = self.timeline.id();
-        if waiters.queue(id).is_none() {
-            let unserved = waiters.queues.iter().filter(|queue| !queue.served).count();
-            if unserved >= waiters.idle {
-                waiters.start()?;
-            }
-            waiters.queues.push(Queue {
-                id,
-                served: false,
-                waits: VecDeque::new(),
-            });
-            CHANGED.notify_one();
-        }
-        if let Some(queue) = waiters.queues.iter_mut().find(|queue| queue.id == id) {
-            queue.add(self, Box::new(then));
-        }
+        let by_ours = is_waiter() || drops::is_reaper();
+        let pool = if by_ours { &OURS } else { &ANYBODYS };
+        // Where that fails, what was given is dropped when the lock is free again.
+        let mut waiters = lock(&pool.waiters);
+        let queue = waiters.queue_for(pool, &self)?;
+        queue.add(self, Box::new(then));
         Ok(())
     }
 }
@@ -175,6 +181,12 @@ fn relay(mark: &Mark) -> Result<(RawEvent, u64)> {
 }
 
 impl Queue {
+    /// Whether a thread sees the point when it comes.
+    fn takes(&self, pending: &Pending) -> bool {
+        let in_time = self.slept_for.is_none_or(|seq| seq <= pending.seq);
+        self.id == pending.timeline.id() && !self.closed && in_time
+    }
+
     fn add(&mut self, pending: Pending, then: Then) {
         let same = |wait: &&mut Wait| Arc::ptr_eq(&wait.pending.event, &pending.event);
         if let Some(wait) = self.waits.iter_mut().find(same) {
@@ -186,12 +198,12 @@ impl Queue {
         self.waits.insert(at, Wait { pending, then });
     }
 
-    /// Takes out what is due now that `event` has told of everything up to `seq`, or has failed.
-    fn take(&mut self, event: &Arc<RawEvent>, seq: u64, failed: bool) -> Vec<Wait> {
+    /// Takes out what is due now that `first` was reached, or has failed.
+    fn take(&mut self, first: &Pending, failed: bool) -> Vec<Wait> {
         let (mut due, mut left) = (Vec::new(), VecDeque::new());
         for wait in self.waits.drain(..) {
-            let told = Arc::ptr_eq(&wait.pending.event, event);
-            if told || (!failed && wait.pending.seq <= seq) {
+            let told = Arc::ptr_eq(&wait.pending.event, &first.event);
+            if told || (!failed && wait.pending.seq <= first.seq) {
                 due.push(wait);
             } else {
                 left.push_back(wait);
@@ -203,97 +215,192 @@ impl Queue {
 }
 
 impl Waiters {
-    fn queue(&self, id: u64) -> Option<&Queue> {
-        self.queues.iter().find(|queue| queue.id == id)
+    /// The queue that the point goes into, made if need be.
+    fn queue_for(&mut self, pool: &'static Pool, pending: &Pending) -> Result<&mut Queue> {
+        let found = self.queues.iter().position(|queue| queue.takes(pending));
+        let at = match found {
+            Some(at) => at,
+            None => {
+                self.call_one(pool, self.generation)?;
+                self.key += 1;
+                self.queues.push(Queue {
+                    key: self.key,
+                    id: pending.timeline.id(),
+                    slept_for: None,
+                    closed: false,
+                    waits: VecDeque::new(),
+                });
+                self.queues.len() - 1
+            }
+        };
+        Ok(&mut self.queues[at])
     }
 
-    fn start(&mut self) -> Result<()> {
-        self.threads.retain(|(thread, _)| !thread.is_finished());
-        let generation = self.generation;
-        let thread = thread::Builder::new()
-            .name("cuda-core waiter".to_owned())
-            .spawn(move || serve(generation))
-            .map_err(|error| Error::NoThread(error.kind()))?;
-        self.threads
-            .push((thread, is_waiter() || drops::is_reaper()));
+    /// Sees to it that a thread of that generation takes one more queue.
+    fn call_one(&mut self, pool: &'static Pool, generation: u64) -> Result<()> {
+        let awaited = self
+            .queues
+            .iter()
+            .filter(|queue| self.is_free(queue, generation));
+        if generation != self.generation || awaited.count() >= self.idle {
+            self.start(pool, generation)?;
+        }
+        pool.changed.notify_one();
         Ok(())
     }
-}
 
-/// Waits for one stream after the other, until there is none left for a while.
-fn serve(generation: u64) {
-    WAITS.set(true);
-    let mut waiters = lock(&WAITERS);
-    loop {
-        if let Some(queue) = waiters.queues.iter_mut().find(|queue| !queue.served) {
-            queue.served = true;
-            let id = queue.id;
-            drop(waiters);
-            while wait_for_first(id) {}
-            waiters = lock(&WAITERS);
-            continue;
+    fn start(&mut self, pool: &'static Pool, generation: u64) -> Result<()> {
+        self.threads.retain(|(thread, _)| !thread.is_finished());
+        let thread = thread::Builder::new()
+            .name("cuda-core waiter".to_owned())
+            .spawn(move || pool.serve(generation))
+            .map_err(|error| Error::NoThread(error.kind()))?;
+        self.threads.push((thread, generation));
+        Ok(())
+    }
+
+    /// Whether a thread of that generation is to take the queue.
+    fn is_free(&self, queue: &Queue, generation: u64) -> bool {
+        queue.slept_for.is_none() && queue.closed == (generation != self.generation)
+    }
+
+    /// Takes a queue, to sleep for its first point: its key, and that.
+    fn take_queue(&mut self, generation: u64) -> Option<(u64, Pending)> {
+        let at = (0..self.queues.len()).find(|&at| self.is_free(&self.queues[at], generation))?;
+        let queue = &mut self.queues[at];
+        let first = queue.waits.front()?.pending.clone();
+        queue.slept_for = Some(first.seq);
+        Some((queue.key, first))
+    }
+
+    /// Takes out whoever is to be told that `first` was reached, or has failed. Telling them may take
+    /// any time: what is left of the queue is another thread's, if one can be had, and otherwise
+    /// waits for the caller.
+    fn take_due(
+        &mut self,
+        pool: &'static Pool,
+        generation: u64,
+        (key, first): (u64, &Pending),
+        failed: bool,
+    ) -> Vec<Wait> {
+        let Some(at) = self.queues.iter().position(|queue| queue.key == key) else {
+            return Vec::new();
+        };
+        let due = self.queues[at].take(first, failed);
+        if self.queues[at].waits.is_empty() {
+            self.queues.swap_remove(at);
+        } else {
+            let _ = self.call_one(pool, generation);
+            self.queues[at].slept_for = None;
         }
-        if waiters.generation != generation {
-            return;
-        }
-        waiters.idle += 1;
-        let (guard, timeout) = CHANGED
-            .wait_timeout(waiters, LINGER)
-            .unwrap_or_else(PoisonError::into_inner);
-        waiters = guard;
-        if waiters.generation != generation {
-            continue;
-        }
-        waiters.idle -= 1;
-        if timeout.timed_out() && waiters.queues.iter().all(|queue| queue.served) {
-            return;
-        }
+        due
     }
 }
 
-/// Sleeps until the stream's next point is reached, then does what was to be done. `false`: nobody
-/// waits for the stream any more.
-fn wait_for_first(id: u64) -> bool {
-    let (event, timeline, seq) = {
-        let mut waiters = lock(&WAITERS);
-        let Some(at) = waiters.queues.iter().position(|queue| queue.id == id) else {
-            return false;
-        };
-        let Some(first) = waiters.queues[at].waits.front() else {
-            waiters.queues.swap_remove(at);
-            return false;
-        };
-        let Pending {
-            timeline,
-            seq,
-            event,
-        } = &first.pending;
-        (event.clone(), timeline.clone(), *seq)
-    };
-    let reached = event.synchronize();
-    if driver::is_gone() {
-        // The driver must not be called any more, nor may this thread end: its locals' destructors
-        // could call it.
+impl Pool {
+    const fn new() -> Self {
+        Self {
+            waiters: Mutex::new(Waiters {
+                queues: Vec::new(),
+                key: 0,
+                generation: 0,
+                idle: 0,
+                threads: Vec::new(),
+            }),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Waits for one queue after the other, until there is none left for a while.
+    fn serve(&'static self, generation: u64) {
+        WAITS.set(true);
+        let mut waiters = lock(&self.waiters);
         loop {
-            thread::park();
+            if let Some((key, first)) = waiters.take_queue(generation) {
+                drop(waiters);
+                self.wait_for(generation, key, first);
+                waiters = lock(&self.waiters);
+                continue;
+            }
+            if waiters.generation != generation {
+                break;
+            }
+            waiters.idle += 1;
+            let (guard, timeout) = self
+                .changed
+                .wait_timeout(waiters, LINGER)
+                .unwrap_or_else(PoisonError::into_inner);
+            waiters = guard;
+            if waiters.generation != generation {
+                continue;
+            }
+            waiters.idle -= 1;
+            let mut queues = waiters.queues.iter();
+            if timeout.timed_out() && !queues.any(|queue| waiters.is_free(queue, generation)) {
+                break;
+            }
+        }
+        drop(waiters);
+        stay_if_gone();
+    }
+
+    /// Sleeps until the first point of a queue is reached, then does what was to be done.
+    fn wait_for(&'static self, generation: u64, key: u64, first: Pending) {
+        let reached = first.event.synchronize();
+        stay_if_gone();
+        if reached.is_ok() {
+            first.timeline.complete(first.seq);
+        }
+        let due = lock(&self.waiters).take_due(self, generation, (key, &first), reached.is_err());
+        // Events and timelines go first: whoever is told finds nothing of this left.
+        let told: Vec<Then> = due.into_iter().flat_map(|wait| wait.then).collect();
+        drop(first);
+        for then in told {
+            contain(|| then(reached.clone()));
         }
     }
-    if reached.is_ok() {
-        timeline.complete(seq);
+
+    /// Waits until everything is reached that is waited for now, and for the threads that see to it
+    /// to end: not for the calling one. Whether there were any.
+    fn flush(&self) -> bool {
+        let generation = {
+            let mut waiters = lock(&self.waiters);
+            for queue in &mut waiters.queues {
+                queue.closed = true;
+            }
+            waiters.generation += 1;
+            waiters.idle = 0;
+            waiters.generation
+        };
+        self.changed.notify_all();
+        let mut any = false;
+        loop {
+            // Those that end may have started others, which have the rest of their queues.
+            let threads: Vec<_> = {
+                let mut waiters = lock(&self.waiters);
+                let all = std::mem::take(&mut waiters.threads);
+                let (old, new) = all.into_iter().partition(|(_, of)| *of < generation);
+                waiters.threads = new;
+                old
+            };
+            if threads.is_empty() {
+                return any;
+            }
+            any = true;
+            for (thread, _) in threads {
+                // It contains the panics of what it calls.
+                drop(thread.join());
+            }
+        }
     }
-    let due = {
-        let mut waiters = lock(&WAITERS);
-        let queue = waiters.queues.iter_mut().find(|queue| queue.id == id);
-        queue.map(|queue| queue.take(&event, seq, reached.is_err()))
-    };
-    // Events and timelines go first: whoever is told finds nothing of this left.
-    let due = due.into_iter().flatten();
-    let told: Vec<Then> = due.flat_map(|wait| wait.then).collect();
-    drop((event, timeline));
-    for then in told {
-        contain(|| then(reached.clone()));
+}
+
+/// Once the process exits the driver must not be called any more, nor may this thread end: its locals'
+/// destructors could call it.
+fn stay_if_gone() {
+    while driver::is_gone() {
+        thread::park();
     }
-    true
 }
 
 /// Whether this thread is one of ours.
@@ -301,25 +408,9 @@ pub(crate) fn is_waiter() -> bool {
     WAITS.try_with(Cell::get).unwrap_or(false)
 }
 
-/// Waits until everything is reached that was waited for before this call, and for the threads that
-/// did so to end: not for the calling one. `all`: or only for those that other threads of ours have
-/// started. Whether there were any.
+/// Waits for everything that is waited for now, or, if not `all`, for what threads of ours wait for.
+/// Whether there was anything, or a thread that it could have been there for.
 pub(crate) fn flush(all: bool) -> bool {
-    let threads: Vec<_> = {
-        let mut waiters = lock(&WAITERS);
-        waiters.generation += 1;
-        waiters.idle = 0;
-        let awaited = |(_, by_ours): &(_, bool)| all || *by_ours;
-        let threads = std::mem::take(&mut waiters.threads);
-        let (threads, others) = threads.into_iter().partition(awaited);
-        waiters.threads = others;
-        threads
-    };
-    CHANGED.notify_all();
-    let any = !threads.is_empty();
-    for (thread, _) in threads {
-        // It contains the panics of what it calls.
-        drop(thread.join());
-    }
-    any
+    let anybodys = all && ANYBODYS.flush();
+    OURS.flush() || anybodys
 }

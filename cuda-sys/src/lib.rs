@@ -53,7 +53,7 @@
 //!
 //! # Where the bindings come from
 //! With the feature `buildtime-bindgen`, on by default, they are generated from the `cuda.h` that the
-//! build script finds; otherwise, and where there is none, the checked-in ones are used. These are
+//! build script finds; otherwise, and where there is none, the bundled ones are used. These are
 //! of CUDA 13.5, and the same for Linux and Windows, x86-64 and AArch64. Headers from CUDA 11.8 on
 //! will do, and generating needs libclang.
 //!
@@ -66,7 +66,7 @@
 //! # Environment variables
 //! | variable | read | |
 //! |---|---|---|
-//! | `CUDA_SYS_BINDINGS` | by the build | `auto` (default): generate if possible; `system`: generate or fail; `bundled`: use the checked-in bindings |
+//! | `CUDA_SYS_BINDINGS` | by the build | `auto` (default): generate if possible; `system`: generate or fail; `bundled`: use the bundled bindings |
 //! | `CUDA_SYS_INCLUDE_DIR` | by the build | the directory of `cuda.h` |
 //! | `CUDA_HOME`, `CUDA_PATH`, `CUDA_ROOT`, `CUDA_TOOLKIT_ROOT_DIR` | by the build | the toolkit's root |
 //! | `CUDA_SYS_LINK` | by the build | `1`: link the driver's library |
@@ -93,8 +93,11 @@ compile_error!("CUDA has 64-bit drivers only");
 #[macro_use]
 mod api;
 mod load;
+/// For `cuda-core`; no part of the interface.
+#[doc(hidden)]
+pub mod os;
 
-/// Everything that is generated from `cuda.h`: the checked-in bindings, unless the build script has
+/// Everything that is generated from `cuda.h`: the bundled bindings, unless the build script has
 /// made others.
 #[allow(
     dead_code,

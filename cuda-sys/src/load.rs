@@ -5,6 +5,8 @@ use std::fmt;
 use std::sync::OnceLock;
 
 use crate::DriverApi;
+#[cfg(not(cuda_sys_link))]
+use crate::os;
 
 // INVARIANT: each pointer of the table is a function with the signature of its symbol, for the life
 // of the process: the library behind it is never unloaded.
@@ -139,21 +141,17 @@ fn open() -> Loaded {
     }
 }
 
-/// Miri has no dynamic loader: there, `install` is the only source.
-#[cfg(all(miri, not(cuda_sys_link)))]
-fn open() -> Loaded {
-    Loaded::absent(os::LIBRARY, "not available under Miri")
-}
-
-#[cfg(all(not(miri), not(cuda_sys_link)))]
+#[cfg(not(cuda_sys_link))]
 fn open() -> Loaded {
     let library = match std::env::var_os("CUDA_SYS_LIBRARY").filter(|value| !value.is_empty()) {
         // Whoever starts a privileged program must not choose the code that it runs.
         Some(library) if !os::is_privileged() => library,
-        _ => os::LIBRARY.into(),
+        _ => os::DRIVER.into(),
     };
     let name = library.to_string_lossy();
-    let handle = match os::Library::open(&library) {
+    // SAFETY: the initialisers are those of the driver, found by its own name, or of the library
+    // that whoever started the program chose.
+    let handle = match unsafe { os::Library::open(&library) } {
         Ok(handle) => handle,
         Err(answer) => return Loaded::absent(&name, &answer),
     };
@@ -181,118 +179,5 @@ impl Loaded {
                 attempts: vec![attempt],
             }),
         }
-    }
-}
-#[cfg(all(unix, not(cuda_sys_link)))]
-#[cfg_attr(miri, allow(dead_code, reason = "Miri has no dynamic loader"))]
-mod os {
-    use std::ffi::{CStr, CString, OsStr, c_void};
-    use std::os::unix::ffi::OsStrExt;
-    use std::ptr::NonNull;
-
-    /// The driver itself; `libcuda.so` may be the toolkit's stub, which only links.
-    pub(super) const LIBRARY: &str = "libcuda.so.1";
-
-    pub(super) struct Library(NonNull<c_void>);
-
-    impl Library {
-        pub(super) fn open(name: &OsStr) -> Result<Self, String> {
-            let name = CString::new(name.as_bytes())
-                .map_err(|_| "the name holds a NUL byte".to_owned())?;
-            // SAFETY: the name is a C string. The library's initialisers run; they are the
-            // driver's, or those of a library that the user named.
-            let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-            NonNull::new(handle).map(Self).ok_or_else(error)
-        }
-
-        pub(super) fn symbol(&self, name: &CStr) -> *const c_void {
-            // SAFETY: the handle came from dlopen and is never closed; the name is a C string.
-            unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) }.cast_const()
-        }
-    }
-
-    /// The loader's last complaint on this thread.
-    fn error() -> String {
-        // SAFETY: no precondition.
-        let text = unsafe { libc::dlerror() };
-        if text.is_null() {
-            return "the loader gave no reason".to_owned();
-        }
-        // SAFETY: not null, so a C string, valid until the thread's next call to the loader.
-        unsafe { CStr::from_ptr(text) }
-            .to_string_lossy()
-            .into_owned()
-    }
-
-    /// Whether the process runs with more rights than whoever started it.
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    pub(super) fn is_privileged() -> bool {
-        // SAFETY: no precondition.
-        unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
-    }
-
-    /// Whether the process runs with more rights than whoever started it.
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    pub(super) fn is_privileged() -> bool {
-        // SAFETY: no precondition.
-        let (user, effective) = (unsafe { libc::getuid() }, unsafe { libc::geteuid() });
-        // SAFETY: no precondition.
-        let (group, effective_group) = (unsafe { libc::getgid() }, unsafe { libc::getegid() });
-        user != effective || group != effective_group
-    }
-}
-
-#[cfg(all(windows, not(cuda_sys_link)))]
-#[cfg_attr(miri, allow(dead_code, reason = "Miri has no dynamic loader"))]
-mod os {
-    use std::ffi::{CStr, OsStr, c_char, c_void};
-    use std::os::windows::ffi::OsStrExt;
-    use std::path::Path;
-    use std::ptr::{self, NonNull};
-
-    /// The driver; it lies in the system's directory.
-    pub(super) const LIBRARY: &str = "nvcuda.dll";
-
-    const LOAD_WITH_ALTERED_SEARCH_PATH: u32 = 0x8;
-    const LOAD_LIBRARY_SEARCH_SYSTEM32: u32 = 0x800;
-
-    #[link(name = "kernel32")]
-    unsafe extern "system" {
-        fn LoadLibraryExW(name: *const u16, file: *mut c_void, flags: u32) -> *mut c_void;
-        fn GetProcAddress(module: *mut c_void, name: *const c_char) -> *const c_void;
-    }
-
-    pub(super) struct Library(NonNull<c_void>);
-
-    impl Library {
-        pub(super) fn open(name: &OsStr) -> Result<Self, String> {
-            let flags = if name == LIBRARY {
-                // Not from the current directory, where anybody may have put one.
-                LOAD_LIBRARY_SEARCH_SYSTEM32
-            } else if Path::new(name).is_absolute() {
-                // What the library itself needs may lie beside it.
-                LOAD_WITH_ALTERED_SEARCH_PATH
-            } else {
-                0
-            };
-            let wide: Vec<u16> = name.encode_wide().chain([0]).collect();
-            // SAFETY: the name ends in a zero; the second argument is reserved and null. The
-            // library's initialisers run; they are the driver's, or those of a library that the
-            // user named.
-            let module = unsafe { LoadLibraryExW(wide.as_ptr(), ptr::null_mut(), flags) };
-            NonNull::new(module)
-                .map(Self)
-                .ok_or_else(|| std::io::Error::last_os_error().to_string())
-        }
-
-        pub(super) fn symbol(&self, name: &CStr) -> *const c_void {
-            // SAFETY: the module was loaded and is never freed; the name is a C string.
-            unsafe { GetProcAddress(self.0.as_ptr(), name.as_ptr()) }
-        }
-    }
-
-    /// Windows has no set-uid programs.
-    pub(super) fn is_privileged() -> bool {
-        false
     }
 }

@@ -157,7 +157,7 @@ gpu_test! {
         let (statistics, allocator) = shared(Statistics::new(Allocator::driver_pool()));
         let small = alloc(&allocator, &stream, 100)?;
         drop(alloc(&allocator, &stream, 1000)?);
-        assert_eq!(statistics.reset_peak().bytes, counter(100, 1100, 1100));
+        assert_eq!(statistics.reset_peaks().bytes, counter(100, 1100, 1100));
         assert_eq!(statistics.counters().bytes, counter(100, 100, 1100));
         assert_eq!(statistics.counters().blocks, counter(1, 1, 2));
         drop(small);
@@ -174,7 +174,7 @@ gpu_test! {
         let first = alloc(&allocator, &stream, 5 * MIB)?;
         let _second = alloc(&allocator, &stream, MIB)?;
         let error = out_of_memory(alloc(&allocator, &stream, 1));
-        let expected = "1 bytes more, with 6 MiB in use, are over the limit of 6 MiB";
+        let expected = "1 bytes on top of the 6 MiB in use would exceed the limit of 6 MiB";
         assert_eq!(error.to_string(), expected);
         limiting.set_limit(7 * MIB);
         let third = alloc(&allocator, &stream, MIB)?;

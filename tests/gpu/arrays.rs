@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use cuda_core::{
-    ArrayFlags, ArrayShape, CudaArray, Device, Error, Extent, Half, MipmappedArray, PinnedBuffer,
-    Result, Shape, Stream, Texel, VirtualBuffer,
+    ArrayFlags, ArrayShape, CudaArray, Device, Error, Extent, Half, ManagedBuffer, MipmappedArray,
+    Origin, PinnedBuffer, RegisterFlags, Registered, Result, Shape, Stream, Texel, VirtualBuffer,
 };
 use support::{gpu_test, pattern, stall};
 
@@ -136,11 +136,11 @@ gpu_test! {
 }
 
 /// What a copy of a part of `array` would do, on the host.
-fn put(all: &mut [u8], whole: Extent, origin: Extent, extent: Extent, part: &[u8]) {
+fn put(all: &mut [u8], whole: Extent, origin: Origin, extent: Extent, part: &[u8]) {
     for (index, byte) in part.iter().enumerate() {
-        let x = origin.width + index % extent.width;
-        let y = origin.height + index / extent.width % extent.height;
-        let z = origin.depth + index / extent.width / extent.height;
+        let x = origin.x + index % extent.width;
+        let y = origin.y + index / extent.width % extent.height;
+        let z = origin.z + index / extent.width / extent.height;
         all[(z * whole.height + y) * whole.width + x] = *byte;
     }
 }
@@ -159,7 +159,7 @@ gpu_test! {
             let (x, width) = inner(whole.width);
             let (y, height) = inner(whole.height);
             let (z, depth) = inner(whole.depth);
-            let (origin, extent) = (Extent::new(x, y, z), Extent::new(width, height, depth));
+            let (origin, extent) = (Origin::new(x, y, z), Extent::new(width, height, depth));
             let part = pattern(2, texels(extent));
             stream.upload_to_array(&part, array.region_mut(origin, extent)?)?;
             put(&mut expected, whole, origin, extent, &part);
@@ -180,7 +180,7 @@ gpu_test! {
             assert_eq!(contents(&stream, &other)?, alone, "{shape:?}, device");
 
             // And from array to array, to another place.
-            let corner = Extent::new(0, 0, 0);
+            let corner = Origin::ZERO;
             stream.copy_to_array(
                 array.region(origin, extent)?,
                 other.region_mut(corner, extent)?,
@@ -217,7 +217,7 @@ gpu_test! {
         }
         assert_eq!(pinned.as_slice()?, scattered, "the gaps are left alone");
         let mut image = stream.context().alloc_pitched::<u16>(6, 4)?;
-        let slice = array.region(Extent::new(0, 0, 1), Extent::new(6, 4, 1))?;
+        let slice = array.region((0, 0, 1), (6, 4))?;
         stream.copy_from_array(slice, image.pitched_mut()?)?;
         let mut flat = make::<u16>(&stream, ArrayShape::D2 { width: 6, height: 4 })?;
         stream.copy_to_array(image.pitched()?, &mut flat)?;
@@ -287,7 +287,7 @@ gpu_test! {
         let array = CudaArray::<f32>::new(context, shape, flags)?;
         let descriptor = array.descriptor()?;
         assert_eq!((descriptor.width, descriptor.height, descriptor.depth), (8, 4, 3));
-        assert!(descriptor.flags.contains(flags | ArrayFlags(1)), "{descriptor:?}");
+        assert!(descriptor.flags.contains(flags | ArrayFlags::LAYERED), "{descriptor:?}");
         assert_eq!((array.shape(), array.flags()), (shape, flags));
         assert_eq!(array.device(), stream.device());
         let gather = ArrayFlags::TEXTURE_GATHER;
@@ -338,14 +338,20 @@ gpu_test! {
         assert!(matches!(short, Err(Error::LengthMismatch { .. })));
         let long = stream.download_from_array(&array, &mut [0; 33]);
         assert!(matches!(long, Err(Error::LengthMismatch { .. })));
-        let buffer = stream.alloc::<u8>(33)?;
+        let mut buffer = stream.alloc::<u8>(33)?;
         let long = stream.copy_to_array(&buffer, &mut array);
-        assert!(matches!(long, Err(Error::LengthMismatch { .. })));
+        let said = |refused: Result<()>| refused.expect_err("too long, or turned").to_string();
+        let of = "cuMemcpy3DAsync: the source";
+        assert_eq!(said(long), format!("{of} holds 33 elements, the destination 32"));
+        let short = stream.copy_from_array(&array, &mut buffer);
+        assert_eq!(said(short), format!("{of} holds 32 elements, the destination 33"));
         let turned = stream.copy_to_array(&array, &mut other);
-        assert!(matches!(turned, Err(Error::Shape { .. })));
-        let wide = array.region(Extent::new(1, 0, 0), Extent::new(8, 1, 1));
+        assert_eq!(said(turned), format!("{of} is 8 × 4, the destination 4 × 8"));
+        let turned = stream.copy_from_array(&array, buffer.pitched_mut(Shape::plane(4, 8))?);
+        assert_eq!(said(turned), format!("{of} is 8 × 4, the destination 4 × 8"));
+        let wide = array.region(1, 8);
         assert!(matches!(wide, Err(Error::OutOfBounds { .. })));
-        let far = array.region(Extent::new(0, usize::MAX, 0), Extent::new(1, 2, 1));
+        let far = array.region((0, usize::MAX), (1, 2));
         assert!(matches!(far, Err(Error::OutOfBounds { .. })));
         let flags = ArrayFlags::default();
         for levels in [0, 5] {
@@ -364,13 +370,35 @@ gpu_test! {
         let (_, stream) = setup()?;
         let mut array = make::<u8>(&stream, ArrayShape::D2 { width: 8, height: 4 })?;
         let nothing = Extent::new(0, 4, 1);
-        let origin = Extent::new(8, 0, 0);
+        let origin = Origin::new(8, 0, 0);
         stream.upload_to_array(&[], array.region_mut(origin, nothing)?)?;
         stream.download_from_array(array.region(origin, nothing)?, &mut [])?;
         let mut buffer = stream.alloc::<u8>(0)?;
         stream.copy_from_array(array.region(origin, nothing)?, &mut buffer)?;
         stream.copy_to_array(&buffer, array.region_mut(origin, nothing)?)?;
         assert!(array.region(origin, nothing)?.is_empty());
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn managed_and_registered_memory() -> Result<()> {
+        let (_, stream) = setup()?;
+        let mut array = make::<u32>(&stream, ArrayShape::D1 { width: 100 })?;
+        let source: Vec<u32> = (0..100).collect();
+        let mut managed = ManagedBuffer::<u32>::new(stream.context(), 100)?;
+        stream.upload_from(&source, &mut managed)?;
+        stream.copy_to_array(&managed, &mut array)?;
+        let flags = RegisterFlags::PORTABLE;
+        let registered = Registered::new(stream.context(), vec![0; 100], flags);
+        let mut registered = registered.map_err(|(error, _)| error)?;
+        stream.copy_from_array(&array, &mut registered)?;
+        assert_eq!(registered.as_slice()?, source);
+        registered.as_mut_slice()?.fill(9);
+        stream.copy_to_array(&registered, &mut array)?;
+        stream.copy_from_array(&array, &mut managed)?;
+        assert_eq!(stream.download_vec(&managed)?, [9; 100]);
         Ok(())
     }
 }

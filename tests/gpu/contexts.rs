@@ -381,15 +381,15 @@ gpu_test! {
         let waiting = ContextFlags::SCHED_BLOCKING_SYNC;
         let created = Context::create(device, waiting)?;
         const SCHEDULING: u32 = 7;
-        assert_eq!(created.flags()?.0 & SCHEDULING, waiting.0);
+        assert_eq!(created.flags()?.bits() & SCHEDULING, waiting.bits());
         assert!(created.api_version()? >= 3000);
 
         let primary = device.context()?;
         let before = device.primary_state()?;
         assert!(before.is_active);
         device.set_primary_flags(waiting)?;
-        assert_eq!(device.primary_state()?.flags.0 & SCHEDULING, waiting.0);
-        assert_eq!(primary.flags()?.0 & SCHEDULING, waiting.0);
+        assert_eq!(device.primary_state()?.flags.bits() & SCHEDULING, waiting.bits());
+        assert_eq!(primary.flags()?.bits() & SCHEDULING, waiting.bits());
         device.set_primary_flags(before.flags)?;
         primary.reset_persisting_l2_cache()?;
         assert_eq!(context::current(), ptr::null_mut());

@@ -1,10 +1,11 @@
 //! Pools of the driver's as values, and access of other devices to them.
 
 use cuda_core::{
-    Allocator, Device, Error, MemoryPool, PeerAccess, PoolReuse, Result, ShareableHandle,
+    Allocator, CachingPool, Device, Error, MemoryPool, PeerAccess, PoolReuse, Result,
+    ShareableHandle, Version,
 };
 use cuda_sys::symbol as cu;
-use support::{check, context, gpu_test, pattern};
+use support::{check, context, gpu_test, hash, pattern};
 
 use crate::forms::{contents, every_form, same};
 
@@ -36,13 +37,13 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn e09_usage_follows() -> Result<()> {
-        const BYTES: u64 = 4 << 20;
+        const BYTES: usize = 4 << 20;
         let device = Device::get(0)?;
         let stream = device.create_stream()?;
         let pool = MemoryPool::builder(device).build()?;
         assert_eq!(pool.usage()?.used, 0);
-        let first = stream.alloc_from::<u8>(&pool, BYTES as usize)?;
-        let second = stream.alloc_from::<u8>(&pool, BYTES as usize)?;
+        let first = stream.alloc_from::<u8>(&pool, BYTES)?;
+        let second = stream.alloc_from::<u8>(&pool, BYTES)?;
         stream.synchronize()?;
         let usage = pool.usage()?;
         assert!(usage.used >= 2 * BYTES && usage.reserved >= usage.used, "{usage:?}");
@@ -58,7 +59,8 @@ gpu_test! {
         assert_eq!(pool.usage()?.used, 0);
         // Kept, the threshold being at its maximum, until it is asked for.
         assert!(pool.usage()?.reserved > 0);
-        pool.trim_to(0)?;
+        let reserved = pool.usage()?.reserved;
+        assert_eq!(pool.trim(0)?, reserved);
         assert_eq!(pool.usage()?.reserved, 0);
         Ok(())
     }
@@ -92,8 +94,12 @@ gpu_test! {
         let stream = device.create_stream()?;
         let default = device.default_memory_pool()?;
         assert!(default.is_default());
-        assert_eq!(default.release_threshold()?, u64::MAX);
+        assert_eq!(default.release_threshold()?, usize::MAX);
         assert_eq!(device.memory_pool()?.as_ref(), Some(&default));
+        assert_eq!(hash(&default), hash(device.memory_pool()?.as_ref().expect("as above")));
+        let caching = CachingPool::shared()?;
+        assert_eq!(hash(&caching), hash(&caching.clone()));
+        assert_ne!(hash(&caching), hash(&CachingPool::new()));
         let pool = MemoryPool::builder(device).build()?;
         device.set_memory_pool(&pool)?;
         assert_eq!(device.memory_pool()?.as_ref(), Some(&pool));
@@ -117,7 +123,7 @@ gpu_test! {
         let stream = device.create_stream()?;
         let pool = match MemoryPool::builder(device).max_size(64 << 20).build() {
             // Before CUDA 12.2 what holds the size was reserved.
-            Err(error) if cuda_core::driver_version()? < 12020 => {
+            Err(error) if cuda_core::driver_version()? < Version::new(12, 2) => {
                 assert_eq!(error.code(), Some(cuda_sys::CUDA_ERROR_INVALID_VALUE));
                 return Ok(());
             }

@@ -259,3 +259,24 @@ gpu_test! {
         stalled.synchronize()
     }
 }
+
+gpu_test! {
+    needs 1;
+    fn d01_recorded_at_once() -> Result<()> {
+        let context = Device::get(0)?.context()?;
+        let stream = context.create_stream()?;
+        let start = stream.record_event(EventFlags::DEFAULT)?;
+        let end = context.default_stream()?.record_event(EventFlags::DEFAULT)?;
+        assert_eq!((start.context(), start.device()), (&context, Device::get(0)?));
+        end.synchronize()?;
+        start.synchronize()?;
+        end.elapsed_since(&start)?;
+        let flags = EventFlags::DISABLE_TIMING | EventFlags::BLOCKING_SYNC;
+        let untimed = context.per_thread_stream()?.record_event(flags)?;
+        assert_eq!(untimed.flags(), flags);
+        assert!(matches!(untimed.elapsed_since(&start), Err(Error::NoTiming)));
+        untimed.synchronize()?;
+        assert!(untimed.query()?);
+        Ok(())
+    }
+}

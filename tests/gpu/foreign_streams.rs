@@ -1,8 +1,8 @@
 //! Streams that somebody else made.
 
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use cuda_core::{
@@ -193,6 +193,58 @@ gpu_test! {
         other.synchronize()?;
         cuda_core::flush_deferred_drops();
         assert_eq!(destroyed.load(Ordering::SeqCst), 1, "on a thread that may call the driver");
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, asynchronous;
+    fn c22_waiting_for_a_stream_that_others_enqueue_on() -> Result<()> {
+        let context = Device::get(0)?.context()?;
+        let raw = Raw::create(&context, &Arc::new(AtomicU32::new(0)));
+        let ours = context.create_stream()?;
+        let mut buffer = ours.alloc_zeroed::<u8>(1000)?;
+        ours.synchronize()?;
+        for theirs in [raw.wrap(&context)?, context.default_stream()?] {
+            // The crate has not seen it.
+            let stall = stack::with(context.as_raw(), || stall(theirs.as_raw()));
+            ours.wait_stream(&theirs)?;
+            ours.fill(&mut buffer, 1)?;
+            for _ in 0..1000 {
+                assert!(!ours.query()?, "it waits for what others enqueued on {theirs:?}");
+            }
+            stall.release();
+            ours.synchronize()?;
+        }
+        Ok(())
+    }
+}
+
+/// Enters its name when it is dropped.
+struct Named(&'static str, Arc<Mutex<Vec<&'static str>>>);
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        self.1.lock().expect("nobody panics").push(self.0);
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn s17_the_owner_of_a_stream_goes_before_that_of_its_context() -> Result<()> {
+        let theirs = support::context::Foreign::create(0);
+        let gone = Arc::new(Mutex::new(Vec::new()));
+        let owner = |name| Arc::new(Named(name, gone.clone()));
+        // SAFETY: it is destroyed at the end of the test.
+        let context = unsafe { Context::from_raw(theirs.handle(), owner("context")) }?;
+        let raw = Raw::create(&context, &Arc::new(AtomicU32::new(0)));
+        // SAFETY: the handle is destroyed behind all of this.
+        let stream = unsafe { Stream::from_raw(raw.handle, &context, owner("stream")) }?;
+        drop(context);
+        assert!(gone.lock().expect("nobody panics").is_empty(), "the stream is there");
+        drop(stream);
+        assert_eq!(*gone.lock().expect("nobody panics"), ["stream", "context"]);
+        drop(raw);
         Ok(())
     }
 }

@@ -312,7 +312,7 @@ gpu_test! {
         let what = "bytes of dynamic shared memory";
         let mut run = |bytes: usize| -> Result<()> {
             // SAFETY: one word.
-            unsafe { stream.kernel(&kernel).shared(bytes).arg(&mut to).launch() }?;
+            unsafe { stream.kernel(&kernel).dynamic_shared(bytes).arg(&mut to).launch() }?;
             let mut back = [0];
             stream.download_to(&to, &mut back)?;
             sizes.push(back[0] as usize);

@@ -1,7 +1,11 @@
 //! Libraries: kernels loaded once for all contexts, where header and driver have them.
 
-use cuda_core::{Context, ContextFlags, Device, Error, Library, ModuleError, Result};
-use support::{context, gpu_test, kernels, stall};
+use std::time::Duration;
+
+use cuda_core::{
+    Context, ContextFlags, Device, Error, JitCache, JitOptions, Library, ModuleError, Result,
+};
+use support::{context, gpu_test, hash, kernels, stall};
 
 fn library() -> Result<Library> {
     kernels::register();
@@ -61,7 +65,7 @@ gpu_test! {
             let stream = context.create_stream()?;
             let bump = bump.function(context)?;
             // SAFETY: the kernel adds to the global that is named.
-            unsafe { stream.kernel(&bump).arg(by).uses_mut(&mut *counter).launch() }?;
+            unsafe { stream.kernel(&bump).arg(by).uses(&mut *counter).launch() }?;
             let mut back = [0];
             stream.download_to(&*counter, &mut back)?;
             assert_eq!(back, [5 + by]);
@@ -72,6 +76,32 @@ gpu_test! {
         let mut back = [0];
         stream.download_to(&counters[0], &mut back)?;
         assert_eq!(back, [6]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn s21_options_of_a_library() -> Result<()> {
+        kernels::register();
+        let context = Device::get(0)?.context()?;
+        let options = JitOptions::new().max_registers(32).verbose(true).cache(JitCache::All);
+        // A text that nobody has compiled before: the driver keeps results, and then has no log.
+        let now = std::time::SystemTime::now();
+        let text = format!("{}\n// {} {now:?}\n", kernels::PTX, std::process::id());
+        let library = Library::from_ptx_with(&text, &options)?;
+        let add_one = library.kernel("add_one")?.function(&context)?;
+        assert!(add_one.attributes()?.registers > 0);
+        // A driver that compiles later has nothing to say yet.
+        if library.wall_time() > Duration::ZERO {
+            assert!(library.log().contains("add_one"), "{}", library.log());
+        }
+        // SAFETY: PTX text is an image.
+        let image = unsafe { Library::from_image_with(text.as_bytes(), &options) }?;
+        assert_eq!(hash(&library), hash(&library.clone()));
+        assert_ne!(hash(&library), hash(&image));
+        let [one, again] = [library.kernel("add_one")?, library.kernel("add_one")?];
+        assert_eq!(hash(&one), hash(&again));
         Ok(())
     }
 }

@@ -24,7 +24,7 @@ mod guards;
 mod harness;
 mod launch_order;
 mod launches;
-#[cfg(cuda_12_4)]
+#[cfg(cuda_12_0)]
 mod libraries;
 mod locals;
 mod managed;
@@ -54,3 +54,4 @@ mod textures;
 mod threads;
 mod values;
 mod virtual_memory;
+mod waiters;

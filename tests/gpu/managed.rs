@@ -4,7 +4,7 @@ use cuda_core::{
     Advice, Device, Error, ManagedAttach, ManagedBuffer, MemoryLocation, PinnedBuffer, Pod,
     PointerAttributes, Result,
 };
-use support::{context, gpu_test, kernels, pattern};
+use support::{block_on, context, gpu_test, kernels, pattern};
 
 use crate::forms::{contents, same};
 
@@ -100,6 +100,24 @@ gpu_test! {
         // address agrees.
         let buffer = Device::get(0)?.create_stream()?.alloc::<u8>(100)?;
         assert!(!PointerAttributes::of_device(buffer.as_raw())?.is_managed);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn g01_halves_and_when_they_are_ready() -> Result<()> {
+        let context = Device::get(0)?.context()?;
+        let (one, two) = (context.create_stream()?, context.create_stream()?);
+        let mut values = ManagedBuffer::<u32>::new(&context, 1000)?;
+        let (low, high) = values.split_at_mut(500)?;
+        assert_eq!((high.device(), high.context()), (context.device(), &context));
+        one.fill(low, 1)?;
+        two.fill(high, 2)?;
+        block_on(values.ready())?;
+        assert_eq!(one.download_vec(values.slice(499..501)?)?, [1, 2]);
+        block_on(values.ready_mut())?;
+        assert!(values.split_at_mut(1001).is_err());
         Ok(())
     }
 }

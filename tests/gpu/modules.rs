@@ -4,7 +4,7 @@ use cuda_core::{
     Context, ContextFlags, Device, Error, Function, JitCache, JitFallback, JitOptions, Module,
     ModuleError, Result,
 };
-use support::{gpu_test, kernels, stall};
+use support::{gpu_test, hash, kernels, stall};
 
 fn context() -> Result<Context> {
     Device::get(0)?.context()
@@ -43,10 +43,12 @@ gpu_test! {
         // The text ends where its allocation does.
         let exact: Box<str> = kernels::PTX.into();
         Module::from_ptx(&context, &exact)?;
-        let options = JitOptions::new();
         // SAFETY: PTX text is an image.
-        let module = unsafe { Module::from_image(&context, exact.as_bytes(), &options) }?;
-        module.function("nothing")?;
+        let module = unsafe { Module::from_image(&context, exact.as_bytes()) }?;
+        let nothing = module.function("nothing")?;
+        assert_eq!(hash(&module), hash(&module.clone()));
+        assert_eq!(hash(&nothing), hash(&module.function("nothing")?));
+        assert_ne!(hash(&nothing), hash(&module.function("add_one")?));
         Ok(())
     }
 }
@@ -57,14 +59,18 @@ gpu_test! {
         let context = context()?;
         let file = std::env::temp_dir().join(format!("kernels-{}.ptx", std::process::id()));
         std::fs::write(&file, kernels::PTX).expect("a file");
-        let options = JitOptions::new();
         // SAFETY: PTX text.
-        let module = unsafe { Module::from_file(&context, &file, &options) };
+        let module = unsafe { Module::from_file(&context, &file) };
         std::fs::remove_file(&file).expect("removed");
         module?.function("nothing")?;
         // SAFETY: there is no such file.
-        let missing = unsafe { Module::from_file(&context, &file, &options) };
-        assert!(matches!(missing, Err(Error::Module(ModuleError::File { path, .. })) if path == file));
+        let missing = unsafe { Module::from_file(&context, &file) };
+        match missing {
+            Err(Error::Module(ModuleError::File { path, kind, .. })) => {
+                assert_eq!((path, kind), (file, std::io::ErrorKind::NotFound));
+            }
+            other => panic!("{other:?}"),
+        }
         Ok(())
     }
 }
@@ -109,7 +115,7 @@ gpu_test! {
         assert_eq!(back, [5]);
         let bump = module.function("bump")?;
         // SAFETY: the kernel writes the global that the launch says it uses.
-        unsafe { stream.kernel(&bump).block(32).arg(3u32).uses_mut(&mut counter).launch() }?;
+        unsafe { stream.kernel(&bump).block(32).arg(3u32).uses(&mut counter).launch() }?;
         let other = context.create_stream()?;
         other.download_to(&counter, &mut back)?;
         assert_eq!(back, [5 + 3 * 32]);
@@ -302,9 +308,9 @@ gpu_test! {
         let (small, big) = (fits(&function, 32, 0)?, fits(&function, 1024, 0)?);
         assert!(small >= big && big >= 1, "{small}, {big}");
         assert!(fits(&function, 32, 40 << 10)? < small);
-        let best = function.block_size(0, 0)?;
+        let best = function.block_size(None, 0)?;
         assert!(best.threads >= 32 && best.min_grid >= 1, "{best:?}");
-        assert!(function.block_size(0, 64)?.threads <= 64);
+        assert!(function.block_size(Some(64), 0)?.threads <= 64);
         let mut asked = 0;
         let shared = |threads: u32| {
             asked += 1;
@@ -312,7 +318,7 @@ gpu_test! {
             assert!(matches!(refused, Err(Error::InCallback)), "{refused:?}");
             threads as usize * 64
         };
-        let with = function.block_size_with(shared, 0)?;
+        let with = function.block_size_with(None, shared)?;
         assert!(asked > 0);
         assert!(with.threads >= 32, "{with:?}");
         // The driver is as it was.

@@ -96,7 +96,7 @@ gpu_test! {
         let places = [address(&up)?, address_of_written(&down)];
         // Neither waits for the copies.
         drop((up, down));
-        assert!(pinned_usage()?.pending >= 2 * LEN as u64, "{:?}", pinned_usage()?);
+        assert!(pinned_usage()?.pending >= 2 * LEN, "{:?}", pinned_usage()?);
         let mut others = Vec::new();
         for seed in 0..4 {
             let other = PinnedBuffer::from_slice(&context, &pattern(50 + seed, LEN))?;
@@ -159,8 +159,9 @@ gpu_test! {
         assert_eq!(usage.reserved, usage.used + usage.cached + usage.pending);
         drop(large);
         assert_eq!(pinned_usage()?.reserved, usage.reserved, "cached");
-        trim_pinned()?;
+        let gone = trim_pinned()?;
         let trimmed = pinned_usage()?;
+        assert_eq!(gone, usage.reserved - trimmed.reserved);
         assert!(trimmed.reserved <= usage.reserved - (40 << 20), "{trimmed:?}");
         same(kept.as_slice()?, &pattern(3, 1000), "what is used stays");
         drop(kept);
@@ -204,9 +205,9 @@ gpu_test! {
     fn f03_limit() -> Result<()> {
         let context = context()?;
         let before = from_scratch()?;
-        let slab = 34_u64 << 20;
-        set_pinned_limit((before.reserved + 2 * slab) as usize);
-        let each = |extra: usize| PinnedBuffer::<u8>::new(&context, slab as usize + extra);
+        let slab = 34 << 20;
+        set_pinned_limit(before.reserved + 2 * slab);
+        let each = |extra: usize| PinnedBuffer::<u8>::new(&context, slab + extra);
         let used = (each(0)?, each(0)?, each(0)?);
         let usage = pinned_usage()?;
         assert_eq!(usage.reserved - before.reserved, 3 * slab, "what is used is not limited");
@@ -218,7 +219,7 @@ gpu_test! {
         assert!(usage.reserved - before.reserved <= 2 * slab + (2 << 20), "{usage:?}");
         set_pinned_limit(usize::MAX);
         drop(larger);
-        trim_pinned()
+        trim_pinned().map(drop)
     }
 }
 

@@ -1,7 +1,8 @@
 //! J: copies and fills in rows.
 
 use cuda_core::{
-    Device, DeviceBuffer, Error, PinnedBuffer, PitchedBuffer, Result, Shape, Stream, StreamKind,
+    Device, DeviceBuffer, Error, Extent, PinnedBuffer, PitchedBuffer, Result, Shape, Stream,
+    StreamKind,
 };
 use support::{context, gpu_test, pattern, stall};
 
@@ -166,9 +167,9 @@ gpu_test! {
         let stream = Device::get(0)?.create_stream()?;
         let mut buffer = stream.alloc_zeroed::<u32>(64)?;
         let long = Shape::plane(9, 2).with_pitch(32);
-        assert!(matches!(buffer.pitched(long), Err(Error::Pitch { needed: 36, there: 32, .. })));
+        assert!(matches!(buffer.pitched(long), Err(Error::Pitch { row: 36, pitch: 32 })));
         let high = Shape::volume(1, 3, 2).with_slice_height(2);
-        assert!(matches!(buffer.pitched_mut(high), Err(Error::Pitch { needed: 3, there: 2, .. })));
+        assert!(matches!(buffer.pitched_mut(high), Err(Error::SliceHeight { height: 3, slice_height: 2 })));
         for shape in [
             Shape::plane(16, 5),
             Shape::plane(8, 8).with_pitch(36),
@@ -183,7 +184,11 @@ gpu_test! {
         let target = buffer.pitched_mut(Shape::plane(8, 4))?;
         assert!(matches!(
             stream.copy_pitched(source, target),
-            Err(Error::ShapeMismatch { from: [4, 8, 1], to: [8, 4, 1], .. })
+            Err(Error::ShapeMismatch {
+                from: Extent { width: 4, height: 8, depth: 1 },
+                to: Extent { width: 8, height: 4, depth: 1 },
+                ..
+            })
         ));
         Ok(())
     }

@@ -224,7 +224,7 @@ gpu_test! {
             host.as_mut_slice()?.fill(8);
             assert_eq!(host.as_slice()?, [8; 100]);
         }
-        let refused = PinnedBuffer::<u8>::with_flags(&context, 100, PinnedFlags(8));
+        let refused = PinnedBuffer::<u8>::with_flags(&context, 100, PinnedFlags::from_bits(8));
         assert!(matches!(refused, Err(Error::Flags { .. })), "{refused:?}");
         assert_eq!(PinnedBuffer::<u8>::new(&context, 0)?.flags()?, PinnedFlags::NONE);
         Ok(())

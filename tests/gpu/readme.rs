@@ -1,4 +1,4 @@
-//! The lines of Rust that the README opens with.
+//! The README's lines of Rust, which the build script writes to files.
 
 use cuda_core::Result;
 use support::gpu_test;
@@ -6,7 +6,13 @@ use support::gpu_test;
 gpu_test! {
     needs 1;
     fn the_readmes_example() -> Result<()> {
-        // Written by the build script.
-        include!(concat!(env!("OUT_DIR"), "/readme.rs"))
+        include!(concat!(env!("OUT_DIR"), "/readme_1.rs"))
+    }
+}
+
+gpu_test! {
+    needs 1, real;
+    fn the_readmes_kernel() -> Result<()> {
+        include!(concat!(env!("OUT_DIR"), "/readme_2.rs"))
     }
 }

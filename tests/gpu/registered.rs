@@ -8,7 +8,7 @@ use cuda_core::{
     Device, Error, PinnedSlice, ReadOnly, RegisterFlags, Registered, Result, StableHost,
     StableHostMut, is_pinned,
 };
-use support::{gpu_test, pattern};
+use support::{block_on, gpu_test, pattern};
 
 use crate::forms::same;
 
@@ -121,7 +121,16 @@ gpu_test! {
         let mut buffer = stream.alloc::<u32>(2048)?;
         stream.fill(&mut buffer, 6)?;
         stream.download(&buffer, host.as_view_mut().slice_mut(2048..)?)?;
-        assert_eq!(host.as_view().slice(2047..2049)?.as_slice()?, [0, 6]);
+        assert_eq!(host.slice(2047..2049)?.as_slice()?, [0, 6]);
+        stream.fill(&mut buffer, 7)?;
+        stream.download(buffer.slice(..10)?, host.slice_mut(..10)?)?;
+        let (low, high) = host.as_view_mut().split_at_mut(2048)?;
+        stream.download(&buffer, high)?;
+        assert_eq!(low.len(), 2048);
+        block_on(host.ready())?;
+        assert_eq!(host.try_as_slice()?.map(|all| (all[9], all[10], all[4095])), Some((7, 0, 7)));
+        block_on(host.ready_mut())?;
+        assert_eq!((host.byte_len(), host.context()), (16_384, &device.context()?));
         let view: PinnedSlice<'_, u32> = (&host).into();
         assert_eq!(view.len(), 4096);
         Ok(())
@@ -163,7 +172,7 @@ gpu_test! {
     fn f02_registered_flags() -> Result<()> {
         let device = Device::get(0)?;
         let context = device.context()?;
-        let refused = Registered::new(&context, vec![7_u8; 100], RegisterFlags(4));
+        let refused = Registered::new(&context, vec![7_u8; 100], RegisterFlags::from_bits(4));
         let (error, values) = refused.expect_err("memory-mapped devices are not on the heap");
         assert!(matches!(error, Error::Flags { .. }), "{error:?}");
         assert_eq!(values, [7; 100], "the owner comes back");

@@ -1,6 +1,9 @@
 //! J: copies of borrowed slices, and every form on every kind of stream and in every size.
 
-use cuda_core::{Device, Error, Result};
+use std::sync::Arc;
+
+use cuda_core::adaptors::Statistics;
+use cuda_core::{Allocator, Device, Error, Result, with_allocator};
 use support::{gpu_test, pattern};
 
 use crate::forms::{Down, Up, contents, every_form, same, scaled, varied};
@@ -188,5 +191,63 @@ gpu_test! {
         assert_eq!(back, [9; 100]);
         // The pieces staged in vain trouble nobody.
         every_form(&stream, &stream, 5000)
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn j_copies_to_new_memory() -> Result<()> {
+        let device = Device::get(0)?;
+        let stream = device.create_stream()?;
+        for len in [0, 1, 4097, 524_289, scaled(5 << 20, 5 << 20, 600_000)] {
+            let bytes = pattern(6, len);
+            let buffer = stream.upload_new(&bytes)?;
+            assert_eq!((buffer.len(), buffer.device()), (len, device));
+            let copied = stream.copy_new(&buffer)?;
+            assert!(len == 0 || copied.as_raw() != buffer.as_raw());
+            drop(buffer);
+            same(&stream.download_vec(&copied)?, &bytes, "the copy of the copy");
+            let part = stream.copy_new(copied.slice(len / 2..)?)?;
+            same(&stream.download_vec(&part)?, &bytes[len / 2..], "a part");
+            let other = stream.context().default_stream()?;
+            same(&other.download_vec(part.slice(..len / 4)?)?, &bytes[len / 2..][..len / 4], "less");
+        }
+        let words = stream.upload_new(&[[1_u16, 2, 3], [4, 5, 6]])?;
+        assert_eq!(stream.download_vec(&words)?, [[1, 2, 3], [4, 5, 6]]);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn j_copies_to_new_memory_of_whose_turn_it_is() -> Result<()> {
+        let stream = Device::get(0)?.create_stream()?;
+        let statistics = Arc::new(Statistics::new(Allocator::cache()));
+        let counted = Allocator::new(statistics.clone());
+        with_allocator(&counted, || {
+            let buffer = stream.upload_new(&pattern(7, 1000))?;
+            let copied = stream.copy_new(buffer.slice(100..)?)?;
+            assert_eq!(statistics.counters().bytes.value, 1900);
+            same(&stream.download_vec(&copied)?, &pattern(7, 1000)[100..], "counted");
+            Ok::<(), Error>(())
+        })?;
+        drop(stream.upload_new(&[1_u8])?);
+        assert_eq!(statistics.counters().bytes.total, 1900, "outside of the scope");
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 2;
+    fn j_copies_to_new_memory_of_another_device() -> Result<()> {
+        let (here, there) = (Device::get(0)?.create_stream()?, Device::get(1)?.create_stream()?);
+        let bytes = pattern(8, 100_000);
+        let buffer = here.upload_new(&bytes)?;
+        let copied = there.copy_new(&buffer)?;
+        assert_eq!(copied.device(), there.device());
+        same(&there.download_vec(&copied)?, &bytes, "from the other device");
+        let refused = there.download_vec(&buffer);
+        assert!(matches!(refused, Err(Error::WrongDevice { .. })), "{refused:?}");
+        Ok(())
     }
 }

@@ -1,7 +1,6 @@
 //! Streams: identity, options, waiting, host functions.
 
 use std::collections::{HashMap, HashSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::panic_any;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
@@ -11,16 +10,10 @@ use std::thread;
 use cuda_core::{
     Device, DropFailure, Event, EventFlags, Resource, Result, Stream, set_drop_hook, take_drop_hook,
 };
-use support::{assert_bytes, context, expect_drop_failures, gpu_test, stall};
+use support::{assert_bytes, context, expect_drop_failures, gpu_test, hash, stall};
 
 use crate::capture::Capture;
 use crate::stack;
-
-fn hash(value: &impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    value.hash(&mut hasher);
-    hasher.finish()
-}
 
 gpu_test! {
     needs 2;

@@ -1,11 +1,11 @@
 //! Textures and surfaces.
 
 use cuda_core::{
-    AddressMode, ArrayFlags, ArrayShape, Coordinates, CudaArray, Device, DeviceBuffer, Error,
-    FilterMode, MipmapSampling, MipmappedArray, Module, ReadMode, Result, Shape, Stream, Surface,
-    Texture, TextureDescriptor, TextureSource,
+    AddressMode, ArrayFlags, ArrayShape, Context, ContextFlags, Coordinates, CudaArray, Device,
+    DeviceBuffer, Error, FilterMode, ManagedBuffer, MipmapSampling, MipmappedArray, Module,
+    ReadMode, Result, Shape, Stream, Surface, Texture, TextureDescriptor, TextureSource,
 };
-use support::gpu_test;
+use support::{gpu_test, kernels};
 
 fn setup() -> Result<(Device, Stream)> {
     let device = Device::get(0)?;
@@ -191,6 +191,32 @@ gpu_test! {
     }
 }
 
+gpu_test! {
+    needs 2;
+    fn s27_objects_of_another_context() -> Result<()> {
+        let (device, stream) = setup()?;
+        let mut array = image(&stream, ArrayFlags::SURFACE_LOAD_STORE)?;
+        let texture = Texture::new(&array, &TextureDescriptor::default())?;
+        let surface = Surface::new(&array)?;
+        let created = Context::create(device, ContextFlags::default())?;
+        for context in [created, Device::get(1)?.context()?] {
+            let near = context.device() == device;
+            let one_address = kernels::get(&context, "increment")?;
+            let stream = context.create_stream()?;
+            let refused = |result| match result {
+                Err(Error::WrongContext { .. }) => assert!(near),
+                Err(Error::WrongDevice { .. }) => assert!(!near),
+                other => panic!("{other:?}"),
+            };
+            // SAFETY: refused.
+            refused(unsafe { stream.kernel(&one_address).arg(texture.bind(&array)?).launch() });
+            // SAFETY: refused.
+            refused(unsafe { stream.kernel(&one_address).arg(surface.bind_mut(&mut array)?).launch() });
+        }
+        Ok(())
+    }
+}
+
 /// Kernels that sample and draw, for real devices: the simulated driver has no hardware that does.
 const PTX: &str = include_str!("sampling.ptx");
 
@@ -315,5 +341,20 @@ gpu_test! {
         device.create_stream()?.download_from_array(&array, &mut back)?;
         assert_eq!(back, ramp());
         Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn of_managed_memory() -> Result<()> {
+        let (_, stream) = setup()?;
+        let mut values = ManagedBuffer::<f32>::new(stream.context(), 256)?;
+        stream.fill(&mut values, 1.0)?;
+        let texture = Texture::new(&values, &TextureDescriptor::default())?;
+        let resource = texture.resource()?;
+        assert_eq!(resource.resType, cuda_sys::CU_RESOURCE_TYPE_LINEAR);
+        // SAFETY: the type says which of the union's fields there is.
+        assert_eq!(unsafe { resource.res.linear.devPtr }, values.as_raw());
+        texture.close().map_err(|(error, _)| error)
     }
 }

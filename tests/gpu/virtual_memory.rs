@@ -6,7 +6,7 @@ use cuda_core::{
     Device, DeviceSlice, Error, Granularity, PeerAccess, PhysicalMemory, Result, ShareableHandle,
     Stream, VirtualBuffer,
 };
-use support::{gpu_test, pattern, stall};
+use support::{block_on, gpu_test, pattern, stall};
 
 use crate::forms::{Down, Up, same};
 
@@ -223,6 +223,24 @@ gpu_test! {
         same(&fetch(&stream, two.slice(..50)?)?, &[9; 50], "the last place");
         let private = PhysicalMemory::create(&context, 1, ShareableHandle::None)?;
         assert!(private.export_fd().is_err());
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn halves_and_when_they_are_ready() -> Result<()> {
+        let (device, one, step) = setup()?;
+        let two = device.create_stream()?;
+        let mut buffer = reserve(device, 2 * step)?;
+        buffer.grow_to(2 * step)?;
+        let (low, high) = buffer.split_at_mut(step)?;
+        one.fill(low, 1)?;
+        two.fill(high, 2)?;
+        block_on(buffer.ready())?;
+        assert_eq!(one.download_vec(buffer.slice(step - 1..=step)?)?, [1, 2]);
+        block_on(buffer.ready_mut())?;
+        assert!(buffer.split_at_mut(2 * step + 1).is_err());
         Ok(())
     }
 }

@@ -1,13 +1,13 @@
 //~ E0133
 // The driver believes what the headers of a binary say.
-use cuda_core::{Context, JitOptions, Module, Result};
+use cuda_core::{Context, Module, Result};
 
 fn load(context: &Context, image: &[u8]) -> Result<Module> {
     #[cfg(misuse)]
-    let module = Module::from_image(context, image, &JitOptions::new());
+    let module = Module::from_image(context, image);
     #[cfg(not(misuse))]
     // SAFETY: none; this is about types.
-    let module = unsafe { Module::from_image(context, image, &JitOptions::new()) };
+    let module = unsafe { Module::from_image(context, image) };
     module
 }
 

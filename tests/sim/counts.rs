@@ -17,7 +17,7 @@ mod transfers;
 mod virtual_memory;
 
 use cuda_core::{Context, Device, Result, Stream};
-use cuda_sim::Session;
+use cuda_sim::{Mode, Session};
 
 use crate::faults::stack;
 
@@ -46,6 +46,8 @@ impl Counted {
         let counted = Self {
             session: support::simulator(),
         };
+        // What is done already costs less to wait for.
+        counted.session.set_mode(Mode::Lazy);
         std::thread::scope(|scope| {
             let result = scope.spawn(|| {
                 // What is done once a process is not counted.

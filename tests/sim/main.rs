@@ -8,6 +8,8 @@ mod drop_hook;
 mod drops;
 mod faults;
 mod in_flight;
+#[cfg(cuda_12_0)]
+mod libraries;
 mod lost_context;
 mod memory_errors;
 mod nvrtc;

@@ -1,8 +1,10 @@
 //! E, F, J, K: what the driver is not asked, and what a failure leaves behind.
 
-use cuda_core::{Device, Error, Event, EventFlags, PinnedBuffer, Resource, Result, Stream};
-use cuda_sim::{LeakKind, Session};
-use cuda_sys::{CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN};
+use cuda_core::{
+    Allocator, Device, Error, Event, EventFlags, PinnedBuffer, Resource, Result, Stream,
+};
+use cuda_sim::{Fault, LeakKind, Session};
+use cuda_sys::{CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN};
 use support::simulator;
 
 use crate::drop_hook::Told;
@@ -159,6 +161,7 @@ fn e04_out_of_memory_says_what_there_is() -> Result<()> {
             requested,
             device,
             memory: Some(memory),
+            ..
         }) => {
             assert_eq!((op, requested, device), ("cuMemAllocAsync", 4 << 20, 1));
             assert!(memory.free <= memory.total && memory.total > 0);
@@ -309,5 +312,23 @@ fn k02_enabled_by_halves() -> Result<()> {
         );
     }
     a.disable_peer_access(&b)?;
+    end(&session)
+}
+
+/// The code of a copy that wants a context, which is made again. A second free could be of an address
+/// that is somebody else's by now.
+#[test]
+fn m15_a_free_that_was_refused_and_made_is_not_made_again() -> Result<()> {
+    let session = simulator();
+    let stream = Device::get(0)?.create_stream()?;
+    let buffer = stream.alloc_with::<u8>(&Allocator::driver_pool(), 1000)?;
+    let mut told = Told::listen();
+    let refused = Fault::new(CUDA_ERROR_INVALID_VALUE).function("cuMemFreeAsync");
+    session.inject(refused.takes_effect());
+    let frees = session.calls("cuMemFreeAsync");
+    drop(buffer);
+    assert_eq!(session.calls("cuMemFreeAsync"), frees + 1);
+    assert_eq!(told.take().len(), 1, "nobody knows that it is gone");
+    drop(stream);
     end(&session)
 }

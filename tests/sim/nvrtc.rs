@@ -1,7 +1,7 @@
 //! NVRTC, which needs no device: run where a library of it is at hand.
 
 use cuda_core::nvrtc::{self, Program};
-use cuda_core::{Device, Error, Module, Result};
+use cuda_core::{Device, Error, Module, Result, Version};
 use cuda_sim::{Region, register_kernel};
 
 const ADD_ONE: &str =
@@ -63,8 +63,8 @@ fn what_is_wrong_is_in_the_log() {
 #[test]
 #[ignore = "needs NVRTC: CUDA_CORE_NVRTC=<library>"]
 fn options_headers_and_names() -> Result<()> {
-    let (major, minor) = nvrtc::version()?;
-    assert!(major >= 11 && minor >= 0, "{major}.{minor}");
+    let version = nvrtc::version()?;
+    assert!(version >= Version::new(11, 2), "{version}");
     let known = nvrtc::supported_architectures()?;
     assert!(known.contains(&90) && known.is_sorted(), "{known:?}");
     let ptx = Program::new(
@@ -89,6 +89,29 @@ fn options_headers_and_names() -> Result<()> {
     assert!(newest.as_str().contains(&target), "{}", newest.as_str());
     let cubin = Program::new(ADD_ONE).capability(90).compile_cubin()?;
     assert!(cubin.as_bytes().starts_with(b"\x7fELF"));
+    let exact = Program::new(ADD_ONE)
+        .capability(52)
+        .architecture("90a")
+        .compile()?;
+    assert!(
+        exact.as_str().contains(".target sm_90a"),
+        "{}",
+        exact.as_str()
+    );
+    let unknown = Program::new(ADD_ONE).architecture("none").compile();
+    assert!(matches!(unknown, Err(Error::Nvrtc { .. })), "{unknown:?}");
+    // PTX has no binary, and is what comes of no architecture.
+    let empty = Program::new(ADD_ONE).compile_cubin();
+    assert!(
+        matches!(
+            empty,
+            Err(Error::Nvrtc {
+                op: "nvrtcGetCUBIN",
+                ..
+            })
+        ),
+        "{empty:?}"
+    );
     // A warning is in the log of a success.
     let warned = nvrtc::compile("__global__ void f() { int unused = 1; }")?;
     assert!(warned.log().contains("unused"), "{}", warned.log());

@@ -176,7 +176,7 @@ fn f03_sizes_are_cut_anew() -> Result<()> {
     let context = context()?;
     let all = {
         let _first = PinnedBuffer::<u8>::new(&context, 1)?;
-        pinned_usage()?.reserved as usize
+        pinned_usage()?.reserved
     };
     for len in [256, 4096, all / 4, 1000, all / 2, 512] {
         // Not all of it: the first may lie in the middle.
@@ -186,7 +186,7 @@ fn f03_sizes_are_cut_anew() -> Result<()> {
         assert_eq!(held.len(), count);
     }
     assert_eq!(session.calls(REGISTER), 1, "one slab was enough");
-    assert_eq!(pinned_usage()?.reserved_peak as usize, all);
+    assert_eq!(pinned_usage()?.reserved_peak, all);
     finish(&session)
 }
 
@@ -245,8 +245,8 @@ fn f03_limit_is_kept_where_it_can_be() -> Result<()> {
         let _first = PinnedBuffer::<u8>::new(&context, 1)?;
         pinned_usage()?.reserved
     };
-    set_pinned_limit(slab as usize);
-    let whole = PinnedBuffer::<u8>::new(&context, slab as usize)?;
+    set_pinned_limit(slab);
+    let whole = PinnedBuffer::<u8>::new(&context, slab)?;
     let more = PinnedBuffer::<u8>::new(&context, 1)?;
     assert_eq!(
         pinned_usage()?.reserved,
@@ -254,7 +254,7 @@ fn f03_limit_is_kept_where_it_can_be() -> Result<()> {
         "what is used is not limited"
     );
     drop(whole);
-    let third = PinnedBuffer::<u8>::new(&context, slab as usize + 1)?;
+    let third = PinnedBuffer::<u8>::new(&context, slab + 1)?;
     assert_eq!(
         session.calls(UNREGISTER),
         1,
@@ -274,7 +274,7 @@ fn f03_a_miss_waits_for_no_other_thread() -> Result<()> {
     let context = context()?;
     let stream = context.create_stream()?;
     drop(PinnedBuffer::<u8>::new(&context, 1000)?);
-    let slab = pinned_usage()?.reserved as usize;
+    let slab = pinned_usage()?.reserved;
     set_pinned_limit(slab);
     let stall = stall(stream.as_raw());
     let (has_memory, memory) = mpsc::channel();

@@ -1,12 +1,16 @@
-//! H14, I: what the environment says of the allocator.
+//! H14, I, F: what the environment says of the allocator, and of pinned memory.
 
-use cuda_core::{Allocator, CachingPool, Device, Error, PoolLimit, Result, set_default_allocator};
+use cuda_core::{
+    Allocator, CachingPool, Device, Error, PinnedBackend, PinnedBuffer, PoolLimit, Result,
+    set_default_allocator, set_pinned_backend,
+};
 use cuda_sim::{Config, Session};
 
 use crate::child;
 
 const LIMIT: &str = "CUDA_CORE_POOL_LIMIT";
 const ALLOCATOR: &str = "CUDA_CORE_ALLOCATOR";
+const PINNED: &str = "CUDA_CORE_PINNED";
 
 /// The unit of the pool.
 const U: usize = 2 << 20;
@@ -14,7 +18,7 @@ const U: usize = 2 << 20;
 /// Runs a test again in a process for each value of a variable.
 fn with_each(name: &str, variable: &str, values: &[&str]) {
     for value in values {
-        let mut environment = [(LIMIT, None), (ALLOCATOR, None)];
+        let mut environment = [(LIMIT, None), (ALLOCATOR, None), (PINNED, None)];
         for (name, set) in &mut environment {
             *set = (*name == variable).then_some(*value);
         }
@@ -117,6 +121,37 @@ fn i_allocator_env() -> Result<()> {
     let in_pool = CachingPool::shared()?.usage(device).used > 0;
     assert_eq!(in_pool, value == "cache");
     drop(two);
+    child::done();
+    Ok(())
+}
+
+#[test]
+fn f03_pinned_env() -> Result<()> {
+    const GOOD: [&str; 2] = ["slab", "driver"];
+    const BAD: [&str; 3] = ["Driver", "drivers", ""];
+    if !child::is_this() {
+        with_each("f03_pinned_env", PINNED, &[&GOOD[..], &BAD].concat());
+        return Ok(());
+    }
+    let (value, session) = found(PINNED);
+    let context = Device::get(0)?.context()?;
+    if BAD.contains(&value.as_str()) {
+        for _ in 0..2 {
+            refused(PinnedBuffer::<u8>::new(&context, 100), &value);
+        }
+        // The program has the last word.
+        set_pinned_backend(PinnedBackend::Driver);
+    }
+    let two = [100, 100].map(|len| PinnedBuffer::<u8>::new(&context, len));
+    let allocated = session.calls("cuMemHostAlloc");
+    assert_eq!(
+        allocated == 2,
+        value != "slab",
+        "{value}: {allocated} calls"
+    );
+    for buffer in two {
+        drop(buffer?);
+    }
     child::done();
     Ok(())
 }

@@ -3,13 +3,15 @@
 use std::cell::RefCell;
 use std::ffi::c_int;
 use std::ptr::NonNull;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
 
 use cuda_core::{
     CachingPool, Context, ContextFlags, ContextLocal, Device, DeviceBuffer, DeviceGroup, Error,
     Event, EventFlags, MemoryPool, PerThreadStream, PinnedBuffer, RegisterFlags, Registered,
-    Result, StableHost, Stream, StreamPool,
+    Result, Signal, StableHost, Stream, StreamPool, WaitValue,
 };
+use cuda_sim::{Config, Session};
 use support::{gpu_test, pattern};
 
 use crate::child;
@@ -318,5 +320,75 @@ gpu_test! {
         assert_eq!(code, cuda_sys::CUDA_SUCCESS);
         cuda_core::set_drop_hook(|_: &_| leave());
         drop_elsewhere(&stream, registered)
+    }
+}
+
+/// The simulated driver in a process of the test's own, which is ended if it does not end.
+fn simulated() -> &'static Session {
+    cuda_sim::install(Config::from_env()).expect("a process without a driver");
+    std::thread::spawn(|| {
+        std::thread::sleep(Duration::from_secs(30));
+        std::process::abort();
+    });
+    Box::leak(Box::new(Session::begin()))
+}
+
+/// A deferred drop that waits for the device: what it has dropped on a thread of the driver's.
+fn waits_on_the_reaper(session: &Session, waits: u64) {
+    while session.calls("cuEventSynchronize") == waits {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn m13_process_exit_while_a_deferred_drop_waits() -> Result<()> {
+    if !child::is_this() {
+        let name = "::m13_process_exit_while_a_deferred_drop_waits";
+        child::run(&[module_path!(), name].concat(), &[]);
+        return Ok(());
+    }
+    let session = simulated();
+    let context = Device::get(0)?.context()?;
+    let (held_up, other) = (context.create_stream()?, context.create_stream()?);
+    let never = Signal::new(context.device(), 0u32)?;
+    let mut buffer = context.alloc::<u8>(1 << 20)?;
+    held_up.wait_signal(&never, WaitValue::Geq(1))?;
+    held_up.fill(&mut buffer, 1)?;
+    let waits = session.calls("cuEventSynchronize");
+    other.launch_host_func(move || drop(buffer))?;
+    other.synchronize()?;
+    waits_on_the_reaper(session, waits);
+    std::mem::forget((held_up, never));
+    leave()
+}
+
+#[test]
+fn m13_process_exit_in_a_host_function_that_a_deferred_drop_waits_for() -> Result<()> {
+    if !child::is_this() {
+        let name = "::m13_process_exit_in_a_host_function_that_a_deferred_drop_waits_for";
+        child::run(&[module_path!(), name].concat(), &[]);
+        return Ok(());
+    }
+    let session = simulated();
+    let context = Device::get(0)?.context()?;
+    let stream = context.create_stream()?;
+    let source = Arc::new(context.alloc::<u8>(1 << 20)?);
+    let mut target = context.alloc::<u8>(1 << 20)?;
+    let waits = session.calls("cuEventSynchronize");
+    let (last, is_last) = mpsc::channel();
+    let there = Arc::clone(&source);
+    stream.launch_host_func(move || {
+        is_last.recv().expect("it is sent");
+        // Deferred, and waits for the copy behind this function.
+        drop(there);
+        waits_on_the_reaper(session, waits);
+        leave()
+    })?;
+    stream.copy(&*source, &mut target)?;
+    drop(source);
+    last.send(()).expect("it runs");
+    let _ = stream.synchronize();
+    loop {
+        std::thread::park();
     }
 }

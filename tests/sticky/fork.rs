@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cuda_core::{
     Context, ContextFlags, Device, DeviceBuffer, Error, Event, EventFlags, PinnedBuffer, Result,
-    Stream,
+    StagingOptions, Stream,
 };
 use support::{gpu_test, pattern};
 
@@ -120,6 +120,12 @@ impl Alive {
             self.pinned.as_mut_slice().err(),
             PinnedBuffer::<u8>::new(&self.context, 1).err(),
             cuda_core::trim_staging().err(),
+            cuda_core::staging_options().err(),
+            cuda_core::set_staging_options(StagingOptions {
+                threads: 0,
+                chunk: 4096,
+            })
+            .err(),
         ];
         let forked = |answer: &Option<Error>| matches!(answer, Some(Error::Forked));
         let wrong = answers.iter().position(|answer| !forked(answer));

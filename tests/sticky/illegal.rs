@@ -27,7 +27,7 @@ gpu_test! {
         // SAFETY: none: this is the misuse that the test is about. The address is no memory of
         // anybody's.
         let launched =
-            unsafe { stream.kernel(&store).arg(0x10u64).arg(1u32).uses_mut(&mut buffer).launch() };
+            unsafe { stream.kernel(&store).arg(0x10u64).arg(1u32).uses(&mut buffer).launch() };
         // Where launches block, the launch itself says so.
         let error = launched
             .and_then(|()| stream.synchronize())

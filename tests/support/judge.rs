@@ -185,7 +185,7 @@ pub fn take_away(mut leaks: Vec<Leak>) {
             }
             // SAFETY: it was leaked, so nobody else gives it back.
             LeakKind::Context => unsafe { cu::cuCtxDestroy_v2(handle.cast()) },
-            #[cfg(cuda_12_4)]
+            #[cfg(cuda_12_0)]
             // SAFETY: it was leaked, so nobody else gives it back.
             LeakKind::Module if leak.call.starts_with("cuLibrary") => unsafe {
                 cu::cuLibraryUnload(handle.cast())

@@ -14,6 +14,7 @@ mod bytes;
 mod clock;
 pub mod context;
 mod driver;
+mod hashing;
 pub mod judge;
 pub mod kernels;
 mod macros;
@@ -27,5 +28,6 @@ pub use bytes::{assert_bytes, assert_pattern, fill, pattern};
 #[cfg(unix)]
 pub use clock::thread_cpu_time;
 pub use driver::{Driver, check, freed_behind_a_stall, simulator, trim_cache};
+pub use hashing::hash;
 pub use run::{Outcome, expect_drop_failures, run};
 pub use stall::{Stall, stall};

@@ -285,7 +285,7 @@ fn trim(session: &Session) -> cuda_core::Result<()> {
     const POLLS: u32 = 4;
     (0..POLLS).try_for_each(|_| {
         session.settle();
-        cuda_core::trim_staging()
+        cuda_core::trim_staging().map(drop)
     })?;
     trim_cache(session)
 }

@@ -129,7 +129,7 @@ pub(crate) fn current(device: Device) -> Result<Allocator> {
     }
 }
 
-/// Refuses to change a default inside a scope, and where a thread that is no more may hold the lock.
+/// Refuses to change a default inside a scope, and where a thread that no longer exists may hold the lock.
 fn may_change(op: &'static str) -> Result<()> {
     driver::gone().map_or(Ok(()), Err)?;
     let inside = SCOPES.try_with(|scopes| !scopes.borrow().is_empty());
@@ -140,8 +140,8 @@ fn may_change(op: &'static str) -> Result<()> {
 }
 
 /// Makes `allocator` the one that [`Stream::alloc`](crate::Stream::alloc) asks, on every thread and
-/// every device that has none of its own, and says which one was. Blocks that exist go back to
-/// whoever they came from. No driver call.
+/// every device that has none of its own, and says which one was. Existing blocks go back to the
+/// allocator that they came from. No driver call.
 ///
 /// At first it is what the environment says: `CUDA_CORE_ALLOCATOR=cache` for the caching pool, which
 /// it is without a word, `driver` for the driver's own pool, `plain` for `cuMemAlloc`.
@@ -247,7 +247,7 @@ impl Drop for Scope {
         if self.counted {
             ROUTE.scopes.fetch_sub(1, Ordering::Relaxed);
         }
-        // The last reference may run code of anybody's: not under the borrow.
+        // The last reference may run arbitrary user code: not under the borrow.
         let left = SCOPES.try_with(|scopes| scopes.borrow_mut().pop());
         drop(left);
     }

@@ -34,10 +34,7 @@ unsafe impl DeviceAllocator for DriverPool {
             if !device.supports_memory_pools()? {
                 continue;
             }
-            let pool = device.default_memory_pool()?;
-            let before = pool.usage()?.reserved;
-            pool.trim_to(keep)?;
-            went += before.saturating_sub(pool.usage()?.reserved) as usize;
+            went += device.default_memory_pool()?.trim(keep)?;
         }
         Ok(went)
     }
@@ -59,7 +56,8 @@ pub(crate) fn allocate(core: &Arc<StreamCore>, bytes: usize) -> Result<(CUdevice
     }
     let mut address = NOWHERE;
     let (seq, result) = bound.enqueue(op, |stream| {
-        // SAFETY: the pointer is valid for a write; the stream is live.
+        // SAFETY: the call writes one address, to a local that outlives it; the stream is live
+        // while it is bound.
         unsafe { cu::cuMemAllocAsync(&mut address, bytes, stream) }
     });
     drop(bound);

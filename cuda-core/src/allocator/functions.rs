@@ -11,10 +11,29 @@ use crate::error::Result;
 use crate::stream::Stream;
 
 /// A C function that allocates: its own parameter, bytes, the device's ordinal; null if it cannot.
+///
+/// ```
+/// use std::ffi::{c_int, c_void};
+/// use std::ptr;
+///
+/// /// No memory, whoever asks.
+/// unsafe extern "C" fn none(_: *mut c_void, _bytes: usize, _device: c_int) -> *mut c_void {
+///     ptr::null_mut()
+/// }
+/// let allocate: cuda_core::AllocFunction = none;
+/// ```
 pub type AllocFunction =
     unsafe extern "C" fn(parameter: *mut c_void, bytes: usize, device: c_int) -> *mut c_void;
 
 /// A C function that frees: its own parameter, what was allocated, the device's ordinal.
+///
+/// ```
+/// use std::ffi::{c_int, c_void};
+///
+/// /// For a pool that is given back as a whole.
+/// unsafe extern "C" fn later(_: *mut c_void, _address: *mut c_void, _device: c_int) {}
+/// let free: cuda_core::FreeFunction = later;
+/// ```
 pub type FreeFunction =
     unsafe extern "C" fn(parameter: *mut c_void, address: *mut c_void, device: c_int);
 

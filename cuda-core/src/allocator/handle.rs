@@ -90,6 +90,16 @@ unsafe impl DeviceAllocator for Allocator {
         self.inner()?.trim(keep)
     }
 
+    fn is_in_the_context(&self) -> bool {
+        match &self.0 {
+            Choice::Shared => true,
+            Choice::Pool(pool) => pool.is_in_the_context(),
+            Choice::Driver => false,
+            Choice::Plain => true,
+            Choice::Custom(allocator) => allocator.is_in_the_context(),
+        }
+    }
+
     fn name(&self) -> &str {
         self.inner().map_or("caching pool", DeviceAllocator::name)
     }

@@ -51,6 +51,10 @@ pub(crate) mod served;
 ///         // SAFETY: it came from there, and the caller gives it up.
 ///         unsafe { self.0.deallocate(stream, address, bytes) }
 ///     }
+///
+///     fn is_in_the_context(&self) -> bool {
+///         self.0.is_in_the_context()
+///     }
 /// }
 ///
 /// let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -62,7 +66,10 @@ pub unsafe trait DeviceAllocator: Send + Sync + 'static {
     /// `bytes`, which is not zero, to be used in the order of `stream`.
     ///
     /// # Errors
-    /// Whatever stands in the way. Zero for an address is an error, too.
+    /// Whatever stands in the way; want of memory as [`Error::Driver`](crate::Error::Driver) with
+    /// `CUDA_ERROR_OUT_OF_MEMORY`, which is what
+    /// [`Error::is_out_of_memory`](crate::Error::is_out_of_memory) knows. Zero for an address is an
+    /// error, too.
     fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr>;
 
     /// Takes a block back.
@@ -88,6 +95,13 @@ pub unsafe trait DeviceAllocator: Send + Sync + 'static {
         Ok(0)
     }
 
+    /// Whether its memory is in the stream's context, as `cuMemAlloc`'s is, rather than in a pool of the
+    /// device: launches then want access of context to context for it, and not that of a device to a
+    /// pool. Always the same; what passes another allocator's memory on answers as that one does.
+    fn is_in_the_context(&self) -> bool {
+        false
+    }
+
     /// What it is called in errors and reports: the type's name, unless it says otherwise.
     fn name(&self) -> &str {
         std::any::type_name::<Self>()
@@ -108,6 +122,10 @@ unsafe impl<A: DeviceAllocator + ?Sized> DeviceAllocator for Arc<A> {
 
     fn trim(&self, keep: usize) -> Result<usize> {
         (**self).trim(keep)
+    }
+
+    fn is_in_the_context(&self) -> bool {
+        (**self).is_in_the_context()
     }
 
     fn name(&self) -> &str {

@@ -25,6 +25,10 @@ unsafe impl DeviceAllocator for PlainMemory {
         Ok(plain::free(address)?)
     }
 
+    fn is_in_the_context(&self) -> bool {
+        true
+    }
+
     fn name(&self) -> &str {
         "plain"
     }
@@ -36,7 +40,7 @@ pub(crate) fn allocate(context: &Context, bytes: usize) -> Result<CUdeviceptr> {
     let mut address = NOWHERE;
     let entered = context.enter_briefly()?;
     let relaxed = Relaxed::enter()?;
-    // SAFETY: the pointer is valid for a write; a live context is current.
+    // SAFETY: the call writes one address, to a local that outlives it; a live context is current.
     let result = check(op, unsafe { cu::cuMemAlloc_v2(&mut address, bytes) });
     drop(relaxed);
     drop(entered);

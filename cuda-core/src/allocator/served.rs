@@ -76,6 +76,12 @@ pub(crate) unsafe fn free(
     })
 }
 
+/// Whether the allocator's blocks are in the context of the stream that they are for. One that panics
+/// has not said so.
+pub(crate) fn is_in_the_context(allocator: &Allocator) -> bool {
+    contain(allocator, || Ok(allocator.is_in_the_context())).unwrap_or(false)
+}
+
 /// Runs code of an allocator's, whose panic is an error.
 fn contain<R>(allocator: &Allocator, f: impl FnOnce() -> Result<R>) -> Result<R> {
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|payload| {

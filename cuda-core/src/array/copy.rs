@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::memory::ledger::Touch;
 use crate::stream::{Stream, StreamKind};
 use crate::stream_core::{Bound, StreamCore};
-use crate::submit::submit;
+use crate::submit::submit_copy;
 
 pub(super) const OP: &str = "cuMemcpy3DAsync";
 
@@ -20,7 +20,7 @@ impl<K: StreamKind> Stream<K> {
     ///
     /// # Errors
     /// [`Error::LengthMismatch`](crate::Error::LengthMismatch) and
-    /// [`Error::Shape`](crate::Error::Shape) where the sides differ in size;
+    /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) where the sides differ in size;
     /// [`Error::WrongDevice`](crate::Error::WrongDevice).
     ///
     /// ```no_run
@@ -110,9 +110,9 @@ pub(super) unsafe fn enqueue(
     touches: &mut [Touch<'_>],
 ) -> (u64, Result<()>) {
     let call = |stream| {
-        // SAFETY: the description is valid for a read; both sides have the extent and stay
+        // SAFETY: the call reads the description, a borrow; both sides have the extent and stay
         // allocated until this copy is done: freeing either waits for the mark that is made of it.
         unsafe { cu::cuMemcpy3DAsync_v2(copy, stream) }
     };
-    submit(core, stream, OP, touches, call)
+    submit_copy(core, stream, OP, touches, call)
 }

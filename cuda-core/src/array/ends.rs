@@ -5,19 +5,22 @@ use std::marker::PhantomData;
 
 use cuda_sys::CUDA_MEMCPY3D;
 
-use super::shape::Extent;
+use super::extent::{Extent, Origin};
 use super::texel::Texel;
 use super::view::{ArraySlice, ArraySliceMut};
 use super::{CudaArray, CudaArrayHandle};
 use crate::copy::endpoint::{Endpoint, Place};
 use crate::copy::pitched::{Pitched, PitchedMut};
-use crate::copy::same_device;
 use crate::copy::shape::Geometry;
+use crate::copy::{same_device, same_len};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::buffer::Buffer;
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
+use crate::memory::host::{StableHost, StableHostMut};
 use crate::memory::ledger::{Access, Touch};
+use crate::memory::managed::ManagedBuffer;
+use crate::memory::registered::Registered;
 use crate::memory::view::{Slice, SliceMut};
 use crate::stream_core::StreamCore;
 use crate::virtual_memory::buffer::VirtualBuffer;
@@ -26,6 +29,21 @@ use crate::virtual_memory::buffer::VirtualBuffer;
 /// memory in rows ([`Buffer::pitched`](crate::Buffer::pitched)); or another array.
 ///
 /// Made from buffers, their views, arrays and theirs.
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// use cuda_core::{CudaArray, Result, Stream, TexelSource};
+///
+/// /// Copies from anything that has texels.
+/// fn replace<'a>(
+///     stream: &Stream,
+///     image: &mut CudaArray<f32>,
+///     from: impl Into<TexelSource<'a, f32>>,
+/// ) -> Result<()> {
+///     stream.copy_to_array(from, image)
+/// }
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 pub struct TexelSource<'a, T: Texel> {
     end: End,
     touch: Touch<'a>,
@@ -33,6 +51,19 @@ pub struct TexelSource<'a, T: Texel> {
 }
 
 /// Where texels go to; otherwise like [`TexelSource`].
+///
+/// ```no_run
+/// use cuda_core::{CudaArray, Result, Stream, TexelDestination};
+///
+/// /// Copies to anything that takes texels.
+/// fn save<'a>(
+///     stream: &Stream,
+///     image: &CudaArray<f32>,
+///     to: impl Into<TexelDestination<'a, f32>>,
+/// ) -> Result<()> {
+///     stream.copy_from_array(image, to)
+/// }
+/// ```
 pub struct TexelDestination<'a, T: Texel> {
     end: End,
     touch: Touch<'a>,
@@ -50,7 +81,7 @@ enum End {
     },
     Array {
         raw: CudaArrayHandle,
-        origin: Extent,
+        origin: Origin,
         extent: Extent,
         on: Device,
     },
@@ -58,7 +89,7 @@ enum End {
 
 /// How texels lie in linear memory.
 #[derive(Clone, Copy, Debug)]
-enum Rows {
+pub(super) enum Rows {
     /// So many, one after the other.
     Tight(usize),
     Apart(Geometry),
@@ -90,8 +121,9 @@ impl End {
         }
     }
 
-    /// Refuses a side that has not exactly `extent`, or that the stream does not reach.
-    fn check(self, op: &'static str, core: &StreamCore, extent: Extent) -> Result<()> {
+    /// Refuses a side that has not exactly the extent of the array at the other, or that the stream
+    /// does not reach.
+    fn check(self, role: Role, op: &'static str, core: &StreamCore, array: Extent) -> Result<()> {
         let on = match self {
             End::Linear { on, .. } => on,
             End::Array { on, .. } => Some(on),
@@ -99,38 +131,42 @@ impl End {
         if let Some(device) = on {
             same_device(op, core, device)?;
         }
-        let texels = extent.texels().unwrap_or(usize::MAX);
-        let there = match self {
-            End::Linear {
-                rows: Rows::Tight(len),
-                ..
-            } if len == texels => return Ok(()),
+        let here = match self {
             End::Linear {
                 rows: Rows::Tight(len),
                 ..
             } => {
-                return Err(Error::LengthMismatch {
-                    op,
-                    source_len: len,
-                    destination_len: texels,
-                });
+                let (from, to) = role.order(len, array.texels().unwrap_or(usize::MAX));
+                return same_len(op, from, to);
             }
             End::Linear {
                 rows: Rows::Apart(geometry),
                 ..
-            } => {
-                let [width, height, depth] = geometry.extent.into();
-                Extent::new(width, height, depth)
-            }
+            } => geometry.extent,
             End::Array { extent, .. } => extent,
         };
-        if there == extent {
+        if here == array {
             return Ok(());
         }
-        Err(Error::Shape {
-            op,
-            why: "the two sides differ in width, height or depth",
-        })
+        let (from, to) = role.order(here, array);
+        Err(Error::ShapeMismatch { op, from, to })
+    }
+}
+
+/// Which side of a copy it is.
+#[derive(Clone, Copy)]
+enum Role {
+    Source,
+    Destination,
+}
+
+impl Role {
+    /// What is of the source, and what of the destination.
+    fn order<V>(self, here: V, there: V) -> (V, V) {
+        match self {
+            Role::Source => (here, there),
+            Role::Destination => (there, here),
+        }
     }
 }
 
@@ -151,20 +187,10 @@ impl<'a, T: Texel> TexelSource<'a, T> {
         extent: Extent,
         copy: &mut CUDA_MEMCPY3D,
     ) -> Result<()> {
-        self.end.check(op, core, extent)?;
+        self.end.check(Role::Source, op, core, extent)?;
         match self.end {
             End::Linear { place, rows, .. } => {
-                (copy.srcPitch, copy.srcHeight) = distances::<T>(rows, extent);
-                match place {
-                    Place::Host(pointer) => {
-                        copy.srcMemoryType = cuda_sys::CU_MEMORYTYPE_HOST;
-                        copy.srcHost = pointer.cast_const().cast();
-                    }
-                    Place::Device(address) => {
-                        copy.srcMemoryType = cuda_sys::CU_MEMORYTYPE_DEVICE;
-                        copy.srcDevice = address;
-                    }
-                }
+                enter_source_memory::<T>(place, rows, extent, copy);
             }
             End::Array { raw, origin, .. } => enter_source::<T>(raw, origin, copy),
         }
@@ -185,20 +211,10 @@ impl<'a, T: Texel> TexelDestination<'a, T> {
         extent: Extent,
         copy: &mut CUDA_MEMCPY3D,
     ) -> Result<()> {
-        self.end.check(op, core, extent)?;
+        self.end.check(Role::Destination, op, core, extent)?;
         match self.end {
             End::Linear { place, rows, .. } => {
-                (copy.dstPitch, copy.dstHeight) = distances::<T>(rows, extent);
-                match place {
-                    Place::Host(pointer) => {
-                        copy.dstMemoryType = cuda_sys::CU_MEMORYTYPE_HOST;
-                        copy.dstHost = pointer.cast();
-                    }
-                    Place::Device(address) => {
-                        copy.dstMemoryType = cuda_sys::CU_MEMORYTYPE_DEVICE;
-                        copy.dstDevice = address;
-                    }
-                }
+                enter_destination_memory::<T>(place, rows, extent, copy);
             }
             End::Array { raw, origin, .. } => enter_destination::<T>(raw, origin, copy),
         }
@@ -210,30 +226,70 @@ impl<'a, T: Texel> TexelDestination<'a, T> {
     }
 }
 
+/// Enters linear memory as what is read.
+pub(super) fn enter_source_memory<T: Texel>(
+    place: Place,
+    rows: Rows,
+    extent: Extent,
+    copy: &mut CUDA_MEMCPY3D,
+) {
+    (copy.srcPitch, copy.srcHeight) = distances::<T>(rows, extent);
+    match place {
+        Place::Host(pointer) => {
+            copy.srcMemoryType = cuda_sys::CU_MEMORYTYPE_HOST;
+            copy.srcHost = pointer.cast_const().cast();
+        }
+        Place::Device(address) => {
+            copy.srcMemoryType = cuda_sys::CU_MEMORYTYPE_DEVICE;
+            copy.srcDevice = address;
+        }
+    }
+}
+
+/// Enters linear memory as what is written.
+pub(super) fn enter_destination_memory<T: Texel>(
+    place: Place,
+    rows: Rows,
+    extent: Extent,
+    copy: &mut CUDA_MEMCPY3D,
+) {
+    (copy.dstPitch, copy.dstHeight) = distances::<T>(rows, extent);
+    match place {
+        Place::Host(pointer) => {
+            copy.dstMemoryType = cuda_sys::CU_MEMORYTYPE_HOST;
+            copy.dstHost = pointer.cast();
+        }
+        Place::Device(address) => {
+            copy.dstMemoryType = cuda_sys::CU_MEMORYTYPE_DEVICE;
+            copy.dstDevice = address;
+        }
+    }
+}
+
 /// Enters a part of an array as what is read.
 pub(super) fn enter_source<T: Texel>(
     raw: CudaArrayHandle,
-    origin: Extent,
+    origin: Origin,
     copy: &mut CUDA_MEMCPY3D,
 ) {
     copy.srcMemoryType = cuda_sys::CU_MEMORYTYPE_ARRAY;
     copy.srcArray = raw.0;
-    copy.srcXInBytes = origin.width * size_of::<T>();
-    copy.srcY = origin.height;
-    copy.srcZ = origin.depth;
+    copy.srcXInBytes = origin.x * size_of::<T>();
+    copy.srcY = origin.y;
+    copy.srcZ = origin.z;
 }
 
 /// Enters a part of an array as what is written.
 pub(super) fn enter_destination<T: Texel>(
     raw: CudaArrayHandle,
-    origin: Extent,
+    origin: Origin,
     copy: &mut CUDA_MEMCPY3D,
 ) {
     copy.dstMemoryType = cuda_sys::CU_MEMORYTYPE_ARRAY;
     copy.dstArray = raw.0;
-    copy.dstXInBytes = origin.width * size_of::<T>();
-    copy.dstY = origin.height;
-    copy.dstZ = origin.depth;
+    copy.dstXInBytes = origin.x * size_of::<T>();
+    copy.dstY = origin.y;
+    copy.dstZ = origin.z;
 }
 
 /// Enters the size of a copy.
@@ -337,6 +393,33 @@ impl<'a, T: Texel> From<&'a VirtualBuffer<T>> for TexelSource<'a, T> {
 impl<'a, T: Texel> From<&'a mut VirtualBuffer<T>> for TexelDestination<'a, T> {
     fn from(buffer: &'a mut VirtualBuffer<T>) -> Self {
         DeviceSliceMut::from(buffer).into()
+    }
+}
+
+impl<'a, T: Texel> From<&'a ManagedBuffer<T>> for TexelSource<'a, T> {
+    fn from(buffer: &'a ManagedBuffer<T>) -> Self {
+        buffer.as_view().into()
+    }
+}
+
+impl<'a, T: Texel> From<&'a mut ManagedBuffer<T>> for TexelDestination<'a, T> {
+    fn from(buffer: &'a mut ManagedBuffer<T>) -> Self {
+        buffer.as_view_mut().into()
+    }
+}
+
+impl<'a, H: StableHost<Element: Texel>> From<&'a Registered<H>> for TexelSource<'a, H::Element> {
+    fn from(registered: &'a Registered<H>) -> Self {
+        registered.as_view().into()
+    }
+}
+
+impl<'a, H> From<&'a mut Registered<H>> for TexelDestination<'a, H::Element>
+where
+    H: StableHostMut<Element: Texel>,
+{
+    fn from(registered: &'a mut Registered<H>) -> Self {
+        registered.as_view_mut().into()
     }
 }
 

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use cuda_sys::{CUmipmappedArray, symbol as cu};
 
-use super::shape::{ArrayFlags, ArrayShape, Extent};
+use super::extent::Extent;
+use super::shape::{ArrayFlags, ArrayShape};
 use super::texel::Texel;
 use super::view::{self, ArraySlice, ArraySliceMut, Level};
 use super::{ArrayMemory, CudaArrayHandle, RawArray, close, create, storage};
@@ -46,7 +47,7 @@ pub struct MipmappedArray<T: Texel> {
 }
 
 impl<T: Texel> MipmappedArray<T> {
-    /// An array of unspecified texels with so many levels, at least one:
+    /// An array of unspecified texels with that many levels, at least one:
     /// `cuMipmappedArrayCreate`, and `cuMipmappedArrayGetLevel` for each.
     ///
     /// # Errors
@@ -79,8 +80,8 @@ impl<T: Texel> MipmappedArray<T> {
         let descriptor = shape.descriptor::<T>(flags);
         let raw = create(context, op, bytes, || {
             let mut raw = ptr::null_mut();
-            // SAFETY: the first pointer is valid for a write, the second for a read; a live
-            // context is current.
+            // SAFETY: the call reads the description and writes one handle, both locals that
+            // outlive it; a live context is current.
             check(op, unsafe {
                 cu::cuMipmappedArrayCreate(&mut raw, &descriptor, levels)
             })?;
@@ -95,7 +96,8 @@ impl<T: Texel> MipmappedArray<T> {
         let _entered = context.enter_briefly()?;
         for (level, (extent, start)) in (0..).zip(extents.into_iter().zip(starts)) {
             let mut single = ptr::null_mut();
-            // SAFETY: the pointer is valid for a write; the array is live and has the level.
+            // SAFETY: the call writes one handle, to a local that outlives it; `array` keeps the
+            // array, which has the level.
             check("cuMipmappedArrayGetLevel", unsafe {
                 cu::cuMipmappedArrayGetLevel(&mut single, raw, level)
             })?;

@@ -22,15 +22,15 @@ use crate::submit::note_use;
 
 mod copy;
 pub(crate) mod ends;
+pub(crate) mod extent;
 pub(crate) mod mipmap;
 pub(crate) mod shape;
 mod staged;
 pub(crate) mod texel;
 pub(crate) mod view;
 
-use shape::{
-    ArrayDescriptor, ArrayFlags, ArrayMemoryRequirements, ArrayShape, DEFERRED_MAPPING, Extent,
-};
+use extent::{Extent, Origin};
+use shape::{ArrayDescriptor, ArrayFlags, ArrayMemoryRequirements, ArrayShape, DEFERRED_MAPPING};
 use texel::Texel;
 use view::{ArraySlice, ArraySliceMut, Level};
 
@@ -108,14 +108,12 @@ fn create<R>(
     drop(relaxed);
     drop(entered);
     match made {
-        Err(error) if error.code() == Some(cuda_sys::CUDA_ERROR_OUT_OF_MEMORY) => {
-            Err(Error::OutOfMemory {
-                op,
-                requested: bytes,
-                device: context.device().ordinal(),
-                memory: context.memory_info().ok(),
-            })
-        }
+        Err(error) if error.is_out_of_memory() => Err(Error::OutOfMemory {
+            op,
+            requested: bytes,
+            device: context.device().ordinal(),
+            memory: context.memory_info().ok(),
+        }),
         other => other,
     }
 }
@@ -188,8 +186,8 @@ impl<T: Texel> CudaArray<T> {
         let bytes = shape.extent().texels().unwrap_or(0) * size_of::<T>();
         let raw = create(context, op, bytes, || {
             let mut raw = ptr::null_mut();
-            // SAFETY: the first pointer is valid for a write, the second for a read; a live
-            // context is current.
+            // SAFETY: the call reads the description and writes one handle, both locals that
+            // outlive it; a live context is current.
             check(op, unsafe { cu::cuArray3DCreate_v2(&mut raw, &descriptor) })?;
             Ok(raw)
         })?;
@@ -234,7 +232,8 @@ impl<T: Texel> CudaArray<T> {
         let empty = Self::make(context, shape, flags | DEFERRED_MAPPING)?;
         let _entered = context.enter_briefly()?;
         let mut requirements = CUDA_ARRAY_MEMORY_REQUIREMENTS::default();
-        // SAFETY: the pointer is valid for a write; the array is live, and was made without memory.
+        // SAFETY: the call writes one structure of this type, to a local that outlives it; `empty`
+        // keeps the array, which was made without memory.
         check("cuArrayGetMemoryRequirements", unsafe {
             cu::cuArrayGetMemoryRequirements(&mut requirements, empty.as_raw(), device.as_raw())
         })?;
@@ -290,7 +289,8 @@ impl<T: Texel> CudaArray<T> {
         self.storage.ensure()?;
         let _entered = self.context().enter_briefly()?;
         let mut descriptor = MaybeUninit::zeroed();
-        // SAFETY: the pointer is valid for a write; the array is live.
+        // SAFETY: the call writes one structure of this type, to a local that outlives it; `self`
+        // keeps the array.
         check("cuArray3DGetDescriptor", unsafe {
             cu::cuArray3DGetDescriptor_v2(descriptor.as_mut_ptr(), self.as_raw())
         })?;
@@ -317,24 +317,28 @@ impl<T: Texel> CudaArray<T> {
         }
     }
 
-    /// A view of a part.
+    /// A view of a part: where it begins, and its size, `region((16, 8), (64, 64))`.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`], of the first dimension in which it is not within the array.
     ///
     /// ```no_run
-    /// # use cuda_core::{ArrayFlags, ArrayShape, CudaArray, Device, Extent};
+    /// # use cuda_core::{ArrayFlags, ArrayShape, CudaArray, Device};
     /// # let context = Device::get(0)?.context()?;
     /// # let stream = context.create_stream()?;
     /// let shape = ArrayShape::Layered2D { width: 64, height: 64, layers: 8 };
     /// let image = CudaArray::<f32>::new(&context, shape, ArrayFlags::default())?;
     /// // Row 10 of layer 3.
-    /// let row = image.region(Extent::new(0, 10, 3), Extent::new(64, 1, 1))?;
+    /// let row = image.region((0, 10, 3), 64)?;
     /// let mut host = [0.0; 64];
     /// stream.download_from_array(row, &mut host)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    pub fn region(&self, origin: Extent, extent: Extent) -> Result<ArraySlice<'_, T>> {
+    pub fn region(
+        &self,
+        origin: impl Into<Origin>,
+        extent: impl Into<Extent>,
+    ) -> Result<ArraySlice<'_, T>> {
         self.as_view().region(origin, extent)
     }
 
@@ -342,8 +346,12 @@ impl<T: Texel> CudaArray<T> {
     ///
     /// # Errors
     /// As [`CudaArray::region`].
-    pub fn region_mut(&mut self, origin: Extent, extent: Extent) -> Result<ArraySliceMut<'_, T>> {
-        self.as_view_mut().into_region(origin, extent)
+    pub fn region_mut(
+        &mut self,
+        origin: impl Into<Origin>,
+        extent: impl Into<Extent>,
+    ) -> Result<ArraySliceMut<'_, T>> {
+        self.as_view_mut().into_region(origin.into(), extent.into())
     }
 
     /// Says that work enqueued on `stream` behind this crate's back uses the array: see

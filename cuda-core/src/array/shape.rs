@@ -1,22 +1,21 @@
 //! The shapes of arrays, and what they are for.
 
-use std::ops::BitOr;
-
 use cuda_sys::{CUDA_ARRAY3D_DESCRIPTOR, CUarray_format};
 
+use super::extent::Extent;
 use super::texel::Texel;
 use crate::error::{Error, Result};
+use crate::flags::flags;
 
 /// The shape of an array, in texels.
 ///
-/// ```no_run
+/// ```
 /// use cuda_core::{ArrayShape, Extent};
 ///
 /// let photo = ArrayShape::D2 { width: 640, height: 480 };
 /// assert_eq!(photo.extent(), Extent::new(640, 480, 1));
 /// let sky = ArrayShape::Cubemap { width: 256 };
 /// assert_eq!(sky.extent(), Extent::new(256, 256, 6));
-/// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -72,51 +71,37 @@ pub enum ArrayShape {
     },
 }
 
-/// A place in an array, or the size of a part of it, in texels: across, down, and slices or layers.
-/// A shape that lacks one of these has one row, or one slice.
-///
-/// ```no_run
-/// use cuda_core::{ArrayShape, Extent};
-///
-/// let sky = ArrayShape::LayeredCubemap { width: 64, cubes: 2 };
-/// assert_eq!(sky.extent(), Extent { width: 64, height: 64, depth: 12 });
-/// # Ok::<(), cuda_core::Error>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Extent {
-    /// Along a row.
-    pub width: usize,
-    /// Across rows.
-    pub height: usize,
-    /// Across slices, layers or faces.
-    pub depth: usize,
+flags! {
+    /// What an array can do beside being copied and sampled: the flags of `cuArray3DCreate`.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use cuda_core::{ArrayFlags, ArrayShape, CudaArray};
+    ///
+    /// let shape = ArrayShape::D2 { width: 64, height: 64 };
+    /// let canvas = CudaArray::<f32>::new(&context, shape, ArrayFlags::SURFACE_LOAD_STORE)?;
+    /// assert!(canvas.flags().contains(ArrayFlags::SURFACE_LOAD_STORE));
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    ArrayFlags {
+        /// The array has layers: `CUDA_ARRAY3D_LAYERED`. Reported by
+        /// [`CudaArray::descriptor`](crate::CudaArray::descriptor); the shape sets it, the caller
+        /// cannot.
+        LAYERED = 1;
+        /// Surfaces can be bound to the array, through which kernels write it:
+        /// `CUDA_ARRAY3D_SURFACE_LDST`.
+        SURFACE_LOAD_STORE = 2;
+        /// The array has the faces of cubes: `CUDA_ARRAY3D_CUBEMAP`. Reported by
+        /// [`CudaArray::descriptor`](crate::CudaArray::descriptor); the shape sets it, the caller
+        /// cannot.
+        CUBEMAP = 4;
+        /// Kernels can gather four texels at once from it; two-dimensional arrays alone:
+        /// `CUDA_ARRAY3D_TEXTURE_GATHER`.
+        TEXTURE_GATHER = 8;
+    }
 }
 
-/// What an array can do beside being copied and sampled: the flags of `cuArray3DCreate`.
-///
-/// ```no_run
-/// # let context = cuda_core::Device::get(0)?.context()?;
-/// use cuda_core::{ArrayFlags, ArrayShape, CudaArray};
-///
-/// let shape = ArrayShape::D2 { width: 64, height: 64 };
-/// let canvas = CudaArray::<f32>::new(&context, shape, ArrayFlags::SURFACE_LOAD_STORE)?;
-/// assert!(canvas.flags().contains(ArrayFlags::SURFACE_LOAD_STORE));
-/// # Ok::<(), cuda_core::Error>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct ArrayFlags(pub u32);
-
 impl ArrayFlags {
-    /// Surfaces can be bound to the array, through which kernels write it.
-    pub const SURFACE_LOAD_STORE: Self = Self(2);
-    /// Kernels can gather four texels at once from it; two-dimensional arrays alone.
-    pub const TEXTURE_GATHER: Self = Self(8);
-
-    /// Whether all of `other` are among these.
-    pub fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-
     /// Refuses what would make another kind of array, or one without memory.
     pub(super) fn check(self, op: &'static str) -> Result<()> {
         if (Self::SURFACE_LOAD_STORE | Self::TEXTURE_GATHER).contains(self) {
@@ -124,34 +109,34 @@ impl ArrayFlags {
         }
         Err(Error::Flags {
             op,
-            why: "there are SURFACE_LOAD_STORE and TEXTURE_GATHER",
+            why: "an array is made with SURFACE_LOAD_STORE, TEXTURE_GATHER, both or neither",
         })
-    }
-}
-
-impl BitOr for ArrayFlags {
-    type Output = Self;
-    fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
     }
 }
 
 /// What an array takes; see
 /// [`CudaArray::memory_requirements`](crate::CudaArray::memory_requirements).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// use cuda_core::{ArrayFlags, ArrayShape, CudaArray};
+///
+/// let photo = ArrayShape::D2 { width: 640, height: 480 };
+/// let needed = CudaArray::<f32>::memory_requirements(&context, photo, ArrayFlags::default())?;
+/// println!("{} bytes, aligned to {}", needed.size, needed.alignment);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct ArrayMemoryRequirements {
     /// Bytes of device memory.
     pub size: usize,
-    /// At which multiple of so many bytes they begin.
+    /// They begin at a multiple of this many bytes.
     pub alignment: usize,
 }
 
 /// The array is made without memory, which nobody gives it here.
 pub(super) const DEFERRED_MAPPING: ArrayFlags = ArrayFlags(0x80);
-
-const LAYERED: u32 = 1;
-const CUBEMAP: u32 = 4;
 
 /// What the driver says of an array; see [`CudaArray::descriptor`](crate::CudaArray::descriptor).
 ///
@@ -165,7 +150,7 @@ const CUBEMAP: u32 = 4;
 /// assert_eq!((descriptor.width, descriptor.depth, descriptor.channels), (64, 4, 4));
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct ArrayDescriptor {
     /// Texels of a row.
@@ -178,7 +163,8 @@ pub struct ArrayDescriptor {
     pub format: CUarray_format,
     /// Channels of a texel.
     pub channels: u32,
-    /// What the array can do, layers (1) and cubemaps (4) included.
+    /// What the array can do, and whether it is [layered](ArrayFlags::LAYERED) or a
+    /// [cubemap](ArrayFlags::CUBEMAP).
     pub flags: ArrayFlags,
 }
 
@@ -191,33 +177,6 @@ impl From<CUDA_ARRAY3D_DESCRIPTOR> for ArrayDescriptor {
             format: raw.Format,
             channels: raw.NumChannels,
             flags: ArrayFlags(raw.Flags),
-        }
-    }
-}
-
-impl Extent {
-    /// The extent `width` × `height` × `depth`.
-    pub const fn new(width: usize, height: usize, depth: usize) -> Self {
-        Self {
-            width,
-            height,
-            depth,
-        }
-    }
-
-    /// Texels in it; [`None`] if that is more than a number holds.
-    pub(crate) fn texels(self) -> Option<usize> {
-        let slice = self.width.checked_mul(self.height)?;
-        slice.checked_mul(self.depth)
-    }
-
-    /// One level further down a mipmap: half of everything, but not nothing.
-    fn halved(self, times: u32) -> Self {
-        let half = |size: usize| size.checked_shr(times).unwrap_or(0).max(1);
-        Self {
-            width: half(self.width),
-            height: half(self.height),
-            depth: half(self.depth),
         }
     }
 }
@@ -242,11 +201,7 @@ impl ArrayShape {
             Self::Cubemap { width } => (width, width, 6),
             Self::LayeredCubemap { width, cubes } => (width, width, cubes.saturating_mul(6)),
         };
-        Extent {
-            width,
-            height,
-            depth,
-        }
+        Extent::new(width, height, depth)
     }
 
     /// The size of a level of a mipmap with this shape at level 0. Layers stay as many.
@@ -279,7 +234,7 @@ impl ArrayShape {
     /// Refuses what no array can be.
     pub(super) fn check<T: Texel>(self, op: &'static str) -> Result<()> {
         let extent = self.extent();
-        if extent.width == 0 || extent.height == 0 || extent.depth == 0 {
+        if extent.is_empty() {
             return Err(Error::Shape {
                 op,
                 why: "an array has at least one texel in each dimension",
@@ -296,17 +251,21 @@ impl ArrayShape {
         }
     }
 
-    /// What `cuArray3DCreate` wants to be told: zero for dimensions that there are not.
+    /// What `cuArray3DCreate` wants to be told: zero for absent dimensions.
     pub(super) fn descriptor<T: Texel>(self, flags: ArrayFlags) -> CUDA_ARRAY3D_DESCRIPTOR {
         let extent = self.extent();
         let (height, depth, kind) = match self {
-            Self::D1 { .. } => (0, 0, 0),
-            Self::D2 { .. } => (extent.height, 0, 0),
-            Self::D3 { .. } => (extent.height, extent.depth, 0),
-            Self::Layered1D { .. } => (0, extent.depth, LAYERED),
-            Self::Layered2D { .. } => (extent.height, extent.depth, LAYERED),
-            Self::Cubemap { .. } => (extent.height, extent.depth, CUBEMAP),
-            Self::LayeredCubemap { .. } => (extent.height, extent.depth, CUBEMAP | LAYERED),
+            Self::D1 { .. } => (0, 0, ArrayFlags::NONE),
+            Self::D2 { .. } => (extent.height, 0, ArrayFlags::NONE),
+            Self::D3 { .. } => (extent.height, extent.depth, ArrayFlags::NONE),
+            Self::Layered1D { .. } => (0, extent.depth, ArrayFlags::LAYERED),
+            Self::Layered2D { .. } => (extent.height, extent.depth, ArrayFlags::LAYERED),
+            Self::Cubemap { .. } => (extent.height, extent.depth, ArrayFlags::CUBEMAP),
+            Self::LayeredCubemap { .. } => (
+                extent.height,
+                extent.depth,
+                ArrayFlags::CUBEMAP | ArrayFlags::LAYERED,
+            ),
         };
         CUDA_ARRAY3D_DESCRIPTOR {
             Width: extent.width,
@@ -314,7 +273,7 @@ impl ArrayShape {
             Depth: depth,
             Format: T::FORMAT,
             NumChannels: T::CHANNELS,
-            Flags: flags.0 | kind,
+            Flags: (flags | kind).bits(),
         }
     }
 }

@@ -5,10 +5,14 @@ use std::collections::VecDeque;
 use cuda_sys::CUDA_MEMCPY3D;
 
 use super::copy::{OP, enqueue};
-use super::ends::{enter_destination, enter_extent, enter_source};
-use super::shape::Extent;
+use super::ends::{
+    Rows, enter_destination, enter_destination_memory, enter_extent, enter_source,
+    enter_source_memory,
+};
+use super::extent::{Extent, Origin};
 use super::texel::Texel;
 use super::view::{ArraySlice, ArraySliceMut};
+use crate::copy::endpoint::Place;
 use crate::copy::{same_device, same_len};
 use crate::error::Result;
 use crate::memory::pod::{bytes_of, bytes_of_mut};
@@ -27,6 +31,16 @@ impl<K: StreamKind> Stream<K> {
     /// [`Error::LengthMismatch`](crate::Error::LengthMismatch) and
     /// [`Error::WrongDevice`](crate::Error::WrongDevice) before the driver is asked. After a
     /// failure of the driver a large destination may be written in part.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// use cuda_core::{ArrayFlags, ArrayShape, CudaArray};
+    ///
+    /// let shape = ArrayShape::D2 { width: 64, height: 32 };
+    /// let mut image = CudaArray::<u8>::new(stream.context(), shape, ArrayFlags::default())?;
+    /// stream.upload_to_array(&[255; 64 * 32], &mut image)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn upload_to_array<'b, T: Texel>(
         &self,
         source: &[T],
@@ -49,13 +63,9 @@ impl<K: StreamKind> Stream<K> {
             rest = behind;
             let mut region = staging::reserve(core, &stream, size_of_val(piece))?;
             region.write(bytes_of(piece))?;
-            let mut copy = CUDA_MEMCPY3D {
-                srcMemoryType: cuda_sys::CU_MEMORYTYPE_HOST,
-                srcHost: region.as_ptr().cast_const().cast(),
-                srcPitch: extent.width * size_of::<T>(),
-                srcHeight: extent.height,
-                ..CUDA_MEMCPY3D::default()
-            };
+            let mut copy = CUDA_MEMCPY3D::default();
+            let place = Place::Host(region.as_ptr());
+            enter_source_memory::<T>(place, Rows::Tight(piece.len()), extent, &mut copy);
             let view = part.as_view();
             enter_destination::<T>(view.raw(), view.origin(), &mut copy);
             enter_extent::<T>(extent, &mut copy);
@@ -116,13 +126,9 @@ impl<K: StreamKind> Stream<K> {
             let (piece, behind) = rest.split_at_mut(part.len());
             rest = behind;
             let region = staging::reserve(core, &stream, size_of_val(piece))?;
-            let mut copy = CUDA_MEMCPY3D {
-                dstMemoryType: cuda_sys::CU_MEMORYTYPE_HOST,
-                dstHost: region.as_ptr().cast(),
-                dstPitch: extent.width * size_of::<T>(),
-                dstHeight: extent.height,
-                ..CUDA_MEMCPY3D::default()
-            };
+            let mut copy = CUDA_MEMCPY3D::default();
+            let place = Place::Host(region.as_ptr());
+            enter_destination_memory::<T>(place, Rows::Tight(piece.len()), extent, &mut copy);
             enter_source::<T>(part.raw(), part.origin(), &mut copy);
             enter_extent::<T>(extent, &mut copy);
             // SAFETY: the touch is of the source, which has the extent; the region has as many
@@ -151,7 +157,7 @@ impl<K: StreamKind> Stream<K> {
 
 /// The parts of `extent` that fit a chunk each, in the order of their texels: whole slices, whole
 /// rows of a slice, or parts of a row.
-fn pieces<T: Texel>(extent: Extent) -> impl Iterator<Item = (Extent, Extent)> {
+fn pieces<T: Texel>(extent: Extent) -> impl Iterator<Item = (Origin, Extent)> {
     let Extent {
         width,
         height,
@@ -174,7 +180,7 @@ fn pieces<T: Texel>(extent: Extent) -> impl Iterator<Item = (Extent, Extent)> {
                     step.height.min(height - y),
                     step.depth.min(depth - z),
                 );
-                (Extent::new(x, y, z), size)
+                (Origin::new(x, y, z), size)
             })
         })
     })
@@ -188,8 +194,8 @@ mod tests {
     fn check(extent: Extent) -> usize {
         let (mut count, mut at) = (0, 0);
         for (origin, size) in pieces::<u32>(extent) {
-            let first = (origin.depth * extent.height + origin.height) * extent.width;
-            assert_eq!(first + origin.width, at);
+            let first = (origin.z * extent.height + origin.y) * extent.width;
+            assert_eq!(first + origin.x, at);
             let texels = size.texels().unwrap_or(0);
             assert!(texels > 0 && texels * 4 <= CHUNK);
             at += texels;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use super::shape::Extent;
+use super::extent::{Extent, Origin};
 use super::texel::Texel;
 use super::{ArrayMemory, CudaArray, CudaArrayHandle};
 use crate::device::Device;
@@ -26,11 +26,11 @@ pub(super) struct Level {
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
 /// # let stream = context.create_stream()?;
-/// use cuda_core::{ArrayFlags, ArrayShape, CudaArray, Extent};
+/// use cuda_core::{ArrayFlags, ArrayShape, CudaArray};
 ///
 /// let shape = ArrayShape::D2 { width: 64, height: 64 };
 /// let image = CudaArray::<u8>::new(&context, shape, ArrayFlags::default())?;
-/// let corner = image.as_view().region(Extent::new(48, 48, 0), Extent::new(16, 16, 1))?;
+/// let corner = image.as_view().region((48, 48), (16, 16))?;
 /// let mut back = vec![0; corner.len()];
 /// stream.download_from_array(corner, &mut back)?;
 /// # Ok::<(), cuda_core::Error>(())
@@ -39,7 +39,7 @@ pub struct ArraySlice<'a, T: Texel> {
     storage: &'a Storage<ArrayMemory>,
     level: Level,
     // INVARIANT: origin and extent are within the level.
-    origin: Extent,
+    origin: Origin,
     extent: Extent,
     _texels: PhantomData<&'a [T]>,
 }
@@ -49,11 +49,11 @@ pub struct ArraySlice<'a, T: Texel> {
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
 /// # let stream = context.create_stream()?;
-/// use cuda_core::{ArrayFlags, ArrayShape, CudaArray, Extent};
+/// use cuda_core::{ArrayFlags, ArrayShape, CudaArray};
 ///
 /// let shape = ArrayShape::D2 { width: 64, height: 64 };
 /// let mut image = CudaArray::<u8>::new(&context, shape, ArrayFlags::default())?;
-/// let band = image.region_mut(Extent::new(0, 8, 0), Extent::new(64, 4, 1))?;
+/// let band = image.region_mut((0, 8), (64, 4))?;
 /// stream.upload_to_array(&[255; 64 * 4], band)?; // rows 8 to 11
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
@@ -63,14 +63,12 @@ pub struct ArraySliceMut<'a, T: Texel> {
     _exclusive: PhantomData<&'a mut [T]>,
 }
 
-const ORIGIN: Extent = Extent::new(0, 0, 0);
-
 impl<'a, T: Texel> ArraySlice<'a, T> {
     pub(super) fn whole(storage: &'a Storage<ArrayMemory>, level: Level) -> Self {
         Self {
             storage,
             level,
-            origin: ORIGIN,
+            origin: Origin::ZERO,
             extent: level.extent,
             _texels: PhantomData,
         }
@@ -96,11 +94,13 @@ impl<'a, T: Texel> ArraySlice<'a, T> {
         self.storage.block().keeper.device()
     }
 
-    /// A part of the view; `origin` counts from the view's own.
+    /// A part of the view: where it begins, counted from the view's own origin, and its size,
+    /// `region((16, 8), (64, 64))`.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`], of the first dimension in which it is not within the view.
-    pub fn region(&self, origin: Extent, extent: Extent) -> Result<Self> {
+    pub fn region(&self, origin: impl Into<Origin>, extent: impl Into<Extent>) -> Result<Self> {
+        let (origin, extent) = (origin.into(), extent.into());
         let within = |start: usize, size: usize, len: usize| {
             let end = start.checked_add(size).filter(|end| *end <= len);
             end.map(|_| ()).ok_or(Error::OutOfBounds {
@@ -109,15 +109,12 @@ impl<'a, T: Texel> ArraySlice<'a, T> {
                 len,
             })
         };
-        within(origin.width, extent.width, self.extent.width)?;
-        within(origin.height, extent.height, self.extent.height)?;
-        within(origin.depth, extent.depth, self.extent.depth)?;
+        within(origin.x, extent.width, self.extent.width)?;
+        within(origin.y, extent.height, self.extent.height)?;
+        within(origin.z, extent.depth, self.extent.depth)?;
+        let (x, y, z) = (origin.x, origin.y, origin.z);
         Ok(Self {
-            origin: Extent {
-                width: self.origin.width + origin.width,
-                height: self.origin.height + origin.height,
-                depth: self.origin.depth + origin.depth,
-            },
+            origin: Origin::new(self.origin.x + x, self.origin.y + y, self.origin.z + z),
             extent,
             ..*self
         })
@@ -127,7 +124,7 @@ impl<'a, T: Texel> ArraySlice<'a, T> {
         self.level.raw
     }
 
-    pub(super) fn origin(&self) -> Extent {
+    pub(super) fn origin(&self) -> Origin {
         self.origin
     }
 
@@ -141,11 +138,11 @@ impl<'a, T: Texel> ArraySlice<'a, T> {
         if self.is_empty() {
             return self.level.start..self.level.start;
         }
-        let first = texel(at.width, at.height, at.depth);
+        let first = texel(at.x, at.y, at.z);
         let last = texel(
-            at.width + size.width - 1,
-            at.height + size.height - 1,
-            at.depth + size.depth - 1,
+            at.x + size.width - 1,
+            at.y + size.height - 1,
+            at.z + size.depth - 1,
         );
         let byte = |texel: usize| self.level.start + texel * size_of::<T>();
         byte(first)..byte(last + 1)
@@ -197,16 +194,20 @@ impl<'a, T: Texel> ArraySliceMut<'a, T> {
     ///
     /// # Errors
     /// As [`ArraySlice::region`].
-    pub fn region_mut(&mut self, origin: Extent, extent: Extent) -> Result<ArraySliceMut<'_, T>> {
+    pub fn region_mut(
+        &mut self,
+        origin: impl Into<Origin>,
+        extent: impl Into<Extent>,
+    ) -> Result<ArraySliceMut<'_, T>> {
         ArraySliceMut {
             view: self.view,
             _exclusive: PhantomData,
         }
-        .into_region(origin, extent)
+        .into_region(origin.into(), extent.into())
     }
 
     /// [`ArraySliceMut::region_mut`] for as long as `self` was borrowed.
-    pub(super) fn into_region(self, origin: Extent, extent: Extent) -> Result<Self> {
+    pub(super) fn into_region(self, origin: Origin, extent: Extent) -> Result<Self> {
         Ok(Self {
             view: self.view.region(origin, extent)?,
             _exclusive: PhantomData,

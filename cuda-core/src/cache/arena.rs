@@ -226,7 +226,7 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // In a fork's child even our own locks may be held by threads that are no more.
+        // In a forked child our locks may be held by threads that no longer exist.
         if driver::is_gone() {
             return;
         }

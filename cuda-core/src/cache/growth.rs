@@ -6,7 +6,7 @@ use cuda_sys::CUdeviceptr;
 
 use super::Settings;
 use super::class::{self, Span};
-use super::heap::{Heap, State};
+use super::heap::{Heap, Pending, State};
 use super::space::{Fate, Piece, Segment};
 use crate::allocator::handle::Choice;
 use crate::allocator::{plain as upstream, served};
@@ -30,12 +30,12 @@ pub(super) fn allocate(
     requested: usize,
 ) -> Result<Piece> {
     loop {
-        if let Some(piece) = plentiful(heap, core, bytes)? {
+        if let Some(piece) = without_waiting(heap, core, bytes)? {
             return Ok(piece);
         }
         // Nobody is made to wait for what there can never be.
         if bytes <= heap.most()? {
-            if let Some(piece) = short(heap, core, bytes)? {
+            if let Some(piece) = by_waiting(heap, core, bytes)? {
                 return Ok(piece);
             }
         }
@@ -47,7 +47,7 @@ pub(super) fn allocate(
 }
 
 /// While there is memory: nobody waits.
-fn plentiful(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<Option<Piece>> {
+fn without_waiting(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<Option<Piece>> {
     if let Some(piece) = heap.find(core, bytes) {
         return Ok(Some(piece));
     }
@@ -90,7 +90,7 @@ fn take_finished(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Option<Pi
 const ASKED: usize = 8;
 
 /// When the device, or the limit, gives no more.
-fn short(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<Option<Piece>> {
+fn by_waiting(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<Option<Piece>> {
     for other in heap.served() {
         let contents = other.arena.lock().take_all();
         heap.take_back(contents.into_flushed());
@@ -152,8 +152,8 @@ fn take_idle(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Option<Piece>
 /// Memory of another stream, for which this one is made to wait.
 fn take_behind(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Option<Piece> {
     let id = core.timeline().id();
-    let mut tried = Vec::new();
     for span in Span::both(bytes) {
+        let mut tried = Vec::new();
         while let Some((address, mark)) =
             heap.with(|state| state.space.take_of_others(id, &tried, span, bytes))
         {
@@ -169,16 +169,22 @@ fn take_behind(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Option<Piec
             }
         }
     }
-    let fits = heap.with(|state| {
-        let all = state.pending.iter().enumerate();
-        let fits = all.filter(|(_, pending)| pending.bytes >= bytes);
-        let at = fits.min_by_key(|(_, pending)| pending.bytes)?.0;
-        Some(state.take_pending(at))
+    let pending = heap.with(|state| {
+        let blocks = state.pending.iter().enumerate();
+        let large = blocks.filter(|(_, block)| block.bytes >= bytes);
+        let (smallest, _) = large.min_by_key(|(_, block)| block.bytes)?;
+        Some(state.take_pending(smallest))
     })?;
-    let marks = [std::slice::from_ref(&fits.home), fits.fences.marks()].concat();
+    let Pending {
+        address,
+        home,
+        fences,
+        ..
+    } = pending;
+    let marks = [std::slice::from_ref(&home), fences.marks()].concat();
     match wait(core, &marks) {
-        Ok(behind) => heap.with(|state| state.space.give(fits.address, Some(behind))),
-        Err(_) => heap.with(|state| state.keep_pending(fits.address, fits.home, fits.fences)),
+        Ok(behind) => heap.with(|state| state.space.give(address, Some(behind))),
+        Err(_) => heap.with(|state| state.keep_pending(address, home, fences)),
     }
     heap.find_anywhere(core, bytes)
 }
@@ -219,7 +225,7 @@ fn grow(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<Option<Piec
             Ok(got) => got,
             Err(error) => {
                 heap.with(|state| state.growing -= size);
-                if error.code() == Some(cuda_sys::CUDA_ERROR_OUT_OF_MEMORY) {
+                if error.is_out_of_memory() {
                     continue;
                 }
                 return Err(error);

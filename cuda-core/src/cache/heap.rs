@@ -9,6 +9,7 @@ use super::arena::{Cached, Counts, Flushed};
 use super::class::Span;
 use super::space::{Piece, Space};
 use super::usage::CacheUsage;
+use crate::allocator::served;
 use crate::context::Context;
 use crate::driver;
 use crate::drops;
@@ -37,7 +38,7 @@ pub(super) struct State {
     /// Bytes of segments that are being allocated.
     pub(super) growing: usize,
     pub(super) reserved_peak: usize,
-    /// Blocks that no arena counts, and all that arenas counted which are no more.
+    /// Blocks that no arena counts, and the totals of arenas that were dropped.
     pub(super) counts: Counts,
 }
 
@@ -50,6 +51,11 @@ pub(super) struct Pending {
 }
 
 impl Heap {
+    /// Whether its segments are in its context, as what comes from `cuMemAlloc` is.
+    pub(crate) fn is_in_the_context(&self) -> bool {
+        served::is_in_the_context(&self.settings.upstream)
+    }
+
     pub(super) fn new(context: &Context, settings: &Arc<Settings>) -> Arc<Self> {
         Arc::new(Self {
             context: context.clone(),
@@ -291,7 +297,7 @@ impl Drop for Heap {
     fn drop(&mut self) {
         let mut state = std::mem::take(&mut self.state);
         if driver::is_gone() {
-            // Whoever keeps it may run code of anybody's, or call the driver, when dropped.
+            // Whoever keeps it may run arbitrary user code, or call the driver, when dropped.
             std::mem::forget(state);
             return;
         }

@@ -1,6 +1,7 @@
 //! Caching pools as values: the process's own, and those that a program makes.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
@@ -28,8 +29,8 @@ use crate::timeline::Mark;
 /// [another allocator](crate::set_default_allocator) was chosen. Others keep memory apart from it;
 /// a clone is a reference. What is allocated stays valid when the pool is gone.
 ///
-/// A freed block is reused on its own stream at once, and on others when work on it is known to
-/// be complete. While there is memory nobody waits; when there is none, segments are given back,
+/// A freed block is reused on its own stream at once, and on others when work on it is known to be
+/// complete. While there is memory, nothing waits; when there is none, segments are given back,
 /// streams wait for each other, and at last the host waits.
 ///
 /// A pool of one's own keeps the contexts alive that it has memory of. When its last reference is
@@ -83,7 +84,7 @@ impl Settings {
         *lock(&self.limit)
     }
 
-    /// Asks whoever was named whether he has freed anything.
+    /// Calls `on_shortage`, if one was set, and says whether it freed anything.
     pub(super) fn relieve(&self, error: &Error) -> bool {
         let Some(on_shortage) = &self.on_shortage else {
             return false;
@@ -114,6 +115,7 @@ impl Settings {
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Clone)]
+#[must_use]
 pub struct CachingPoolBuilder {
     upstream: Allocator,
     limit: PoolLimit,
@@ -123,6 +125,13 @@ pub struct CachingPoolBuilder {
 
 impl CachingPoolBuilder {
     /// Where segments come from; `cuMemAlloc` if nothing is said.
+    ///
+    /// ```no_run
+    /// use cuda_core::{Allocator, CachingPool};
+    ///
+    /// let pool = CachingPool::builder().upstream(&Allocator::driver_pool()).build()?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn upstream(mut self, allocator: &Allocator) -> Self {
         self.upstream = allocator.clone();
         self
@@ -143,6 +152,14 @@ impl CachingPoolBuilder {
 
     /// Called with the error that an allocation is about to fail with; if it says that it has freed
     /// something, the allocation is tried again. A panic counts as no.
+    ///
+    /// ```no_run
+    /// use cuda_core::CachingPool;
+    ///
+    /// # fn evict_cached_tiles() -> usize { 0 }
+    /// let pool = CachingPool::builder().on_shortage(|_error| evict_cached_tiles() > 0).build()?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn on_shortage(mut self, f: impl Fn(&Error) -> bool + Send + Sync + 'static) -> Self {
         self.on_shortage = Some(Arc::new(f));
         self
@@ -151,8 +168,9 @@ impl CachingPoolBuilder {
     /// Makes the pool. No driver call.
     ///
     /// # Errors
-    /// [`Error::Malformed`] for a fraction that is not between 0 and 1; [`Error::Flags`] for a first
-    /// segment beyond the limit.
+    /// [`Error::Malformed`] for a fraction that is not between 0 and 1, and for a first segment beyond
+    /// a limit in bytes. A limit that is a share is known only at a device's first allocation; a first
+    /// segment beyond it is then made smaller.
     pub fn build(self) -> Result<CachingPool> {
         let initial = self.initial.checked_next_multiple_of(class::SEGMENT);
         let limit = self.limit.check()?;
@@ -160,12 +178,14 @@ impl CachingPoolBuilder {
             PoolLimit::Bytes(bytes) => bytes,
             _ => isize::MAX as usize,
         };
-        let initial = initial
-            .filter(|initial| *initial <= most)
-            .ok_or(Error::Flags {
-                op: "CachingPoolBuilder::build",
-                why: "the first segment is larger than the limit",
-            })?;
+        let initial =
+            initial
+                .filter(|initial| *initial <= most)
+                .ok_or_else(|| Error::Malformed {
+                    what: "a first segment for that limit",
+                    text: self.initial.to_string(),
+                    form: "at most as many bytes as the limit",
+                })?;
         Ok(CachingPool::of(self, initial, false))
     }
 }
@@ -183,7 +203,7 @@ impl fmt::Debug for CachingPoolBuilder {
 /// The process's pool.
 pub(crate) fn shared() -> Result<&'static CachingPool> {
     static SHARED: OnceLock<Result<CachingPool>> = OnceLock::new();
-    // A thread that is no more in a fork's child may have been making it.
+    // In a forked child, a thread that no longer exists may have been making it.
     if let Some(error) = driver::gone() {
         return SHARED.get().ok_or(error)?.as_ref().map_err(Error::clone);
     }
@@ -282,7 +302,7 @@ impl CachingPool {
         usages.reduce(CacheUsage::and).unwrap_or_default()
     }
 
-    /// Makes the peaks of a device's [`usage`](Self::usage) what is there now. No driver call.
+    /// Sets the peaks of a device's [`usage`](Self::usage) to the present values. No driver call.
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
@@ -328,15 +348,15 @@ impl CachingPool {
         Ok(())
     }
 
-    /// Gives segments that nobody uses back to their device, the largest first, until no more than
-    /// `keep` bytes are free in each context, and says how many bytes went: `cuMemFree_v2` for each,
-    /// which waits for all work of the device. What other streams still use stays.
+    /// Gives unused segments back to their device, the largest first, until no more than `keep`
+    /// bytes are free in each context, and says how many bytes went: `cuMemFree_v2` for each, which
+    /// waits for all work of the device. What other streams still use stays.
     ///
     /// # Errors
-    /// Those of whoever segments come from, the first of several; the other segments have gone. One
-    /// that the driver refused to take back may be gone all the same: it is used no more, and reported
-    /// to the hook of [`set_drop_hook`](crate::set_drop_hook). One that an allocator refused with an
-    /// error of its own is offered once more next time.
+    /// Those of the allocator that segments come from, the first of several; the other segments
+    /// have gone. One that the driver refused to take back may be gone all the same: it is used no
+    /// more, and reported to the hook of [`set_drop_hook`](crate::set_drop_hook). One that an
+    /// allocator refused with an error of its own is offered once more next time.
     ///
     /// ```no_run
     /// let freed = cuda_core::CachingPool::shared()?.trim(0)?; // keeps nothing that is idle
@@ -409,11 +429,9 @@ impl CachingPool {
             None => growth::allocate(&heap, core, needed, bytes)?,
         };
         heap.with(|state| state.counts.allocate(piece.bytes));
-        let mark = Mark {
-            timeline: core.timeline().clone(),
-            seq: piece.seq,
-        };
-        Ok((piece.address, Ledger::behind(0..bytes, mark), heap))
+        let (timeline, seq) = (core.timeline().clone(), piece.seq);
+        let ledger = Ledger::behind(0..bytes, Mark { timeline, seq });
+        Ok((piece.address, ledger, heap))
     }
 }
 
@@ -431,6 +449,12 @@ impl PartialEq for CachingPool {
 }
 
 impl Eq for CachingPool {}
+
+impl Hash for CachingPool {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.0).hash(state);
+    }
+}
 
 impl fmt::Debug for CachingPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -464,6 +488,10 @@ unsafe impl DeviceAllocator for CachingPool {
 
     fn trim(&self, keep: usize) -> Result<usize> {
         self.trim(keep)
+    }
+
+    fn is_in_the_context(&self) -> bool {
+        self.0.settings.upstream.is_in_the_context()
     }
 
     fn name(&self) -> &str {

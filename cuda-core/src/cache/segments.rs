@@ -10,6 +10,16 @@ use crate::device::Device;
 use crate::driver;
 
 /// Memory that a [`CachingPool`] has taken from a device in one piece.
+///
+/// ```no_run
+/// # let device = cuda_core::Device::get(0)?;
+/// use cuda_core::{CacheSegment, CachingPool};
+///
+/// let segments: Vec<CacheSegment> = CachingPool::shared()?.segments(device);
+/// let reserved: usize = segments.iter().map(|segment| segment.bytes).sum();
+/// println!("{} MiB in {} segments", reserved >> 20, segments.len());
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CacheSegment {
@@ -24,6 +34,17 @@ pub struct CacheSegment {
 }
 
 /// A part of a [`CacheSegment`].
+///
+/// ```no_run
+/// # let device = cuda_core::Device::get(0)?;
+/// use cuda_core::{CacheBlockState, CachingPool};
+///
+/// for segment in CachingPool::shared()?.segments(device) {
+///     let free = segment.blocks.iter().filter(|block| block.state == CacheBlockState::Free);
+///     println!("largest hole: {:?} bytes", free.map(|block| block.bytes).max());
+/// }
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CacheBlock {
@@ -31,11 +52,11 @@ pub struct CacheBlock {
     pub address: CUdeviceptr,
     /// Its size in bytes; where it is used, what was asked for, rounded up.
     pub bytes: usize,
-    /// Who has it.
+    /// What holds it.
     pub state: CacheBlockState,
 }
 
-/// Who has a [`CacheBlock`].
+/// What holds a [`CacheBlock`].
 ///
 /// ```no_run
 /// # let device = cuda_core::Device::get(0)?;

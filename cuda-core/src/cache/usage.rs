@@ -23,7 +23,7 @@ pub struct CacheUsage {
     /// The most that was taken since the peaks were reset; the sum of its contexts', where the device
     /// has several.
     pub reserved_peak: usize,
-    /// In blocks that somebody has, as they were rounded.
+    /// In blocks that are in use, as they were rounded.
     pub used: usize,
     /// A bound of what was in use at once since the peaks were reset, which was never more: the sum of
     /// the peaks of all streams, or what was reserved at most. It is exact in a pool of one's own, and

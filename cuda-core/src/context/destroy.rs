@@ -10,7 +10,7 @@ use super::{Context, Inner, Kind, REGISTRY, RawContext, Ref, green};
 use crate::current;
 use crate::driver;
 use crate::drops::{self, Resource};
-use crate::error::{Error, Result, check};
+use crate::error::Error;
 use crate::peer;
 use crate::quiet;
 use crate::release::{Unreleased, released};
@@ -21,7 +21,8 @@ impl Context {
     /// worked: `cuCtxSynchronize`, then `cuCtxDestroy_v2` or `cuGreenCtxDestroy`. Dropping it reports
     /// a failure to the hook of [`set_drop_hook`](crate::set_drop_hook) instead.
     ///
-    /// A primary context lives on until the process ends. With somebody else's goes its owner.
+    /// A primary context lives on until the process ends. Closing a context that somebody else made
+    /// drops its owner.
     ///
     /// # Errors
     /// [`Error::ContextInUse`], with the context as it was, for one that clones, streams, buffers,
@@ -68,8 +69,8 @@ impl Inner {
         if let Kind::Primary | Kind::GivenUp = kind {
             return None;
         }
-        // In a fork's child even our own locks may be held by threads that are no more, and what an
-        // owner would do there is anybody's guess.
+        // In a forked child our locks may be held by threads that no longer exist, and what an owner
+        // would do there is anybody's guess.
         if driver::is_gone() {
             mem::forget(kind);
             return None;
@@ -96,6 +97,21 @@ impl Drop for Inner {
     }
 }
 
+/// Waits for the context's work, with the context current. A failed wait is no failure to destroy: the
+/// work's own error reached whoever waited for it. `Err`: what was current and could not be brought back,
+/// and why.
+fn wait_for_work(raw: RawContext) -> Result<(), (RawContext, Error)> {
+    let Ok(before) = current::get() else {
+        return Ok(());
+    };
+    if current::set_or_undo(before, raw).is_ok() {
+        // SAFETY: takes nothing; a live context is current.
+        drops::while_waiting(|| unsafe { cu::cuCtxSynchronize() });
+        current::restore(before).map_err(|error| (before, error))?;
+    }
+    Ok(())
+}
+
 /// Waits for the context's work, then destroys it, or drops its owner. Everything made in it is gone
 /// by now, but the work itself may still run.
 fn destroy(raw: RawContext, kind: Kind) -> Result<(), Unreleased> {
@@ -108,15 +124,13 @@ fn destroy(raw: RawContext, kind: Kind) -> Result<(), Unreleased> {
         }
         Kind::Primary | Kind::GivenUp => return Ok(()),
     };
-    // A failed wait is no failure to destroy: the work's own error reached whoever waited for it.
-    let _ = (|| {
-        let before = current::get()?;
-        current::set_or_undo(before, raw)?;
-        // SAFETY: takes nothing; a live context is current.
-        let waited = check("cuCtxSynchronize", unsafe { cu::cuCtxSynchronize() });
-        current::restore(before)?;
-        waited
-    })();
+    if let Err((before, error)) = wait_for_work(raw) {
+        if green.is_some() {
+            // It may be current here, and destroying it would leave it so.
+            return Err(Unreleased::Unknown(error));
+        }
+        drops::report(Resource::Current, before.0.addr() as u64, 0, Some(error));
+    }
     match green {
         Some(green) => green::destroy(green),
         // SAFETY: the last reference is gone, so nobody uses the handle after this call.

@@ -32,7 +32,7 @@ pub(crate) fn create_stream(
     priority: i32,
 ) -> cuda_sys::CUresult {
     let flags = cuda_sys::CU_STREAM_NON_BLOCKING.0;
-    // SAFETY: the caller holds the context; the pointer is valid for a write.
+    // SAFETY: the caller holds the context; the call writes one handle, to an exclusive borrow.
     unsafe { cuda_sys::symbol::cuGreenCtxStreamCreate(stream, green.0, flags, priority) }
 }
 
@@ -64,7 +64,9 @@ mod with_header {
     use crate::driver;
     use crate::error::{Error, Result, check};
 
-    /// Multiprocessors of a device, to be divided between green contexts.
+    /// Multiprocessors of a device, to be divided between green contexts. Left out, with all that
+    /// concerns green contexts, where the header is
+    /// [older than CUDA 12.4](crate#what-depends-on-the-header).
     ///
     /// ```no_run
     /// use cuda_core::{Context, Device};
@@ -89,7 +91,7 @@ mod with_header {
     // SAFETY: a shared reference can only copy the description.
     unsafe impl Sync for SmResource {}
 
-    /// What [`SmResource::split`] makes.
+    /// What [`SmResource::split`] makes; from [CUDA 12.4](crate#what-depends-on-the-header) on.
     ///
     /// ```no_run
     /// use cuda_core::{Context, Device};
@@ -110,7 +112,8 @@ mod with_header {
 
     impl Device {
         /// All multiprocessors of the device: `cuDeviceGetDevResource`, of drivers from CUDA 12.4
-        /// on. Creates no context.
+        /// on. Creates no context. Left out where the header is
+        /// [older than that](crate#what-depends-on-the-header).
         ///
         /// # Errors
         /// The driver's.
@@ -137,7 +140,7 @@ mod with_header {
             unsafe { self.raw.__bindgen_anon_1.sm }.smCount
         }
 
-        /// The device whose they are.
+        /// The device that they belong to.
         pub fn device(&self) -> Device {
             self.device
         }
@@ -183,7 +186,8 @@ mod with_header {
     impl Context {
         /// The multiprocessors that work of this context runs on: `cuCtxGetDevResource`, or
         /// `cuGreenCtxGetDevResource` of a [green](Context::create_green) one, of drivers from CUDA
-        /// 12.4 on.
+        /// 12.4 on. Left out where the header is
+        /// [older than that](crate#what-depends-on-the-header).
         ///
         /// # Errors
         /// The driver's.
@@ -201,7 +205,8 @@ mod with_header {
             let kind = cuda_sys::CU_DEV_RESOURCE_TYPE_SM;
             let mut raw = zeroed();
             match self.green() {
-                // SAFETY: the green context is live; the pointer is valid for a write.
+                // SAFETY: `self` keeps the green context; the call writes one description, to a
+                // local that outlives it.
                 Some(green) => check("cuGreenCtxGetDevResource", unsafe {
                     cu::cuGreenCtxGetDevResource(green.0, &mut raw, kind)
                 })?,
@@ -217,7 +222,8 @@ mod with_header {
 
         /// A green context that has these multiprocessors of a device: `cuDevResourceGenerateDesc`,
         /// `cuGreenCtxCreate`, `cuCtxFromGreenCtx`, of drivers from CUDA 12.4 on. The thread's
-        /// current context stays what it was.
+        /// current context stays what it was. Left out where the header is
+        /// [older than that](crate#what-depends-on-the-header).
         ///
         /// Streams made in it run their kernels on its multiprocessors alone; everything else is as
         /// with any other context. It is destroyed with its last reference.
@@ -246,21 +252,22 @@ mod with_header {
             device.primary()?;
             let mut raw: Vec<CUdevResource> = resources.iter().map(|one| one.raw).collect();
             let mut description = ptr::null_mut();
-            // SAFETY: as many resources as counted, all of the driver's making; the pointer is
-            // valid for a write.
+            // SAFETY: the call reads as many resources as counted, all of the driver's making, and
+            // writes one handle, to a local that outlives it.
             check("cuDevResourceGenerateDesc", unsafe {
                 cu::cuDevResourceGenerateDesc(&mut description, raw.as_mut_ptr(), raw.len() as u32)
             })?;
             let flags = cuda_sys::CU_GREEN_CTX_DEFAULT_STREAM.0;
             let mut green = ptr::null_mut();
-            // SAFETY: the description was just made for this device; the pointer is valid for a
-            // write.
+            // SAFETY: the description was just made for this device; the call writes one handle, to
+            // a local that outlives it.
             check(op, unsafe {
                 cu::cuGreenCtxCreate(&mut green, description, device.as_raw(), flags)
             })?;
             let green = RawGreenContext(green);
             let mut context = ptr::null_mut();
-            // SAFETY: the green context is live; the pointer is valid for a write.
+            // SAFETY: the green context was just made; the call writes one handle, to a local that
+            // outlives it.
             let converted = check("cuCtxFromGreenCtx", unsafe {
                 cu::cuCtxFromGreenCtx(&mut context, green.0)
             });

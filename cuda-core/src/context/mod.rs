@@ -14,14 +14,14 @@ use crate::driver;
 use crate::drops::Resource;
 use crate::error::{Error, Result, check};
 use crate::guard::{Entered, Guard};
+use crate::release::unless_given_up;
 use crate::stream_core::{Owner, StreamCore};
 use crate::sync::lock;
 
+mod create;
 mod destroy;
 pub(crate) mod green;
 pub(crate) mod settings;
-
-use settings::ContextFlags;
 
 /// A context of the driver.
 ///
@@ -125,63 +125,22 @@ impl Context {
 
     /// A context that is counted, and known by its handle from now on.
     fn register(raw: CUcontext, device: Device, kind: Kind) -> Self {
-        let inner = Arc::new(Inner::new(raw, device, kind));
         let mut registry = lock(&REGISTRY);
+        if let Kind::Foreign(_) = kind {
+            // Another thread may have taken it in meanwhile.
+            let mut entries = registry.iter();
+            let known = entries.find(|(known, _)| known.0 == raw);
+            if let Some(inner) = known.and_then(|(_, weak)| weak.upgrade()) {
+                // First of all, since the owner given goes here.
+                drop(registry);
+                return Self(Ref::Counted(inner));
+            }
+        }
+        let inner = Arc::new(Inner::new(raw, device, kind));
         registry.retain(|(raw, weak)| *raw != inner.raw && weak.strong_count() > 0);
         registry.push((inner.raw, Arc::downgrade(&inner)));
         drop(registry);
         Self(Ref::Counted(inner))
-    }
-
-    /// Creates a context beside the primary one; what is current stays current: `cuCtxCreate_v2`,
-    /// then `cuCtxPopCurrent_v2`.
-    ///
-    /// Most programs want [`Device::context`] instead, which other libraries share.
-    ///
-    /// # Errors
-    /// The driver's: `INVALID_VALUE` for flags that it does not know, `OUT_OF_MEMORY` where the
-    /// device has no room for the context. What was current stays so.
-    ///
-    /// ```no_run
-    /// use cuda_core::{Context, ContextFlags, Device};
-    ///
-    /// let context = Context::create(Device::get(0)?, ContextFlags::SCHED_BLOCKING_SYNC)?;
-    /// let stream = context.create_stream()?;
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
-    pub fn create(device: Device, flags: ContextFlags) -> Result<Self> {
-        let context = Self::create_pushed(device, flags)?;
-        // Once more if it fails and the context is still there: whatever happens, the caller's must
-        // come back. Should it fail twice, dropping the context destroys it, which pops it too.
-        if let Err(first) = current::pop() {
-            if current::get()? == context.raw() {
-                current::pop().map_err(|_| first)?;
-            }
-        }
-        Ok(context)
-    }
-
-    /// Creates a context and leaves it current, on top of what was: `cuCtxCreate_v2`.
-    /// [`Context::pop`] brings back what was current before.
-    ///
-    /// # Errors
-    /// Those of [`create`](Self::create); nothing is pushed then.
-    pub fn create_current(device: Device, flags: ContextFlags) -> Result<Self> {
-        let context = Self::create_pushed(device, flags)?;
-        current::keep_pushed(&context);
-        Ok(context)
-    }
-
-    fn create_pushed(device: Device, flags: ContextFlags) -> Result<Self> {
-        driver::ensure()?;
-        device.default_pool()?;
-        let mut raw = ptr::null_mut();
-        // SAFETY: the driver gave the device's handle; the call writes one context, to a local that
-        // outlives it; flags that it does not know are an error.
-        check("cuCtxCreate", unsafe {
-            cu::cuCtxCreate_v2(&mut raw, flags.0, device.as_raw())
-        })?;
-        Ok(Self::register(raw, device, Kind::Created))
     }
 
     /// Takes in a context that somebody else made, with the owner that keeps it alive.
@@ -215,6 +174,16 @@ impl Context {
     /// # Errors
     /// [`Error::UnknownContext`] for a context that somebody else created: this crate cannot keep
     /// it alive, so its owner has to be named with [`Context::from_raw`].
+    ///
+    /// ```no_run
+    /// use cuda_core::Context;
+    ///
+    /// match Context::current()? {
+    ///     Some(context) => println!("device {} is current", context.device().ordinal()),
+    ///     None => println!("nothing is current"),
+    /// }
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn current() -> Result<Option<Self>> {
         driver::ensure()?;
         let raw = current::get()?;
@@ -281,13 +250,7 @@ impl Context {
     /// The handle, unless it was given up.
     #[inline]
     pub(crate) fn live(&self) -> Result<RawContext> {
-        driver::ensure()?;
-        let raw = self.raw();
-        if raw.0.is_null() {
-            let what = Resource::Context;
-            return Err(Error::GivenUp { what });
-        }
-        Ok(raw)
+        unless_given_up(self.as_raw(), Resource::Context).map(RawContext)
     }
 
     #[inline]
@@ -305,6 +268,24 @@ impl Context {
             Kind::Green(green) => Some(green),
             _ => None,
         }
+    }
+
+    /// The context whose address space this one has: a green context has the primary one's.
+    #[inline]
+    pub(crate) fn address_space(&self) -> RawContext {
+        match self.inner().kind {
+            Kind::Green(_) => self
+                .device()
+                .retained_primary()
+                .map_or(self.raw(), Context::raw),
+            _ => self.raw(),
+        }
+    }
+
+    /// Whether another library made it, of whichever kind.
+    #[inline]
+    pub(crate) fn is_foreign(&self) -> bool {
+        matches!(self.inner().kind, Kind::Foreign(_))
     }
 
     /// Whether this is its device's primary context, which lives as long as the process.
@@ -354,12 +335,19 @@ impl Context {
     ///
     /// # Errors
     /// [`Error::GivenUp`]; the driver's, with nothing pushed.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use cuda_core::Context;
+    ///
+    /// context.push()?;
+    /// // … a library that goes by the current context …
+    /// assert_eq!(Context::pop()?, context); // what was current before is current again
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn push(&self) -> Result<()> {
         let raw = self.live()?;
-        // SAFETY: the handle is live while `self` is.
-        let pushed = check("cuCtxPushCurrent", unsafe {
-            cu::cuCtxPushCurrent_v2(raw.0)
-        });
+        let pushed = current::push(raw);
         // Where that fails it may be on the stack all the same: "may also return error codes from
         // previous, asynchronous launches".
         if pushed.is_ok() || current::get().is_ok_and(|now| now == raw) {

@@ -1,11 +1,10 @@
 //! What a context has and can be told: memory, flags, limits, caches, priorities.
 
-use std::ops::BitOr;
-
 use cuda_sys::{CUfunc_cache, CUlimit, symbol as cu};
 
 use crate::context::Context;
 use crate::error::{Result, check};
+use crate::flags::flags;
 
 /// Free and total memory of a device, in bytes.
 ///
@@ -16,6 +15,7 @@ use crate::error::{Result, check};
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MemoryInfo {
     /// Bytes that an allocation could get.
     pub free: usize,
@@ -23,33 +23,38 @@ pub struct MemoryInfo {
     pub total: usize,
 }
 
-/// How a created context waits and what it allows: the flags of `cuCtxCreate`.
-///
-/// ```no_run
-/// use cuda_core::{ContextFlags, Device};
-///
-/// // Before the device's first use: waiting threads leave their cores to others.
-/// Device::get(0)?.set_primary_flags(ContextFlags::SCHED_BLOCKING_SYNC)?;
-/// # Ok::<(), cuda_core::Error>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ContextFlags(pub u32);
-
-impl ContextFlags {
-    /// The driver chooses how a thread waits.
-    pub const SCHED_AUTO: Self = Self(0);
-    /// A waiting thread spins.
-    pub const SCHED_SPIN: Self = Self(1);
-    /// A waiting thread yields.
-    pub const SCHED_YIELD: Self = Self(2);
-    /// A waiting thread blocks.
-    pub const SCHED_BLOCKING_SYNC: Self = Self(4);
-}
-
-impl BitOr for ContextFlags {
-    type Output = Self;
-    fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
+flags! {
+    /// How a created context waits and what it allows: the flags of `cuCtxCreate`.
+    ///
+    /// ```no_run
+    /// use cuda_core::{ContextFlags, Device};
+    ///
+    /// // Before the device's first use: waiting threads leave their cores to others.
+    /// Device::get(0)?.set_primary_flags(ContextFlags::SCHED_BLOCKING_SYNC)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    ContextFlags {
+        /// The same as [`NONE`](Self::NONE). The driver chooses how a thread waits:
+        /// `CU_CTX_SCHED_AUTO`.
+        SCHED_AUTO = 0;
+        /// A waiting thread spins: `CU_CTX_SCHED_SPIN`.
+        SCHED_SPIN = 1;
+        /// A waiting thread yields: `CU_CTX_SCHED_YIELD`.
+        SCHED_YIELD = 2;
+        /// A waiting thread blocks: `CU_CTX_SCHED_BLOCKING_SYNC`.
+        SCHED_BLOCKING_SYNC = 4;
+        /// Pinned memory can be mapped, as it always can since CUDA 11.0: `CU_CTX_MAP_HOST`.
+        MAP_HOST = 8;
+        /// Local memory that a kernel needed stays allocated for others:
+        /// `CU_CTX_LMEM_RESIZE_TO_MAX`.
+        LMEM_RESIZE_TO_MAX = 0x10;
+        /// Exceptions on the device write a core dump: `CU_CTX_COREDUMP_ENABLE`, from CUDA 12.1 on.
+        COREDUMP_ENABLE = 0x20;
+        /// A core dump can be asked for by a pipe: `CU_CTX_USER_COREDUMP_ENABLE`, from CUDA 12.1 on.
+        USER_COREDUMP_ENABLE = 0x40;
+        /// Synchronous copies and fills always block until they are done: `CU_CTX_SYNC_MEMOPS`, from
+        /// CUDA 12.1 on.
+        SYNC_MEMOPS = 0x80;
     }
 }
 
@@ -58,6 +63,13 @@ impl Context {
     ///
     /// # Errors
     /// [`Error::GivenUp`](crate::Error::GivenUp); the driver's, where earlier work has failed.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// let memory = context.memory_info()?;
+    /// println!("{} of {} MiB are free", memory.free >> 20, memory.total >> 20);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn memory_info(&self) -> Result<MemoryInfo> {
         let _entered = self.enter_briefly()?;
         let (mut free, mut total) = (0, 0);
@@ -97,14 +109,15 @@ impl Context {
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
-    /// let before = context.limit(cuda_sys::CU_LIMIT_PRINTF_FIFO_SIZE)?;
-    /// context.set_limit(cuda_sys::CU_LIMIT_PRINTF_FIFO_SIZE, 2 * before)?; // in bytes
+    /// let before = context.limit(cuda_core::sys::CU_LIMIT_PRINTF_FIFO_SIZE)?;
+    /// context.set_limit(cuda_core::sys::CU_LIMIT_PRINTF_FIFO_SIZE, 2 * before)?; // in bytes
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn limit(&self, limit: CUlimit) -> Result<usize> {
         let _entered = self.enter_briefly()?;
         let mut value = 0;
-        // SAFETY: the pointer is valid for a write; an unknown limit is an error.
+        // SAFETY: the call writes one number, to a local that outlives it; an unknown limit is an
+        // error.
         check("cuCtxGetLimit", unsafe {
             cu::cuCtxGetLimit(&mut value, limit)
         })?;
@@ -156,13 +169,15 @@ impl Context {
     pub fn flags(&self) -> Result<ContextFlags> {
         let _entered = self.enter_briefly()?;
         let mut flags = 0;
-        // SAFETY: the pointer is valid for a write; a live context is current.
+        // SAFETY: the call writes one number, to a local that outlives it; a live context is
+        // current.
         check("cuCtxGetFlags", unsafe { cu::cuCtxGetFlags(&mut flags) })?;
         Ok(ContextFlags(flags))
     }
 
     /// A number that no other context of the process ever has, unlike its handle: `cuCtxGetId`, of
-    /// drivers from CUDA 12.0 on.
+    /// drivers from CUDA 12.0 on. Left out where the header is
+    /// [older than that](crate#what-depends-on-the-header).
     ///
     /// # Errors
     /// The driver's.
@@ -170,7 +185,8 @@ impl Context {
     pub fn id(&self) -> Result<u64> {
         let raw = self.live()?.0;
         let mut id = 0;
-        // SAFETY: the context is live; the pointer is valid for a write.
+        // SAFETY: `self` keeps the context; the call writes one number, to a local that outlives
+        // it.
         check("cuCtxGetId", unsafe { cu::cuCtxGetId(raw, &mut id) })?;
         Ok(id)
     }
@@ -182,7 +198,8 @@ impl Context {
     pub fn api_version(&self) -> Result<u32> {
         let raw = self.live()?.0;
         let mut version = 0;
-        // SAFETY: the context is live; the pointer is valid for a write.
+        // SAFETY: `self` keeps the context; the call writes one number, to a local that outlives
+        // it.
         check("cuCtxGetApiVersion", unsafe {
             cu::cuCtxGetApiVersion(raw, &mut version)
         })?;

@@ -14,23 +14,24 @@ use crate::memory::ledger::{Access, LedgerOf, Touch};
 use crate::memory::pinned::{PinnedSlice, PinnedSliceMut};
 use crate::memory::pod::Pod;
 use crate::memory::view::{Slice, SliceMut};
+use crate::peer::Crossing;
 use crate::stream::{Stream, StreamKind};
-use crate::submit::submit;
+use crate::submit::submit_copy;
 use crate::timeline::Flavor;
 
-/// Copies that are enqueued together: `cuMemcpyBatchAsync`, one driver call for all of them, where
-/// driver and header have it (CUDA 12.8), under a guard, which it wants; otherwise one for each.
+/// Copies that are enqueued together: `cuMemcpyBatchAsync`, one driver call for all of them (and a
+/// context switch around it) where driver and header are of CUDA 12.8 or newer; otherwise one call
+/// for each.
 ///
-/// They run in no particular order, which nobody can tell: a batch holds what it reads and what it
-/// writes, so no copy of it depends on another. Copies between two devices, and those on a default
-/// stream, are enqueued one by one.
+/// They run in any order. That cannot be observed: a batch borrows all that it reads and writes, so
+/// no copy in it depends on another. Copies between two devices, and those on a default stream, are
+/// enqueued one by one.
 ///
 /// ```no_run
-/// # let device = cuda_core::Device::get(0)?;
-/// # let stream = device.create_stream()?;
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
 /// use cuda_core::{Batch, PinnedBuffer};
 ///
-/// let host = PinnedBuffer::from_slice(&device.context()?, &[1u32; 64])?;
+/// let host = PinnedBuffer::from_slice(stream.context(), &[1u32; 64])?;
 /// let (mut a, mut b) = (stream.alloc::<u32>(32)?, stream.alloc::<u32>(32)?);
 /// let mut batch = Batch::new();
 /// batch.upload(host.slice(..32)?, &mut a)?;
@@ -39,14 +40,17 @@ use crate::timeline::Flavor;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Default)]
+#[must_use = "nothing is copied until the batch is enqueued"]
 pub struct Batch<'a> {
-    copies: Vec<Copy<'a>>,
+    copies: Vec<Entry<'a>>,
     // INVARIANT: of all that `copies` read and write.
     touches: Vec<Touch<'a>>,
 }
 
-struct Copy<'a> {
+/// One of the copies.
+struct Entry<'a> {
     op: &'static str,
+    // INVARIANT: both places have `bytes` bytes.
     from: Place,
     to: Place,
     bytes: usize,
@@ -127,7 +131,7 @@ impl<'a> Batch<'a> {
             range: destination.range(),
             access: Access::Write,
         });
-        self.copies.push(Copy {
+        self.copies.push(Entry {
             op,
             from: source.place(),
             to: destination.place(),
@@ -139,7 +143,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-impl Copy<'_> {
+impl Entry<'_> {
     /// The copy by itself.
     fn enqueue(&self, stream: CUstream) -> CUresult {
         let bytes = self.bytes;
@@ -179,6 +183,11 @@ impl Copy<'_> {
     fn is_between_devices(&self) -> bool {
         matches!(self.devices(), [Some(near), Some(far)] if near != far)
     }
+
+    fn crossing(&self) -> Option<Crossing> {
+        let [source, destination] = self.devices();
+        crossing_of(source, destination)
+    }
 }
 
 impl<K: StreamKind> Stream<K> {
@@ -215,7 +224,7 @@ impl<K: StreamKind> Stream<K> {
         let Some(first) = copies.first() else {
             return Ok(());
         };
-        let (apart, mut together): (Vec<_>, Vec<_>) =
+        let (apart, together): (Vec<_>, Vec<_>) =
             copies.iter().partition(|copy| copy.is_between_devices());
         let mut lists = Lists::of(&together);
         let flavor = core.timeline().flavor();
@@ -228,30 +237,32 @@ impl<K: StreamKind> Stream<K> {
             true => Some(core.context().enter_briefly()?),
             false => None,
         };
-        let crossing = |copy: &&Copy<'_>| {
-            let [source, destination] = copy.devices();
-            crossing_of(source, destination)
-        };
-        let _crossings: Vec<_> = apart.iter().map(crossing).collect();
+        let _crossings: Vec<_> = apart.iter().map(|copy| copy.crossing()).collect();
         // May run twice; so may the copies, none of which reads what another writes.
         let call = |stream| {
-            if at_once && !together.is_empty() {
+            if at_once {
                 match lists.enqueue(stream) {
-                    cuda_sys::CUDA_SUCCESS => together.clear(),
+                    cuda_sys::CUDA_SUCCESS => return singly(&apart, stream),
                     // The driver is older than the call, or will have none of it on this device.
                     cuda_sys::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER
                     | cuda_sys::CUDA_ERROR_NOT_SUPPORTED => {}
                     failed => return failed,
                 }
             }
-            let mut singly = together.iter().chain(&apart);
-            let failed = singly.find_map(|copy| {
-                Some(copy.enqueue(stream)).filter(|code| *code != cuda_sys::CUDA_SUCCESS)
-            });
-            failed.unwrap_or(cuda_sys::CUDA_SUCCESS)
+            singly(together.iter().chain(&apart), stream)
         };
-        submit(core, &stream, op, &mut touches, call).1
+        submit_copy(core, &stream, op, &mut touches, call).1
     }
+}
+
+/// One call for each copy, up to the first that fails.
+fn singly<'c, 'a: 'c>(
+    copies: impl IntoIterator<Item = &'c &'c Entry<'a>>,
+    stream: CUstream,
+) -> CUresult {
+    let mut codes = copies.into_iter().map(|copy| copy.enqueue(stream));
+    let failed = codes.find(|code| *code != cuda_sys::CUDA_SUCCESS);
+    failed.unwrap_or(cuda_sys::CUDA_SUCCESS)
 }
 
 const OP: &str = "cuMemcpyBatchAsync";
@@ -268,7 +279,7 @@ struct Lists {
 }
 
 impl Lists {
-    fn of(copies: &[&Copy<'_>]) -> Self {
+    fn of(copies: &[&Entry<'_>]) -> Self {
         Self {
             to: copies.iter().map(|copy| copy.to.unified()).collect(),
             from: copies.iter().map(|copy| copy.from.unified()).collect(),
@@ -290,7 +301,7 @@ impl Lists {
         #[cfg(cuda_13_0)]
         {
             // SAFETY: three lists of `count` entries, one set of attributes with one index; each
-            // copy as in `Copy::enqueue`.
+            // copy as in `Entry::enqueue`.
             unsafe {
                 cu::cuMemcpyBatchAsync_v2(
                     to,
@@ -308,7 +319,7 @@ impl Lists {
         {
             let mut failed = 0;
             // SAFETY: three lists of `count` entries, one set of attributes with one index; each
-            // copy as in `Copy::enqueue`. The call writes one number, to a local that outlives it.
+            // copy as in `Entry::enqueue`. The call writes one number, to a local that outlives it.
             unsafe {
                 cu::cuMemcpyBatchAsync(
                     to,

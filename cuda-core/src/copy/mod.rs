@@ -18,7 +18,7 @@ use crate::memory::view::{Slice, SliceMut, bounds};
 use crate::peer::{Crossing, crossing};
 use crate::stream::{Stream, StreamKind};
 use crate::stream_core::StreamCore;
-use crate::submit::submit;
+use crate::submit::submit_copy;
 
 use endpoint::Endpoint;
 
@@ -93,7 +93,7 @@ fn transfer<T: Pod, A: Endpoint, B: Endpoint>(
     let stream = core.bind()?;
     let _crossing = crossing_of(near, far);
     let mut touches = [source.read(), destination.write()];
-    submit(core, &stream, op, &mut touches, call).1
+    submit_copy(core, &stream, op, &mut touches, call).1
 }
 
 /// Held while a copy is enqueued, where its ends are on two devices.
@@ -119,9 +119,8 @@ impl<K: StreamKind> Stream<K> {
     /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before the driver is asked.
     ///
     /// ```no_run
-    /// # let device = cuda_core::Device::get(0)?;
-    /// # let stream = device.create_stream()?;
-    /// let host = cuda_core::PinnedBuffer::from_slice(&device.context()?, &[1.0f32; 256])?;
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let host = cuda_core::PinnedBuffer::from_slice(stream.context(), &[1.0f32; 256])?;
     /// let mut buffer = stream.alloc(256)?;
     /// stream.upload(&host, &mut buffer)?;
     /// # Ok::<(), cuda_core::Error>(())

@@ -17,7 +17,7 @@ use crate::memory::pitched::PitchedBuffer;
 use crate::memory::pod::Pod;
 use crate::memory::view::{Slice, SliceMut};
 use crate::stream::{Stream, StreamKind};
-use crate::submit::submit;
+use crate::submit::submit_copy;
 
 /// A shared view of elements that lie in rows, of a [`Shape`].
 ///
@@ -60,8 +60,8 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
     /// The elements in rows: the first row begins where the view does.
     ///
     /// # Errors
-    /// [`Error::Pitch`] where rows or slices are longer than the distance between them;
-    /// [`Error::OutOfBounds`], in bytes, where the last row ends behind the view.
+    /// [`Error::Pitch`] and [`Error::SliceHeight`] where rows or slices are longer than the distance
+    /// between them; [`Error::OutOfBounds`], in bytes, where the last row ends behind the view.
     pub fn pitched(&self, shape: Shape) -> Result<Pitched<'a, T, M>> {
         Pitched::over(self.cast()?, shape)
     }
@@ -71,7 +71,7 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
     /// [`Slice::pitched`] of an exclusive view.
     ///
     /// # Errors
-    /// [`Error::Pitch`] and [`Error::OutOfBounds`].
+    /// [`Error::Pitch`], [`Error::SliceHeight`] and [`Error::OutOfBounds`].
     pub fn pitched(self, shape: Shape) -> Result<PitchedMut<'a, T, M>> {
         PitchedMut::over(self.cast()?, shape)
     }
@@ -81,7 +81,7 @@ impl<T: Pod, M: Memory> Buffer<T, M> {
     /// The elements in rows: see [`Slice::pitched`].
     ///
     /// # Errors
-    /// [`Error::Pitch`] and [`Error::OutOfBounds`].
+    /// [`Error::Pitch`], [`Error::SliceHeight`] and [`Error::OutOfBounds`].
     pub fn pitched(&self, shape: Shape) -> Result<Pitched<'_, T, M>> {
         self.as_view().pitched(shape)
     }
@@ -89,7 +89,7 @@ impl<T: Pod, M: Memory> Buffer<T, M> {
     /// The elements in rows, exclusively: see [`Slice::pitched`].
     ///
     /// # Errors
-    /// [`Error::Pitch`] and [`Error::OutOfBounds`].
+    /// [`Error::Pitch`], [`Error::SliceHeight`] and [`Error::OutOfBounds`].
     pub fn pitched_mut(&mut self, shape: Shape) -> Result<PitchedMut<'_, T, M>> {
         self.as_view_mut().pitched(shape)
     }
@@ -183,12 +183,11 @@ impl<K: StreamKind> Stream<K> {
     /// turn refuses pitches of 2 GiB and more.
     ///
     /// ```no_run
-    /// # let device = cuda_core::Device::get(0)?;
-    /// # let stream = device.create_stream()?;
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
     /// use cuda_core::{PinnedBuffer, Shape};
     ///
-    /// let host = PinnedBuffer::from_slice(&device.context()?, &[1.0f32; 640 * 480])?;
-    /// let mut image = device.context()?.alloc_pitched::<f32>(640, 480)?;
+    /// let host = PinnedBuffer::from_slice(stream.context(), &[1.0f32; 640 * 480])?;
+    /// let mut image = stream.context().alloc_pitched::<f32>(640, 480)?;
     /// stream.copy_pitched(host.pitched(Shape::plane(640, 480))?, image.pitched_mut()?)?;
     /// // Ten columns of it, from the twentieth on.
     /// let mut columns = stream.alloc::<f32>(10 * 480)?;
@@ -218,8 +217,8 @@ impl<K: StreamKind> Stream<K> {
         if from.extent != to.extent {
             return Err(Error::ShapeMismatch {
                 op,
-                from: from.extent.into(),
-                to: to.extent.into(),
+                from: from.extent,
+                to: to.extent,
             });
         }
         at_one_end(op, core, near, far)?;
@@ -297,7 +296,7 @@ impl<K: StreamKind> Stream<K> {
             // and stay allocated until the mark that is made of this copy has completed.
             unsafe { cu::cuMemcpy3DAsync_v2(&copy, stream) }
         };
-        submit(core, &stream, op, &mut touches, call).1
+        submit_copy(core, &stream, op, &mut touches, call).1
     }
 }
 

@@ -1,5 +1,6 @@
 //! The shape of elements that lie in rows, the rows in slices.
 
+use crate::array::extent::Extent;
 use crate::error::{Error, Result};
 
 /// How many elements there are in each direction, and how far apart they lie.
@@ -23,26 +24,6 @@ pub struct Shape {
     slice_height: Option<usize>,
 }
 
-/// Elements in a row, rows in a slice, slices.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Extent {
-    pub(crate) width: usize,
-    pub(crate) height: usize,
-    pub(crate) depth: usize,
-}
-
-impl Extent {
-    fn is_empty(self) -> bool {
-        self.width == 0 || self.height == 0 || self.depth == 0
-    }
-}
-
-impl From<Extent> for [usize; 3] {
-    fn from(extent: Extent) -> Self {
-        [extent.width, extent.height, extent.depth]
-    }
-}
-
 impl Shape {
     /// `height` rows of `width` elements.
     pub const fn plane(width: usize, height: usize) -> Self {
@@ -52,17 +33,14 @@ impl Shape {
     /// `depth` slices of `height` rows of `width` elements.
     pub const fn volume(width: usize, height: usize, depth: usize) -> Self {
         Self {
-            extent: Extent {
-                width,
-                height,
-                depth,
-            },
+            extent: Extent::new(width, height, depth),
             pitch: None,
             slice_height: None,
         }
     }
 
     /// Rows begin `bytes` bytes apart.
+    #[must_use = "returns a new shape"]
     pub const fn with_pitch(mut self, bytes: usize) -> Self {
         self.pitch = Some(bytes);
         self
@@ -70,14 +48,14 @@ impl Shape {
 
     /// Slices begin `rows` rows apart.
     ///
-    /// ```no_run
+    /// ```
     /// use cuda_core::Shape;
     ///
     /// // The upper half of each slice of a volume of 64 × 64 × 8 floats.
     /// let upper = Shape::volume(64, 32, 8).with_pitch(64 * 4).with_slice_height(64);
     /// assert_eq!((upper.height(), upper.depth()), (32, 8));
-    /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[must_use = "returns a new shape"]
     pub const fn with_slice_height(mut self, rows: usize) -> Self {
         self.slice_height = Some(rows);
         self
@@ -146,9 +124,16 @@ impl Geometry {
             .ok_or(overflow(extent.width))?;
         let pitch = shape.pitch.unwrap_or(row);
         let slice_height = shape.slice_height.unwrap_or(extent.height);
-        fits("bytes in a row", row, "bytes of pitch", pitch)?;
-        let rows = "rows from slice to slice";
-        fits("rows in a slice", extent.height, rows, slice_height)?;
+        if row > pitch {
+            return Err(Error::Pitch { row, pitch });
+        }
+        let height = extent.height;
+        if height > slice_height {
+            return Err(Error::SliceHeight {
+                height,
+                slice_height,
+            });
+        }
         let span = if extent.is_empty() || row == 0 {
             Some(0)
         } else {
@@ -167,18 +152,6 @@ impl Geometry {
             span: span.ok_or(overflow(usize::MAX))?,
         })
     }
-}
-
-fn fits(what: &'static str, needed: usize, of: &'static str, there: usize) -> Result<()> {
-    if needed <= there {
-        return Ok(());
-    }
-    Err(Error::Pitch {
-        what,
-        needed,
-        of,
-        there,
-    })
 }
 
 #[cfg(test)]

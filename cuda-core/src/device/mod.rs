@@ -1,6 +1,6 @@
 //! Devices: what there is, and what it can do. Looking creates no context.
 
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CString, c_char, c_int};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ptr;
@@ -10,7 +10,7 @@ use cuda_sys::{CUdevice, CUdevice_attribute, CUdeviceptr, CUmemoryPool, symbol a
 
 use crate::context::Context;
 use crate::context::settings::MemoryInfo;
-use crate::error::{Error, Result, check};
+use crate::error::{Error, Result, c_text, check};
 use crate::guard::Guard;
 use crate::stream::Stream;
 use crate::sync::lock;
@@ -21,7 +21,15 @@ pub(crate) mod p2p;
 pub(crate) mod primary;
 pub(crate) mod uuid;
 
-/// A device attribute, by CUDA's own name: `cuda_sys::CU_DEVICE_ATTRIBUTE_WARP_SIZE`.
+/// A device attribute, by CUDA's own name: `sys::CU_DEVICE_ATTRIBUTE_WARP_SIZE`.
+///
+/// ```no_run
+/// use cuda_core::{Device, DeviceAttribute, sys};
+///
+/// let attribute: DeviceAttribute = sys::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK;
+/// println!("{} registers a block", Device::get(0)?.attribute(attribute)?);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 pub type DeviceAttribute = CUdevice_attribute;
 
 /// A GPU, named by its ordinal among those visible to the process.
@@ -180,7 +188,8 @@ impl Device {
             what: "a PCI bus id",
         })?;
         let mut raw = 0;
-        // SAFETY: the string is NUL-terminated and the pointer valid for a write.
+        // SAFETY: the string is NUL-terminated and read during the call only; the call writes one
+        // number, to a local that outlives it.
         check(op, unsafe {
             cu::cuDeviceGetByPCIBusId(&mut raw, id.as_ptr())
         })?;
@@ -219,7 +228,7 @@ impl Device {
     /// # Errors
     /// The driver's.
     pub fn name(self) -> Result<String> {
-        self.text("cuDeviceGetName", |buffer, len| {
+        self.ask_for_text("cuDeviceGetName", |buffer, len| {
             // SAFETY: `buffer` is valid for `len` bytes; the driver ends the string within them.
             unsafe { cu::cuDeviceGetName(buffer, len, self.as_raw()) }
         })
@@ -230,13 +239,13 @@ impl Device {
     /// # Errors
     /// The driver's.
     pub fn pci_bus_id(self) -> Result<String> {
-        self.text("cuDeviceGetPCIBusId", |buffer, len| {
+        self.ask_for_text("cuDeviceGetPCIBusId", |buffer, len| {
             // SAFETY: `buffer` is valid for `len` bytes; the driver ends the string within them.
             unsafe { cu::cuDeviceGetPCIBusId(buffer, len, self.as_raw()) }
         })
     }
 
-    fn text(
+    fn ask_for_text(
         self,
         op: &'static str,
         call: impl FnOnce(*mut c_char, c_int) -> cuda_sys::CUresult,
@@ -246,8 +255,7 @@ impl Device {
         // One byte less than there is, so that a NUL ends the text whatever the driver wrote.
         let len = buffer.len() as c_int - 1;
         check(op, call(buffer.as_mut_ptr().cast(), len))?;
-        let text = CStr::from_bytes_until_nul(&buffer).unwrap_or_default();
-        Ok(text.to_string_lossy().into_owned())
+        Ok(c_text(&buffer))
     }
 
     /// Memory of the device in bytes: `cuDeviceTotalMem_v2`.
@@ -278,14 +286,14 @@ impl Device {
     ///
     /// ```no_run
     /// let device = cuda_core::Device::get(0)?;
-    /// assert_eq!(device.attribute(cuda_sys::CU_DEVICE_ATTRIBUTE_WARP_SIZE)?, 32);
+    /// assert_eq!(device.attribute(cuda_core::sys::CU_DEVICE_ATTRIBUTE_WARP_SIZE)?, 32);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn attribute(self, attribute: DeviceAttribute) -> Result<i32> {
         driver::ensure()?;
         let mut value = 0;
-        // SAFETY: the pointer is valid for a write; an unknown attribute is an error, not
-        // undefined behaviour.
+        // SAFETY: the call writes one number, to a local that outlives it; an unknown attribute is
+        // an error, not undefined behaviour.
         check("cuDeviceGetAttribute", unsafe {
             cu::cuDeviceGetAttribute(&mut value, attribute, self.as_raw())
         })?;
@@ -402,8 +410,8 @@ impl Device {
     pub fn of_pointer(address: CUdeviceptr) -> Result<Option<Self>> {
         driver::ensure()?;
         let mut ordinal: c_int = 0;
-        // SAFETY: the attribute's value is an int, which the pointer is valid for; an unknown
-        // address is an error.
+        // SAFETY: the attribute's value is an int, which the call writes to a local that outlives
+        // it; an unknown address is an error.
         let asked = check("cuPointerGetAttribute", unsafe {
             cu::cuPointerGetAttribute(
                 (&raw mut ordinal).cast(),
@@ -436,7 +444,8 @@ impl Device {
     /// Waits for all work of the primary context: `cuCtxSynchronize`.
     ///
     /// # Errors
-    /// Those of [`Device::context`]; the driver's. Errors of earlier asynchronous work are reported here.
+    /// Those of [`Device::context`]; the driver's. Errors of earlier asynchronous work are reported
+    /// here.
     pub fn synchronize(self) -> Result<()> {
         self.primary()?.synchronize()
     }

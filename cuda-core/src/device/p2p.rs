@@ -7,7 +7,16 @@ use crate::driver;
 use crate::error::{Result, check};
 
 /// An attribute of the link from one device to another, by CUDA's own name:
-/// `cuda_sys::CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK`.
+/// `sys::CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK`.
+///
+/// ```no_run
+/// use cuda_core::{Device, P2pAttribute, sys};
+///
+/// let attribute: P2pAttribute = sys::CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED;
+/// let arrays = Device::get(0)?.p2p_attribute(Device::get(1)?, attribute)? != 0;
+/// println!("arrays of the other device can be read: {arrays}");
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 pub type P2pAttribute = CUdevice_P2PAttribute;
 
 impl Device {
@@ -22,14 +31,15 @@ impl Device {
     /// use cuda_core::Device;
     ///
     /// let (a, b) = (Device::get(0)?, Device::get(1)?);
-    /// let rank = a.p2p_attribute(b, cuda_sys::CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK)?;
+    /// let rank = a.p2p_attribute(b, cuda_core::sys::CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK)?;
     /// println!("link {a:?} → {b:?}: rank {rank}, the smaller the faster");
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn p2p_attribute(self, peer: Device, attribute: P2pAttribute) -> Result<i32> {
         driver::ensure()?;
         let mut value = 0;
-        // SAFETY: the pointer is valid for a write; an unknown attribute is an error.
+        // SAFETY: the call writes one number, to a local that outlives it; an unknown attribute is
+        // an error.
         check("cuDeviceGetP2PAttribute", unsafe {
             cu::cuDeviceGetP2PAttribute(&mut value, attribute, self.as_raw(), peer.as_raw())
         })?;

@@ -32,6 +32,13 @@ impl Device {
     ///
     /// # Errors
     /// The driver's.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// let state = device.primary_state()?;
+    /// println!("active: {}, flags: {:?}", state.is_active, state.flags);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn primary_state(self) -> Result<PrimaryState> {
         driver::ensure()?;
         let (mut flags, mut active) = (0, 0);
@@ -50,6 +57,14 @@ impl Device {
     ///
     /// # Errors
     /// The driver's.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// let before = device.is_primary_active()?; // unless others did, nobody has made it yet
+    /// device.context()?;
+    /// assert!(device.is_primary_active()?);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn is_primary_active(self) -> Result<bool> {
         self.primary_state().map(|state| state.is_active)
     }

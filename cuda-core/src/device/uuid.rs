@@ -93,7 +93,7 @@ impl Device {
     pub fn uuid(self) -> Result<Uuid> {
         driver::ensure()?;
         let mut uuid = MaybeUninit::<CUuuid>::zeroed();
-        // SAFETY: the pointer is valid for a write of a CUuuid.
+        // SAFETY: the call writes one structure of this type, to a local that outlives it.
         check("cuDeviceGetUuid", unsafe {
             cu::cuDeviceGetUuid_v2(uuid.as_mut_ptr(), self.as_raw())
         })?;

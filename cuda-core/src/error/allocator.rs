@@ -6,10 +6,26 @@ use super::text::Bytes;
 
 /// Why an [allocator](crate::Allocator), or an [adaptor](crate::adaptors) around one, gave no memory
 /// or took none back: the inside of [`Error::Allocator`](crate::Error::Allocator).
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// use cuda_core::adaptors::Limiting;
+/// use cuda_core::{Allocator, AllocatorError, Error};
+///
+/// let allocator = Allocator::new(Limiting::new(Allocator::driver_pool(), 1 << 20));
+/// match stream.alloc_with::<u8>(&allocator, 2 << 20) {
+///     Err(Error::Allocator(AllocatorError::LimitExceeded { requested, limit, .. })) => {
+///         println!("{requested} bytes are over the limit of {limit}");
+///     }
+///     other => drop(other?),
+/// }
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum AllocatorError {
     /// An allocator of somebody's own panicked, or returned no memory that could be used.
+    #[non_exhaustive]
     Failed {
         /// What the allocator calls itself.
         allocator: String,
@@ -30,6 +46,7 @@ pub enum AllocatorError {
     },
 
     /// An allocation would go beyond what a [`Limiting`](crate::adaptors::Limiting) allocator allows.
+    #[non_exhaustive]
     LimitExceeded {
         /// Bytes asked for.
         requested: usize,
@@ -77,7 +94,7 @@ impl fmt::Display for AllocatorError {
                 limit,
             } => write!(
                 f,
-                "{} more, with {} in use, are over the limit of {}",
+                "{} on top of the {} in use would exceed the limit of {}",
                 Bytes(*requested),
                 Bytes(*used),
                 Bytes(*limit)

@@ -4,7 +4,7 @@ use std::fmt;
 
 use cuda_sys::LoadError;
 
-use super::text::{describe, dimensions, on_lines_of_its_own, shortage, within};
+use super::text::{describe, on_lines_of_its_own, shortage, within};
 use super::{AllocatorError, Bytes, Error, LaunchError, ModuleError};
 
 impl fmt::Display for Error {
@@ -42,9 +42,7 @@ impl fmt::Display for Error {
             Self::NoDriver(inner) => inner.fmt(f),
             Self::DriverTooOld { found } => write!(
                 f,
-                "the driver supports CUDA {}.{}; 11.8 is the oldest that works",
-                found / 1000,
-                found % 1000 / 10
+                "the driver supports CUDA {found}; 11.8 is the oldest that works"
             ),
             Self::NoSuchDevice { ordinal, count } => {
                 write!(f, "device {ordinal} does not exist: there are {count}")
@@ -58,13 +56,16 @@ impl fmt::Display for Error {
                 "{op}: parts of device {first} and of device {other} do not go \
                  together"
             ),
-            Self::Malformed { what, text, form } => write!(f, "{text:?} is not {what}: {form}"),
+            Self::Malformed { what, text, form } => {
+                write!(f, "{text:?} is not {what}; expected {form}")
+            }
             Self::Unsupported { feature, device } => {
                 write!(f, "device {device} does not support {feature}")
             }
             Self::PeerAccessInUse { device, peer } => write!(
                 f,
-                "device {device} copies from or to device {peer} all the time"
+                "access of device {device} to device {peer} cannot be taken away: work that \
+                 needs it keeps being enqueued"
             ),
             Self::LengthMismatch {
                 op,
@@ -75,10 +76,12 @@ impl fmt::Display for Error {
                 "{op}: the source holds {source_len} elements, the destination \
                  {destination_len}"
             ),
-            Self::OutOfBounds { start, end, len } => write!(
-                f,
-                "elements {start}..{end} are not within the {len} there are"
-            ),
+            Self::OutOfBounds { start, end, len } => {
+                write!(
+                    f,
+                    "range {start}..{end} is out of bounds of a length of {len}"
+                )
+            }
             Self::SizeOverflow { len, element_size } => write!(
                 f,
                 "{len} elements of {element_size} bytes are more than an address space \
@@ -112,18 +115,20 @@ impl fmt::Display for Error {
                 "{op}: a pattern of {width} bytes does not tile {bytes} bytes at \
                  address {address:#x}"
             ),
-            Self::ShapeMismatch { op, from, to } => write!(
+            Self::ShapeMismatch { op, from, to } => {
+                write!(f, "{op}: the source is {from}, the destination {to}")
+            }
+            Self::Pitch { row, pitch } => write!(
                 f,
-                "{op}: the source is {}, the destination {}",
-                dimensions(*from),
-                dimensions(*to)
+                "a row of {row} bytes is longer than the pitch of {pitch} bytes"
             ),
-            Self::Pitch {
-                what,
-                needed,
-                of,
-                there,
-            } => write!(f, "{needed} {what} do not fit {there} {of}"),
+            Self::SliceHeight {
+                height,
+                slice_height,
+            } => write!(
+                f,
+                "slices have {height} rows, but begin only {slice_height} rows apart"
+            ),
             Self::Overlap { op, from, to, len } => write!(
                 f,
                 "{op}: {len} elements from {from} on and from {to} on overlap"
@@ -131,7 +136,7 @@ impl fmt::Display for Error {
             Self::Allocator(inner) => inner.fmt(f),
             Self::OnDevice { device, error } => write!(f, "device {device}: {error}"),
             Self::GroupSize { op, members, given } => {
-                write!(f, "{op}: {given} given, to a group of {members}")
+                write!(f, "{op}: {given} given for a group of {members} devices")
             }
             Self::Shares { op, len, members } => write!(
                 f,
@@ -139,8 +144,8 @@ impl fmt::Display for Error {
             ),
             Self::FillWidth { op, width } => write!(
                 f,
-                "{op}: a value of {width} bytes that is no repeated pattern of 1, 2 or \
-                 4"
+                "{op}: cannot fill with a value of {width} bytes that is not a repeated pattern of \
+                 1, 2 or 4 bytes"
             ),
             Self::WrongDevice { op, memory, stream } => write!(
                 f,

@@ -4,20 +4,39 @@ use std::fmt;
 
 /// Why a [launch](crate::Launch) was refused: the inside of
 /// [`Error::Launch`](crate::Error::Launch).
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
+/// use cuda_core::{Error, LaunchError};
+///
+/// let mut launch = stream.kernel(&function);
+/// launch.block(4096);
+/// // SAFETY: the kernel has no parameter and touches nothing.
+/// match unsafe { launch.launch() } {
+///     Err(Error::Launch(LaunchError::Limit { what, asked, limit, .. })) => {
+///         println!("{what}: {asked}, where {limit} are possible");
+///     }
+///     other => other?,
+/// }
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum LaunchError {
     /// A launch is of no size, or of more than the device or the kernel allows.
+    #[non_exhaustive]
     Limit {
-        /// What is too much, or nothing.
+        /// What is zero or too much.
         what: &'static str,
         /// What was asked for.
         asked: u64,
-        /// What there may be.
+        /// The most that there may be.
         limit: u64,
     },
 
     /// A kernel was given more or fewer arguments than it has parameters.
+    #[non_exhaustive]
     ArgumentCount {
         /// The kernel.
         kernel: String,
@@ -28,6 +47,7 @@ pub enum LaunchError {
     },
 
     /// An argument differs in size from the parameter that it is for.
+    #[non_exhaustive]
     ArgumentSize {
         /// The kernel.
         kernel: String,
@@ -43,8 +63,12 @@ pub enum LaunchError {
 impl fmt::Display for LaunchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Limit { what, asked: 0, .. } => write!(f, "launch: {what} is zero"),
             Self::Limit { what, asked, limit } => {
-                write!(f, "launch: {what}: {asked} is not within 1 to {limit}")
+                write!(
+                    f,
+                    "launch: {what}: {asked} asked for, at most {limit} possible"
+                )
             }
             Self::ArgumentCount {
                 kernel,
@@ -64,5 +88,20 @@ impl fmt::Display for LaunchError {
                 "launch: parameter {index} of `{kernel}` has {expected} bytes, the argument {given}"
             ),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::LaunchError;
+
+    #[test]
+    fn limits_read_alike_for_sizes_and_memory() {
+        let limit = |what, asked, limit| LaunchError::Limit { what, asked, limit }.to_string();
+        assert_eq!(limit("grid.x", 0, 65_535), "launch: grid.x is zero");
+        assert_eq!(
+            limit("bytes of dynamic shared memory", 5, 0),
+            "launch: bytes of dynamic shared memory: 5 asked for, at most 0 possible"
+        );
     }
 }

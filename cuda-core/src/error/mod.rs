@@ -2,10 +2,12 @@
 
 use cuda_sys::{CUresult, LoadError};
 
+use crate::array::extent::Extent;
 use crate::cache::usage::CacheUsage;
 use crate::context::settings::MemoryInfo;
 use crate::device::uuid::Uuid;
 use crate::drops::Resource;
+use crate::version::Version;
 
 mod allocator;
 mod display;
@@ -17,9 +19,20 @@ mod text;
 pub use allocator::AllocatorError;
 pub use launch::LaunchError;
 pub use module::ModuleError;
-pub(crate) use text::Bytes;
+pub(crate) use text::{Bytes, c_text};
 
 /// `Result` with this crate's [`Error`].
+///
+/// ```no_run
+/// use cuda_core::{DeviceBuffer, Result, Stream};
+///
+/// fn ones(stream: &Stream, len: usize) -> Result<DeviceBuffer<f32>> {
+///     let mut buffer = stream.alloc(len)?;
+///     stream.fill(&mut buffer, 1.0)?;
+///     Ok(buffer)
+/// }
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why an operation failed.
@@ -27,6 +40,18 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Bad input is found before the driver is called and has a variant of its own. What the driver reports
 /// is [`Error::Driver`] with its code, or says more: [`Error::OutOfMemory`], or [`Error::Module`] of code
 /// that could not be compiled or found. [`Error::code`] has the code of each.
+///
+/// ```no_run
+/// use cuda_core::{Device, Error};
+///
+/// match Device::get(0).and_then(|device| device.create_stream()) {
+///     Ok(stream) => println!("{stream:?}"),
+///     Err(Error::NoDriver(why)) => println!("no GPU here: {why}"),
+///     Err(error) if error.is_sticky() => panic!("start the process anew: {error}"),
+///     Err(error) => return Err(error),
+/// }
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum Error {
@@ -38,9 +63,10 @@ pub enum Error {
         code: CUresult,
     },
 
-    /// The device, or the host for pinned memory, has not enough memory.
+    /// The device, or the host for pinned memory and vectors, has not enough memory.
+    #[non_exhaustive]
     OutOfMemory {
-        /// The driver call.
+        /// The driver call, or `alloc_zeroed` of the host.
         op: &'static str,
         /// Bytes asked for.
         requested: usize,
@@ -52,6 +78,7 @@ pub enum Error {
 
     /// A caching pool has no memory left, and can get no more: neither from the device, nor within
     /// its limit.
+    #[non_exhaustive]
     PoolExhausted {
         /// Bytes asked for.
         requested: usize,
@@ -68,8 +95,8 @@ pub enum Error {
 
     /// The driver is older than CUDA 11.8.
     DriverTooOld {
-        /// `cuDriverGetVersion`, 12040 for CUDA 12.4.
-        found: i32,
+        /// The newest CUDA that it supports.
+        found: Version,
     },
 
     /// No device has that ordinal.
@@ -198,21 +225,25 @@ pub enum Error {
         /// The operation.
         op: &'static str,
         /// Elements of the source in each direction: width, height and depth.
-        from: [usize; 3],
+        from: Extent,
         /// Those of the destination.
-        to: [usize; 3],
+        to: Extent,
     },
 
-    /// Rows are longer than the distance between them, or slices than that between those.
+    /// Rows are longer than the distance between them.
     Pitch {
-        /// What does not fit.
-        what: &'static str,
-        /// How much of it there is.
-        needed: usize,
-        /// What it has to fit.
-        of: &'static str,
-        /// How much of that there is.
-        there: usize,
+        /// Bytes in a row.
+        row: usize,
+        /// Bytes from row to row.
+        pitch: usize,
+    },
+
+    /// Slices are longer than the distance between them.
+    SliceHeight {
+        /// Rows in a slice.
+        height: usize,
+        /// Rows from slice to slice.
+        slice_height: usize,
     },
 
     /// A copy within a buffer would read what it writes.
@@ -343,6 +374,7 @@ pub enum Error {
     Module(ModuleError),
 
     /// NVRTC could not compile a program, or refused an option.
+    #[non_exhaustive]
     Nvrtc {
         /// The function of NVRTC.
         op: &'static str,
@@ -355,6 +387,7 @@ pub enum Error {
     },
 
     /// NVRTC could not be loaded on this machine.
+    #[non_exhaustive]
     NoNvrtc {
         /// Each library that was tried, and what the loader answered.
         tried: String,

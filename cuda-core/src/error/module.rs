@@ -1,6 +1,7 @@
 //! What is wrong with device code.
 
 use std::fmt;
+use std::io;
 use std::path::PathBuf;
 
 use cuda_sys::CUresult;
@@ -9,10 +10,22 @@ use super::text::{describe, on_lines_of_its_own};
 
 /// Why device code could not be compiled, loaded or looked into: the inside of
 /// [`Error::Module`](crate::Error::Module).
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// use cuda_core::{Error, Module, ModuleError};
+///
+/// match Module::from_ptx(&context, ".version 7.0\n.target sm_52\nnonsense") {
+///     Err(Error::Module(ModuleError::Compile { log, .. })) => println!("{log}"),
+///     other => drop(other?),
+/// }
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum ModuleError {
     /// A compiler, or the driver's linker, could make nothing of its input.
+    #[non_exhaustive]
     Compile {
         /// The driver call.
         op: &'static str,
@@ -26,9 +39,12 @@ pub enum ModuleError {
     NotPtx,
 
     /// A file could not be read.
+    #[non_exhaustive]
     File {
         /// The file.
         path: PathBuf,
+        /// What kind of failure it was.
+        kind: io::ErrorKind,
         /// What the system says.
         why: String,
     },
@@ -55,7 +71,7 @@ impl fmt::Display for ModuleError {
                 write!(f, "{op}: {}{}", describe(*code), on_lines_of_its_own(log))
             }
             Self::NotPtx => f.write_str("this is no PTX: it does not begin with .version"),
-            Self::File { path, why } => write!(f, "{}: {why}", path.display()),
+            Self::File { path, why, .. } => write!(f, "{}: {why}", path.display()),
             Self::NotFound { op, name } => write!(f, "{op}: there is nothing named `{name}`"),
             Self::GlobalTaken { name } => write!(
                 f,

@@ -8,6 +8,16 @@ use crate::error::{AllocatorError, Error, ModuleError};
 impl Error {
     /// The driver's code; and `CUDA_ERROR_OUT_OF_MEMORY` where a pool, a limit or an allocator had no
     /// memory, whether or not the driver was asked. Of a group's error, that of its device.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// use cuda_core::sys;
+    ///
+    /// let rank = device.p2p_attribute(device, sys::CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK);
+    /// let error = rank.unwrap_err(); // there is no link from a device to itself
+    /// assert_eq!(error.code(), Some(sys::CUDA_ERROR_INVALID_DEVICE));
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn code(&self) -> Option<CUresult> {
         match self {
             Error::Driver { code, .. } => Some(*code),
@@ -24,8 +34,9 @@ impl Error {
         }
     }
 
-    /// `true`: the context is lost; every further call on it fails with this error, and only a new
-    /// process brings the device back.
+    /// Whether the context is lost: every further call on it fails with this error, and only a new
+    /// process brings the device back. `EXTERNAL_DEVICE` (911) does not count: it is sticky if
+    /// earlier work failed, and not if the call did.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -55,13 +66,49 @@ impl Error {
             cuda_sys::CUDA_ERROR_INVALID_ADDRESS_SPACE,
             cuda_sys::CUDA_ERROR_INVALID_PC,
             cuda_sys::CUDA_ERROR_LAUNCH_FAILED,
+            cuda_sys::CUDA_ERROR_MPS_CLIENT_TERMINATED,
+            // CUDA_ERROR_CONTAINED and CUDA_ERROR_TENSOR_MEMORY_LEAK, which older headers lack.
+            CUresult(226),
+            CUresult(721),
         ]
         .contains(code)
     }
 
     /// Work is still pending: `cuEventElapsedTime` before the events have completed.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// use cuda_core::EventFlags;
+    ///
+    /// let start = stream.record_event(EventFlags::DEFAULT)?;
+    /// let end = stream.record_event(EventFlags::DEFAULT)?;
+    /// match end.elapsed_since(&start) {
+    ///     Ok(time) => println!("{time:?}"),
+    ///     Err(error) if error.is_not_ready() => println!("it is still running"),
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn is_not_ready(&self) -> bool {
         self.code() == Some(cuda_sys::CUDA_ERROR_NOT_READY)
+    }
+
+    /// Memory ran out: of a device, of the host, of a pool or within a limit. The call may succeed
+    /// once something was freed.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let mut len = 1 << 30;
+    /// let scratch = loop {
+    ///     match stream.alloc::<u8>(len) {
+    ///         Err(error) if error.is_out_of_memory() && len > 1 << 20 => len /= 2,
+    ///         other => break other?,
+    ///     }
+    /// };
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn is_out_of_memory(&self) -> bool {
+        self.code() == Some(cuda_sys::CUDA_ERROR_OUT_OF_MEMORY)
     }
 
     /// Says which device of several it concerns.
@@ -90,5 +137,42 @@ impl Error {
         }
         matches!(self, Error::Exiting | Error::Forked)
             || self.code() == Some(cuda_sys::CUDA_ERROR_DEINITIALIZED)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(code: i32) -> Error {
+        Error::Driver {
+            op: "cuCtxSynchronize",
+            code: CUresult(code as _),
+        }
+    }
+
+    /// Every code of which cuda.h says that "the process must be terminated and relaunched", or that
+    /// the context "cannot be used anymore"; and some that are passing.
+    #[test]
+    fn sticky_is_what_the_reference_calls_so() {
+        for code in [226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721, 810] {
+            assert!(error(code).is_sticky(), "{code}");
+        }
+        for code in [1, 2, 201, 600, 701, 720, 801, 807, 911] {
+            assert!(!error(code).is_sticky(), "{code}");
+        }
+    }
+
+    #[test]
+    fn memory_runs_out_with_and_without_the_driver() {
+        let limit = AllocatorError::LimitExceeded {
+            requested: 2,
+            used: 1,
+            limit: 2,
+        };
+        assert!(error(2).is_out_of_memory());
+        assert!(Error::from(limit).is_out_of_memory());
+        assert!(!error(1).is_out_of_memory());
+        assert!(!Error::InCallback.is_out_of_memory());
     }
 }

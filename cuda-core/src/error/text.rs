@@ -35,20 +35,18 @@ pub(super) fn describe(code: CUresult) -> String {
     format!("{name} ({}): {text}", code.0)
 }
 
+/// Text that C wrote into a buffer, up to its NUL.
+pub(crate) fn c_text(bytes: &[u8]) -> String {
+    let written = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(written).into_owned()
+}
+
 /// A compiler's log, below the sentence that it belongs to.
 pub(super) fn on_lines_of_its_own(log: &str) -> String {
     if log.is_empty() {
         String::new()
     } else {
         format!("\n{log}")
-    }
-}
-
-/// "640 × 480", or "640 × 480 × 2" where there is more than one slice.
-pub(super) fn dimensions([width, height, depth]: [usize; 3]) -> String {
-    match depth {
-        1 => format!("{width} × {height}"),
-        _ => format!("{width} × {height} × {depth}"),
     }
 }
 
@@ -101,6 +99,13 @@ mod tests {
         assert_eq!(Bytes(64 << 30).to_string(), "64 GiB");
         assert_eq!(Bytes(3 << 19).to_string(), "1.5 MiB");
         assert_eq!(Bytes(usize::MAX).to_string(), "16 EiB");
+    }
+
+    #[test]
+    fn text_ends_at_its_nul() {
+        assert_eq!(c_text(b"a line\n\0rubbish"), "a line\n");
+        assert_eq!(c_text(b"full"), "full");
+        assert_eq!(c_text(b""), "");
     }
 
     #[test]

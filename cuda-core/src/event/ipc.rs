@@ -9,8 +9,8 @@ use crate::context::Context;
 use crate::error::{Error, Result, check};
 use crate::event::{Event, EventFlags, RawEvent};
 
-/// What another process opens an event with: 64 bytes that mean nothing to anybody but the driver,
-/// and may travel by any way there is.
+/// What another process opens an event with: 64 bytes that only the driver understands, to be sent
+/// by any means.
 ///
 /// ```
 /// use cuda_core::IpcEventHandle;
@@ -71,8 +71,8 @@ impl Event {
         // Older drivers look at what is current.
         let _entered = self.context().enter_briefly()?;
         let mut handle = [0; BYTES];
-        // SAFETY: the pointer is valid for a write of a handle, which is an array of bytes; the
-        // event is live.
+        // SAFETY: the call writes a handle of this size, which is an array of bytes, to a local
+        // that outlives it; the caller holds the event.
         check(op, unsafe {
             cu::cuIpcGetEventHandle((&raw mut handle).cast(), event.as_raw())
         })?;
@@ -107,8 +107,8 @@ impl Event {
         let handle = CUipcEventHandle {
             reserved: handle.0.map(|byte| byte as _),
         };
-        // SAFETY: the pointer is valid for a write; the handle is one, by the caller's promise; a
-        // live context is current.
+        // SAFETY: the call writes one handle, to a local that outlives it; what it opens is a
+        // handle, by the caller's promise; a live context is current.
         check("cuIpcOpenEventHandle", unsafe {
             cu::cuIpcOpenEventHandle(&mut raw, handle)
         })?;

@@ -1,16 +1,17 @@
 //! Events: points of a stream that other streams and the host can wait for, and measure between.
 
 use std::fmt;
-use std::ops::BitOr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cuda_sys::{CUevent, CUresult, symbol as cu};
 
 use crate::context::Context;
-use crate::driver;
+use crate::device::Device;
 use crate::drops::Resource;
 use crate::error::{Error, Result, check};
+use crate::flags::flags;
+use crate::release::unless_given_up;
 use crate::stream::{Stream, StreamKind};
 
 mod ipc;
@@ -20,41 +21,28 @@ pub(crate) use raw::{RawEvent, ready};
 
 pub use ipc::IpcEventHandle;
 
-/// Flags of an [`Event`]: `cuEventCreate`'s.
-///
-/// ```no_run
-/// # let context = cuda_core::Device::get(0)?.context()?;
-/// use cuda_core::{Event, EventFlags};
-///
-/// let flags = EventFlags::DISABLE_TIMING | EventFlags::BLOCKING_SYNC;
-/// let event = Event::new(&context, flags)?;
-/// assert!(event.flags().contains(EventFlags::BLOCKING_SYNC));
-/// # Ok::<(), cuda_core::Error>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct EventFlags(u32);
-
-impl EventFlags {
-    /// Takes times; a waiting thread spins.
-    pub const DEFAULT: Self = Self(0);
-    /// A thread that waits for the event sleeps instead of spinning.
-    pub const BLOCKING_SYNC: Self = Self(1);
-    /// Takes no times, and is six times cheaper to record.
-    pub const DISABLE_TIMING: Self = Self(2);
-    /// May be opened by another process, see [`Event::ipc_handle`]; goes with
-    /// [`EventFlags::DISABLE_TIMING`] only.
-    pub const INTERPROCESS: Self = Self(4);
-
-    /// Whether all flags of `other` are set.
-    pub const fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-}
-
-impl BitOr for EventFlags {
-    type Output = Self;
-    fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
+flags! {
+    /// Flags of an [`Event`]: `cuEventCreate`'s.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use cuda_core::{Event, EventFlags};
+    ///
+    /// let flags = EventFlags::DISABLE_TIMING | EventFlags::BLOCKING_SYNC;
+    /// let event = Event::new(&context, flags)?;
+    /// assert!(event.flags().contains(EventFlags::BLOCKING_SYNC));
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    EventFlags {
+        /// The same as [`NONE`](Self::NONE). Takes times; a waiting thread spins: `CU_EVENT_DEFAULT`.
+        DEFAULT = 0;
+        /// A thread that waits for the event sleeps instead of spinning: `CU_EVENT_BLOCKING_SYNC`.
+        BLOCKING_SYNC = 1;
+        /// Takes no times, and is six times cheaper to record: `CU_EVENT_DISABLE_TIMING`.
+        DISABLE_TIMING = 2;
+        /// May be opened by another process, see [`Event::ipc_handle`]; goes with
+        /// [`EventFlags::DISABLE_TIMING`] only: `CU_EVENT_INTERPROCESS`.
+        INTERPROCESS = 4;
     }
 }
 
@@ -66,10 +54,9 @@ impl BitOr for EventFlags {
 /// ```no_run
 /// use cuda_core::{Device, Event, EventFlags};
 ///
-/// let device = Device::get(0)?;
-/// let stream = device.create_stream()?;
-/// let start = Event::new(&device.context()?, EventFlags::DEFAULT)?;
-/// let end = Event::new(&device.context()?, EventFlags::DEFAULT)?;
+/// let stream = Device::get(0)?.create_stream()?;
+/// let start = Event::new(stream.context(), EventFlags::DEFAULT)?;
+/// let end = Event::new(stream.context(), EventFlags::DEFAULT)?; // to be recorded again and again
 /// start.record(&stream)?;
 /// // … work on the stream …
 /// end.record(&stream)?;
@@ -114,6 +101,11 @@ impl Event {
         &self.raw.context
     }
 
+    /// The device that it is recorded on.
+    pub fn device(&self) -> Device {
+        self.context().device()
+    }
+
     /// The driver's handle, valid while `self` lives; null for one that was
     /// [given up](Error::GivenUp).
     pub fn as_raw(&self) -> CUevent {
@@ -122,12 +114,7 @@ impl Event {
 
     /// The event, unless it was given up.
     pub(crate) fn live(&self) -> Result<&RawEvent> {
-        driver::ensure()?;
-        if self.raw.as_raw().is_null() {
-            let what = Resource::Event;
-            return Err(Error::GivenUp { what });
-        }
-        Ok(&self.raw)
+        unless_given_up(self.raw.as_raw(), Resource::Event).map(|_| &self.raw)
     }
 
     /// Marks the point behind everything that is on the stream now: `cuEventRecord`. A later record
@@ -156,7 +143,8 @@ impl Event {
         // Said before others can wait for this record, and never taken back: another thread may record
         // the event at the same time, and nobody knows whose record comes last.
         self.held_up.fetch_or(held_up, Ordering::AcqRel);
-        // SAFETY: event and stream are live; a pairing that CUDA does not allow is an error.
+        // SAFETY: `self` keeps the event and `bound` the stream, with its context current where it
+        // needs that; a pairing that CUDA does not allow is an error.
         check("cuEventRecord", unsafe {
             cu::cuEventRecord(event.as_raw(), bound.raw())
         })
@@ -235,6 +223,18 @@ impl Event {
     /// # Errors
     /// [`Error::NoTiming`]; the driver's `INVALID_HANDLE` for events never recorded or of different
     /// contexts, and `NOT_READY` before both points are reached ([`Error::is_not_ready`]).
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// use cuda_core::EventFlags;
+    ///
+    /// let start = stream.record_event(EventFlags::DEFAULT)?;
+    /// // … work on the stream …
+    /// let end = stream.record_event(EventFlags::DEFAULT)?;
+    /// end.synchronize()?;
+    /// println!("{:?}", end.elapsed_since(&start)?);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn elapsed_since(&self, earlier: &Event) -> Result<Duration> {
         let (start, end) = (earlier.live()?, self.live()?);
         for event in [earlier, self] {
@@ -273,11 +273,37 @@ impl Event {
     }
 }
 
+impl<K: StreamKind> Stream<K> {
+    /// A new event, [recorded](Event::record) on this stream: what measuring takes, with
+    /// [`EventFlags::DEFAULT`].
+    ///
+    /// # Errors
+    /// Those of [`Event::new`] and [`Event::record`].
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// use cuda_core::EventFlags;
+    ///
+    /// let start = stream.record_event(EventFlags::DEFAULT)?;
+    /// // … work on the stream …
+    /// let end = stream.record_event(EventFlags::DEFAULT)?;
+    /// end.synchronize()?;
+    /// println!("{:?}", end.elapsed_since(&start)?);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn record_event(&self, flags: EventFlags) -> Result<Event> {
+        let event = Event::new(self.context(), flags)?;
+        event.record(self)?;
+        Ok(event)
+    }
+}
+
 /// The newest form of the call that header and driver have.
 fn elapsed(milliseconds: &mut f32, start: CUevent, end: CUevent) -> CUresult {
     #[cfg(cuda_12_8)]
     {
-        // SAFETY: both events are live; the pointer is valid for a write.
+        // SAFETY: the caller holds both events, which live as long as it does; the call writes one
+        // float, to an exclusive borrow.
         let code = unsafe { cu::cuEventElapsedTime_v2(milliseconds, start, end) };
         if code != cuda_sys::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER {
             return code;

@@ -27,7 +27,8 @@ impl RawEvent {
     pub(super) fn create(context: &Context, flags: EventFlags) -> Result<Self> {
         let entered = context.enter_briefly()?;
         let mut raw = ptr::null_mut();
-        // SAFETY: the pointer is valid for a write; a live context is current.
+        // SAFETY: the call writes one handle, to a local that outlives it; a live context is
+        // current.
         check("cuEventCreate", unsafe {
             cu::cuEventCreate(&mut raw, flags.0)
         })?;
@@ -70,14 +71,16 @@ impl RawEvent {
     }
 
     pub(crate) fn synchronize(&self) -> Result<()> {
-        // SAFETY: the event is live.
+        // SAFETY: by the invariant a live event, unless null, which the driver refuses as
+        // INVALID_HANDLE.
         check("cuEventSynchronize", unsafe {
             cu::cuEventSynchronize(self.raw)
         })
     }
 
     pub(crate) fn query(&self) -> Result<bool> {
-        // SAFETY: the event is live.
+        // SAFETY: by the invariant a live event, unless null, which the driver refuses as
+        // INVALID_HANDLE.
         ready("cuEventQuery", unsafe { cu::cuEventQuery(self.raw) })
     }
 }

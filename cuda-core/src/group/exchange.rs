@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::error::{Error, Result};
 use crate::group::DeviceGroup;
-use crate::group::round::{Copy, Round, run};
+use crate::group::round::{Round, Transfer, run};
 use crate::group::views::{parts, parts_mut};
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::pod::Pod;
@@ -25,8 +25,9 @@ impl DeviceGroup {
     /// next, and all of it takes hardly longer than one copy; small ones spread like a tree.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`] for a rank that nobody has, [`Error::GroupSize`], [`Error::WrongDevice`],
-    /// and [`Error::LengthMismatch`] as [`Error::OnDevice`], before the driver is asked.
+    /// [`Error::OutOfBounds`] for a rank that no member has, [`Error::GroupSize`],
+    /// [`Error::WrongDevice`], and [`Error::LengthMismatch`] as [`Error::OnDevice`], before the
+    /// driver is asked.
     ///
     /// ```no_run
     /// use cuda_core::DeviceGroup;
@@ -122,7 +123,7 @@ impl DeviceGroup {
         let copies = pairs.map(|(from, (source, destination))| {
             let to = (from + step) % self.len();
             self.same_len_on(op, to, source.len(), destination.len())?;
-            Ok(Copy {
+            Ok(Transfer {
                 stream: &self.lanes[from],
                 source,
                 destination,
@@ -177,8 +178,8 @@ impl DeviceGroup {
     /// [`Error::OnDevice`] of the receiver, before the driver is asked.
     ///
     /// ```no_run
-    /// # use cuda_core::{DeviceBuffer, DeviceGroup};
-    /// let group = DeviceGroup::all()?;
+    /// # use cuda_core::{Device, DeviceGroup};
+    /// let group = DeviceGroup::new([Device::get(0)?, Device::get(1)?])?;
     /// # let (a, b) = (&group.streams()[0], &group.streams()[1]);
     /// // Two members: 10 elements from the first to the second, 20 back, nothing to themselves.
     /// let sources = [[a.alloc_zeroed::<u32>(0)?, a.alloc_zeroed(10)?], [b.alloc_zeroed(20)?, b.alloc_zeroed(0)?]];
@@ -235,7 +236,7 @@ impl DeviceGroup {
                 self.same_len_on(op, to, source.len(), destination.len())?;
                 let step = (count + to - from) % count;
                 let stream = &self.lanes[from];
-                let copy = Copy {
+                let copy = Transfer {
                     stream,
                     source,
                     destination,

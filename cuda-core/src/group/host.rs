@@ -4,7 +4,7 @@ use crate::copy::endpoint::Endpoint;
 use crate::copy::same_len;
 use crate::error::Result;
 use crate::group::DeviceGroup;
-use crate::group::round::{Copy, run};
+use crate::group::round::{Transfer, run};
 use crate::group::views::{parts, parts_mut, total};
 use crate::memory::device::{DeviceMemory, DeviceSlice, DeviceSliceMut};
 use crate::memory::pinned::{PinnedMemory, PinnedSlice};
@@ -130,7 +130,7 @@ impl DeviceGroup {
             self.same_len_on(op, rank, source.len(), destination.len())?;
         }
         let copies = self.streams.iter().zip(destinations);
-        let copies = copies.map(|(stream, destination)| Copy {
+        let copies = copies.map(|(stream, destination)| Transfer {
             stream,
             source,
             destination,
@@ -168,11 +168,13 @@ impl DeviceGroup {
         let lens: Vec<usize> = destinations.iter().map(SliceMut::len).collect();
         same_len(op, source.len(), total::<T>(lens.iter().copied())?)?;
         let parts = parts(source, lens)?.into_iter().zip(destinations);
-        let copies = parts.enumerate().map(|(rank, (source, destination))| Copy {
-            stream: M::stream(self, rank),
-            source,
-            destination,
-        });
+        let copies = parts
+            .enumerate()
+            .map(|(rank, (source, destination))| Transfer {
+                stream: M::stream(self, rank),
+                source,
+                destination,
+            });
         run(copies.collect(), M::hand_out)
     }
 
@@ -203,11 +205,13 @@ impl DeviceGroup {
         let lens: Vec<usize> = sources.iter().map(Slice::len).collect();
         same_len(op, total::<T>(lens.iter().copied())?, destination.len())?;
         let parts = sources.into_iter().zip(parts_mut(destination, lens)?);
-        let copies = parts.enumerate().map(|(rank, (source, destination))| Copy {
-            stream: M::stream(self, rank),
-            source,
-            destination,
-        });
+        let copies = parts
+            .enumerate()
+            .map(|(rank, (source, destination))| Transfer {
+                stream: M::stream(self, rank),
+                source,
+                destination,
+            });
         run(copies.collect(), M::take_in)
     }
 }

@@ -65,7 +65,7 @@ pub use peers::PeerReport;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub struct DeviceGroup {
-    /// Not empty.
+    // INVARIANT: not empty.
     streams: Box<[Stream]>,
     /// For what each member sends to others. Measured on H200s: several of them, so that it sends to
     /// several at once, are no faster, and having the receiver's stream copy is slower.

@@ -78,12 +78,20 @@ impl DeviceGroup {
         Ok(report)
     }
 
-    /// Takes all access between the group's devices away again, whoever gave it:
+    /// Takes away all access between the group's devices, whatever gave it:
     /// [`Context::disable_peer_access`] of each pair that has it, which waits for the work of both.
     ///
     /// # Errors
     /// Those of [`Context::disable_peer_access`], as [`Error::OnDevice`]: the first, once all pairs
     /// were tried.
+    ///
+    /// ```no_run
+    /// let group = cuda_core::DeviceGroup::all()?;
+    /// group.enable_all_peers()?;
+    /// // … kernels that use each other's memory …
+    /// group.disable_all_peers()?; // waits for them
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn disable_all_peers(&self) -> Result<()> {
         let disable = |(context, peer): (&Context, &Context)| {
             let disabled = context.disable_peer_access(peer);

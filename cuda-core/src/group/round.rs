@@ -62,7 +62,7 @@ fn cover(mark: &Mark) -> Result<()> {
 }
 
 /// One of several copies, none of which touches what another writes.
-pub(super) struct Copy<'s, 'a, 'b, T: Pod, A: Memory, B: Memory> {
+pub(super) struct Transfer<'s, 'a, 'b, T: Pod, A: Memory, B: Memory> {
     pub(super) stream: &'s Stream,
     pub(super) source: Slice<'a, T, A>,
     pub(super) destination: SliceMut<'b, T, B>,
@@ -70,7 +70,7 @@ pub(super) struct Copy<'s, 'a, 'b, T: Pod, A: Memory, B: Memory> {
 
 /// Enqueues the copies, each with `enqueue`. Where one cannot be, those behind it are not either.
 pub(super) fn run<'s, 'a, 'b, T: Pod, A: Memory, B: Memory>(
-    mut copies: Vec<Copy<'s, 'a, 'b, T, A, B>>,
+    mut copies: Vec<Transfer<'s, 'a, 'b, T, A, B>>,
     enqueue: impl Fn(&'s Stream, Slice<'a, T, A>, SliceMut<'b, T, B>) -> Result<()>,
 ) -> Result<()> {
     let mut round = Round::default();

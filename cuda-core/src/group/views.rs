@@ -32,7 +32,7 @@ impl DeviceGroup {
         let views: Vec<_> = given.into_iter().map(Into::into).collect();
         self.one_each(op, views.len())?;
         for (rank, view) in views.iter().enumerate() {
-            self.on_member(op, rank, view.as_view().device())?;
+            self.on_member(op, rank, view.device())?;
         }
         Ok(views)
     }

@@ -6,8 +6,21 @@ use super::{Dimensions, Launch};
 use crate::stream::StreamKind;
 
 /// Which writes the fences of a kernel have to wait for; kernels of different domains do not slow
-/// each other's fences down.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// each other's fences down. Left out where the header is
+/// [older than CUDA 12.0](crate#what-depends-on-the-header).
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("send")?;
+/// use cuda_core::MemorySyncDomain;
+///
+/// let mut launch = stream.kernel(&function); // writes to another device
+/// launch.grid(8).block(256).memory_sync_domain(MemorySyncDomain::Remote);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[cfg(cuda_12_0)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum MemorySyncDomain {
     /// The domain of all kernels that say nothing.
     Default,
@@ -73,7 +86,8 @@ impl<K: StreamKind> Launch<'_, K> {
     /// # let stream = context.create_stream()?;
     /// # const PTX: &str = "";
     /// # let function = cuda_core::Module::from_ptx(&context, PTX)?.function("sweep")?;
-    /// let blocks = function.max_active_blocks(256, 0)?; // at once, on each multiprocessor
+    /// let each = function.max_active_blocks(256, 0)?; // at once, on one multiprocessor
+    /// let blocks = each * context.device().attributes().multiprocessor_count()?;
     /// let mut launch = stream.kernel(&function);
     /// launch.grid(blocks).block(256).cooperative();
     /// # Ok::<(), cuda_core::Error>(())
@@ -86,6 +100,17 @@ impl<K: StreamKind> Launch<'_, K> {
 
     /// The kernel's priority in place of its stream's, smaller numbers first:
     /// `CU_LAUNCH_ATTRIBUTE_PRIORITY`.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
+    /// let (_least, greatest) = stream.context().stream_priority_range()?;
+    /// let mut launch = stream.kernel(&function);
+    /// launch.grid(8).block(256).priority(greatest);
+    /// // SAFETY: the kernel has no parameter and touches nothing.
+    /// unsafe { launch.launch() }?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn priority(&mut self, priority: i32) -> &mut Self {
         self.attributes.set(
             cuda_sys::CU_LAUNCH_ATTRIBUTE_PRIORITY,
@@ -98,6 +123,17 @@ impl<K: StreamKind> Launch<'_, K> {
     /// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`. From compute capability 9.0 on.
     ///
     /// It waits by itself, with `griddepcontrol.wait`, before it touches what that one writes.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
+    /// // Begins while the kernel before it ends, and waits for it by `griddepcontrol.wait`.
+    /// let mut launch = stream.kernel(&function);
+    /// launch.grid(8).block(256).programmatic();
+    /// // SAFETY: the kernel has no parameter, and waits before it touches anything.
+    /// unsafe { launch.launch() }?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn programmatic(&mut self) -> &mut Self {
         self.attributes.set(
             cuda_sys::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
@@ -107,6 +143,7 @@ impl<K: StreamKind> Launch<'_, K> {
     }
 
     /// The domain of the kernel's fences: `CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN`, from CUDA 12.0 on.
+    /// Left out where the header is [older than that](crate#what-depends-on-the-header).
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;

@@ -2,12 +2,11 @@
 
 /// A size in up to three dimensions; those left out are 1.
 ///
-/// ```no_run
+/// ```
 /// use cuda_core::Dimensions;
 ///
 /// assert_eq!(Dimensions::from(8), Dimensions { x: 8, y: 1, z: 1 });
 /// assert_eq!(Dimensions::from((8, 4)).volume(), 32);
-/// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Dimensions {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::Dimensions;
 use super::argument::Arguments;
-use crate::device::Device;
+use crate::device::attributes::DeviceAttributes;
 use crate::error::{Error, LaunchError, Result};
 use crate::module::Function;
 
@@ -25,22 +25,18 @@ pub(crate) struct Limits {
 
 impl Limits {
     pub(crate) fn of(function: &Function) -> Result<Self> {
-        use cuda_sys as cu;
-        let device = function.context().device();
-        let number = |attribute| -> Result<u32> {
-            Ok(u32::try_from(device.attribute(attribute)?).unwrap_or(0))
-        };
+        let device = function.context().device().attributes();
         let attributes = function.attributes()?;
         Ok(Self {
             grid: Dimensions {
-                x: number(cu::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X)?,
-                y: number(cu::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y)?,
-                z: number(cu::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z)?,
+                x: device.max_grid_dim_x()?,
+                y: device.max_grid_dim_y()?,
+                z: device.max_grid_dim_z()?,
             },
             block: Dimensions {
-                x: number(cu::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X)?,
-                y: number(cu::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y)?,
-                z: number(cu::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z)?,
+                x: device.max_block_dim_x()?,
+                y: device.max_block_dim_y()?,
+                z: device.max_block_dim_z()?,
             },
             threads: attributes.max_threads_per_block,
             shared: max_shared(device)?,
@@ -141,10 +137,9 @@ fn limited(what: &'static str, asked: u64, limit: u64) -> Error {
 }
 
 /// Shared memory that a block of the device can be allowed to have, in bytes.
-fn max_shared(device: Device) -> Result<usize> {
-    let bytes = device
-        .attribute(cuda_sys::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?
-        // A device that knows no opting in.
-        .max(device.attribute(cuda_sys::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK)?);
-    Ok(usize::try_from(bytes).unwrap_or(0))
+fn max_shared(device: DeviceAttributes) -> Result<usize> {
+    // A device that knows no opting in has none that way.
+    let asked = device.max_shared_memory_per_block_optin()?;
+    let unasked = device.max_shared_memory_per_block()?;
+    Ok(asked.max(unasked) as usize)
 }

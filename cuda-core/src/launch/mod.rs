@@ -1,5 +1,7 @@
 //! Launches: a kernel, its shape, its arguments, enqueued with one driver call.
 
+use std::fmt;
+
 use cuda_sys::{CUlaunchConfig, symbol as cu};
 
 use crate::error::{Error, Result, check};
@@ -14,6 +16,7 @@ mod few;
 pub(crate) mod limits;
 
 pub use argument::{Argument, DeviceVisible};
+#[cfg(cuda_12_0)]
 pub use attributes::MemorySyncDomain;
 pub use dimensions::Dimensions;
 
@@ -39,9 +42,8 @@ use attributes::Attributes;
 /// use cuda_core::{Device, Module};
 ///
 /// # let ptx = String::new();
-/// let device = Device::get(0)?;
-/// let stream = device.create_stream()?;
-/// let saxpy = Module::from_ptx(&device.context()?, &ptx)?.function("saxpy")?;
+/// let stream = Device::get(0)?.create_stream()?;
+/// let saxpy = Module::from_ptx(stream.context(), &ptx)?.function("saxpy")?;
 /// let x = stream.alloc_zeroed::<f32>(1 << 20)?;
 /// let mut y = stream.alloc_zeroed::<f32>(1 << 20)?;
 /// let mut launch = stream.kernel(&saxpy);
@@ -51,12 +53,13 @@ use attributes::Attributes;
 /// unsafe { launch.launch() }?;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
+#[must_use = "nothing is launched until `launch` is called"]
 pub struct Launch<'a, K: StreamKind> {
     stream: &'a Stream<K>,
     function: &'a Function,
     grid: Dimensions,
     block: Dimensions,
-    shared: usize,
+    dynamic_shared: usize,
     attributes: Attributes,
     arguments: Arguments,
     touched: Touched<'a>,
@@ -68,13 +71,22 @@ const BLOCK: u32 = 256;
 impl<K: StreamKind> Stream<K> {
     /// Prepares a launch of `function` on this stream, of one block of one thread unless told
     /// otherwise; see [`Launch`].
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
+    /// let mut x = stream.alloc_zeroed::<f32>(256)?;
+    /// // SAFETY: scale(float *x) reads and writes an element of `x` for each of the 256 threads.
+    /// unsafe { stream.kernel(&function).block(256).arg(&mut x).launch() }?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn kernel<'a>(&'a self, function: &'a Function) -> Launch<'a, K> {
         Launch {
             stream: self,
             function,
             grid: Dimensions::ONE,
             block: Dimensions::ONE,
-            shared: 0,
+            dynamic_shared: 0,
             attributes: Attributes::default(),
             arguments: Arguments::new(),
             touched: Touched::new(self.context()),
@@ -96,7 +108,8 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     }
 
     /// As many threads as elements, at least: blocks of 256 threads in one dimension. The kernel
-    /// has to leave alone what is beyond the last element.
+    /// has to leave alone what is beyond the last element. Zero elements make a grid of zero blocks,
+    /// which [`Launch::launch`] refuses.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -118,8 +131,20 @@ impl<'a, K: StreamKind> Launch<'a, K> {
 
     /// Dynamic shared memory in bytes a block. More than 48 KiB has to be allowed first, with
     /// [`Function::set_max_dynamic_shared`].
-    pub fn shared(&mut self, bytes: usize) -> &mut Self {
-        self.shared = bytes;
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
+    /// let bytes = 100 << 10;
+    /// function.set_max_dynamic_shared(bytes)?;
+    /// let mut launch = stream.kernel(&function);
+    /// launch.grid(16).block(256).dynamic_shared(bytes);
+    /// // SAFETY: the kernel has no parameter and touches its shared memory alone.
+    /// unsafe { launch.launch() }?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn dynamic_shared(&mut self, bytes: usize) -> &mut Self {
+        self.dynamic_shared = bytes;
         self
     }
 
@@ -130,16 +155,21 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         self
     }
 
-    /// Memory that the kernel reads without being given it as an argument: through an address in
-    /// another argument, or as a [global](crate::Module::global) of its module.
+    /// Memory that the kernel uses without being given it as an argument: through an address in
+    /// another argument, or as a [global](crate::Module::global) of its module. As with
+    /// [`Launch::arg`], `&buffer` is read, and `&mut buffer` may be written.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
+    /// let x = stream.alloc_zeroed::<f32>(256)?;
+    /// let mut launch = stream.kernel(&function); // scale(uint64_t address_of_x)
+    /// launch.block(256).arg(x.as_raw()).uses(&x); // comes after whoever writes `x`
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn uses<A: DeviceVisible<'a>>(&mut self, memory: A) -> &mut Self {
         memory.touch(&mut self.touched);
         self
-    }
-
-    /// [`Launch::uses`] of memory that the kernel writes.
-    pub fn uses_mut<A: DeviceVisible<'a>>(&mut self, memory: A) -> &mut Self {
-        self.uses(memory)
     }
 
     /// Launches the kernel, asynchronously: `cuLaunchKernelEx`, one driver call on a created stream
@@ -150,9 +180,11 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     /// Before the driver is asked: [`Error::Launch`] for a dimension that is zero or more than the
     /// device or the kernel allows, for too much shared memory, and for arguments that differ in
     /// number or size from the kernel's parameters, where the driver tells those (from CUDA 12.4
-    /// on); [`Error::WrongContext`] for a kernel of another context than the stream's;
-    /// [`Error::WrongDevice`] for memory of another device that was given no
-    /// [access](crate::Context::enable_peer_access).
+    /// on); [`Error::WrongContext`] for a kernel of another context than the stream's, and for a
+    /// texture, a surface or memory of another context of its device, unless that memory comes from
+    /// the driver's pool; [`Error::WrongDevice`] for a texture or a surface of another device, and for
+    /// memory of one that the stream's context was given no
+    /// [access](crate::Context::enable_peer_access) to.
     ///
     /// The driver's: `COOPERATIVE_LAUNCH_TOO_LARGE` among them. What goes wrong while the kernel
     /// runs is reported by whoever waits for it.
@@ -205,7 +237,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         let limits = self.function.limits()?;
         limits.check_grid(self.grid)?;
         limits.check_block(self.block)?;
-        let shared = limits.check_shared(self.function, self.shared)?;
+        let shared = limits.check_shared(self.function, self.dynamic_shared)?;
         limits.check_arguments(self.function, &self.arguments)?;
         self.touched.check()?;
         let attributes = self.attributes.as_mut_slice();
@@ -234,8 +266,8 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         let mut config = self.config()?;
         config.hStream = self.stream.as_raw();
         let mut blocks = 0;
-        // SAFETY: the pointer is valid for a write; the function is loaded, its context current;
-        // the configuration and its attributes live during the call.
+        // SAFETY: the call writes one number, to a local that outlives it; the function is loaded,
+        // its context current; the configuration and its attributes live during the call.
         check("cuOccupancyMaxPotentialClusterSize", unsafe {
             cu::cuOccupancyMaxPotentialClusterSize(&mut blocks, self.function.as_raw(), &config)
         })?;
@@ -260,5 +292,18 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         })?;
         drop(entered);
         Ok(u32::try_from(clusters).unwrap_or(0))
+    }
+}
+
+impl<K: StreamKind> fmt::Debug for Launch<'_, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Launch")
+            .field("function", self.function)
+            .field("stream", self.stream)
+            .field("grid", &self.grid)
+            .field("block", &self.block)
+            .field("dynamic_shared", &self.dynamic_shared)
+            .field("arguments", &self.arguments.sizes().len())
+            .finish_non_exhaustive()
     }
 }

@@ -154,7 +154,8 @@ impl PointerAttributes {
         ];
         let mut attributes = asked.map(|(attribute, _)| attribute);
         let mut places = asked.map(|(_, place)| place);
-        // SAFETY: as many attributes as places, each valid for a write of its attribute's type.
+        // SAFETY: as many attributes as places, each of which is a local of its attribute's type
+        // that outlives the call.
         check("cuPointerGetAttributes", unsafe {
             cu::cuPointerGetAttributes(
                 COUNT as u32,
@@ -229,7 +230,8 @@ pub fn is_pinned<T>(pointer: *const T) -> Result<bool> {
 pub fn host_pointer_of(address: CUdeviceptr) -> Result<*mut c_void> {
     driver::ensure()?;
     let mut pointer: *mut c_void = ptr::null_mut();
-    // SAFETY: the attribute is a pointer, and the place is valid for a write of one.
+    // SAFETY: the attribute is a pointer, which the call writes to a local of that type that
+    // outlives it.
     check("cuPointerGetAttribute", unsafe {
         cu::cuPointerGetAttribute(
             (&raw mut pointer).cast(),

@@ -141,6 +141,49 @@ impl<T: Pod, M: Memory> Buffer<T, M> {
         self.as_view_mut().split_at_mut(mid)
     }
 
+    /// Views of `len` elements each, one behind the other, the last one of what is left; together
+    /// they are the buffer.
+    ///
+    /// # Errors
+    /// [`Error::NothingGiven`] if `len` is zero.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let source = stream.alloc_zeroed::<f32>(1000)?;
+    /// for part in source.chunks(256)? {
+    ///     println!("{} elements at {:#x}", part.len(), part.as_raw());
+    /// }
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn chunks(
+        &self,
+        len: usize,
+    ) -> Result<impl ExactSizeIterator<Item = Slice<'_, T, M>> + use<'_, T, M>> {
+        self.as_view().chunks(len)
+    }
+
+    /// [`Buffer::chunks`] as exclusive views, usable on as many streams at once. None waits for another
+    /// while no more than 32 are in flight: [`SliceMut::chunks_mut`].
+    ///
+    /// # Errors
+    /// [`Error::NothingGiven`] if `len` is zero.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// let streams = [context.create_stream()?, context.create_stream()?];
+    /// let mut buffer = streams[0].alloc::<f32>(1 << 20)?;
+    /// for (stream, part) in streams.iter().cycle().zip(buffer.chunks_mut(1 << 16)?) {
+    ///     stream.fill(part, 1.0)?; // the streams do not wait for each other
+    /// }
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn chunks_mut(
+        &mut self,
+        len: usize,
+    ) -> Result<impl ExactSizeIterator<Item = SliceMut<'_, T, M>> + use<'_, T, M>> {
+        self.as_view_mut().chunks_mut(len)
+    }
+
     /// The same bytes as elements of another type, which must divide them and be aligned no more
     /// strictly than the memory is. No copy, no driver call.
     ///
@@ -172,6 +215,21 @@ impl<T: Pod, M: Memory> Buffer<T, M> {
     /// # Safety
     /// Between the two calls nothing else uses the buffer, and the work does with it no more than
     /// `access` says.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # fn library_call(_stream: cuda_core::sys::CUstream, _address: u64) {}
+    /// use cuda_core::Access;
+    ///
+    /// let buffer = stream.alloc_zeroed::<f32>(1024)?;
+    /// // SAFETY: until the second call nothing but the library's kernel uses the buffer.
+    /// unsafe { buffer.note_use(&stream, Access::Read) }?; // the stream waits for who wrote it
+    /// library_call(stream.as_raw(), buffer.as_raw()); // enqueues a kernel that reads `buffer`
+    /// // SAFETY: since the first call nothing else has used it, and the kernel does no more than
+    /// // read it.
+    /// unsafe { buffer.note_use(&stream, Access::Read) }?; // whoever writes it waits for the kernel
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub unsafe fn note_use<K: StreamKind>(&self, stream: &Stream<K>, access: Access) -> Result<()> {
         let block = self.storage.block();
         note_use(stream.core(), &block.ledger, &block.whole(), access)

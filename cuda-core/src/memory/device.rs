@@ -145,8 +145,8 @@ fn free_in_order(
     unsafe { driver_pool::free(&bound, address) }.map_err(Unreleased::Unknown)
 }
 
-/// Elements on a device. Any stream of the device may use them; who must wait for whom is sorted out
-/// without the caller.
+/// Elements on a device. Any stream of the device may use them; which stream must wait for which is
+/// sorted out without the caller.
 ///
 /// [`Stream::alloc`] allocates in the order of a stream, which is the buffer's *home*: allocation and
 /// free happen in its order, and the buffer keeps it alive. Dropping it frees the memory behind all
@@ -240,13 +240,9 @@ impl Stream {
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
-    /// use cuda_core::Error;
-    ///
     /// match stream.alloc::<f32>(1 << 40) {
     ///     Ok(buffer) => println!("{} bytes", buffer.byte_len()),
-    ///     Err(error @ (Error::OutOfMemory { .. } | Error::PoolExhausted { .. })) => {
-    ///         eprintln!("{error}"); // says how much there is
-    ///     }
+    ///     Err(error) if error.is_out_of_memory() => eprintln!("{error}"), // says how much there is
     ///     Err(error) => return Err(error),
     /// }
     /// # Ok::<(), cuda_core::Error>(())
@@ -339,7 +335,8 @@ impl<'a, T: Pod> DeviceSlice<'a, T> {
         self.block().keeper.device()
     }
 
-    pub(crate) fn context(&self) -> &'a Context {
+    /// The context that the memory belongs to.
+    pub fn context(&self) -> &'a Context {
         self.block().keeper.context()
     }
 }
@@ -348,6 +345,16 @@ impl<T: Pod> DeviceSliceMut<'_, T> {
     /// The device's address of the first element.
     pub fn as_raw(&self) -> CUdeviceptr {
         self.as_view().as_raw()
+    }
+
+    /// The device that the memory is on.
+    pub fn device(&self) -> Device {
+        self.as_view().device()
+    }
+
+    /// The context that the memory belongs to.
+    pub fn context(&self) -> &Context {
+        self.as_view().context()
     }
 }
 

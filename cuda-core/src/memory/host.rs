@@ -14,7 +14,9 @@ use crate::memory::pod::Pod;
 /// From [`elements`](Self::elements) on, for as long as the value is neither used, apart from being
 /// moved, nor dropped:
 /// * the elements that it names are initialised and stay allocated where they are;
-/// * nobody writes them.
+/// * nobody writes them;
+/// * nobody but this crate begins to register them with the driver, or ends a registration that this
+///   crate has made.
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -55,6 +57,23 @@ pub unsafe trait StableHost: Send + Sync + 'static {
 /// # Safety
 /// For as long as is said at [`StableHost`], nobody else reads the elements, and they may be written
 /// by the pointer that [`elements`](StableHost::elements) returned.
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// use cuda_core::{DeviceBuffer, Error, Result, StableHostMut, Stream};
+///
+/// /// Fills whatever holds bytes.
+/// fn fetch<H>(stream: &Stream, from: &DeviceBuffer<u8>, into: H) -> Result<H>
+/// where
+///     H: StableHostMut<Element = u8>,
+/// {
+///     let download = stream.download_owned(from, into).map_err(|(error, _)| error)?;
+///     download.wait().map_err(|(error, _)| error)
+/// }
+/// let bytes = fetch(&stream, &stream.alloc_zeroed(100)?, vec![1; 100])?;
+/// assert_eq!(bytes, [0; 100]);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 pub unsafe trait StableHostMut: StableHost {}
 
 // SAFETY: a vector's elements are on the heap, which moving it does not touch, and nobody else has
@@ -86,7 +105,8 @@ unsafe impl<T: Pod> StableHost for Box<[T]> {
 unsafe impl<T: Pod> StableHostMut for Box<[T]> {}
 
 // SAFETY: the elements are on the heap for as long as one reference is kept. Others can only read
-// them, since `Arc::get_mut` wants the only reference and `Pod` has no interior mutability.
+// them, since `Arc::get_mut` wants the only reference and `Pod` has no interior mutability; to
+// register them takes `unsafe` code, which has this promise to keep.
 unsafe impl<T: Pod> StableHost for Arc<[T]> {
     type Element = T;
 
@@ -96,7 +116,8 @@ unsafe impl<T: Pod> StableHost for Arc<[T]> {
 }
 
 // SAFETY: one reference is kept, so the vector lives, and nobody can reach it mutably: it neither
-// moves its elements nor are they written, since `Pod` has no interior mutability.
+// moves its elements nor are they written, since `Pod` has no interior mutability; to register them
+// takes `unsafe` code, as above.
 unsafe impl<T: Pod> StableHost for Arc<Vec<T>> {
     type Element = T;
 

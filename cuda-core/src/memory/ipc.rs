@@ -92,8 +92,8 @@ impl<T: Pod> DeviceBuffer<T> {
         }
         let _entered = self.context().enter_briefly()?;
         let mut handle = [0; SIZE];
-        // SAFETY: the pointer is valid for a write of a handle, which is as large and aligned to
-        // one byte; the address is that of a live allocation of cuMemAlloc.
+        // SAFETY: the call writes a handle, as large as this local, which outlives it, and aligned
+        // to one byte; the address is that of a live allocation of cuMemAlloc.
         check("cuIpcGetMemHandle", unsafe {
             cu::cuIpcGetMemHandle((&raw mut handle).cast(), block.address)
         })?;
@@ -108,8 +108,8 @@ impl<T: Pod> DeviceBuffer<T> {
     ///
     /// # Errors
     /// [`Error::SizeOverflow`] and [`Error::OverAligned`] before the driver is asked;
-    /// [`Error::OutOfBounds`] where the memory has not so many elements; [`Error::NotShareable`]
-    /// for no elements; the driver's.
+    /// [`Error::OutOfBounds`] where the memory has fewer elements; [`Error::NotShareable`] for no
+    /// elements; the driver's.
     ///
     /// # Safety
     /// The handle came from [`DeviceBuffer::ipc_handle`] or `cuIpcGetMemHandle`, and the process
@@ -142,7 +142,8 @@ impl<T: Pod> DeviceBuffer<T> {
         unsafe { (&raw mut raw).cast::<[u8; SIZE]>().write(handle.0) };
         let flags = cuda_sys::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS.0;
         let mut address = 0;
-        // SAFETY: the pointer is valid for a write; a live context is current.
+        // SAFETY: the call writes one address, to a local that outlives it; a live context is
+        // current.
         check("cuIpcOpenMemHandle", unsafe {
             cu::cuIpcOpenMemHandle_v2(&mut address, raw, flags)
         })?;

@@ -12,6 +12,7 @@ use crate::context::{self, Context};
 use crate::device::Device;
 use crate::driver;
 use crate::error::{Error, Result, check};
+use crate::future::Ready;
 use crate::memory::device::{
     ALIGNMENT, DeviceBuffer, DeviceMemory, DeviceSlice, DeviceSliceMut, NOWHERE,
 };
@@ -43,7 +44,7 @@ use crate::release::Unreleased;
 ///
 /// let device = Device::get(0)?;
 /// let stream = device.create_stream()?;
-/// let mut values = ManagedBuffer::<f32>::new(&device.context()?, 1 << 20)?;
+/// let mut values = ManagedBuffer::<f32>::new(stream.context(), 1 << 20)?;
 /// values.as_mut_slice()?.fill(1.0);
 /// values.prefetch(&stream, .., MemoryLocation::Device(device))?;
 /// stream.fill(values.slice_mut(..1000)?, 2.0)?;
@@ -116,7 +117,8 @@ impl<T: Pod> ManagedBuffer<T> {
         if bytes > 0 {
             let entered = context.enter_briefly()?;
             let relaxed = Relaxed::enter()?;
-            // SAFETY: the pointer is valid for a write; a live context is current.
+            // SAFETY: the call writes one address, to a local that outlives it; a live context is
+            // current.
             let result = check(op, unsafe {
                 cu::cuMemAllocManaged(&mut address, bytes, attached.as_raw())
             });
@@ -193,6 +195,28 @@ impl<T: Pod> ManagedBuffer<T> {
         self.buffer.slice_mut(range)
     }
 
+    /// As [`Buffer::split_at_mut`](crate::Buffer::split_at_mut).
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`] if `mid` is greater than the length.
+    pub fn split_at_mut(
+        &mut self,
+        mid: usize,
+    ) -> Result<(DeviceSliceMut<'_, T>, DeviceSliceMut<'_, T>)> {
+        self.as_view_mut().split_at_mut(mid)
+    }
+
+    /// Waits, without blocking, for the work that writes the buffer. Then looking at it
+    /// does not block either.
+    pub fn ready(&self) -> Ready<'_> {
+        self.as_view().ready()
+    }
+
+    /// Waits, without blocking, for all work that uses the buffer.
+    pub fn ready_mut(&mut self) -> Ready<'_> {
+        self.buffer.ready_mut()
+    }
+
     /// The elements, once the work that writes them has completed.
     ///
     /// # Errors
@@ -255,7 +279,10 @@ impl<T: Pod> ManagedBuffer<T> {
     /// That of [`as_slice_while_idle`](Self::as_slice_while_idle).
     pub unsafe fn as_mut_slice_while_idle(&mut self) -> Result<&mut [T]> {
         self.settle(Access::Write)?;
-        // SAFETY: as in `as_slice_while_idle`; nobody else touches it, since the borrow is exclusive.
+        // SAFETY: managed memory is the host's at the same address, by the invariant, aligned for
+        // `T` or dangling, and holds values, by `Pod`; nobody else touches it: all work was waited
+        // for, the borrow is exclusive, and no device runs that forbids the host to look, by the
+        // caller's promise.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.host_ptr(), self.len()) })
     }
 

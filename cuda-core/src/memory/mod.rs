@@ -12,6 +12,7 @@ pub(crate) mod attributes;
 pub(crate) mod buffer;
 pub(crate) mod device;
 mod foreign;
+mod fresh;
 pub(crate) mod host;
 pub(crate) mod ipc;
 pub(crate) mod ledger;
@@ -19,12 +20,14 @@ pub(crate) mod managed;
 pub(crate) mod origin;
 pub(crate) mod pages;
 pub(crate) mod pinned;
+pub(crate) mod pinning;
 pub(crate) mod pitched;
 pub(crate) mod placement;
 pub(crate) mod plain;
 pub(crate) mod pod;
 pub(crate) mod registered;
 mod resize;
+pub(crate) mod share;
 pub(crate) mod view;
 
 use ledger::{Bytes, Ledger};
@@ -206,7 +209,7 @@ pub(crate) fn explain(
     op: &'static str,
     requested: usize,
 ) -> Error {
-    if error.code() != Some(cuda_sys::CUDA_ERROR_OUT_OF_MEMORY) {
+    if !error.is_out_of_memory() {
         return error;
     }
     Error::OutOfMemory {

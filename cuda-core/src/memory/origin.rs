@@ -5,6 +5,7 @@ use std::sync::Arc;
 use cuda_sys::CUdeviceptr;
 
 use crate::allocator::handle::Allocator;
+use crate::allocator::served;
 use crate::cache::Home;
 use crate::cache::heap::Heap;
 use crate::context::Context;
@@ -69,6 +70,18 @@ impl Origin {
     /// Whether it is part of a larger block, which a caching pool keeps.
     pub(crate) fn is_cached(&self) -> bool {
         matches!(self, Origin::Cached(_) | Origin::Pooled { .. })
+    }
+
+    /// Whether it is in [its context](Self::context), as what comes from `cuMemAlloc` is.
+    #[inline]
+    pub(crate) fn is_in_the_context(&self) -> bool {
+        match self {
+            Origin::Cached(_) => true,
+            Origin::Home(_) => false,
+            Origin::Pooled { heap, .. } => heap.is_in_the_context(),
+            Origin::Served { allocator, .. } => served::is_in_the_context(allocator),
+            Origin::Owned { owner, .. } => owner.is_plain(),
+        }
     }
 
     #[inline]

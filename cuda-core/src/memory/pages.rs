@@ -7,6 +7,7 @@
 use std::ops::Range;
 use std::sync::{Condvar, Mutex, PoisonError};
 
+use crate::driver;
 use crate::error::{Error, Result};
 use crate::quiet::Quiet;
 use crate::release::Unreleased;
@@ -64,11 +65,11 @@ static STATE: Mutex<State> = Mutex::new(State {
 /// An enqueue has ended, or an unregistration.
 static CHANGED: Condvar = Condvar::new();
 
-fn pages(addresses: &Addresses) -> Pages {
+pub(super) fn pages(addresses: &Addresses) -> Pages {
     addresses.start / PAGE..addresses.end.div_ceil(PAGE)
 }
 
-fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {
+pub(super) fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {
     a.start < b.end && b.start < a.end
 }
 
@@ -110,6 +111,11 @@ impl Carried {
 
     /// The copy is over.
     pub(crate) fn landed(self) {
+        // In a forked child our locks may be held by threads that no longer exist; once the process
+        // exits, nobody waits for this any more.
+        if driver::is_gone() {
+            return std::mem::forget(self);
+        }
         let mut state = lock(&STATE);
         let at = state.copies.iter().position(|copy| copy.ticket == self.0);
         let spent = at.map(|at| state.copies.swap_remove(at));
@@ -120,6 +126,10 @@ impl Carried {
     }
 
     fn turn_into(&self, copy: Copy) {
+        // As in `landed`.
+        if driver::is_gone() {
+            return std::mem::forget(copy);
+        }
         let mut state = lock(&STATE);
         let entry = state.copies.iter_mut().find(|copy| copy.ticket == self.0);
         let spent = entry.map(|entry| std::mem::replace(&mut entry.copy, copy));

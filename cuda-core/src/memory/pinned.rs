@@ -1,7 +1,6 @@
 //! Pinned host memory: the device reads and writes it while the host does something else.
 
 use std::fmt;
-use std::ops::BitOr;
 use std::ptr::{self, NonNull};
 
 use cuda_sys::{CUdeviceptr, symbol as cu};
@@ -11,11 +10,12 @@ use crate::context::Context;
 use crate::driver;
 use crate::drops::Resource;
 use crate::error::{Error, Result, check};
+use crate::flags::flags;
 use crate::memory::buffer::Buffer;
 use crate::memory::ledger::{Access, Fences, Ledger};
 use crate::memory::pages;
+use crate::memory::pinning;
 use crate::memory::pod::Pod;
-use crate::memory::registered;
 use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{self, Block, Storage, byte_len};
 use crate::release::{Unreleased, released};
@@ -119,7 +119,7 @@ impl memory::Kind for PinnedMemory {
             PinnedOrigin::Registered(context) => {
                 fences.wait_host()?;
                 pages::without_copies(block.address.0.addr().get(), block.bytes, || {
-                    registered::unpin(context, block.address)
+                    pinning::unpin(context, block.address)
                 })
             }
         }
@@ -150,13 +150,13 @@ pub(crate) fn alloc_raw(
     let entered = context.enter_briefly()?;
     let relaxed = Relaxed::enter()?;
     let mut raw = ptr::null_mut();
-    // SAFETY: the pointer is valid for a write; a live context is current.
+    // SAFETY: the call writes one pointer, to a local that outlives it; a live context is current.
     let result = check(op, unsafe { cu::cuMemHostAlloc(&mut raw, bytes, flags.0) });
     drop(relaxed);
     drop(entered);
     match (result, NonNull::new(raw.cast::<u8>())) {
         (Ok(()), Some(address)) => Ok(HostAddress(address)),
-        (Err(error), _) if error.code() != Some(cuda_sys::CUDA_ERROR_OUT_OF_MEMORY) => Err(error),
+        (Err(error), _) if !error.is_out_of_memory() => Err(error),
         _ => Err(Error::OutOfMemory {
             op,
             requested: bytes,
@@ -166,39 +166,34 @@ pub(crate) fn alloc_raw(
     }
 }
 
-/// How pinned memory is allocated: the flags of `cuMemHostAlloc`.
-///
-/// With unified addressing, as on every 64-bit system, all pinned memory is portable and mapped
-/// whatever its flags.
-///
-/// ```no_run
-/// # let context = cuda_core::Device::get(0)?.context()?;
-/// use cuda_core::{PinnedBuffer, PinnedFlags};
-///
-/// let flags = PinnedFlags::PORTABLE | PinnedFlags::WRITE_COMBINED;
-/// let buffer = PinnedBuffer::<u8>::with_flags(&context, 1 << 20, flags)?;
-/// assert!(buffer.flags()?.contains(PinnedFlags::WRITE_COMBINED));
-/// # Ok::<(), cuda_core::Error>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct PinnedFlags(pub u32);
+flags! {
+    /// How pinned memory is allocated: the flags of `cuMemHostAlloc`.
+    ///
+    /// With unified addressing, as on every 64-bit system, all pinned memory is portable and mapped
+    /// whatever its flags.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use cuda_core::{PinnedBuffer, PinnedFlags};
+    ///
+    /// let flags = PinnedFlags::PORTABLE | PinnedFlags::WRITE_COMBINED;
+    /// let buffer = PinnedBuffer::<u8>::with_flags(&context, 1 << 20, flags)?;
+    /// assert!(buffer.flags()?.contains(PinnedFlags::WRITE_COMBINED));
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    PinnedFlags {
+        /// Pinned for every context: `CU_MEMHOSTALLOC_PORTABLE`.
+        PORTABLE = 1;
+        /// Devices can reach it in place, see [`PinnedBuffer::device_ptr`]:
+        /// `CU_MEMHOSTALLOC_DEVICEMAP`.
+        MAPPED = 2;
+        /// Writes go past the caches of the host, which makes copies to a device faster on some
+        /// systems and reading by the host slow on all: `CU_MEMHOSTALLOC_WRITECOMBINED`.
+        WRITE_COMBINED = 4;
+    }
+}
 
 impl PinnedFlags {
-    /// None of them: pinned for the context alone.
-    pub const NONE: Self = Self(0);
-    /// Pinned for every context.
-    pub const PORTABLE: Self = Self(cuda_sys::CU_MEMHOSTALLOC_PORTABLE);
-    /// Devices can reach it in place: see [`PinnedBuffer::device_ptr`].
-    pub const MAPPED: Self = Self(cuda_sys::CU_MEMHOSTALLOC_DEVICEMAP);
-    /// Writes go past the caches of the host, which makes copies to a device faster on some systems
-    /// and reading by the host slow on all.
-    pub const WRITE_COMBINED: Self = Self(cuda_sys::CU_MEMHOSTALLOC_WRITECOMBINED);
-
-    /// Whether all of `other` are among these.
-    pub fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-
     fn check(self) -> Result<()> {
         let known = Self::PORTABLE | Self::MAPPED | Self::WRITE_COMBINED;
         if known.contains(self) {
@@ -206,15 +201,8 @@ impl PinnedFlags {
         }
         Err(Error::Flags {
             op: "cuMemHostAlloc",
-            why: "there are PORTABLE, MAPPED and WRITE_COMBINED",
+            why: "unknown flags; there are PORTABLE, MAPPED and WRITE_COMBINED",
         })
-    }
-}
-
-impl BitOr for PinnedFlags {
-    type Output = Self;
-    fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
     }
 }
 
@@ -240,10 +228,9 @@ impl BitOr for PinnedFlags {
 /// ```no_run
 /// use cuda_core::{Device, PinnedBuffer};
 ///
-/// let device = Device::get(0)?;
-/// let stream = device.create_stream()?;
-/// let source = PinnedBuffer::from_slice(&device.context()?, &[1u32, 2, 3])?;
-/// let mut target = PinnedBuffer::new(&device.context()?, 3)?;
+/// let stream = Device::get(0)?.create_stream()?;
+/// let source = PinnedBuffer::from_slice(stream.context(), &[1u32, 2, 3])?;
+/// let mut target = PinnedBuffer::new(stream.context(), 3)?;
 /// let mut buffer = stream.alloc(3)?;
 /// stream.upload(&source, &mut buffer)?; // returns at once
 /// stream.download(&buffer, &mut target)?; // so does this
@@ -336,6 +323,19 @@ impl<T: Pod> PinnedBuffer<T> {
     ///
     /// # Errors
     /// What the driver says of those copies.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// use cuda_core::PinnedBuffer;
+    ///
+    /// let mut host = PinnedBuffer::<u32>::zeroed(stream.context(), 1 << 20)?;
+    /// stream.download(&stream.alloc_zeroed(1 << 20)?, &mut host)?;
+    /// match host.try_as_slice()? {
+    ///     Some(elements) => println!("{} are here", elements.len()),
+    ///     None => println!("not yet"),
+    /// }
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn try_as_slice(&self) -> Result<Option<&[T]>> {
         self.as_view().try_as_slice()
     }
@@ -389,7 +389,8 @@ impl<T: Pod> PinnedBuffer<T> {
         }
         let _entered = self.context().enter_briefly()?;
         let mut flags = 0;
-        // SAFETY: the pointer is valid for a write; the address is that of a live allocation.
+        // SAFETY: the call writes one number, to a local that outlives it; the address is that of a
+        // live allocation.
         check("cuMemHostGetFlags", unsafe {
             cu::cuMemHostGetFlags(&mut flags, block.address.0.as_ptr().cast())
         })?;
@@ -405,19 +406,24 @@ impl<T: Pod> PinnedBuffer<T> {
     /// # Errors
     /// The driver's, `INVALID_VALUE` for memory that is not mapped among them.
     pub fn device_ptr(&self) -> Result<CUdeviceptr> {
-        let block = self.storage.block();
-        if block.bytes == 0 {
-            driver::ensure()?;
-            return Ok(0);
-        }
-        let _entered = self.context().enter_briefly()?;
-        let mut address = 0;
-        // SAFETY: the pointer is valid for a write; the memory is pinned; flags must be zero.
-        check("cuMemHostGetDevicePointer", unsafe {
-            cu::cuMemHostGetDevicePointer_v2(&mut address, block.address.0.as_ptr().cast(), 0)
-        })?;
-        Ok(address)
+        device_ptr_of(self.storage.block(), self.context())
     }
+}
+
+/// Where devices of the context reach the memory; zero where there is none.
+pub(crate) fn device_ptr_of(block: &Block<PinnedMemory>, context: &Context) -> Result<CUdeviceptr> {
+    if block.bytes == 0 {
+        driver::ensure()?;
+        return Ok(0);
+    }
+    let _entered = context.enter_briefly()?;
+    let mut address = 0;
+    // SAFETY: the call writes one address, to a local that outlives it; the memory is pinned; flags
+    // must be zero.
+    check("cuMemHostGetDevicePointer", unsafe {
+        cu::cuMemHostGetDevicePointer_v2(&mut address, block.address.0.as_ptr().cast(), 0)
+    })?;
+    Ok(address)
 }
 
 impl<'a, T: Pod> PinnedSlice<'a, T> {

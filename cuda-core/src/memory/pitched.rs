@@ -20,9 +20,8 @@ use crate::memory::{byte_len, explain};
 /// between them belongs to no row.
 ///
 /// ```no_run
-/// # let device = cuda_core::Device::get(0)?;
-/// # let stream = device.create_stream()?;
-/// let mut image = device.context()?.alloc_pitched::<f32>(1000, 500)?;
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// let mut image = stream.context().alloc_pitched::<f32>(1000, 500)?;
 /// for y in 0..image.height() {
 ///     stream.fill(image.row_mut(y)?, y as f32)?;
 /// }
@@ -54,7 +53,8 @@ impl Context {
         let (mut address, mut pitch) = (NOWHERE, row);
         if least > 0 {
             let relaxed = Relaxed::enter()?;
-            // SAFETY: both pointers are valid for a write; a live context is current.
+            // SAFETY: the call writes an address and a size, to two locals that outlive it; a live
+            // context is current.
             let result = check(op, unsafe {
                 cu::cuMemAllocPitch_v2(&mut address, &mut pitch, row, height, access_width::<T>())
             });

@@ -14,7 +14,7 @@ use crate::location::Location;
 use crate::memory::managed::ManagedBuffer;
 use crate::memory::pod::Pod;
 use crate::stream::{Stream, StreamKind};
-use crate::submit::submit;
+use crate::submit::submit_copy;
 
 /// A place that pages of managed memory can be at.
 ///
@@ -23,7 +23,7 @@ use crate::submit::submit;
 /// # let stream = device.create_stream()?;
 /// use cuda_core::{ManagedBuffer, MemoryLocation};
 ///
-/// let values = ManagedBuffer::<f32>::new(&device.context()?, 1 << 20)?;
+/// let values = ManagedBuffer::<f32>::new(stream.context(), 1 << 20)?;
 /// values.prefetch(&stream, .., MemoryLocation::Device(device))?;
 /// // … kernels …
 /// values.prefetch(&stream, ..1024, MemoryLocation::Host)?;
@@ -202,6 +202,7 @@ pub struct ManagedAttributes {
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ManagedAttach {
     /// Any stream of any device.
     Global,
@@ -223,13 +224,24 @@ impl ManagedAttach {
 
 impl<T: Pod> ManagedBuffer<T> {
     /// Moves the pages of some elements to where they will be used, asynchronously:
-    /// `cuMemPrefetchAsync`, or `cuMemPrefetchAsync_v2` to a node of the host's memory. Nobody has to
-    /// wait for it; no driver call for no elements.
+    /// `cuMemPrefetchAsync`, or `cuMemPrefetchAsync_v2` to a node of the host's memory. Nothing has
+    /// to wait for it; no driver call for no elements.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`](crate::Error::OutOfBounds); the driver's, `INVALID_DEVICE` for a
     /// device that cannot use managed memory beside the host; `CALL_REQUIRES_NEWER_DRIVER` (36) for a
     /// node where it, or the `cuda.h` that this crate was built with, is older than CUDA 12.2.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// use cuda_core::{ManagedBuffer, MemoryLocation};
+    ///
+    /// let stream = device.create_stream()?;
+    /// let mut table = ManagedBuffer::<f32>::new(stream.context(), 1 << 20)?;
+    /// table.as_mut_slice()?.fill(1.0); // its pages are the host's now
+    /// table.prefetch(&stream, ..1 << 19, MemoryLocation::Device(device))?; // and half of them the device's
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn prefetch<K: StreamKind>(
         &self,
         stream: &Stream<K>,
@@ -251,7 +263,7 @@ impl<T: Pod> ManagedBuffer<T> {
             // of this has completed.
             Err(node) => unsafe { node.prefetch(address, bytes, stream) },
         };
-        submit(core, &bound, "cuMemPrefetchAsync", &mut [part.read()], call).1
+        submit_copy(core, &bound, "cuMemPrefetchAsync", &mut [part.read()], call).1
     }
 
     /// Tells the driver how some elements are going to be used: `cuMemAdvise`, or `cuMemAdvise_v2`
@@ -293,6 +305,16 @@ impl<T: Pod> ManagedBuffer<T> {
     ///
     /// # Errors
     /// [`Error::OutOfBounds`](crate::Error::OutOfBounds); the driver's.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use cuda_core::{Advice, ManagedBuffer};
+    ///
+    /// let table = ManagedBuffer::<f32>::new(&context, 1 << 20)?;
+    /// table.advise(.., Advice::SetReadMostly)?;
+    /// assert!(table.attributes(..)?.read_mostly);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn attributes(&self, range: impl RangeBounds<usize>) -> Result<ManagedAttributes> {
         let part = self.slice(range)?;
         let (address, bytes) = (part.as_raw(), part.byte_len());
@@ -352,7 +374,7 @@ impl<T: Pod> ManagedBuffer<T> {
             unsafe { cu::cuStreamAttachMemAsync(stream, address, 0, attach.as_raw()) }
         };
         let op = "cuStreamAttachMemAsync";
-        let (_, attached) = submit(core, &bound, op, &mut [view.write()], call);
+        let (_, attached) = submit_copy(core, &bound, op, &mut [view.write()], call);
         // Where that failed, nobody knows, and the host least of all.
         self.attached = match attached {
             Ok(()) => attach,
@@ -372,8 +394,8 @@ fn range_attribute(
     bytes: usize,
     value: &mut [c_int],
 ) -> Result<()> {
-    // SAFETY: the pointer is valid for a write of the size that is passed; the range is managed
-    // memory.
+    // SAFETY: the call writes as many bytes as it is told, to an exclusive borrow of that size; the
+    // range is managed memory.
     check("cuMemRangeGetAttribute", unsafe {
         cu::cuMemRangeGetAttribute(
             value.as_mut_ptr().cast(),

@@ -49,9 +49,8 @@ impl Context {
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     ///
     /// ```no_run
-    /// # let device = cuda_core::Device::get(0)?;
-    /// # let stream = device.create_stream()?;
-    /// let mut buffer = device.context()?.alloc::<f32>(1 << 20)?;
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let mut buffer = stream.context().alloc::<f32>(1 << 20)?;
     /// stream.fill(&mut buffer, 1.0)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
@@ -62,7 +61,8 @@ impl Context {
         let mut address = NOWHERE;
         if bytes > 0 {
             let relaxed = Relaxed::enter()?;
-            // SAFETY: the pointer is valid for a write; a live context is current.
+            // SAFETY: the call writes one address, to a local that outlives it; a live context is
+            // current.
             let result = check(op, unsafe { cu::cuMemAlloc_v2(&mut address, bytes) });
             drop(relaxed);
             drop(entered);

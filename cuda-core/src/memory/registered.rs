@@ -2,57 +2,43 @@
 
 use std::fmt;
 use std::mem::{ManuallyDrop, MaybeUninit};
-use std::ops::BitOr;
+use std::ops::RangeBounds;
 
-use cuda_sys::{CUdeviceptr, CUresult, symbol as cu};
+use cuda_sys::CUdeviceptr;
 
-use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::drops;
-use crate::error::{Error, Result, check};
-use crate::memory::attributes::is_pinned;
+use crate::error::{Error, Result};
+use crate::flags::flags;
+use crate::future::Ready;
 use crate::memory::buffer::Buffer;
 use crate::memory::host::{ReadOnly, StableHost, StableHostMut};
 use crate::memory::ledger::{Access, Ledger};
 use crate::memory::pinned::{HostAddress, PinnedBuffer, PinnedOrigin, PinnedSlice, PinnedSliceMut};
+use crate::memory::pinning::{REGISTER, pin};
 use crate::memory::{Block, Storage};
-use crate::release::{Unreleased, released};
 use crate::stream::{Stream, StreamKind};
 
-/// How memory is registered: the flags of `cuMemHostRegister`.
-///
-/// ```no_run
-/// # let context = cuda_core::Device::get(0)?.context()?;
-/// use cuda_core::{RegisterFlags, Registered};
-///
-/// let flags = RegisterFlags::PORTABLE | RegisterFlags::MAPPED;
-/// let host = Registered::new(&context, vec![0u32; 1024], flags).map_err(|(error, _vec)| error)?;
-/// let address = host.device_ptr()?; // for a kernel
-/// # Ok::<(), cuda_core::Error>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct RegisterFlags(pub u32);
-
-impl RegisterFlags {
-    /// None of them: pinned for the context alone.
-    pub const NONE: Self = Self(0);
-    /// Pinned for every context.
-    pub const PORTABLE: Self = Self(cuda_sys::CU_MEMHOSTREGISTER_PORTABLE);
-    /// Devices can reach it in place: see [`Registered::device_ptr`].
-    pub const MAPPED: Self = Self(cuda_sys::CU_MEMHOSTREGISTER_DEVICEMAP);
-    /// Devices only read it: see [`Registered::read_only`].
-    pub const READ_ONLY: Self = Self(cuda_sys::CU_MEMHOSTREGISTER_READ_ONLY);
-
-    /// Whether all of `other` are among these.
-    pub fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-}
-
-impl BitOr for RegisterFlags {
-    type Output = Self;
-    fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
+flags! {
+    /// How memory is registered: the flags of `cuMemHostRegister`.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use cuda_core::{RegisterFlags, Registered};
+    ///
+    /// let flags = RegisterFlags::PORTABLE | RegisterFlags::MAPPED;
+    /// let host = Registered::new(&context, vec![0u32; 1024], flags).map_err(|(error, _vec)| error)?;
+    /// let address = host.device_ptr()?; // for a kernel
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    RegisterFlags {
+        /// Pinned for every context: `CU_MEMHOSTREGISTER_PORTABLE`.
+        PORTABLE = 1;
+        /// Devices can reach it in place, see [`Registered::device_ptr`]:
+        /// `CU_MEMHOSTREGISTER_DEVICEMAP`.
+        MAPPED = 2;
+        /// Devices only read it, see [`Registered::read_only`]: `CU_MEMHOSTREGISTER_READ_ONLY`.
+        READ_ONLY = 8;
     }
 }
 
@@ -70,12 +56,11 @@ impl BitOr for RegisterFlags {
 /// often; [`Stream::upload_from`](crate::Stream::upload_from) suits the rest.
 ///
 /// ```no_run
-/// # let device = cuda_core::Device::get(0)?;
-/// # let stream = device.create_stream()?;
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
 /// use cuda_core::{RegisterFlags, Registered};
 ///
 /// let values = vec![1.0f32; 1 << 20];
-/// let host = Registered::new(&device.context()?, values, RegisterFlags::PORTABLE)
+/// let host = Registered::new(stream.context(), values, RegisterFlags::PORTABLE)
 ///     .map_err(|(error, _values)| error)?;
 /// let mut buffer = stream.alloc(1 << 20)?;
 /// stream.upload(&host, &mut buffer)?; // returns at once
@@ -91,8 +76,8 @@ struct Parts<H: StableHost> {
     // INVARIANT: of `host`'s elements. Devices and the host write them only if `H` is
     // `StableHostMut`, since nothing hands this out as a whole.
     buffer: PinnedBuffer<H::Element>,
-    // A value that is moved may claim that nobody else has what it points to. Inside of this it
-    // claims nothing.
+    // Moving a `Box` or `Vec` asserts that nothing else points to its contents, but the device does.
+    // `MaybeUninit` makes no such assertion.
     // INVARIANT: initialised.
     host: MaybeUninit<H>,
 }
@@ -124,7 +109,7 @@ impl<H: StableHost> Registered<H> {
     pub fn new(context: &Context, host: H, flags: RegisterFlags) -> Result<Self, (Error, H)> {
         let known = RegisterFlags::PORTABLE | RegisterFlags::MAPPED;
         if !known.contains(flags) {
-            let why = "there are PORTABLE and MAPPED; READ_ONLY has a function of its own";
+            let why = "unknown flags; there are PORTABLE and MAPPED, and `read_only` for READ_ONLY";
             return Err((Error::Flags { op: REGISTER, why }, host));
         }
         Self::register(context, host, flags)
@@ -168,6 +153,16 @@ impl<H: StableHost> Registered<H> {
         self.buffer().is_empty()
     }
 
+    /// Size in bytes.
+    pub fn byte_len(&self) -> usize {
+        self.buffer().byte_len()
+    }
+
+    /// The context that the memory is registered in.
+    pub fn context(&self) -> &Context {
+        self.buffer().context()
+    }
+
     /// The elements, once the copies that write them have completed.
     ///
     /// # Errors
@@ -187,6 +182,26 @@ impl<H: StableHost> Registered<H> {
     /// A view of all elements.
     pub fn as_view(&self) -> PinnedSlice<'_, H::Element> {
         self.buffer().as_view()
+    }
+
+    /// A view of some elements.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`].
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<PinnedSlice<'_, H::Element>> {
+        self.buffer().slice(range)
+    }
+
+    /// Waits, without blocking, for the work that writes the elements. Then looking at them does not
+    /// block either.
+    pub fn ready(&self) -> Ready<'_> {
+        self.buffer().ready()
+    }
+
+    /// Waits, without blocking, for all work that uses the elements. Then dropping the value, and
+    /// [`into_inner`](Self::into_inner), do not block either.
+    pub fn ready_mut(&mut self) -> Ready<'_> {
+        self.parts.buffer.ready_mut()
     }
 
     /// The address by which devices reach the first element: see [`PinnedBuffer::device_ptr`].
@@ -261,6 +276,17 @@ impl<H: StableHostMut> Registered<H> {
     pub fn as_view_mut(&mut self) -> PinnedSliceMut<'_, H::Element> {
         self.parts.buffer.as_view_mut()
     }
+
+    /// An exclusive view of some elements.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`].
+    pub fn slice_mut(
+        &mut self,
+        range: impl RangeBounds<usize>,
+    ) -> Result<PinnedSliceMut<'_, H::Element>> {
+        self.parts.buffer.slice_mut(range)
+    }
 }
 
 impl<H: StableHost> Registered<ReadOnly<H>> {
@@ -272,7 +298,7 @@ impl<H: StableHost> Registered<ReadOnly<H>> {
     pub fn read_only(context: &Context, host: H, flags: RegisterFlags) -> Result<Self, (Error, H)> {
         let known = RegisterFlags::PORTABLE | RegisterFlags::MAPPED | RegisterFlags::READ_ONLY;
         if !known.contains(flags) {
-            let why = "there are PORTABLE, MAPPED and READ_ONLY";
+            let why = "unknown flags; there are PORTABLE, MAPPED and READ_ONLY";
             return Err((Error::Flags { op: REGISTER, why }, host));
         }
         let device = context.device();
@@ -291,64 +317,6 @@ impl<H: StableHost> Registered<ReadOnly<H>> {
         Self::register(context, ReadOnly(host), flags | RegisterFlags::READ_ONLY)
             .map_err(|(error, ReadOnly(host))| (error, host))
     }
-}
-
-const REGISTER: &str = "cuMemHostRegister";
-
-/// `cuMemHostRegister_v2`, if there is anything to register.
-pub(crate) fn pin(
-    context: &Context,
-    address: HostAddress,
-    bytes: usize,
-    flags: RegisterFlags,
-) -> Result<()> {
-    let _entered = context.enter_briefly()?;
-    if bytes == 0 {
-        return Ok(());
-    }
-    let _relaxed = Relaxed::enter()?;
-    // Another owner of the same bytes may have registered them, which is not this call's to end.
-    let was_pinned = !matches!(is_pinned(address.0.as_ptr()), Ok(false));
-    // SAFETY: the bytes are allocated, and stay so until they are unregistered; a live context is
-    // current.
-    let code = unsafe { cu::cuMemHostRegister_v2(address.0.as_ptr().cast(), bytes, flags.0) };
-    // The error may be an earlier launch's, and the memory registered all the same.
-    if code != cuda_sys::CUDA_SUCCESS
-        && !is_refusal(code)
-        && !was_pinned
-        && matches!(is_pinned(address.0.as_ptr()), Ok(true))
-    {
-        // What this says adds nothing: where it fails too, no copy of the context works any more.
-        // SAFETY: the driver knows the address as pinned, and did not before the call above.
-        let _ = unsafe { cu::cuMemHostUnregister(address.0.as_ptr().cast()) };
-    }
-    check(REGISTER, code)
-}
-
-/// Whether a code is one of those that `cuMemHostRegister` is documented to refuse with.
-fn is_refusal(code: CUresult) -> bool {
-    const REFUSALS: [CUresult; 8] = [
-        cuda_sys::CUDA_ERROR_DEINITIALIZED,
-        cuda_sys::CUDA_ERROR_NOT_INITIALIZED,
-        cuda_sys::CUDA_ERROR_INVALID_CONTEXT,
-        cuda_sys::CUDA_ERROR_INVALID_VALUE,
-        cuda_sys::CUDA_ERROR_OUT_OF_MEMORY,
-        cuda_sys::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED,
-        cuda_sys::CUDA_ERROR_NOT_PERMITTED,
-        cuda_sys::CUDA_ERROR_NOT_SUPPORTED,
-    ];
-    REFUSALS.contains(&code)
-}
-
-/// `cuMemHostUnregister`.
-pub(crate) fn unpin(context: &Context, address: HostAddress) -> Result<(), Unreleased> {
-    let _entered = context.enter_briefly()?;
-    let _relaxed = Relaxed::enter()?;
-    // SAFETY: registered by cuMemHostRegister in this context, unregistered once, and no work uses
-    // it any more.
-    released("cuMemHostUnregister", unsafe {
-        cu::cuMemHostUnregister(address.0.as_ptr().cast())
-    })
 }
 
 impl<'a, H: StableHost> From<&'a Registered<H>> for PinnedSlice<'a, H::Element> {

@@ -10,7 +10,14 @@ use crate::stream::Stream;
 /// is the buffer's home from then on. Views and addresses do not survive that; the borrow rules see
 /// to it for views.
 impl<T: Pod> DeviceBuffer<T> {
-    /// Elements that there is room for.
+    /// Elements that the memory has room for.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let list = stream.alloc::<u32>(1000)?;
+    /// assert!(list.capacity() >= 1000); // what a block of the allocator has room for
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn capacity(&self) -> usize {
         match size_of::<T>() {
             0 => usize::MAX,
@@ -59,8 +66,8 @@ impl<T: Pod> DeviceBuffer<T> {
         self.relocate(stream, wanted)
     }
 
-    /// Changes the length to `len`, on `stream`. The elements that there are keep their values as
-    /// far as they stay; those that come have unspecified ones.
+    /// Changes the length to `len`, on `stream`. Elements that stay keep their values; those that
+    /// come have unspecified ones.
     ///
     /// # Errors
     /// Those of [`DeviceBuffer::reserve`]; the buffer is then what it was.
@@ -82,6 +89,14 @@ impl<T: Pod> DeviceBuffer<T> {
     ///
     /// # Errors
     /// Those of [`DeviceBuffer::reserve`]; the buffer is then what it was.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let mut list = stream.alloc_zeroed::<u32>(1 << 20)?;
+    /// list.truncate(1000);
+    /// list.shrink_to_fit(&stream)?; // copies a thousand elements, and frees 4 MiB
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn shrink_to_fit(&mut self, stream: &Stream) -> Result<()> {
         if self.storage.block().bytes == self.byte_len() {
             return Ok(());

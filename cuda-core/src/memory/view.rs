@@ -55,6 +55,7 @@ enum Hold<'a, M: Memory> {
     /// All of it: its ledger needs no lock.
     Sole(&'a mut Storage<M>),
     /// A part; others may have the rest.
+    // INVARIANT: of this storage nobody else has the view's elements.
     Part(&'a Storage<M>),
 }
 
@@ -97,6 +98,58 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
         })
     }
 
+    /// The elements before `mid`, and from it on.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`] if `mid` is greater than the length.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let buffer = stream.alloc_zeroed::<f32>(100)?;
+    /// let (head, tail) = buffer.as_view().split_at(10)?;
+    /// assert_eq!((head.len(), tail.len()), (10, 90));
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn split_at(&self, mid: usize) -> Result<(Self, Self)> {
+        Ok((self.slice(..mid)?, self.slice(mid..)?))
+    }
+
+    /// Views of `len` elements each, one behind the other, the last one of what is left; together
+    /// they are this view.
+    ///
+    /// # Errors
+    /// [`Error::NothingGiven`] if `len` is zero.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let buffer = stream.alloc_zeroed::<u8>(10)?;
+    /// let lens: Vec<_> = buffer.as_view().chunks(4)?.map(|part| part.len()).collect();
+    /// assert_eq!(lens, [4, 4, 2]);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn chunks(
+        &self,
+        len: usize,
+    ) -> Result<impl ExactSizeIterator<Item = Self> + use<'a, T, M>> {
+        if len == 0 {
+            return Err(Error::NothingGiven {
+                op: "chunks",
+                what: "elements for a chunk",
+            });
+        }
+        let view = *self;
+        let part = move |index| {
+            // Not behind the view's end, so neither overflows.
+            let before = index * len;
+            Self {
+                start: view.start + before * size_of::<T>(),
+                len: len.min(view.len - before),
+                ..view
+            }
+        };
+        Ok((0..view.len.div_ceil(len)).map(part))
+    }
+
     /// The same bytes as elements of another type, which must divide them and be aligned no more
     /// strictly than they are.
     ///
@@ -112,7 +165,7 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
     pub fn cast<U: Pod>(&self) -> Result<Slice<'a, U, M>> {
         let bytes = self.byte_len();
         let address = M::number(self.block().address) + self.start as u64;
-        // No bytes are no elements, of whatever size; a place to stand they need all the same.
+        // An empty view has no elements of any size, but its address must still be aligned for `U`.
         let len = bytes.checked_div(size_of::<U>()).unwrap_or(0);
         if len * size_of::<U>() != bytes || address % align_of::<U>() as u64 != 0 {
             return Err(Error::Recast {
@@ -211,6 +264,15 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
     }
 
     /// The same elements, exclusive for as long as `self` is borrowed.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let mut buffer = stream.alloc::<f32>(100)?;
+    /// let mut view = buffer.as_view_mut();
+    /// stream.fill(view.reborrow(), 1.0)?; // `view` itself would be gone then
+    /// stream.upload_from(&[2.0; 100], view)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     #[inline]
     pub fn reborrow(&mut self) -> SliceMut<'_, T, M> {
         let hold = match &mut self.hold {
@@ -251,6 +313,28 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
         let head = view.slice(..mid)?;
         let tail = view.slice(mid..)?;
         Ok((Self::part(head), Self::part(tail)))
+    }
+
+    /// [`Slice::chunks`] of an exclusive view. They can be used on as many streams at once: none
+    /// waits for another while no more than 32 are in flight. Beyond, what is known of the chunks of
+    /// one stream is merged, and a stream may wait for another's chunks between its own.
+    ///
+    /// # Errors
+    /// [`Error::NothingGiven`] if `len` is zero.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let mut buffer = stream.alloc::<u32>(10)?;
+    /// for (number, part) in (0..).zip(buffer.as_view_mut().chunks_mut(4)?) {
+    ///     stream.fill(part, number)?; // 0 0 0 0 1 1 1 1 2 2
+    /// }
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn chunks_mut(
+        self,
+        len: usize,
+    ) -> Result<impl ExactSizeIterator<Item = Self> + use<'a, T, M>> {
+        Ok(self.into_view().chunks(len)?.map(Self::part))
     }
 
     /// [`SliceMut::slice_mut`] for as long as `self` was borrowed.

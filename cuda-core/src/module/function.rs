@@ -2,6 +2,7 @@
 
 use std::ffi::CString;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::ptr;
 use std::sync::{Arc, OnceLock};
 
@@ -14,7 +15,17 @@ use crate::driver;
 use crate::error::{Error, Result, check};
 use crate::launch::limits::Limits;
 
-/// A kernel's attribute, by CUDA's own name: `cuda_sys::CU_FUNC_ATTRIBUTE_NUM_REGS`.
+/// A kernel's attribute, by CUDA's own name: `sys::CU_FUNC_ATTRIBUTE_NUM_REGS`.
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// # let function = cuda_core::Module::from_ptx(&context, "")?.function("scale")?;
+/// use cuda_core::{FunctionAttribute, sys};
+///
+/// let attribute: FunctionAttribute = sys::CU_FUNC_ATTRIBUTE_NUM_REGS;
+/// println!("{} registers a thread", function.attribute(attribute)?);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 pub type FunctionAttribute = CUfunction_attribute;
 
 /// A kernel; launched with [`Stream::kernel`](crate::Stream::kernel).
@@ -61,7 +72,7 @@ unsafe impl Sync for RawFunction {}
 /// println!("{} registers a thread", attributes.registers);
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct FunctionAttributes {
     /// Threads that a block of it may have at most, given the registers it uses.
@@ -94,8 +105,9 @@ impl Function {
         let handle = module.live()?;
         let mut raw = ptr::null_mut();
         let entered = module.context().enter_briefly()?;
-        // SAFETY: the pointer is valid for a write, the name is a C string, the module is loaded
-        // and its context current.
+        // SAFETY: the call writes one handle, to a local that outlives it; the name is
+        // NUL-terminated and read during the call only; the caller holds the module, whose context
+        // is current.
         let found = check("cuModuleGetFunction", unsafe {
             cu::cuModuleGetFunction(&mut raw, handle, symbol.as_ptr())
         });
@@ -168,8 +180,8 @@ impl Function {
     pub fn attribute(&self, attribute: FunctionAttribute) -> Result<i32> {
         let _entered = self.context().enter_briefly()?;
         let mut value = 0;
-        // SAFETY: the pointer is valid for a write, the function is loaded; an unknown attribute is
-        // an error.
+        // SAFETY: the call writes one number, to a local that outlives it; the function is loaded
+        // while `self` is; an unknown attribute is an error.
         check("cuFuncGetAttribute", unsafe {
             cu::cuFuncGetAttribute(&mut value, attribute, self.as_raw())
         })?;
@@ -182,7 +194,7 @@ impl Function {
     /// The driver's, for an attribute that cannot be set or a value that it cannot have.
     pub fn set_attribute(&self, attribute: FunctionAttribute, value: i32) -> Result<()> {
         let _entered = self.context().enter_briefly()?;
-        // SAFETY: the function is loaded; an unknown attribute is an error.
+        // SAFETY: the function is loaded while `self` is; an unknown attribute is an error.
         check("cuFuncSetAttribute", unsafe {
             cu::cuFuncSetAttribute(self.as_raw(), attribute, value)
         })
@@ -226,7 +238,7 @@ impl Function {
     /// let function = cuda_core::Module::from_ptx(&context, PTX)?.function("transpose")?;
     /// function.set_max_dynamic_shared(100 << 10)?; // once; more than 48 KiB need it
     /// let mut launch = stream.kernel(&function);
-    /// launch.grid(64).block(256).shared(100 << 10);
+    /// launch.grid(64).block(256).dynamic_shared(100 << 10);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn set_max_dynamic_shared(&self, bytes: usize) -> Result<()> {
@@ -258,9 +270,16 @@ impl Function {
     ///
     /// # Errors
     /// The driver's.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
+    /// function.set_cache_config(cuda_core::sys::CU_FUNC_CACHE_PREFER_L1)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn set_cache_config(&self, config: CUfunc_cache) -> Result<()> {
         let _entered = self.context().enter_briefly()?;
-        // SAFETY: the function is loaded; an unknown value is an error.
+        // SAFETY: the function is loaded while `self` is; an unknown value is an error.
         check("cuFuncSetCacheConfig", unsafe {
             cu::cuFuncSetCacheConfig(self.as_raw(), config)
         })
@@ -271,6 +290,15 @@ impl Function {
     ///
     /// # Errors
     /// The driver's.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
+    /// if let Some(sizes) = function.parameters()? {
+    ///     println!("{} parameters, {} bytes", sizes.len(), sizes.iter().sum::<usize>());
+    /// }
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn parameters(&self) -> Result<Option<Vec<usize>>> {
         driver::ensure()?;
         self.ask_parameters()
@@ -282,7 +310,8 @@ impl Function {
         let mut sizes = Vec::new();
         loop {
             let (mut offset, mut size) = (0, 0);
-            // SAFETY: the function is loaded; both pointers are valid for a write.
+            // SAFETY: the function is loaded while `self` is; the call writes two sizes, to locals
+            // that outlive it.
             let code = unsafe {
                 cu::cuFuncGetParamInfo(self.as_raw(), sizes.len(), &mut offset, &mut size)
             };
@@ -310,6 +339,12 @@ impl PartialEq for Function {
 }
 
 impl Eq for Function {}
+
+impl Hash for Function {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.raw.0.hash(state);
+    }
+}
 
 impl fmt::Debug for Function {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -23,7 +23,7 @@ impl Module {
     /// There is one such buffer at a time: nobody else can read or write the variable through this
     /// crate while it lives. It keeps the module loaded, and dropping it waits for the work that
     /// uses it. Kernels reach the variable without being given it, so launches name it with
-    /// [`Launch::uses`](crate::Launch::uses) or [`Launch::uses_mut`](crate::Launch::uses_mut).
+    /// [`Launch::uses`](crate::Launch::uses).
     ///
     /// # Errors
     /// [`ModuleError::NotFound`]; [`ModuleError::GlobalTaken`] while its buffer lives; [`Error::Recast`] where
@@ -43,8 +43,9 @@ impl Module {
         let handle = self.0.live()?;
         let (mut address, mut bytes) = (0, 0);
         let entered = self.context().enter_briefly()?;
-        // SAFETY: both pointers are valid for a write, the name is a C string, the module is
-        // loaded and its context current.
+        // SAFETY: the call writes an address and a size, to two locals that outlive it; the name is
+        // NUL-terminated and read during the call only; `self` keeps the module, whose context is
+        // current.
         let found = check(op, unsafe {
             cu::cuModuleGetGlobal_v2(&mut address, &mut bytes, handle, symbol.as_ptr())
         });

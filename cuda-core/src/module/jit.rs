@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use cuda_sys::{CUjit_option, CUjit_target};
 
+use crate::error::c_text;
+
 /// What the driver does where an image holds no code for the device.
 ///
 /// ```no_run
@@ -18,7 +20,8 @@ use cuda_sys::{CUjit_option, CUjit_target};
 /// println!("{}", module.log()); // registers and memory of each kernel
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum JitFallback {
     /// Compiles the PTX in it: `CU_PREFER_PTX`.
     PreferPtx,
@@ -27,7 +30,14 @@ pub enum JitFallback {
 }
 
 /// Which cache the compiler prefers for loads from global memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+///
+/// ```
+/// use cuda_core::{JitCache, JitOptions};
+///
+/// let streaming = JitOptions::new().cache(JitCache::Global); // every element is read once
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum JitCache {
     /// No option: `CU_JIT_CACHE_OPTION_NONE`.
     Default,
@@ -37,11 +47,11 @@ pub enum JitCache {
     All,
 }
 
-/// Options of the driver's PTX compiler.
+/// Options of the driver's PTX compiler, for a [`Module`](crate::Module) or a `Library`.
 ///
 /// What is not said is left to the driver. The compiler's logs and its time are always asked for:
-/// [`ModuleError::Compile`](crate::ModuleError::Compile), [`Module::log`](crate::Module::log),
-/// [`Module::wall_time`](crate::Module::wall_time).
+/// [`ModuleError::Compile`](crate::ModuleError::Compile), and `log` and `wall_time` of
+/// [modules](crate::Module::log) and libraries.
 ///
 /// ```
 /// use cuda_core::{JitCache, JitOptions};
@@ -49,6 +59,7 @@ pub enum JitCache {
 /// let options = JitOptions::new().max_registers(64).optimization_level(3).cache(JitCache::All);
 /// ```
 #[derive(Debug, Clone, Default)]
+#[must_use]
 pub struct JitOptions {
     // A value cannot be left out: the driver would read past the end of the array.
     pairs: Vec<(CUjit_option, u32)>,
@@ -92,7 +103,7 @@ impl JitOptions {
     }
 
     /// Compiles for a compute capability, by CUDA's own name
-    /// (`cuda_sys::CU_TARGET_COMPUTE_90`), instead of that of the context's device:
+    /// (`sys::CU_TARGET_COMPUTE_90`), instead of that of the context's device:
     /// `CU_JIT_TARGET`.
     pub fn target(self, target: CUjit_target) -> Self {
         self.set(cuda_sys::CU_JIT_TARGET, target.0 as _)
@@ -163,7 +174,7 @@ fn number(value: u32) -> *mut c_void {
 
 /// Keys and values of one call, with the buffers that they point to.
 pub(super) struct JitCall {
-    // INVARIANT: as many values as keys; the buffers are not resized.
+    // INVARIANT: as many values as keys; none of the four is resized: the driver has their addresses.
     keys: Vec<CUjit_option>,
     values: Vec<*mut c_void>,
     info: Vec<u8>,
@@ -183,26 +194,52 @@ impl JitCall {
         self.values.push(value);
     }
 
-    pub(super) fn pairs(&mut self) -> (&mut [CUjit_option], &mut [*mut c_void]) {
-        (&mut self.keys, &mut self.values)
+    /// Where keys and values are, and how many of each, for as long as `self` exists: pointers of
+    /// the vectors' own, which outlive what is read of them in between.
+    pub(super) fn pairs(&mut self) -> (*mut CUjit_option, *mut *mut c_void, u32) {
+        let count = self.keys.len() as u32;
+        (self.keys.as_mut_ptr(), self.values.as_mut_ptr(), count)
     }
 
-    pub(super) fn outcome(self) -> JitOutcome {
+    pub(super) fn outcome(&self) -> JitOutcome {
         // The driver writes a `float`, milliseconds, where the value was.
         let bits = self.values.first().map_or(0, |value| value.addr() as u32);
         let seconds = f32::from_bits(bits) / 1e3;
         JitOutcome {
-            info: text(&self.info),
-            errors: text(&self.errors),
+            info: c_text(&self.info).trim_end().to_owned(),
+            errors: c_text(&self.errors).trim_end().to_owned(),
             wall_time: Duration::try_from_secs_f32(seconds).unwrap_or_default(),
         }
     }
 }
 
-/// What the driver wrote, up to its NUL.
-fn text(buffer: &[u8]) -> String {
-    let written = buffer.split(|byte| *byte == 0).next().unwrap_or_default();
-    String::from_utf8_lossy(written).trim_end().to_owned()
+/// What the driver was given for its answers. Nothing says that it leaves the buffers alone once the
+/// call is over, and it may compile more when code is first used: they stay until that is unloaded.
+#[derive(Default)]
+pub(super) struct Outputs(Option<JitCall>);
+
+// SAFETY: nobody but the driver looks at the buffers, which may be freed by any thread.
+unsafe impl Send for Outputs {}
+// SAFETY: a shared reference gives nothing out.
+unsafe impl Sync for Outputs {}
+
+impl Outputs {
+    /// Those of a call that loaded something.
+    pub(super) fn of(call: JitCall) -> Self {
+        Self(Some(call))
+    }
+
+    /// Frees the buffers of what was unloaded.
+    pub(super) fn free(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Outputs {
+    /// Leaves them behind with what is left behind.
+    fn drop(&mut self) {
+        std::mem::forget(self.0.take());
+    }
 }
 
 #[cfg(test)]
@@ -223,12 +260,12 @@ mod tests {
             .cache(JitCache::Global)
             .max_registers(64);
         let mut call = options.prepare();
-        let (keys, values) = call.pairs();
-        assert_eq!(keys.len(), values.len());
-        assert_eq!(keys.len(), 5 + 9);
+        let (_, _, count) = call.pairs();
+        assert_eq!(count, 5 + 9);
+        assert_eq!(call.values.len(), call.keys.len());
         let value = |key| {
-            let at = keys.iter().position(|known| *known == key).expect("set");
-            values[at].addr()
+            let at = call.keys.iter().position(|known| *known == key);
+            call.values[at.expect("set")].addr()
         };
         assert_eq!(value(cuda_sys::CU_JIT_MAX_REGISTERS), 64);
         assert_eq!(value(cuda_sys::CU_JIT_TARGET), 80);
@@ -238,9 +275,14 @@ mod tests {
     }
 
     #[test]
-    fn a_log_ends_at_its_nul() {
-        assert_eq!(text(b"a line\n\0rubbish"), "a line");
-        assert_eq!(text(b"full"), "full");
-        assert_eq!(text(b""), "");
+    fn the_driver_may_answer_again() {
+        let mut call = JitOptions::new().prepare();
+        let (_, values, _) = call.pairs();
+        for milliseconds in [1.0f32, 2.0] {
+            // SAFETY: the first of the values, which live as long as `call`.
+            unsafe { values.write(number(milliseconds.to_bits())) };
+            let expected = Duration::from_secs_f32(milliseconds / 1e3);
+            assert_eq!(call.outcome().wall_time, expected);
+        }
     }
 }

@@ -2,30 +2,34 @@
 
 use std::ffi::{CString, c_void};
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::path::Path;
 use std::ptr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use cuda_sys::{CUkernel, CUlibrary, CUresult, symbol as cu};
+use cuda_sys::{CUkernel, CUlibrary, symbol as cu};
 
 use super::code::{Code, Users};
 use super::global;
-use super::{Function, aligned, is_about_the_image, ptx_text, read_image};
+use super::jit::{JitOptions, Outputs};
+use super::{Function, aligned, compiled, ptx_text, read_image};
 use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::driver;
 use crate::drops::{self, Resource};
-use crate::error::{Error, ModuleError, Result, check};
+use crate::error::{Error, Result, check};
 use crate::memory::device::DeviceBuffer;
 use crate::memory::pod::Pod;
 use crate::nvrtc::Cubin;
-use crate::release::{Unreleased, released};
+use crate::release::{Unreleased, released, unless_given_up};
 
 /// Kernels and global variables of no context in particular: loaded once, and used in any context of
-/// any device. From CUDA 12.0 on.
+/// any device. From CUDA 12.0 on; left out where the header is
+/// [older than that](crate#what-depends-on-the-header).
 ///
 /// Where and when code is compiled and copied to a device is the driver's business: as a rule when a
-/// context first uses it. Compilers' options and logs are a [`Module`](crate::Module)'s.
+/// context first uses it.
 ///
 /// A handle: clones are the same library, and so is whatever was taken from it. When the last
 /// [`Kernel`], [`Function`], global and clone is gone, the library is unloaded from all contexts; that
@@ -52,6 +56,9 @@ pub(crate) struct LoadedLibrary {
     // INVARIANT: a loaded library; null from its unloading on.
     raw: RawLibrary,
     pub(super) users: Users,
+    outputs: Outputs,
+    log: String,
+    wall_time: Duration,
 }
 
 #[derive(Clone, Copy)]
@@ -64,16 +71,36 @@ unsafe impl Send for RawLibrary {}
 unsafe impl Sync for RawLibrary {}
 
 impl Library {
-    /// Loads PTX text: `cuLibraryLoadData`. Needs no context.
+    /// Loads PTX text, with the options of [`JitOptions::new`]: `cuLibraryLoadData`. Needs no
+    /// context.
     ///
     /// # Errors
-    /// [`ModuleError::NotPtx`] for text that does not begin as PTX does, and [`Error::Nul`], before the
-    /// driver is asked; [`ModuleError::Compile`], without a log, where it is compiled at once; the driver's
-    /// `CALL_REQUIRES_NEWER_DRIVER` (36) before CUDA 12.0.
+    /// [`ModuleError::NotPtx`](crate::ModuleError::NotPtx) for text that does not begin as PTX does,
+    /// and [`Error::Nul`], before the driver is asked;
+    /// [`ModuleError::Compile`](crate::ModuleError::Compile) where it is compiled at once; the
+    /// driver's `CALL_REQUIRES_NEWER_DRIVER` (36) before CUDA 12.0.
     pub fn from_ptx(ptx: impl AsRef<str>) -> Result<Self> {
+        Self::from_ptx_with(ptx, &JitOptions::new())
+    }
+
+    /// Loads PTX text with options of the caller's: `cuLibraryLoadData`.
+    ///
+    /// # Errors
+    /// As [`Library::from_ptx`].
+    ///
+    /// ```no_run
+    /// use cuda_core::{JitOptions, Library};
+    ///
+    /// # const PTX: &str = "";
+    /// let options = JitOptions::new().max_registers(32).verbose(true);
+    /// let library = Library::from_ptx_with(PTX, &options)?;
+    /// println!("{} (in {:?})", library.log(), library.wall_time());
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn from_ptx_with(ptx: impl AsRef<str>, options: &JitOptions) -> Result<Self> {
         let text = ptx_text(ptx.as_ref())?;
         // SAFETY: PTX text, NUL-terminated, alive during the call.
-        unsafe { Self::load(text.as_ptr().cast()) }
+        unsafe { Self::load(text.as_ptr().cast(), options) }
     }
 
     /// Loads a binary that NVRTC compiled: `cuLibraryLoadData`.
@@ -81,76 +108,123 @@ impl Library {
     /// # Errors
     /// Those of [`Library::from_ptx`].
     pub fn from_cubin(cubin: &Cubin) -> Result<Self> {
-        // SAFETY: a whole image, as NVRTC wrote it.
+        // SAFETY: by the invariant of `Cubin` a whole image, which NVIDIA's own compiler wrote.
         unsafe { Self::from_image(cubin.as_bytes()) }
     }
 
-    /// Loads a binary image, a cubin or a fatbin: `cuLibraryLoadData`.
+    /// Loads a binary image, a cubin or a fatbin, with the options of [`JitOptions::new`]:
+    /// `cuLibraryLoadData`.
     ///
     /// # Errors
-    /// [`ModuleError::Compile`] for what is no image.
+    /// [`ModuleError::Compile`](crate::ModuleError::Compile) for what is no image.
     ///
     /// # Safety
     /// That of [`Module::from_image`](crate::Module::from_image).
     pub unsafe fn from_image(image: &[u8]) -> Result<Self> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { Self::from_image_with(image, &JitOptions::new()) }
+    }
+
+    /// Loads an image, whose PTX is compiled with options of the caller's: `cuLibraryLoadData`.
+    ///
+    /// # Errors
+    /// As [`Library::from_image`].
+    ///
+    /// # Safety
+    /// That of [`Module::from_image`](crate::Module::from_image).
+    pub unsafe fn from_image_with(image: &[u8], options: &JitOptions) -> Result<Self> {
         let image = aligned(image);
         // SAFETY: an image by the caller's promise, followed by at least one zero byte, alive
         // during the call.
-        unsafe { Self::load(image.as_ptr().cast()) }
+        unsafe { Self::load(image.as_ptr().cast(), options) }
     }
 
     /// Loads an image from a file: [`Library::from_image`] of its contents.
     ///
     /// # Errors
-    /// [`ModuleError::File`] where it cannot be read; [`ModuleError::Compile`].
+    /// [`ModuleError::File`](crate::ModuleError::File) where it cannot be read;
+    /// [`ModuleError::Compile`](crate::ModuleError::Compile).
     ///
     /// # Safety
     /// That of [`Module::from_image`](crate::Module::from_image).
     pub unsafe fn from_file(path: impl AsRef<Path>) -> Result<Self> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { Self::from_file_with(path, &JitOptions::new()) }
+    }
+
+    /// Loads an image from a file: [`Library::from_image_with`] of its contents.
+    ///
+    /// # Errors
+    /// As [`Library::from_file`].
+    ///
+    /// # Safety
+    /// That of [`Module::from_image`](crate::Module::from_image).
+    pub unsafe fn from_file_with(path: impl AsRef<Path>, options: &JitOptions) -> Result<Self> {
         let image = read_image(path.as_ref())?;
-        // SAFETY: these are the file's bytes, of which the caller promised what `from_image` asks
-        // for.
-        unsafe { Self::from_image(&image) }
+        // SAFETY: these are the file's bytes, of which the caller promised what is asked for.
+        unsafe { Self::from_image_with(&image, options) }
     }
 
     /// # Safety
     /// `image` is what `cuLibraryLoadData` takes: NUL-terminated PTX text, or a whole binary image.
-    unsafe fn load(image: *const c_void) -> Result<Self> {
+    unsafe fn load(image: *const c_void, options: &JitOptions) -> Result<Self> {
         let op = "cuLibraryLoadData";
         driver::ensure()?;
-        let _relaxed = Relaxed::enter()?;
+        let relaxed = Relaxed::enter()?;
         let mut raw = ptr::null_mut();
-        // SAFETY: the pointer is valid for a write; the image is the caller's promise, and copied,
-        // since no option says that it is preserved; there are no options of either kind.
+        let mut call = options.prepare();
+        let (keys, values, count) = call.pairs();
+        // SAFETY: the call writes one handle, to a local that outlives it; the image is the
+        // caller's promise, and copied, since no option says that it is preserved; there are
+        // `count` keys with a value each, which stay where they are for as long as the library,
+        // with the buffers among them; there are no options of the other kind.
         let code = unsafe {
             cu::cuLibraryLoadData(
                 &mut raw,
                 image,
-                ptr::null_mut(),
-                ptr::null_mut(),
-                0,
+                keys,
+                values,
+                count,
                 ptr::null_mut(),
                 ptr::null_mut(),
                 0,
             )
         };
-        compiled(op, code)?;
+        drop(relaxed);
+        let outcome = call.outcome();
+        compiled(op, code, outcome.errors)?;
         Ok(Self(Arc::new(LoadedLibrary {
             raw: RawLibrary(raw),
             users: Users::default(),
+            outputs: Outputs::of(call),
+            log: outcome.info,
+            wall_time: outcome.wall_time,
         })))
+    }
+
+    /// What the compiler had to say when the library was loaded: nothing, where the driver compiles
+    /// later. Otherwise as [`Module::log`](crate::Module::log).
+    pub fn log(&self) -> &str {
+        &self.0.log
+    }
+
+    /// How long compiler and linker took when the library was loaded, as the driver tells; zero
+    /// where it compiles later, or had the result in its cache.
+    pub fn wall_time(&self) -> Duration {
+        self.0.wall_time
     }
 
     /// The kernel of that name: `cuLibraryGetKernel`. It keeps the library loaded.
     ///
     /// # Errors
-    /// [`ModuleError::NotFound`]; [`Error::Nul`].
+    /// [`ModuleError::NotFound`](crate::ModuleError::NotFound); [`Error::Nul`].
     pub fn kernel(&self, name: &str) -> Result<Kernel> {
         let op = "cuLibraryGetKernel";
         let library = self.live()?;
         let symbol = CString::new(name).map_err(|_| Error::Nul { what: "a name" })?;
         let mut raw = ptr::null_mut();
-        // SAFETY: the pointer is valid for a write, the name is a C string, the library is loaded.
+        // SAFETY: the call writes one handle, to a local that outlives it; the name is
+        // NUL-terminated and read during the call only; the library is loaded.
         let found = check(op, unsafe {
             cu::cuLibraryGetKernel(&mut raw, library, symbol.as_ptr())
         });
@@ -167,7 +241,8 @@ impl Library {
     /// [`Module::global`](crate::Module::global).
     ///
     /// # Errors
-    /// Those of [`Module::global`](crate::Module::global); [`ModuleError::Compile`].
+    /// Those of [`Module::global`](crate::Module::global);
+    /// [`ModuleError::Compile`](crate::ModuleError::Compile).
     pub fn global<T: Pod>(&self, context: &Context, name: &str) -> Result<DeviceBuffer<T>> {
         let op = "cuLibraryGetGlobal";
         let symbol = CString::new(name).map_err(|_| Error::Nul { what: "a name" })?;
@@ -175,13 +250,14 @@ impl Library {
         let (mut address, mut bytes) = (0, 0);
         let entered = context.enter_briefly()?;
         let relaxed = Relaxed::enter()?;
-        // SAFETY: both pointers are valid for a write, the name is a C string, the library is
-        // loaded, a live context is current.
+        // SAFETY: the call writes an address and a size, to two locals that outlive it; the name is
+        // NUL-terminated and read during the call only; the library is loaded and a live context
+        // current.
         let code =
             unsafe { cu::cuLibraryGetGlobal(&mut address, &mut bytes, library, symbol.as_ptr()) };
         drop(relaxed);
         drop(entered);
-        compiled(op, code).map_err(|error| error.naming(name))?;
+        compiled(op, code, String::new()).map_err(|error| error.naming(name))?;
         global::buffer(Code::Library(self.0.clone()), context, address, bytes, name)
     }
 
@@ -193,12 +269,7 @@ impl Library {
 
     /// The handle, unless it was given up.
     fn live(&self) -> Result<CUlibrary> {
-        driver::ensure()?;
-        if self.as_raw().is_null() {
-            let what = Resource::Module;
-            return Err(Error::GivenUp { what });
-        }
-        Ok(self.as_raw())
+        unless_given_up(self.as_raw(), Resource::Module)
     }
 
     /// Unloads the library, if nothing else refers to it, once the kernels launched from it have
@@ -219,7 +290,7 @@ impl Library {
             Err(_shared) => return Ok(()),
         };
         let raw = library.raw;
-        let unloaded = unload(raw, &mut library.users);
+        let unloaded = unload(raw, &mut library.users, &mut library.outputs);
         if !matches!(unloaded, Err(Unreleased::Kept(_))) {
             library.raw = RawLibrary(ptr::null_mut());
         }
@@ -230,33 +301,27 @@ impl Library {
     }
 }
 
-/// What the compiler has to say of an image is an error of its own.
-fn compiled(op: &'static str, code: CUresult) -> Result<()> {
-    if is_about_the_image(code) {
-        let log = String::new();
-        return Err(ModuleError::Compile { op, code, log }.into());
-    }
-    check(op, code)
-}
-
 /// `cuLibraryUnload`, behind the kernels that were launched.
-fn unload(raw: RawLibrary, users: &mut Users) -> Result<(), Unreleased> {
+fn unload(raw: RawLibrary, users: &mut Users, outputs: &mut Outputs) -> Result<(), Unreleased> {
     users.wait()?;
     let _relaxed = Relaxed::enter()?;
     // SAFETY: the last reference is gone, so nobody uses the handle after this call, no kernel of
     // the library runs or is queued, and nothing uses its globals.
-    released("cuLibraryUnload", unsafe { cu::cuLibraryUnload(raw.0) })
+    released("cuLibraryUnload", unsafe { cu::cuLibraryUnload(raw.0) })?;
+    outputs.free();
+    Ok(())
 }
 
 impl Drop for LoadedLibrary {
     fn drop(&mut self) {
-        // In a fork's child even our own locks may be held by threads that are no more.
+        // In a forked child our locks may be held by threads that no longer exist.
         if self.raw.0.is_null() || driver::is_gone() {
             return;
         }
         let (raw, mut users) = (self.raw, std::mem::take(&mut self.users));
+        let mut outputs = std::mem::take(&mut self.outputs);
         drops::run_or_defer(move || {
-            if let Err(error) = unload(raw, &mut users) {
+            if let Err(error) = unload(raw, &mut users, &mut outputs) {
                 drops::report(Resource::Module, raw.0.addr() as u64, 0, Some(error.into()));
             }
         });
@@ -271,13 +336,20 @@ impl PartialEq for Library {
 
 impl Eq for Library {}
 
+impl Hash for Library {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.0).hash(state);
+    }
+}
+
 impl fmt::Debug for Library {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Library").field(&self.as_raw()).finish()
     }
 }
 
-/// A kernel of a [`Library`], of no context in particular.
+/// A kernel of a [`Library`], of no context in particular. Like [`Library`], left out where the
+/// header is [older than CUDA 12.0](crate#what-depends-on-the-header).
 ///
 /// A handle: clones are the same kernel. It keeps its library loaded.
 ///
@@ -320,19 +392,19 @@ impl Kernel {
     /// The function keeps the context alive, as everything does that is of one.
     ///
     /// # Errors
-    /// [`ModuleError::Compile`], without a log, where there is nothing for the context's device; the
-    /// driver's.
+    /// [`ModuleError::Compile`](crate::ModuleError::Compile), without a log, where there is nothing
+    /// for the context's device; the driver's.
     pub fn function(&self, context: &Context) -> Result<Function> {
         let op = "cuKernelGetFunction";
         let entered = context.enter_briefly()?;
         let relaxed = Relaxed::enter()?;
         let mut raw = ptr::null_mut();
-        // SAFETY: the pointer is valid for a write, the kernel's library is loaded, a live context
-        // is current.
+        // SAFETY: the call writes one handle, to a local that outlives it; `self` keeps the
+        // kernel's library loaded; a live context is current.
         let code = unsafe { cu::cuKernelGetFunction(&mut raw, self.as_raw()) };
         drop(relaxed);
         drop(entered);
-        compiled(op, code)?;
+        compiled(op, code, String::new())?;
         let code = Code::Library(self.0.library.clone());
         Ok(Function::new(raw, code, context, self.name()))
     }
@@ -361,6 +433,12 @@ impl PartialEq for Kernel {
 }
 
 impl Eq for Kernel {}
+
+impl Hash for Kernel {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_raw().hash(state);
+    }
+}
 
 impl fmt::Debug for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -2,6 +2,7 @@
 
 use std::ffi::{CString, c_void};
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use crate::driver;
 use crate::drops::{self, Resource};
 use crate::error::{Error, ModuleError, Result, check};
 use crate::nvrtc::Cubin;
-use crate::release::{Unreleased, released};
+use crate::release::{Unreleased, released, unless_given_up};
 
 pub(crate) mod code;
 mod function;
@@ -32,6 +33,7 @@ pub use library::{Kernel, Library};
 pub use occupancy::BlockSize;
 
 use code::Users;
+use jit::Outputs;
 
 /// Kernels and global variables, loaded into a context.
 ///
@@ -64,6 +66,7 @@ pub(crate) struct Loaded {
     raw: RawModule,
     context: Context,
     users: Users,
+    outputs: Outputs,
     log: String,
     wall_time: Duration,
 }
@@ -118,11 +121,12 @@ impl Module {
     /// # Errors
     /// [`ModuleError::Compile`] for a binary of another compute capability than the device's.
     pub fn from_cubin(context: &Context, cubin: &Cubin) -> Result<Self> {
-        // SAFETY: a whole image, as NVRTC wrote it.
-        unsafe { Self::from_image(context, cubin.as_bytes(), &JitOptions::new()) }
+        // SAFETY: by the invariant of `Cubin` a whole image, which NVIDIA's own compiler wrote.
+        unsafe { Self::from_image(context, cubin.as_bytes()) }
     }
 
-    /// Loads a binary image, a cubin or a fatbin: `cuModuleLoadDataEx`.
+    /// Loads a binary image, a cubin or a fatbin, with the options of [`JitOptions::new`]:
+    /// `cuModuleLoadDataEx`.
     ///
     /// # Errors
     /// [`ModuleError::Compile`] where the image holds nothing for the context's device, or is none.
@@ -130,7 +134,19 @@ impl Module {
     /// # Safety
     /// `image` is a whole image that a compiler of NVIDIA's wrote: the driver reads as far as the
     /// headers in it say. A NUL byte is put behind it, so PTX text is an image too.
-    pub unsafe fn from_image(
+    pub unsafe fn from_image(context: &Context, image: &[u8]) -> Result<Self> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { Self::from_image_with(context, image, &JitOptions::new()) }
+    }
+
+    /// Loads an image, whose PTX is compiled with options of the caller's: `cuModuleLoadDataEx`.
+    ///
+    /// # Errors
+    /// As [`Module::from_image`].
+    ///
+    /// # Safety
+    /// As [`Module::from_image`].
+    pub unsafe fn from_image_with(
         context: &Context,
         image: &[u8],
         options: &JitOptions,
@@ -148,15 +164,35 @@ impl Module {
     ///
     /// # Safety
     /// As [`Module::from_image`].
-    pub unsafe fn from_file(
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use cuda_core::Module;
+    ///
+    /// // SAFETY: nvcc wrote the file.
+    /// let module = unsafe { Module::from_file(&context, "kernels.fatbin") }?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub unsafe fn from_file(context: &Context, path: impl AsRef<Path>) -> Result<Self> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { Self::from_file_with(context, path, &JitOptions::new()) }
+    }
+
+    /// Loads an image from a file: [`Module::from_image_with`] of its contents.
+    ///
+    /// # Errors
+    /// As [`Module::from_file`].
+    ///
+    /// # Safety
+    /// As [`Module::from_image`].
+    pub unsafe fn from_file_with(
         context: &Context,
         path: impl AsRef<Path>,
         options: &JitOptions,
     ) -> Result<Self> {
         let image = read_image(path.as_ref())?;
-        // SAFETY: these are the file's bytes, of which the caller promised what `from_image` asks
-        // for.
-        unsafe { Self::from_image(context, &image, options) }
+        // SAFETY: these are the file's bytes, of which the caller promised what is asked for.
+        unsafe { Self::from_image_with(context, &image, options) }
     }
 
     /// # Safety
@@ -167,40 +203,23 @@ impl Module {
         let relaxed = Relaxed::enter()?;
         let mut raw = std::ptr::null_mut();
         let mut call = options.prepare();
-        let (keys, values) = call.pairs();
-        let count = keys.len() as u32;
-        // SAFETY: the pointer is valid for a write; the image is the caller's promise; there are
-        // `count` keys with a value each, and the buffers among them live as long as `call`; a live
-        // context is current.
-        let code = unsafe {
-            cu::cuModuleLoadDataEx(
-                &mut raw,
-                image,
-                count,
-                keys.as_mut_ptr(),
-                values.as_mut_ptr(),
-            )
-        };
+        let (keys, values, count) = call.pairs();
+        // SAFETY: the call writes one handle, to a local that outlives it; the image is the
+        // caller's promise; there are `count` keys with a value each, which stay where they are for
+        // as long as the module, with the buffers among them; a live context is current.
+        let code = unsafe { cu::cuModuleLoadDataEx(&mut raw, image, count, keys, values) };
         drop(relaxed);
         drop(entered);
         let outcome = call.outcome();
-        if code == cuda_sys::CUDA_SUCCESS {
-            return Ok(Self(Arc::new(Loaded {
-                raw: RawModule(raw),
-                context: context.clone(),
-                users: Users::default(),
-                log: outcome.info,
-                wall_time: outcome.wall_time,
-            })));
-        }
-        // What the compiler has to say is an error of its own; whatever else went wrong is not.
-        match check(op, code) {
-            Err(error) if outcome.errors.is_empty() && !is_about_the_image(code) => Err(error),
-            _ => {
-                let log = outcome.errors;
-                Err(ModuleError::Compile { op, code, log }.into())
-            }
-        }
+        compiled(op, code, outcome.errors)?;
+        Ok(Self(Arc::new(Loaded {
+            raw: RawModule(raw),
+            context: context.clone(),
+            users: Users::default(),
+            outputs: Outputs::of(call),
+            log: outcome.info,
+            wall_time: outcome.wall_time,
+        })))
     }
 
     /// The kernel of that name: `cuModuleGetFunction`. It keeps the module loaded.
@@ -270,6 +289,7 @@ impl Module {
         let unloaded = unload.run();
         if let Err(Unreleased::Kept(_)) = unloaded {
             (loaded.raw, loaded.users) = (unload.raw, unload.users);
+            loaded.outputs = unload.outputs;
         }
         let handle = unload.raw.0.addr() as u64;
         unloaded.map_err(|why| {
@@ -298,11 +318,20 @@ fn aligned(image: &[u8]) -> Vec<u64> {
 }
 
 fn read_image(path: &Path) -> Result<Vec<u8>> {
-    let read = std::fs::read(path).map_err(|error| ModuleError::File {
-        path: path.to_owned(),
-        why: error.to_string(),
-    })?;
-    Ok(read)
+    std::fs::read(path).map_err(|error| {
+        let (path, kind, why) = (path.to_owned(), error.kind(), error.to_string());
+        ModuleError::File { path, kind, why }.into()
+    })
+}
+
+/// What the compiler has to say is an error of its own; whatever else went wrong is not.
+fn compiled(op: &'static str, code: cuda_sys::CUresult, log: String) -> Result<()> {
+    match check(op, code) {
+        Err(_) if !log.is_empty() || is_about_the_image(code) => {
+            Err(ModuleError::Compile { op, code, log }.into())
+        }
+        result => result,
+    }
 }
 
 /// Whether the driver says that it could make nothing of an image.
@@ -347,12 +376,7 @@ impl Loaded {
 
     /// The handle, unless it was given up.
     fn live(&self) -> Result<CUmodule> {
-        driver::ensure()?;
-        if self.raw.0.is_null() {
-            let what = Resource::Module;
-            return Err(Error::GivenUp { what });
-        }
-        Ok(self.raw.0)
+        unless_given_up(self.raw.0, Resource::Module)
     }
 
     /// Takes out what unloading takes.
@@ -361,6 +385,7 @@ impl Loaded {
             raw: std::mem::replace(&mut self.raw, RawModule(std::ptr::null_mut())),
             context: self.context.clone(),
             users: std::mem::take(&mut self.users),
+            outputs: std::mem::take(&mut self.outputs),
         }
     }
 }
@@ -370,6 +395,7 @@ struct Unload {
     raw: RawModule,
     context: Context,
     users: Users,
+    outputs: Outputs,
 }
 
 impl Unload {
@@ -381,13 +407,15 @@ impl Unload {
         // SAFETY: the last reference is gone, so nobody uses the handle after this call, and no
         // kernel of the module runs or is queued, and nothing uses its globals; the module's
         // context is current.
-        released("cuModuleUnload", unsafe { cu::cuModuleUnload(self.raw.0) })
+        released("cuModuleUnload", unsafe { cu::cuModuleUnload(self.raw.0) })?;
+        self.outputs.free();
+        Ok(())
     }
 }
 
 impl Drop for Loaded {
     fn drop(&mut self) {
-        // In a fork's child even our own locks may be held by threads that are no more.
+        // In a forked child our locks may be held by threads that no longer exist.
         if self.raw.0.is_null() || driver::is_gone() {
             return;
         }
@@ -408,6 +436,12 @@ impl PartialEq for Module {
 }
 
 impl Eq for Module {}
+
+impl Hash for Module {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.0).hash(state);
+    }
+}
 
 impl fmt::Debug for Module {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -19,13 +19,14 @@ use crate::guard;
 /// # const PTX: &str = "";
 /// # let mut x = stream.alloc::<f32>(1 << 20)?;
 /// let function = cuda_core::Module::from_ptx(&context, PTX)?.function("scale")?;
-/// let size = function.block_size(0, 0)?; // no shared memory, no limit
+/// let size = function.block_size(None, 0)?; // no limit, no dynamic shared memory
 /// let blocks = (x.len() as u32).div_ceil(size.threads);
 /// let mut launch = stream.kernel(&function);
 /// launch.grid(blocks).block(size.threads).arg(&mut x);
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct BlockSize {
     /// Threads a block.
     pub threads: u32,
@@ -59,8 +60,8 @@ unsafe extern "C" fn ask(threads: i32) -> usize {
 }
 
 impl Function {
-    /// Blocks of so many threads, with so much dynamic shared memory each, that one multiprocessor
-    /// holds at once: `cuOccupancyMaxActiveBlocksPerMultiprocessor`.
+    /// How many blocks of `threads` threads, with `dynamic_shared` bytes of shared memory each, one
+    /// multiprocessor holds at once: `cuOccupancyMaxActiveBlocksPerMultiprocessor`.
     ///
     /// # Errors
     /// The driver's.
@@ -69,15 +70,16 @@ impl Function {
     /// # let device = cuda_core::Device::get(0)?;
     /// # let module = cuda_core::Module::from_ptx(&device.context()?, "")?;
     /// let kernel = module.function("reduce")?;
-    /// let multiprocessors = device.attribute(cuda_sys::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
-    /// let resident = kernel.max_active_blocks(256, 0)? * multiprocessors as u32;
+    /// let multiprocessors = device.attributes().multiprocessor_count()?;
+    /// let resident = kernel.max_active_blocks(256, 0)? * multiprocessors;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn max_active_blocks(&self, threads: u32, dynamic_shared: usize) -> Result<u32> {
         let _entered = self.context().enter_briefly()?;
         let mut blocks = 0;
         let threads = int(threads);
-        // SAFETY: the pointer is valid for a write; the function is loaded.
+        // SAFETY: the call writes one number, to a local that outlives it; the function is loaded
+        // while `self` is.
         check("cuOccupancyMaxActiveBlocksPerMultiprocessor", unsafe {
             cu::cuOccupancyMaxActiveBlocksPerMultiprocessor(
                 &mut blocks,
@@ -89,16 +91,30 @@ impl Function {
         Ok(u32::try_from(blocks).unwrap_or(0))
     }
 
-    /// Dynamic shared memory in bytes that each of so many blocks of so many threads can have while
-    /// one multiprocessor holds them all: `cuOccupancyAvailableDynamicSMemPerBlock`.
+    /// How many bytes of dynamic shared memory each block can have, if one multiprocessor is to
+    /// hold `blocks` blocks of `threads` threads at once:
+    /// `cuOccupancyAvailableDynamicSMemPerBlock`.
     ///
     /// # Errors
     /// The driver's.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
+    /// // As much as there is when two blocks of 256 threads share a multiprocessor.
+    /// let bytes = function.available_dynamic_shared(2, 256)?;
+    /// let mut launch = stream.kernel(&function);
+    /// launch.grid(64).block(256).dynamic_shared(bytes);
+    /// // SAFETY: the kernel has no parameter and touches its shared memory alone.
+    /// unsafe { launch.launch() }?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn available_dynamic_shared(&self, blocks: u32, threads: u32) -> Result<usize> {
         let _entered = self.context().enter_briefly()?;
         let mut bytes = 0;
         let (blocks, threads) = (int(blocks), int(threads));
-        // SAFETY: the pointer is valid for a write; the function is loaded.
+        // SAFETY: the call writes one number, to a local that outlives it; the function is loaded
+        // while `self` is.
         check("cuOccupancyAvailableDynamicSMemPerBlock", unsafe {
             cu::cuOccupancyAvailableDynamicSMemPerBlock(&mut bytes, self.as_raw(), blocks, threads)
         })?;
@@ -106,16 +122,25 @@ impl Function {
     }
 
     /// The block size that fills the device best, where every block takes the same dynamic shared
-    /// memory: `cuOccupancyMaxPotentialBlockSize`. `limit`: threads that a block may have at most;
-    /// zero for the kernel's own limit.
+    /// memory, in bytes: `cuOccupancyMaxPotentialBlockSize`. `limit`: threads that a block may have
+    /// at most; [`None`] for the kernel's own limit.
     ///
     /// # Errors
     /// The driver's.
-    pub fn block_size(&self, dynamic_shared: usize, limit: u32) -> Result<BlockSize> {
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
+    /// let best = function.block_size(None, 0)?;
+    /// let mut launch = stream.kernel(&function);
+    /// launch.grid(best.min_grid).block(best.threads); // the fewest blocks that fill the device
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn block_size(&self, limit: Option<u32>, dynamic_shared: usize) -> Result<BlockSize> {
         let _entered = self.context().enter_briefly()?;
         let (mut min_grid, mut threads) = (0, 0);
-        // SAFETY: both pointers are valid for a write; the function is loaded; without a callback
-        // all blocks take `dynamic_shared`.
+        // SAFETY: the call writes two ints, to locals that outlive it; the function is loaded while
+        // `self` is; without a callback all blocks take `dynamic_shared`.
         check("cuOccupancyMaxPotentialBlockSize", unsafe {
             cu::cuOccupancyMaxPotentialBlockSize(
                 &mut min_grid,
@@ -123,7 +148,7 @@ impl Function {
                 self.as_raw(),
                 None,
                 dynamic_shared,
-                int(limit),
+                limited(limit),
             )
         })?;
         Ok(BlockSize::new(threads, min_grid))
@@ -131,7 +156,7 @@ impl Function {
 
     /// [`Function::block_size`] where the dynamic shared memory depends on the threads a block.
     ///
-    /// CUDA cannot be called from `shared`: operations of this crate return
+    /// CUDA cannot be called from `dynamic_shared`: operations of this crate return
     /// [`Error::InCallback`](crate::Error::InCallback), and a [`Guard`](crate::Guard) that is dropped
     /// there ends its scope when this call is over. A size for which it panics is none.
     ///
@@ -142,21 +167,21 @@ impl Function {
     /// # let device = cuda_core::Device::get(0)?;
     /// # let module = cuda_core::Module::from_ptx(&device.context()?, "")?;
     /// let kernel = module.function("reduce")?;
-    /// let best = kernel.block_size_with(|threads| threads as usize * size_of::<f32>(), 0)?;
+    /// let best = kernel.block_size_with(None, |threads| threads as usize * size_of::<f32>())?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn block_size_with(
         &self,
-        mut shared: impl FnMut(u32) -> usize,
-        limit: u32,
+        limit: Option<u32>,
+        mut dynamic_shared: impl FnMut(u32) -> usize,
     ) -> Result<BlockSize> {
         let entered = self.context().enter_briefly()?;
         let (mut min_grid, mut threads) = (0, 0);
-        let mut function: SharedOf<'_> = &mut shared;
+        let mut function: SharedOf<'_> = &mut dynamic_shared;
         // In a call within a call, which `ask` refuses, the outer one would come back.
         let before = ASKED.replace(ptr::from_mut(&mut function).cast());
-        // SAFETY: both pointers are valid for a write; the function is loaded; `ask` has the type
-        // that the driver calls, on this thread, before it returns.
+        // SAFETY: the call writes two ints, to locals that outlive it; the function is loaded while
+        // `self` is; `ask` has the type that the driver calls, on this thread, before it returns.
         let code = unsafe {
             cu::cuOccupancyMaxPotentialBlockSize(
                 &mut min_grid,
@@ -164,7 +189,7 @@ impl Function {
                 self.as_raw(),
                 Some(ask),
                 0,
-                int(limit),
+                limited(limit),
             )
         };
         ASKED.set(before);
@@ -184,7 +209,22 @@ impl BlockSize {
     }
 }
 
+/// A limit for the driver, to which zero is none but the kernel's own. No block has zero threads, so
+/// whoever asks for that gets the smallest there are.
+fn limited(threads: Option<u32>) -> i32 {
+    threads.map_or(0, |threads| int(threads.max(1)))
+}
+
 /// A number for the driver, which refuses what is too big.
 fn int(value: u32) -> i32 {
     i32::try_from(value).unwrap_or(i32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_limit_of_no_threads_is_not_no_limit() {
+        // To the driver, zero is: it must not be what a caller's zero becomes.
+        assert_eq!([None, Some(0), Some(64)].map(super::limited), [0, 1, 64]);
+    }
 }

@@ -5,6 +5,8 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use cuda_sys::os;
+
 use crate::error::{Error, Result};
 
 /// `nvrtcProgram`.
@@ -79,6 +81,35 @@ pub(super) fn api() -> Result<&'static Api> {
 /// The environment variable that names a library to take.
 const OVERRIDE: &str = "CUDA_CORE_NVRTC";
 
+/// What the library is called, newest first.
+#[cfg(not(windows))]
+const NAMES: [&str; 4] = [
+    "libnvrtc.so.13",
+    "libnvrtc.so.12",
+    "libnvrtc.so.11.2",
+    "libnvrtc.so",
+];
+#[cfg(windows)]
+const NAMES: [&str; 3] = [
+    "nvrtc64_130_0.dll",
+    "nvrtc64_120_0.dll",
+    "nvrtc64_112_0.dll",
+];
+
+/// Where a toolkit has it: on Windows one place from CUDA 13 on, and one before.
+const FOLDERS: &[&str] = if cfg!(windows) {
+    &["bin/x64", "bin"]
+} else {
+    &["lib64"]
+};
+
+/// Where a toolkit is unless somebody says otherwise. Miri looks at no files.
+const ROOT: Option<&str> = if cfg!(any(windows, miri)) {
+    None
+} else {
+    Some("/usr/local/cuda")
+};
+
 fn open() -> Result<Api> {
     let mut tried = String::new();
     for library in candidates() {
@@ -98,7 +129,7 @@ fn open() -> Result<Api> {
 
 /// Libraries to try, in order.
 fn candidates() -> Vec<PathBuf> {
-    let by_name = || os::NAMES.iter().map(PathBuf::from);
+    let by_name = || NAMES.iter().map(PathBuf::from);
     // Whoever starts a privileged program must not choose the code that it runs.
     if os::is_privileged() {
         return by_name().collect();
@@ -108,171 +139,25 @@ fn candidates() -> Vec<PathBuf> {
         return vec![library.into()];
     }
     let roots = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(set);
-    let roots = roots.chain(os::ROOT.map(OsString::from));
-    let folders: Vec<PathBuf> = roots
-        .map(|root| Path::new(&root).join(os::FOLDER))
-        .collect();
+    let roots = roots.chain(ROOT.map(OsString::from));
+    let folders =
+        roots.flat_map(|root| FOLDERS.iter().map(move |path| Path::new(&root).join(path)));
     let in_folders = folders
-        .iter()
-        .flat_map(|folder| os::NAMES.iter().map(move |name| folder.join(name)))
+        .flat_map(|folder| NAMES.iter().map(move |name| folder.join(name)))
         .filter(|library| library.exists());
-    by_name().chain(in_folders).collect()
+    if cfg!(windows) {
+        // By its name, Windows looks in the current directory, too, where anybody may have put one.
+        in_folders.chain(by_name()).collect()
+    } else {
+        by_name().chain(in_folders).collect()
+    }
 }
 
 fn load(library: &Path) -> Result<Api, String> {
-    let library = os::Library::open(library.as_os_str())?;
+    // SAFETY: the initialisers are those of NVRTC, found by its own name, or of the library that
+    // whoever started the program chose.
+    let library = unsafe { os::Library::open(library.as_os_str()) }?;
     // SAFETY: the library is NVRTC by its name, or what the user put in its place; the signatures
     // of NVRTC's functions have never changed. It is never unloaded.
     unsafe { Api::resolve(|name| library.symbol(name)) }.map_err(str::to_owned)
-}
-
-#[cfg(miri)]
-mod os {
-    use std::ffi::{CStr, OsStr, c_void};
-
-    pub(super) const NAMES: [&str; 1] = ["libnvrtc.so"];
-    pub(super) const FOLDER: &str = "lib64";
-    pub(super) const ROOT: Option<&str> = None;
-
-    pub(super) enum Library {}
-
-    impl Library {
-        pub(super) fn open(_: &OsStr) -> Result<Self, String> {
-            Err("not available under Miri".to_owned())
-        }
-
-        pub(super) fn symbol(&self, _: &CStr) -> *const c_void {
-            match *self {}
-        }
-    }
-
-    pub(super) fn is_privileged() -> bool {
-        false
-    }
-}
-
-#[cfg(all(unix, not(miri)))]
-mod os {
-    use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
-    use std::os::unix::ffi::OsStrExt;
-    use std::ptr::NonNull;
-
-    pub(super) const NAMES: [&str; 4] = [
-        "libnvrtc.so.13",
-        "libnvrtc.so.12",
-        "libnvrtc.so.11.2",
-        "libnvrtc.so",
-    ];
-    pub(super) const FOLDER: &str = "lib64";
-    pub(super) const ROOT: Option<&str> = Some("/usr/local/cuda");
-
-    const RTLD_NOW: c_int = 2;
-
-    unsafe extern "C" {
-        fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void;
-        fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
-        fn dlerror() -> *mut c_char;
-        #[cfg(any(target_os = "linux", target_os = "android"))]
-        fn getauxval(kind: std::ffi::c_ulong) -> std::ffi::c_ulong;
-    }
-
-    pub(super) struct Library(NonNull<c_void>);
-
-    impl Library {
-        pub(super) fn open(name: &OsStr) -> Result<Self, String> {
-            let name = CString::new(name.as_bytes())
-                .map_err(|_| "the name holds a NUL byte".to_owned())?;
-            // SAFETY: the name is a C string. The library's initialisers run; they are NVRTC's, or
-            // those of a library that the user named.
-            let handle = unsafe { dlopen(name.as_ptr(), RTLD_NOW) };
-            NonNull::new(handle).map(Self).ok_or_else(error)
-        }
-
-        pub(super) fn symbol(&self, name: &CStr) -> *const c_void {
-            // SAFETY: the handle came from dlopen and is never closed; the name is a C string.
-            unsafe { dlsym(self.0.as_ptr(), name.as_ptr()) }.cast_const()
-        }
-    }
-
-    /// The loader's last complaint on this thread.
-    fn error() -> String {
-        // SAFETY: no precondition.
-        let text = unsafe { dlerror() };
-        if text.is_null() {
-            return "the loader gave no reason".to_owned();
-        }
-        // SAFETY: not null, so a C string, valid until the thread's next call to the loader.
-        unsafe { CStr::from_ptr(text) }
-            .to_string_lossy()
-            .into_owned()
-    }
-
-    /// Whether the process runs with more rights than whoever started it.
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    pub(super) fn is_privileged() -> bool {
-        const AT_SECURE: std::ffi::c_ulong = 23;
-        // SAFETY: no precondition.
-        unsafe { getauxval(AT_SECURE) != 0 }
-    }
-
-    /// CUDA runs on no other system of this family that has set-uid programs.
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    pub(super) fn is_privileged() -> bool {
-        false
-    }
-}
-
-#[cfg(all(windows, not(miri)))]
-mod os {
-    use std::ffi::{CStr, OsStr, c_char, c_void};
-    use std::os::windows::ffi::OsStrExt;
-    use std::path::Path;
-    use std::ptr::{self, NonNull};
-
-    pub(super) const NAMES: [&str; 3] = [
-        "nvrtc64_130_0.dll",
-        "nvrtc64_120_0.dll",
-        "nvrtc64_112_0.dll",
-    ];
-    pub(super) const FOLDER: &str = "bin";
-    pub(super) const ROOT: Option<&str> = None;
-
-    const LOAD_WITH_ALTERED_SEARCH_PATH: u32 = 0x8;
-
-    #[link(name = "kernel32")]
-    unsafe extern "system" {
-        fn LoadLibraryExW(name: *const u16, file: *mut c_void, flags: u32) -> *mut c_void;
-        fn GetProcAddress(module: *mut c_void, name: *const c_char) -> *const c_void;
-    }
-
-    pub(super) struct Library(NonNull<c_void>);
-
-    impl Library {
-        pub(super) fn open(name: &OsStr) -> Result<Self, String> {
-            let flags = if Path::new(name).is_absolute() {
-                // What the library itself needs lies beside it.
-                LOAD_WITH_ALTERED_SEARCH_PATH
-            } else {
-                0
-            };
-            let wide: Vec<u16> = name.encode_wide().chain([0]).collect();
-            // SAFETY: the name ends in a zero; the second argument is reserved and null. The
-            // library's initialisers run; they are NVRTC's, or those of a library that the user
-            // named.
-            let module = unsafe { LoadLibraryExW(wide.as_ptr(), ptr::null_mut(), flags) };
-            NonNull::new(module)
-                .map(Self)
-                .ok_or_else(|| std::io::Error::last_os_error().to_string())
-        }
-
-        pub(super) fn symbol(&self, name: &CStr) -> *const c_void {
-            // SAFETY: the module was loaded and is never freed; the name is a C string.
-            unsafe { GetProcAddress(self.0.as_ptr(), name.as_ptr()) }
-        }
-    }
-
-    /// Windows has no set-uid programs.
-    pub(super) fn is_privileged() -> bool {
-        false
-    }
 }

@@ -9,10 +9,9 @@
 //! ```no_run
 //! use cuda_core::{Device, Module, nvrtc};
 //!
-//! let device = Device::get(0)?;
-//! let stream = device.create_stream()?;
+//! let stream = Device::get(0)?.create_stream()?;
 //! let ptx = nvrtc::compile(r#"extern "C" __global__ void add_one(float *x) { x[threadIdx.x] += 1; }"#)?;
-//! let add_one = Module::from_ptx(&device.context()?, &ptx)?.function("add_one")?;
+//! let add_one = Module::from_ptx(stream.context(), &ptx)?.function("add_one")?;
 //! let mut x = stream.alloc_zeroed::<f32>(32)?;
 //! // SAFETY: `x` has an element for each of the 32 threads.
 //! unsafe { stream.kernel(&add_one).block(32).arg(&mut x).launch() }?;
@@ -28,12 +27,17 @@ use std::path::Path;
 use std::ptr;
 
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, c_text};
+use crate::version::Version;
 
 mod library;
+mod output;
 mod program;
 
+pub use output::{Cubin, Ptx};
+
 use library::{Api, api};
+use output::Output;
 use program::Handle;
 
 /// Compiles a program to PTX for the oldest devices that NVRTC knows, which the driver compiles on
@@ -50,11 +54,20 @@ pub fn compile(source: &str) -> Result<Ptx> {
     Program::new(source).compile()
 }
 
-/// NVRTC's version, (12, 9) for CUDA 12.9: `nvrtcVersion`.
+/// NVRTC's version, that of the toolkit it comes with: `nvrtcVersion`.
 ///
 /// # Errors
 /// [`Error::NoNvrtc`].
-pub fn version() -> Result<(i32, i32)> {
+///
+/// ```no_run
+/// use cuda_core::{Version, driver_version, nvrtc};
+///
+/// if nvrtc::version()? > driver_version()? {
+///     println!("the driver may not know the PTX that this NVRTC writes");
+/// }
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub fn version() -> Result<Version> {
     let api = api()?;
     let (mut major, mut minor) = (0, 0);
     // SAFETY: "nvrtcResult nvrtcVersion(int *, int *)" writes two ints, to locals that outlive the
@@ -62,7 +75,8 @@ pub fn version() -> Result<(i32, i32)> {
     api.check("nvrtcVersion", unsafe {
         (api.version)(&mut major, &mut minor)
     })?;
-    Ok((major, minor))
+    // Neither is ever negative.
+    Ok(Version::new(major as u32, minor as u32))
 }
 
 /// Compute capabilities that NVRTC compiles for, ascending, 90 for 9.0: `nvrtcGetSupportedArchs`.
@@ -102,13 +116,25 @@ pub fn supported_architectures() -> Result<Vec<u32>> {
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Debug, Clone)]
+#[must_use]
 pub struct Program {
     source: String,
     name: String,
     headers: Vec<(String, String)>,
     options: Vec<String>,
     expressions: Vec<String>,
-    capability: Option<u32>,
+    architecture: Architecture,
+}
+
+/// What a program is compiled for.
+#[derive(Debug, Clone)]
+enum Architecture {
+    /// Whatever NVRTC takes: the oldest that it knows, as PTX.
+    Oldest,
+    /// The newest that NVRTC knows, up to this one.
+    UpTo(u32),
+    /// This one, by its name.
+    Named(String),
 }
 
 impl Program {
@@ -120,7 +146,7 @@ impl Program {
             headers: Vec::new(),
             options: Vec::new(),
             expressions: Vec::new(),
-            capability: None,
+            architecture: Architecture::Oldest,
         }
     }
 
@@ -157,7 +183,25 @@ impl Program {
     /// Compiles for a compute capability, 90 for 9.0, or for the newest that NVRTC knows if it
     /// knows none that new: `--gpu-architecture`.
     pub fn capability(mut self, capability: u32) -> Self {
-        self.capability = Some(capability);
+        self.architecture = Architecture::UpTo(capability);
+        self
+    }
+
+    /// Compiles for an architecture by its name, without `sm_` or `compute_`: `--gpu-architecture`.
+    /// Replaces what [`Program::capability`] said, and the other way round.
+    ///
+    /// Names may end in a letter, which [`Program::capability`] cannot express: code for `90a` may use
+    /// every instruction of capability 9.0 and runs on no other; code for `100f` runs on its family.
+    ///
+    /// ```no_run
+    /// use cuda_core::nvrtc::Program;
+    ///
+    /// let program = Program::new("__global__ void multiply() { /* wgmma, setmaxnreg */ }");
+    /// let cubin = program.architecture("90a").compile_cubin()?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn architecture(mut self, name: impl Into<String>) -> Self {
+        self.architecture = Architecture::Named(name.into());
         self
     }
 
@@ -167,7 +211,8 @@ impl Program {
     /// The driver's.
     pub fn device(self, device: Device) -> Result<Self> {
         let (major, minor) = device.compute_capability()?;
-        Ok(self.capability(u32::try_from(10 * major + minor).unwrap_or(0)))
+        // Neither is ever negative.
+        Ok(self.capability(10 * major as u32 + minor as u32))
     }
 
     /// An expression that names a kernel or a variable, such as `scale<float>`; instantiates
@@ -185,27 +230,29 @@ impl Program {
         let api = api()?;
         let (program, log) = self.build(api, "compute")?;
         let bytes = program.output("nvrtcGetPTX", api.ptx_size, api.ptx)?;
-        Ok(Ptx {
-            text: text(&bytes),
-            log,
-            names: self.lowered(&program)?,
-        })
+        Ok(Ptx::new(c_text(&bytes), self.output(&program, log)?))
     }
 
-    /// Compiles to a binary for devices of the program's [capability](Program::capability), which
-    /// has to be given: `nvrtcCompileProgram`, `nvrtcGetCUBIN`. Load it with
-    /// [`Module::from_cubin`](crate::Module::from_cubin).
+    /// Compiles to a binary for devices of the program's [capability](Program::capability) or
+    /// [architecture](Program::architecture), one of which has to be given: `nvrtcCompileProgram`,
+    /// `nvrtcGetCUBIN`. Load it with [`Module::from_cubin`](crate::Module::from_cubin).
     ///
     /// # Errors
-    /// As [`Program::compile`].
+    /// As [`Program::compile`]; [`Error::Nvrtc`] where neither is given.
     pub fn compile_cubin(&self) -> Result<Cubin> {
         let api = api()?;
         let (program, log) = self.build(api, "sm")?;
         let image = program.output("nvrtcGetCUBIN", api.cubin_size, api.cubin)?;
-        Ok(Cubin {
-            image,
-            log,
-            names: self.lowered(&program)?,
+        let output = self.output(&program, log)?;
+        // "The value of cubinSizeRet is set to 0 if the value specified to -arch is a virtual
+        // architecture", as the default is.
+        Cubin::new(image, output).map_err(|output| Error::Nvrtc {
+            op: "nvrtcGetCUBIN",
+            code: INVALID_OPTION,
+            reason: "NVRTC_ERROR_INVALID_OPTION: there is no binary: it takes a real architecture \
+                     (Program::capability or Program::architecture), and no link-time optimisation"
+                .to_owned(),
+            log: output.log,
         })
     }
 
@@ -218,7 +265,7 @@ impl Program {
         let texts = c_strings(self.headers.iter().map(|(_, text)| text), "a header")?;
         let expressions = c_strings(&self.expressions, "a name expression")?;
         let mut options = c_strings(&self.options, "an option")?;
-        if let Some(architecture) = self.architecture()? {
+        if let Some(architecture) = self.target()? {
             let option = format!("--gpu-architecture={kind}_{architecture}");
             options.push(c_string(&option, "an option")?);
         }
@@ -230,111 +277,33 @@ impl Program {
         Ok((program, log))
     }
 
-    /// What to compile for: the newest architecture that both the device and NVRTC know.
-    fn architecture(&self) -> Result<Option<u32>> {
-        let Some(wanted) = self.capability else {
-            return Ok(None);
-        };
-        let known = supported_architectures()?;
-        let best = known.into_iter().filter(|known| *known <= wanted).max();
-        // Where there is none, NVRTC says so better.
-        Ok(Some(best.unwrap_or(wanted)))
+    /// The architecture's name, unless it is left to NVRTC.
+    fn target(&self) -> Result<Option<String>> {
+        Ok(match &self.architecture {
+            Architecture::Oldest => None,
+            Architecture::UpTo(wanted) => {
+                let known = supported_architectures()?;
+                let best = known.into_iter().filter(|known| known <= wanted).max();
+                // Where there is none, NVRTC says so better.
+                Some(best.unwrap_or(*wanted).to_string())
+            }
+            Architecture::Named(name) => Some(name.clone()),
+        })
     }
 
-    fn lowered(&self, program: &Handle<'_>) -> Result<Vec<(String, String)>> {
+    /// What there is beside the code.
+    fn output(&self, program: &Handle<'_>, log: String) -> Result<Output> {
         let name = |expression: &String| {
             let symbol = c_string(expression, "a name expression")?;
             Ok((expression.clone(), program.lowered_name(&symbol)?))
         };
-        self.expressions.iter().map(name).collect()
+        let names = self.expressions.iter().map(name).collect::<Result<_>>()?;
+        Ok(Output { log, names })
     }
 }
 
-/// PTX text, from [`Program::compile`]; given to [`Module::from_ptx`](crate::Module::from_ptx).
-///
-/// ```no_run
-/// use cuda_core::nvrtc::Program;
-///
-/// let ptx = Program::new("__global__ void nothing() {}").compile()?;
-/// println!("{}{}", ptx.log(), ptx.as_str());
-/// # Ok::<(), cuda_core::Error>(())
-/// ```
-#[derive(Debug, Clone)]
-pub struct Ptx {
-    text: String,
-    log: String,
-    names: Vec<(String, String)>,
-}
-
-impl Ptx {
-    /// The text.
-    pub fn as_str(&self) -> &str {
-        &self.text
-    }
-
-    /// What the compiler had to say: warnings.
-    pub fn log(&self) -> &str {
-        &self.log
-    }
-
-    /// The mangled name of an expression given with [`Program::name_expression`].
-    pub fn lowered_name(&self, expression: &str) -> Option<&str> {
-        find(&self.names, expression)
-    }
-}
-
-impl AsRef<str> for Ptx {
-    fn as_ref(&self) -> &str {
-        &self.text
-    }
-}
-
-/// A binary for devices of one capability, from [`Program::compile_cubin`].
-///
-/// ```no_run
-/// # let device = cuda_core::Device::get(0)?;
-/// use cuda_core::{Module, nvrtc::Program};
-///
-/// let program = Program::new("extern \"C\" __global__ void nothing() {}").device(device)?;
-/// let cubin = program.compile_cubin()?; // runs on devices of this capability only
-/// let nothing = Module::from_cubin(&device.context()?, &cubin)?.function("nothing")?;
-/// # Ok::<(), cuda_core::Error>(())
-/// ```
-#[derive(Clone)]
-pub struct Cubin {
-    // INVARIANT: what NVRTC wrote, unchanged.
-    image: Vec<u8>,
-    log: String,
-    names: Vec<(String, String)>,
-}
-
-impl Cubin {
-    /// The image.
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.image
-    }
-
-    /// What the compiler had to say: warnings.
-    pub fn log(&self) -> &str {
-        &self.log
-    }
-
-    /// The mangled name of an expression given with [`Program::name_expression`].
-    pub fn lowered_name(&self, expression: &str) -> Option<&str> {
-        find(&self.names, expression)
-    }
-}
-
-impl fmt::Debug for Cubin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Cubin({} bytes)", self.image.len())
-    }
-}
-
-fn find<'a>(names: &'a [(String, String)], expression: &str) -> Option<&'a str> {
-    let (_, lowered) = names.iter().find(|(known, _)| known == expression)?;
-    Some(lowered)
-}
+/// `NVRTC_ERROR_INVALID_OPTION`.
+const INVALID_OPTION: i32 = 5;
 
 fn c_string(text: &str, what: &'static str) -> Result<CString> {
     CString::new(text).map_err(|_| Error::Nul { what })
@@ -346,12 +315,6 @@ fn c_strings<'a>(
 ) -> Result<Vec<CString>> {
     let texts = texts.into_iter();
     texts.map(|text| c_string(text, what)).collect()
-}
-
-/// Text that C wrote, up to its NUL.
-fn text(bytes: &[u8]) -> String {
-    let written = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
-    String::from_utf8_lossy(written).into_owned()
 }
 
 impl Api {

@@ -4,8 +4,8 @@ use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr;
 
 use super::library::{Api, RawProgram};
-use super::{array, pointers, text};
-use crate::error::Result;
+use super::{array, pointers};
+use crate::error::{Result, c_text};
 
 /// A program of NVRTC's; destroyed when it is dropped.
 pub(super) struct Handle<'a> {
@@ -25,8 +25,9 @@ impl<'a> Handle<'a> {
     ) -> Result<Self> {
         let mut raw = ptr::null_mut();
         let (names, texts) = (pointers(names), pointers(texts));
-        // SAFETY: the pointer is valid for a write; all strings are NUL-terminated, and the two
-        // arrays have as many elements as is said. NVRTC copies what it keeps.
+        // SAFETY: the call writes one handle, to a local that outlives it; all strings are
+        // NUL-terminated, and the two arrays have as many elements as is said. NVRTC copies what it
+        // keeps.
         let code = unsafe {
             (api.create_program)(
                 &mut raw,
@@ -43,7 +44,8 @@ impl<'a> Handle<'a> {
 
     /// `nvrtcAddNameExpression`, before the program is compiled.
     pub(super) fn add_name_expression(&self, expression: &CStr) -> Result<()> {
-        // SAFETY: a live program and a C string.
+        // SAFETY: by the invariant a live program; the expression is NUL-terminated and read during
+        // the call only.
         let code = unsafe { (self.api.add_name_expression)(self.raw, expression.as_ptr()) };
         self.api.check("nvrtcAddNameExpression", code)
     }
@@ -51,7 +53,8 @@ impl<'a> Handle<'a> {
     /// `nvrtcCompileProgram`; the log, also of a failure.
     pub(super) fn compile(&self, options: &[CString]) -> Result<String> {
         let options = pointers(options);
-        // SAFETY: a live program; as many C strings as is said.
+        // SAFETY: by the invariant a live program; there are as many options as is said, all
+        // NUL-terminated and read during the call only.
         let code = unsafe {
             (self.api.compile_program)(self.raw, options.len() as c_int, array(&options))
         };
@@ -62,7 +65,7 @@ impl<'a> Handle<'a> {
 
     fn log(&self) -> Result<String> {
         let bytes = self.output("nvrtcGetProgramLog", self.api.log_size, self.api.log)?;
-        Ok(text(&bytes).trim_end().to_owned())
+        Ok(c_text(&bytes).trim_end().to_owned())
     }
 
     /// What NVRTC made, by two functions of the same program: its size, and its bytes.
@@ -73,12 +76,14 @@ impl<'a> Handle<'a> {
         get: unsafe extern "C" fn(RawProgram, *mut c_char) -> c_int,
     ) -> Result<Vec<u8>> {
         let mut len = 0;
-        // SAFETY: a live program; the pointer is valid for a write.
+        // SAFETY: by the invariant a live program; the call writes one size, to a local that
+        // outlives it.
         self.api.check(op, unsafe { size(self.raw, &mut len) })?;
         let mut bytes = vec![0u8; len];
         if len > 0 {
             let to = bytes.as_mut_ptr().cast();
-            // SAFETY: a live program; there is room for as many bytes as NVRTC said.
+            // SAFETY: by the invariant a live program; there is room for as many bytes as NVRTC
+            // said.
             self.api.check(op, unsafe { get(self.raw, to) })?;
         }
         Ok(bytes)
@@ -87,7 +92,8 @@ impl<'a> Handle<'a> {
     /// `nvrtcGetLoweredName`, of an expression added before.
     pub(super) fn lowered_name(&self, expression: &CStr) -> Result<String> {
         let mut name = ptr::null();
-        // SAFETY: a live program, a C string, a pointer valid for a write.
+        // SAFETY: by the invariant a live program; the expression is NUL-terminated and read during
+        // the call only, which writes one pointer, to a local that outlives it.
         let code = unsafe { (self.api.lowered_name)(self.raw, expression.as_ptr(), &mut name) };
         self.api.check("nvrtcGetLoweredName", code)?;
         // SAFETY: a C string that lives as long as the program ("the memory for the lowered name
@@ -99,7 +105,8 @@ impl<'a> Handle<'a> {
 
 impl Drop for Handle<'_> {
     fn drop(&mut self) {
-        // SAFETY: the invariant; a failure leaves some memory of the host allocated.
+        // SAFETY: by the invariant a live program, which nothing uses after this; the call takes it
+        // by address to clear it. A failure leaves some host memory allocated.
         unsafe { (self.api.destroy_program)(&mut self.raw) };
     }
 }

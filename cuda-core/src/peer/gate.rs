@@ -7,6 +7,7 @@
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use crate::device::Device;
+use crate::quiet::Quiet;
 use crate::sync::lock;
 
 /// Enqueueing work between two devices, from before its driver call to after it.
@@ -14,6 +15,8 @@ use crate::sync::lock;
 pub(crate) struct Crossing {
     between: Between,
     ticket: u64,
+    /// Ends when the ticket was given back, for which a drop hook may wait.
+    _quiet: Quiet,
 }
 
 /// Keeps new [`Crossing`]s of two devices out.
@@ -84,6 +87,7 @@ fn when<R>(
 /// To be held over the driver call that enqueues work which uses one device's memory from the
 /// other. Work on a single device has no business here.
 pub(crate) fn crossing(one: Device, other: Device) -> Crossing {
+    let _quiet = Quiet::begin();
     let between = between(one, other);
     let ticket = when(
         between,
@@ -95,7 +99,11 @@ pub(crate) fn crossing(one: Device, other: Device) -> Crossing {
             ticket
         },
     );
-    Crossing { between, ticket }
+    Crossing {
+        between,
+        ticket,
+        _quiet,
+    }
 }
 
 impl Drop for Crossing {

@@ -2,9 +2,9 @@
 
 mod gate;
 
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
-use cuda_sys::symbol as cu;
+use cuda_sys::{CUmemAccess_flags, symbol as cu};
 
 use crate::context::{self, Context, RawContext};
 use crate::device::{Device, Pool};
@@ -15,6 +15,47 @@ use crate::quiet::Quiet;
 use crate::sync::lock;
 
 pub(crate) use gate::{Closed, Crossing, crossing};
+
+/// What another device may do with memory.
+///
+/// ```no_run
+/// use cuda_core::{Device, PeerAccess, VirtualBuffer};
+///
+/// let (one, two) = (Device::get(0)?, Device::get(1)?);
+/// let mut table = VirtualBuffer::<f32>::reserve(&one.context()?, 1 << 30)?;
+/// table.grow_to(1 << 20)?;
+/// table.set_access(two, PeerAccess::ReadWrite)?; // also to what comes later
+/// assert_eq!(table.access(two)?, PeerAccess::ReadWrite);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum PeerAccess {
+    /// Nothing.
+    None,
+    /// Read it.
+    Read,
+    /// Read and write it.
+    ReadWrite,
+}
+
+impl PeerAccess {
+    pub(crate) fn as_raw(self) -> CUmemAccess_flags {
+        match self {
+            PeerAccess::None => cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_NONE,
+            PeerAccess::Read => cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_READ,
+            PeerAccess::ReadWrite => cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+        }
+    }
+
+    pub(crate) fn from_raw(raw: CUmemAccess_flags) -> Self {
+        match raw {
+            cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_READWRITE => PeerAccess::ReadWrite,
+            cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_READ => PeerAccess::Read,
+            _ => PeerAccess::None,
+        }
+    }
+}
 
 impl Device {
     /// Whether this device can be given access to `peer`'s memory: `cuDeviceCanAccessPeer`. A
@@ -48,11 +89,18 @@ impl Device {
 }
 
 impl Context {
-    /// Gives this context's device access to the memory of `peer`'s: `cuCtxEnablePeerAccess`, and
-    /// `cuMemPoolSetAccess` on the default pool that `peer`'s buffers come from, without which
-    /// copies between them run at a tenth. Once more does nothing.
+    /// Gives this context access to the memory of `peer`, which is of another device:
+    /// `cuCtxEnablePeerAccess`, and gives its device access to the default pool of `peer`'s:
+    /// `cuMemPoolSetAccess`. Without the one or the other, copies run at a tenth. Once more does
+    /// nothing.
     ///
-    /// Access goes one way; copies are as fast as they can be when both devices have it.
+    /// Kernels want it of their own context for memory of the [caching pools](crate::CachingPool) and
+    /// of [`Context::alloc`], which is in `peer`; what comes from the driver's pool all contexts of
+    /// the device then reach.
+    ///
+    /// Access goes one way; copies are as fast as they can be when both devices have it. Green
+    /// contexts share the access of their device's primary context: what one is given or loses, all
+    /// are.
     ///
     /// # Errors
     /// The driver's `PEER_ACCESS_UNSUPPORTED` for devices that cannot, and for the same device.
@@ -67,6 +115,7 @@ impl Context {
     /// ```
     pub fn enable_peer_access(&self, peer: &Context) -> Result<()> {
         let far = peer.live()?;
+        let _changes = Changes::begin();
         let entered = self.enter_briefly()?;
         // SAFETY: `peer` is live; flags must be zero.
         let enabled = check("cuCtxEnablePeerAccess", unsafe {
@@ -78,22 +127,23 @@ impl Context {
                 if code == cuda_sys::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => {}
             other => other?,
         }
-        let access = Access {
-            context: self.raw(),
-            device: self.device(),
-            peer: peer.device(),
-        };
-        {
-            let mut enabled = lock(&ENABLED);
-            if !enabled.contains(&access) {
-                enabled.push(access);
-            }
-        }
         pool::set_access(
             peer.device(),
             self.device(),
             cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
-        )
+        )?;
+        let (context, far) = (self.address_space(), peer.address_space());
+        let mut enabled = lock(&ENABLED);
+        enabled.retain(|access| !access.is_of(context, far));
+        enabled.push(Access {
+            context,
+            far,
+            device: self.device(),
+            peer: peer.device(),
+            pool: true,
+            ending: false,
+        });
+        Ok(())
     }
 
     /// Takes the access away again, once the work of both devices has completed:
@@ -101,20 +151,26 @@ impl Context {
     ///
     /// Waits for all contexts of both devices that this crate knows, since they share their
     /// device's pool, and again if another thread has enqueued a copy between the devices meanwhile,
-    /// or a kernel that uses the other's memory.
+    /// or a kernel that uses the other's memory. The pool stays open as long as another context of
+    /// the device has access, or where [`MemoryPool::set_access`](crate::MemoryPool::set_access)
+    /// opened it.
     ///
     /// # Errors
     /// The driver's `PEER_ACCESS_NOT_ENABLED` if there was none; [`Error::PeerAccessInUse`] while
-    /// other threads enqueue such work all the time.
+    /// other threads enqueue such work all the time. After another of the driver's, launches count the
+    /// access as gone until it is enabled again.
     pub fn disable_peer_access(&self, peer: &Context) -> Result<()> {
         let far = peer.live()?;
         // Begun first, so that it ends last: a drop hook may copy between these very devices.
         let _quiet = Quiet::begin();
         let _closed = close(self.device(), peer.device())?;
-        let this = |access: &Access| access.context == self.raw() && access.peer == peer.device();
-        let same_devices =
-            |access: &Access| access.device == self.device() && access.peer == peer.device();
+        let _changes = Changes::begin();
+        let spaces = (self.address_space(), peer.address_space());
+        let this = |access: &Access| access.is_of(spaces.0, spaces.1);
         let entered = self.enter_briefly()?;
+        for access in lock(&ENABLED).iter_mut().filter(|access| this(access)) {
+            access.ending = true;
+        }
         // SAFETY: `peer` is live; no work that needs the access is queued.
         let disabled = check("cuCtxDisablePeerAccess", unsafe {
             cu::cuCtxDisablePeerAccess(far.0)
@@ -129,8 +185,9 @@ impl Context {
         }
         let needed_by_others = lock(&ENABLED)
             .iter()
-            .any(|access| same_devices(access) && !this(access));
-        if !needed_by_others {
+            .any(|access| access.opens_pool(self.device(), peer.device()));
+        let default = peer.device().default_pool()?;
+        if !needed_by_others && !default.is_some_and(|pool| is_open(pool, self.device())) {
             pool::set_access(
                 peer.device(),
                 self.device(),
@@ -139,6 +196,25 @@ impl Context {
         }
         lock(&ENABLED).retain(|access| !this(access));
         Ok(())
+    }
+}
+
+/// Calls that give access or take it away: one thread at a time makes them, and records their effect.
+/// Nothing is waited for meanwhile.
+pub(crate) struct Changes {
+    _one: MutexGuard<'static, ()>,
+    /// Ends last: a drop hook may do the same.
+    _quiet: Quiet,
+}
+
+impl Changes {
+    pub(crate) fn begin() -> Self {
+        static CHANGES: Mutex<()> = Mutex::new(());
+        let _quiet = Quiet::begin();
+        Self {
+            _one: lock(&CHANGES),
+            _quiet,
+        }
     }
 }
 
@@ -161,12 +237,27 @@ pub(crate) fn close(device: Device, peer: Device) -> Result<Closed> {
     })
 }
 
-/// A context that was given access to another device's memory.
-#[derive(PartialEq)]
+/// A context that was given access to the memory of another device's context; both as address spaces.
 struct Access {
     context: RawContext,
+    far: RawContext,
     device: Device,
     peer: Device,
+    /// So was its device to the default pool of the other, which was not closed by itself since.
+    pool: bool,
+    /// It is being taken away, or could not be altogether: nobody relies on it.
+    ending: bool,
+}
+
+impl Access {
+    fn is_of(&self, context: RawContext, far: RawContext) -> bool {
+        self.context == context && self.far == far
+    }
+
+    /// Whether `peer`'s default pool is open to the device for its sake.
+    fn opens_pool(&self, device: Device, peer: Device) -> bool {
+        self.device == device && self.peer == peer && self.pool && !self.ending
+    }
 }
 
 /// Pools are opened to devices, access is given to contexts: a pool is closed again with the last
@@ -180,20 +271,38 @@ struct OpenPool {
     to: Device,
 }
 
+impl OpenPool {
+    fn is(&self, pool: Pool, to: Device) -> bool {
+        self.pool.0 == pool.0 && self.to == to
+    }
+}
+
 static OPEN_POOLS: Mutex<Vec<OpenPool>> = Mutex::new(Vec::new());
 
 /// `owner`'s pool was opened to the other device.
 pub(crate) fn pool_opened(pool: Pool, owner: Device, to: Device) {
     let mut open = lock(&OPEN_POOLS);
-    let known = |known: &OpenPool| known.pool.0 == pool.0 && known.to == to;
-    if !open.iter().any(known) {
+    if !open.iter().any(|known| known.is(pool, to)) {
         open.push(OpenPool { pool, owner, to });
     }
 }
 
-/// The pool was closed to the device.
-pub(crate) fn pool_closed(pool: Pool, to: Device) {
-    lock(&OPEN_POOLS).retain(|open| open.pool.0 != pool.0 || open.to != to);
+/// `owner`'s pool was closed to the other device, also to its contexts that have access.
+pub(crate) fn pool_closed(pool: Pool, owner: Device, to: Device) {
+    lock(&OPEN_POOLS).retain(|open| !open.is(pool, to));
+    // It is cached: whoever has the pool asked for it.
+    let default = owner.default_pool().ok().flatten();
+    if default.is_some_and(|default| default.0 == pool.0) {
+        let opened = |access: &&mut Access| access.opens_pool(to, owner);
+        for access in lock(&ENABLED).iter_mut().filter(opened) {
+            access.pool = false;
+        }
+    }
+}
+
+/// Whether the pool was opened to the device by itself.
+fn is_open(pool: Pool, to: Device) -> bool {
+    lock(&OPEN_POOLS).iter().any(|open| open.is(pool, to))
 }
 
 /// The pool is about to be destroyed.
@@ -201,19 +310,79 @@ pub(crate) fn forget_pool(pool: Pool) {
     lock(&OPEN_POOLS).retain(|open| open.pool.0 != pool.0);
 }
 
-/// Whether `device` was given access to memory of `peer`: all of its default pool, or that of
-/// another pool. Stays so for as long as the caller holds a [`Crossing`] of the two.
-pub(crate) fn has_access(device: Device, peer: Device) -> bool {
-    let to_all = lock(&ENABLED)
-        .iter()
-        .any(|access| access.device == device && access.peer == peer);
-    to_all
-        || lock(&OPEN_POOLS)
-            .iter()
-            .any(|open| open.to == device && open.owner == peer)
+/// Memory of a device that others use only where they were given access to it: devices to that of a
+/// pool, contexts to what `cuMemAlloc` gave another context.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) struct Confined {
+    pub(crate) device: Device,
+    /// Where it is in the device; [`None`] for a pool's.
+    space: Option<Space>,
 }
 
-/// The context is about to be destroyed, and what it had access to with it.
+/// An address space.
+#[derive(Clone, Copy, PartialEq)]
+struct Space {
+    of: RawContext,
+    /// Of a foreign context, which may be a green one: its own, or that of the primary context.
+    is_foreign: bool,
+}
+
+impl Space {
+    #[inline]
+    fn of(context: &Context) -> Self {
+        Self {
+            of: context.address_space(),
+            is_foreign: context.is_foreign(),
+        }
+    }
+
+    /// Whether they are one, as far as anybody can tell.
+    #[inline]
+    fn may_be(self, other: Self) -> bool {
+        self.of == other.of || self.is_foreign || other.is_foreign
+    }
+}
+
+impl Confined {
+    #[inline]
+    pub(crate) fn to_context(context: &Context) -> Self {
+        Self {
+            device: context.device(),
+            space: Some(Space::of(context)),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn to_device(device: Device) -> Self {
+        Self {
+            device,
+            space: None,
+        }
+    }
+
+    /// Whether kernels of the context reach it as their own device's, without being given access.
+    #[inline]
+    pub(crate) fn is_at_home_in(self, context: &Context) -> bool {
+        let same_space = |space: Space| space.may_be(Space::of(context));
+        self.device == context.device() && self.space.is_none_or(same_space)
+    }
+}
+
+/// Whether the context was given access to the memory, of another device: to all of that device's
+/// default pool, to another pool of it, or to what is in the memory's context. Stays so for as long as
+/// the caller holds a [`Crossing`] of the two devices.
+pub(crate) fn has_access(context: &Context, memory: Confined) -> bool {
+    let device = context.device();
+    let to_all = lock(&ENABLED).iter().any(|access| match memory.space {
+        Some(space) => access.is_of(context.address_space(), space.of) && !access.ending,
+        None => access.opens_pool(device, memory.device),
+    });
+    let to_pool = |open: &OpenPool| open.to == device && open.owner == memory.device;
+    to_all || memory.space.is_none() && lock(&OPEN_POOLS).iter().any(to_pool)
+}
+
+/// The context is about to be destroyed, and all access with it: what it had, and what others had to
+/// its memory.
 pub(crate) fn forget(context: RawContext) {
-    lock(&ENABLED).retain(|access| access.context != context);
+    lock(&ENABLED).retain(|access| access.context != context && access.far != context);
 }

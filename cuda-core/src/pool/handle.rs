@@ -1,10 +1,11 @@
 //! Pools as values: the default one of a device, and those that a program makes.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::ptr;
 use std::sync::{Arc, Mutex, Weak};
 
-use cuda_sys::{CUmemAccess_flags, CUmemAllocationHandleType, CUmemoryPool, symbol as cu};
+use cuda_sys::{CUmemAccess_flags, CUmemoryPool, symbol as cu};
 
 use super::{Location, Properties};
 use crate::copy::same_device;
@@ -17,13 +18,13 @@ use crate::memory::device::{ALIGNMENT, DeviceBuffer, NOWHERE};
 use crate::memory::ledger::Ledger;
 use crate::memory::origin::Origin;
 use crate::memory::pod::Pod;
+use crate::memory::share::ShareableHandle;
 use crate::memory::{Block, Storage, byte_len, explain};
-use crate::peer;
+use crate::peer::{self, Changes, PeerAccess};
+use crate::quiet::Quiet;
 use crate::release::{Unreleased, released};
 use crate::stream::Stream;
 use crate::sync::lock;
-use crate::virtual_memory::buffer::PeerAccess;
-use crate::virtual_memory::physical::ShareableHandle;
 
 /// A pool of a device's memory, from which stream-ordered allocations come: `CUmemoryPool`.
 ///
@@ -105,18 +106,19 @@ impl Drop for Inner {
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Debug, Clone)]
+#[must_use]
 pub struct MemoryPoolBuilder {
     device: Device,
-    max_size: usize,
+    max_size: Option<usize>,
     shareable: ShareableHandle,
-    release_threshold: u64,
+    release_threshold: usize,
 }
 
 impl MemoryPoolBuilder {
     /// The most bytes that the pool takes from the device; the driver rounds them up. Needs a driver
-    /// of CUDA 12.2; zero, which is the default, leaves it to the driver.
-    pub fn max_size(mut self, bytes: usize) -> Self {
-        self.max_size = bytes;
+    /// of CUDA 12.2. [`None`], which is the default, and zero leave it to the driver.
+    pub fn max_size(mut self, bytes: impl Into<Option<usize>>) -> Self {
+        self.max_size = bytes.into();
         self
     }
 
@@ -128,7 +130,7 @@ impl MemoryPoolBuilder {
 
     /// Bytes that the pool keeps when a stream, an event or a context is synchronised, instead of
     /// giving them back to the device. All, if nothing is said.
-    pub fn release_threshold(mut self, bytes: u64) -> Self {
+    pub fn release_threshold(mut self, bytes: usize) -> Self {
         self.release_threshold = bytes;
         self
     }
@@ -147,7 +149,7 @@ impl MemoryPoolBuilder {
         if device.default_pool()?.is_none() {
             return Err(unsupported("memory pools"));
         }
-        let handle_types = handle_type(self.shareable);
+        let handle_types = self.shareable.as_raw();
         let supported =
             device.attribute(cuda_sys::CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES)?;
         if handle_types.0 as i32 & !supported != 0 {
@@ -158,25 +160,18 @@ impl MemoryPoolBuilder {
             handle_types,
             location: Location::of(device),
             win32_security_attributes: ptr::null_mut(),
-            max_size: self.max_size,
+            max_size: self.max_size.unwrap_or(0),
             reserved: [0; 56],
         };
         let mut raw = ptr::null_mut();
-        // SAFETY: the pointer is valid for a write; the properties are laid out as the call expects
-        // them, and zero where they are reserved.
+        // SAFETY: the call writes one handle, to a local that outlives it; the properties are laid
+        // out as the call expects them, and zero where they are reserved.
         check("cuMemPoolCreate", unsafe {
             cu::cuMemPoolCreate(&mut raw, (&raw const properties).cast())
         })?;
         let pool = MemoryPool::made(raw, device, Kind::Created);
         pool.set_release_threshold(self.release_threshold)?;
         Ok(pool)
-    }
-}
-
-pub(super) fn handle_type(shareable: ShareableHandle) -> CUmemAllocationHandleType {
-    match shareable {
-        ShareableHandle::None => cuda_sys::CU_MEM_HANDLE_TYPE_NONE,
-        ShareableHandle::PosixFd => cuda_sys::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
     }
 }
 
@@ -234,6 +229,17 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::WrongDevice`]; [`Error::Unsupported`] for an imported pool; the driver's.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// use cuda_core::{Allocator, MemoryPool, set_default_allocator};
+    ///
+    /// let pool = MemoryPool::builder(device).max_size(1 << 30).build()?;
+    /// device.set_memory_pool(&pool)?;
+    /// assert_eq!(device.memory_pool()?, Some(pool.clone()));
+    /// set_default_allocator(&Allocator::driver_pool())?; // `Stream::alloc` takes from it now
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn set_memory_pool(self, pool: &MemoryPool) -> Result<()> {
         let raw = pool.live()?;
         if pool.device() != self {
@@ -257,9 +263,9 @@ impl MemoryPool {
     pub fn builder(device: Device) -> MemoryPoolBuilder {
         MemoryPoolBuilder {
             device,
-            max_size: 0,
+            max_size: None,
             shareable: ShareableHandle::None,
-            release_threshold: u64::MAX,
+            release_threshold: usize::MAX,
         }
     }
 
@@ -317,7 +323,8 @@ impl MemoryPool {
     /// Closing waits for all contexts of both devices that this crate knows, since their work may
     /// need the access, and again if another thread has enqueued a copy between the devices
     /// meanwhile, or a kernel that uses the other's memory. Copies work without it, at a tenth of the
-    /// speed.
+    /// speed. A default pool that is closed stays so until it is opened, here or by
+    /// [`Context::enable_peer_access`](crate::Context::enable_peer_access).
     ///
     /// # Errors
     /// [`Error::Flags`] for closing a pool to its own device; [`Error::PeerAccessInUse`] while other
@@ -336,14 +343,17 @@ impl MemoryPool {
         if own && self.0.kind != Kind::Imported {
             return Ok(());
         }
+        // Begun first, so that it ends last: a drop hook may copy between these very devices.
+        let _quiet = Quiet::begin();
         // Until others are told that the access is gone.
         let _closed = match access {
             PeerAccess::ReadWrite => None,
             PeerAccess::Read | PeerAccess::None => Some(peer::close(peer, self.device())?),
         };
+        let _changes = Changes::begin();
         super::set_pool_access(self.0.raw, peer, access_flags(access))?;
         match access {
-            PeerAccess::None => peer::pool_closed(self.0.raw, peer),
+            PeerAccess::None => peer::pool_closed(self.0.raw, self.device(), peer),
             PeerAccess::Read | PeerAccess::ReadWrite => {
                 peer::pool_opened(self.0.raw, self.device(), peer);
             }
@@ -359,8 +369,8 @@ impl MemoryPool {
         let pool = self.live()?;
         let mut location = Location::of(device);
         let mut flags = cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_NONE;
-        // SAFETY: the pool is live; both pointers are valid, the location laid out as the call
-        // expects it.
+        // SAFETY: `self` keeps the pool; the call reads a location, laid out as it expects, and
+        // writes one number, both locals that outlive it.
         check("cuMemPoolGetAccess", unsafe {
             cu::cuMemPoolGetAccess(&mut flags, pool, (&raw mut location).cast())
         })?;
@@ -412,6 +422,15 @@ impl Stream {
     /// # Errors
     /// Those of [`Stream::alloc`]; [`Error::WrongDevice`] for a pool of another device;
     /// [`Error::Unsupported`] for an imported one.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// let stream = device.create_stream()?;
+    /// let pool = cuda_core::MemoryPool::builder(device).build()?;
+    /// let mut buffer = stream.alloc_from::<f32>(&pool, 1000)?;
+    /// stream.fill(&mut buffer, 1.0)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn alloc_from<T: Pod>(&self, pool: &MemoryPool, len: usize) -> Result<DeviceBuffer<T>> {
         let op = "cuMemAllocFromPoolAsync";
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
@@ -424,7 +443,8 @@ impl Stream {
         if bytes > 0 {
             let bound = core.bind()?;
             let (seq, result) = bound.enqueue(op, |stream| {
-                // SAFETY: the pointer is valid for a write; stream and pool are live.
+                // SAFETY: the call writes one address, to a local that outlives it; `self` keeps
+                // the pool, and the stream is live while it is bound.
                 unsafe { cu::cuMemAllocFromPoolAsync(&mut address, bytes, raw, stream) }
             });
             drop(bound);
@@ -450,6 +470,12 @@ impl PartialEq for MemoryPool {
 }
 
 impl Eq for MemoryPool {}
+
+impl Hash for MemoryPool {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_raw().hash(state);
+    }
+}
 
 impl fmt::Debug for MemoryPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -7,24 +7,23 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use cuda_sys::{CUdeviceptr, CUmemPoolPtrExportData, symbol as cu};
 
-use super::handle::MemoryPool;
 #[cfg(unix)]
-use super::handle::{Kind, handle_type};
+use super::handle::Kind;
+use super::handle::MemoryPool;
 use crate::context::Context;
 #[cfg(unix)]
 use crate::device::Device;
-use crate::driver;
 use crate::error::{Error, Result, check};
 use crate::memory::byte_len;
 use crate::memory::device::{ALIGNMENT, DeviceBuffer};
 use crate::memory::origin::Owner;
 use crate::memory::plain::{self, owned};
 use crate::memory::pod::Pod;
+#[cfg(unix)]
+use crate::memory::share::ShareableHandle;
+#[cfg(unix)]
+use crate::peer::PeerAccess;
 use crate::release::Unreleased;
-#[cfg(unix)]
-use crate::virtual_memory::buffer::PeerAccess;
-#[cfg(unix)]
-use crate::virtual_memory::physical::ShareableHandle;
 
 /// A name of memory in a shared pool, for a process that has the pool: plain bytes, to be sent by
 /// whatever means.
@@ -108,7 +107,7 @@ impl MemoryPool {
             cu::cuMemPoolExportToShareableHandle(
                 (&raw mut fd).cast(),
                 pool,
-                handle_type(ShareableHandle::PosixFd),
+                ShareableHandle::PosixFd.as_raw(),
                 0,
             )
         })?;
@@ -129,16 +128,17 @@ impl MemoryPool {
     /// pool on `device`.
     #[cfg(unix)]
     pub unsafe fn import_fd(device: Device, fd: impl AsFd) -> Result<Self> {
-        driver::ensure()?;
+        crate::driver::ensure()?;
         let number = fd.as_fd().as_raw_fd();
         let mut raw = std::ptr::null_mut();
-        // SAFETY: the pointer is valid for a write; for this type the handle is the descriptor's
-        // number, which is open for as long as `fd`; flags must be zero.
+        // SAFETY: the call writes one handle, to a local that outlives it; for this type what it
+        // imports is the descriptor's number, which is open for as long as `fd`; flags must be
+        // zero.
         check("cuMemPoolImportFromShareableHandle", unsafe {
             cu::cuMemPoolImportFromShareableHandle(
                 &mut raw,
                 std::ptr::without_provenance_mut(number as usize),
-                handle_type(ShareableHandle::PosixFd),
+                ShareableHandle::PosixFd.as_raw(),
                 0,
             )
         })?;
@@ -169,8 +169,8 @@ impl MemoryPool {
             });
         }
         let mut data = [0; SIZE];
-        // SAFETY: the pointer is valid for a write of as many bytes, aligned to one; the address is
-        // that of a live allocation.
+        // SAFETY: the call writes a structure of this size, aligned to one byte, to a local that
+        // outlives it; the address is that of a live allocation.
         check("cuMemPoolExportPointer", unsafe {
             cu::cuMemPoolExportPointer((&raw mut data).cast(), block.address)
         })?;
@@ -186,8 +186,8 @@ impl MemoryPool {
     /// [`Error::NotShareable`] for no elements; the driver's.
     ///
     /// # Safety
-    /// The other process has allocated so many elements there, the allocation has completed, and it
-    /// frees them only when this buffer is gone. That work of both processes comes in order, the
+    /// The other process has allocated that many elements there, the allocation has completed, and
+    /// it frees them only when this buffer is gone. That work of both processes comes in order, the
     /// caller sees to.
     pub unsafe fn import_pointer<T: Pod>(
         &self,
@@ -213,8 +213,8 @@ impl MemoryPool {
         let _entered = context.enter_briefly()?;
         let mut data = pointer.0;
         let mut address = 0;
-        // SAFETY: both pointers are valid, the second for as many bytes as the call reads; the pool
-        // is live.
+        // SAFETY: the call reads a structure of the size of `data` and writes one address, both
+        // locals that outlive it; `self` keeps the pool.
         check(op, unsafe {
             cu::cuMemPoolImportPointer(&mut address, pool, (&raw mut data).cast())
         })?;

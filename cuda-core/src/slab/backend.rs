@@ -1,8 +1,12 @@
 //! Who allocates pinned memory.
 
+use std::env;
+use std::ffi::OsStr;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Who allocates the memory of a [`PinnedBuffer`](crate::PinnedBuffer) without flags of its own.
+use crate::error::{Error, Result};
+
+/// What allocates the memory of a [`PinnedBuffer`](crate::PinnedBuffer) without flags of its own.
 ///
 /// ```no_run
 /// use cuda_core::{Device, PinnedBackend, PinnedBuffer, set_pinned_backend};
@@ -28,10 +32,11 @@ const DRIVER: u8 = 2;
 
 static BACKEND: AtomicU8 = AtomicU8::new(UNKNOWN);
 
-/// Sets who allocates pinned memory from now on. Whoever allocated a buffer frees it.
+/// Sets what allocates pinned memory from now on. A buffer is freed by what allocated it.
 ///
 /// Without this call the environment decides: `CUDA_CORE_PINNED=driver`, or `slab`, which is also
-/// what happens without it.
+/// what happens without it; white space around that does not matter. Of anything else there, an
+/// allocation says [`Error::Malformed`].
 ///
 /// ```
 /// cuda_core::set_pinned_backend(cuda_core::PinnedBackend::Slab);
@@ -44,20 +49,53 @@ pub fn set_pinned_backend(backend: PinnedBackend) {
     BACKEND.store(value, Ordering::Relaxed);
 }
 
+/// [`Error::Malformed`] if the environment says something that makes no sense.
 #[inline]
-pub(super) fn is_driver() -> bool {
+pub(super) fn is_driver() -> Result<bool> {
     match BACKEND.load(Ordering::Relaxed) {
         UNKNOWN => look_up(),
-        value => value == DRIVER,
+        value => Ok(value == DRIVER),
     }
 }
 
 #[cold]
-fn look_up() -> bool {
-    let asked = std::env::var_os("CUDA_CORE_PINNED");
-    let driver = asked.is_some_and(|value| value == "driver");
-    let value = if driver { DRIVER } else { SLAB };
-    // Somebody may have set it meanwhile, who is right.
+fn look_up() -> Result<bool> {
+    let value = parsed(env::var_os("CUDA_CORE_PINNED").as_deref())?;
+    // `set_pinned_backend` may have been called meanwhile; it wins.
     let _ = BACKEND.compare_exchange(UNKNOWN, value, Ordering::Relaxed, Ordering::Relaxed);
-    BACKEND.load(Ordering::Relaxed) == DRIVER
+    Ok(BACKEND.load(Ordering::Relaxed) == DRIVER)
+}
+
+fn parsed(setting: Option<&OsStr>) -> Result<u8> {
+    let Some(text) = setting else {
+        return Ok(SLAB);
+    };
+    match text.to_str().map(str::trim) {
+        Some("slab") => Ok(SLAB),
+        Some("driver") => Ok(DRIVER),
+        _ => Err(Error::Malformed {
+            what: "who allocates pinned memory (CUDA_CORE_PINNED)",
+            text: text.to_string_lossy().into_owned(),
+            form: "`slab` or `driver`",
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_setting_is_read_or_refused() {
+        let parsed = |text: &str| parsed(Some(OsStr::new(text))).ok();
+        assert_eq!(
+            (parsed("slab"), parsed("driver")),
+            (Some(SLAB), Some(DRIVER))
+        );
+        for text in ["", "Driver", "drivers", "0"] {
+            assert_eq!(parsed(text), None, "{text:?}");
+        }
+        assert_eq!(parsed(" driver\n"), Some(DRIVER), "what is around it");
+        assert_eq!(super::parsed(None).ok(), Some(SLAB));
+    }
 }

@@ -63,7 +63,7 @@ pub(super) fn grow(context: &Context, node: Node, asked: usize) -> Result<Chunk>
     }
     let slab = Slab::acquire(primary, node, wanted, is_large)
         .or_else(|error| {
-            if error.code() != Some(cuda_sys::CUDA_ERROR_OUT_OF_MEMORY) {
+            if !error.is_out_of_memory() {
                 return Err(error);
             }
             ask_about_all();
@@ -92,8 +92,9 @@ fn of_request(error: Error, asked: usize) -> Error {
     }
 }
 
-/// Gives idle slabs back until `keep` bytes are left, or none is idle.
-fn release_idle(keep: usize) -> Result<()> {
+/// Gives idle slabs back until `keep` bytes are left, or none is idle; how many bytes went.
+fn release_idle(keep: usize) -> Result<usize> {
+    let mut gone = 0;
     let mut spent = Spent::new();
     lock(&CACHE).merge(&mut spent);
     drop(spent);
@@ -101,25 +102,28 @@ fn release_idle(keep: usize) -> Result<()> {
         let slab = {
             let mut cache = lock(&CACHE);
             if cache.counts().reserved <= keep {
-                return Ok(());
+                return Ok(gone);
             }
             cache.disown()
         };
         let Some(slab) = slab else {
-            return Ok(());
+            return Ok(gone);
         };
-        if let Err((error, kept)) = slab.release() {
-            if let Some(slab) = kept {
-                lock(&CACHE).readopt(slab);
+        match slab.release() {
+            Ok(bytes) => gone += bytes,
+            Err((error, kept)) => {
+                if let Some(slab) = kept {
+                    lock(&CACHE).readopt(slab);
+                }
+                return Err(error);
             }
-            return Err(error);
         }
     }
 }
 
-/// Gives back the pinned memory that is kept for [`PinnedBuffer`](crate::PinnedBuffer)s to come:
-/// `cuMemHostUnregister`, which takes the longer the more there is, and may wait for what devices
-/// do.
+/// Gives back the pinned memory that is kept for [`PinnedBuffer`](crate::PinnedBuffer)s to come, and
+/// says how many bytes went: `cuMemHostUnregister`, which takes the longer the more there is, and may
+/// wait for what devices do.
 ///
 /// Does not wait for copies of its own accord: a slab of which a device still uses a byte, or in
 /// which a buffer lives, is kept. Once the streams concerned have been synchronised, nothing is in
@@ -130,13 +134,14 @@ fn release_idle(keep: usize) -> Result<()> {
 ///
 /// # Errors
 /// The driver's. It may come although the memory is gone: that piece is not used again, and the
-/// hook of [`set_drop_hook`](crate::set_drop_hook) is told of it. All else is kept.
+/// hook of [`set_drop_hook`](crate::set_drop_hook) is told of it. All else is kept. What was given
+/// back before the error is not counted.
 ///
 /// ```no_run
 /// cuda_core::trim_pinned()?;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-pub fn trim_pinned() -> Result<()> {
+pub fn trim_pinned() -> Result<usize> {
     driver::ensure()?;
     ask_about_all();
     release_idle(0)

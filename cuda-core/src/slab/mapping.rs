@@ -229,8 +229,8 @@ mod tests {
         let preferred = |node| {
             let mapping = Mapping::new(UNIT, node).expect("memory");
             let (mut mode, mut mask): (libc::c_int, libc::c_ulong) = (-1, 0);
-            // SAFETY: both pointers are valid for writes, the mask for as many bits as it is said to
-            // have; the address is within the mapping.
+            // SAFETY: the call writes an int and a mask of as many bits as it is told, to two
+            // locals that outlive it; the address is within the mapping.
             let asked = unsafe {
                 libc::syscall(
                     libc::SYS_get_mempolicy,

@@ -76,7 +76,7 @@ const ASKED_ABOUT: usize = 4;
 #[inline]
 pub(crate) fn take(context: &Context, bytes: usize) -> Result<Chunk> {
     driver::ensure()?;
-    if backend::is_driver() {
+    if backend::is_driver()? {
         return allocate(context, bytes);
     }
     let node = Node::of(context.device());

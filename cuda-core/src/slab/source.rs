@@ -13,7 +13,8 @@ use crate::context::Context;
 use crate::drops::{self, Resource};
 use crate::error::{Error, Result};
 use crate::memory::pinned::{self, HostAddress, PinnedFlags};
-use crate::memory::registered::{self, RegisterFlags};
+use crate::memory::pinning;
+use crate::memory::registered::RegisterFlags;
 use crate::release::Unreleased;
 
 /// Pinned memory, in one piece.
@@ -58,15 +59,15 @@ impl Slab {
         })
     }
 
-    /// Gives the memory back, of which nobody uses any: `cuMemHostUnregister` or `cuMemFreeHost`.
-    /// The slab comes back with the error if the driver was not asked.
-    pub(super) fn release(self) -> Result<(), (Error, Option<Self>)> {
+    /// Gives the memory back, of which nobody uses any: `cuMemHostUnregister` or `cuMemFreeHost`; how
+    /// many bytes. The slab comes back with the error if the driver was not asked.
+    pub(super) fn release(self) -> Result<usize, (Error, Option<Self>)> {
         let released = match &self.mapping {
-            Some(_) => registered::unpin(&self.context, self.base),
+            Some(_) => pinning::unpin(&self.context, self.base),
             None => pinned::free_raw(self.base),
         };
         match released {
-            Ok(()) => Ok(()),
+            Ok(()) => Ok(self.bytes),
             Err(Unreleased::Kept(error)) => Err((error, Some(self))),
             Err(Unreleased::Unknown(error)) => {
                 self.leak(error.clone());
@@ -130,7 +131,7 @@ fn map(context: &Context, node: Node, bytes: usize) -> Option<Mapping> {
     }
     let mapping = Mapping::new(bytes, node)?;
     let flags = RegisterFlags::PORTABLE | RegisterFlags::MAPPED;
-    match registered::pin(context, mapping.base(), bytes, flags) {
+    match pinning::pin(context, mapping.base(), bytes, flags) {
         Ok(()) => Some(mapping),
         Err(error) => {
             if error.is_sticky() {

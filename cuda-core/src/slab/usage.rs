@@ -22,17 +22,17 @@ use crate::sync::lock;
 #[non_exhaustive]
 pub struct PinnedUsage {
     /// Taken from the system: used, cached and pending.
-    pub reserved: u64,
+    pub reserved: usize,
     /// The most that was taken since the peaks were reset.
-    pub reserved_peak: u64,
+    pub reserved_peak: usize,
     /// In buffers.
-    pub used: u64,
+    pub used: usize,
     /// The most that was in buffers since the peaks were reset.
-    pub used_peak: u64,
+    pub used_peak: usize,
     /// For buffers to come.
-    pub cached: u64,
+    pub cached: usize,
     /// Dropped, when last looked at, before the copies that use it were done.
-    pub pending: u64,
+    pub pending: usize,
 }
 
 /// How much pinned memory is used and kept. No driver call.
@@ -50,12 +50,12 @@ pub fn pinned_usage() -> Result<PinnedUsage> {
     driver::gone().map_or(Ok(()), Err)?;
     let counts = lock(&CACHE).counts();
     Ok(PinnedUsage {
-        reserved: counts.reserved as u64,
-        reserved_peak: counts.reserved_peak as u64,
-        used: counts.used as u64,
-        used_peak: counts.used_peak as u64,
-        cached: counts.cached as u64,
-        pending: counts.pending as u64,
+        reserved: counts.reserved,
+        reserved_peak: counts.reserved_peak,
+        used: counts.used,
+        used_peak: counts.used_peak,
+        cached: counts.cached,
+        pending: counts.pending,
     })
 }
 

@@ -34,6 +34,8 @@ pub(crate) enum Portion {
 
 /// Pieces are filled, then sent.
 pub(super) struct Up<'s, 'b> {
+    // INVARIANT: pieces are within the memory of each end that they are for: of all, which are as
+    // long as the slice, or of the one whose part they were cut of.
     pub(super) ends: Vec<End<'s, DeviceSliceMut<'b, u8>>>,
     pub(super) portion: Portion,
 }
@@ -71,6 +73,7 @@ impl End<'_, DeviceSliceMut<'_, u8>> {
 
 /// Pieces are fetched, then emptied. As much is asked for as may be, since a device takes its time.
 pub(super) struct Down<'s, 'b> {
+    // INVARIANT: pieces are within the memory of the end whose part they were cut of.
     pub(super) ends: Vec<End<'s, DeviceSlice<'b, u8>>>,
 }
 

@@ -41,7 +41,7 @@ pub(super) struct Failure {
     pub(super) error: Error,
 }
 
-/// Makes what the caller is told of what failed on a device.
+/// Turns an error on a device into the caller's error.
 pub(crate) type Blame = fn(Error, Device) -> Error;
 
 /// How far a copy gets ahead of its threads, and of the device.

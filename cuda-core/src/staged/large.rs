@@ -61,8 +61,8 @@ impl Manner {
     }
 }
 
-/// Copies a slice to devices, and returns when it is staged. What of it goes to whom is as long as
-/// what that has room for.
+/// Copies a slice to devices, and returns when it is staged. Each device's part is as long as its
+/// memory.
 pub(crate) fn upload<'s>(
     source: &[u8],
     ends: Vec<End<'s, DeviceSliceMut<'_, u8>>>,

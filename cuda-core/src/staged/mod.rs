@@ -1,5 +1,6 @@
 //! Copies of borrowed slices, through pinned chunks of our own.
 
+use std::fmt;
 use std::marker::PhantomData;
 
 use cuda_sys::symbol as cu;
@@ -13,7 +14,7 @@ use crate::staging::options::is_more_than;
 use crate::staging::{self, CHUNK, Region};
 use crate::stream::{Stream, StreamKind};
 use crate::stream_core::{Bound, StreamCore};
-use crate::submit::submit;
+use crate::submit::submit_copy;
 
 use ends::{End, Portion};
 
@@ -28,7 +29,12 @@ impl<K: StreamKind> Stream<K> {
     /// Copies a borrowed slice to the stream's device. Returns as soon as the bytes are staged in
     /// pinned memory: the slice may be changed at once, and nothing waits for the device.
     ///
-    /// A small slice costs one `memcpy` and one `cuMemcpyHtoDAsync_v2`.
+    /// A small slice costs one `memcpy` and one `cuMemcpyHtoDAsync_v2`. A large one travels through at
+    /// most eight [chunks](crate::StagingOptions), 64 MiB unless that is set otherwise, and what is more
+    /// than they hold waits for this stream; so do small slices when 256 MiB of them are on their way,
+    /// unless the stream is known to be held up, by a [signal](crate::Signal) or a host function, say:
+    /// then they take more pinned memory, which later copies, or [`trim_staging`](crate::trim_staging),
+    /// give back.
     ///
     /// # Errors
     /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before the driver is asked. After a failure
@@ -151,9 +157,18 @@ impl<K: StreamKind> Stream<K> {
 pub struct Scope<'s, 'env> {
     core: &'s StreamCore,
     staged: Vec<(Region, &'env mut [u8])>,
+    /// Of these regions.
     bytes: usize,
     /// On another thread a per-thread default stream would be another stream.
     _not_send: PhantomData<*const ()>,
+}
+
+impl fmt::Debug for Scope<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scope")
+            .field("bytes", &self.bytes)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<'env> Scope<'_, 'env> {
@@ -255,7 +270,7 @@ fn fetch<T: Pod>(
         unsafe { cu::cuMemcpyDtoHAsync_v2(region.as_ptr().cast(), from, len, stream) }
     };
     let touches = &mut [source.read()];
-    let (seq, result) = submit(core, stream, "cuMemcpyDtoHAsync", touches, call);
+    let (seq, result) = submit_copy(core, stream, "cuMemcpyDtoHAsync", touches, call);
     region.mark(core.timeline(), seq);
     result.map(|()| seq)
 }
@@ -278,7 +293,7 @@ fn send<T: Pod>(
         unsafe { cu::cuMemcpyHtoDAsync_v2(to, from.cast(), len, stream) }
     };
     let touches = &mut [destination.write()];
-    let (seq, result) = submit(core, stream, "cuMemcpyHtoDAsync", touches, call);
+    let (seq, result) = submit_copy(core, stream, "cuMemcpyHtoDAsync", touches, call);
     region.mark(core.timeline(), seq);
     result
 }

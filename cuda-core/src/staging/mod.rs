@@ -32,8 +32,13 @@ pub(crate) mod share;
 /// Size of a chunk that small copies share.
 pub(crate) const CHUNK: usize = 1 << 20;
 
-/// Bytes of chunks beyond which an old one is waited for before a new one is allocated.
+/// Bytes of chunks of one size beyond which a stream waits for its own before it gets a new one.
 const MOST: usize = 256 << 20;
+
+/// Streams of others that are asked before there is a new chunk, and those where there is no room for
+/// one.
+const ASKED: usize = 2;
+const ASKED_AT_MOST: usize = 8;
 
 /// Alignment of what is staged in a chunk.
 const ALIGNMENT: usize = 256;
@@ -48,6 +53,11 @@ struct Chunk {
 }
 
 impl Chunk {
+    /// Takes the chunk out of the count.
+    fn uncount(&self) {
+        *lock(&POOL).allocated(self.bytes) -= self.bytes;
+    }
+
     /// Says that the chunk is nobody's any more, and why.
     fn report_lost(&self, why: Error) {
         let address = self.memory.base.0.addr().get() as u64;
@@ -60,16 +70,16 @@ struct Pool {
     /// The one that was used last comes last: what reads what a device wrote there has it in its
     /// caches for a while, and a device is slow to write what is in some core's.
     idle: VecDeque<Chunk>,
-    /// Devices may still use them, up to these points; oldest first.
+    /// Devices may still use them, up to these points; of each stream's, the oldest first.
     pending: VecDeque<(Chunk, Fences)>,
-    /// Bytes of all chunks.
-    allocated: usize,
+    /// Bytes of all chunks of a size, which is a power of two; by its logarithm.
+    allocated: [usize; usize::BITS as usize],
 }
 
 static POOL: Mutex<Pool> = Mutex::new(Pool {
     idle: VecDeque::new(),
     pending: VecDeque::new(),
-    allocated: 0,
+    allocated: [0; usize::BITS as usize],
 });
 
 /// A chunk on loan; goes back to the pool with the last region.
@@ -90,9 +100,10 @@ pub(crate) struct Region {
 }
 
 impl Lease {
-    /// A chunk that no device uses. Allocates one in the primary context, which outlives all.
-    fn acquire(device: Device) -> Result<Arc<Self>> {
-        take(device, CHUNK).map(Self::of)
+    /// A chunk that no device uses, for the stream. Allocates one in the primary context, which
+    /// outlives all.
+    fn acquire(core: &StreamCore) -> Result<Arc<Self>> {
+        take(core, CHUNK).map(Self::of)
     }
 
     fn of(chunk: Chunk) -> Arc<Self> {
@@ -178,13 +189,13 @@ impl Region {
 pub(crate) fn reserve(core: &StreamCore, stream: &Bound<'_>, len: usize) -> Result<Region> {
     let timeline = core.timeline();
     if len > CHUNK / 2 {
-        return claim_new(&Lease::acquire(core.device())?, len);
+        return claim_new(&Lease::acquire(core)?, len);
     }
     let current = lock(&core.staging).clone();
     if let Some(region) = current.as_ref().and_then(|lease| lease.claim(len)) {
         return Ok(region);
     }
-    let lease = Lease::acquire(core.device())?;
+    let lease = Lease::acquire(core)?;
     let region = claim_new(&lease, len)?;
     let old = lock(&core.staging).replace(lease);
     if old.is_some() {
@@ -201,53 +212,109 @@ fn claim_new(lease: &Arc<Lease>, len: usize) -> Result<Region> {
     })
 }
 
-/// An idle chunk of that size, a pending one that turns out to be done, a new one, or the oldest
-/// after a wait.
-fn take(device: Device, bytes: usize) -> Result<Chunk> {
-    if let Some(chunk) = take_done(bytes, |_| true) {
+/// A chunk that is known or turns out to be free, a new one, or one of the stream's own after a wait.
+///
+/// Nobody waits for another stream, nor for one that is held up: those may go on only when the
+/// caller does what comes next.
+fn take(core: &StreamCore, bytes: usize) -> Result<Chunk> {
+    let id = core.timeline().id();
+    let is_own = |last: &Fences| last.marks().iter().all(|mark| mark.timeline.id() == id);
+    if let Some(chunk) = take_done(bytes, is_own) {
         return Ok(chunk);
     }
-    if lock(&POOL).allocated + bytes > MOST {
-        if let Some(chunk) = take_when_done(bytes) {
+    if !has_room(bytes) {
+        if let Some(chunk) = take_when_done(bytes, |last| is_own(last) && !last.are_held_up()) {
             return Ok(chunk);
         }
     }
-    allocate(device, bytes)
+    allocate_or_wait(core.device(), bytes)
 }
 
-fn take_idle(bytes: usize) -> Option<Chunk> {
-    let mut pool = lock(&POOL);
-    let at = pool.idle.iter().position(|chunk| chunk.bytes == bytes)?;
-    pool.idle.remove(at)
+/// Whether there may be one more chunk of that size.
+fn has_room(bytes: usize) -> bool {
+    *lock(&POOL).allocated(bytes) + bytes <= MOST
 }
 
-/// An idle chunk, or the oldest pending one whose points are `wanted`, if it turns out to be done:
-/// one question to the driver for each.
-fn take_done(bytes: usize, wanted: impl Fn(&Fences) -> bool) -> Option<Chunk> {
-    if let Some(chunk) = take_idle(bytes) {
-        return Some(chunk);
-    }
-    loop {
-        let (chunk, last) = take_pending(bytes, &wanted)?;
-        let is_done = |mark: &Mark| mark.timeline.peek(mark.seq);
-        if last.marks().iter().all(is_done) {
-            return Some(chunk);
+/// An idle chunk, or a pending one that is known to be done. No driver call.
+///
+/// Beyond [`MOST`], where streams that are held up have brought the pool, another such chunk goes
+/// back to its slab.
+fn take_known(bytes: usize) -> Option<Chunk> {
+    let chunk = find_known(bytes, |_| true)?;
+    if *lock(&POOL).allocated(bytes) > MOST {
+        // Not one of the driver's: freeing that waits for devices, which may wait for the caller.
+        if let Some(other) = find_known(bytes, |chunk| chunk.memory.is_cached()) {
+            other.uncount();
+            // It is of a slab, so this asks no driver and does not fail.
+            let _ = slab::give(other.memory, Fences::none());
         }
+    }
+    Some(chunk)
+}
+
+fn find_known(bytes: usize, wanted: impl Fn(&Chunk) -> bool) -> Option<Chunk> {
+    let mut pool = lock(&POOL);
+    let fits = |chunk: &Chunk| chunk.bytes == bytes && wanted(chunk);
+    if let Some(at) = pool.idle.iter().position(fits) {
+        return pool.idle.remove(at);
+    }
+    let done = |(chunk, last): &(Chunk, Fences)| fits(chunk) && last.are_known_reached();
+    let at = pool.pending.iter().position(done)?;
+    let (chunk, last) = pool.pending.remove(at)?;
+    // The last reference to a timeline destroys its events: not under the lock.
+    drop(pool);
+    drop(last);
+    Some(chunk)
+}
+
+/// A chunk that is known to be done, or a pending one that turns out to be, `own` ones first: one
+/// question to the driver for each stream that is asked.
+fn take_done(bytes: usize, own: impl Fn(&Fences) -> bool) -> Option<Chunk> {
+    let others = if has_room(bytes) {
+        ASKED
+    } else {
+        ASKED_AT_MOST
+    };
+    // Streams that are not done with their oldest chunk: one that is held up hides no other.
+    let mut busy = Vec::new();
+    take_known(bytes)
+        .or_else(|| take_asked(bytes, &own, ASKED_AT_MOST, &mut busy))
+        .or_else(|| take_asked(bytes, |last| !own(last), others, &mut busy))
+}
+
+/// A pending chunk whose points are `wanted`, if it turns out to be done. So many streams are asked
+/// at most, and none that is `busy`.
+fn take_asked(
+    bytes: usize,
+    wanted: impl Fn(&Fences) -> bool,
+    most: usize,
+    busy: &mut Vec<u64>,
+) -> Option<Chunk> {
+    let most = busy.len() + most;
+    while busy.len() < most {
+        let is_busy = |mark: &Mark| busy.contains(&mark.timeline.id());
+        let unasked = |last: &Fences| wanted(last) && !last.marks().iter().any(is_busy);
+        let (chunk, last) = take_pending(bytes, unasked)?;
+        let mut marks = last.marks().iter();
+        let Some(pending) = marks.find(|mark| !mark.timeline.peek(mark.seq)) else {
+            return Some(chunk);
+        };
         if is_lost(&last) {
             // Somebody else's loss: this copy need not fail for it.
             set_aside(chunk, last, Error::LostStream);
             continue;
         }
+        busy.push(pending.timeline.id());
         lock(&POOL).pending.push_front((chunk, last));
-        return None;
     }
+    None
 }
 
-/// The oldest pending chunk, whoever it waits for, once that is done with it. One whose device
-/// fails is set aside, which is somebody else's loss as well.
-fn take_when_done(bytes: usize) -> Option<Chunk> {
+/// The oldest pending chunk whose points are `wanted`, once devices are done with it. One whose
+/// device fails is set aside.
+fn take_when_done(bytes: usize, wanted: impl Fn(&Fences) -> bool) -> Option<Chunk> {
     loop {
-        let (chunk, last) = take_pending(bytes, |_| true)?;
+        let (chunk, last) = take_pending(bytes, &wanted)?;
         if let Ok(chunk) = wait_for(chunk, last) {
             return Some(chunk);
         }
@@ -265,6 +332,11 @@ fn is_lost(points: &Fences) -> bool {
 }
 
 impl Pool {
+    fn allocated(&mut self, bytes: usize) -> &mut usize {
+        // A logarithm is less than there are bits.
+        &mut self.allocated[bytes.max(1).ilog2() as usize]
+    }
+
     /// The oldest pending chunk of that size whose points are `wanted`.
     fn take_pending(
         &mut self,
@@ -286,15 +358,31 @@ fn wait_for(chunk: Chunk, last: Fences) -> Result<Chunk> {
     Ok(chunk)
 }
 
+/// A new chunk; or, where there is no memory for one, [what there is at last](take_at_last).
+fn allocate_or_wait(device: Device, bytes: usize) -> Result<Chunk> {
+    match allocate(device, bytes) {
+        Err(error) if error.is_out_of_memory() => take_at_last(bytes, error),
+        allocated => allocated,
+    }
+}
+
+/// Where a new chunk was `refused`, all that is left is to wait for another, in the end for one that
+/// is held up.
+fn take_at_last(bytes: usize, refused: Error) -> Result<Chunk> {
+    take_when_done(bytes, |last| !last.are_held_up())
+        .or_else(|| take_when_done(bytes, |_| true))
+        .ok_or(refused)
+}
+
 fn allocate(device: Device, bytes: usize) -> Result<Chunk> {
     let memory = slab::take(device.primary()?, bytes)?;
-    lock(&POOL).allocated += bytes;
+    *lock(&POOL).allocated(bytes) += bytes;
     Ok(Chunk { memory, bytes })
 }
 
 /// Gives up a chunk that a device may still use, and nobody can prove otherwise.
 fn set_aside(chunk: Chunk, last: Fences, error: Error) {
-    lock(&POOL).allocated -= chunk.bytes;
+    chunk.uncount();
     if chunk.memory.is_cached() {
         // Its slab knows what becomes of memory that waits in vain, and does not fail here.
         let _ = slab::give(chunk.memory, last);
@@ -304,19 +392,20 @@ fn set_aside(chunk: Chunk, last: Fences, error: Error) {
 }
 
 /// Frees the pinned memory that this crate keeps for copies of borrowed slices and for
-/// [signals](crate::Signal), except what is in use: [`trim_pinned`](crate::trim_pinned), then
-/// `cuMemFreeHost`, which stops all devices for a moment, and waits for work that waits for a signal.
-/// The threads that help with those copies end.
+/// [signals](crate::Signal), except what is in use, and says how many bytes went:
+/// [`trim_pinned`](crate::trim_pinned), then `cuMemFreeHost`, which stops all devices for a moment, and
+/// waits for work that waits for a signal. The threads that help with those copies end.
 ///
 /// # Errors
 /// The driver's. It may come although the memory is gone: that chunk is not used again, and the hook
-/// of [`set_drop_hook`](crate::set_drop_hook) is told of it. All else is kept.
+/// of [`set_drop_hook`](crate::set_drop_hook) is told of it. All else is kept. What was given back
+/// before the error is not counted.
 ///
 /// ```no_run
 /// cuda_core::trim_staging()?;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-pub fn trim_staging() -> Result<()> {
+pub fn trim_staging() -> Result<usize> {
     driver::ensure()?;
     workers::end();
     let pending = std::mem::take(&mut lock(&POOL).pending);
@@ -333,20 +422,24 @@ pub fn trim_staging() -> Result<()> {
             pool.pending.push_back((chunk, last));
         }
     }
+    let mut gone = 0;
     loop {
         let Some(chunk) = lock(&POOL).idle.pop_front() else {
-            slab::trim_pinned()?;
-            return signal::trim();
+            gone += slab::trim_pinned()?;
+            return Ok(gone + signal::trim()?);
         };
         let given = slab::give(chunk.memory, Fences::none());
         if let Err(Unreleased::Kept(error)) = given {
             lock(&POOL).idle.push_front(chunk);
             return Err(error);
         }
-        lock(&POOL).allocated -= chunk.bytes;
+        chunk.uncount();
         if let Err(Unreleased::Unknown(error)) = given {
             chunk.report_lost(error.clone());
             return Err(error);
+        }
+        if !chunk.memory.is_cached() {
+            gone += chunk.memory.bytes;
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use crate::driver;
 use crate::error::{Error, Result};
 use crate::sync::lock;
 use crate::workers;
@@ -28,9 +29,9 @@ const LARGEST_CHUNK: usize = 64 << 20;
 /// the same of a [`DeviceGroup`](crate::DeviceGroup) copy large slices: which threads, through what
 /// chunks of pinned memory.
 ///
-/// They hold for the process. Unless [set](set_staging_options), they are what the environment says:
-/// `CUDA_CORE_COPY_THREADS`, a number, and `CUDA_CORE_COPY_CHUNK`, bytes or `512KiB`, `4MiB`; and
-/// where it says nothing, a thread for each of the machine's but one, at most 7, and 8 MiB.
+/// They hold for the whole process. Unless [set](set_staging_options), they come from
+/// `CUDA_CORE_COPY_THREADS` (a number) and `CUDA_CORE_COPY_CHUNK` (bytes, or `512KiB`, `4MiB`); by
+/// default there is one thread fewer than there are cores, at most 7, and a chunk is 8 MiB.
 ///
 /// ```no_run
 /// use cuda_core::StagingOptions;
@@ -67,8 +68,10 @@ pub(crate) fn is_more_than(bytes: usize, limit: usize) -> bool {
 ///
 /// # Errors
 /// [`Error::Malformed`] for a setting in the environment that makes no sense; so do those copies
-/// until [`set_staging_options`] says what to do instead.
+/// until [`set_staging_options`] says what to do instead. [`Error::Forked`] in a child of `fork`,
+/// [`Error::Exiting`] once the process exits.
 pub fn staging_options() -> Result<StagingOptions> {
+    driver::gone().map_or(Ok(()), Err)?;
     let mut options = lock(&OPTIONS);
     if let Some(options) = *options {
         return Ok(options);
@@ -82,8 +85,9 @@ pub fn staging_options() -> Result<StagingOptions> {
 ///
 /// # Errors
 /// [`Error::Malformed`] for a number of threads or a size of chunks that cannot be; nothing changes
-/// then.
+/// then. [`Error::Forked`] in a child of `fork`, [`Error::Exiting`] once the process exits.
 pub fn set_staging_options(options: StagingOptions) -> Result<()> {
+    driver::gone().map_or(Ok(()), Err)?;
     let options = options.check()?;
     let mut known = lock(&OPTIONS);
     CHUNK_NOW.store(options.chunk, Ordering::Relaxed);

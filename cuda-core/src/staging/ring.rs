@@ -2,17 +2,14 @@
 
 use std::sync::Arc;
 
-use cuda_sys::CUDA_ERROR_OUT_OF_MEMORY;
-
 use super::{
-    Chunk, Lease, MOST, POOL, Region, allocate, claim_new, take_done, take_idle, take_pending,
-    take_when_done, wait_for,
+    Chunk, Lease, Region, allocate, allocate_or_wait, claim_new, has_room, take_at_last, take_done,
+    take_known, take_pending, wait_for,
 };
 use crate::device::Device;
 use crate::error::Result;
 use crate::memory::ledger::Fences;
 use crate::stream_core::StreamCore;
-use crate::sync::lock;
 
 /// Chunks of one copy that are in use at once. As many events as a stream keeps for points that may
 /// be pending: beyond, waiting for the oldest would mean waiting for a younger one.
@@ -48,8 +45,8 @@ impl Ring {
         }
     }
 
-    /// `len` bytes, at most a chunk. Waits for a device if the copy has all the chunks that it may
-    /// have, or that there are.
+    /// `len` bytes, at most a chunk. Waits for the copy's own streams if it has all the chunks that
+    /// it may have.
     ///
     /// [`None`], if the copy has other regions: there will be room when it is done with one.
     pub(crate) fn region(&mut self, len: usize, has_others: bool) -> Result<Option<Region>> {
@@ -68,28 +65,29 @@ impl Ring {
     }
 
     fn take(&mut self, has_others: bool) -> Result<Option<Chunk>> {
-        let timelines = &self.timelines;
-        let is_own = |last: &Fences| {
-            let mut marks = last.marks().iter();
-            marks.all(|mark| timelines.contains(&mark.timeline.id()))
-        };
         if self.taken >= DEPTH {
-            if let Some(chunk) = take_idle(self.chunk) {
+            if let Some(chunk) = take_known(self.chunk) {
                 return Ok(Some(chunk));
             }
-            if let Some((chunk, last)) = take_pending(self.chunk, is_own) {
+            if let Some((chunk, last)) = take_pending(self.chunk, |last| self.is_own(last)) {
                 return wait_for(chunk, last).map(Some);
             }
         }
-        self.taken += 1;
-        let done = take_done(self.chunk, is_own);
-        if let Some(chunk) = done.or_else(|| take_done(self.chunk, |last| !is_own(last))) {
+        let chunk = self.bring(has_others)?;
+        // Where there was none yet, it is asked for again.
+        self.taken += usize::from(chunk.is_some());
+        Ok(chunk)
+    }
+
+    /// One more chunk.
+    fn bring(&mut self, has_others: bool) -> Result<Option<Chunk>> {
+        if let Some(chunk) = take_done(self.chunk, |last| self.is_own(last)) {
             return Ok(Some(chunk));
         }
         let mut refused = None;
-        if lock(&POOL).allocated + self.chunk <= MOST {
+        if has_room(self.chunk) {
             match allocate(self.device, self.chunk) {
-                Err(error) if error.code() == Some(CUDA_ERROR_OUT_OF_MEMORY) => {
+                Err(error) if error.is_out_of_memory() => {
                     // Those that there are will do.
                     self.taken = DEPTH;
                     refused = Some(error);
@@ -97,19 +95,26 @@ impl Ring {
                 allocated => return allocated.map(Some),
             }
         }
-        if let Some((chunk, last)) = take_pending(self.chunk, is_own) {
+        // What is held up may wait for what the caller does next; but where there is no memory, all
+        // that is left is to wait.
+        let comes = |last: &Fences| refused.is_some() || !last.are_held_up();
+        let wanted = |last: &Fences| self.is_own(last) && comes(last);
+        if let Some((chunk, last)) = take_pending(self.chunk, wanted) {
             return wait_for(chunk, last).map(Some);
         }
         if has_others {
             return Ok(None);
         }
-        // A stranger's, which may take any time.
-        if let Some(chunk) = take_when_done(self.chunk) {
-            return Ok(Some(chunk));
-        }
-        match refused {
-            Some(error) => Err(error),
-            None => allocate(self.device, self.chunk).map(Some),
-        }
+        let chunk = match refused {
+            Some(refused) => take_at_last(self.chunk, refused),
+            None => allocate_or_wait(self.device, self.chunk),
+        };
+        chunk.map(Some)
+    }
+
+    /// Whether nobody but the copy's streams has to come to these points.
+    fn is_own(&self, last: &Fences) -> bool {
+        let mut marks = last.marks().iter();
+        marks.all(|mark| self.timelines.contains(&mark.timeline.id()))
     }
 }

@@ -57,6 +57,7 @@ impl Context {
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Debug, Clone)]
+#[must_use]
 pub struct StreamBuilder<'a> {
     context: &'a Context,
     blocking: bool,
@@ -131,7 +132,8 @@ impl StreamBuilder<'_> {
         let entered = self.context.enter_briefly()?;
         let flags = if self.blocking { 0 } else { NON_BLOCKING };
         let mut raw = ptr::null_mut();
-        // SAFETY: the pointer is valid for a write; a live context is current.
+        // SAFETY: the call writes one handle, to a local that outlives it; a live context is
+        // current.
         check("cuStreamCreateWithPriority", unsafe {
             cu::cuStreamCreateWithPriority(&mut raw, flags, self.priority)
         })?;

@@ -32,7 +32,7 @@ fn get(context: &Context) -> Option<Stream> {
 }
 
 /// Makes `stream` current in its context. What it replaces is dropped by the caller: that may
-/// destroy a stream, and run code of anybody's.
+/// destroy a stream, and run arbitrary user code.
 fn set(stream: &Stream) -> Option<Stream> {
     let is_default = stream.core().timeline().flavor() == Flavor::Legacy;
     let put = |current: &RefCell<Vec<Stream>>| {
@@ -56,6 +56,13 @@ impl Context {
     ///
     /// # Errors
     /// [`Error::InCallback`](crate::Error::InCallback) inside a host function.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// let stream = context.current_stream()?; // whatever the caller chose
+    /// stream.alloc_zeroed::<f32>(1000)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn current_stream(&self) -> Result<Stream> {
         driver::ensure()?;
         match get(self) {
@@ -70,6 +77,16 @@ impl Device {
     ///
     /// # Errors
     /// Those of [`Device::context`].
+    ///
+    /// ```no_run
+    /// # fn work() -> cuda_core::Result<()> { Ok(()) }
+    /// let device = cuda_core::Device::get(0)?;
+    /// let stream = device.create_stream()?;
+    /// let entered = stream.enter()?;
+    /// assert_eq!(device.current_stream()?, stream);
+    /// work()?; // asks for the device's current stream, and gets this one
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn current_stream(self) -> Result<Stream> {
         self.context()?.current_stream()
     }

@@ -37,7 +37,7 @@ impl Stream {
     /// ```no_run
     /// # use std::{any::Any, sync::Arc};
     /// # type Library = dyn Any + Send + Sync;
-    /// # fn take_in(raw: cuda_sys::CUstream, library: Arc<Library>) -> cuda_core::Result<()> {
+    /// # fn take_in(raw: cuda_core::sys::CUstream, library: Arc<Library>) -> cuda_core::Result<()> {
     /// use cuda_core::{Device, Stream};
     ///
     /// let context = Device::get(0)?.context()?;
@@ -60,7 +60,8 @@ impl Stream {
             return Err(Error::PerThreadHandle);
         }
         let mut found = ptr::null_mut();
-        // SAFETY: the stream is live by the caller's promise; the pointer is valid for a write.
+        // SAFETY: the stream is live by the caller's promise; the call writes one handle, to a
+        // local that outlives it.
         check("cuStreamGetCtx", unsafe {
             cu::cuStreamGetCtx(raw, &mut found)
         })?;

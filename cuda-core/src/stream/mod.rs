@@ -12,7 +12,7 @@ use crate::device::Device;
 use crate::error::{Error, Result, check};
 use crate::event::{Event, ready};
 use crate::stream_core::StreamCore;
-use crate::timeline::Mark;
+use crate::timeline::{Flavor, Mark};
 
 mod builder;
 mod current;
@@ -231,6 +231,11 @@ impl<K: StreamKind> Stream<K> {
     /// Makes work enqueued from now on wait for everything that is on `other` now. No driver call
     /// if it does already.
     ///
+    /// Other code may also use default streams and those that [somebody else made](Stream::from_raw).
+    /// What it enqueued is waited for too, so there are always driver calls. What others enqueue
+    /// through the handle of a stream that was created here is not known: wait for an [`Event`]
+    /// that is recorded behind it.
+    ///
     /// # Errors
     /// The driver's.
     ///
@@ -244,9 +249,15 @@ impl<K: StreamKind> Stream<K> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn wait_stream<L: StreamKind>(&self, other: &Stream<L>) -> Result<()> {
-        other.core.ensure()?;
         let timeline = Arc::clone(other.core.timeline());
-        let seq = timeline.issued();
+        let seq = match timeline.flavor() {
+            Flavor::Created | Flavor::GivenUp => {
+                other.core.ensure()?;
+                timeline.issued()
+            }
+            // A point of its own, behind work that is not counted.
+            Flavor::Foreign | Flavor::Legacy | Flavor::PerThread => other.core.bind()?.count(),
+        };
         self.core.bind()?.wait_for(&Mark { timeline, seq })
     }
 
@@ -283,7 +294,8 @@ impl<K: StreamKind> Stream<K> {
     pub fn is_non_blocking(&self) -> Result<bool> {
         let bound = self.core.bind()?;
         let mut flags = 0;
-        // SAFETY: the stream is live; the pointer is valid for a write.
+        // SAFETY: `bound` keeps the stream, with its context current where it needs that; the call
+        // writes one number, to a local that outlives it.
         check("cuStreamGetFlags", unsafe {
             cu::cuStreamGetFlags(bound.raw(), &mut flags)
         })?;
@@ -297,7 +309,8 @@ impl<K: StreamKind> Stream<K> {
     pub fn priority(&self) -> Result<i32> {
         let bound = self.core.bind()?;
         let mut priority = 0;
-        // SAFETY: the stream is live; the pointer is valid for a write.
+        // SAFETY: `bound` keeps the stream, with its context current where it needs that; the call
+        // writes one number, to a local that outlives it.
         check("cuStreamGetPriority", unsafe {
             cu::cuStreamGetPriority(bound.raw(), &mut priority)
         })?;
@@ -327,8 +340,8 @@ impl<K: StreamKind> Stream<K> {
 
 #[cfg(cuda_12_0)]
 fn driver_id(stream: CUstream, id: &mut u64) -> CUresult {
-    // SAFETY: the stream is live, its context current where that is needed; the pointer is valid
-    // for a write.
+    // SAFETY: the caller has bound the stream, which keeps it, with its context current where it
+    // needs that; the call writes one number, to an exclusive borrow.
     unsafe { cu::cuStreamGetId(stream, id) }
 }
 
@@ -401,9 +414,16 @@ impl<K: StreamKind> Hash for Stream<K> {
 
 impl<K: StreamKind> fmt::Debug for Stream<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.core.timeline().flavor() {
+            Flavor::Created => "created",
+            Flavor::Foreign => "foreign",
+            Flavor::Legacy => "legacy default",
+            Flavor::PerThread => "per-thread default",
+            Flavor::GivenUp => "given up",
+        };
         f.debug_struct("Stream")
             .field("id", &self.id())
-            .field("flavor", &self.core.timeline().flavor())
+            .field("kind", &kind)
             .field("context", self.context())
             .finish()
     }

@@ -53,12 +53,8 @@ impl StreamPool {
 
     /// The stream whose turn it is: the first one, the second, and after the last the first again.
     pub fn next_stream(&self) -> &Stream {
-        self.stream(self.turn.fetch_add(1, Ordering::Relaxed))
-    }
-
-    /// The stream of that index; indices beyond the last count on from the first.
-    pub fn stream(&self, index: usize) -> &Stream {
-        &self.streams[index % self.streams.len()]
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        &self.streams[turn % self.streams.len()]
     }
 
     /// All of them.

@@ -22,21 +22,23 @@ use crate::sync::lock;
 /// changes at any time, inside host functions too.
 ///
 /// Reading and changing it waits for nothing and calls no driver. What a thread did before
-/// [`Signal::set`] is visible to who then reads the value, and to the work that waited for it; what
-/// a stream did before [`Stream::write_signal`] is visible to who reads that value.
+/// [`Signal::set`] is visible to whichever thread then reads the value, and to the work that waited
+/// for it; what a stream did before [`Stream::write_signal`] is visible to whichever thread reads
+/// that value.
 ///
-/// A stream that waits is held up until the value comes, and so is everybody who waits for the
-/// stream. That includes the host, wherever it looks at, changes or drops pinned memory that the
-/// stream's work uses, or waits for the stream: the thread that is to [set](Signal::set) the signal
-/// does none of these before. Nor does it make a call that waits for the whole device, such as
-/// `cuMemFree`, or allocate where the device has no memory left: before that fails, it is waited for
-/// what is about to be free. CUDA does not see the dependency: it may put the work that would bring the value
-/// behind the wait, where both share a hardware queue; so enqueue first what brings it, or order
+/// A stream that waits is held up until the value comes, and so is whatever waits for the stream.
+/// That includes the host, wherever it looks at, changes or drops pinned memory that the stream's
+/// work uses, or waits for the stream: the thread that is to [set](Signal::set) the signal does
+/// none of these before. Nor does it make a call that waits for the whole device, such as
+/// `cuMemFree`, or allocate where the device has no memory left: before it fails, the allocator waits
+/// for memory that is about to be freed; nor upload more on the stream than [`Stream::upload_from`]
+/// stages without waiting. CUDA does not see the dependency: it may put the work that would bring the
+/// value behind the wait, where both share a hardware queue; so enqueue first what brings it, or order
 /// the streams with [`Stream::wait_stream`] as well.
 ///
 /// Dropping a signal neither waits nor calls the driver. Its place in memory is used again when
-/// nothing that was enqueued uses it any more; where a stream still waits for a value that nobody is
-/// left to set, never, and that stream never goes on.
+/// nothing that was enqueued uses it any more; if a stream still waits for a value that nobody can
+/// set any more, its place is never used again, and that stream never goes on.
 ///
 /// ```no_run
 /// use cuda_core::{Device, Signal, WaitValue};
@@ -133,7 +135,7 @@ impl<T: StreamValue> Signal<T> {
         unsafe { T::load(self.word.as_ptr()) }
     }
 
-    /// Changes the value, for who waits for it to go on with what was done before
+    /// Changes the value: what waits for it goes on, and sees what was done before
     /// (`Ordering::Release`). Nothing happens where [`Signal::get`] cannot see the value.
     pub fn set(&self, value: T) {
         if driver::is_gone() {
@@ -242,7 +244,7 @@ impl<K: StreamKind> Stream<K> {
 
 impl<T: StreamValue> Drop for Signal<T> {
     fn drop(&mut self) {
-        // In a fork's child even our own locks may be held by threads that are no more.
+        // In a forked child our locks may be held by threads that no longer exist.
         if driver::is_gone() {
             return;
         }
@@ -353,8 +355,9 @@ fn set_aside(word: Word) {
 
 /// Gives back the slabs that no signal uses: `cuMemFreeHost`. One of which nobody knows whether it
 /// is gone is given up.
-pub(crate) fn trim() -> Result<()> {
+pub(crate) fn trim() -> Result<usize> {
     reap(usize::MAX);
+    let mut gone = 0;
     loop {
         let slab = {
             let mut pool = lock(&POOL);
@@ -362,10 +365,10 @@ pub(crate) fn trim() -> Result<()> {
             at.map(|at| pool.slabs.swap_remove(at))
         };
         let Some(slab) = slab else {
-            return Ok(());
+            return Ok(gone);
         };
         match pinned::free_raw(slab.base) {
-            Ok(()) => {}
+            Ok(()) => gone += SLAB,
             Err(Unreleased::Kept(error)) => {
                 lock(&POOL).slabs.push(slab);
                 return Err(error);

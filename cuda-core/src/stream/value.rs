@@ -172,9 +172,9 @@ impl<K: StreamKind> Stream<K> {
     /// this crate writes it later is made to wait for the wait, and who wrote it before has done so
     /// when it begins: streams that tell each other something use a [`Signal`](crate::Signal).
     ///
-    /// A value that never comes holds up the stream for ever, and with it everybody who waits for
-    /// the stream, dropping the buffer included. CUDA does not see the dependency: it may put the work that would bring the value
-    /// behind the wait, where both share a hardware queue.
+    /// A value that never comes holds up the stream for ever, and with it whatever waits for the
+    /// stream, dropping the buffer included. CUDA does not see the dependency: it may put the work
+    /// that would bring the value behind the wait, where both share a hardware queue.
     ///
     /// # Errors
     /// Those of [`Stream::write_value`]; [`Error::EndlessWait`] for a condition that nothing can

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 
 /// What a texture returns for a place beyond its edge, in one dimension.
 ///
-/// ```no_run
+/// ```
 /// use cuda_core::{AddressMode, TextureDescriptor};
 ///
 /// let black_outside = TextureDescriptor {
@@ -15,7 +15,6 @@ use crate::error::{Error, Result};
 ///     border: [0.0, 0.0, 0.0, 1.0],
 ///     ..TextureDescriptor::default()
 /// };
-/// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
@@ -32,6 +31,13 @@ pub enum AddressMode {
 }
 
 /// What a texture returns for a place between texels, or between levels.
+///
+/// ```
+/// use cuda_core::{FilterMode, TextureDescriptor};
+///
+/// let smooth = TextureDescriptor { filter: FilterMode::Linear, ..TextureDescriptor::default() };
+/// assert_eq!(TextureDescriptor::default().filter, FilterMode::Point);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum FilterMode {
@@ -44,7 +50,7 @@ pub enum FilterMode {
 
 /// What a kernel gets of a channel.
 ///
-/// ```no_run
+/// ```
 /// use cuda_core::{FilterMode, ReadMode, TextureDescriptor};
 ///
 /// // Bytes, interpolated: 0 to 1 in the kernel.
@@ -53,7 +59,6 @@ pub enum FilterMode {
 ///     read: ReadMode::NormalizedFloat,
 ///     ..TextureDescriptor::default()
 /// };
-/// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
@@ -67,7 +72,7 @@ pub enum ReadMode {
 
 /// What a place in a texture is given in.
 ///
-/// ```no_run
+/// ```
 /// use cuda_core::{AddressMode, Coordinates, TextureDescriptor};
 ///
 /// // An image without an end: only places from 0 to 1 can wrap.
@@ -76,7 +81,6 @@ pub enum ReadMode {
 ///     coordinates: Coordinates::Normalized,
 ///     ..TextureDescriptor::default()
 /// };
-/// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
@@ -124,7 +128,7 @@ pub struct TextureDescriptor {
 
 /// How the levels of a mipmap are sampled.
 ///
-/// ```no_run
+/// ```
 /// use cuda_core::{Coordinates, FilterMode, MipmapSampling, TextureDescriptor};
 ///
 /// let trilinear = TextureDescriptor {
@@ -133,7 +137,6 @@ pub struct TextureDescriptor {
 ///     mipmap: MipmapSampling { filter: FilterMode::Linear, bias: 0.0, levels: (0.0, 4.0) },
 ///     ..TextureDescriptor::default()
 /// };
-/// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct MipmapSampling {

@@ -7,6 +7,7 @@ use cuda_sys::{CUDA_RESOURCE_DESC, CUresult, CUtexObject, symbol as cu};
 
 use crate::array::texel::Texel;
 use crate::capture::Relaxed;
+use crate::context::Context;
 use crate::device::Device;
 use crate::driver;
 use crate::drops::Resource;
@@ -35,7 +36,8 @@ impl ObjectKind for TextureKind {
     }
 
     unsafe fn resource(handle: u64, resource: *mut CUDA_RESOURCE_DESC) -> CUresult {
-        // SAFETY: the object is live and the pointer good for a write, by the caller's promise.
+        // SAFETY: both are what the call asks for, by the caller's promise: a live object, and a
+        // place for one description.
         unsafe { cu::cuTexObjectGetResourceDesc(resource, handle) }
     }
 }
@@ -88,8 +90,9 @@ impl<T: Texel> Texture<T> {
         let entered = context.enter_briefly()?;
         let relaxed = Relaxed::enter()?;
         let mut handle = 0;
-        // SAFETY: the first pointer is valid for a write, two for reads; no view is asked for. The
-        // memory that the description names is live.
+        // SAFETY: the call reads two descriptions and writes one handle, all of them locals that
+        // outlive it; no view is asked for. The memory that the description names is borrowed by
+        // `source`.
         let created = check(op, unsafe {
             cu::cuTexObjectCreate(&mut handle, &resource, &sampling, std::ptr::null())
         });
@@ -130,6 +133,8 @@ impl<T: Texel> Texture<T> {
     /// let texture = Texture::new(&table, &TextureDescriptor::default())?;
     /// let mut launch = stream.kernel(&function);
     /// launch.elements(1024).arg(texture.bind(&table)?); // reads `table`, as `arg(&table)` would
+    /// // SAFETY: sample(cudaTextureObject_t table) does nothing but that.
+    /// unsafe { launch.launch() }?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn bind<'a>(&'a self, source: impl Into<TextureSource<'a, T>>) -> Result<BoundTexture<'a>> {
@@ -138,10 +143,10 @@ impl<T: Texel> Texture<T> {
         if !self.made.is(&source.made()) {
             return Err(other_memory(op));
         }
-        let object = self.object.touch()?;
+        let (object, context) = self.object.touch()?;
         Ok(BoundTexture {
             handle: self.as_raw(),
-            device: self.device,
+            context,
             touches: [object, source.read()],
         })
     }
@@ -154,7 +159,8 @@ impl<T: Texel> Texture<T> {
         let raw = self
             .object
             .ask("cuTexObjectGetTextureDesc", |handle, raw| {
-                // SAFETY: the handle is live while `self` is; the pointer is valid for a write.
+                // SAFETY: the handle is live while `self` is; the call writes one structure of this
+                // type, to a local of `ask` that outlives it.
                 unsafe { cu::cuTexObjectGetTextureDesc(raw, handle) }
             })?;
         Ok(TextureDescriptor::from_raw(&raw))
@@ -182,16 +188,30 @@ impl<T: Texel> Texture<T> {
 }
 
 /// A texture and what it samples, for as long as both are borrowed: a kernel's argument.
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("blur")?;
+/// use cuda_core::{ArrayFlags, ArrayShape, BoundTexture, CudaArray, Texture, TextureDescriptor};
+///
+/// let shape = ArrayShape::D2 { width: 64, height: 64 };
+/// let image = CudaArray::<f32>::new(stream.context(), shape, ArrayFlags::default())?;
+/// let texture = Texture::new(&image, &TextureDescriptor::default())?;
+/// let bound: BoundTexture<'_> = texture.bind(&image)?;
+/// // SAFETY: blur(cudaTextureObject_t image) samples the image, and touches nothing else.
+/// unsafe { stream.kernel(&function).block((8, 8)).arg(bound).launch() }?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 pub struct BoundTexture<'a> {
     handle: CUtexObject,
-    device: Device,
+    context: &'a Context,
     touches: [Touch<'a>; 2],
 }
 
 impl<'a> BoundTexture<'a> {
     /// What a launch has to know: the parameter's value, where it is valid, and what is touched.
-    pub(crate) fn into_parts(self) -> (u64, Device, [Touch<'a>; 2]) {
-        (self.handle, self.device, self.touches)
+    pub(crate) fn into_parts(self) -> (u64, &'a Context, [Touch<'a>; 2]) {
+        (self.handle, self.context, self.touches)
     }
 }
 

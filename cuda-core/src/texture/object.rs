@@ -68,20 +68,22 @@ impl<K: ObjectKind> Object<K> {
         self.live.as_ref().ok_or(Error::GivenUp { what })
     }
 
-    /// Work that is given the handle.
-    pub(super) fn touch(&self) -> Result<Touch<'_>> {
+    /// What work touches that is given the handle, and the context in which that is valid.
+    pub(super) fn touch(&self) -> Result<(Touch<'_>, &Context)> {
         let live = self.live()?;
-        Ok(Touch {
+        let touch = Touch {
             ledger: LedgerOf::Shared(&live.ledger),
             range: ONLY_BYTE,
             access: Access::Read,
-        })
+        };
+        Ok((touch, &live.context))
     }
 
     /// What the driver says that the object was made of.
     pub(super) fn resource(&self, op: &'static str) -> Result<CUDA_RESOURCE_DESC> {
         self.ask(op, |handle, resource| {
-            // SAFETY: the handle is live while `self` is; the pointer is valid for a write.
+            // SAFETY: the handle is live while `self` is; the call writes one structure of this
+            // type, to a local of `ask` that outlives it.
             unsafe { K::resource(handle, resource) }
         })
     }

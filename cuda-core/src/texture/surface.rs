@@ -12,6 +12,7 @@ use crate::array::shape::ArrayFlags;
 use crate::array::texel::Texel;
 use crate::array::{ArrayMemory, CudaArray};
 use crate::capture::Relaxed;
+use crate::context::Context;
 use crate::device::Device;
 use crate::driver;
 use crate::drops::Resource;
@@ -32,7 +33,8 @@ impl ObjectKind for SurfaceKind {
     }
 
     unsafe fn resource(handle: u64, resource: *mut CUDA_RESOURCE_DESC) -> CUresult {
-        // SAFETY: the object is live and the pointer good for a write, by the caller's promise.
+        // SAFETY: both are what the call asks for, by the caller's promise: a live object, and a
+        // place for one description.
         unsafe { cu::cuSurfObjectGetResourceDesc(resource, handle) }
     }
 }
@@ -82,7 +84,8 @@ impl<T: Texel> Surface<T> {
         let entered = context.enter_briefly()?;
         let relaxed = Relaxed::enter()?;
         let mut handle = 0;
-        // SAFETY: the first pointer is valid for a write, the second for a read; the array is live.
+        // SAFETY: the call reads the description and writes one handle, both locals that outlive
+        // it; the caller holds the array.
         let created = check(op, unsafe {
             cu::cuSurfObjectCreate(&mut handle, &resource)
         });
@@ -130,7 +133,9 @@ impl<T: Texel> Surface<T> {
     /// let mut image = CudaArray::<f32>::new(&context, shape, ArrayFlags::SURFACE_LOAD_STORE)?;
     /// let surface = Surface::new(&image)?;
     /// let mut launch = stream.kernel(&function);
-    /// launch.grid((4, 4)).block((16, 16)).arg(surface.bind_mut(&mut image)?); // writes `image`
+    /// launch.grid((4, 4)).block((16, 16)).arg(surface.bind_mut(&mut image)?);
+    /// // SAFETY: draw(cudaSurfaceObject_t image) writes the image, and touches nothing else.
+    /// unsafe { launch.launch() }?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn bind_mut<'a>(&'a self, array: &'a mut CudaArray<T>) -> Result<BoundSurface<'a>> {
@@ -142,10 +147,10 @@ impl<T: Texel> Surface<T> {
         if !Arc::ptr_eq(&self.array, array.storage()) {
             return Err(other_memory(op));
         }
-        let object = self.object.touch()?;
+        let (object, context) = self.object.touch()?;
         Ok(BoundSurface {
             handle: self.as_raw(),
-            device: self.device(),
+            context,
             touches: [object, whole(array.storage(), access)],
         })
     }
@@ -172,16 +177,30 @@ impl<T: Texel> Surface<T> {
 }
 
 /// A surface and its array, for as long as both are borrowed: a kernel's argument.
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("draw")?;
+/// use cuda_core::{ArrayFlags, ArrayShape, BoundSurface, CudaArray, Surface};
+///
+/// let shape = ArrayShape::D2 { width: 64, height: 64 };
+/// let mut image = CudaArray::<f32>::new(stream.context(), shape, ArrayFlags::SURFACE_LOAD_STORE)?;
+/// let surface = Surface::new(&image)?;
+/// let bound: BoundSurface<'_> = surface.bind_mut(&mut image)?;
+/// // SAFETY: draw(cudaSurfaceObject_t image) writes the image, and touches nothing else.
+/// unsafe { stream.kernel(&function).block((8, 8)).arg(bound).launch() }?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 pub struct BoundSurface<'a> {
     handle: CUsurfObject,
-    device: Device,
+    context: &'a Context,
     touches: [Touch<'a>; 2],
 }
 
 impl<'a> BoundSurface<'a> {
     /// As [`BoundTexture::into_parts`](super::BoundTexture::into_parts).
-    pub(crate) fn into_parts(self) -> (u64, Device, [Touch<'a>; 2]) {
-        (self.handle, self.device, self.touches)
+    pub(crate) fn into_parts(self) -> (u64, &'a Context, [Touch<'a>; 2]) {
+        (self.handle, self.context, self.touches)
     }
 }
 

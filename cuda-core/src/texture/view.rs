@@ -5,6 +5,7 @@ use std::sync::Arc;
 use cuda_sys::{CUDA_RESOURCE_DESC, CUdeviceptr};
 
 use super::object::description;
+use crate::array::extent::Extent;
 use crate::array::mipmap::MipmappedArray;
 use crate::array::texel::Texel;
 use crate::array::{ArrayMemory, CudaArray, RawArray};
@@ -15,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::memory::Storage;
 use crate::memory::device::{DeviceBuffer, DeviceMemory, DeviceSlice};
 use crate::memory::ledger::{Access, LedgerOf, Touch};
+use crate::memory::managed::ManagedBuffer;
 use crate::memory::pod::Pod;
 use crate::virtual_memory::buffer::VirtualBuffer;
 
@@ -86,11 +88,15 @@ impl<'a, T: Texel> TextureSource<'a, T> {
     /// ```
     pub fn plane(rows: Pitched<'a, T, DeviceMemory>) -> Result<Self> {
         let (bytes, geometry) = rows.into_parts();
-        let [width, height, depth] = geometry.extent.into();
+        let Extent {
+            width,
+            height,
+            depth,
+        } = geometry.extent;
         if width == 0 || height == 0 || depth != 1 {
             return Err(Error::Shape {
                 op: "cuTexObjectCreate",
-                why: "a plane of at least one texel",
+                why: "a plane has at least one texel and exactly one slice",
             });
         }
         let plane = Plane {
@@ -176,14 +182,18 @@ impl<'a, T: Texel> TextureSource<'a, T> {
             Ok(what % to == 0)
         };
         if !aligned(cuda_sys::CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT, address)? {
-            return refuse("memory that does not begin where the device begins textures");
+            return refuse(
+                "the memory does not begin at a multiple of the device's TEXTURE_ALIGNMENT",
+            );
         }
         let Some(pitch) = pitch else {
             return Ok(());
         };
         let attribute = cuda_sys::CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT;
         if !aligned(attribute, pitch as u64)? {
-            return refuse("rows that do not begin where the device begins rows of textures");
+            return refuse(
+                "the rows do not begin at multiples of the device's TEXTURE_PITCH_ALIGNMENT",
+            );
         }
         Ok(())
     }
@@ -272,5 +282,11 @@ impl<'a, T: Texel> From<&'a DeviceBuffer<T>> for TextureSource<'a, T> {
 impl<'a, T: Texel> From<&'a VirtualBuffer<T>> for TextureSource<'a, T> {
     fn from(buffer: &'a VirtualBuffer<T>) -> Self {
         DeviceSlice::from(buffer).into()
+    }
+}
+
+impl<'a, T: Texel> From<&'a ManagedBuffer<T>> for TextureSource<'a, T> {
+    fn from(buffer: &'a ManagedBuffer<T>) -> Self {
+        buffer.as_view().into()
     }
 }

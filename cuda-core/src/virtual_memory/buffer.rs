@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::ops::RangeBounds;
 use std::sync::{Arc, Mutex};
 
-use cuda_sys::{CUdeviceptr, CUmemAccess_flags};
+use cuda_sys::CUdeviceptr;
 
 use super::Granularity;
 use super::mapping::{Mapped, Mapping};
@@ -14,11 +14,13 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::driver;
 use crate::error::{Error, Result};
+use crate::future::Ready;
 use crate::memory::device::{DeviceMemory, DeviceSlice, DeviceSliceMut};
 use crate::memory::ledger::{Access, Bytes, Fences, Ledger};
 use crate::memory::origin::Origin;
 use crate::memory::pod::Pod;
 use crate::memory::{Block, Storage, byte_len};
+use crate::peer::PeerAccess;
 use crate::stream::{Stream, StreamKind};
 use crate::submit::note_use;
 use crate::sync::lock;
@@ -27,52 +29,11 @@ use crate::sync::lock;
 /// of which is smaller.
 const ALIGNMENT: usize = 4096;
 
-/// What another device may do with memory.
-///
-/// ```no_run
-/// use cuda_core::{Device, PeerAccess, VirtualBuffer};
-///
-/// let (one, two) = (Device::get(0)?, Device::get(1)?);
-/// let mut table = VirtualBuffer::<f32>::reserve(&one.context()?, 1 << 30)?;
-/// table.grow_to(1 << 20)?;
-/// table.set_access(two, PeerAccess::ReadWrite)?; // also to what comes later
-/// assert_eq!(table.access(two)?, PeerAccess::ReadWrite);
-/// # Ok::<(), cuda_core::Error>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum PeerAccess {
-    /// Nothing.
-    None,
-    /// Read it.
-    Read,
-    /// Read and write it.
-    ReadWrite,
-}
-
-impl PeerAccess {
-    fn as_raw(self) -> CUmemAccess_flags {
-        match self {
-            PeerAccess::None => cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_NONE,
-            PeerAccess::Read => cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_READ,
-            PeerAccess::ReadWrite => cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
-        }
-    }
-
-    fn from_raw(raw: CUmemAccess_flags) -> Self {
-        match raw {
-            cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_READWRITE => PeerAccess::ReadWrite,
-            cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_READ => PeerAccess::Read,
-            _ => PeerAccess::None,
-        }
-    }
-}
-
 /// Device memory that grows up to a maximum and keeps its address: addresses for the maximum are
 /// reserved at first, which costs no memory, and physical memory is mapped as the buffer grows.
 ///
 /// Its views are those of a [`DeviceBuffer`](crate::DeviceBuffer), for every copy, fill and launch,
-/// and work is ordered in the same way. Growing copies nothing; work on what is there already goes
+/// and work is ordered in the same way. Growing copies nothing; work on the existing elements goes
 /// on meanwhile. New elements have unspecified values. Memory comes in chunks, one for each time
 /// that the buffer grew beyond what was mapped, and is given back by whole chunks.
 ///
@@ -108,8 +69,8 @@ impl<T: Pod> VirtualBuffer<T> {
     ///
     /// # Errors
     /// [`Error::SizeOverflow`], [`Error::OverAligned`]; [`Error::Unsupported`] on a device without
-    /// virtual memory management; the driver's `OUT_OF_MEMORY` where there are not so many
-    /// addresses.
+    /// virtual memory management; the driver's `OUT_OF_MEMORY` where that many addresses cannot be
+    /// had.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -163,14 +124,15 @@ impl<T: Pod> VirtualBuffer<T> {
         self.len * size_of::<T>()
     }
 
-    /// Elements that there is physical memory for: growing to so many asks the driver nothing.
+    /// Elements that physical memory is mapped for: growing up to that many asks the driver
+    /// nothing.
     pub fn capacity(&self) -> usize {
         let mapped = lock(&self.mapping).accessible();
         let capacity = mapped.checked_div(size_of::<T>()).unwrap_or(self.max_len);
         capacity.min(self.max_len)
     }
 
-    /// Elements that there are addresses for.
+    /// Elements that addresses are reserved for.
     pub fn max_len(&self) -> usize {
         self.max_len
     }
@@ -252,6 +214,17 @@ impl<T: Pod> VirtualBuffer<T> {
     /// # Errors
     /// [`Error::OutOfBounds`] if it does not fit; [`Error::Flags`] if it is another device's; the
     /// driver's. The memory is then given back.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use cuda_core::{Granularity, PhysicalMemory, ShareableHandle, VirtualBuffer};
+    ///
+    /// let step = context.device().virtual_memory_granularity(Granularity::Recommended)?;
+    /// let mut list = VirtualBuffer::<u32>::reserve(&context, 1 << 30)?;
+    /// list.append(PhysicalMemory::create(&context, step, ShareableHandle::PosixFd)?)?; // others may map it
+    /// assert_eq!(list.byte_len(), step);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn append(&mut self, memory: PhysicalMemory) -> Result<()> {
         driver::ensure()?;
         if memory.device() != self.device() {
@@ -334,6 +307,27 @@ impl<T: Pod> VirtualBuffer<T> {
     /// [`Error::OutOfBounds`].
     pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<DeviceSliceMut<'_, T>> {
         self.as_view_mut().into_slice(range)
+    }
+
+    /// As [`Buffer::split_at_mut`](crate::Buffer::split_at_mut).
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`] if `mid` is greater than the length.
+    pub fn split_at_mut(
+        &mut self,
+        mid: usize,
+    ) -> Result<(DeviceSliceMut<'_, T>, DeviceSliceMut<'_, T>)> {
+        self.as_view_mut().split_at_mut(mid)
+    }
+
+    /// Waits, without blocking, for the work that writes the buffer.
+    pub fn ready(&self) -> Ready<'_> {
+        self.as_view().ready()
+    }
+
+    /// Waits, without blocking, for all work that uses the buffer.
+    pub fn ready_mut(&mut self) -> Ready<'_> {
+        self.as_view().clear_for(Access::Write)
     }
 
     /// Says that work enqueued on `stream` behind this crate's back uses the buffer: see

@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex};
 
 use cuda_sys::{CUdeviceptr, CUmemAccess_flags, symbol as cu};
 
-use super::physical::{PhysicalMemory, ShareableHandle, round_up};
+use super::physical::{PhysicalMemory, round_up};
 use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result, check};
 use crate::location::{AccessDescriptor, Location};
 use crate::memory::origin::Owner;
+use crate::memory::share::ShareableHandle;
 use crate::release::{Unreleased, released};
 use crate::sync::lock;
 
@@ -33,8 +34,40 @@ pub(super) struct Mapping {
 struct Chunk {
     memory: PhysicalMemory,
     start: usize,
-    // INVARIANT: `true` from cuMemMap until cuMemUnmap has succeeded.
-    mapped: bool,
+    state: State,
+}
+
+/// Whether a chunk's memory is at its place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Mapped,
+    /// `cuMemMap` or `cuMemUnmap` failed, which may have taken place all the same.
+    Unknown,
+    Unmapped,
+}
+
+impl Chunk {
+    /// `cuMemUnmap`, unless that was done, of a chunk of the mapping at `base`. No work uses it.
+    fn unmap(&mut self, base: CUdeviceptr) -> Result<()> {
+        if self.state == State::Unmapped {
+            return Ok(());
+        }
+        let at = base + self.start as CUdeviceptr;
+        // SAFETY: mapped by one call of cuMemMap at this place and with this size, unless that has
+        // failed, or an earlier call here has unmapped it: the addresses are ours, so there is nothing
+        // else to unmap there. No work uses it, says the caller.
+        let code = unsafe { cu::cuMemUnmap(at, self.memory.size()) };
+        let is_refusal = code == cuda_sys::CUDA_ERROR_INVALID_VALUE;
+        let was_gone = is_refusal && self.state == State::Unknown;
+        if code == cuda_sys::CUDA_SUCCESS || was_gone {
+            self.state = State::Unmapped;
+            return Ok(());
+        }
+        if !is_refusal {
+            self.state = State::Unknown;
+        }
+        check("cuMemUnmap", code)
+    }
 }
 
 impl Mapping {
@@ -51,8 +84,8 @@ impl Mapping {
         if reserved > 0 {
             let _entered = context.enter_briefly()?;
             let _relaxed = Relaxed::enter()?;
-            // SAFETY: the pointer is valid for a write; zeroes leave alignment and place to the
-            // driver; flags must be zero.
+            // SAFETY: the call writes one address, to a local that outlives it; zeroes leave
+            // alignment and place to the driver; flags must be zero.
             check("cuMemAddressReserve", unsafe {
                 cu::cuMemAddressReserve(&mut address, reserved, 0, 0, 0)
             })?;
@@ -123,15 +156,17 @@ impl Mapping {
         let at = self.address + start as CUdeviceptr;
         // SAFETY: the addresses are ours, reserved and not mapped: chunks follow each other, and
         // those before end here. The memory has `size` bytes, and its handle is live.
-        check("cuMemMap", unsafe {
-            cu::cuMemMap(at, size, 0, memory.as_raw(), 0)
-        })?;
+        let code = unsafe { cu::cuMemMap(at, size, 0, memory.as_raw(), 0) };
+        let mapped = check("cuMemMap", code);
         self.chunks.push(Chunk {
             memory,
             start,
-            mapped: true,
+            state: match mapped {
+                Ok(()) => State::Mapped,
+                Err(_) => State::Unknown,
+            },
         });
-        let opened = self.open(start, size, &self.access);
+        let opened = mapped.and_then(|()| self.open(start, size, &self.access));
         drop(relaxed);
         drop(entered);
         if let Err(error) = opened {
@@ -185,8 +220,8 @@ impl Mapping {
         }
         let location = Location::of(device);
         let mut flags = 0;
-        // SAFETY: the first pointer is valid for a write, the second for a read of a location in
-        // the layout that the call expects; the address is mapped.
+        // SAFETY: the call reads a location, in the layout that it expects, and writes one number,
+        // both locals that outlive it; the address is mapped.
         check("cuMemGetAccess", unsafe {
             cu::cuMemGetAccess(&mut flags, (&raw const location).cast(), self.address)
         })?;
@@ -194,8 +229,7 @@ impl Mapping {
     }
 
     /// Unmaps and gives back the chunks that begin at `bytes` or behind, which no work uses. What
-    /// could not be unmapped stays, no longer accessible, and is tried again by the next call: the
-    /// addresses are ours, so there is nothing of anybody else's to unmap there.
+    /// could not be unmapped stays, no longer accessible, and is tried again by the next call.
     pub(super) fn truncate(&mut self, bytes: usize) -> Result<()> {
         if self.chunks.last().is_none_or(|last| last.start < bytes) {
             return Ok(());
@@ -203,31 +237,28 @@ impl Mapping {
         let _entered = self.context.enter_briefly()?;
         let _relaxed = Relaxed::enter()?;
         while let Some(last) = self.chunks.last_mut().filter(|last| last.start >= bytes) {
-            if last.mapped {
-                self.accessible = self.accessible.min(last.start);
-                let at = self.address + last.start as CUdeviceptr;
-                // SAFETY: mapped by one call of cuMemMap at this place and with this size, and no
-                // work uses it.
-                check("cuMemUnmap", unsafe {
-                    cu::cuMemUnmap(at, last.memory.size())
-                })?;
-                last.mapped = false;
-            }
+            self.accessible = self.accessible.min(last.start);
+            last.unmap(self.address)?;
             last.memory.release()?;
             self.chunks.pop();
         }
         Ok(())
     }
 
-    /// Gives everything back, the addresses last. No work uses them. What fails is given up, and all
-    /// else with it but for memory that was not asked about.
+    /// Gives everything back, the addresses last. No work uses them. Memory that cannot be unmapped is
+    /// given up, and the addresses with it.
     fn release(&mut self) -> Result<(), Unreleased> {
         let _entered = self.context.enter_briefly()?;
         let _relaxed = Relaxed::enter()?;
         let reserved = mem::take(&mut self.reserved);
-        let unmapped = self.truncate(0);
-        self.chunks.clear();
         self.accessible = 0;
+        let mut unmapped = Ok(());
+        for chunk in self.chunks.iter_mut().rev() {
+            unmapped = unmapped.and(chunk.unmap(self.address));
+        }
+        // Memory that is still mapped is freed with its mapping; a failed release is reported for the
+        // memory.
+        self.chunks.clear();
         unmapped.map_err(Unreleased::Unknown)?;
         // SAFETY: reserved by us with this size, nothing is mapped in them, and freed once.
         released("cuMemAddressFree", unsafe {

@@ -45,6 +45,15 @@ impl Properties {
 }
 
 /// Which step of sizes to ask for; see [`Device::virtual_memory_granularity`].
+///
+/// ```no_run
+/// # let device = cuda_core::Device::get(0)?;
+/// use cuda_core::{Granularity, PhysicalMemory};
+///
+/// let step = device.virtual_memory_granularity(Granularity::Recommended)?;
+/// let bytes = (100_usize << 20).next_multiple_of(step);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Granularity {
@@ -103,8 +112,8 @@ fn granularity(
         Granularity::Recommended => cuda_sys::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED,
     };
     let mut step = 0;
-    // SAFETY: the first pointer is valid for a write, the second for a read of properties in
-    // the layout that the call expects.
+    // SAFETY: the call reads properties, in the layout that it expects, and writes one size, both
+    // locals that outlive it.
     check(op, unsafe {
         cu::cuMemGetAllocationGranularity(&mut step, (&raw const properties).cast(), which)
     })?;

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::mem;
 #[cfg(unix)]
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
-use cuda_sys::{CUmemAllocationHandleType, CUmemGenericAllocationHandle, symbol as cu};
+use cuda_sys::{CUmemGenericAllocationHandle, symbol as cu};
 
 use super::{Granularity, Properties, granularity};
 use crate::capture::Relaxed;
@@ -14,36 +14,8 @@ use crate::device::Device;
 use crate::driver;
 use crate::drops::{self, Resource};
 use crate::error::{Error, Result, check};
+use crate::memory::share::ShareableHandle;
 use crate::release::{Unreleased, released};
-
-/// How physical memory can be given to another process.
-///
-/// ```no_run
-/// # let context = cuda_core::Device::get(0)?.context()?;
-/// use cuda_core::{PhysicalMemory, ShareableHandle};
-///
-/// let memory = PhysicalMemory::create(&context, 2 << 20, ShareableHandle::PosixFd)?;
-/// let fd = memory.export_fd()?; // for another process
-/// # Ok::<(), cuda_core::Error>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
-pub enum ShareableHandle {
-    /// Not at all.
-    #[default]
-    None,
-    /// As a file descriptor, on Unix: `PhysicalMemory::export_fd`.
-    PosixFd,
-}
-
-impl ShareableHandle {
-    fn as_raw(self) -> CUmemAllocationHandleType {
-        match self {
-            ShareableHandle::None => cuda_sys::CU_MEM_HANDLE_TYPE_NONE,
-            ShareableHandle::PosixFd => cuda_sys::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-        }
-    }
-}
 
 /// Physical memory of a device: `cuMemCreate`. It can be used once it is part of a
 /// [`VirtualBuffer`](crate::VirtualBuffer), which owns it from then on.
@@ -112,15 +84,15 @@ impl PhysicalMemory {
         let entered = context.enter_briefly()?;
         let relaxed = Relaxed::enter()?;
         let mut handle = 0;
-        // SAFETY: the first pointer is valid for a write, the second for a read of properties in
-        // the layout that the call expects; flags must be zero.
+        // SAFETY: the call reads properties, in the layout that it expects, and writes one handle,
+        // both locals that outlive it; flags must be zero.
         let created = check(op, unsafe {
             cu::cuMemCreate(&mut handle, size, (&raw const properties).cast(), 0)
         });
         drop(relaxed);
         drop(entered);
         match created {
-            Err(error) if error.code() == Some(cuda_sys::CUDA_ERROR_OUT_OF_MEMORY) => {
+            Err(error) if error.is_out_of_memory() => {
                 return Err(Error::OutOfMemory {
                     op,
                     requested: size,
@@ -154,14 +126,24 @@ impl PhysicalMemory {
     ///
     /// # Errors
     /// The driver's.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use cuda_core::{PhysicalMemory, ShareableHandle};
+    ///
+    /// let step = context.device().virtual_memory_granularity(cuda_core::Granularity::Minimum)?;
+    /// let memory = PhysicalMemory::create(&context, step, ShareableHandle::None)?;
+    /// assert_eq!(memory.shareable()?, ShareableHandle::None);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
     pub fn shareable(&self) -> Result<ShareableHandle> {
         driver::ensure()?;
         let Some(handle) = self.handle else {
             return Ok(ShareableHandle::None);
         };
         let mut properties = Properties::of(self.device(), cuda_sys::CU_MEM_HANDLE_TYPE_NONE);
-        // SAFETY: the pointer is valid for a write of properties in the layout that the call
-        // expects; the handle is live.
+        // SAFETY: the call writes one structure of this type, to a local that outlives it; `self`
+        // keeps the handle.
         check("cuMemGetAllocationPropertiesFromHandle", unsafe {
             cu::cuMemGetAllocationPropertiesFromHandle((&raw mut properties).cast(), handle)
         })?;
@@ -215,12 +197,12 @@ impl PhysicalMemory {
     /// device of `context`. Nothing orders what several owners do with the memory: whoever else
     /// has it does not touch it while work of this process may.
     #[cfg(unix)]
-    pub unsafe fn import_fd(context: &Context, fd: BorrowedFd<'_>, size: usize) -> Result<Self> {
+    pub unsafe fn import_fd(context: &Context, fd: impl AsFd, size: usize) -> Result<Self> {
         let _entered = context.enter_briefly()?;
         let mut handle = 0;
-        let descriptor = std::ptr::without_provenance_mut(fd.as_raw_fd() as usize);
-        // SAFETY: the pointer is valid for a write; this type of handle is passed by value in the
-        // place of a pointer.
+        let descriptor = std::ptr::without_provenance_mut(fd.as_fd().as_raw_fd() as usize);
+        // SAFETY: the call writes one handle, to a local that outlives it; this type of handle is
+        // passed by value in the place of a pointer.
         check("cuMemImportFromShareableHandle", unsafe {
             cu::cuMemImportFromShareableHandle(
                 &mut handle,
@@ -236,7 +218,7 @@ impl PhysicalMemory {
     }
 
     /// Gives the memory back now and says whether that worked; dropping reports a failure to the
-    /// hook of [`set_drop_hook`](crate::set_drop_hook) instead. Who imported it keeps it:
+    /// hook of [`set_drop_hook`](crate::set_drop_hook) instead. Processes that imported it keep it:
     /// `cuMemRelease`.
     ///
     /// # Errors

@@ -1,9 +1,9 @@
 //! Threads that help with what the host itself has to do: copying and touching memory.
 //!
-//! Whoever has such work does it himself, piece by piece, and is helped while it lasts: a [`Work`]
-//! is borrowed for one call of [`with_help`], which returns when no thread is in it any more. The
-//! threads call nothing but [`Work::step`], so they never call the driver; they are started when
-//! they are first needed, and wait without work until [`end`].
+//! The caller works through its own pieces and is helped meanwhile: [`with_help`] borrows a [`Work`]
+//! for one call, and returns when no helper thread is in it any more. The threads call nothing but
+//! [`Work::step`], so they never call the driver; they are started when they are first needed, and
+//! wait without work until [`end`].
 
 use std::any::Any;
 use std::marker::PhantomData;
@@ -213,7 +213,7 @@ impl Team {
                 .spawn(move || serve(generation));
             match started {
                 Ok(thread) => self.threads.push(thread),
-                // Whoever has the work does more of it himself.
+                // The caller then does more of the work itself.
                 Err(_) => return,
             }
         }
@@ -223,7 +223,8 @@ impl Team {
     /// as inside.
     fn enter(&self) -> Option<(NonNull<Job<'static>>, bool)> {
         let open = self.jobs.iter().filter_map(|listed| {
-            // SAFETY: it is listed, so it is valid.
+            // SAFETY: by the invariant of `Listed` the job is valid while it is listed, which the
+            // lock that `self` is behind keeps it.
             let job = unsafe { listed.job.as_ref() };
             let inside = job.inside.load(Ordering::Relaxed);
             (inside < listed.helpers && job.work.is_ready()).then_some((inside, job, listed))

@@ -11,6 +11,7 @@ use crate::engine::host::DOOR;
 use crate::engine::stream::{Stream, StreamKind};
 use crate::fault::{Hit, Instead};
 use crate::handle::{Dangling, Id};
+use crate::hold::Held;
 use crate::report::ViolationKind;
 use crate::state::{self, State};
 use crate::{Mode, thread};
@@ -56,6 +57,7 @@ pub(crate) fn run(name: &'static str, body: impl FnOnce(&mut Call) -> Outcome) -
     };
     call.host.admit(arrival);
     let outcome = call.admit().and_then(|late| {
+        call.stay_while_held();
         let outcome = body(&mut call);
         late.map_or(outcome, |hit| Err(call.strike(hit)))
     });
@@ -301,6 +303,20 @@ impl Call {
             if !self.is_complete(target) {
                 self.wait(patience);
             }
+        }
+    }
+
+    /// Waits for the test that [holds](crate::Hold) this call, if one does.
+    fn stay_while_held(&mut self) {
+        let name = self.name;
+        let awaited = |held: &&mut Held| held.function == name && !held.is_there;
+        let Some(held) = self.log.held.as_mut().filter(awaited) else {
+            return;
+        };
+        held.is_there = true;
+        state::CHANGED.notify_all();
+        while self.log.held.is_some() {
+            self.wait(None);
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use crate::fault::Fault;
 use crate::handle::Id;
+use crate::hold::Held;
 use crate::origin::{CHANGES_CURRENT, Origin};
 use crate::report::{Violation, ViolationKind};
 use crate::thread;
@@ -25,6 +26,7 @@ pub(crate) struct Log {
     /// Calls of a session, in order.
     pub(crate) trace: Vec<Call>,
     pub(crate) faults: Vec<Fault>,
+    pub(crate) held: Option<Held>,
     pub(crate) violations: Vec<Violation>,
     /// Whether there is a session, so that somebody may ask for the order.
     pub(crate) traces: bool,

@@ -84,7 +84,7 @@ fn in_use() -> Result<Vec<usize>> {
     let mut all = vec![resident()];
     for device in Device::all()? {
         if let Some(pool) = device.memory_pool()? {
-            pool.trim_to(0)?;
+            pool.trim(0)?;
         }
         let memory = device.memory_info()?;
         all.push(memory.total - memory.free);

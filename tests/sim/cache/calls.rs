@@ -145,6 +145,7 @@ fn h16_oom_error() {
                 device: 0,
                 usage,
                 memory,
+                ..
             }) => {
                 assert_eq!(requested, 11 * U);
                 assert_eq!(*usage, before);

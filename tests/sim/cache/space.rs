@@ -5,7 +5,7 @@ use cuda_core::{
     Allocator, Context, ContextFlags, Device, DeviceAllocator, Error, Event, EventFlags, PoolLimit,
     Signal, WaitValue,
 };
-use cuda_sim::Fault;
+use cuda_sim::{Fault, Mode};
 
 use super::*;
 
@@ -105,6 +105,32 @@ fn memory_of_others_when_there_is_no_more() {
         let mut back = [0; 1024];
         one.download_to(buffer.slice(..1024)?, &mut back)?;
         assert_eq!(back, [4; 1024]);
+        Ok(())
+    });
+}
+
+/// A stream that could not be waited for once is asked for what else it has.
+#[test]
+fn memory_of_another_kind_serves_where_the_first_cannot_be_waited_for() {
+    run(|session| {
+        session.set_mode(Mode::Lazy);
+        let device = Device::get(0)?;
+        let (one, two) = (device.create_stream()?, device.create_stream()?);
+        let pool = CachingPool::builder()
+            .limit(PoolLimit::Bytes(2 * U))
+            .build()?;
+        let (mut small, mut large) = (alloc(&one, &pool, U / 2)?, alloc(&one, &pool, U)?);
+        let place = large.as_raw();
+        one.fill(small.slice_mut(..256)?, 1)?;
+        one.fill(large.slice_mut(..256)?, 1)?;
+        drop((small, large));
+        session.inject(Fault::new(cuda_sys::CUDA_ERROR_UNKNOWN).function("cuStreamWaitEvent"));
+        let mark = session.mark();
+        let taken = alloc(&two, &pool, U / 2)?;
+        assert!(session.fault_fired());
+        assert_eq!(taken.as_raw(), place);
+        let asked = session.names_since(mark);
+        assert!(!asked.contains(&"cuEventSynchronize"), "{asked:?}");
         Ok(())
     });
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-#[cfg(cuda_12_4)]
+#[cfg(cuda_12_0)]
 use cuda_core::MemorySyncDomain;
 use cuda_core::{AnyThread, Launch, PinnedBuffer};
 use cuda_sim::{LaunchAttributes, register_kernel};
@@ -211,7 +211,7 @@ fn m_attributes_arrive() {
                 ..none
             }
         );
-        #[cfg(cuda_12_4)]
+        #[cfg(cuda_12_0)]
         for (domain, number) in [
             (MemorySyncDomain::Default, 0),
             (MemorySyncDomain::Remote, 1),

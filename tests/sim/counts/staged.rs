@@ -1,6 +1,6 @@
 //! Borrowed slices: one call for each small one, a wait where data comes back.
 
-use cuda_core::Device;
+use cuda_core::{Device, Signal, WaitValue};
 
 use super::*;
 use crate::staged_large::Staged;
@@ -19,6 +19,22 @@ fn small_slices_cost_1_up_and_a_wait_down() {
             driver.expect(down, || stream.download_to(&buffer, &mut back))?;
             assert_eq!(back, [value; 16]);
         }
+        Ok(())
+    });
+}
+
+#[test]
+fn copies_to_new_memory_cost_memory_and_the_copy() {
+    Counted::run(|driver| {
+        let (_, stream, _) = two_streams()?;
+        drop(stream.copy_new(&stream.upload_new(&[0_u32; 16])?)?);
+        let buffer = driver.expect([ALLOC, UPLOAD], || stream.upload_new(&[1_u32; 16]))?;
+        let copy = driver.expect([ALLOC, COPY], || stream.copy_new(&buffer))?;
+        let down = [&[DOWNLOAD][..], &relaxed(SYNC)].concat();
+        assert_eq!(driver.expect(down, || stream.download_vec(&copy))?, [1; 16]);
+        let nothing = driver.expect([], || stream.upload_new(&[0_u64; 0]))?;
+        let nothing = driver.expect([], || stream.copy_new(&nothing))?;
+        assert_eq!(driver.expect([], || stream.download_vec(&nothing))?, [0; 0]);
         Ok(())
     });
 }
@@ -57,6 +73,49 @@ fn a_chunk_is_kept_for_other_streams() {
         let mut b = t.alloc::<u8>(16)?;
         // No allocation: the first stream's chunk is idle.
         driver.expect(["cuMemcpyHtoDAsync_v2"], || t.upload_from(&[1; 16], &mut b))
+    });
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "moves mebibytes")]
+fn a_chunk_that_another_stream_may_be_done_with_costs_a_question() {
+    Counted::run(|driver| {
+        driver.session.set_mode(cuda_sim::Mode::Eager);
+        let (_, s, t) = two_streams()?;
+        let slice = vec![1; 400 << 10];
+        let (mut a, mut b) = (s.alloc::<u8>(slice.len())?, t.alloc::<u8>(slice.len())?);
+        // Two to a chunk, so that the first goes back, with an event behind it.
+        (0..3).try_for_each(|_| s.upload_from(&slice, &mut a))?;
+        let expected = [&relaxed("cuEventQuery")[..], &[UPLOAD]].concat();
+        driver.expect(expected, || t.upload_from(&slice, &mut b))
+    });
+}
+
+/// Of many streams, two are asked, however many of them are busy.
+#[test]
+#[cfg_attr(miri, ignore = "moves mebibytes")]
+fn chunks_that_many_streams_are_busy_with_cost_two_questions() {
+    Counted::run(|driver| {
+        driver.session.set_mode(cuda_sim::Mode::Lazy);
+        let (_, own, _) = two_streams()?;
+        let slice = vec![1; 400 << 10];
+        let mut buffer = own.alloc::<u8>(slice.len())?;
+        let signal = Signal::new(Device::get(0)?, 0_u32)?;
+        let mut others = Vec::new();
+        for _ in 0..5 {
+            let stream = Device::get(0)?.create_stream()?;
+            let mut buffer = stream.alloc::<u8>(slice.len())?;
+            stream.wait_signal(&signal, WaitValue::Geq(1))?;
+            // Two to a chunk, so that the first goes back, with an event behind it.
+            (0..3).try_for_each(|_| stream.upload_from(&slice, &mut buffer))?;
+            others.push((stream, buffer));
+        }
+        let asked = relaxed("cuEventQuery").repeat(2);
+        let allocated = entered(relaxed("cuMemHostAlloc"));
+        let expected = [asked, allocated, vec![UPLOAD]].concat();
+        driver.expect(expected, || own.upload_from(&slice, &mut buffer))?;
+        signal.set(1);
+        Ok(())
     });
 }
 

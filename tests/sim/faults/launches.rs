@@ -75,7 +75,7 @@ fn globals() {
                 .kernel(&bump)
                 .block(2)
                 .arg(2u32)
-                .uses_mut(&mut counter)
+                .uses(&mut counter)
                 .launch()
         }?;
         let mut back = [0];
@@ -91,7 +91,7 @@ fn in_a_created_context() {
         let context = Context::create(Device::get(0)?, ContextFlags::default())?;
         let bump = Module::from_ptx(&context, small())?.function("bump")?;
         bump.attributes()?;
-        bump.block_size_with(|threads| threads as usize, 0)?;
+        bump.block_size_with(None, |threads| threads as usize)?;
         let stream = context.create_stream()?;
         // SAFETY: nothing else uses the global.
         unsafe { stream.kernel(&bump).arg(2u32).launch() }?;
@@ -100,7 +100,7 @@ fn in_a_created_context() {
 }
 
 #[test]
-#[cfg(cuda_12_4)]
+#[cfg(cuda_12_0)]
 fn library_in_two_contexts() {
     sweep(|| {
         let library = cuda_core::Library::from_ptx(small())?;

@@ -16,7 +16,7 @@ fn pools() {
         pool.close().map_err(|(error, _)| error)?;
         other.set_reuse(PoolReuse::Opportunistic, false)?;
         other.reset_peaks()?;
-        other.trim_to(0)?;
+        other.trim(0)?;
         assert!(other.usage()?.used >= 64);
         other.close().map_err(|(error, _)| error)?;
         let mut back = [0; 16];

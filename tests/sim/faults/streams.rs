@@ -34,8 +34,8 @@ fn pools_of_streams() {
             let stream = pool.next_stream();
             drop(stream.alloc_zeroed::<u8>(8)?);
         }
-        pool.stream(5).synchronize()?;
-        pool.stream(0).driver_id().map(drop)
+        pool.streams()[2].synchronize()?;
+        pool.streams()[0].driver_id().map(drop)
     });
 }
 

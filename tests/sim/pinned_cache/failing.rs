@@ -70,7 +70,7 @@ fn f10_oom_retry() -> Result<()> {
     let reserved = pinned_usage()?.reserved;
     drop(idle);
     // No slab has room for this.
-    let len = reserved as usize;
+    let len = reserved;
     let large = {
         let _whole = PinnedBuffer::<u8>::new(&context, len)?;
         refuse(1);
@@ -116,7 +116,7 @@ fn f03_what_may_be_gone_is_given_up() -> Result<()> {
             session.fail_nth(Some(REGISTER), 1, CUDA_ERROR_NOT_SUPPORTED);
         }
         drop(PinnedBuffer::<u8>::new(&context, 1000)?);
-        let reserved = pinned_usage()?.reserved as usize;
+        let reserved = pinned_usage()?.reserved;
         let fault = Fault::new(CUDA_ERROR_UNKNOWN).function(release).nth(1);
         session.inject(if belated { fault.takes_effect() } else { fault });
         let error = trim_pinned().expect_err("so it says");
@@ -210,7 +210,7 @@ fn f03_lost_streams_keep_their_memory() -> Result<()> {
     );
     let leaks = session.leaks();
     let pinned: usize = leaks.iter().map(|leak| leak.bytes).sum();
-    assert!(pinned >= reserved as usize, "{leaks:#?}");
+    assert!(pinned >= reserved, "{leaks:#?}");
     assert_eq!(session.violations(), []);
     support::judge::take_away(leaks);
     Ok(())

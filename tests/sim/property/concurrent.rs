@@ -112,6 +112,8 @@ fn run(mode: Mode, program: Program) -> Result<(), String> {
     cuda_core::flush_deferred_drops();
     session.settle();
     cuda_core::flush_deferred_drops();
+    // What was dropped last may have recorded an event.
+    session.settle();
     cuda_core::trim_staging().map_err(|error| error.to_string())?;
     outcome?;
     if cuda_core::drop_failures() != failures {

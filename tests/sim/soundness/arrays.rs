@@ -2,7 +2,7 @@
 //! S26, S37, S42.
 
 use cuda_core::{
-    Access, ArrayFlags, ArrayShape, CudaArray, Extent, Function, MipmappedArray, Module,
+    Access, ArrayFlags, ArrayShape, CudaArray, Extent, Function, MipmappedArray, Module, Origin,
     PinnedBuffer, Result, Stream, Surface, Texture, TextureDescriptor,
 };
 use cuda_sim::register_kernel;
@@ -54,10 +54,10 @@ fn s37_layers_are_ordered_one_by_one() {
         let mut array = array(2)?;
         let (one, two) = (device().create_stream()?, device().create_stream()?);
         let layer = Extent::new(4, 4, 1);
-        let first = array.region_mut(Extent::new(0, 0, 0), layer)?;
+        let first = array.region_mut(Origin::ZERO, layer)?;
         one.upload_to_array(&[1; 16], first)?;
         let mark = session.mark();
-        let second = array.region_mut(Extent::new(0, 0, 1), layer)?;
+        let second = array.region_mut((0, 0, 1), layer)?;
         two.upload_to_array(&[2; 16], second)?;
         assert!(!session.names_since(mark).contains(&"cuStreamWaitEvent"));
         let three = device().create_stream()?;

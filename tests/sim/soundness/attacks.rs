@@ -43,7 +43,7 @@ fn s02_arrays_without_memory() {
             height: 8,
         };
         for bits in [0x80, 0x40, 1, 4] {
-            let flags = ArrayFlags(bits);
+            let flags = ArrayFlags::from_bits(bits);
             let array = CudaArray::<f32>::new(&primary(), shape, flags);
             assert!(matches!(array, Err(Error::Flags { .. })), "{bits:#x}");
             let levels = MipmappedArray::<f32>::new(&primary(), shape, 2, flags);

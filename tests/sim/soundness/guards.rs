@@ -235,13 +235,10 @@ struct Last {
 impl Drop for Last {
     fn drop(&mut self) {
         let mut held = self.context.enter().ok();
-        let _ = self.function.block_size_with(
-            |_| {
-                drop(held.take());
-                0
-            },
-            0,
-        );
+        let _ = self.function.block_size_with(None, |_| {
+            drop(held.take());
+            0
+        });
     }
 }
 
@@ -345,21 +342,18 @@ fn s31_a_guard_dropped_in_a_function_that_the_driver_calls() {
             let first = here.enter()?;
             let second = other.enter()?;
             let mut held = Some((first, second));
-            kernel.block_size_with(
-                |_| {
-                    // In the wrong order, too: the last one dropped decides.
-                    if let Some((first, second)) = held.take() {
-                        drop(first);
-                        if by_hand {
-                            assert!(matches!(second.restore(), Err(Error::InCallback)));
-                        } else {
-                            drop(second);
-                        }
+            kernel.block_size_with(None, |_| {
+                // In the wrong order, too: the last one dropped decides.
+                if let Some((first, second)) = held.take() {
+                    drop(first);
+                    if by_hand {
+                        assert!(matches!(second.restore(), Err(Error::InCallback)));
+                    } else {
+                        drop(second);
                     }
-                    0
-                },
-                0,
-            )?;
+                }
+                0
+            })?;
             let now = Context::current()?;
             assert_eq!(
                 now.as_ref(),

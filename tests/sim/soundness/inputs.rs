@@ -54,6 +54,14 @@ fn s05_bounds_do_not_wrap() {
         outside(buffer.slice_mut(64..=64));
         outside(buffer.split_at_mut(65));
         outside(buffer.slice(32..)?.slice(..33));
+        outside(buffer.as_view().split_at(65));
+        let nothing = buffer.chunks_mut(0).map(drop);
+        assert!(
+            matches!(nothing, Err(Error::NothingGiven { .. })),
+            "{nothing:?}"
+        );
+        assert_eq!(buffer.chunks(usize::MAX)?.len(), 1);
+        assert_eq!(stream.alloc::<u8>(0)?.chunks(3)?.len(), 0);
         outside(pinned(&[0; 4])?.slice(3..5));
         assert_eq!(buffer.slice(64..)?.len(), 0);
         Ok(())

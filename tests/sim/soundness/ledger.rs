@@ -147,6 +147,54 @@ fn s37_halves_written_on_two_streams_then_freed() {
 }
 
 #[test]
+fn s37_chunks_do_not_wait_for_each_other() {
+    clean(|session| {
+        let (a, b, home, mut buffer) = two_readers()?;
+        let mark = session.mark();
+        let chunks = buffer.chunks_mut(10)?;
+        assert_eq!(chunks.len(), 7);
+        for ((number, chunk), stream) in (1..).zip(chunks).zip([&a, &b].into_iter().cycle()) {
+            stream.fill(chunk, number)?;
+        }
+        assert_eq!(session.names_since(mark), ["cuMemsetD32Async"; 7]);
+        let back = home.download_vec(&buffer)?;
+        let expected: Vec<u32> = (0..64).map(|at| at / 10 + 1).collect();
+        assert_eq!(back, expected);
+        let last = buffer.chunks(10)?.last().expect("seven");
+        assert_eq!(home.download_vec(last)?, [7; 4]);
+        let (head, tail) = buffer.as_view().split_at(40)?;
+        assert_eq!(home.download_vec(head)?, expected[..40]);
+        assert_eq!(home.download_vec(tail)?, expected[40..]);
+        Ok(())
+    });
+}
+
+/// More than are told apart: their order is stricter than need be, and never less so.
+#[test]
+fn s37_many_chunks_may_wait_for_each_other() {
+    for (len, count) in [(2, 32), (1, 64)] {
+        clean(|session| {
+            let (a, b, home, mut buffer) = two_readers()?;
+            let mark = session.mark();
+            for round in 1..3 {
+                let chunks = buffer.chunks_mut(len)?;
+                assert_eq!(chunks.len(), count);
+                for ((number, chunk), stream) in (0..).zip(chunks).zip([&a, &b].into_iter().cycle())
+                {
+                    stream.fill(chunk, round * 100 + number)?;
+                }
+            }
+            let names = session.names_since(mark);
+            assert_eq!(names.contains(&"cuStreamWaitEvent"), count > 32);
+            let back = home.download_vec(&buffer)?;
+            let expected = (0..64).map(|at| 200 + at / len as u32);
+            assert_eq!(back, expected.collect::<Vec<u32>>());
+            Ok(())
+        });
+    }
+}
+
+#[test]
 fn s37_halves_do_not_wait_for_each_other() {
     clean(|session| {
         let (a, b, _home, mut buffer) = two_readers()?;

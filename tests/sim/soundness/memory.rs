@@ -1,19 +1,48 @@
 //! Memory that the host owns, or shares: registered, somebody else's.
 
+use std::ffi::{c_int, c_void};
 use std::mem;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use cuda_core::{
-    DeviceBuffer, MemoryPool, RegisterFlags, Registered, Result, StableHost, StableHostMut,
+    Allocator, DeviceAllocator, DeviceBuffer, MemoryPool, RegisterFlags, Registered, Result,
+    StableHost, StableHostMut, Stream,
 };
-use cuda_sim::LeakKind;
+use cuda_sim::{Fault, LeakKind};
+use cuda_sys::CUstream;
 
 use super::{clean, device, leaking, primary};
 
 fn registered<H: StableHost>(host: H) -> Result<Registered<H>> {
     Registered::new(&primary(), host, RegisterFlags::PORTABLE).map_err(|(error, _)| error)
+}
+
+/// Whose registration it is that a failed call leaves behind, the driver does not say.
+#[test]
+fn s42_a_registration_that_fails_does_not_end_another_one() {
+    clean(|session| {
+        let shared: Arc<[u8]> = vec![7; 64].into();
+        let fault = Fault::new(cuda_sys::CUDA_ERROR_LAUNCH_FAILED).function("cuMemHostRegister_v2");
+        let (first, held) = (shared.clone(), session.hold("cuMemHostRegister_v2"));
+        let host = thread::scope(|scope| {
+            let failing = scope.spawn(move || {
+                session.inject(fault.takes_effect().on_this_thread());
+                registered(first).map(drop)
+            });
+            held.await_call();
+            let host = registered(shared);
+            drop(held);
+            let failed = failing.join().expect("no panic");
+            assert!(failed.is_err(), "a fault was injected");
+            host
+        })?;
+        assert_eq!(session.calls("cuMemHostUnregister"), 0);
+        let stream = device().create_stream()?;
+        stream.upload(&host, &mut stream.alloc(64)?)
+    });
 }
 
 /// Looks at its elements when it is dropped.
@@ -163,6 +192,71 @@ fn s17_memory_outlives_its_pool() {
         other.fill(&mut buffer, 1)?;
         drop((home, other));
         drop(buffer);
+        Ok(())
+    });
+}
+
+/// What `free` is told, and what it found.
+struct Freed {
+    stream: CUstream,
+    busy: AtomicUsize,
+}
+
+unsafe extern "C" fn allocate(_: *mut c_void, bytes: usize, _: c_int) -> *mut c_void {
+    let guard = device().guard().expect("it has a primary context");
+    let mut address = 0;
+    // SAFETY: the call writes one address, to a local that outlives it.
+    let allocated = unsafe { cuda_sys::symbol::cuMemAlloc_v2(&mut address, bytes) };
+    drop(guard);
+    support::check("cuMemAlloc", allocated);
+    ptr::without_provenance_mut(address as usize)
+}
+
+unsafe extern "C" fn free(freed: *mut c_void, address: *mut c_void, _: c_int) {
+    // SAFETY: the test passes one that outlives the allocator.
+    let freed = unsafe { &*freed.cast::<Freed>() };
+    // SAFETY: the test keeps the stream.
+    if unsafe { cuda_sys::cuStreamQuery(freed.stream) } != cuda_sys::CUDA_SUCCESS {
+        freed.busy.fetch_add(1, Ordering::Relaxed);
+    }
+    // SAFETY: allocated by the other function, freed once.
+    let freed = unsafe { cuda_sys::symbol::cuMemFree_v2(address.addr() as u64) };
+    support::check("cuMemFree", freed);
+}
+
+/// An allocator around another one may have work of its own, which comes before what is enqueued
+/// from then on.
+#[test]
+fn s02_c_functions_free_behind_work_that_nobody_counts() {
+    clean(|_| {
+        let stream = device().create_stream()?;
+        let freed = Freed {
+            stream: stream.as_raw(),
+            busy: AtomicUsize::new(0),
+        };
+        let parameter = (&raw const freed).cast_mut().cast();
+        // SAFETY: the functions do what has to be done, on any thread; `freed` outlives all blocks.
+        let inner = unsafe { Allocator::from_functions(allocate, free, parameter, Box::new(())) };
+        let same = inner.clone();
+        let wipes = move |stream: &Stream, address, bytes| {
+            // SAFETY: the block is this allocator's again, and kept until the stream is done.
+            let wiped = unsafe { cuda_sys::cuMemsetD8Async(address, 0, bytes, stream.as_raw()) };
+            support::check("cuMemsetD8Async", wiped);
+            // SAFETY: it came from there; all work on it is on the stream by now.
+            unsafe { same.deallocate(stream, address, bytes) }
+        };
+        let allocates = move |stream: &Stream, bytes| inner.allocate(stream, bytes);
+        // SAFETY: the inner allocator does what has to be done.
+        let outer = unsafe { Allocator::from_closures(allocates, wipes) };
+        let mut buffer = stream.alloc_with::<u8>(&outer, 64)?;
+        stream.fill(&mut buffer, 1)?;
+        stream.synchronize()?;
+        drop(buffer);
+        assert_eq!(
+            freed.busy.load(Ordering::Relaxed),
+            0,
+            "freed under the wiping"
+        );
         Ok(())
     });
 }

@@ -9,6 +9,7 @@ mod guards;
 mod host_functions;
 mod inputs;
 mod ledger;
+mod leftovers;
 mod lifetimes;
 mod managed;
 mod many;

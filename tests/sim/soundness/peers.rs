@@ -1,10 +1,17 @@
 //! Access of devices to each other, taken away while it is used: S42.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use cuda_core::{Context, ContextFlags, Device, Error, MemoryPool, PeerAccess, Result, Stream};
-use cuda_sim::Session;
-use support::kernels;
+use cuda_core::adaptors::Limiting;
+use cuda_core::{
+    Allocator, CachingPool, Context, ContextFlags, Device, DeviceBuffer, Error, MemoryPool,
+    PeerAccess, Resource, Result, Stream, set_drop_hook, take_drop_hook,
+};
+use cuda_sim::{Fault, Mode, Session};
+use cuda_sys::CUDA_ERROR_UNKNOWN;
+use support::{context, kernels};
 
 use super::{clean, device};
 
@@ -291,5 +298,194 @@ fn s42_access_comes_and_goes_beside_copies() {
         })?;
         one.enable_peer_access(&two)?;
         one.disable_peer_access(&two)
+    });
+}
+
+/// A hook is called when the work that its failure came up in is enqueued, and waits for that.
+#[test]
+fn s42_a_hook_may_take_the_access_away_from_the_work_it_comes_up_in() {
+    let session = support::simulator();
+    session.set_mode(Mode::Lazy);
+    let told = Arc::new(AtomicUsize::new(0));
+    super::within(|| {
+        let body = || {
+            let (a, b) = (device(), Device::get(1)?);
+            let (one, two) = (a.context()?, b.context()?);
+            one.enable_peer_access(&two)?;
+            let streams = [a.create_stream()?, b.create_stream()?];
+            let source = streams[1].alloc_zeroed::<u32>(64)?;
+            let mut target = streams[0].alloc::<u32>(64)?;
+            // The last mark of a stream that is no more, and whose event goes with it.
+            let gone = a.create_stream()?;
+            gone.fill(&mut target, 1)?;
+            drop(gone);
+            let count = told.clone();
+            set_drop_hook(move |failure| {
+                assert_eq!(failure.resource, Resource::Event);
+                one.disable_peer_access(&two).expect("nothing is under way");
+                count.fetch_add(1, Ordering::Relaxed);
+            });
+            session.inject(Fault::new(CUDA_ERROR_UNKNOWN).function("cuEventDestroy_v2"));
+            streams[0].copy(&source, &mut target)?;
+            take_drop_hook();
+            Result::<()>::Ok(())
+        };
+        body().expect("no operation of the test fails");
+    });
+    assert_eq!(told.load(Ordering::Relaxed), 1, "the scenario");
+    assert_eq!(session.violations(), []);
+}
+
+/// Memory of the context's, from `cuMemAlloc`.
+fn cached(context: &Context) -> Result<DeviceBuffer<u32>> {
+    let stream = context.create_stream()?;
+    stream.alloc_with(&CachingPool::new().allocator(), 64)
+}
+
+/// The same, behind an adaptor.
+fn limited(context: &Context) -> Result<DeviceBuffer<u32>> {
+    let stream = context.create_stream()?;
+    let limiting = Limiting::new(CachingPool::new().allocator(), 1024);
+    stream.alloc_with(&Allocator::new(limiting), 64)
+}
+
+/// The same, with the adaptor below the pool.
+fn cut_from_limited(context: &Context) -> Result<DeviceBuffer<u32>> {
+    let stream = context.create_stream()?;
+    let limited = Allocator::new(Limiting::new(Allocator::plain(), usize::MAX));
+    let pool = CachingPool::builder().upstream(&limited).build()?;
+    stream.alloc_with(&pool.allocator(), 64)
+}
+
+/// Memory of the driver's pool.
+fn pooled(device: Device) -> Result<DeviceBuffer<u32>> {
+    let stream = device.create_stream()?;
+    stream.alloc_with(&Allocator::driver_pool(), 64)
+}
+
+/// A launch of `add_one` on a stream of the context, with the memory.
+fn launched(context: &Context, memory: &mut DeviceBuffer<u32>) -> Result<()> {
+    let add_one = kernels::get(context, "add_one")?;
+    let stream = context.create_stream()?;
+    let mut launch = stream.kernel(&add_one);
+    launch.elements(64).arg(memory).arg(64u32);
+    // SAFETY: 64 elements, of memory that the kernel reaches or is refused.
+    unsafe { launch.launch() }
+}
+
+fn no_access(result: Result<()>) {
+    assert!(
+        matches!(result, Err(Error::WrongDevice { .. })),
+        "{result:?}"
+    );
+}
+
+/// Contexts are given access to contexts, by the driver as well.
+#[test]
+fn s42_a_launch_wants_access_of_its_own_context() {
+    clean(|_| {
+        let (a, b) = (device(), Device::get(1)?);
+        let (one, two) = (a.context()?, b.context()?);
+        let created = |device| Context::create(device, ContextFlags::default());
+        let (beside_one, beside_two) = (created(a)?, created(b)?);
+        for mut memory in [cached(&two)?, limited(&two)?, two.alloc(64)?] {
+            let memory = &mut memory;
+            no_access(launched(&one, memory));
+            one.enable_peer_access(&beside_two)?;
+            no_access(launched(&one, memory));
+            one.enable_peer_access(&two)?;
+            launched(&one, memory)?;
+            no_access(launched(&beside_one, memory));
+            one.disable_peer_access(&two)?;
+            no_access(launched(&one, memory));
+            one.disable_peer_access(&beside_two)?;
+        }
+        let mut pooled = pooled(b)?;
+        no_access(launched(&beside_one, &mut pooled));
+        one.enable_peer_access(&two)?;
+        launched(&beside_one, &mut pooled)?;
+        one.disable_peer_access(&two)
+    });
+}
+
+#[test]
+fn s42_a_default_pool_stays_open_that_was_opened_by_itself() {
+    clean(|_| {
+        let (a, b) = (device(), Device::get(1)?);
+        let (one, two) = (a.context()?, b.context()?);
+        let (pool, mut memory) = (b.default_memory_pool()?, pooled(b)?);
+        pool.set_access(a, PeerAccess::ReadWrite)?;
+        one.enable_peer_access(&two)?;
+        one.disable_peer_access(&two)?;
+        assert_eq!(pool.access(a)?, PeerAccess::ReadWrite);
+        launched(&one, &mut memory)?;
+        pool.set_access(a, PeerAccess::None)?;
+        no_access(launched(&one, &mut memory));
+        Ok(())
+    });
+}
+
+#[test]
+fn s42_a_default_pool_is_closed_in_spite_of_the_contexts_access() {
+    clean(|_| {
+        let (a, b) = (device(), Device::get(1)?);
+        let (one, two) = (a.context()?, b.context()?);
+        let (pool, mut memory) = (b.default_memory_pool()?, pooled(b)?);
+        one.enable_peer_access(&two)?;
+        launched(&one, &mut memory)?;
+        pool.set_access(a, PeerAccess::None)?;
+        no_access(launched(&one, &mut memory));
+        launched(&one, &mut cached(&two)?)?;
+        one.enable_peer_access(&two)?;
+        launched(&one, &mut memory)?;
+        one.disable_peer_access(&two)
+    });
+}
+
+#[test]
+fn s42_access_ends_with_the_context_whose_memory_it_was_to() {
+    clean(|_| {
+        let (one, b) = (device().context()?, Device::get(1)?);
+        let mut memory = cached(&b.context()?)?;
+        let created = Context::create(b, ContextFlags::default())?;
+        one.enable_peer_access(&created)?;
+        drop(created);
+        let refused = launched(&one, &mut memory);
+        assert!(
+            matches!(refused, Err(Error::WrongDevice { .. })),
+            "{refused:?}"
+        );
+        Ok(())
+    });
+}
+
+#[test]
+fn s27_memory_of_another_context_of_the_device() {
+    clean(|_| {
+        let primary = device().context()?;
+        let created = Context::create(device(), ContextFlags::default())?;
+        for allocate in [cached, limited, cut_from_limited] {
+            let mut memory = allocate(&primary)?;
+            let refused = launched(&created, &mut memory);
+            assert!(
+                matches!(refused, Err(Error::WrongContext { .. })),
+                "{refused:?}"
+            );
+            launched(&primary, &mut memory)?;
+        }
+        Ok(())
+    });
+}
+
+/// Another library's context may be a green one.
+#[test]
+fn s27_memory_of_a_foreign_context_is_not_refused() {
+    clean(|_| {
+        let primary = device().context()?;
+        let raw = context::Foreign::create(0);
+        // SAFETY: the context lives until the end of the test.
+        let foreign = unsafe { Context::from_raw(raw.handle(), Arc::new(())) }?;
+        let mut memory = cached(&foreign)?;
+        launched(&primary, &mut memory)
     });
 }

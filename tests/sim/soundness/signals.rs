@@ -2,9 +2,15 @@
 
 use std::collections::HashSet;
 
-use cuda_core::{Context, ContextFlags, Device, Result, Signal, WaitValue};
+use cuda_core::{
+    Context, ContextFlags, Device, PinnedBackend, Result, Signal, WaitValue, pinned_usage,
+    set_pinned_backend,
+};
+use cuda_sim::Fault;
+use cuda_sys::CUDA_ERROR_OUT_OF_MEMORY;
 
 use super::{clean, device, leaking, pinned};
+use crate::staged_large::Staged;
 
 #[test]
 fn s02_the_place_of_a_signal_is_used_again_when_its_work_is_done() {
@@ -105,6 +111,142 @@ fn s41_another_stream_does_not_wait_for_the_signal() {
         assert_eq!(back, [7; 64]);
         signal.set(1);
         a.synchronize()
+    });
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "moves many mebibytes")]
+fn s41_a_stream_that_is_held_up_holds_up_no_small_copies_of_another() {
+    clean(|session| {
+        let [a, b] = [device().create_stream()?, device().create_stream()?];
+        let data = vec![7_u8; 400 << 10];
+        let (mut x, mut y) = (a.alloc::<u8>(data.len())?, b.alloc::<u8>(data.len())?);
+        let signal = Signal::new(device(), 0u32)?;
+        a.wait_signal(&signal, WaitValue::Geq(1))?;
+        // Two to a chunk: the first goes back to the pool, and waits for the signal there.
+        (0..3).try_for_each(|_| a.upload_from(&data, &mut x))?;
+        let allocated = session.calls("cuMemHostAlloc");
+        for round in 0..600 {
+            b.upload_from(&data, &mut y)?;
+            if round % 4 == 3 {
+                b.synchronize()?;
+            }
+        }
+        let allocated = session.calls("cuMemHostAlloc") - allocated;
+        assert!(
+            allocated <= 4,
+            "{allocated} allocations where four chunks do"
+        );
+        signal.set(1);
+        a.synchronize()
+    });
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "moves many mebibytes")]
+fn s41_small_copies_of_a_stream_that_is_held_up_wait_for_nothing() {
+    clean(|_| {
+        let [a, b] = [device().create_stream()?, device().create_stream()?];
+        let data = vec![7_u8; 400 << 10];
+        let (mut x, mut y) = (a.alloc::<u8>(data.len())?, b.alloc::<u8>(data.len())?);
+        let signal = Signal::new(device(), 0u32)?;
+        a.wait_signal(&signal, WaitValue::Geq(1))?;
+        // As many chunks as there are before a stream waits for its own, and more.
+        (0..520).try_for_each(|_| a.upload_from(&data, &mut x))?;
+        // Nor does another stream, which has none of its own.
+        (0..3).try_for_each(|_| b.upload_from(&data, &mut y))?;
+        signal.set(1);
+        a.synchronize()
+    });
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "moves many mebibytes")]
+fn s41_a_stream_that_is_held_up_holds_up_no_large_copies_of_another() {
+    const CHUNK: usize = 64 << 20;
+    clean(|_| {
+        let _large = Staged::by(0, CHUNK)?;
+        let [a, b] = [device().create_stream()?, device().create_stream()?];
+        // Too much for the chunks of small copies; only what is copied of a chunk is touched.
+        let data = vec![7_u8; 5 << 20];
+        let (mut x, mut y) = (a.alloc::<u8>(data.len())?, b.alloc::<u8>(data.len())?);
+        let signal = Signal::new(device(), 0u32)?;
+        a.wait_signal(&signal, WaitValue::Geq(1))?;
+        // As many as there are before a stream waits for its own, and more.
+        (0..5).try_for_each(|_| a.upload_from(&data, &mut x))?;
+        (0..3).try_for_each(|_| b.upload_from(&data, &mut y))?;
+        let mut back = vec![0; data.len()];
+        b.download_to(&y, &mut back)?;
+        assert!(back == data);
+        signal.set(1);
+        a.synchronize()
+    });
+}
+
+/// What cannot be had yet is asked for again and again, and is not a chunk more each time.
+#[test]
+#[cfg_attr(miri, ignore = "moves many mebibytes")]
+fn s41_a_large_copy_of_a_stream_that_is_held_up_has_its_eight_chunks() {
+    const CHUNK: usize = 8 << 20;
+    clean(|_| {
+        // The more there are to help, the earlier another piece is asked for.
+        let _helped = Staged::by(64, CHUNK)?;
+        let stream = device().create_stream()?;
+        let data = vec![7_u8; 6 * CHUNK + CHUNK / 2];
+        let mut buffer = stream.alloc::<u8>(data.len())?;
+        let signal = Signal::new(device(), 0u32)?;
+        stream.wait_signal(&signal, WaitValue::Geq(1))?;
+        // As many chunks as there are before a stream waits for its own, and more.
+        let part = 5 << 20;
+        for _ in 0..34 {
+            stream.upload_from(&data[..part], buffer.slice_mut(..part)?)?;
+        }
+        stream.upload_from(&data, &mut buffer)?;
+        signal.set(1);
+        stream.synchronize()
+    });
+}
+
+/// Not even a new chunk: where the host has none, those that there are will do.
+#[test]
+#[cfg_attr(miri, ignore = "moves mebibytes")]
+fn small_copies_go_on_where_the_host_is_out_of_memory() {
+    clean(|session| {
+        let [a, b] = [device().create_stream()?, device().create_stream()?];
+        let mut data = vec![7_u8; 400 << 10];
+        let (mut x, mut y) = (a.alloc::<u8>(data.len())?, b.alloc::<u8>(data.len())?);
+        // Two to a chunk: the first two chunks are on their way.
+        (0..5).try_for_each(|_| a.upload_from(&data, &mut x))?;
+        let none = Fault::new(CUDA_ERROR_OUT_OF_MEMORY).function("cuMemHostAlloc");
+        session.inject(none.from_then_on());
+        for (value, stream) in (8..).zip([&a, &b, &a]) {
+            data.fill(value);
+            (0..3).try_for_each(|_| stream.upload_from(&data, &mut y))?;
+        }
+        let back = a.download_vec(&y)?;
+        assert!(session.fault_fired() && back == data);
+        Ok(())
+    });
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "moves many mebibytes")]
+fn chunks_that_were_too_many_are_given_back() {
+    clean(|_| {
+        set_pinned_backend(PinnedBackend::Slab);
+        let stream = device().create_stream()?;
+        let data = vec![7_u8; 400 << 10];
+        let mut buffer = stream.alloc::<u8>(data.len())?;
+        let signal = Signal::new(device(), 0u32)?;
+        let (idle, used) = (256 << 20, || pinned_usage().map(|usage| usage.used));
+        stream.wait_signal(&signal, WaitValue::Geq(1))?;
+        (0..540).try_for_each(|_| stream.upload_from(&data, &mut buffer))?;
+        assert!(used()? > idle, "while it was held up");
+        signal.set(1);
+        stream.synchronize()?;
+        (0..40).try_for_each(|_| stream.upload_from(&data, &mut buffer))?;
+        assert!(used()? <= idle + (1 << 20), "{}", used()?);
+        stream.synchronize()
     });
 }
 

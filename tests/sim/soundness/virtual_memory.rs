@@ -1,7 +1,8 @@
 //! Memory that is unmapped or closed while work is queued: S42.
 
 use cuda_core::{Access, Device, Granularity, PeerAccess, Result, VirtualBuffer};
-use cuda_sim::Fault;
+use cuda_sim::{Fault, LeakKind};
+use support::judge::{self, DropFailures};
 
 use super::{clean, device, primary};
 
@@ -119,4 +120,82 @@ fn s42_unmapping_waits_for_what_was_noted_by_hand() {
         assert_eq!(session.pending_ops(), 0);
         Ok(())
     });
+}
+
+/// "May also return error codes from previous launches": nobody knows whether it was unmapped.
+#[test]
+fn s42_what_was_unmapped_with_an_error_is_no_obstacle() {
+    clean(|session| {
+        let (mut buffer, step) = buffer(3)?;
+        let unmap = Fault::new(cuda_sys::CUDA_ERROR_LAUNCH_FAILED).function("cuMemUnmap");
+        session.inject(unmap.clone().takes_effect());
+        assert!(buffer.shrink_to(step).is_err());
+        assert_eq!(buffer.capacity(), 2 * step);
+        buffer.grow_to(3 * step)?;
+        let stream = device().create_stream()?;
+        stream.fill(&mut buffer, 3)?;
+        // And one that was not.
+        session.inject(unmap);
+        assert!(buffer.shrink_to(step).is_err());
+        buffer.grow_to(3 * step)?;
+        stream.fill(&mut buffer, 4)
+    });
+}
+
+/// Nor whether it was mapped.
+#[test]
+fn s42_what_was_mapped_with_an_error_is_no_obstacle() {
+    clean(|session| {
+        let (mut buffer, step) = buffer(1)?;
+        let free = device().memory_info()?.free;
+        let map = Fault::new(cuda_sys::CUDA_ERROR_LAUNCH_FAILED).function("cuMemMap");
+        for map in [map.clone().takes_effect(), map] {
+            session.inject(map);
+            assert!(buffer.grow_to(2 * step).is_err());
+            assert_eq!(buffer.capacity(), step);
+            assert_eq!(
+                device().memory_info()?.free,
+                free,
+                "it was given back at once"
+            );
+        }
+        buffer.grow_to(2 * step)?;
+        device().create_stream()?.fill(&mut buffer, 3)
+    });
+}
+
+/// A refusal of what is known to be mapped is one, however often it comes.
+#[test]
+fn s42_an_unmapping_that_is_refused_is_tried_again() {
+    clean(|session| {
+        let (mut buffer, step) = buffer(2)?;
+        let refused = Fault::new(cuda_sys::CUDA_ERROR_INVALID_VALUE).function("cuMemUnmap");
+        for _ in 0..2 {
+            session.inject(refused.clone());
+            assert!(buffer.shrink_to(step).is_err());
+            session.clear_faults();
+        }
+        buffer.grow_to(2 * step)
+    });
+}
+
+#[test]
+fn s42_a_chunk_that_cannot_be_unmapped_keeps_no_other() {
+    let session = support::simulator();
+    let drops = DropFailures::begin();
+    let free = || device().memory_info().expect("no fault").free;
+    let before = free();
+    let (buffer, step) = buffer(3).expect("no fault yet");
+    assert_eq!(free(), before - 3 * step);
+    let unmap = Fault::new(cuda_sys::CUDA_ERROR_UNKNOWN).function("cuMemUnmap");
+    session.inject(unmap.nth(2));
+    let unmapped = session.calls("cuMemUnmap");
+    drop(buffer);
+    assert_eq!(session.calls("cuMemUnmap"), unmapped + 3);
+    assert_eq!(free(), before - step, "the second one's memory");
+    assert_eq!(drops.end().counted, 1);
+    let leaks = session.leaks();
+    let kinds: Vec<_> = leaks.iter().map(|leak| leak.kind).collect();
+    assert_eq!(kinds, [LeakKind::Addresses]);
+    judge::take_away(leaks);
 }

@@ -36,7 +36,7 @@ impl Subject {
         for device in &devices {
             if self == Self::Driver {
                 let pool = device.default_memory_pool()?;
-                pool.trim_to(0)?;
+                pool.trim(0)?;
                 pool.reset_peaks()?;
             }
             free += device.context()?.memory_info()?.free as u64;
@@ -86,7 +86,7 @@ impl Meter {
         for device in &self.devices {
             reserved += match self.subject {
                 Subject::Cache => CachingPool::shared()?.usage(*device).reserved_peak as u64,
-                Subject::Driver => device.default_memory_pool()?.usage()?.reserved_peak,
+                Subject::Driver => device.default_memory_pool()?.usage()?.reserved_peak as u64,
                 Subject::Plain => return Ok(taken),
             };
         }

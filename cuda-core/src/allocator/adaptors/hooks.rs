@@ -46,7 +46,7 @@ pub enum HookPoint {
 
 /// What a hook is told.
 ///
-/// ```no_run
+/// ```
 /// use cuda_core::adaptors::HookEvent;
 ///
 /// let hook = |event: &HookEvent<'_>| match (event.address, event.error) {
@@ -54,7 +54,6 @@ pub enum HookPoint {
 ///     (Some(address), None) => println!("{:?}: {address:#x}", event.point),
 ///     (None, None) => println!("{:?}: {} bytes", event.point, event.bytes),
 /// };
-/// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
@@ -87,7 +86,7 @@ pub struct HookEvent<'a> {
 /// A hook may allocate and free; no hook is told of that. A panic in a hook is caught and ignored.
 /// Where the inner allocator panics, what would have come after it is left out.
 ///
-/// ```no_run
+/// ```
 /// use cuda_core::Allocator;
 /// use cuda_core::adaptors::{HookEvent, HookPoint, Hooks};
 ///
@@ -117,7 +116,7 @@ thread_local! {
 }
 
 impl<A> Hooks<A> {
-    /// Around `inner`, with nobody told yet.
+    /// Around `inner`, without hooks yet.
     pub fn new(inner: A) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self {

@@ -9,7 +9,7 @@ use crate::allocator::DeviceAllocator;
 use crate::error::{AllocatorError, Result};
 use crate::stream::Stream;
 
-/// An allocator that hands out no more than so many bytes at once, of all devices together.
+/// An allocator that limits how many bytes are in use at once, on all devices together.
 ///
 /// Bytes are counted as asked for. A block counts from before the inner allocator is asked until
 /// after it has taken the block back, so the limit holds at every moment, between threads too; what

@@ -11,6 +11,10 @@ macro_rules! forward {
             self.inner.trim(keep)
         }
 
+        fn is_in_the_context(&self) -> bool {
+            self.inner.is_in_the_context()
+        }
+
         fn name(&self) -> &str {
             self.inner.name()
         }

@@ -11,6 +11,16 @@ use crate::error::{Error, Result};
 use crate::stream::Stream;
 
 /// What [`OnFailure`] does about an allocation that failed.
+///
+/// ```
+/// use cuda_core::Allocator;
+/// use cuda_core::adaptors::{OnFailure, Verdict};
+///
+/// # fn drop_caches() -> bool { true }
+/// let allocator = OnFailure::new(Allocator::driver_pool(), |_| {
+///     if drop_caches() { Verdict::Retry } else { Verdict::GiveUp }
+/// });
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verdict {
     /// Asks the inner allocator once more.
@@ -21,7 +31,7 @@ pub enum Verdict {
 
 /// An allocation that failed.
 ///
-/// ```no_run
+/// ```
 /// use cuda_core::adaptors::{AllocationFailure, Verdict};
 ///
 /// fn once_more(failure: &AllocationFailure<'_>) -> Verdict {
@@ -31,7 +41,6 @@ pub enum Verdict {
 ///     }
 /// }
 /// let allocator = cuda_core::adaptors::OnFailure::new(cuda_core::Allocator::plain(), once_more);
-/// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Debug)]
 #[non_exhaustive]
@@ -58,7 +67,7 @@ type Callback = dyn Fn(&AllocationFailure<'_>) -> Verdict + Send + Sync;
 /// allocator of C functions returns null, whatever adaptors lie between; other errors, which trying
 /// again does not cure, are passed on at once. A panic in it means [`Verdict::GiveUp`].
 ///
-/// ```no_run
+/// ```
 /// use cuda_core::Allocator;
 /// use cuda_core::adaptors::{OnFailure, Verdict};
 ///
@@ -91,7 +100,7 @@ impl<A> OnFailure<A> {
     /// Tries an allocation again at most so often, whatever the callback says: 16 times if nothing
     /// is said.
     ///
-    /// ```no_run
+    /// ```
     /// use cuda_core::adaptors::{OnFailure, Verdict};
     /// use cuda_core::{Allocator, CachingPool};
     ///
@@ -102,7 +111,6 @@ impl<A> OnFailure<A> {
     ///     }
     /// };
     /// let allocator = OnFailure::new(Allocator::driver_pool(), trim).max_retries(1);
-    /// # Ok::<(), cuda_core::Error>(())
     /// ```
     #[must_use]
     pub fn max_retries(mut self, retries: u32) -> Self {
@@ -131,7 +139,7 @@ unsafe impl<A: DeviceAllocator> DeviceAllocator for OnFailure<A> {
         let mut attempt = 0;
         loop {
             let error = match ask(&self.inner, stream, bytes) {
-                Err(error) if error.code() == Some(cuda_sys::CUDA_ERROR_OUT_OF_MEMORY) => error,
+                Err(error) if error.is_out_of_memory() => error,
                 other => return other,
             };
             attempt += 1;

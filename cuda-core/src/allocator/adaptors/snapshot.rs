@@ -26,6 +26,7 @@ use crate::error::Result;
 /// # }
 /// ```
 #[derive(Debug, Clone)]
+#[must_use]
 #[non_exhaustive]
 pub struct Snapshot {
     /// What the allocator calls itself.

@@ -33,13 +33,27 @@ pub struct Counter {
     /// How much there is. Negative where, since [`Statistics::push`], more was freed of what was
     /// there before than has been allocated.
     pub value: i64,
-    /// The most that there was at once, since the counter began or [`Statistics::reset_peak`].
+    /// The most that there was at once, since the counter began or [`Statistics::reset_peaks`].
     pub peak: i64,
     /// All that has ever been added; frees take nothing away.
     pub total: u64,
 }
 
 /// Bytes and blocks.
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// use std::sync::Arc;
+///
+/// use cuda_core::{Allocator, CachingPool, adaptors::Statistics};
+///
+/// let statistics = Arc::new(Statistics::new(CachingPool::shared()?.allocator()));
+/// let allocator = Allocator::new(Arc::clone(&statistics));
+/// let buffer = stream.alloc_with::<f32>(&allocator, 1000)?;
+/// let counters = statistics.counters();
+/// assert_eq!((counters.blocks.value, counters.bytes.value), (1, 4000));
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
     /// Bytes, as they were asked for.
@@ -172,7 +186,7 @@ impl<A> Statistics<A> {
 
     /// Makes the innermost counters' peaks what there is now, and returns the counters as they
     /// were. The peaks of those around them include what they were.
-    pub fn reset_peak(&self) -> Counters {
+    pub fn reset_peaks(&self) -> Counters {
         let mut counters = lock(&self.counters);
         let before = counters.innermost;
         if let Some(outer) = counters.outer.last_mut() {

@@ -51,7 +51,17 @@ pub struct Outstanding {
 }
 
 /// A block that was given back with another size than it had.
+///
+/// ```
+/// use cuda_core::{Allocator, adaptors::Tracking};
+///
+/// let tracking = Tracking::new(Allocator::driver_pool());
+/// for wrong in tracking.report().mismatches {
+///     eprintln!("{:#x} has {} bytes, not {}", wrong.address, wrong.allocated, wrong.given);
+/// }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SizeMismatch {
     /// Where it was.
     pub address: CUdeviceptr,
@@ -66,11 +76,11 @@ const MISMATCHES: usize = 64;
 
 /// An allocator that remembers what another one has handed out.
 ///
-/// For finding what nobody frees. A block given back with a wrong size is freed with the size that
-/// it was allocated with, and the [report](Self::report) says so; an address that is not
+/// For finding what is never freed. A block given back with a wrong size is freed with the size
+/// that it was allocated with, and the [report](Self::report) says so; an address that is not
 /// outstanding is refused, so that nothing is freed twice.
 ///
-/// ```no_run
+/// ```
 /// use cuda_core::Allocator;
 /// use cuda_core::adaptors::Tracking;
 ///
@@ -289,7 +299,8 @@ unsafe impl<A: DeviceAllocator> DeviceAllocator for Tracking<A> {
         let block = self.take(address, bytes)?;
         let bytes = block.bytes;
         let rollback = Rollback::new(|| {
-            lock(&self.state).live.insert(address, block);
+            // It may have been freed all the same, and the address somebody else's meanwhile.
+            lock(&self.state).live.entry(address).or_insert(block);
         });
         // SAFETY: it came from there with so many bytes, and the caller's promise is the same.
         unsafe { self.inner.deallocate(stream, address, bytes) }?;

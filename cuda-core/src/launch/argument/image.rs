@@ -11,16 +11,16 @@ use crate::virtual_memory::buffer::VirtualBuffer;
 
 impl<'a> sealed::Argument<'a> for BoundTexture<'a> {
     fn push(self, arguments: &mut Arguments, touched: &mut Touched<'a>) {
-        let (handle, device, touches) = self.into_parts();
-        touched.object(device, touches);
+        let (handle, context, touches) = self.into_parts();
+        touched.object("the texture", context, touches);
         arguments.push(&handle.to_ne_bytes());
     }
 }
 
 impl<'a> sealed::Argument<'a> for BoundSurface<'a> {
     fn push(self, arguments: &mut Arguments, touched: &mut Touched<'a>) {
-        let (handle, device, touches) = self.into_parts();
-        touched.object(device, touches);
+        let (handle, context, touches) = self.into_parts();
+        touched.object("the surface", context, touches);
         arguments.push(&handle.to_ne_bytes());
     }
 }

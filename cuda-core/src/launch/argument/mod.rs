@@ -4,21 +4,21 @@ mod image;
 
 use std::ffi::c_void;
 
-use cuda_sys::{CUdeviceptr, symbol as cu};
+use cuda_sys::CUdeviceptr;
 
 use super::few::Few;
 use crate::context::Context;
 use crate::device::Device;
-use crate::error::{Error, Result, check};
+use crate::error::{Error, Result};
 use crate::memory::buffer::Buffer;
 use crate::memory::device::DeviceMemory;
 use crate::memory::ledger::{Access, Bytes, LedgerOf, Touch};
 use crate::memory::origin::Origin;
-use crate::memory::pinned::PinnedMemory;
+use crate::memory::pinned::{PinnedMemory, device_ptr_of};
 use crate::memory::pod::{Pod, bytes_of};
 use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{Block, Memory};
-use crate::peer::{self, Crossing};
+use crate::peer::{self, Confined, Crossing};
 
 /// What a kernel can be given.
 ///
@@ -101,8 +101,8 @@ trait Reach: Memory {
     /// Where the device of the stream, which is of `context`, finds the byte at `start`.
     fn reach(block: &Block<Self>, start: usize, context: &Context) -> Result<CUdeviceptr>;
 
-    /// The device whose memory it is, if only those reach it that were given access.
-    fn confined_to(block: &Block<Self>) -> Option<Device>;
+    /// Whose memory it is, if only those reach it that were given access.
+    fn confined_to(block: &Block<Self>) -> Option<Confined>;
 }
 
 impl Reach for DeviceMemory {
@@ -112,31 +112,22 @@ impl Reach for DeviceMemory {
     }
 
     #[inline]
-    fn confined_to(block: &Block<Self>) -> Option<Device> {
+    fn confined_to(block: &Block<Self>) -> Option<Confined> {
         match &block.keeper {
             // Managed, virtual, or shared in some other way: its owner knows.
-            Origin::Owned { .. } => None,
-            origin => Some(origin.device()),
+            Origin::Owned { owner, .. } if !owner.is_plain() => None,
+            origin if origin.is_in_the_context() => Some(Confined::to_context(origin.context())),
+            origin => Some(Confined::to_device(origin.device())),
         }
     }
 }
 
 impl Reach for PinnedMemory {
     fn reach(block: &Block<Self>, start: usize, context: &Context) -> Result<CUdeviceptr> {
-        // The address of an empty buffer is no address.
-        if block.bytes == 0 {
-            return Ok(0);
-        }
-        let _entered = context.enter_briefly()?;
-        let mut address = 0;
-        // SAFETY: the pointer is valid for a write; the memory is pinned; flags must be zero.
-        check("cuMemHostGetDevicePointer", unsafe {
-            cu::cuMemHostGetDevicePointer_v2(&mut address, block.address.0.as_ptr().cast(), 0)
-        })?;
-        Ok(address + start as CUdeviceptr)
+        Ok(device_ptr_of(block, context)? + start as CUdeviceptr)
     }
 
-    fn confined_to(_: &Block<Self>) -> Option<Device> {
+    fn confined_to(_: &Block<Self>) -> Option<Confined> {
         None
     }
 }
@@ -223,6 +214,7 @@ const UNIT: usize = 16;
 const EMPTY: Unit = Unit([0; UNIT]);
 
 /// Bytes of the arguments, each beginning at a unit of its own.
+#[expect(missing_debug_implementations, reason = "only the seal is public")]
 pub struct Arguments {
     units: Few<Unit, 16>,
     places: Few<Place, 8>,
@@ -280,12 +272,13 @@ impl Arguments {
 }
 
 /// What a launch touches.
+#[expect(missing_debug_implementations, reason = "only the seal is public")]
 pub struct Touched<'a> {
     touches: Few<Touch<'a>, 8>,
     /// The stream's context.
     context: &'a Context,
-    /// Other devices whose memory it is.
-    far: Vec<Device>,
+    /// Memory of other devices, which needs access.
+    far: Vec<Confined>,
     /// Why some memory cannot be reached.
     error: Option<Error>,
 }
@@ -312,8 +305,9 @@ impl<'a> Touched<'a> {
 
     #[inline]
     fn reach<M: Reach>(&mut self, block: &Block<M>, start: usize) -> CUdeviceptr {
-        if let Some(device) = M::confined_to(block).filter(|device| *device != self.device()) {
-            self.far(device);
+        let confined = M::confined_to(block);
+        if let Some(far) = confined.filter(|memory| !memory.is_at_home_in(self.context)) {
+            self.far(far);
         }
         M::reach(block, start, self.context).unwrap_or_else(|error| {
             self.error.get_or_insert(error);
@@ -322,17 +316,25 @@ impl<'a> Touched<'a> {
     }
 
     #[cold]
-    fn far(&mut self, device: Device) {
-        if !self.far.contains(&device) {
-            self.far.push(device);
+    fn far(&mut self, memory: Confined) {
+        if memory.device == self.device() {
+            self.error.get_or_insert(Error::WrongContext {
+                op: "cuLaunchKernelEx",
+                what: "memory",
+            });
+        } else if !self.far.contains(&memory) {
+            self.far.push(memory);
         }
     }
 
-    /// A texture or surface, which its own device alone knows.
-    fn object(&mut self, device: Device, touches: [Touch<'a>; 2]) {
-        if device != self.device() {
-            let error = self.wrong(device);
+    /// A texture or surface, which no other device knows, whatever access it was given.
+    fn object(&mut self, what: &'static str, context: &Context, touches: [Touch<'a>; 2]) {
+        if context.device() != self.device() {
+            let error = self.wrong(context.device());
             self.error.get_or_insert(error);
+        } else if !Confined::to_context(context).is_at_home_in(self.context) {
+            let op = "cuLaunchKernelEx";
+            self.error.get_or_insert(Error::WrongContext { op, what });
         }
         for touch in touches {
             self.touches.push(|| touch);
@@ -356,12 +358,12 @@ impl<'a> Touched<'a> {
     /// is not taken away meanwhile. Refuses a launch that has none.
     #[inline]
     pub(super) fn cross(&self) -> Result<Vec<Crossing>> {
-        let crossing = |device: &Device| {
-            let crossing = peer::crossing(self.device(), *device);
-            if peer::has_access(self.device(), *device) {
+        let crossing = |memory: &Confined| {
+            let crossing = peer::crossing(self.device(), memory.device);
+            if peer::has_access(self.context, *memory) {
                 Ok(crossing)
             } else {
-                Err(self.wrong(*device))
+                Err(self.wrong(memory.device))
             }
         };
         self.far.iter().map(crossing).collect()

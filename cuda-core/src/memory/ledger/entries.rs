@@ -18,8 +18,8 @@ pub(super) struct Entry {
     pub(super) mark: Mark,
 }
 
-/// Entries of one stream and kind beyond which ranges are merged, at the price of an order that
-/// need not be.
+/// Entries beyond which those of one stream and kind are merged, at the price of an order that need
+/// not be.
 const MANY: usize = 32;
 
 impl Entries {

@@ -55,6 +55,12 @@ impl Fences {
         self.0.iter().all(reached)
     }
 
+    /// Whether any of them lies behind something that may take arbitrarily long. No driver call.
+    pub(crate) fn are_held_up(&self) -> bool {
+        let held_up = |mark: &Mark| mark.timeline.is_held_up(mark.seq);
+        self.0.iter().any(held_up)
+    }
+
     pub(super) fn covers(&self, mark: &Mark) -> bool {
         let waited =
             |known: &Mark| known.timeline.id() == mark.timeline.id() && known.seq >= mark.seq;

@@ -24,10 +24,13 @@ pub(crate) use fences::Fences;
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
 /// use cuda_core::Access;
 ///
+/// # fn library_call(_stream: cuda_core::sys::CUstream, _address: u64) {}
 /// let buffer = stream.alloc::<f32>(1024)?;
-/// // A library enqueues a kernel that writes `buffer` on `stream.as_raw()`. Then:
-/// // SAFETY: it was enqueued on this stream, and nothing else uses the buffer by its address.
-/// unsafe { buffer.note_use(&stream, Access::Write) }?;
+/// // SAFETY: until the second call nothing but the library's kernel uses the buffer.
+/// unsafe { buffer.note_use(&stream, Access::Write) }?; // the stream waits for earlier users
+/// library_call(stream.as_raw(), buffer.as_raw()); // enqueues a kernel that writes `buffer`
+/// // SAFETY: since the first call nothing else has used it, and the kernel does no more than write it.
+/// unsafe { buffer.note_use(&stream, Access::Write) }?; // later users wait for the kernel
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -222,7 +225,7 @@ impl Ledger {
         only == NOBODY || stream.is_some_and(|stream| stream.id() == only)
     }
 
-    /// [`Ledger::conflicts`] of somebody who has the allocation for himself: without the lock.
+    /// [`Ledger::conflicts`] for the only user of the allocation: needs no lock.
     #[inline]
     pub(crate) fn conflicts_exclusive(
         &mut self,
@@ -314,7 +317,7 @@ impl Ledger {
         self.reader.get().map(|reader| &reader.timeline)
     }
 
-    /// [`Ledger::mark`] of somebody who has the allocation for himself: without the lock.
+    /// [`Ledger::mark`] for the only user of the allocation: needs no lock.
     #[inline]
     pub(crate) fn mark_exclusive(
         &mut self,

@@ -5,39 +5,40 @@ use std::ffi::{c_char, c_uint, c_void};
 
 use cuda_sys::*;
 
+use super::jit::{Answers, Options};
 use super::module::{function_of, load_into, text};
 use crate::call::{Call, Outcome, put};
 use crate::handle::{Id, pointer};
 use crate::module::library::{Kernel, Library};
-use crate::module::ptx;
 
 entries! {
     newer cuLibraryLoadData(
         library: *mut *mut u8,
         image: *const c_void,
-        _options: *mut c_uint,
-        _values: *mut *mut c_void,
+        keys: *mut CUjit_option,
+        values: *mut *mut c_void,
         count: c_uint,
         _library_options: *mut c_uint,
         _library_values: *mut *mut c_void,
         library_count: c_uint,
     ) |call| {
-        // Options are nothing that the safe layer gives.
-        if library.is_null() || count != 0 || library_count != 0 {
+        // Library options are nothing that the safe layer gives.
+        if library.is_null() || library_count != 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        // SAFETY: the caller passes a C string, or a binary, which is one as far as its first NUL
-        // byte.
-        let image = unsafe { text(image.cast()) }?;
-        if image.starts_with("\x7fELF") {
-            return Err(CUDA_ERROR_INVALID_IMAGE);
-        }
-        let ptx = ptx::parse(&image).map_err(|_| CUDA_ERROR_INVALID_PTX)?;
+        // SAFETY: the caller passes as many keys and values as it says.
+        let mut options = unsafe { Options::read(count as usize, keys, values) }?;
+        // SAFETY: the caller passes a C string, or an image.
+        let compiled = unsafe { options.compile(image) };
+        // SAFETY: the values and buffers are the caller's, and live during the call.
+        unsafe { options.answer(values) };
+        let ptx = compiled?;
         let id = call.new_id();
         let handle = call.libraries.handles.issue(id);
         let loaded = Library {
             handle,
             ptx,
+            answers: Answers::kept(options, values),
             modules: BTreeMap::new(),
             kernels: BTreeMap::new(),
         };
@@ -70,6 +71,8 @@ entries! {
                 call.libraries.kernel_handles.retire(kernel.handle);
             }
         }
+        // SAFETY: as far as anybody knows, buffers and values belong to the driver until now.
+        unsafe { library.answers.again() };
         Ok(())
     }
 

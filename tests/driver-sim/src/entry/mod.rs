@@ -48,6 +48,7 @@ mod fill;
 mod green;
 mod host;
 pub(crate) mod ipc;
+pub(crate) mod jit;
 mod launch;
 mod library;
 mod managed;

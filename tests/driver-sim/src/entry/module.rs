@@ -5,6 +5,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 use cuda_sys::*;
 
+use super::jit::{Answers, Options};
 use crate::call::{Call, Outcome, put};
 use crate::handle::{Id, pointer};
 use crate::memory::place::Owner;
@@ -13,7 +14,7 @@ use crate::module::{Function, Module, ptx};
 entries! {
     floor cuModuleLoadData(module: *mut CUmodule, image: *const c_void) |call| {
         // SAFETY: the caller passes a place and an image.
-        unsafe { load(call, module, image, &mut Options::default()) }
+        unsafe { load(call, module, image, &mut Options::default()) }.map(drop)
     }
 
     floor cuModuleLoadDataEx(
@@ -26,10 +27,14 @@ entries! {
         // SAFETY: the caller passes as many keys and values as it says.
         let mut options = unsafe { Options::read(count as usize, keys, values) }?;
         // SAFETY: the caller passes a place and an image.
-        let outcome = unsafe { load(call, module, image, &mut options) };
+        let loaded = unsafe { load(call, module, image, &mut options) };
         // SAFETY: the values and buffers are the caller's, and live during the call.
         unsafe { options.answer(values) };
-        outcome
+        let id = loaded?;
+        if let Some(module) = call.modules.get_mut(&id) {
+            module.answers = Some(Answers::kept(options, values));
+        }
+        Ok(())
     }
 
     floor cuModuleUnload(module: CUmodule) |call| {
@@ -41,6 +46,10 @@ entries! {
         let context = call.modules[&id].context;
         let streams = call.streams_of_context(context);
         call.synchronize(&streams);
+        if let Some(answers) = call.modules.get_mut(&id).and_then(|module| module.answers.take()) {
+            // SAFETY: as far as anybody knows, buffers and values belong to the driver until now.
+            unsafe { answers.again() };
+        }
         call.unload(id, name);
         Ok(())
     }
@@ -241,34 +250,18 @@ unsafe fn load(
     module: *mut CUmodule,
     image: *const c_void,
     options: &mut Options,
-) -> Outcome {
+) -> Outcome<Id> {
     let context = call.current()?;
     call.forbid_in_capture()?;
     if module.is_null() {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    // SAFETY: a C string, or a binary, which is one as far as its first NUL byte.
-    let image = unsafe { text(image.cast()) }?;
-    if image.starts_with("\x7fELF") {
-        // Nothing here runs binaries.
-        return Err(CUDA_ERROR_INVALID_IMAGE);
-    }
-    let ptx = match ptx::parse(&image) {
-        Ok(ptx) => ptx,
-        Err(complaint) => {
-            options.errors = complaint;
-            return Err(CUDA_ERROR_INVALID_PTX);
-        }
-    };
-    if options.verbose {
-        let kernels = ptx.kernels.keys();
-        options.info = kernels
-            .map(|name| format!("Compiling entry function '{name}'\n"))
-            .collect();
-    }
+    // SAFETY: null, or an image, by the caller's promise.
+    let ptx = unsafe { options.compile(image) }?;
     let id = load_into(call, context, ptx);
     // SAFETY: not null, so a place for the module.
-    unsafe { put(module, pointer(call.modules[&id].handle)) }
+    unsafe { put(module, pointer(call.modules[&id].handle)) }?;
+    Ok(id)
 }
 
 /// A module of the context.
@@ -294,97 +287,8 @@ pub(super) fn load_into(call: &mut Call, context: Id, ptx: ptx::Ptx) -> Id {
             functions: BTreeMap::new(),
             globals,
             launches: Vec::new(),
+            answers: None,
         },
     );
     id
-}
-
-/// The options that this driver understands; the others it accepts.
-#[derive(Default)]
-struct Options {
-    wall_time: Option<usize>,
-    info_log: Log,
-    error_log: Log,
-    verbose: bool,
-    info: String,
-    errors: String,
-}
-
-/// A buffer for a log, and where its size is told.
-#[derive(Default)]
-struct Log {
-    buffer: Option<*mut c_char>,
-    size: Option<(usize, usize)>,
-}
-
-impl Options {
-    /// # Safety
-    /// There are `count` keys and values.
-    unsafe fn read(
-        count: usize,
-        keys: *mut CUjit_option,
-        values: *mut *mut c_void,
-    ) -> Outcome<Self> {
-        let mut options = Self::default();
-        if count > 0 && (keys.is_null() || values.is_null()) {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        for index in 0..count {
-            // SAFETY: there are `count` keys.
-            let key = unsafe { keys.add(index) };
-            // SAFETY: one of the `count` keys.
-            let key = unsafe { key.read() };
-            // SAFETY: there are `count` values.
-            let value = unsafe { values.add(index) };
-            // SAFETY: one of the `count` values.
-            let value = unsafe { value.read() };
-            match key {
-                CU_JIT_WALL_TIME => options.wall_time = Some(index),
-                CU_JIT_INFO_LOG_BUFFER => options.info_log.buffer = Some(value.cast()),
-                CU_JIT_ERROR_LOG_BUFFER => options.error_log.buffer = Some(value.cast()),
-                CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES => {
-                    options.info_log.size = Some((index, value.addr()));
-                }
-                CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES => {
-                    options.error_log.size = Some((index, value.addr()));
-                }
-                CU_JIT_LOG_VERBOSE => options.verbose = value.addr() != 0,
-                _ => {}
-            }
-        }
-        Ok(options)
-    }
-
-    /// # Safety
-    /// The values, and the buffers that were among them, are still there.
-    unsafe fn answer(&self, values: *mut *mut c_void) {
-        if let Some(index) = self.wall_time {
-            // SAFETY: the index was among the values.
-            let value = unsafe { values.add(index) };
-            let milliseconds = pointer(1.5f32.to_bits() as usize);
-            // SAFETY: one of the caller's values, which the option lets the driver write.
-            unsafe { value.write(milliseconds) };
-        }
-        for (log, text) in [
-            (&self.info_log, &self.info),
-            (&self.error_log, &self.errors),
-        ] {
-            let (Some(buffer), Some((index, size))) = (log.buffer, log.size) else {
-                continue;
-            };
-            let len = text.len().min(size.saturating_sub(1));
-            // SAFETY: the buffer has `size` bytes, which is more than these.
-            unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), buffer.cast(), len) };
-            // SAFETY: `len` is at most the size of the buffer.
-            let end = unsafe { buffer.add(len) };
-            if size > 0 {
-                // SAFETY: `len` is less than `size`, so the end is inside the buffer too.
-                unsafe { end.write(0) };
-            }
-            // SAFETY: the index was among the values.
-            let value = unsafe { values.add(index) };
-            // SAFETY: one of the caller's values, which the option lets the driver write.
-            unsafe { value.write(pointer(len)) };
-        }
-    }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::entry::jit::Answers;
 use crate::handle::{Handles, Id};
 use crate::module::ptx::Ptx;
 
@@ -17,6 +18,7 @@ pub(crate) struct Libraries {
 pub(crate) struct Library {
     pub(crate) handle: usize,
     pub(crate) ptx: Ptx,
+    pub(crate) answers: Answers,
     /// Modules by context. Those of contexts that are gone went with them.
     pub(crate) modules: BTreeMap<Id, Id>,
     /// Kernels that were asked for, by name.

@@ -6,6 +6,7 @@ pub(crate) mod ptx;
 use std::collections::BTreeMap;
 
 use crate::engine::clock::Point;
+use crate::entry::jit::Answers;
 use crate::handle::Id;
 use crate::report::ViolationKind;
 use crate::state::{State, is_retired};
@@ -21,6 +22,8 @@ pub(crate) struct Module {
     pub(crate) globals: BTreeMap<String, (Id, u64, usize)>,
     /// Launches that the host may not have waited for.
     pub(crate) launches: Vec<Point>,
+    /// What it was loaded with, unless it is a library's.
+    pub(crate) answers: Option<Answers>,
 }
 
 #[derive(Debug)]

@@ -1,0 +1,75 @@
+//! The making of a context.
+
+use std::ptr;
+
+use cuda_sys::symbol as cu;
+
+use super::settings::ContextFlags;
+use super::{Context, Kind};
+use crate::current;
+use crate::device::Device;
+use crate::driver;
+use crate::error::{Result, check};
+
+impl Context {
+    /// Creates a context beside the primary one; what is current stays current: `cuCtxCreate_v2`,
+    /// then `cuCtxPopCurrent_v2`.
+    ///
+    /// Most programs want [`Device::context`] instead, which other libraries share.
+    ///
+    /// # Errors
+    /// The driver's: `INVALID_VALUE` for flags that it does not know, `OUT_OF_MEMORY` where the
+    /// device has no room for the context. What was current stays so.
+    ///
+    /// ```no_run
+    /// use cuda_core::{Context, ContextFlags, Device};
+    ///
+    /// let context = Context::create(Device::get(0)?, ContextFlags::SCHED_BLOCKING_SYNC)?;
+    /// let stream = context.create_stream()?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn create(device: Device, flags: ContextFlags) -> Result<Self> {
+        let context = Self::create_pushed(device, flags)?;
+        // Once more if it fails and the context is still there: whatever happens, the caller's must
+        // come back. Should it fail twice, dropping the context destroys it, which pops it too.
+        if let Err(first) = current::pop() {
+            if current::get()? == context.raw() {
+                current::pop().map_err(|_| first)?;
+            }
+        }
+        Ok(context)
+    }
+
+    /// Creates a context and leaves it current, on top of what was: `cuCtxCreate_v2`.
+    /// [`Context::pop`] brings back what was current before.
+    ///
+    /// # Errors
+    /// Those of [`create`](Self::create); nothing is pushed then.
+    pub fn create_current(device: Device, flags: ContextFlags) -> Result<Self> {
+        let context = Self::create_pushed(device, flags)?;
+        current::keep_pushed(&context);
+        Ok(context)
+    }
+
+    fn create_pushed(device: Device, flags: ContextFlags) -> Result<Self> {
+        driver::ensure()?;
+        device.default_pool()?;
+        let mut raw = ptr::null_mut();
+        // SAFETY: the driver gave the device's handle; the call writes one context, to a local that
+        // outlives it; flags that it does not know are an error.
+        let created = check("cuCtxCreate", unsafe {
+            cu::cuCtxCreate_v2(&mut raw, flags.0, device.as_raw())
+        });
+        match created {
+            Ok(()) => Ok(Self::register(raw, device, Kind::Created)),
+            Err(error) => {
+                // "May also return error codes from previous, asynchronous launches": it may have been
+                // created all the same, and pushed.
+                if !raw.is_null() && current::get().is_ok_and(|now| now.0 == raw) {
+                    drop(Self::register(raw, device, Kind::Created));
+                }
+                Err(error)
+            }
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! What a compilation gives.
+
+use std::fmt;
+
+/// What there is beside the code.
+#[derive(Debug, Clone)]
+pub(super) struct Output {
+    pub(super) log: String,
+    /// Expressions with their mangled names.
+    pub(super) names: Vec<(String, String)>,
+}
+
+impl Output {
+    fn lowered_name(&self, expression: &str) -> Option<&str> {
+        let (_, lowered) = self.names.iter().find(|(known, _)| known == expression)?;
+        Some(lowered)
+    }
+}
+
+/// PTX text, from [`Program::compile`](super::Program::compile); given to
+/// [`Module::from_ptx`](crate::Module::from_ptx).
+///
+/// ```no_run
+/// use cuda_core::nvrtc::Program;
+///
+/// let ptx = Program::new("__global__ void nothing() {}").compile()?;
+/// println!("{}{}", ptx.log(), ptx.as_str());
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Ptx {
+    text: String,
+    output: Output,
+}
+
+impl Ptx {
+    pub(super) fn new(text: String, output: Output) -> Self {
+        Self { text, output }
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// What the compiler had to say: warnings.
+    pub fn log(&self) -> &str {
+        &self.output.log
+    }
+
+    /// The mangled name of an expression given with
+    /// [`Program::name_expression`](super::Program::name_expression).
+    pub fn lowered_name(&self, expression: &str) -> Option<&str> {
+        self.output.lowered_name(expression)
+    }
+}
+
+impl AsRef<str> for Ptx {
+    fn as_ref(&self) -> &str {
+        &self.text
+    }
+}
+
+/// A binary for devices of one architecture, from
+/// [`Program::compile_cubin`](super::Program::compile_cubin).
+///
+/// ```no_run
+/// # let device = cuda_core::Device::get(0)?;
+/// use cuda_core::{Module, nvrtc::Program};
+///
+/// let program = Program::new("extern \"C\" __global__ void nothing() {}").device(device)?;
+/// let cubin = program.compile_cubin()?; // runs on devices of this capability only
+/// let nothing = Module::from_cubin(&device.context()?, &cubin)?.function("nothing")?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Cubin {
+    // INVARIANT: a whole image, as NVRTC wrote it; not empty.
+    image: Vec<u8>,
+    output: Output,
+}
+
+impl Cubin {
+    /// `image` is what NVRTC wrote, unchanged. Gives `output` back if that is nothing.
+    pub(super) fn new(image: Vec<u8>, output: Output) -> Result<Self, Output> {
+        if image.is_empty() {
+            return Err(output);
+        }
+        Ok(Self { image, output })
+    }
+
+    /// The image.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.image
+    }
+
+    /// What the compiler had to say: warnings.
+    pub fn log(&self) -> &str {
+        &self.output.log
+    }
+
+    /// The mangled name of an expression given with
+    /// [`Program::name_expression`](super::Program::name_expression).
+    pub fn lowered_name(&self, expression: &str) -> Option<&str> {
+        self.output.lowered_name(expression)
+    }
+}
+
+impl fmt::Debug for Cubin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Cubin({} bytes)", self.image.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_binary_has_something_in_it() {
+        let output = || Output {
+            log: "a warning".to_owned(),
+            names: vec![("f<int>".to_owned(), "_Z1fIiE".to_owned())],
+        };
+        let nothing = Cubin::new(Vec::new(), output());
+        assert_eq!(nothing.expect_err("empty").log, "a warning");
+        let cubin = Cubin::new(vec![0x7f], output()).expect("not empty");
+        assert_eq!(cubin.lowered_name("f<int>"), Some("_Z1fIiE"));
+        assert_eq!(cubin.lowered_name("f<float>"), None);
+    }
+}

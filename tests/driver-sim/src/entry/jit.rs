@@ -1,0 +1,146 @@
+//! Options of the compiler, and what it answers.
+
+use std::ffi::c_void;
+
+use cuda_sys::*;
+
+use super::module::text;
+use crate::call::Outcome;
+use crate::engine::work::HostPtr;
+use crate::handle::pointer;
+use crate::module::ptx::{self, Ptx};
+
+/// The options that this driver understands; the others it accepts.
+#[derive(Debug, Default)]
+pub(super) struct Options {
+    wall_time: Option<usize>,
+    info_log: Log,
+    error_log: Log,
+    verbose: bool,
+    info: String,
+    errors: String,
+}
+
+/// A buffer for a log, and where its size is told.
+#[derive(Debug, Default)]
+struct Log {
+    buffer: Option<HostPtr>,
+    size: Option<(usize, usize)>,
+}
+
+impl Options {
+    /// # Safety
+    /// There are `count` keys and values.
+    pub(super) unsafe fn read(
+        count: usize,
+        keys: *mut CUjit_option,
+        values: *mut *mut c_void,
+    ) -> Outcome<Self> {
+        let mut options = Self::default();
+        if count > 0 && (keys.is_null() || values.is_null()) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        for index in 0..count {
+            // SAFETY: there are `count` keys.
+            let key = unsafe { keys.add(index) };
+            // SAFETY: one of the `count` keys.
+            let key = unsafe { key.read() };
+            // SAFETY: there are `count` values.
+            let value = unsafe { values.add(index) };
+            // SAFETY: one of the `count` values.
+            let value = unsafe { value.read() };
+            match key {
+                CU_JIT_WALL_TIME => options.wall_time = Some(index),
+                CU_JIT_INFO_LOG_BUFFER => options.info_log.buffer = Some(HostPtr(value.cast())),
+                CU_JIT_ERROR_LOG_BUFFER => options.error_log.buffer = Some(HostPtr(value.cast())),
+                CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES => {
+                    options.info_log.size = Some((index, value.addr()));
+                }
+                CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES => {
+                    options.error_log.size = Some((index, value.addr()));
+                }
+                CU_JIT_LOG_VERBOSE => options.verbose = value.addr() != 0,
+                _ => {}
+            }
+        }
+        Ok(options)
+    }
+
+    /// What the image holds.
+    ///
+    /// # Safety
+    /// `image` is null, NUL-terminated text, or an image that begins with four bytes.
+    pub(super) unsafe fn compile(&mut self, image: *const c_void) -> Outcome<Ptx> {
+        // SAFETY: a C string, or a binary, which is one as far as its first NUL byte.
+        let image = unsafe { text(image.cast()) }?;
+        if image.starts_with("\x7fELF") {
+            // Nothing here runs binaries.
+            return Err(CUDA_ERROR_INVALID_IMAGE);
+        }
+        let ptx = ptx::parse(&image).map_err(|complaint| {
+            self.errors = complaint;
+            CUDA_ERROR_INVALID_PTX
+        })?;
+        if self.verbose {
+            let kernels = ptx.kernels.keys();
+            self.info = kernels
+                .map(|name| format!("Compiling entry function '{name}'\n"))
+                .collect();
+        }
+        Ok(ptx)
+    }
+
+    /// # Safety
+    /// The values, and the buffers that were among them, are still there.
+    pub(super) unsafe fn answer(&self, values: *mut *mut c_void) {
+        if let Some(index) = self.wall_time {
+            // SAFETY: the index was among the values.
+            let value = unsafe { values.add(index) };
+            let milliseconds = pointer(1.5f32.to_bits() as usize);
+            // SAFETY: one of the caller's values, which the option lets the driver write.
+            unsafe { value.write(milliseconds) };
+        }
+        for (log, text) in [
+            (&self.info_log, &self.info),
+            (&self.error_log, &self.errors),
+        ] {
+            let (Some(HostPtr(buffer)), Some((index, size))) = (log.buffer, log.size) else {
+                continue;
+            };
+            let len = text.len().min(size.saturating_sub(1));
+            // SAFETY: the buffer has `size` bytes, which is more than these.
+            unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), buffer, len) };
+            // SAFETY: `len` is at most the size of the buffer.
+            let end = unsafe { buffer.add(len) };
+            if size > 0 {
+                // SAFETY: `len` is less than `size`, so the end is inside the buffer too.
+                unsafe { end.write(0) };
+            }
+            // SAFETY: the index was among the values.
+            let value = unsafe { values.add(index) };
+            // SAFETY: one of the caller's values, which the option lets the driver write.
+            unsafe { value.write(pointer(len)) };
+        }
+    }
+}
+
+/// What a driver that compiles later keeps of the call: it answers once more before the code goes.
+#[derive(Debug)]
+pub(crate) struct Answers {
+    options: Options,
+    values: HostPtr,
+}
+
+impl Answers {
+    pub(super) fn kept(options: Options, values: *mut *mut c_void) -> Self {
+        let values = HostPtr(values.cast());
+        Self { options, values }
+    }
+
+    /// # Safety
+    /// That of [`Options::answer`].
+    pub(super) unsafe fn again(&self) {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.options.answer(self.values.0.cast()) };
+    }
+}

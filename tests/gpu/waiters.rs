@@ -1,0 +1,124 @@
+//! The threads that wait for devices: who is told when, and which of them a flush waits for.
+
+use std::mem;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread;
+
+use cuda_core::{Device, PinnedBuffer, Result, StableHost, Stream};
+use support::{Alarm, block_on, gpu_test, pattern, stall};
+
+const LEN: usize = 4096;
+
+gpu_test! {
+    needs 1, asynchronous;
+    fn an_earlier_point_does_not_wait_for_a_later_one() -> Result<()> {
+        let stream = Device::get(0)?.create_stream()?;
+        let host = PinnedBuffer::from_slice(stream.context(), &pattern(1, LEN))?;
+        let mut buffer = stream.alloc::<u8>(LEN)?;
+        let first = stall(stream.as_raw());
+        stream.upload(&host, &mut buffer)?;
+        stream.checkpoint()?;
+        let second = stall(stream.as_raw());
+        let (all, early) = (Alarm::new(), Alarm::new());
+        let mut finished = stream.finished();
+        assert!(all.poll(&mut finished).is_pending(), "a thread sleeps for the end");
+        // Once more: by the time that the second one is there, it sleeps as a rule.
+        let mut again = stream.finished();
+        assert!(all.poll(&mut again).is_pending());
+        let mut ready = buffer.ready();
+        assert!(early.poll(&mut ready).is_pending(), "and then somebody asks for less");
+        first.release();
+        early.block_on(&mut ready)?;
+        assert_eq!(all.wakes(), 0, "the stream is still held up");
+        second.release();
+        all.block_on(finished)?;
+        all.block_on(again)
+    }
+}
+
+/// A vector that waits for its stream when it is dropped.
+struct Waits {
+    bytes: Vec<u8>,
+    /// Where the owner is leaked, the stream is not.
+    stream: Weak<Stream>,
+    waited: Arc<AtomicBool>,
+}
+
+// SAFETY: the vector's own promise; nothing here uses it but its drop.
+unsafe impl StableHost for Waits {
+    type Element = u8;
+
+    fn elements(&mut self) -> std::ptr::NonNull<[u8]> {
+        self.bytes.elements()
+    }
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        if let Some(stream) = self.stream.upgrade() {
+            let waited = block_on(stream.finished());
+            self.waited.store(waited.is_ok(), Ordering::Release);
+        }
+    }
+}
+
+gpu_test! {
+    needs 1, asynchronous;
+    fn whoever_is_told_may_wait_for_the_same_stream() -> Result<()> {
+        let stream = Arc::new(Device::get(0)?.create_stream()?);
+        let mut buffer = stream.alloc::<u8>(LEN)?;
+        let waited = [(); 3].map(|()| Arc::new(AtomicBool::new(false)));
+        let held = stall(stream.as_raw());
+        for waited in &waited {
+            let host = Waits {
+                bytes: pattern(2, LEN),
+                stream: Arc::downgrade(&stream),
+                waited: Arc::clone(waited),
+            };
+            drop(stream.upload_owned(host, &mut buffer).map_err(|(error, _)| error)?);
+        }
+        held.release();
+        cuda_core::flush_deferred_drops();
+        for waited in &waited {
+            assert!(waited.load(Ordering::Acquire), "a flush waits for what drops wait for");
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, asynchronous;
+    fn a_flush_does_not_wait_for_what_others_begin_meanwhile() -> Result<()> {
+        let stream = Device::get(0)?.create_stream()?;
+        let (rounds, over) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let hold = || {
+            let (held, mut finished) = (stall(stream.as_raw()), stream.finished());
+            assert!(Alarm::new().poll(&mut finished).is_pending());
+            (held, finished)
+        };
+        // A point is reached only when somebody waits for the next: the stream's waits never end.
+        let always_wait = || {
+            let (mut held, mut finished) = hold();
+            while !over.load(Ordering::Acquire) {
+                let (next_held, next) = hold();
+                mem::replace(&mut held, next_held).release();
+                block_on(mem::replace(&mut finished, next))?;
+                rounds.fetch_add(1, Ordering::AcqRel);
+            }
+            held.release();
+            block_on(finished)
+        };
+        thread::scope(|scope| {
+            let other = scope.spawn(always_wait);
+            for flushes in 1..=3 {
+                while rounds.load(Ordering::Acquire) < 10 * flushes && !other.is_finished() {
+                    thread::yield_now();
+                }
+                cuda_core::flush_deferred_drops();
+            }
+            over.store(true, Ordering::Release);
+            other.join().expect("it does not panic")
+        })
+    }
+}

@@ -1,0 +1,52 @@
+//! Libraries, with a driver that compiles when they are loaded.
+
+use std::time::Duration;
+
+use cuda_core::{Device, Error, JitOptions, Library, Module, ModuleError, Result};
+use cuda_sys::CUDA_ERROR_INVALID_PTX;
+use support::{kernels, simulator};
+
+#[test]
+fn s21_the_compiler_speaks_of_a_library() -> Result<()> {
+    let session = simulator();
+    let options = JitOptions::new().verbose(true);
+    let library = Library::from_ptx_with(kernels::PTX, &options)?;
+    assert!(library.log().contains("add_one"), "{}", library.log());
+    assert!(library.wall_time() > Duration::ZERO);
+    drop(library);
+    let quiet = Library::from_ptx(kernels::PTX)?;
+    assert_eq!(quiet.log(), "");
+    drop(quiet);
+    let wrong = ".version 7.0\n.target sm_70\n.address_size 64\n\
+        .visible .entry f()\n{\n    oops;\n    ret;\n}\n";
+    match Library::from_ptx(wrong) {
+        Err(Error::Module(ModuleError::Compile { code, log, .. })) => {
+            assert_eq!(code, CUDA_ERROR_INVALID_PTX);
+            assert!(log.contains("oops"), "{log}");
+        }
+        other => panic!("{other:?}"),
+    }
+    session.assert_clean();
+    Ok(())
+}
+
+const SMALL: &str = ".version 7.0\n.target sm_70\n.address_size 64\n\
+    .visible .entry nothing()\n{\n    ret;\n}\n";
+
+/// The simulated driver writes to the buffers once more as it unloads; that they are there still, Miri
+/// sees.
+#[test]
+fn s21_the_compiler_may_answer_until_the_code_goes() -> Result<()> {
+    let session = simulator();
+    let options = JitOptions::new().verbose(true);
+    let context = Device::get(0)?.context()?;
+    let closed = Module::from_ptx_with(&context, SMALL, &options)?.close();
+    closed.map_err(|(error, _)| error)?;
+    drop(Module::from_ptx_with(&context, SMALL, &options)?);
+    let closed = Library::from_ptx_with(SMALL, &options)?.close();
+    closed.map_err(|(error, _)| error)?;
+    drop(Library::from_ptx_with(SMALL, &options)?);
+    drop(context);
+    session.assert_clean();
+    Ok(())
+}

@@ -1,0 +1,162 @@
+//! S38: what is current when a call has gone wrong, or a thread ends, is not gone.
+
+use std::cell::RefCell;
+use std::sync::mpsc;
+use std::thread;
+
+use cuda_core::{Context, ContextFlags, Result};
+use cuda_sim::{Fault, Session};
+use cuda_sys::CUDA_ERROR_ILLEGAL_ADDRESS;
+use support::context as raw;
+
+use super::{clean, device, within};
+
+fn created() -> Result<Context> {
+    Context::create(device(), ContextFlags::default())
+}
+
+/// Asks what is current when the thread has lost its other locals.
+struct Late {
+    primary: Context,
+    pops: bool,
+    lost: mpsc::Sender<()>,
+    until: mpsc::Receiver<()>,
+}
+
+impl Drop for Late {
+    fn drop(&mut self) {
+        self.lost.send(()).expect("it is waited for");
+        let _ = self.until.recv();
+        if self.pops {
+            raw::pop();
+        }
+        drop(self.primary.enter().expect("it can be entered"));
+    }
+}
+
+thread_local! {
+    /// Made first, so dropped last.
+    static LATE: RefCell<Option<Late>> = const { RefCell::new(None) };
+}
+
+/// Ends a thread after `leave`, which makes something current there; `Late` looks when `then`, which
+/// comes after the thread has lost its other locals, is over, and `pops` something first.
+fn ends(leave: impl FnOnce() -> Result<()> + Send, then: impl FnOnce(), pops: bool) -> Result<()> {
+    let (go_on, until) = mpsc::channel();
+    let (lost, has_lost) = mpsc::channel();
+    let (left, has_left) = mpsc::channel();
+    let late = Late {
+        primary: device().context()?,
+        pops,
+        lost,
+        until,
+    };
+    thread::scope(|scope| {
+        let ends = scope.spawn(move || {
+            LATE.with(|place| *place.borrow_mut() = Some(late));
+            left.send(leave()).expect("it is waited for");
+        });
+        has_left.recv().expect("it is sent")?;
+        has_lost.recv().expect("it is sent");
+        then();
+        drop(go_on);
+        // Unlike the scope, this waits for the thread's locals.
+        ends.join().expect("no assertion failed");
+        Ok(())
+    })
+}
+
+#[test]
+fn s38_a_thread_that_ends_leaves_nothing_current_that_is_gone() {
+    clean(|_| {
+        let below_another = || {
+            let (one, two) = (created()?, created()?);
+            one.push()?;
+            two.push()
+        };
+        ends(below_another, || {}, false)
+    });
+}
+
+#[test]
+fn s38_a_thread_that_ends_leaves_nothing_current_that_others_destroy() {
+    clean(|_| {
+        let context = created()?;
+        let there = context.clone();
+        let make_current = move || there.set_current().map(drop);
+        ends(make_current, || drop(context), false)
+    });
+}
+
+#[test]
+fn s38_a_thread_that_ends_with_something_else_on_top() {
+    clean(|_| {
+        let below_the_primary = || {
+            created()?.push()?;
+            device().context()?.push()
+        };
+        ends(below_the_primary, || {}, true)
+    });
+}
+
+/// What a call that switches back could not do, and that it did it all the same: what is current then
+/// is not destroyed by whoever drops `left`.
+fn survives(prepare: impl FnOnce(&Session) -> Result<Context> + Send) {
+    let session = support::simulator();
+    within(|| {
+        let left = prepare(&session).expect("no operation of the test fails");
+        session.clear_faults();
+        let handle = left.as_raw();
+        assert_eq!(raw::current(), handle, "the scenario");
+        thread::scope(|scope| {
+            scope.spawn(|| drop(left));
+        });
+        let primary = device().context().expect("it is there");
+        drop(primary.enter().expect("it can be entered"));
+        assert_eq!(raw::current(), handle, "brought back");
+        raw::pop();
+    });
+    assert_eq!(session.violations(), []);
+}
+
+#[test]
+fn s38_a_guard_that_cannot_say_that_it_restored() {
+    survives(|session| {
+        let context = created()?;
+        context.set_current()?;
+        let guard = device().guard()?;
+        let fault = Fault::new(CUDA_ERROR_ILLEGAL_ADDRESS).function("cuCtxSetCurrent");
+        session.inject(fault.from_then_on().takes_effect());
+        assert!(guard.restore().is_err());
+        Ok(context)
+    });
+}
+
+#[test]
+fn s38_a_call_that_cannot_bring_back_what_was_current() {
+    survives(|session| {
+        let context = created()?;
+        let primary = device().context()?;
+        primary.set_current()?;
+        // The second time, and whenever it is tried again.
+        let fault = Fault::new(CUDA_ERROR_ILLEGAL_ADDRESS).function("cuCtxSetCurrent");
+        session.inject(fault.nth(2).from_then_on());
+        context.memory_info()?;
+        Ok(context)
+    });
+}
+
+#[test]
+fn s38_a_context_that_was_created_with_an_error() {
+    clean(|session| {
+        let primary = device().context()?;
+        primary.set_current()?;
+        device().default_memory_pool()?;
+        let fault = Fault::new(CUDA_ERROR_ILLEGAL_ADDRESS).function("cuCtxCreate_v2");
+        session.inject(fault.takes_effect());
+        assert!(created().is_err());
+        assert_eq!(raw::current(), primary.as_raw());
+        raw::pop();
+        Ok(())
+    });
+}
