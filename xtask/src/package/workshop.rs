@@ -126,7 +126,7 @@ impl Workshop {
         };
         command
             .current_dir(directory)
-            .env("CARGO_HOME", self.folder.join("cargo-home"))
+            .env("CARGO_HOME", self.folder.join("cargo"))
             .env("CARGO_TARGET_DIR", target)
             // Nothing is debugged or built again: gigabytes that no row needs.
             .env("CARGO_INCREMENTAL", "0")
@@ -165,10 +165,15 @@ impl Workshop {
         self.machine.is_bare().map_err(not_run)
     }
 
-    /// A home for cargo with the user's downloads, and nothing else of his.
+    /// A home for cargo with the user's downloads, and nothing else: what cargo has unpacked of a package
+    /// it takes for that package for ever, and ours change while their versions stay.
     fn cargo_home(&self) -> anyhow::Result<()> {
-        let home = self.folder.join("cargo-home");
-        fs::create_dir_all(&home)?;
+        let home = self.folder.join("cargo");
+        fs::create_dir_all(home.join("registry"))?;
+        let unpacked = home.join("registry/src");
+        if unpacked.exists() {
+            fs::remove_dir_all(&unpacked).with_context(|| unpacked.display().to_string())?;
+        }
         let user = match std::env::var_os("CARGO_HOME") {
             Some(home) => Some(PathBuf::from(home)),
             None => ["HOME", "USERPROFILE"]
@@ -177,7 +182,7 @@ impl Workshop {
                 .map(|home| Path::new(&home).join(".cargo")),
         };
         let user = user.context("cargo's home is unknown")?;
-        for entry in ["registry", "config.toml"] {
+        for entry in ["registry/cache", "registry/index", "config.toml"] {
             if user.join(entry).exists() && !home.join(entry).exists() {
                 link(&user.join(entry), &home.join(entry))?;
             }
