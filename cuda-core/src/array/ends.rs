@@ -9,7 +9,7 @@ use super::extent::{Extent, Origin};
 use super::texel::Texel;
 use super::view::{ArraySlice, ArraySliceMut};
 use super::{CudaArray, CudaArrayHandle};
-use crate::copy::endpoint::{Endpoint, Place};
+use crate::copy::endpoint::{Endpoint, Place, Side};
 use crate::copy::pitched::{Pitched, PitchedMut};
 use crate::copy::shape::Geometry;
 use crate::copy::{same_device, same_len};
@@ -234,16 +234,10 @@ pub(super) fn enter_source_memory<T: Texel>(
     copy: &mut CUDA_MEMCPY3D,
 ) {
     (copy.srcPitch, copy.srcHeight) = distances::<T>(rows, extent);
-    match place {
-        Place::Host(pointer) => {
-            copy.srcMemoryType = cuda_sys::CU_MEMORYTYPE_HOST;
-            copy.srcHost = pointer.cast_const().cast();
-        }
-        Place::Device(address) => {
-            copy.srcMemoryType = cuda_sys::CU_MEMORYTYPE_DEVICE;
-            copy.srcDevice = address;
-        }
-    }
+    let side = Side::of(place);
+    copy.srcMemoryType = side.kind;
+    copy.srcHost = side.host;
+    copy.srcDevice = side.device;
 }
 
 /// Enters linear memory as what is written.
@@ -254,16 +248,10 @@ pub(super) fn enter_destination_memory<T: Texel>(
     copy: &mut CUDA_MEMCPY3D,
 ) {
     (copy.dstPitch, copy.dstHeight) = distances::<T>(rows, extent);
-    match place {
-        Place::Host(pointer) => {
-            copy.dstMemoryType = cuda_sys::CU_MEMORYTYPE_HOST;
-            copy.dstHost = pointer.cast();
-        }
-        Place::Device(address) => {
-            copy.dstMemoryType = cuda_sys::CU_MEMORYTYPE_DEVICE;
-            copy.dstDevice = address;
-        }
-    }
+    let side = Side::of(place);
+    copy.dstMemoryType = side.kind;
+    copy.dstHost = side.host;
+    copy.dstDevice = side.device;
 }
 
 /// Enters a part of an array as what is read.

@@ -104,12 +104,16 @@ fn wait_for_work(raw: RawContext) -> Result<(), (RawContext, Error)> {
     let Ok(before) = current::get() else {
         return Ok(());
     };
-    if current::set_or_undo(before, raw).is_ok() {
-        // SAFETY: takes nothing; a live context is current.
-        drops::while_waiting(|| unsafe { cu::cuCtxSynchronize() });
-        current::restore(before).map_err(|error| (before, error))?;
+    match current::set_or_undo(before, raw) {
+        Ok(()) => {
+            // SAFETY: takes nothing; a live context is current.
+            drops::while_waiting(|| unsafe { cu::cuCtxSynchronize() });
+            current::restore(before).map_err(|error| (before, error))
+        }
+        // Undone, so nothing was waited for; or it is current all the same.
+        Err(_) if current::get_again().is_ok_and(|now| now == before) => Ok(()),
+        Err(error) => Err((before, error)),
     }
-    Ok(())
 }
 
 /// Waits for the context's work, then destroys it, or drops its owner. Everything made in it is gone

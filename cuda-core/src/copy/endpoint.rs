@@ -1,6 +1,9 @@
 //! Kinds of memory that copies begin and end at.
 
-use cuda_sys::CUdeviceptr;
+use std::ffi::c_void;
+use std::ptr;
+
+use cuda_sys::{CUdeviceptr, CUmemorytype};
 
 use crate::context::Context;
 use crate::device::Device;
@@ -63,6 +66,31 @@ impl Place {
         match self {
             Place::Host(pointer) => pointer.expose_provenance() as CUdeviceptr,
             Place::Device(address) => address,
+        }
+    }
+}
+
+/// One end of a copy, as the driver's descriptions of copies have it.
+#[derive(Clone, Copy)]
+pub(crate) struct Side {
+    pub(crate) kind: CUmemorytype,
+    pub(crate) host: *mut c_void,
+    pub(crate) device: CUdeviceptr,
+}
+
+impl Side {
+    pub(crate) fn of(place: Place) -> Self {
+        match place {
+            Place::Host(pointer) => Self {
+                kind: cuda_sys::CU_MEMORYTYPE_HOST,
+                host: pointer.cast(),
+                device: 0,
+            },
+            Place::Device(device) => Self {
+                kind: cuda_sys::CU_MEMORYTYPE_DEVICE,
+                host: ptr::null_mut(),
+                device,
+            },
         }
     }
 }

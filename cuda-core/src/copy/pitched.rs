@@ -4,9 +4,9 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ptr;
 
-use cuda_sys::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUmemorytype, symbol as cu};
+use cuda_sys::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, symbol as cu};
 
-use crate::copy::endpoint::{Endpoint, Place};
+use crate::copy::endpoint::{Endpoint, Side};
 use crate::copy::shape::{Geometry, Shape};
 use crate::copy::{at_one_end, crossing_of};
 use crate::error::{Error, Result};
@@ -297,31 +297,6 @@ impl<K: StreamKind> Stream<K> {
             unsafe { cu::cuMemcpy3DAsync_v2(&copy, stream) }
         };
         submit_copy(core, &stream, op, &mut touches, call).1
-    }
-}
-
-/// One end of a copy, as the driver's descriptions of copies have it.
-#[derive(Clone, Copy)]
-struct Side {
-    kind: CUmemorytype,
-    host: *mut std::ffi::c_void,
-    device: cuda_sys::CUdeviceptr,
-}
-
-impl Side {
-    fn of(place: Place) -> Self {
-        match place {
-            Place::Host(pointer) => Self {
-                kind: cuda_sys::CU_MEMORYTYPE_HOST,
-                host: pointer.cast(),
-                device: 0,
-            },
-            Place::Device(device) => Self {
-                kind: cuda_sys::CU_MEMORYTYPE_DEVICE,
-                host: ptr::null_mut(),
-                device,
-            },
-        }
     }
 }
 

@@ -160,3 +160,30 @@ fn s38_a_context_that_was_created_with_an_error() {
         Ok(())
     });
 }
+
+#[cfg(cuda_12_4)]
+#[test]
+fn s38_a_green_context_that_stays_current_is_not_destroyed() {
+    let session = support::simulator();
+    within(|| {
+        let split = device()
+            .sm_resource()
+            .and_then(|all| all.split(8, 1))
+            .expect("there are as many");
+        let green = Context::create_green(&[&split.groups[0]]).expect("it can be made");
+        let primary = device().context().expect("it is there");
+        primary.set_current().expect("it is there");
+        // What switches to it to wait for its work fails and does it; what would undo that just fails.
+        let fault = || Fault::new(CUDA_ERROR_ILLEGAL_ADDRESS).function("cuCtxSetCurrent");
+        session.inject(fault().takes_effect());
+        session.inject(fault().nth(2).from_then_on());
+        let handle = green.as_raw();
+        drop(green);
+        session.clear_faults();
+        assert_eq!(raw::current(), handle, "the scenario");
+        drop(primary.enter().expect("it can be entered"));
+        assert_eq!(raw::current(), handle, "brought back");
+        raw::pop();
+    });
+    assert_eq!(session.violations(), []);
+}
