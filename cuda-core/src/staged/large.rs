@@ -81,7 +81,11 @@ pub(crate) fn upload<'s>(
     };
     let sizes = Sizes::up(source.len(), parts.len(), chunk);
     let pieces = manner.pieces(&parts, sizes);
-    let share = Share::of(pieces.iter().map(|piece| piece.of(source)), chunk);
+    let share = Share::of(
+        pieces.iter().map(|piece| piece.of(source)),
+        chunk,
+        manner.helpers + 1,
+    );
     let ring = Ring::new(first, ends.iter().map(|end| end.core), chunk);
     let helpers = manner.helpers(&share);
     let limits = Limits::new(helpers, AHEAD * chunk);

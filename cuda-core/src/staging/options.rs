@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use super::copying;
 use crate::driver;
 use crate::error::{Error, Result};
 use crate::sync::lock;
@@ -17,6 +18,9 @@ const CHUNK: &str = "CUDA_CORE_COPY_CHUNK";
 /// Threads beyond which memory, not threads, is what copies wait for. More of them write in bursts
 /// that slow down the device's reading beside them.
 const USEFUL: usize = 8;
+
+/// As above, where what they write [goes to the cache that all cores share](copying::can_demote).
+const USEFUL_DEMOTERS: usize = 14;
 
 /// What a chunk has unless somebody says otherwise.
 const USUAL_CHUNK: usize = 8 << 20;
@@ -31,7 +35,8 @@ const LARGEST_CHUNK: usize = 64 << 20;
 ///
 /// They hold for the whole process. Unless [set](set_staging_options), they come from
 /// `CUDA_CORE_COPY_THREADS` (a number) and `CUDA_CORE_COPY_CHUNK` (bytes, or `512KiB`, `4MiB`); by
-/// default there is one thread fewer than there are cores, at most 7, and a chunk is 8 MiB.
+/// default there is one thread fewer than there are cores, at most 7 (13, if the processor has
+/// `CLDEMOTE`), and a chunk is 8 MiB.
 ///
 /// ```no_run
 /// use cuda_core::StagingOptions;
@@ -95,12 +100,20 @@ pub fn set_staging_options(options: StagingOptions) -> Result<()> {
     Ok(())
 }
 
+fn useful() -> usize {
+    if copying::can_demote() {
+        USEFUL_DEMOTERS
+    } else {
+        USEFUL
+    }
+}
+
 impl StagingOptions {
     fn from_settings(setting: impl Fn(&str) -> Option<String>) -> Result<Self> {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let threads = match setting(THREADS) {
             Some(text) => text.trim().parse().map_err(|_| bad_threads(text))?,
-            None => cores.min(USEFUL) - 1,
+            None => cores.min(useful()) - 1,
         };
         let chunk = match setting(CHUNK) {
             Some(text) => bytes(&text).ok_or_else(|| bad_chunk(text))?,
@@ -175,6 +188,6 @@ mod tests {
     #[test]
     fn without_settings_the_machine_decides() {
         let options = StagingOptions::from_settings(|_| None);
-        assert!(options.is_ok_and(|o| o.threads < USEFUL && o.chunk == USUAL_CHUNK));
+        assert!(options.is_ok_and(|o| o.threads < useful() && o.chunk == USUAL_CHUNK));
     }
 }

@@ -5,7 +5,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use super::Region;
-use super::copying::{self, Pass};
+use super::copying::{self, Pass, Path};
 use super::plan;
 use crate::driver;
 use crate::error::{Error, Result};
@@ -20,11 +20,14 @@ enum Way {
     Out,
 }
 
-/// Bytes of an upload from which on its chunks are filled through the processor's caches, and not past
-/// them. In a long one the threads get so far ahead of the device that a chunk has left the caches of the
-/// core that filled it, which a device is slow to read from, before its turn comes. It is then still in the
-/// cache that all cores share, and need not go to memory and back, whose bandwidth is short where others
-/// use it too. docs/measured.md has the figures.
+/// Threads that fill chunks as fast as devices read them when they send each line on to the cache that
+/// all cores share, which takes a core longer. What is there need not go to memory and back, whose
+/// bandwidth is short where others use it too. docs/measured.md has the figures.
+const DEMOTERS: usize = 12;
+
+/// Bytes of an upload from which on fewer threads, or other processors, fill its chunks through the
+/// caches, and not past them. In a long one the threads get so far ahead of the device that a chunk has
+/// left the caches of the core that filled it, which a device is slow to read from, before its turn comes.
 const LONG: usize = 256 << 20;
 
 /// Bytes of a quantum from which on the chunks in use together exceed cores' own caches.
@@ -33,6 +36,7 @@ const WIDE: usize = 128 << 10;
 /// See the module.
 pub(crate) struct Share<'a> {
     way: Way,
+    path: Path,
     /// Bytes of a quantum.
     quantum: usize,
     pieces: Vec<Piece>,
@@ -66,12 +70,13 @@ struct Piece {
 unsafe impl Sync for Share<'_> {}
 
 impl<'a> Share<'a> {
-    /// Pieces that go into chunks of this size.
-    pub(crate) fn of(pieces: impl Iterator<Item = &'a [u8]>, chunk: usize) -> Self {
+    /// Pieces that go into chunks of this size; so many threads may copy them.
+    pub(crate) fn of(pieces: impl Iterator<Item = &'a [u8]>, chunk: usize, threads: usize) -> Self {
         let mut share = Self::empty(Way::In, plan::quantum(chunk));
         for slice in pieces {
             share.add(slice.as_ptr().cast_mut(), slice.len());
         }
+        share.path = share.path_in(threads.min(share.quanta), copying::can_demote());
         share
     }
 
@@ -87,6 +92,7 @@ impl<'a> Share<'a> {
     fn empty(way: Way, quantum: usize) -> Self {
         Self {
             way,
+            path: Path::PastCaches,
             quantum,
             pieces: Vec::new(),
             taken: AtomicUsize::new(0),
@@ -108,9 +114,17 @@ impl<'a> Share<'a> {
         self.quanta += quanta;
     }
 
-    /// Whether bytes go through the processor's caches.
-    fn fills_caches(&self) -> bool {
-        self.way == Way::In && self.quantum >= WIDE && self.quanta * self.quantum >= LONG
+    /// How so many threads fill chunks best.
+    fn path_in(&self, threads: usize, can_demote: bool) -> Path {
+        if self.quantum < WIDE {
+            Path::PastCaches
+        } else if can_demote && threads >= DEMOTERS {
+            Path::ToSharedCache
+        } else if self.quanta * self.quantum >= LONG {
+            Path::ThroughCaches
+        } else {
+            Path::PastCaches
+        }
     }
 
     /// How many pieces there are.
@@ -204,15 +218,10 @@ impl<'a> Share<'a> {
             Way::In => (slice, staged),
             Way::Out => (staged, slice),
         };
-        let copy = if self.fills_caches() {
-            copying::through_caches
-        } else {
-            copying::stream
-        };
         // SAFETY: a quantum of a piece that is open: `len` bytes of the slice, by the piece's
         // invariant, and of its region, by that of `open`; whoever takes a quantum is the only one
         // that does. A borrowed slice does not overlap a chunk of ours.
-        unsafe { copy(from.cast_const(), to, len) };
+        unsafe { copying::copy(self.path, from.cast_const(), to, len) };
         piece.left.fetch_sub(1, Ordering::AcqRel);
     }
 }
@@ -243,14 +252,24 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "takes much memory")]
-    fn long_uploads_alone_go_through_the_caches() {
+    fn uploads_take_the_path_that_suits_them() {
         const CHUNK: usize = 8 << 20;
         let mut slice = vec![0_u8; LONG];
-        let whole = |chunk| slice.chunks(chunk);
-        assert!(Share::of(whole(CHUNK), CHUNK).fills_caches());
-        assert!(!Share::of(whole(CHUNK).skip(1), CHUNK).fills_caches());
+        let path = |from: usize, chunk, threads, can_demote| {
+            let pieces = slice[from..].chunks(chunk);
+            Share::of(pieces, chunk, 1).path_in(threads, can_demote)
+        };
+        assert_eq!(path(0, CHUNK, DEMOTERS, true), Path::ToSharedCache);
+        assert_eq!(path(CHUNK, CHUNK, DEMOTERS, true), Path::ToSharedCache);
+        for (threads, can_demote) in [(DEMOTERS - 1, true), (DEMOTERS, false)] {
+            assert_eq!(path(0, CHUNK, threads, can_demote), Path::ThroughCaches);
+            assert_eq!(path(CHUNK, CHUNK, threads, can_demote), Path::PastCaches);
+        }
         // So small that all that are in use stay in the caches of the cores.
-        assert!(!Share::of(whole(CHUNK / 8), CHUNK / 8).fills_caches());
-        assert!(!Share::of_mut(slice.chunks_mut(CHUNK), CHUNK).fills_caches());
+        assert_eq!(path(0, CHUNK / 8, DEMOTERS, true), Path::PastCaches);
+        assert_eq!(
+            Share::of_mut(slice.chunks_mut(CHUNK), CHUNK).path,
+            Path::PastCaches
+        );
     }
 }
