@@ -86,10 +86,12 @@ impl<K: StreamKind> Stream<K> {
         if destination.byte_len() == 0 {
             return Ok(());
         }
-        let pattern = Pattern::of(bytes_of(&[value])).ok_or(Error::FillWidth {
-            op: "cuMemsetAsync",
-            width: size_of::<T>(),
-        })?;
+        let Some(pattern) = Pattern::of(bytes_of(&[value])) else {
+            return Err(Error::FillWidth {
+                op: "cuMemsetAsync",
+                width: size_of::<T>(),
+            });
+        };
         self.fill_with(destination, pattern)
     }
 

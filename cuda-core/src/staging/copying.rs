@@ -1,7 +1,10 @@
 //! Copying between borrowed slices and pinned chunks.
 
+use std::ptr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
+use super::lines::{self, LINE};
 use crate::driver;
 use crate::error::{Error, Result};
 
@@ -65,13 +68,12 @@ pub(crate) fn park() {
 /// Where in the machine a copy leaves the bytes that it has written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Path {
-    /// In memory: past the caches, where the processor can, since reading what is to be overwritten
-    /// would take a third of the memory's bandwidth.
+    /// In memory.
     PastCaches,
     /// In the caches of the core that copies.
     ThroughCaches,
-    /// In the cache that all cores share, where [the processor can](can_demote) send them: devices
-    /// read from there without going to memory, or asking a core for what it has.
+    /// In the cache that all cores share, if the processor [can](can_demote) send them there: devices
+    /// read it without going to memory, or asking a core for what it has.
     ToSharedCache,
 }
 
@@ -80,126 +82,29 @@ pub(super) enum Path {
 /// # Safety
 /// As [`std::ptr::copy_nonoverlapping`].
 pub(super) unsafe fn copy(path: Path, from: *const u8, to: *mut u8, len: usize) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    match path {
-        // SAFETY: the caller's promise, which is that of both.
-        Path::PastCaches => return unsafe { by_lines(from, to, len, lines::stream) },
-        // SAFETY: as above.
-        Path::ToSharedCache => return unsafe { by_lines(from, to, len, lines::demote) },
-        Path::ThroughCaches => {}
-    }
-    // Other processors decide by themselves.
-    let _ = path;
-    // SAFETY: `from` and `to` are good for `len` bytes and do not overlap, by the caller's promise.
-    unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
-}
-
-/// Whether the processor has `CLDEMOTE`; others take it for no operation.
-pub(super) fn can_demote() -> bool {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    {
-        static KNOWN: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
-        *KNOWN.get_or_init(lines::can_demote)
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    false
-}
-
-/// Copies `len` bytes, all but the ends by lines of the caches.
-///
-/// # Safety
-/// As [`std::ptr::copy_nonoverlapping`]. `lines` copies so many lines, at least one, to where a line
-/// begins.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-unsafe fn by_lines(
-    from: *const u8,
-    to: *mut u8,
-    len: usize,
-    lines: unsafe fn(*const u8, *mut u8, usize),
-) {
-    let head = to.align_offset(lines::LINE).min(len);
-    let body = (len - head) / lines::LINE;
-    // SAFETY: the first `head` bytes of both sides.
-    unsafe { std::ptr::copy_nonoverlapping(from, to, head) };
+    let Some(lines) = lines::by(path) else {
+        // SAFETY: the caller's promise is the same.
+        unsafe { ptr::copy_nonoverlapping(from, to, len) };
+        return;
+    };
+    let head = to.align_offset(LINE).min(len);
+    let body = (len - head) / LINE;
+    // SAFETY: the first `head` bytes of both sides, by the caller's promise.
+    unsafe { ptr::copy_nonoverlapping(from, to, head) };
     if body > 0 {
         // SAFETY: whole lines, one at least, within the `len` bytes of both sides.
         unsafe { lines(from.wrapping_add(head), to.wrapping_add(head), body) };
     }
-    let done = head + body * lines::LINE;
+    let done = head + body * LINE;
     let (from, to) = (from.wrapping_add(done), to.wrapping_add(done));
     // SAFETY: the rest of both sides.
-    unsafe { std::ptr::copy_nonoverlapping(from, to, len - done) };
+    unsafe { ptr::copy_nonoverlapping(from, to, len - done) };
 }
 
-/// Lines of the caches, by instructions that Rust has no words for. Written out, since a build
-/// without optimisation would make a call of each intrinsic.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-mod lines {
-    pub(super) const LINE: usize = 64;
-
-    /// Copies lines: how each sixteen bytes are stored, and what comes behind each line and behind
-    /// all.
-    macro_rules! copy_lines {
-        ($from:ident, $to:ident, $lines:ident, $store:literal, $line:literal, $all:literal) => {
-            std::arch::asm!(
-                "2:",
-                "movdqu {a}, [{from}]",
-                "movdqu {b}, [{from} + 16]",
-                "movdqu {c}, [{from} + 32]",
-                "movdqu {d}, [{from} + 48]",
-                concat!($store, " [{to}], {a}"),
-                concat!($store, " [{to} + 16], {b}"),
-                concat!($store, " [{to} + 32], {c}"),
-                concat!($store, " [{to} + 48], {d}"),
-                $line,
-                "add {from}, 64",
-                "add {to}, 64",
-                "dec {lines}",
-                "jnz 2b",
-                $all,
-                from = inout(reg) $from => _,
-                to = inout(reg) $to => _,
-                lines = inout(reg) $lines => _,
-                a = out(xmm_reg) _,
-                b = out(xmm_reg) _,
-                c = out(xmm_reg) _,
-                d = out(xmm_reg) _,
-                options(nostack),
-            )
-        };
-    }
-
-    /// Past the caches.
-    ///
-    /// # Safety
-    /// As [`std::ptr::copy_nonoverlapping`]; `lines` is not zero, and `to` aligned to a line.
-    pub(super) unsafe fn stream(from: *const u8, to: *mut u8, lines: usize) {
-        // SAFETY: reads and writes what the caller promises, at the alignment that `movntdq` wants.
-        // SSE2 is part of the architecture. Streaming stores are not ordered with those that will
-        // tell others of them; the fence sees to that.
-        unsafe { copy_lines!(from, to, lines, "movntdq", "", "sfence") };
-    }
-
-    /// Through the caches, each line at once on to the one that all cores share.
-    ///
-    /// # Safety
-    /// As [`stream`].
-    pub(super) unsafe fn demote(from: *const u8, to: *mut u8, lines: usize) {
-        // SAFETY: reads and writes what the caller promises, at the alignment that `movdqa` wants.
-        // SSE2 is part of the architecture, and `cldemote` is a hint about a line that has been
-        // written; processors without it take it for no operation.
-        unsafe { copy_lines!(from, to, lines, "movdqa", "cldemote [{to}]", "") };
-    }
-
-    /// Asks the processor for `CLDEMOTE`: bit 25 of ECX in leaf 7.
-    #[allow(unused_unsafe)] // Safe in newer compilers.
-    pub(super) fn can_demote() -> bool {
-        use std::arch::x86_64::{__cpuid, __cpuid_count};
-        // SAFETY: every x86-64 has CPUID, and its leaf 0, which tells of the others.
-        let leaves = unsafe { __cpuid(0) }.eax;
-        // SAFETY: as above.
-        leaves >= 7 && unsafe { __cpuid_count(7, 0) }.ecx & (1 << 25) != 0
-    }
+/// Whether the processor can send what it has written to the cache that all cores share.
+pub(super) fn can_demote() -> bool {
+    static KNOWN: OnceLock<bool> = OnceLock::new();
+    *KNOWN.get_or_init(lines::can_demote)
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ use crate::workers;
 use copying::Pass;
 
 pub(crate) mod copying;
+mod lines;
 pub(crate) mod options;
 pub(crate) mod plan;
 pub(crate) mod ring;

@@ -1,0 +1,105 @@
+//! Copying by lines of the processor's caches, with instructions that Rust has no words for.
+
+use super::copying::Path;
+
+/// Bytes of a line.
+pub(super) const LINE: usize = 64;
+
+/// Copies so many lines, at least one, as [`std::ptr::copy_nonoverlapping`] would copy their bytes;
+/// where they go, a line begins.
+pub(super) type CopyLines = unsafe fn(from: *const u8, to: *mut u8, lines: usize);
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+pub(super) use self::x86_64::{by, can_demote};
+
+/// Other processors decide by themselves.
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+pub(super) fn by(_: Path) -> Option<CopyLines> {
+    None
+}
+
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+pub(super) fn can_demote() -> bool {
+    false
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod x86_64 {
+    use std::arch::asm;
+    use std::arch::x86_64::{__cpuid, __cpuid_count};
+
+    use super::{CopyLines, Path};
+
+    /// What copies lines on that path; [`None`] where no instruction of its own is needed.
+    pub(in super::super) fn by(path: Path) -> Option<CopyLines> {
+        match path {
+            Path::PastCaches => Some(stream),
+            Path::ThroughCaches => None,
+            Path::ToSharedCache => Some(demote),
+        }
+    }
+
+    /// Asks the processor for `CLDEMOTE`: bit 25 of ECX in leaf 7.
+    #[allow(unused_unsafe)] // Newer compilers take them for safe.
+    pub(in super::super) fn can_demote() -> bool {
+        // SAFETY: every x86-64 has CPUID, and its leaf 0, which tells of the others.
+        let leaves = unsafe { __cpuid(0) }.eax;
+        // SAFETY: the leaf is there.
+        leaves >= 7 && unsafe { __cpuid_count(7, 0) }.ecx & (1 << 25) != 0
+    }
+
+    /// How sixteen bytes are stored, and what comes behind each line and behind all of them. Written
+    /// out, since a build without optimisation would make a call of each intrinsic.
+    macro_rules! copy_lines {
+        ($from:ident, $to:ident, $lines:ident, $store:literal, $line:literal, $all:literal) => {
+            asm!(
+                "2:",
+                "movdqu {a}, [{from}]",
+                "movdqu {b}, [{from} + 16]",
+                "movdqu {c}, [{from} + 32]",
+                "movdqu {d}, [{from} + 48]",
+                concat!($store, " [{to}], {a}"),
+                concat!($store, " [{to} + 16], {b}"),
+                concat!($store, " [{to} + 32], {c}"),
+                concat!($store, " [{to} + 48], {d}"),
+                $line,
+                "add {from}, 64",
+                "add {to}, 64",
+                "dec {lines}",
+                "jnz 2b",
+                $all,
+                from = inout(reg) $from => _,
+                to = inout(reg) $to => _,
+                lines = inout(reg) $lines => _,
+                a = out(xmm_reg) _,
+                b = out(xmm_reg) _,
+                c = out(xmm_reg) _,
+                d = out(xmm_reg) _,
+                options(nostack),
+            )
+        };
+    }
+
+    /// Past the caches, since reading what is to be overwritten would take a third of the memory's
+    /// bandwidth.
+    ///
+    /// # Safety
+    /// As of [`CopyLines`].
+    unsafe fn stream(from: *const u8, to: *mut u8, lines: usize) {
+        // SAFETY: reads and writes what the caller promises, at the alignment that `movntdq` wants.
+        // SSE2 is part of the architecture. Streaming stores are not ordered with those that will
+        // tell others of them; the fence sees to that.
+        unsafe { copy_lines!(from, to, lines, "movntdq", "", "sfence") };
+    }
+
+    /// Through the caches, and each line at once on to the one that all cores share.
+    ///
+    /// # Safety
+    /// As of [`CopyLines`].
+    unsafe fn demote(from: *const u8, to: *mut u8, lines: usize) {
+        // SAFETY: reads and writes what the caller promises, at the alignment that `movdqa` wants.
+        // SSE2 is part of the architecture, and `cldemote` is a hint about a line that has just been
+        // written; processors without it take it for no operation.
+        unsafe { copy_lines!(from, to, lines, "movdqa", "cldemote [{to}]", "") };
+    }
+}
