@@ -130,6 +130,8 @@ fn map(context: &Context, node: Node, bytes: usize) -> Option<Mapping> {
         return None;
     }
     let mapping = Mapping::new(bytes, node)?;
+    // Mapped as well, since what `cuMemHostAlloc` gives is, whatever its flags, where devices share the
+    // host's addresses.
     let flags = RegisterFlags::PORTABLE | RegisterFlags::MAPPED;
     match pinning::pin(context, mapping.base(), bytes, flags) {
         Ok(()) => Some(mapping),

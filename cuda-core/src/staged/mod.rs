@@ -34,7 +34,8 @@ impl<K: StreamKind> Stream<K> {
     /// than they hold waits for this stream; so do small slices when 256 MiB of them are on their way,
     /// unless the stream is known to be held up, by a [signal](crate::Signal) or a host function, say:
     /// then they take more pinned memory, which later copies, or [`trim_staging`](crate::trim_staging),
-    /// give back.
+    /// give back. Where no pinned memory is to be had at all, bytes go through memory that is not pinned,
+    /// as the driver has it: slower, and the driver may wait for this stream.
     ///
     /// # Errors
     /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before the driver is asked. After a failure

@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex};
 
 use crate::device::Device;
 use crate::driver;
-use crate::drops::{self, Resource};
 use crate::error::{Error, Result};
 use crate::memory::ledger::Fences;
 use crate::release::Unreleased;
@@ -21,8 +20,10 @@ use crate::sync::lock;
 use crate::timeline::{Mark, Timeline};
 use crate::workers;
 
+use chunk::Chunk;
 use copying::Pass;
 
+mod chunk;
 pub(crate) mod copying;
 mod lines;
 pub(crate) mod options;
@@ -43,28 +44,6 @@ const ASKED_AT_MOST: usize = 8;
 
 /// Alignment of what is staged in a chunk.
 const ALIGNMENT: usize = 256;
-
-/// Pinned memory of the pool's.
-#[derive(Clone, Copy)]
-struct Chunk {
-    memory: slab::Chunk,
-    /// As many as were asked for.
-    // INVARIANT: no more than the memory has, which is this chunk's until `trim_staging` gives it back.
-    bytes: usize,
-}
-
-impl Chunk {
-    /// Takes the chunk out of the count.
-    fn uncount(&self) {
-        *lock(&POOL).allocated(self.bytes) -= self.bytes;
-    }
-
-    /// Says that the chunk is nobody's any more, and why.
-    fn report_lost(&self, why: Error) {
-        let address = self.memory.base.0.addr().get() as u64;
-        drops::report(Resource::PinnedMemory, address, self.bytes, Some(why));
-    }
-}
 
 /// Chunks that nobody leases.
 struct Pool {
@@ -139,8 +118,13 @@ impl Drop for Lease {
             return;
         }
         let last = std::mem::replace(&mut *lock(&self.last), Fences::none());
+        let done = last.are_known_reached();
+        if done && self.chunk.is_pageable() {
+            self.chunk.discard();
+            return;
+        }
         let mut pool = lock(&POOL);
-        if last.are_known_reached() {
+        if done {
             pool.idle.push_back(self.chunk);
         } else {
             pool.pending.push_back((self.chunk, last));
@@ -152,7 +136,7 @@ impl Region {
     /// Where the region begins, for the driver.
     pub(crate) fn as_ptr(&self) -> *mut u8 {
         // SAFETY: `start` is within the chunk, by the invariant.
-        unsafe { self.lease.chunk.memory.base.0.as_ptr().add(self.start) }
+        unsafe { self.lease.chunk.base().add(self.start) }
     }
 
     /// Copies `bytes`, as many as the region has, into it; or fails, once the process exits.
@@ -198,6 +182,10 @@ pub(crate) fn reserve(core: &StreamCore, stream: &Bound<'_>, len: usize) -> Resu
     }
     let lease = Lease::acquire(core)?;
     let region = claim_new(&lease, len)?;
+    if lease.chunk.is_pageable() {
+        // The next copy may find a better one.
+        return Ok(region);
+    }
     let old = lock(&core.staging).replace(lease);
     if old.is_some() {
         // Lets the pool see when the old chunk is done with. Without it the pool waits instead.
@@ -241,13 +229,16 @@ fn has_room(bytes: usize) -> bool {
 /// Beyond [`MOST`], where streams that are held up have brought the pool, another such chunk goes
 /// back to its slab.
 fn take_known(bytes: usize) -> Option<Chunk> {
-    let chunk = find_known(bytes, |_| true)?;
+    let mut chunk = find_known(bytes, |_| true)?;
+    while chunk.is_pageable() {
+        // There may be a better one by now.
+        chunk.discard();
+        chunk = find_known(bytes, |_| true)?;
+    }
     if *lock(&POOL).allocated(bytes) > MOST {
         // Not one of the driver's: freeing that waits for devices, which may wait for the caller.
-        if let Some(other) = find_known(bytes, |chunk| chunk.memory.is_cached()) {
-            other.uncount();
-            // It is of a slab, so this asks no driver and does not fail.
-            let _ = slab::give(other.memory, Fences::none());
+        if let Some(other) = find_known(bytes, Chunk::is_cached) {
+            other.discard();
         }
     }
     Some(chunk)
@@ -361,32 +352,27 @@ fn wait_for(chunk: Chunk, last: Fences) -> Result<Chunk> {
 
 /// A new chunk; or, where there is no memory for one, [what there is at last](take_at_last).
 fn allocate_or_wait(device: Device, bytes: usize) -> Result<Chunk> {
-    match allocate(device, bytes) {
+    match Chunk::pinned(device, bytes) {
         Err(error) if error.is_out_of_memory() => take_at_last(bytes, error),
         allocated => allocated,
     }
 }
 
 /// Where a new chunk was `refused`, all that is left is to wait for another, in the end for one that
-/// is held up.
+/// is held up; and where there is no other, memory that is not pinned.
 fn take_at_last(bytes: usize, refused: Error) -> Result<Chunk> {
     take_when_done(bytes, |last| !last.are_held_up())
         .or_else(|| take_when_done(bytes, |_| true))
+        .or_else(|| Chunk::pageable(bytes))
         .ok_or(refused)
-}
-
-fn allocate(device: Device, bytes: usize) -> Result<Chunk> {
-    let memory = slab::take(device.primary()?, bytes)?;
-    *lock(&POOL).allocated(bytes) += bytes;
-    Ok(Chunk { memory, bytes })
 }
 
 /// Gives up a chunk that a device may still use, and nobody can prove otherwise.
 fn set_aside(chunk: Chunk, last: Fences, error: Error) {
     chunk.uncount();
-    if chunk.memory.is_cached() {
+    if chunk.is_cached() {
         // Its slab knows what becomes of memory that waits in vain, and does not fail here.
-        let _ = slab::give(chunk.memory, last);
+        let _ = chunk.give(last);
         return;
     }
     chunk.report_lost(error);
@@ -429,7 +415,7 @@ pub fn trim_staging() -> Result<usize> {
             gone += slab::trim_pinned()?;
             return Ok(gone + signal::trim()?);
         };
-        let given = slab::give(chunk.memory, Fences::none());
+        let given = chunk.give(Fences::none());
         if let Err(Unreleased::Kept(error)) = given {
             lock(&POOL).idle.push_front(chunk);
             return Err(error);
@@ -439,8 +425,6 @@ pub fn trim_staging() -> Result<usize> {
             chunk.report_lost(error.clone());
             return Err(error);
         }
-        if !chunk.memory.is_cached() {
-            gone += chunk.memory.bytes;
-        }
+        gone += chunk.released_bytes();
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    Chunk, Lease, Region, allocate, allocate_or_wait, claim_new, has_room, take_at_last, take_done,
+    Chunk, Lease, Region, allocate_or_wait, claim_new, has_room, take_at_last, take_done,
     take_known, take_pending, wait_for,
 };
 use crate::device::Device;
@@ -86,7 +86,7 @@ impl Ring {
         }
         let mut refused = None;
         if has_room(self.chunk) {
-            match allocate(self.device, self.chunk) {
+            match Chunk::pinned(self.device, self.chunk) {
                 Err(error) if error.is_out_of_memory() => {
                     // Those that there are will do.
                     self.taken = DEPTH;

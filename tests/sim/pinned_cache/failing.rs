@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cuda_core::{Device, Error, PinnedBuffer, Resource, Result, pinned_usage, trim_pinned};
+use cuda_core::{Device, Error, PinnedBuffer, Resource, Result, Stream, pinned_usage, trim_pinned};
 use cuda_sim::Fault;
 use cuda_sys::{CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN, CUresult};
 
@@ -93,13 +93,34 @@ fn f10_oom_retry() -> Result<()> {
         "{error:?}"
     );
     assert_eq!(pinned_usage()?.reserved, 0, "all of it was given back");
-    // A pageable copy, whose chunks are pinned as well, works as soon as they can be had.
-    session.clear_faults();
     let stream = context.create_stream()?;
-    let mut buffer = stream.alloc::<u8>(3)?;
-    stream.upload_from(&[1, 2, 3], &mut buffer)?;
-    drop((buffer, stream));
+    for len in [3, 1000, 3 << 20] {
+        there_and_back(&stream, len)?;
+    }
+    assert_eq!(
+        pinned_usage()?.reserved,
+        0,
+        "none of it went through pinned memory"
+    );
+    // And through pinned memory again as soon as there is some.
+    session.clear_faults();
+    there_and_back(&stream, 3)?;
+    assert!(pinned_usage()?.reserved > 0);
+    drop(stream);
     finish(&session)
+}
+
+/// Copies of borrowed slices, small and large, and of several together.
+fn there_and_back(stream: &Stream, len: usize) -> Result<()> {
+    let source: Vec<u8> = (0..len).map(|at| (at % 251) as u8).collect();
+    let mut buffer = stream.alloc::<u8>(len)?;
+    stream.upload_from(&source, &mut buffer)?;
+    let (mut back, mut again) = (vec![0; len], vec![0; len]);
+    stream.download_to(&buffer, &mut back)?;
+    assert!(back == source);
+    stream.scope(|scope| scope.download(&buffer, &mut again))?;
+    assert!(again == source);
+    Ok(())
 }
 
 #[test]
