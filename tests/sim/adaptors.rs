@@ -305,11 +305,7 @@ fn agrees(stream: &Stream, acts: &[Act]) -> Result<(), TestCaseError> {
 fn h06_nested_counters_agree_with_the_book() -> Result<()> {
     let session = simulator();
     let stream = Device::get(0)?.create_stream()?;
-    let config = ProptestConfig {
-        cases: if cfg!(miri) { 4 } else { 128 },
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    };
+    let config = crate::property::config(if cfg!(miri) { 4 } else { 128 });
     proptest!(config, |(acts in acts())| agrees(&stream, &acts)?);
     drop(stream);
     session.settle();

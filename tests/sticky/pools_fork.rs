@@ -69,3 +69,33 @@ gpu_test! {
         })
     }
 }
+
+gpu_test! {
+    needs 1;
+    fn s35_fork_pools_are_dropped() -> Result<()> {
+        let stream = Device::get(0)?.create_stream()?;
+        let stop = AtomicBool::new(false);
+        let work = || {
+            while !stop.load(Ordering::Relaxed) {
+                drop(stream.alloc_with::<u8>(&Allocator::cache(), 1000)?);
+            }
+            Ok::<(), Error>(())
+        };
+        std::thread::scope(|scope| {
+            let busy = scope.spawn(work);
+            let started = Instant::now();
+            while started.elapsed() < Duration::from_secs(1) {
+                let pool = CachingPool::new();
+                let block = stream.alloc_with::<u8>(&pool.allocator(), 1000)?;
+                drop(stream.alloc_with::<u8>(&pool.allocator(), 1000)?);
+                // The stream, which keeps blocks of it, may be locked by the other thread.
+                in_a_fork(move || {
+                    drop((pool, block));
+                    0
+                });
+            }
+            stop.store(true, Ordering::Relaxed);
+            busy.join().expect("no panic")
+        })
+    }
+}

@@ -3,10 +3,11 @@
 use std::cell::RefCell;
 use std::env::VarError;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Once, OnceLock, PoisonError, RwLock};
 
 use super::handle::{Allocator, Choice};
+use crate::cache::builder::SHARED;
 use crate::device::Device;
 use crate::driver;
 use crate::error::{AllocatorError, Error, Result};
@@ -54,11 +55,22 @@ fn named(text: &str) -> Result<Allocator> {
     }
 }
 
-/// Whether there is nothing to decide, on any thread: the caching pool everywhere, in scopes too. Two
-/// loads, of a line that is hardly ever written.
+/// Whether there is nothing to decide, on any thread: the process's caching pool everywhere, in scopes
+/// too. Two loads, of a line that is hardly ever written.
 #[inline]
 pub(crate) fn is_cache() -> bool {
-    ROUTE.all_cached.load(Ordering::Acquire) && ROUTE.scopes.load(Ordering::Relaxed) == 0
+    ROUTE.pool.load(Ordering::Acquire) == SHARED && ROUTE.scopes.load(Ordering::Relaxed) == 0
+}
+
+/// The number of the caching pool that an allocation on any device asks now, on this thread; [`None`]
+/// where [`current`] has to tell. No lock, and no reference is counted.
+pub(crate) fn pool() -> Option<u64> {
+    let scoped = SCOPES.try_with(|scopes| scopes.borrow().last().map(Allocator::pool));
+    if let Ok(Some(pool)) = scoped {
+        return pool;
+    }
+    let pool = ROUTE.pool.load(Ordering::Acquire);
+    (pool != SEVERAL).then_some(pool)
 }
 
 /// Whether it is the process's caching pool.
@@ -69,15 +81,17 @@ fn is_shared(allocator: &Allocator) -> bool {
 /// What [`is_cache`] looks at.
 #[repr(align(128))]
 struct Route {
-    /// The default and those of all devices are the process's caching pool, and the environment does
-    /// not say otherwise. False until somebody has looked.
-    all_cached: AtomicBool,
+    /// The number of the caching pool that is the default and that of all devices; [`SEVERAL`] if none
+    /// is, and until somebody has looked what the environment says.
+    pool: AtomicU64,
     /// Scopes, of all threads, that have another allocator. A thread sees its own.
     scopes: AtomicUsize,
 }
 
+const SEVERAL: u64 = u64::MAX;
+
 static ROUTE: Route = Route {
-    all_cached: AtomicBool::new(false),
+    pool: AtomicU64::new(SEVERAL),
     scopes: AtomicUsize::new(0),
 };
 
@@ -85,15 +99,13 @@ impl Defaults {
     /// Tells [`is_cache`] of a change; the lock is held.
     fn publish(&self) {
         let everywhere = match &self.everywhere {
-            Some(allocator) => is_shared(allocator),
-            None => from_environment().is_ok_and(|allocator| is_shared(&allocator)),
+            Some(allocator) => allocator.pool(),
+            None => from_environment().ok().and_then(|chosen| chosen.pool()),
         };
-        let all = everywhere
-            && self
-                .devices
-                .iter()
-                .all(|(_, allocator)| is_shared(allocator));
-        ROUTE.all_cached.store(all, Ordering::Release);
+        let mut devices = self.devices.iter();
+        let same = devices.all(|(_, allocator)| allocator.pool() == everywhere);
+        let pool = everywhere.filter(|_| same).unwrap_or(SEVERAL);
+        ROUTE.pool.store(pool, Ordering::Release);
     }
 }
 
@@ -114,7 +126,7 @@ pub(crate) fn current(device: Device) -> Result<Allocator> {
         return Ok(allocator);
     }
     // Another thread's scope is nothing to this one: no lock, as without it.
-    if ROUTE.all_cached.load(Ordering::Acquire) {
+    if ROUTE.pool.load(Ordering::Acquire) == SHARED {
         return Ok(Allocator::cache());
     }
     look();

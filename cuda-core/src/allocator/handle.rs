@@ -8,6 +8,7 @@ use cuda_sys::CUdeviceptr;
 use super::DeviceAllocator;
 use super::driver_pool::DriverPool;
 use super::plain::PlainMemory;
+use crate::cache::builder::SHARED;
 use crate::cache::pool::{self, CachingPool};
 use crate::error::Result;
 use crate::stream::Stream;
@@ -61,6 +62,16 @@ impl Allocator {
     /// `cuMemAlloc_v2`, `cuMemFree_v2`. For finding errors, and for devices without memory pools.
     pub const fn plain() -> Self {
         Self(Choice::Plain)
+    }
+
+    /// Its number, if it is a caching pool.
+    #[inline]
+    pub(crate) fn pool(&self) -> Option<u64> {
+        match &self.0 {
+            Choice::Shared => Some(SHARED),
+            Choice::Pool(pool) => Some(pool.id()),
+            Choice::Driver | Choice::Plain | Choice::Custom(_) => None,
+        }
     }
 
     fn inner(&self) -> Result<&dyn DeviceAllocator> {

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use cuda_sys::CUdeviceptr;
 
-use super::Settings;
+use super::bins::Bins;
+use super::builder::Settings;
 use super::class::{self, Span};
 use super::heap::{Heap, Pending, State};
 use super::space::{Fate, Piece, Segment};
@@ -54,8 +55,7 @@ fn without_waiting(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<
     if Span::of(bytes) == Span::Large {
         // Small blocks are left to the streams that keep them, and that would miss them at once.
         for other in heap.served() {
-            let contents = other.arena.lock().take_from(bytes);
-            heap.take_back(contents.into_flushed());
+            heap.collect(&other, |bins| bins.take_from(bytes));
         }
         if let Some(piece) = heap.find(core, bytes) {
             return Ok(Some(piece));
@@ -73,7 +73,7 @@ fn without_waiting(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<
 /// Memory that was freed while other streams used it, if the driver says that they have finished.
 /// Two calls for each stream that is asked.
 fn take_finished(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Option<Piece> {
-    let mut awaited = core.arena.lock().awaited(ASKED);
+    let mut awaited = core.arena.with(heap, |bins| bins.awaited(ASKED));
     awaited.extend(heap.with(|state| state.awaited(ASKED)));
     if awaited.is_empty() {
         return None;
@@ -81,8 +81,7 @@ fn take_finished(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Option<Pi
     for mark in awaited {
         let _ = mark.timeline.query(mark.seq);
     }
-    let reached = core.arena.lock().take_reached();
-    heap.take_back(reached.into_flushed());
+    heap.collect(core, Bins::take_reached);
     heap.find(core, bytes)
 }
 
@@ -92,8 +91,7 @@ const ASKED: usize = 8;
 /// When the device, or the limit, gives no more.
 fn by_waiting(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<Option<Piece>> {
     for other in heap.served() {
-        let contents = other.arena.lock().take_all();
-        heap.take_back(contents.into_flushed());
+        heap.collect(&other, Bins::take_all);
     }
     for mark in heap.marks() {
         // What the driver says of other streams' work is told to those who wait for it.
@@ -345,8 +343,7 @@ impl Heap {
     /// [`Heap::release`] of what the driver says is idle, that of all streams' arenas included.
     pub(super) fn trim(&self, keep: usize) -> Result<usize> {
         for core in self.served() {
-            let contents = core.arena.lock().take_all();
-            self.take_back(contents.into_flushed());
+            self.collect(&core, Bins::take_all);
         }
         for mark in self.marks() {
             let _ = mark.timeline.query(mark.seq);

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use cuda_sys::CUdeviceptr;
 
-use super::Settings;
-use super::arena::{Cached, Counts, Flushed};
+use super::bins::{Bins, Cached, Contents, Counts, Flushed};
+use super::builder::Settings;
 use super::class::Span;
 use super::space::{Piece, Space};
 use super::usage::CacheUsage;
@@ -69,9 +69,10 @@ impl Heap {
     pub(super) fn usage(&self) -> CacheUsage {
         let (mut arenas, mut free) = (Counts::default(), 0);
         for core in self.served() {
-            let bins = core.arena.lock();
-            arenas.add(&bins.counts);
-            free += bins.free();
+            core.arena.with(self, |bins| {
+                arenas.add(&bins.counts);
+                free += bins.free();
+            });
         }
         let limit = self.settings.limit().bytes(self.context.device());
         self.with(|state| {
@@ -94,8 +95,8 @@ impl Heap {
     /// Makes the peaks what is there now.
     pub(super) fn reset_peaks(&self) {
         for core in self.served() {
-            let mut bins = core.arena.lock();
-            bins.counts.peak = bins.counts.used;
+            let reset = |bins: &mut Bins| bins.counts.peak = bins.counts.used;
+            core.arena.with(self, reset);
         }
         self.with(|state| {
             state.counts.peak = state.counts.used;
@@ -131,6 +132,12 @@ impl Heap {
         arenas.iter().filter_map(Weak::upgrade).collect()
     }
 
+    /// Takes in what `f` takes out of the stream's bins.
+    pub(super) fn collect(&self, core: &StreamCore, f: impl FnOnce(&mut Bins) -> Contents) {
+        let contents = core.arena.with(self, f);
+        self.take_back(contents.into_flushed());
+    }
+
     /// Takes in what an arena, which no longer counts it, has given up.
     pub(super) fn take_back(&self, flushed: Flushed) {
         if flushed.free.is_empty() && flushed.pending.is_empty() {
@@ -145,12 +152,12 @@ impl Heap {
             }
             state.reclaim()
         });
-        drop(flushed.homes);
+        drop(flushed.gone);
     }
 
     /// Takes in a block that its stream's arena does not keep.
     pub(super) fn put(block: Cached) {
-        let Some(heap) = block.home.arena.heap().cloned() else {
+        let Some(heap) = block.heap().cloned() else {
             return;
         };
         let mark = Mark {
@@ -160,16 +167,12 @@ impl Heap {
         heap.with(|state| state.space.give(block.address, Some(mark)));
     }
 
-    /// Takes a block of the heap's own count back, behind `fences`.
-    pub(super) fn free(&self, address: CUdeviceptr, home: Mark, fences: Fences) {
+    /// Takes a block of the heap's own count back.
+    pub(super) fn free(&self, address: CUdeviceptr, home: Mark) {
         let spent = self.with(|state| {
             let bytes = state.space.taken(address).unwrap_or(0);
             state.counts.used -= bytes.min(state.counts.used);
-            if fences.is_empty() {
-                state.space.give(address, Some(home));
-            } else {
-                state.keep_pending(address, home, fences);
-            }
+            state.space.give(address, Some(home));
             state.reclaim()
         });
         drop(spent);

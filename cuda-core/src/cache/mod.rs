@@ -1,13 +1,14 @@
 //! The caching pool: blocks that were freed, kept for those to come.
 //!
-//! Each stream has an [arena]: bins of blocks that it may use at once, by size. A block that
-//! is allocated and freed while its bin has one costs two exchanges of one flag on a cache line of
-//! the stream's own, whatever thread does it, and brings along the references that it needs.
+//! Each stream has an [arena]: for each pool that it has allocated from, [bins] of blocks that it
+//! may use at once, by size. A block that is allocated and freed while its bin has one costs two
+//! exchanges of one flag on a cache line of the stream's own, whatever thread does it, and brings
+//! along the references that it needs.
 //!
-//! Behind the arenas of a context there is one [heap], an [address space](space) of segments
-//! in which free ranges join their neighbours, and from which the smallest that fits is cut. A free
-//! range remembers whose work it comes after: that stream uses it at once, others when that work is
-//! known to be complete, or behind it. No event belongs to a block. One is recorded when a range is
+//! Behind the bins that a context's streams have of a pool there is one [heap], an
+//! [address space](space) of segments in which free ranges join their neighbours, and from which the
+//! smallest that fits is cut. A free range remembers whose work it comes after: that stream uses it
+//! at once, others when that work is known to be complete, or behind it. No event belongs to a block. One is recorded when a range is
 //! about to change hands, and not before.
 //!
 //! Segments come from `cuMemAlloc`, not from the driver's pool. They are there for all streams at
@@ -30,6 +31,8 @@ use crate::stream_core::StreamCore;
 use crate::timeline::{Mark, Timeline};
 
 pub(crate) mod arena;
+mod bins;
+pub(crate) mod builder;
 mod class;
 mod growth;
 pub(crate) mod heap;
@@ -39,15 +42,18 @@ pub(crate) mod segments;
 mod space;
 pub(crate) mod usage;
 
-use arena::{Arena, Cached};
+use arena::Arena;
+use bins::{Bins, Cached};
 use class::Span;
 use heap::Heap;
-use pool::{Settings, shared};
+use pool::CachingPool;
 
 /// The stream that a cached block was allocated on.
 pub(crate) struct Home {
     // INVARIANT: taken by `free` alone, which is the last thing that is done with a block.
     core: ManuallyDrop<Arc<StreamCore>>,
+    /// Where the block was cut, if that is not the process's pool.
+    branch: Option<Arc<Heap>>,
     /// The block's size, which is the request's, rounded.
     bytes: usize,
     bin: usize,
@@ -58,22 +64,34 @@ impl Home {
     pub(crate) fn core(&self) -> &Arc<StreamCore> {
         &self.core
     }
+
+    /// Whether it is in its context, as what comes from `cuMemAlloc` is.
+    #[inline]
+    pub(crate) fn is_in_the_context(&self) -> bool {
+        let heap = self.branch.as_ref();
+        heap.is_none_or(|heap| heap.is_in_the_context())
+    }
 }
 
-/// A block of the process's pool that the stream has at hand. None is of no bytes.
+/// A block that the stream has at hand, of the pool with that [number](CachingPool::id). None is of
+/// no bytes.
 #[inline]
-pub(crate) fn find(core: &Arc<StreamCore>, bytes: usize) -> Option<Block<DeviceMemory>> {
+pub(crate) fn find(pool: u64, core: &StreamCore, bytes: usize) -> Option<Block<DeviceMemory>> {
     let needed = class::rounded(bytes);
-    let found = core.arena.lock().take(needed)?;
+    let found = core.arena.lock().take(pool, needed)?;
     Some(block(found, bytes))
 }
 
-/// A block of the process's pool, for the stream.
-pub(crate) fn allocate(core: &Arc<StreamCore>, bytes: usize) -> Result<Block<DeviceMemory>> {
-    if let Some(block) = find(core, bytes) {
+/// A block of the pool, for the stream.
+pub(crate) fn allocate(
+    pool: &CachingPool,
+    core: &Arc<StreamCore>,
+    bytes: usize,
+) -> Result<Block<DeviceMemory>> {
+    if let Some(block) = find(pool.id(), core, bytes) {
         return Ok(block);
     }
-    let found = miss(core, class::rounded(bytes), bytes)?;
+    let found = miss(pool, core, class::rounded(bytes), bytes)?;
     Ok(block(found, bytes))
 }
 
@@ -91,6 +109,7 @@ fn block(cached: Cached, bytes: usize) -> Block<DeviceMemory> {
         ledger: Ledger::behind(0..bytes, mark),
         keeper: Origin::Cached(Home {
             core: ManuallyDrop::new(cached.home),
+            branch: cached.branch,
             bytes: cached.bytes,
             bin: cached.bin,
         }),
@@ -99,27 +118,29 @@ fn block(cached: Cached, bytes: usize) -> Block<DeviceMemory> {
 
 /// A block for the stream whose bins have none.
 #[cold]
-fn miss(core: &Arc<StreamCore>, needed: usize, requested: usize) -> Result<Cached> {
-    let heap = &shared()?.heap_of(core)?;
-    // Taken out in statements of their own: what is locked is not while they are sorted.
-    let reached = core.arena.lock().take_reached();
-    heap.take_back(reached.into_flushed());
+fn miss(
+    pool: &CachingPool,
+    core: &Arc<StreamCore>,
+    needed: usize,
+    requested: usize,
+) -> Result<Cached> {
+    let heap = &pool.serve(core);
+    heap.collect(core, Bins::take_reached);
     if Span::of(needed) == Span::Large {
         // Joined, what lies in the bins may fit better than what would have to be cut.
-        let kept = core.arena.lock().take_from(Span::LARGEST_SMALL + 1);
-        heap.take_back(kept.into_flushed());
+        heap.collect(core, |bins| bins.take_from(Span::LARGEST_SMALL + 1));
     }
     let mut found = heap.find(core, needed);
     if found.is_none() {
-        let kept = core.arena.lock().take_all();
-        heap.take_back(kept.into_flushed());
+        heap.collect(core, Bins::take_all);
         found = heap.find(core, needed);
     }
     let piece = match found {
         Some(piece) => piece,
         None => growth::allocate(heap, core, needed, requested)?,
     };
-    core.arena.lock().counts.allocate(piece.bytes);
+    let allocate = |bins: &mut Bins| bins.counts.allocate(piece.bytes);
+    core.arena.with(heap, allocate);
     Ok(Cached {
         address: piece.address,
         bytes: piece.bytes,
@@ -127,6 +148,7 @@ fn miss(core: &Arc<StreamCore>, needed: usize, requested: usize) -> Result<Cache
         seq: piece.seq,
         timeline: core.timeline().clone(),
         home: core.clone(),
+        branch: (!heap.settings.is_shared()).then(|| heap.clone()),
     })
 }
 
@@ -146,6 +168,7 @@ pub(crate) unsafe fn recycle(address: CUdeviceptr, home: &mut Home, timeline: Ar
         seq: timeline.issued(),
         timeline,
         home: core,
+        branch: home.branch.take(),
     });
 }
 
@@ -169,13 +192,7 @@ pub(crate) unsafe fn free(address: CUdeviceptr, home: &mut Home, fences: Fences)
         seq: timeline.issued(),
         timeline,
         home: core,
+        branch: home.branch.take(),
     };
     Arena::put_behind(block, fences);
-}
-
-/// Takes a block of a pool's back, behind all work on it. No driver call.
-pub(crate) fn give_back(heap: &Heap, core: &StreamCore, address: CUdeviceptr, fences: Fences) {
-    let timeline = core.timeline().clone();
-    let seq = timeline.issued();
-    heap.free(address, Mark { timeline, seq }, fences);
 }

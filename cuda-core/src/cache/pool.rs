@@ -2,11 +2,11 @@
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use cuda_sys::CUdeviceptr;
 
+use super::builder::{CachingPoolBuilder, SHARED, Settings, numbered};
 use super::heap::Heap;
 use super::limit::PoolLimit;
 use super::usage::CacheUsage;
@@ -17,7 +17,6 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::driver;
 use crate::error::{Error, Result};
-use crate::memory::ledger::{Fences, Ledger};
 use crate::stream::Stream;
 use crate::stream_core::StreamCore;
 use crate::sync::lock;
@@ -29,8 +28,13 @@ use crate::timeline::Mark;
 /// [another allocator](crate::set_default_allocator) was chosen. Others keep memory apart from it;
 /// a clone is a reference. What is allocated stays valid when the pool is gone.
 ///
+/// Each stream keeps what was freed on it, of each pool apart. [`Stream::alloc`] and
+/// [`Stream::alloc_with`] take it from there with neither a driver call nor a lock that other streams
+/// need, whatever thread frees it; behind an [adaptor](crate::adaptors), and called as a
+/// [`DeviceAllocator`], a pool has one lock for each context.
+///
 /// A freed block is reused on its own stream at once, and on others when work on it is known to be
-/// complete. While there is memory, nothing waits; when there is none, segments are given back,
+/// complete: a large one at once, a small one where there is no more memory. While there is memory, nothing waits; when there is none, segments are given back,
 /// streams wait for each other, and at last the host waits.
 ///
 /// A pool of one's own keeps the contexts alive that it has memory of. When its last reference is
@@ -56,8 +60,6 @@ pub struct CachingPool(Arc<Pool>);
 struct Pool {
     settings: Arc<Settings>,
     heaps: Mutex<Vec<Entry>>,
-    /// The process's own, whose memory of a context goes with the context's last stream.
-    is_shared: bool,
 }
 
 /// The heap of one context, by the address of the context's own bookkeeping.
@@ -69,171 +71,32 @@ struct Entry {
     _kept: Option<Arc<Heap>>,
 }
 
-/// What is said of a pool.
-pub(crate) struct Settings {
-    pub(super) upstream: Allocator,
-    limit: Mutex<PoolLimit>,
-    pub(super) initial: usize,
-    on_shortage: Option<OnShortage>,
-}
-
-type OnShortage = Arc<dyn Fn(&Error) -> bool + Send + Sync>;
-
-impl Settings {
-    pub(super) fn limit(&self) -> PoolLimit {
-        *lock(&self.limit)
-    }
-
-    /// Calls `on_shortage`, if one was set, and says whether it freed anything.
-    pub(super) fn relieve(&self, error: &Error) -> bool {
-        let Some(on_shortage) = &self.on_shortage else {
-            return false;
-        };
-        catch_unwind(AssertUnwindSafe(|| on_shortage(error))).unwrap_or_else(|payload| {
-            // Its own drop could panic.
-            std::mem::forget(payload);
-            false
-        })
-    }
-}
-
-/// Options of a new [`CachingPool`].
-///
-/// ```no_run
-/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
-/// use cuda_core::{CachingPool, PoolLimit};
-///
-/// let pool = CachingPool::builder()
-///     .initial(256 << 20) // taken at the first allocation
-///     .limit(PoolLimit::Bytes(1 << 30))
-///     .on_shortage(|error| {
-///         eprintln!("{error}");
-///         false // nothing was freed: let the allocation fail
-///     })
-///     .build()?;
-/// let buffer = stream.alloc_with::<u8>(&pool.allocator(), 1 << 20)?;
-/// # Ok::<(), cuda_core::Error>(())
-/// ```
-#[derive(Clone)]
-#[must_use]
-pub struct CachingPoolBuilder {
-    upstream: Allocator,
-    limit: PoolLimit,
-    initial: usize,
-    on_shortage: Option<OnShortage>,
-}
-
-impl CachingPoolBuilder {
-    /// Where segments come from; `cuMemAlloc` if nothing is said.
-    ///
-    /// ```no_run
-    /// use cuda_core::{Allocator, CachingPool};
-    ///
-    /// let pool = CachingPool::builder().upstream(&Allocator::driver_pool()).build()?;
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
-    pub fn upstream(mut self, allocator: &Allocator) -> Self {
-        self.upstream = allocator.clone();
-        self
-    }
-
-    /// The most that is taken from a device, in each context.
-    pub fn limit(mut self, limit: PoolLimit) -> Self {
-        self.limit = limit;
-        self
-    }
-
-    /// Size of the first segment in each context, in bytes, rounded up to 2 MiB; smaller if the
-    /// device has not so much.
-    pub fn initial(mut self, bytes: usize) -> Self {
-        self.initial = bytes;
-        self
-    }
-
-    /// Called with the error that an allocation is about to fail with; if it says that it has freed
-    /// something, the allocation is tried again. A panic counts as no.
-    ///
-    /// ```no_run
-    /// use cuda_core::CachingPool;
-    ///
-    /// # fn evict_cached_tiles() -> usize { 0 }
-    /// let pool = CachingPool::builder().on_shortage(|_error| evict_cached_tiles() > 0).build()?;
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
-    pub fn on_shortage(mut self, f: impl Fn(&Error) -> bool + Send + Sync + 'static) -> Self {
-        self.on_shortage = Some(Arc::new(f));
-        self
-    }
-
-    /// Makes the pool. No driver call.
-    ///
-    /// # Errors
-    /// [`Error::Malformed`] for a fraction that is not between 0 and 1, and for a first segment beyond
-    /// a limit in bytes. A limit that is a share is known only at a device's first allocation; a first
-    /// segment beyond it is then made smaller.
-    pub fn build(self) -> Result<CachingPool> {
-        let initial = self.initial.checked_next_multiple_of(class::SEGMENT);
-        let limit = self.limit.check()?;
-        let most = match limit {
-            PoolLimit::Bytes(bytes) => bytes,
-            _ => isize::MAX as usize,
-        };
-        let initial =
-            initial
-                .filter(|initial| *initial <= most)
-                .ok_or_else(|| Error::Malformed {
-                    what: "a first segment for that limit",
-                    text: self.initial.to_string(),
-                    form: "at most as many bytes as the limit",
-                })?;
-        Ok(CachingPool::of(self, initial, false))
-    }
-}
-
-impl fmt::Debug for CachingPoolBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CachingPoolBuilder")
-            .field("upstream", &self.upstream)
-            .field("limit", &self.limit)
-            .field("initial", &self.initial)
-            .finish_non_exhaustive()
-    }
-}
-
 /// The process's pool.
 pub(crate) fn shared() -> Result<&'static CachingPool> {
-    static SHARED: OnceLock<Result<CachingPool>> = OnceLock::new();
+    static POOL: OnceLock<Result<CachingPool>> = OnceLock::new();
     // In a forked child, a thread that no longer exists may have been making it.
     if let Some(error) = driver::gone() {
-        return SHARED.get().ok_or(error)?.as_ref().map_err(Error::clone);
+        return POOL.get().ok_or(error)?.as_ref().map_err(Error::clone);
     }
     let make = || {
         let mut builder = CachingPool::builder();
         if let Ok(limit) = std::env::var("CUDA_CORE_POOL_LIMIT") {
             builder = builder.limit(limit.parse()?);
         }
-        Ok(CachingPool::of(builder, 0, true))
+        Ok(CachingPool::of(builder.into_settings(SHARED)))
     };
-    SHARED.get_or_init(make).as_ref().map_err(Error::clone)
+    POOL.get_or_init(make).as_ref().map_err(Error::clone)
 }
 
 impl CachingPool {
     /// A pool without a limit that takes its segments from `cuMemAlloc`. No driver call.
-    ///
-    /// Its blocks are found under one lock for all streams of a context; only those of
-    /// [the process's own](Self::shared) are kept by streams.
     pub fn new() -> Self {
-        Self::of(Self::builder(), 0, false)
+        Self::of(Self::builder().into_settings(numbered()))
     }
 
     /// Options of a new pool.
     pub fn builder() -> CachingPoolBuilder {
-        CachingPoolBuilder {
-            upstream: Allocator::plain(),
-            limit: PoolLimit::None,
-            initial: 0,
-            on_shortage: None,
-        }
+        CachingPoolBuilder::new()
     }
 
     /// The process's own pool: the default allocator. Its limit is `CUDA_CORE_POOL_LIMIT`, bytes or
@@ -255,17 +118,17 @@ impl CachingPool {
         shared().cloned()
     }
 
-    fn of(builder: CachingPoolBuilder, initial: usize, is_shared: bool) -> Self {
+    pub(super) fn of(settings: Settings) -> Self {
         Self(Arc::new(Pool {
-            settings: Arc::new(Settings {
-                upstream: builder.upstream,
-                limit: Mutex::new(builder.limit),
-                initial,
-                on_shortage: builder.on_shortage,
-            }),
+            settings: Arc::new(settings),
             heaps: Mutex::default(),
-            is_shared,
         }))
+    }
+
+    /// What streams know the pool by.
+    #[inline]
+    pub(crate) fn id(&self) -> u64 {
+        self.0.settings.pool
     }
 
     /// The pool as an allocator to choose.
@@ -278,7 +141,7 @@ impl CachingPool {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn allocator(&self) -> Allocator {
-        Allocator(if self.0.is_shared {
+        Allocator(if self.0.settings.is_shared() {
             Choice::Shared
         } else {
             Choice::Pool(self.clone())
@@ -344,8 +207,7 @@ impl CachingPool {
     /// ```
     pub fn set_limit(&self, limit: PoolLimit) -> Result<()> {
         driver::gone().map_or(Ok(()), Err)?;
-        *lock(&self.0.settings.limit) = limit.check()?;
-        Ok(())
+        self.0.settings.set_limit(limit)
     }
 
     /// Gives unused segments back to their device, the largest first, until no more than `keep`
@@ -380,7 +242,7 @@ impl CachingPool {
         }
         let heap = Heap::new(context, &self.0.settings);
         heaps.retain(|entry| entry.heap.strong_count() > 0);
-        let kept = context.is_primary() || !self.0.is_shared;
+        let kept = context.is_primary() || !self.0.settings.is_shared();
         heaps.push(Entry {
             context: key,
             device: context.device(),
@@ -391,16 +253,28 @@ impl CachingPool {
     }
 
     /// The heap that the stream's blocks come from. The process's own is kept by its streams.
-    pub(super) fn heap_of(&self, core: &Arc<StreamCore>) -> Result<Arc<Heap>> {
-        if !self.0.is_shared {
-            return Ok(self.heap(core.context()));
+    fn heap_of(&self, core: &Arc<StreamCore>) -> Arc<Heap> {
+        if self.0.settings.is_shared() {
+            return self.serve(core);
         }
-        let find = || {
+        self.heap(core.context())
+    }
+
+    /// [`CachingPool::heap_of`] of a stream that keeps blocks in bins.
+    pub(super) fn serve(&self, core: &Arc<StreamCore>) -> Arc<Heap> {
+        let serve = || {
             let heap = self.heap(core.context());
             heap.serve(core);
-            Ok(heap)
+            heap
         };
-        core.arena.heap_or(find).cloned()
+        if self.0.settings.is_shared() {
+            return core.arena.heap_or(serve).clone();
+        }
+        core.arena.branch(self.id()).unwrap_or_else(|| {
+            let heap = serve();
+            core.arena.add_branch(self.id(), &heap);
+            heap
+        })
     }
 
     /// The heaps of a device's contexts, to be dropped where nothing is locked.
@@ -414,24 +288,26 @@ impl CachingPool {
         let wanted = heaps.iter().filter(|entry| wanted(entry));
         wanted.filter_map(|entry| entry.heap.upgrade()).collect()
     }
+}
 
-    /// A block, and the heap that it goes back to.
-    pub(crate) fn allocate(
-        &self,
-        core: &Arc<StreamCore>,
-        bytes: usize,
-    ) -> Result<(CUdeviceptr, Ledger, Arc<Heap>)> {
-        driver::ensure()?;
-        let needed = class::rounded(bytes);
-        let heap = self.heap_of(core)?;
-        let piece = match heap.find(core, needed) {
-            Some(piece) => piece,
-            None => growth::allocate(&heap, core, needed, bytes)?,
-        };
-        heap.with(|state| state.counts.allocate(piece.bytes));
-        let (timeline, seq) = (core.timeline().clone(), piece.seq);
-        let ledger = Ledger::behind(0..bytes, Mark { timeline, seq });
-        Ok((piece.address, ledger, heap))
+impl Drop for Pool {
+    /// Nobody allocates any more: what streams keep joins what is left, and what is in use follows
+    /// when it is freed.
+    fn drop(&mut self) {
+        // In a forked child our locks may be held by threads that no longer exist.
+        if driver::is_gone() {
+            return;
+        }
+        let heaps = self.heaps.get_mut();
+        let heaps = heaps.unwrap_or_else(PoisonError::into_inner).iter();
+        let heaps = heaps.filter_map(|entry| entry.heap.upgrade());
+        for heap in heaps {
+            for core in heap.served() {
+                if let Some((_branch, contents)) = core.arena.remove_branch(&heap) {
+                    heap.take_back(contents.into_flushed());
+                }
+            }
+        }
     }
 }
 
@@ -461,7 +337,7 @@ impl fmt::Debug for CachingPool {
         f.debug_struct("CachingPool")
             .field("upstream", &self.0.settings.upstream)
             .field("limit", &self.limit())
-            .field("shared", &self.0.is_shared)
+            .field("shared", &self.0.settings.is_shared())
             .finish()
     }
 }
@@ -470,19 +346,26 @@ impl fmt::Debug for CachingPool {
 // come back; other streams' work on them is complete, or the stream waits for it.
 unsafe impl DeviceAllocator for CachingPool {
     fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
-        stream.core().ensure()?;
-        self.allocate(stream.core(), bytes)
-            .map(|(address, _, _)| address)
+        let core = stream.core();
+        core.ensure()?;
+        let heap = self.heap_of(core);
+        let needed = class::rounded(bytes);
+        let piece = match heap.find(core, needed) {
+            Some(piece) => piece,
+            None => growth::allocate(&heap, core, needed, bytes)?,
+        };
+        heap.with(|state| state.counts.allocate(piece.bytes));
+        Ok(piece.address)
     }
 
     unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, _: usize) -> Result<()> {
         let core = stream.core();
-        let heap = self.heap_of(core)?;
+        let heap = self.heap_of(core);
         // A number of its own: events that were recorded before do not cover what the caller may have
         // made the stream wait for since.
         let seq = core.bind()?.count();
         let timeline = core.timeline().clone();
-        heap.free(address, Mark { timeline, seq }, Fences::none());
+        heap.free(address, Mark { timeline, seq });
         Ok(())
     }
 

@@ -108,8 +108,10 @@ fn segments_of(heap: &Heap) -> Vec<CacheSegment> {
     // What the space counts as taken, and streams keep for themselves.
     let mut kept = HashMap::new();
     for core in heap.served() {
-        core.arena.lock().list(|address, state| {
-            kept.insert(address, state);
+        core.arena.with(heap, |bins| {
+            bins.list(|address, state| {
+                kept.insert(address, state);
+            });
         });
     }
     let device = heap.context.device();

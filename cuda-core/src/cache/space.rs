@@ -11,17 +11,18 @@ use cuda_sys::CUdeviceptr;
 use super::class::Span;
 use super::segments::{CacheBlock, CacheBlockState, CacheSegment};
 use crate::device::Device;
+use crate::sorted::Sorted;
 use crate::stream_core::StreamCore;
 use crate::timeline::{Mark, Timeline};
 
 /// Segments, and the ranges that tile them.
 #[derive(Default)]
 pub(super) struct Space {
-    segments: BTreeMap<CUdeviceptr, Segment>,
+    segments: Sorted<CUdeviceptr, Segment>,
     ranges: BTreeMap<CUdeviceptr, Range>,
     /// The free ranges by the stream that may use them at once: all streams may use those of
     /// [`NOBODY`].
-    owners: BTreeMap<u64, Owner>,
+    owners: Sorted<u64, Owner>,
     reserved: usize,
     free: usize,
     /// Bytes of segments that are not [kept](Fate::Kept), as far as nobody has them.
@@ -176,18 +177,18 @@ impl Space {
         span: Span,
         bytes: usize,
     ) -> Option<(CUdeviceptr, Mark)> {
-        let others = self.owners.keys().copied();
+        let others = self.owners.keys();
         let others = others.filter(|id| *id != NOBODY && *id != stream && !tried.contains(id));
         let best = others.filter_map(|owner| self.best_of(owner, span, bytes));
         let (_, address) = best.min()?;
         let (owner, seq) = self.owner_of(address)?;
-        let timeline = self.owners.get(&owner)?.timeline.clone()?;
+        let timeline = self.owners.get(owner)?.timeline.clone()?;
         self.remove(address);
         Some((address, Mark { timeline, seq }))
     }
 
     fn best_of(&self, owner: u64, span: Span, bytes: usize) -> Option<(usize, CUdeviceptr)> {
-        let set = &self.owners.get(&owner)?.free[span as usize];
+        let set = &self.owners.get(owner)?.free[span as usize];
         set.range((bytes, 0)..).next().copied()
     }
 
@@ -201,7 +202,7 @@ impl Space {
     /// Takes a free range, and leaves what is not needed of it to its owner.
     fn cut(&mut self, address: CUdeviceptr, needed: usize) -> Piece {
         let (owner, seq) = self.owner_of(address).unwrap_or((NOBODY, 0));
-        let timeline = self.owners.get(&owner).and_then(|o| o.timeline.clone());
+        let timeline = self.owners.get(owner).and_then(|o| o.timeline.clone());
         let (segment, bytes) = self.remove(address);
         let room = bytes.saturating_sub(needed);
         let cut = room >= self.span_of(segment).spare();
@@ -228,7 +229,7 @@ impl Space {
     }
 
     fn span_of(&self, segment: CUdeviceptr) -> Span {
-        self.segments.get(&segment).map_or(Span::Large, |s| s.span)
+        self.segments.get(segment).map_or(Span::Large, |s| s.span)
     }
 
     /// Whether the address is that of a range that was taken, and how large that is.
@@ -257,7 +258,7 @@ impl Space {
 
     fn is_given_up(&self, address: CUdeviceptr) -> bool {
         let segment = self.ranges.get(&address).map(|range| range.segment);
-        let segment = segment.and_then(|base| self.segments.get(&base));
+        let segment = segment.and_then(|base| self.segments.get(base));
         segment.is_some_and(|segment| segment.fate == Fate::GivenUp)
     }
 
@@ -310,7 +311,7 @@ impl Space {
         let base = unused.max_by_key(|segment| segment.bytes)?.base;
         self.remove(base);
         self.ranges.remove(&base);
-        let segment = self.segments.remove(&base)?;
+        let segment = self.segments.remove(base)?;
         self.reserved -= segment.bytes;
         Some(segment)
     }
@@ -332,7 +333,7 @@ impl Space {
         let bases: Vec<_> = refused.map(|segment| segment.base).collect();
         let taken = bases.into_iter().filter_map(|base| {
             self.lost -= self.ranges.remove(&base)?.bytes;
-            let segment = self.segments.remove(&base)?;
+            let segment = self.segments.remove(base)?;
             self.reserved -= segment.bytes;
             Some(segment)
         });
@@ -344,7 +345,7 @@ impl Space {
     pub(super) fn give_up(&mut self, owners: &[u64]) -> Vec<(CUdeviceptr, usize)> {
         let lost: Vec<_> = owners
             .iter()
-            .filter_map(|id| self.owners.get(id))
+            .filter_map(|id| self.owners.get(*id))
             .flat_map(|owner| owner.free.iter().flatten().map(move |free| (owner, free.1)))
             .filter(|(owner, address)| {
                 let seq = self.owner_of(*address).map_or(0, |(_, seq)| seq);
@@ -363,7 +364,7 @@ impl Space {
     /// any more.
     pub(super) fn give_up_around(&mut self, address: CUdeviceptr) -> Option<(CUdeviceptr, usize)> {
         let base = self.ranges.get(&address)?.segment;
-        let segment = self.segments.get_mut(&base)?;
+        let segment = self.segments.get_mut(base)?;
         if segment.fate != Fate::Kept {
             return None;
         }
@@ -390,7 +391,7 @@ impl Space {
 
     /// Gives all segments up.
     pub(super) fn give_up_all(&mut self) -> Vec<(CUdeviceptr, usize)> {
-        let bases: Vec<_> = self.segments.keys().copied().collect();
+        let bases: Vec<_> = self.segments.keys().collect();
         bases
             .into_iter()
             .filter_map(|base| self.give_up_around(base))
@@ -412,7 +413,7 @@ impl Space {
         let (bytes, segment) = (range.bytes, range.segment);
         let span = self.span_of(segment);
         self.free += bytes;
-        let entry = self.owners.entry(owner).or_default();
+        let entry = self.owners.get_or_default(owner);
         entry.free[span as usize].insert((bytes, address));
         if entry.timeline.is_none() {
             entry.timeline = timeline;
@@ -433,10 +434,10 @@ impl Space {
         range.state = State::Taken;
         let span = self.span_of(segment);
         self.free -= bytes;
-        if let Some(entry) = self.owners.get_mut(&owner) {
+        if let Some(entry) = self.owners.get_mut(owner) {
             entry.free[span as usize].remove(&(bytes, address));
             if entry.free.iter().all(BTreeSet::is_empty) {
-                let entry = self.owners.remove(&owner);
+                let entry = self.owners.remove(owner);
                 self.spent.extend(entry.and_then(|entry| entry.timeline));
             }
         }
@@ -481,7 +482,7 @@ impl Space {
             return false;
         }
         let (owner, seq) = (a.max(b), s.max(t));
-        let timeline = self.owners.get(&owner).and_then(|o| o.timeline.clone());
+        let timeline = self.owners.get(owner).and_then(|o| o.timeline.clone());
         self.remove(first);
         let (_, more) = self.remove(second);
         self.ranges.remove(&second);

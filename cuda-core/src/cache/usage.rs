@@ -26,9 +26,9 @@ pub struct CacheUsage {
     /// In blocks that are in use, as they were rounded.
     pub used: usize,
     /// A bound of what was in use at once since the peaks were reset, which was never more: the sum of
-    /// the peaks of all streams, or what was reserved at most. It is exact in a pool of one's own, and
-    /// where a single stream allocates. One counter for all streams of the process's pool would cost
-    /// each allocation more than all the rest; [`Statistics`](crate::adaptors::Statistics) has one.
+    /// the peaks of all streams, or what was reserved at most. It is exact where a single stream
+    /// allocates. One counter for all streams would cost each allocation more than all the rest;
+    /// [`Statistics`](crate::adaptors::Statistics) has one.
     pub used_peak: usize,
     /// Kept for allocations to come.
     pub free: usize,

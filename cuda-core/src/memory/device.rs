@@ -8,6 +8,8 @@ use cuda_sys::CUdeviceptr;
 use crate::allocator::handle::{Allocator, Choice};
 use crate::allocator::{choice, driver_pool, served};
 use crate::cache;
+use crate::cache::builder::SHARED;
+use crate::cache::pool::shared;
 use crate::context::Context;
 use crate::device::Device;
 use crate::driver;
@@ -93,10 +95,6 @@ impl memory::Kind for DeviceMemory {
             Origin::Cached(home) => {
                 // SAFETY: a block is freed once, and not used after; this cannot fail.
                 unsafe { cache::free(block.address, home, fences) };
-                Ok(())
-            }
-            Origin::Pooled { home, heap } => {
-                cache::give_back(heap, home, block.address, fences);
                 Ok(())
             }
             Origin::Home(home) => free_in_order(home, block.address, &fences),
@@ -188,6 +186,9 @@ fn allocate(core: &Arc<StreamCore>, bytes: usize) -> Result<Block<DeviceMemory>>
     if bytes == 0 {
         return Ok(empty(core));
     }
+    if let Some(block) = choice::pool().and_then(|pool| cache::find(pool, core, bytes)) {
+        return Ok(block);
+    }
     allocate_from(&choice::current(core.device())?, core, bytes)
 }
 
@@ -197,22 +198,18 @@ fn allocate_from(
     core: &Arc<StreamCore>,
     bytes: usize,
 ) -> Result<Block<DeviceMemory>> {
-    let home = core.clone();
     let (address, ledger, keeper) = match &allocator.0 {
-        Choice::Shared => return cache::allocate(core, bytes),
-        Choice::Pool(pool) => {
-            let (address, ledger, heap) = pool.allocate(core, bytes)?;
-            (address, ledger, Origin::Pooled { home, heap })
-        }
+        Choice::Shared => return cache::allocate(shared()?, core, bytes),
+        Choice::Pool(pool) => return cache::allocate(pool, core, bytes),
         Choice::Driver => {
             let (address, seq) = driver_pool::allocate(core, bytes)?;
             // Another stream may touch the memory only when the allocation has happened.
             let ledger = Ledger::allocated(0..bytes, core.timeline(), seq);
-            (address, ledger, Origin::Home(home))
+            (address, ledger, Origin::Home(core.clone()))
         }
         Choice::Plain | Choice::Custom(_) => {
             let (address, ledger) = served::allocate(allocator, core, bytes)?;
-            let allocator = allocator.clone();
+            let (home, allocator) = (core.clone(), allocator.clone());
             (address, ledger, Origin::Served { home, allocator })
         }
     };
@@ -252,7 +249,7 @@ impl Stream {
     pub fn alloc<T: Pod>(&self, len: usize) -> Result<DeviceBuffer<T>> {
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
         if driver::is_ready() && choice::is_cache() {
-            if let Some(block) = cache::find(self.core(), bytes) {
+            if let Some(block) = cache::find(SHARED, self.core(), bytes) {
                 return Ok(Buffer::from_storage(Storage::new(block), len));
             }
         }
@@ -274,8 +271,15 @@ impl Stream {
     /// let plain = stream.alloc_with::<u8>(&Allocator::plain(), 1 << 20)?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
+    #[inline]
     pub fn alloc_with<T: Pod>(&self, allocator: &Allocator, len: usize) -> Result<DeviceBuffer<T>> {
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
+        if driver::is_ready() {
+            let pool = allocator.pool();
+            if let Some(block) = pool.and_then(|pool| cache::find(pool, self.core(), bytes)) {
+                return Ok(Buffer::from_storage(Storage::new(block), len));
+            }
+        }
         self.core().ensure()?;
         let block = match bytes {
             0 => empty(self.core()),

@@ -7,7 +7,6 @@ use cuda_sys::CUdeviceptr;
 use crate::allocator::handle::Allocator;
 use crate::allocator::served;
 use crate::cache::Home;
-use crate::cache::heap::Heap;
 use crate::context::Context;
 use crate::device::Device;
 use crate::release::Unreleased;
@@ -17,13 +16,8 @@ use crate::stream_core::StreamCore;
 pub(crate) enum Origin {
     /// Stream-ordered: allocated and freed on this stream.
     Home(Arc<StreamCore>),
-    /// A block of the process's caching pool.
+    /// A block of a caching pool.
     Cached(Home),
-    /// A block of another caching pool.
-    Pooled {
-        home: Arc<StreamCore>,
-        heap: Arc<Heap>,
-    },
     /// Allocated by `allocator`, and given back to it in the order of this stream.
     Served {
         home: Arc<StreamCore>,
@@ -52,6 +46,12 @@ pub(crate) trait Owner: Send + Sync {
     fn is_plain(&self) -> bool {
         false
     }
+
+    /// Whether the memory is in its context, as that of `cuMemAlloc` is: others reach it by peer
+    /// access alone.
+    fn is_in_the_context(&self) -> bool {
+        self.is_plain()
+    }
 }
 
 impl Origin {
@@ -60,27 +60,24 @@ impl Origin {
     pub(crate) fn home(&self) -> Option<&Arc<StreamCore>> {
         match self {
             Origin::Cached(home) => Some(home.core()),
-            Origin::Home(home) | Origin::Pooled { home, .. } | Origin::Served { home, .. } => {
-                Some(home)
-            }
+            Origin::Home(home) | Origin::Served { home, .. } => Some(home),
             Origin::Owned { .. } => None,
         }
     }
 
     /// Whether it is part of a larger block, which a caching pool keeps.
     pub(crate) fn is_cached(&self) -> bool {
-        matches!(self, Origin::Cached(_) | Origin::Pooled { .. })
+        matches!(self, Origin::Cached(_))
     }
 
     /// Whether it is in [its context](Self::context), as what comes from `cuMemAlloc` is.
     #[inline]
     pub(crate) fn is_in_the_context(&self) -> bool {
         match self {
-            Origin::Cached(_) => true,
+            Origin::Cached(home) => home.is_in_the_context(),
             Origin::Home(_) => false,
-            Origin::Pooled { heap, .. } => heap.is_in_the_context(),
             Origin::Served { allocator, .. } => served::is_in_the_context(allocator),
-            Origin::Owned { owner, .. } => owner.is_plain(),
+            Origin::Owned { owner, .. } => owner.is_in_the_context(),
         }
     }
 
@@ -89,9 +86,7 @@ impl Origin {
         match self {
             Origin::Owned { context, .. } => context,
             Origin::Cached(home) => home.core().context(),
-            Origin::Home(home) | Origin::Pooled { home, .. } | Origin::Served { home, .. } => {
-                home.context()
-            }
+            Origin::Home(home) | Origin::Served { home, .. } => home.context(),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::thread;
 
 use cuda_core::{Access, CachingPool, Device, DeviceBuffer, Error, Result, Stream};
-use support::{Driver, gpu_test, stall};
+use support::{Driver, gpu_test, report, stall};
 
 use super::{U, address, cached};
 use crate::forms::{contents, same, scaled};
@@ -122,7 +122,7 @@ gpu_test! {
             streams.push(stream);
         }
         if Driver::selected() == Driver::Loaded && !came_back {
-            println!("the handle did not come back: only other streams were tried");
+            report!("the handle did not come back: only other streams were tried");
         } else {
             assert!(came_back, "the handle did not come back");
         }

@@ -78,11 +78,7 @@ fn runs(pool: &CachingPool, acts: &[(bool, usize)]) -> Result<()> {
 #[test]
 fn segments_are_tiled_by_their_blocks() -> Result<()> {
     let session = simulator();
-    let config = ProptestConfig {
-        cases: if cfg!(miri) { 1 } else { 64 },
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    };
+    let config = crate::property::config(if cfg!(miri) { 1 } else { 64 });
     let acts = prop::collection::vec(any::<(bool, usize)>(), 1..if cfg!(miri) { 12 } else { 60 });
     proptest!(config, |(acts in acts)| {
         let pools = [CachingPool::new(), CachingPool::shared().expect("no limit is set")];

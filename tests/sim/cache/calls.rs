@@ -1,6 +1,6 @@
 //! Driver calls: none on a hit.
 
-use cuda_core::{Allocator, CachingPool, Device, Error};
+use cuda_core::{Allocator, CachingPool, Device, Error, with_allocator};
 use cuda_sim::Fault;
 
 use super::*;
@@ -52,17 +52,23 @@ fn h30_steady_state_no_driver() {
 fn a_hit_asks_nobody_whatever_thread_frees() {
     run(|session| {
         let stream = Device::get(0)?.create_stream()?;
-        let allocate = || stream.alloc_with::<u8>(&Allocator::cache(), 1000);
-        drop(allocate()?);
-        let mark = session.mark();
-        let buffer = allocate()?;
-        let place = buffer.as_raw();
-        std::thread::spawn(move || drop(buffer))
-            .join()
-            .expect("no panic");
-        assert_eq!(allocate()?.as_raw(), place);
-        buffer_closed(allocate()?);
-        assert_eq!(session.names_since(mark), [""; 0]);
+        for allocator in [Allocator::cache(), CachingPool::new().allocator()] {
+            let allocate = || stream.alloc_with::<u8>(&allocator, 1000);
+            drop(allocate()?);
+            let mark = session.mark();
+            let buffer = allocate()?;
+            let place = buffer.as_raw();
+            std::thread::spawn(move || drop(buffer))
+                .join()
+                .expect("no panic");
+            assert_eq!(allocate()?.as_raw(), place);
+            buffer_closed(allocate()?);
+            with_allocator(&allocator, || {
+                assert_eq!(stream.alloc::<u8>(1000)?.as_raw(), place);
+                Ok::<(), Error>(())
+            })?;
+            assert_eq!(session.names_since(mark), [""; 0]);
+        }
         Ok(())
     });
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use cuda_core::{Device, PoolLimit};
 use proptest::prelude::*;
-use proptest::test_runner::Config;
 
 use super::*;
+use crate::property::config;
 
 /// One step of a program.
 #[derive(Debug, Clone)]
@@ -143,11 +143,7 @@ fn execute(program: &[Step], pool: &CachingPool) -> Result<()> {
 }
 
 fn programs(cases: u32, of: impl Fn(&[Step]) -> Result<()> + Sync) {
-    let config = Config {
-        cases: if cfg!(miri) { 2 } else { cases },
-        failure_persistence: None,
-        ..Config::default()
-    };
+    let config = config(if cfg!(miri) { 2 } else { cases });
     let longest = if cfg!(miri) { 20 } else { 80 };
     let of = &of;
     proptest!(config, |(program in prop::collection::vec(step(), 1..longest))| {

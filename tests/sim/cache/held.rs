@@ -9,7 +9,7 @@ use support::stall;
 
 use super::*;
 
-const HITS: usize = if cfg!(miri) { 30 } else { 1000 };
+const HITS: usize = if cfg!(miri) { 12 } else { 1000 };
 
 /// After this time whoever is held up is let go, and the test has failed. Miri's clock runs with the
 /// steps of all threads.

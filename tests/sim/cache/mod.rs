@@ -1,6 +1,7 @@
 //! The caching pool: what it asks of the driver, what it does with its address space, and what
 //! threads, chance and faults make of it.
 
+mod branches;
 mod calls;
 mod chance;
 mod held;

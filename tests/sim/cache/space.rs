@@ -119,11 +119,17 @@ fn memory_of_another_kind_serves_where_the_first_cannot_be_waited_for() {
         let pool = CachingPool::builder()
             .limit(PoolLimit::Bytes(2 * U))
             .build()?;
-        let (mut small, mut large) = (alloc(&one, &pool, U / 2)?, alloc(&one, &pool, U)?);
-        let place = large.as_raw();
-        one.fill(small.slice_mut(..256)?, 1)?;
-        one.fill(large.slice_mut(..256)?, 1)?;
-        drop((small, large));
+        // All of a segment for small blocks, and one for others.
+        let bytes = [U / 2, U / 2, U];
+        let mut blocks = bytes
+            .iter()
+            .map(|bytes| alloc(&one, &pool, *bytes))
+            .collect::<Result<Vec<_>>>()?;
+        let place = blocks[2].as_raw();
+        for block in &mut blocks {
+            one.fill(block.slice_mut(..256)?, 1)?;
+        }
+        drop(blocks);
         session.inject(Fault::new(cuda_sys::CUDA_ERROR_UNKNOWN).function("cuStreamWaitEvent"));
         let mark = session.mark();
         let taken = alloc(&two, &pool, U / 2)?;

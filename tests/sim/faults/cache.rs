@@ -104,6 +104,26 @@ fn in_the_shared_pool() {
 }
 
 #[test]
+fn in_a_pool_that_goes_first() {
+    sweep(|| {
+        let device = Device::get(0)?;
+        let pools = [CachingPool::new(), CachingPool::new()];
+        let (one, two) = (device.create_stream()?, device.create_stream()?);
+        let mut first = alloc(&one, &pools[0], 5000)?;
+        let mut second = alloc(&one, &pools[1], 5000)?;
+        round_trip(&mut first, &one, &two)?;
+        round_trip(&mut second, &one, &one)?;
+        two.fill(second.slice_mut(..64)?, 1)?;
+        drop(first);
+        drop(pools);
+        // Its segment goes with it, behind both streams.
+        drop(second);
+        drop(one);
+        two.synchronize()
+    });
+}
+
+#[test]
 fn in_a_context_that_goes() {
     sweep(|| {
         let context = Context::create(Device::get(0)?, ContextFlags::default())?;

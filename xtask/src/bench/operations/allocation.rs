@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, ensure};
-use cuda_core::{Allocator, Stream, with_allocator};
+use cuda_core::{Allocator, CachingPool, Stream, with_allocator};
 use cuda_sys::{CUDA_SUCCESS, CUresult, CUstream, cuMemAllocAsync, cuMemFreeAsync};
 
 use super::BATCH;
@@ -19,6 +19,9 @@ const BLOCK: usize = 1 << 20;
 /// Nanoseconds that a block of a cached size may take.
 const CACHED: f64 = 30.0;
 
+/// Nanoseconds that it may take from a pool that is named.
+const CACHED_OWN: f64 = 60.0;
+
 /// Threads that allocate at once, each on a stream of its own.
 const THREADS: usize = 16;
 
@@ -29,6 +32,8 @@ pub(super) fn operations() -> Vec<Operation> {
     vec![
         Operation::new("alloc + free 1 MiB, cached", cached)
             .goal(Goal::Absolute(CACHED, Unit::Nanoseconds)),
+        Operation::new("alloc + free 1 MiB, cached, pool of one's own", cached_own)
+            .goal(Goal::Absolute(CACHED_OWN, Unit::Nanoseconds)),
         Operation::new("alloc + free 1 MiB, cached, 16 threads", together)
             .goal(Goal::Absolute(TOGETHER, Unit::Millions)),
         Operation::new("alloc + free 1 MiB, stream-ordered", stream_ordered).calls(2),
@@ -55,6 +60,18 @@ fn cached(fixture: &Fixture) -> anyhow::Result<Measured> {
             || fixture.settle(),
         )
     })
+}
+
+fn cached_own(fixture: &Fixture) -> anyhow::Result<Measured> {
+    let stream = &fixture.stream;
+    let allocator = CachingPool::new().allocator();
+    pair(
+        fixture.effort,
+        BATCH * 10,
+        || stream.alloc_with::<u8>(&allocator, BLOCK).map(drop),
+        || raw_pair(stream.as_raw()),
+        || fixture.settle(),
+    )
 }
 
 /// The driver's pool, through either way.
