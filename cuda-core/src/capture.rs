@@ -20,7 +20,13 @@ pub(crate) struct Relaxed {
 impl Relaxed {
     pub(crate) fn enter() -> Result<Self> {
         let mut before = cuda_sys::CU_STREAM_CAPTURE_MODE_RELAXED;
-        exchange(&mut before)?;
+        exchange(&mut before).inspect_err(|_| {
+            // It may have taken effect, where the error is that of earlier work: then this is the mode
+            // to go back to, and otherwise the one that was asked for.
+            if before != cuda_sys::CU_STREAM_CAPTURE_MODE_RELAXED {
+                let _ = exchange(&mut before.clone());
+            }
+        })?;
         Ok(Self {
             before,
             _not_send: PhantomData,

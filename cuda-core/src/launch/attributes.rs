@@ -122,7 +122,8 @@ impl<K: StreamKind> Launch<'_, K> {
     /// Lets the kernel begin before the one in front of it on the stream has ended:
     /// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`. From compute capability 9.0 on.
     ///
-    /// It waits by itself, with `griddepcontrol.wait`, before it touches what that one writes.
+    /// It waits by itself, with `griddepcontrol.wait`, before it touches memory that work before it
+    /// uses, and in any case before it ends: see [`launch`](crate::Launch::launch).
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -130,7 +131,7 @@ impl<K: StreamKind> Launch<'_, K> {
     /// // Begins while the kernel before it ends, and waits for it by `griddepcontrol.wait`.
     /// let mut launch = stream.kernel(&function);
     /// launch.grid(8).block(256).programmatic();
-    /// // SAFETY: the kernel has no parameter, and waits before it touches anything.
+    /// // SAFETY: the kernel has no parameter, and each block waits before it touches anything.
     /// unsafe { launch.launch() }?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```

@@ -198,8 +198,10 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     ///   completed.
     /// * Bytes that it writes to a buffer are values of the buffer's type, as any bytes are of a
     ///   [`Pod`](crate::Pod).
-    /// * With [`Launch::programmatic`], it touches nothing that the work before it writes until it
-    ///   has waited for that work itself.
+    /// * With [`Launch::programmatic`], every block of it waits for the work before it, by
+    ///   `griddepcontrol.wait`, before it ends; and until then it touches no memory that anything
+    ///   enqueued on the stream before uses, or has used: what was allocated on the stream since may
+    ///   be such memory.
     pub unsafe fn launch(&mut self) -> Result<()> {
         let op = "cuLaunchKernelEx";
         let core = self.stream.core();

@@ -71,6 +71,10 @@ impl Owner for Opened {
             cu::cuIpcCloseMemHandle(address)
         })
     }
+
+    fn is_in_the_context(&self) -> bool {
+        true
+    }
 }
 
 impl<T: Pod> DeviceBuffer<T> {

@@ -8,6 +8,7 @@ use super::Module;
 use super::code::Code;
 use crate::context::Context;
 use crate::error::{Error, ModuleError, Result, check};
+use crate::memory::attributes::PointerAttributes;
 use crate::memory::buffer::Buffer;
 use crate::memory::device::DeviceBuffer;
 use crate::memory::ledger::Ledger;
@@ -18,7 +19,8 @@ use crate::release::Unreleased;
 
 impl Module {
     /// The global or constant variable of that name, as a buffer over all of it:
-    /// `cuModuleGetGlobal_v2`.
+    /// `cuModuleGetGlobal_v2`, and `cuPointerGetAttributes` to learn whether it is a managed one, which
+    /// every context reaches.
     ///
     /// There is one such buffer at a time: nobody else can read or write the variable through this
     /// crate while it lives. It keeps the module loaded, and dropping it waits for the work that
@@ -79,10 +81,17 @@ pub(super) fn buffer<T: Pod>(
             owner: Box::new(Taken {
                 code,
                 given_back: bytes == 0,
+                is_managed: is_managed(address),
             }),
         },
     };
     Ok(Buffer::from_storage(Storage::new(block), len))
+}
+
+/// Whether every context reaches the variable. One of which the driver says nothing is taken for
+/// one that is not managed.
+fn is_managed(address: CUdeviceptr) -> bool {
+    PointerAttributes::of_device(address).is_ok_and(|attributes| attributes.is_managed)
 }
 
 fn elements<T: Pod>(address: CUdeviceptr, bytes: usize) -> Result<usize> {
@@ -102,6 +111,7 @@ fn elements<T: Pod>(address: CUdeviceptr, bytes: usize) -> Result<usize> {
 struct Taken {
     code: Code,
     given_back: bool,
+    is_managed: bool,
 }
 
 impl Owner for Taken {
@@ -110,6 +120,10 @@ impl Owner for Taken {
         self.code.users().give_global_back(address);
         self.given_back = true;
         Ok(())
+    }
+
+    fn is_in_the_context(&self) -> bool {
+        !self.is_managed
     }
 }
 

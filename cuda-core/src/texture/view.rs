@@ -9,7 +9,7 @@ use crate::array::extent::Extent;
 use crate::array::mipmap::MipmappedArray;
 use crate::array::texel::Texel;
 use crate::array::{ArrayMemory, CudaArray, RawArray};
-use crate::context::Context;
+use crate::context::{Context, RawContext};
 use crate::copy::pitched::Pitched;
 use crate::device::DeviceAttribute;
 use crate::error::{Error, Result};
@@ -69,7 +69,12 @@ pub(super) enum Made {
     /// Kept alive.
     Array(Arc<Storage<ArrayMemory>>),
     /// Linear memory, which its owner frees. The texture cannot be used without it.
-    Memory { address: CUdeviceptr, bytes: usize },
+    /// Another context may come to have memory at the same address.
+    Memory {
+        context: RawContext,
+        address: CUdeviceptr,
+        bytes: usize,
+    },
 }
 
 impl<'a, T: Texel> TextureSource<'a, T> {
@@ -170,7 +175,7 @@ impl<'a, T: Texel> TextureSource<'a, T> {
             Of::Row(view) => (Made::memory(view), None),
             Of::Plane(bytes, plane) => (Made::memory(bytes), Some(plane.pitch)),
         };
-        let Made::Memory { address, bytes } = made else {
+        let Made::Memory { address, bytes, .. } = made else {
             return Ok(());
         };
         if bytes == 0 {
@@ -222,6 +227,7 @@ pub(super) fn whole(storage: &Storage<ArrayMemory>, access: Access) -> Touch<'_>
 impl Made {
     fn memory<T: Pod>(view: DeviceSlice<'_, T>) -> Self {
         Self::Memory {
+            context: view.context().raw(),
             address: view.as_raw(),
             bytes: view.byte_len(),
         }
@@ -232,12 +238,17 @@ impl Made {
         match (self, other) {
             (Made::Array(one), Made::Array(two)) => Arc::ptr_eq(one, two),
             (
-                Made::Memory { address, bytes },
                 Made::Memory {
+                    context,
+                    address,
+                    bytes,
+                },
+                Made::Memory {
+                    context: of,
                     address: start,
                     bytes: len,
                 },
-            ) => address == start && bytes == len,
+            ) => (context, address, bytes) == (of, start, len),
             _ => false,
         }
     }

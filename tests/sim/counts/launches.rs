@@ -113,6 +113,27 @@ fn what_is_refused_costs_nothing() {
 }
 
 #[test]
+fn linking_costs_a_guard_a_call() {
+    const PTX: &str = ".version 7.0\n.target sm_70\n.address_size 64\n\
+        .visible .entry nothing() { ret; }\n";
+    Counted::run(|driver| {
+        let (context, _, _) = two_streams()?;
+        let make = entered([EXCHANGE, "cuLinkCreate_v2", EXCHANGE]);
+        let mut linker = driver.expect(make.clone(), || cuda_core::Linker::new(&context))?;
+        let add = entered([EXCHANGE, "cuLinkAddData_v2", EXCHANGE]);
+        driver.expect(add, || linker.add_ptx(PTX).map(drop))?;
+        driver.refused(|| linker.add_ptx("no PTX").map(drop));
+        let complete = entered([EXCHANGE, "cuLinkComplete", EXCHANGE]);
+        let destroy = entered([EXCHANGE, "cuLinkDestroy", EXCHANGE]);
+        let both = [complete, destroy.clone()].concat();
+        driver.expect(both, || linker.complete())?;
+        let unused = driver.expect(make, || cuda_core::Linker::new(&context))?;
+        let close = || unused.close().map_err(|(error, _)| error);
+        driver.expect(destroy, close)
+    });
+}
+
+#[test]
 fn loading_and_unloading() {
     Counted::run(|driver| {
         let (context, _, _) = two_streams()?;
@@ -123,9 +144,8 @@ fn loading_and_unloading() {
         })?;
         let function =
             driver.expect([GET, "cuModuleGetFunction"], || module.function("nothing"))?;
-        let global = driver.expect([GET, "cuModuleGetGlobal_v2"], || {
-            module.global::<u32>("counter")
-        })?;
+        let asked = [GET, "cuModuleGetGlobal_v2", "cuPointerGetAttributes"];
+        let global = driver.expect(asked, || module.global::<u32>("counter"))?;
         driver.expect([], || {
             drop((function, module));
             Ok(())

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use cuda_core::{DeviceBuffer, Result, Stream, set_drop_hook, take_drop_hook};
-use cuda_sim::Mode;
+use cuda_sim::{LeakKind, Mode};
 use cuda_sys::CUDA_ERROR_UNKNOWN;
 use support::kernels;
 
@@ -393,6 +393,37 @@ fn s37_halves_written_behind_a_reader_of_the_whole() {
             home.fill(high, round)?;
             assert_eq!(whole.as_slice()?, [round - 1; 64]);
         }
+        Ok(())
+    });
+}
+
+/// A program with a stream for each request, whose weights and kernels live as long as it does. Each
+/// request's reads are waited for through another stream, so that nobody asks for the end of its own.
+#[test]
+fn streams_that_are_gone_do_not_pile_up() {
+    const REQUESTS: usize = 200;
+    clean(|session| {
+        let context = primary();
+        let module = kernels::load(&context)?;
+        let copy_words = module.function("copy_words")?;
+        let weights = device().create_stream()?.alloc_zeroed::<u32>(16)?;
+        let server = device().create_stream()?;
+        for _ in 0..REQUESTS {
+            let request = device().create_stream()?;
+            let mut answer = server.alloc::<u32>(16)?;
+            let mut launch = request.kernel(&copy_words);
+            launch
+                .elements(16)
+                .arg(&mut answer)
+                .arg(&weights)
+                .arg(16u32);
+            // SAFETY: 16 elements of both.
+            unsafe { launch.launch() }?;
+            server.download_to(&answer, &mut [1; 16])?;
+        }
+        let events = session.leaks();
+        let events = events.iter().filter(|leak| leak.kind == LeakKind::Event);
+        assert!(events.count() < REQUESTS / 2);
         Ok(())
     });
 }

@@ -6,10 +6,10 @@ use std::thread;
 
 use cuda_core::{Context, ContextFlags, Result};
 use cuda_sim::{Fault, Session};
-use cuda_sys::CUDA_ERROR_ILLEGAL_ADDRESS;
+use cuda_sys::{CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_LAUNCH_FAILED, CUDA_SUCCESS};
 use support::context as raw;
 
-use super::{clean, device, within};
+use super::{clean, device, primary, within};
 
 fn created() -> Result<Context> {
     Context::create(device(), ContextFlags::default())
@@ -186,4 +186,26 @@ fn s38_a_green_context_that_stays_current_is_not_destroyed() {
         raw::pop();
     });
     assert_eq!(session.violations(), []);
+}
+
+#[test]
+fn s38_a_capture_mode_that_was_exchanged_with_an_error() {
+    clean(|session| {
+        let context = primary();
+        let fault =
+            Fault::new(CUDA_ERROR_LAUNCH_FAILED).function("cuThreadExchangeStreamCaptureMode");
+        session.inject(fault.takes_effect());
+        assert!(context.alloc::<u32>(1).is_err());
+        assert_eq!(capture_mode(), cuda_sys::CU_STREAM_CAPTURE_MODE_GLOBAL);
+        Ok(())
+    });
+}
+
+/// The thread's mode; it is global from here on, as it is at first.
+fn capture_mode() -> cuda_sys::CUstreamCaptureMode {
+    let mut mode = cuda_sys::CU_STREAM_CAPTURE_MODE_GLOBAL;
+    // SAFETY: reads and writes one mode, a local.
+    let code = unsafe { cuda_sys::cuThreadExchangeStreamCaptureMode(&mut mode) };
+    assert_eq!(code, CUDA_SUCCESS);
+    mode
 }

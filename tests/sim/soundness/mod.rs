@@ -4,6 +4,7 @@
 mod arrays;
 mod attacks;
 mod contexts;
+mod elsewhere;
 mod forgotten;
 mod guards;
 mod host_functions;

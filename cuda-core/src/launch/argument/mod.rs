@@ -115,7 +115,7 @@ impl Reach for DeviceMemory {
     fn confined_to(block: &Block<Self>) -> Option<Confined> {
         match &block.keeper {
             // Managed, virtual, or shared in some other way: its owner knows.
-            Origin::Owned { owner, .. } if !owner.is_plain() => None,
+            Origin::Owned { owner, .. } if !owner.is_in_the_context() => None,
             origin if origin.is_in_the_context() => Some(Confined::to_context(origin.context())),
             origin => Some(Confined::to_device(origin.device())),
         }

@@ -10,6 +10,8 @@ use crate::timeline::{Mark, Timeline};
 pub(super) struct Entries {
     first: Option<Entry>,
     rest: Vec<Entry>,
+    /// How many there have to be before the driver is asked about them again.
+    crowd: usize,
 }
 
 pub(super) struct Entry {
@@ -27,6 +29,7 @@ impl Entries {
         Self {
             first: Some(entry),
             rest: Vec::new(),
+            crowd: 0,
         }
     }
 
@@ -79,6 +82,16 @@ impl Entries {
         } else {
             SEVERAL
         }
+    }
+
+    /// What to ask the driver about, with nothing locked, where there are twice as many entries as were
+    /// left when that was done last. Streams that are gone are waited for by nobody any more: without
+    /// asking, the entries of a long-lived block would pile up.
+    pub(super) fn crowd(&self) -> Vec<Mark> {
+        if self.len() < self.crowd.max(2 * MANY) {
+            return Vec::new();
+        }
+        self.iter().map(|entry| entry.mark.clone()).collect()
     }
 
     fn len(&self) -> usize {
@@ -218,7 +231,7 @@ impl Entries {
             return;
         }
         if self.len() >= MANY {
-            self.prune(spent);
+            self.forget_completed(spent);
         }
         if self.len() >= MANY {
             let mergeable = self
@@ -240,7 +253,13 @@ impl Entries {
         });
     }
 
+    /// Forgets what is known to have completed, after the driver was asked.
     pub(super) fn prune(&mut self, spent: &mut Vec<Mark>) {
+        self.forget_completed(spent);
+        self.crowd = 2 * self.len();
+    }
+
+    fn forget_completed(&mut self, spent: &mut Vec<Mark>) {
         self.retain(spent, |entry| {
             !entry.mark.timeline.has_completed(entry.mark.seq)
         });

@@ -304,12 +304,26 @@ impl Ledger {
             });
             return;
         }
+        let mut crowd = Vec::new();
         if !entries.mark(range, access, stream, seq, fences, &mut spent) {
             self.only
                 .store(entries.only(self.reader()), Ordering::Release);
+            crowd = entries.crowd();
         }
         drop(entries);
         drop(spent);
+        self.thin_out(crowd);
+    }
+
+    /// Asks the driver about entries, and forgets what has completed.
+    fn thin_out(&self, crowd: Vec<Mark>) {
+        if crowd.is_empty() {
+            return;
+        }
+        for mark in &crowd {
+            mark.timeline.peek(mark.seq);
+        }
+        self.prune();
     }
 
     /// The stream that [`Ledger::reads_again`] knows.
@@ -341,6 +355,9 @@ impl Ledger {
         let mut spent = Vec::new();
         if !entries.mark(range, access, stream, seq, fences, &mut spent) {
             *self.only.get_mut() = entries.only(self.reader.get().map(|reader| &reader.timeline));
+            let crowd = entries.crowd();
+            drop(spent);
+            self.thin_out(crowd);
         }
     }
 

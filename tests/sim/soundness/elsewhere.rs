@@ -1,0 +1,58 @@
+//! Memory of one context, where another is asked to use it.
+
+use cuda_core::{
+    Context, ContextFlags, Device, DeviceBuffer, Error, Result, Texture, TextureDescriptor,
+};
+use support::kernels;
+
+use super::{clean, device, primary};
+
+/// A variable of a module is in the module's context, like what `cuMemAlloc` gives.
+#[test]
+fn globals_are_refused_elsewhere() {
+    clean(|_| {
+        let (here, there) = (primary(), Device::get(1)?.context()?);
+        let created = Context::create(device(), ContextFlags::default())?;
+        let module = kernels::load(&here)?;
+        let mut counter = module.global::<u32>("counter")?;
+        let refused = |context: &Context, counter: &mut DeviceBuffer<u32>| -> Result<Error> {
+            let stream = context.create_stream()?;
+            let increment = kernels::get(context, "increment")?;
+            let mut launch = stream.kernel(&increment);
+            launch.arg(counter);
+            // SAFETY: one word.
+            Ok(unsafe { launch.launch() }.expect_err("memory of another context"))
+        };
+        let error = refused(&there, &mut counter)?;
+        assert!(matches!(error, Error::WrongDevice { .. }), "{error:?}");
+        let error = refused(&created, &mut counter)?;
+        assert!(matches!(error, Error::WrongContext { .. }), "{error:?}");
+        there.enable_peer_access(&here)?;
+        let stream = there.create_stream()?;
+        let increment = kernels::get(&there, "increment")?;
+        let mut launch = stream.kernel(&increment);
+        launch.arg(&mut counter);
+        // SAFETY: one word.
+        unsafe { launch.launch() }?;
+        stream.synchronize()?;
+        there.disable_peer_access(&here)
+    });
+}
+
+/// The address that a texture was made for may come to be that of another context's memory.
+#[test]
+fn a_texture_is_not_bound_to_memory_elsewhere() {
+    clean(|_| {
+        let (here, there) = (primary(), Device::get(1)?.context()?);
+        let memory = here.alloc::<f32>(1024)?;
+        // SAFETY: memory that outlives both buffers; nothing is enqueued on it.
+        let at = |context| unsafe {
+            DeviceBuffer::<f32>::from_raw(memory.as_raw(), 1024, context, Box::new(()))
+        };
+        let first = at(&here)?;
+        let texture = Texture::new(&first, &TextureDescriptor::default())?;
+        drop(first);
+        assert!(texture.bind(&at(&there)?).is_err());
+        texture.bind(&at(&here)?).map(drop)
+    });
+}
