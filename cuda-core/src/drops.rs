@@ -43,6 +43,8 @@ pub enum Resource {
     HostMemory,
     /// Physical memory whose handle was not released.
     PhysicalMemory,
+    /// Memory of another interface, such as Vulkan, that was not destroyed.
+    ExternalMemory,
     /// A CUDA array, mipmapped or not, that was not destroyed.
     Array,
     /// A texture object that was not destroyed.
@@ -55,10 +57,14 @@ pub enum Resource {
     Stream,
     /// An event that was not destroyed.
     Event,
+    /// A semaphore of another interface, such as Vulkan, that was not destroyed.
+    ExternalSemaphore,
     /// A context that was not destroyed.
     Context,
     /// A module, or a library, that was not unloaded.
     Module,
+    /// A linker that was not destroyed.
+    Linker,
     /// The thread's current context, which a guard could not bring back.
     Current,
     /// What profilers record, which was not ended.
@@ -104,14 +110,17 @@ impl fmt::Display for Resource {
             Self::PinnedMemory => "pinned memory",
             Self::HostMemory => "host memory given to a copy",
             Self::PhysicalMemory => "physical memory",
+            Self::ExternalMemory => "external memory",
             Self::Array => "a CUDA array",
             Self::Texture => "a texture",
             Self::Surface => "a surface",
             Self::MemoryPool => "a memory pool",
             Self::Stream => "a stream",
             Self::Event => "an event",
+            Self::ExternalSemaphore => "an external semaphore",
             Self::Context => "a context",
             Self::Module => "a module",
+            Self::Linker => "a linker",
             Self::Current => "the thread's current context",
             Self::ProfilerRange => "a profiler's range",
             Self::LibraryHandle => "a library's handle",

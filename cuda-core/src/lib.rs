@@ -47,8 +47,9 @@
 //! parts. A [`ManagedBuffer`] is usable from both sides, a [`PitchedBuffer`] has padded rows,
 //! [`Registered`] pins memory that exists already, and a [`VirtualBuffer`] of [`PhysicalMemory`]
 //! grows without moving. A [`CudaArray`] or [`MipmappedArray`] holds images, which kernels see
-//! through a [`Texture`] or a [`Surface`]. [`PointerAttributes`] tells what an address is, and
-//! [`IpcMemoryHandle`] and [`IpcEventHandle`] reach other processes.
+//! through a [`Texture`] or a [`Surface`]. [`PointerAttributes`] tells what an address is,
+//! [`IpcMemoryHandle`] and [`IpcEventHandle`] reach other processes, and [`ExternalMemory`] and
+//! [`ExternalSemaphore`] are those of Vulkan.
 //!
 //! **Allocators.** Device memory comes from a [`CachingPool`] that all streams share. An
 //! [`Allocator`] takes its place for the process ([`set_default_allocator`]), for a device, or for
@@ -71,7 +72,8 @@
 //! access to one pair, and [`PeerAccess`] says how far it goes.
 //!
 //! **Kernels.** A [`Module`] is code, from PTX or a binary; [`nvrtc`] compiles CUDA C++ while the
-//! program runs, and a `Library` is a module for all contexts at once. A [`Function`] is a kernel
+//! program runs, a [`Linker`] joins code that comes in pieces, and a `Library` is a module for all
+//! contexts at once. A [`Function`] is a kernel
 //! with its attributes and occupancy, and [`Stream::kernel`] begins its [`Launch`], which is
 //! `unsafe` at the end: nobody can check what a kernel does.
 //!
@@ -138,6 +140,7 @@ mod quiet;
 mod release;
 mod runtime;
 mod slab;
+mod sorted;
 mod staged;
 mod staging;
 mod stream;
@@ -166,8 +169,9 @@ pub use array::mipmap::MipmappedArray;
 pub use array::shape::{ArrayDescriptor, ArrayFlags, ArrayMemoryRequirements, ArrayShape};
 pub use array::texel::{Half, Texel};
 pub use array::view::{ArraySlice, ArraySliceMut};
+pub use cache::builder::CachingPoolBuilder;
 pub use cache::limit::PoolLimit;
-pub use cache::pool::{CachingPool, CachingPoolBuilder};
+pub use cache::pool::CachingPool;
 pub use cache::segments::{CacheBlock, CacheBlockState, CacheSegment};
 pub use cache::usage::CacheUsage;
 pub use context::Context;
@@ -203,6 +207,7 @@ pub use memory::Memory;
 pub use memory::attributes::{MemoryType, PointerAttributes, host_pointer_of, is_pinned};
 pub use memory::buffer::Buffer;
 pub use memory::device::{DeviceBuffer, DeviceMemory, DeviceSlice, DeviceSliceMut};
+pub use memory::external::{ExternalMemory, ExternalMemoryKind};
 pub use memory::host::{ReadOnly, StableHost, StableHostMut};
 pub use memory::ipc::IpcMemoryHandle;
 pub use memory::ledger::Access;
@@ -216,7 +221,7 @@ pub use memory::share::ShareableHandle;
 pub use memory::view::{Slice, SliceMut};
 pub use module::{
     BlockSize, Function, FunctionAttribute, FunctionAttributes, JitCache, JitFallback, JitOptions,
-    Module,
+    LinkInput, Linker, Module,
 };
 #[cfg(cuda_12_0)]
 pub use module::{Kernel, Library};
@@ -234,8 +239,8 @@ pub use staged::Scope;
 pub use staging::options::{StagingOptions, set_staging_options, staging_options};
 pub use staging::trim_staging;
 pub use stream::{
-    AnyThread, OneThread, PerThreadStream, Signal, Stream, StreamBuilder, StreamGuard, StreamKind,
-    StreamPool, StreamValue, WaitValue,
+    AnyThread, ExternalSemaphore, ExternalSemaphoreKind, OneThread, PerThreadStream, Signal, Stream,
+    StreamBuilder, StreamGuard, StreamKind, StreamPool, StreamValue, WaitValue,
 };
 pub use texture::descriptor::{
     AddressMode, Coordinates, FilterMode, MipmapSampling, ReadMode, TextureDescriptor,

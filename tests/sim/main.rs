@@ -6,13 +6,16 @@ mod contexts;
 mod counts;
 mod drop_hook;
 mod drops;
+// A file descriptor needs an operating system.
+#[cfg(all(unix, not(miri)))]
+mod external;
 mod faults;
 mod in_flight;
 #[cfg(cuda_12_0)]
 mod libraries;
+mod linker;
 mod lost_context;
 mod memory_errors;
-mod nvrtc;
 mod owners;
 mod pinned_cache;
 mod property;

@@ -149,13 +149,16 @@ fn kind(resource: Resource) -> Option<LeakKind> {
         Resource::DeviceMemory => Some(LeakKind::Device),
         Resource::PinnedMemory => Some(LeakKind::Pinned),
         Resource::PhysicalMemory => Some(LeakKind::Physical),
+        Resource::ExternalMemory => Some(LeakKind::External),
         Resource::Array => Some(LeakKind::Array),
         Resource::Texture => Some(LeakKind::Texture),
         Resource::Surface => Some(LeakKind::Surface),
         Resource::MemoryPool => Some(LeakKind::Pool),
         Resource::Stream => Some(LeakKind::Stream),
         Resource::Event => Some(LeakKind::Event),
+        Resource::ExternalSemaphore => Some(LeakKind::Semaphore),
         Resource::Module => Some(LeakKind::Module),
+        Resource::Linker => Some(LeakKind::Linker),
         Resource::Context => Some(LeakKind::Context),
         _ => None,
     }
@@ -191,7 +194,9 @@ pub fn take_away(mut leaks: Vec<Leak>) {
                 cu::cuLibraryUnload(handle.cast())
             },
             // SAFETY: it was leaked, so nobody else gives it back.
-            LeakKind::Module => unsafe { unload(handle.cast()) },
+            LeakKind::Module => with_a_context(|| unsafe { cu::cuModuleUnload(handle.cast()) }),
+            // SAFETY: it was leaked, so nobody else gives it back.
+            LeakKind::Linker => with_a_context(|| unsafe { cu::cuLinkDestroy(handle.cast()) }),
             // SAFETY: it was leaked, so nobody else gives it back.
             LeakKind::Graph => unsafe { cu::cuGraphDestroy(handle.cast()) },
             // SAFETY: it was leaked, so nobody else closes it.
@@ -216,6 +221,14 @@ pub fn take_away(mut leaks: Vec<Leak>) {
             }
             // SAFETY: it was leaked, so nobody else gives it back.
             LeakKind::Physical => unsafe { cu::cuMemRelease(leak.handle) },
+            LeakKind::Semaphore => {
+                // SAFETY: it was leaked, so nobody else gives it back.
+                with_a_context(|| unsafe { cu::cuDestroyExternalSemaphore(handle.cast()) })
+            }
+            LeakKind::External => {
+                // SAFETY: it was leaked, so nobody else gives it back.
+                with_a_context(|| unsafe { cu::cuDestroyExternalMemory(handle.cast()) })
+            }
             // SAFETY: it was leaked, so nobody else gives it back.
             LeakKind::Array if leak.call.starts_with("cuMipmapped") => unsafe {
                 cu::cuMipmappedArrayDestroy(handle.cast())
@@ -232,13 +245,10 @@ pub fn take_away(mut leaks: Vec<Leak>) {
     }
 }
 
-/// # Safety
-/// Nobody else unloads the module.
-unsafe fn unload(module: cuda_sys::CUmodule) -> cuda_sys::CUresult {
-    // Wants some context to be current.
+/// A call that wants some context to be current.
+fn with_a_context(call: impl FnOnce() -> cuda_sys::CUresult) -> cuda_sys::CUresult {
     crate::context::push(crate::context::primary(0));
-    // SAFETY: this function's contract.
-    let result = unsafe { cu::cuModuleUnload(module) };
+    let result = call();
     crate::context::pop();
     result
 }

@@ -11,6 +11,7 @@ use crate::release::Unreleased;
 pub(crate) mod attributes;
 pub(crate) mod buffer;
 pub(crate) mod device;
+pub(crate) mod external;
 mod foreign;
 mod fresh;
 pub(crate) mod host;

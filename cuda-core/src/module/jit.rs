@@ -47,7 +47,8 @@ pub enum JitCache {
     All,
 }
 
-/// Options of the driver's PTX compiler, for a [`Module`](crate::Module) or a `Library`.
+/// Options of the driver's PTX compiler, for a [`Module`](crate::Module), a `Library` or a
+/// [`Linker`](crate::Linker).
 ///
 /// What is not said is left to the driver. The compiler's logs and its time are always asked for:
 /// [`ModuleError::Compile`](crate::ModuleError::Compile), and `log` and `wall_time` of
@@ -182,6 +183,7 @@ pub(super) struct JitCall {
 }
 
 /// What the compiler answered.
+#[derive(Default)]
 pub(super) struct JitOutcome {
     pub(super) info: String,
     pub(super) errors: String,
@@ -227,6 +229,14 @@ impl Outputs {
     /// Those of a call that loaded something.
     pub(super) fn of(call: JitCall) -> Self {
         Self(Some(call))
+    }
+
+    /// What was answered so far. Exclusive, so that no call that answers is under way.
+    pub(super) fn outcome(&mut self) -> JitOutcome {
+        match &self.0 {
+            Some(call) => call.outcome(),
+            None => JitOutcome::default(),
+        }
     }
 
     /// Frees the buffers of what was unloaded.

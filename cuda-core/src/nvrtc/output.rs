@@ -62,7 +62,8 @@ impl AsRef<str> for Ptx {
 }
 
 /// A binary for devices of one architecture, from
-/// [`Program::compile_cubin`](super::Program::compile_cubin).
+/// [`Program::compile_cubin`](super::Program::compile_cubin) or
+/// [`Linker::complete`](crate::Linker::complete).
 ///
 /// ```no_run
 /// # let device = cuda_core::Device::get(0)?;
@@ -75,7 +76,7 @@ impl AsRef<str> for Ptx {
 /// ```
 #[derive(Clone)]
 pub struct Cubin {
-    // INVARIANT: a whole image, as NVRTC wrote it; not empty.
+    // INVARIANT: a whole image, as NVRTC or the driver's linker wrote it; not empty.
     image: Vec<u8>,
     output: Output,
 }
@@ -89,12 +90,21 @@ impl Cubin {
         Ok(Self { image, output })
     }
 
+    /// `image`, which is not empty, is what the driver's linker wrote, unchanged.
+    pub(crate) fn linked(image: Vec<u8>, log: String) -> Self {
+        let names = Vec::new();
+        Self {
+            image,
+            output: Output { log, names },
+        }
+    }
+
     /// The image.
     pub fn as_bytes(&self) -> &[u8] {
         &self.image
     }
 
-    /// What the compiler had to say: warnings.
+    /// What the compiler, or the linker, had to say: warnings.
     pub fn log(&self) -> &str {
         &self.output.log
     }

@@ -20,6 +20,7 @@ mod default;
 mod foreign;
 mod pool;
 mod registry;
+mod semaphore;
 pub(crate) mod signal;
 mod value;
 
@@ -28,6 +29,7 @@ pub(crate) use registry::forget;
 pub use builder::StreamBuilder;
 pub use current::StreamGuard;
 pub use pool::StreamPool;
+pub use semaphore::{ExternalSemaphore, ExternalSemaphoreKind};
 pub use signal::Signal;
 pub use value::{StreamValue, WaitValue};
 

@@ -39,6 +39,34 @@ fn plain_memory_costs_a_guard() {
 }
 
 #[test]
+#[cfg(all(unix, not(miri)))]
+fn memory_of_others_costs_a_guard() {
+    use cuda_core::{ExternalMemory, ExternalMemoryKind, PhysicalMemory, ShareableHandle};
+
+    Counted::run(|driver| {
+        let (context, stream, _) = two_streams()?;
+        let memory = PhysicalMemory::create(&context, 1, ShareableHandle::PosixFd)?;
+        let (fd, kind) = (memory.export_fd()?, ExternalMemoryKind::Allocation);
+        let import = entered([EXCHANGE, "cuImportExternalMemory", EXCHANGE]);
+        let imported = driver.expect(import, || {
+            // SAFETY: of this size, and used by nobody else.
+            let imported = unsafe { ExternalMemory::import_fd(&context, fd, memory.size(), kind) };
+            imported.map_err(|(error, _)| error)
+        })?;
+        let map = entered([EXCHANGE, "cuExternalMemoryGetMappedBuffer", EXCHANGE]);
+        let mut buffer = driver.expect(map, || {
+            let mapped = imported.into_buffer::<u32>(0, 16);
+            mapped.map_err(|(error, _)| error)
+        })?;
+        driver.expect(["cuMemsetD32Async"], || stream.fill(&mut buffer, 1))?;
+        buffer.synchronize()?;
+        let mut free = relaxed("cuMemFree_v2").to_vec();
+        free.extend(entered([EXCHANGE, "cuDestroyExternalMemory", EXCHANGE]));
+        driver.expect(free, || closed(buffer.close()))
+    });
+}
+
+#[test]
 fn pinned_flags_cost_nothing() {
     Counted::run(|driver| {
         let (context, _, _) = two_streams()?;

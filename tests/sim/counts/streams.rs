@@ -20,6 +20,33 @@ fn the_current_stream_costs_nothing() {
 }
 
 #[test]
+#[cfg(all(unix, not(miri)))]
+fn semaphores_of_others_cost_a_guard() {
+    use cuda_core::{ExternalSemaphore, ExternalSemaphoreKind};
+
+    Counted::run(|driver| {
+        let (context, s, _) = two_streams()?;
+        let fd = std::fs::File::open("/dev/null").expect("a file").into();
+        let import = entered([EXCHANGE, "cuImportExternalSemaphore", EXCHANGE]);
+        let semaphore = driver.expect(import, || {
+            // SAFETY: any descriptor is one of a semaphore to the simulated driver.
+            let imported = unsafe {
+                ExternalSemaphore::import_fd(&context, fd, ExternalSemaphoreKind::Timeline)
+            };
+            imported.map_err(|(error, _)| error)
+        })?;
+        let signal = entered(["cuSignalExternalSemaphoresAsync"]);
+        driver.expect(signal, || s.signal_external(&semaphore, 1))?;
+        // A checkpoint first.
+        let wait = entered([RECORD, "cuWaitExternalSemaphoresAsync"]);
+        driver.expect(wait, || s.wait_external(&semaphore, 1))?;
+        s.synchronize()?;
+        let destroy = entered([EXCHANGE, "cuDestroyExternalSemaphore", EXCHANGE]);
+        driver.expect(destroy, || semaphore.close().map_err(|(error, _)| error))
+    });
+}
+
+#[test]
 fn entering_a_stream_costs_what_a_guard_costs() {
     Counted::run(|driver| {
         let (context, s, t) = two_streams()?;

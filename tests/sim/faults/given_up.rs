@@ -302,6 +302,21 @@ fn libraries() {
 }
 
 #[test]
+fn linkers() {
+    Case {
+        call: "cuLinkDestroy",
+        make: || cuda_core::Linker::new(&first()?.1),
+        close: cuda_core::Linker::close,
+        lost: &[Resource::Linker],
+        used: |linker| {
+            assert!(linker.as_raw().is_null());
+            refused(linker.add_ptx(ptx()).map(drop));
+        },
+    }
+    .run();
+}
+
+#[test]
 fn contexts() {
     let case = Case {
         call: "cuCtxDestroy_v2",

@@ -76,6 +76,38 @@ fn memory_of_the_callers_own() {
     });
 }
 
+/// Imported as if another interface had made it.
+#[test]
+#[cfg(all(unix, not(miri)))]
+fn memory_of_another_interface() {
+    use cuda_core::{ExternalMemory, ExternalMemoryKind, ExternalSemaphore, ExternalSemaphoreKind};
+
+    sweep(|| {
+        let (device, context) = first()?;
+        let step = step(device)?;
+        let memory = PhysicalMemory::create(&context, step, ShareableHandle::PosixFd)?;
+        let (fd, kind) = (memory.export_fd()?, ExternalMemoryKind::Allocation);
+        // SAFETY: of this size and device, and used by nobody else.
+        let imported = unsafe { ExternalMemory::import_fd(&context, fd, step, kind) };
+        let imported = imported.map_err(|(error, _)| error)?;
+        let mapped = imported.into_buffer::<u32>(0, 100);
+        let mut buffer = mapped.map_err(|(error, _)| error)?;
+        let fd = std::fs::File::open("/dev/null").expect("a file").into();
+        // SAFETY: any descriptor is one of a semaphore to the simulated driver; a wait for a signal.
+        let imported =
+            unsafe { ExternalSemaphore::import_fd(&context, fd, ExternalSemaphoreKind::Binary) };
+        let semaphore = imported.map_err(|(error, _)| error)?;
+        let stream = context.create_stream()?;
+        stream.fill(&mut buffer, 1)?;
+        stream.signal_external(&semaphore, 0)?;
+        stream.wait_external(&semaphore, 0)?;
+        match buffer.close() {
+            Ok(()) => Ok(()),
+            Err((_, buffer)) => buffer.close().map_err(|(error, _)| error),
+        }
+    });
+}
+
 #[test]
 fn access_of_a_peer() {
     sweep(|| {

@@ -169,3 +169,56 @@ fn physical_memory() {
     }
     .run();
 }
+
+/// What a buffer was mapped of stays with it.
+#[test]
+#[cfg(all(unix, not(miri)))]
+fn memory_of_another_interface() {
+    use cuda_core::{ExternalMemory, ExternalMemoryKind, ExternalSemaphore, ExternalSemaphoreKind};
+
+    fn import() -> cuda_core::Result<ExternalMemory> {
+        let (_, context) = first()?;
+        let memory = PhysicalMemory::create(&context, 1, ShareableHandle::PosixFd)?;
+        let (fd, kind) = (memory.export_fd()?, ExternalMemoryKind::Allocation);
+        // SAFETY: of this size, and used by nobody else.
+        let imported = unsafe { ExternalMemory::import_fd(&context, fd, memory.size(), kind) };
+        imported.map_err(|(error, _)| error)
+    }
+    Case {
+        call: "cuDestroyExternalMemory",
+        make: import,
+        close: ExternalMemory::close,
+        lost: &[Resource::ExternalMemory],
+        used: |memory| assert!((memory.as_raw().is_null(), memory.size()) == (true, 0)),
+    }
+    .run();
+    Case {
+        call: "cuMemFree_v2",
+        make: || {
+            let mapped = import()?.into_buffer::<u32>(0, 16);
+            mapped.map_err(|(error, _)| error)
+        },
+        close: DeviceBuffer::close,
+        lost: &[Resource::DeviceMemory, Resource::ExternalMemory],
+        used: is_empty,
+    }
+    .run();
+    Case {
+        call: "cuDestroyExternalSemaphore",
+        make: || {
+            let fd = std::fs::File::open("/dev/null").expect("a file").into();
+            let kind = ExternalSemaphoreKind::Timeline;
+            // SAFETY: any descriptor is one of a semaphore to the simulated driver.
+            let imported = unsafe { ExternalSemaphore::import_fd(&first()?.1, fd, kind) };
+            imported.map_err(|(error, _)| error)
+        },
+        close: ExternalSemaphore::close,
+        lost: &[Resource::ExternalSemaphore],
+        used: |semaphore| {
+            assert!(semaphore.as_raw().is_null());
+            refused(stream().signal_external(semaphore, 1));
+            refused(stream().wait_external(semaphore, 1));
+        },
+    }
+    .run();
+}

@@ -1,0 +1,363 @@
+//! Linking of code that comes in several pieces.
+
+use std::ffi::{CString, c_void};
+use std::fmt;
+use std::path::Path;
+use std::ptr;
+
+use cuda_sys::{CUjitInputType, CUlinkState, CUresult, symbol as cu};
+
+use super::jit::{JitOptions, Outputs};
+use super::{aligned, compiled, ptx_text, read_image};
+use crate::capture::Relaxed;
+use crate::context::Context;
+use crate::driver;
+use crate::drops::{self, Resource};
+use crate::error::{Error, Result};
+use crate::nvrtc::Cubin;
+use crate::release::{Unreleased, released, unless_given_up};
+
+/// What kind of image a [`Linker`] is given. PTX text has a method of its own, [`Linker::add_ptx`].
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// use cuda_core::{LinkInput, Linker};
+///
+/// let mut linker = Linker::new(&context)?;
+/// // SAFETY: nvcc wrote the archive.
+/// unsafe { linker.add_file(LinkInput::Library, "libcudadevrt.a") }?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LinkInput {
+    /// Code for devices of one architecture: `CU_JIT_INPUT_CUBIN`.
+    Cubin,
+    /// Code for several architectures, and PTX: `CU_JIT_INPUT_FATBINARY`.
+    Fatbin,
+    /// An object file of the host with device code in it: `CU_JIT_INPUT_OBJECT`.
+    Object,
+    /// An archive of such files: `CU_JIT_INPUT_LIBRARY`.
+    Library,
+}
+
+impl LinkInput {
+    fn as_raw(self) -> CUjitInputType {
+        match self {
+            Self::Cubin => cuda_sys::CU_JIT_INPUT_CUBIN,
+            Self::Fatbin => cuda_sys::CU_JIT_INPUT_FATBINARY,
+            Self::Object => cuda_sys::CU_JIT_INPUT_OBJECT,
+            Self::Library => cuda_sys::CU_JIT_INPUT_LIBRARY,
+        }
+    }
+}
+
+/// Makes one binary of PTX texts and binaries that need each other's functions and variables.
+///
+/// Binaries must have been compiled as relocatable device code: `nvcc -rdc=true`,
+/// [`Program::option`](crate::nvrtc::Program::option)`("-rdc=true")`. In the log the inputs are called
+/// `input 1`, `input 2` and so on in the order in which they came, files by their path.
+///
+/// CUDA does not say what is linked after the driver has refused an input: begin anew then.
+///
+/// ```no_run
+/// use cuda_core::{Device, Linker, Module};
+///
+/// # const KERNEL: &str = "";
+/// # const FUNCTIONS: &str = "";
+/// let context = Device::get(0)?.context()?;
+/// let mut linker = Linker::new(&context)?;
+/// linker.add_ptx(KERNEL)?.add_ptx(FUNCTIONS)?; // KERNEL declares `.extern .func` of the other
+/// let module = Module::from_cubin(&context, &linker.complete()?)?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub struct Linker {
+    // INVARIANT: a link state made in `context`; null once it was destroyed or given up.
+    raw: RawLinkState,
+    context: Context,
+    // INVARIANT: what the state was created with, which the driver writes to until that is destroyed.
+    outputs: Outputs,
+    /// Inputs that were given, refused ones too.
+    inputs: usize,
+    /// Bytes of the error log that some error has told already.
+    told: usize,
+}
+
+#[derive(Clone, Copy)]
+struct RawLinkState(CUlinkState);
+
+// SAFETY: a driver's handle, which any thread may use.
+unsafe impl Send for RawLinkState {}
+// SAFETY: a shared reference gives out the handle alone: every call that is given it has the linker
+// exclusively.
+unsafe impl Sync for RawLinkState {}
+
+impl Linker {
+    /// A linker for the context's device, with the options of [`JitOptions::new`]:
+    /// `cuLinkCreate_v2`.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn new(context: &Context) -> Result<Self> {
+        Self::new_with(context, &JitOptions::new())
+    }
+
+    /// A linker with options of the caller's, by which PTX is compiled, too: `cuLinkCreate_v2`.
+    ///
+    /// # Errors
+    /// As [`Linker::new`]; the driver's, for options that it does not take together.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # const PTX: &str = "";
+    /// use cuda_core::{JitOptions, Linker};
+    ///
+    /// let options = JitOptions::new().max_registers(32).verbose(true);
+    /// let mut linker = Linker::new_with(&context, &options)?;
+    /// linker.add_ptx(PTX)?;
+    /// println!("{}", linker.complete()?.log());
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn new_with(context: &Context, options: &JitOptions) -> Result<Self> {
+        let op = "cuLinkCreate";
+        let entered = context.enter_briefly()?;
+        let relaxed = Relaxed::enter()?;
+        let mut raw = ptr::null_mut();
+        let mut call = options.prepare();
+        let (keys, values, count) = call.pairs();
+        // SAFETY: the call writes one handle, to a local that outlives it; there are `count` keys
+        // with a value each, which stay where they are for as long as the state, with the buffers
+        // among them; a live context is current.
+        let code = unsafe { cu::cuLinkCreate_v2(count, keys, values, &mut raw) };
+        drop(relaxed);
+        drop(entered);
+        compiled(op, code, call.outcome().errors)?;
+        Ok(Self {
+            raw: RawLinkState(raw),
+            context: context.clone(),
+            outputs: Outputs::of(call),
+            inputs: 0,
+            told: 0,
+        })
+    }
+
+    /// Compiles PTX text and adds it: `cuLinkAddData_v2`.
+    ///
+    /// # Errors
+    /// [`ModuleError::Compile`](crate::ModuleError::Compile) with the compiler's log;
+    /// [`ModuleError::NotPtx`](crate::ModuleError::NotPtx) for text that does not begin as PTX does,
+    /// and [`Error::Nul`], before the driver is asked.
+    pub fn add_ptx(&mut self, ptx: impl AsRef<str>) -> Result<&mut Self> {
+        let text = ptx_text(ptx.as_ref())?;
+        let (data, bytes) = (text.as_ptr().cast(), text.as_bytes_with_nul().len());
+        let name = self.next_name();
+        // SAFETY: PTX text with its NUL, alive during the call.
+        unsafe { self.add(cuda_sys::CU_JIT_INPUT_PTX, data, bytes, name) }
+    }
+
+    /// Adds a binary that NVRTC compiled: `cuLinkAddData_v2`.
+    ///
+    /// # Errors
+    /// [`ModuleError::Compile`](crate::ModuleError::Compile), for a binary of another architecture
+    /// among them.
+    pub fn add_cubin(&mut self, cubin: &Cubin) -> Result<&mut Self> {
+        // SAFETY: by the invariant of `Cubin` a whole image, which NVIDIA's own compiler wrote.
+        unsafe { self.add_image(LinkInput::Cubin, cubin.as_bytes()) }
+    }
+
+    /// Adds an image: `cuLinkAddData_v2`.
+    ///
+    /// # Errors
+    /// [`Error::NothingGiven`] for no bytes, before the driver is asked;
+    /// [`ModuleError::Compile`](crate::ModuleError::Compile).
+    ///
+    /// # Safety
+    /// `image` is a whole image of that kind, which a compiler of NVIDIA's wrote: the driver reads as
+    /// far as the headers in it say.
+    pub unsafe fn add_image(&mut self, kind: LinkInput, image: &[u8]) -> Result<&mut Self> {
+        let name = self.next_name();
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.add_bytes(kind, image, name) }
+    }
+
+    /// Adds an image from a file, [`Linker::add_image`] of its contents: what `cuLinkAddFile_v2`
+    /// does, with an error that says what is wrong with the file.
+    ///
+    /// # Errors
+    /// [`ModuleError::File`](crate::ModuleError::File) where it cannot be read; those of
+    /// [`Linker::add_image`].
+    ///
+    /// # Safety
+    /// As [`Linker::add_image`].
+    pub unsafe fn add_file(
+        &mut self,
+        kind: LinkInput,
+        path: impl AsRef<Path>,
+    ) -> Result<&mut Self> {
+        let path = path.as_ref();
+        let image = read_image(path)?;
+        // A file that was found has no NUL in its name.
+        let name = CString::new(path.to_string_lossy().into_owned()).unwrap_or_default();
+        // SAFETY: these are the file's bytes, of which the caller promised what is asked for.
+        unsafe { self.add_bytes(kind, &image, name) }
+    }
+
+    fn next_name(&self) -> CString {
+        CString::new(format!("input {}", self.inputs + 1)).unwrap_or_default()
+    }
+
+    /// # Safety
+    /// As [`Linker::add_image`].
+    unsafe fn add_bytes(
+        &mut self,
+        kind: LinkInput,
+        image: &[u8],
+        name: CString,
+    ) -> Result<&mut Self> {
+        if image.is_empty() {
+            return Err(Error::NothingGiven {
+                op: "cuLinkAddData",
+                what: "bytes",
+            });
+        }
+        let copy = aligned(image);
+        // SAFETY: an image by the caller's promise, as long as it says, alive during the call.
+        unsafe { self.add(kind.as_raw(), copy.as_ptr().cast(), image.len(), name) }
+    }
+
+    /// # Safety
+    /// `data` is what `cuLinkAddData` takes, of that kind, in as many bytes.
+    unsafe fn add(
+        &mut self,
+        kind: CUjitInputType,
+        data: *const c_void,
+        bytes: usize,
+        name: CString,
+    ) -> Result<&mut Self> {
+        self.inputs += 1;
+        let (data, none) = (data.cast_mut(), ptr::null_mut());
+        self.call("cuLinkAddData", |raw| {
+            // SAFETY: data that is only read, as long as the caller promises, and a NUL-terminated
+            // name; "no reference is retained to any inputs after this call returns"; there are no
+            // options; the state exists, and its context is current.
+            unsafe {
+                cu::cuLinkAddData_v2(raw, kind, data, bytes, name.as_ptr(), 0, none, none.cast())
+            }
+        })?;
+        Ok(self)
+    }
+
+    /// One call with the state, whose context is current meanwhile.
+    fn call(&mut self, op: &'static str, f: impl FnOnce(CUlinkState) -> CUresult) -> Result<()> {
+        let raw = unless_given_up(self.raw.0, Resource::Linker)?;
+        let entered = self.context.enter_briefly()?;
+        let relaxed = Relaxed::enter()?;
+        let code = f(raw);
+        drop(relaxed);
+        drop(entered);
+        // The logs grow with every call. What was said of an earlier input says nothing of this one.
+        let errors = self.outputs.outcome().errors;
+        let earlier = std::mem::replace(&mut self.told, errors.len());
+        let new = errors.get(earlier..).unwrap_or(&errors).trim().to_owned();
+        compiled(op, code, new)
+    }
+
+    /// Links what was added, and gives the binary with what the compiler and the linker had to say:
+    /// `cuLinkComplete`, `cuLinkDestroy`.
+    ///
+    /// The binary is a copy: [`Module::from_cubin`](crate::Module::from_cubin) and
+    /// `Library::from_cubin` load it, here or in other contexts of the same architecture.
+    ///
+    /// # Errors
+    /// [`Error::NothingGiven`] where nothing was added, before the driver is asked;
+    /// [`ModuleError::Compile`](crate::ModuleError::Compile) with the linker's log, for functions that
+    /// nobody has or two have, among others. That the linker could not be destroyed is told to the
+    /// hook of [`set_drop_hook`](crate::set_drop_hook).
+    pub fn complete(mut self) -> Result<Cubin> {
+        let op = "cuLinkComplete";
+        if self.inputs == 0 {
+            return Err(Error::NothingGiven { op, what: "inputs" });
+        }
+        let (mut image, mut bytes) = (ptr::null_mut(), 0);
+        self.call(op, |raw| {
+            // SAFETY: the call writes an address and a size, to two locals that outlive it; the state
+            // exists, and its context is current.
+            match unsafe { cu::cuLinkComplete(raw, &mut image, &mut bytes) } {
+                cuda_sys::CUDA_SUCCESS if image.is_null() || bytes == 0 => {
+                    cuda_sys::CUDA_ERROR_INVALID_IMAGE
+                }
+                code => code,
+            }
+        })?;
+        // SAFETY: not null, so the image, of that many bytes; "the cubin is owned by the state", which
+        // is destroyed when `self` is dropped, and nothing else is asked of it until then.
+        let image = unsafe { std::slice::from_raw_parts(image.cast::<u8>(), bytes) };
+        Ok(Cubin::linked(image.to_vec(), self.outputs.outcome().info))
+    }
+
+    /// The context that it links for.
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// The driver's handle, valid while `self` lives; null for a linker that was
+    /// [given up](Error::GivenUp).
+    pub fn as_raw(&self) -> CUlinkState {
+        self.raw.0
+    }
+
+    /// Destroys the linker without linking, and says whether that worked: `cuLinkDestroy`. Dropping
+    /// it reports a failure to the hook of [`set_drop_hook`](crate::set_drop_hook) instead.
+    ///
+    /// # Errors
+    /// The driver's, with a linker that is [given up](Error::GivenUp) where it failed to destroy it.
+    pub fn close(mut self) -> Result<(), (Error, Self)> {
+        let raw = match unless_given_up(self.raw.0, Resource::Linker) {
+            Ok(raw) => raw,
+            Err(error) => return Err((error, self)),
+        };
+        let destroyed = destroy(self.raw, &self.context, &mut self.outputs);
+        if !matches!(destroyed, Err(Unreleased::Kept(_))) {
+            self.raw = RawLinkState(ptr::null_mut());
+        }
+        destroyed
+            .map_err(|why| why.into_told(Resource::Linker, raw.addr() as u64, 0))
+            .map_err(|error| (error, self))
+    }
+}
+
+/// `cuLinkDestroy`, and with it goes what the driver wrote its answers to.
+fn destroy(raw: RawLinkState, context: &Context, outputs: &mut Outputs) -> Result<(), Unreleased> {
+    let _entered = context.enter_briefly()?;
+    let _relaxed = Relaxed::enter()?;
+    // SAFETY: the linker's owner is at its end, so nobody uses the handle after this call; the
+    // state's context is current.
+    released("cuLinkDestroy", unsafe { cu::cuLinkDestroy(raw.0) })?;
+    outputs.free();
+    Ok(())
+}
+
+impl Drop for Linker {
+    fn drop(&mut self) {
+        // In a forked child our locks may be held by threads that no longer exist.
+        if self.raw.0.is_null() || driver::is_gone() {
+            return;
+        }
+        let (raw, context) = (self.raw, self.context.clone());
+        let mut outputs = std::mem::take(&mut self.outputs);
+        drops::run_or_defer(move || {
+            if let Err(error) = destroy(raw, &context, &mut outputs) {
+                drops::report(Resource::Linker, raw.0.addr() as u64, 0, Some(error.into()));
+            }
+        });
+    }
+}
+
+impl fmt::Debug for Linker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Linker")
+            .field("raw", &self.as_raw())
+            .field("context", self.context())
+            .finish()
+    }
+}

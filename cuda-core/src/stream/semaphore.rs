@@ -1,0 +1,299 @@
+//! Semaphores that another interface to the device made: Vulkan, Direct3D.
+
+use std::fmt;
+#[cfg(unix)]
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
+use std::ptr;
+
+use cuda_sys::{CUexternalSemaphore, symbol as cu};
+
+use crate::capture::Relaxed;
+use crate::context::Context;
+use crate::copy::same_device;
+use crate::device::Device;
+use crate::driver;
+use crate::drops::{self, Resource};
+use crate::error::{Error, Result, check};
+use crate::memory::ledger::{Access, Bytes, Fences, Ledger, LedgerOf, Touch};
+use crate::release::{Unreleased, released, unless_given_up};
+use crate::stream::{Stream, StreamKind};
+use crate::submit::submit;
+
+/// What kind of semaphore an [`ExternalSemaphore`] imports.
+///
+/// ```
+/// use cuda_core::ExternalSemaphoreKind;
+///
+/// # let has_type_create_info = true;
+/// let kind = match has_type_create_info {
+///     true => ExternalSemaphoreKind::Timeline, // VkSemaphoreTypeCreateInfo says so
+///     false => ExternalSemaphoreKind::Binary,
+/// };
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ExternalSemaphoreKind {
+    /// Signalled or not, and not any more once somebody has waited for it; its value means nothing.
+    Binary,
+    /// A number that only grows.
+    Timeline,
+}
+
+/// A semaphore of another interface to the device, by which its work and that of streams come in order.
+///
+/// Dropping or closing it waits for the work that signals it or waits for it. A wait that nobody ends
+/// holds up its stream for ever, and with it whatever waits for the stream.
+///
+/// ```no_run
+/// # #[cfg(unix)]
+/// # fn draw(stream: &cuda_core::Stream, fd: std::os::fd::OwnedFd) -> cuda_core::Result<()> {
+/// use cuda_core::{ExternalSemaphore, ExternalSemaphoreKind};
+///
+/// let kind = ExternalSemaphoreKind::Timeline;
+/// // SAFETY: from vkGetSemaphoreFdKHR, of a timeline semaphore on the same device.
+/// let semaphore = unsafe { ExternalSemaphore::import_fd(stream.context(), fd, kind) };
+/// let semaphore = semaphore.map_err(|(error, _fd)| error)?;
+/// stream.wait_external(&semaphore, 1)?; // until Vulkan has drawn
+/// // … work on the image …
+/// stream.signal_external(&semaphore, 2)?; // Vulkan may show it
+/// # Ok(())
+/// # }
+/// ```
+pub struct ExternalSemaphore {
+    // INVARIANT: imported into `context`; null once it was destroyed or given up.
+    raw: RawExternalSemaphore,
+    context: Context,
+    /// Signals and waits, as reads of one byte: destroying it is a write of that.
+    uses: Ledger,
+}
+
+/// The one byte.
+const SEMAPHORE: Bytes = 0..1;
+
+#[derive(Clone, Copy)]
+struct RawExternalSemaphore(CUexternalSemaphore);
+
+// SAFETY: a driver's handle, which any thread may use; the driver locks.
+unsafe impl Send for RawExternalSemaphore {}
+// SAFETY: a shared reference gives out the handle alone, which threads may use at once, since the
+// driver locks.
+unsafe impl Sync for RawExternalSemaphore {}
+
+impl ExternalSemaphore {
+    /// Imports a semaphore by a file descriptor, which Vulkan calls `OPAQUE_FD`:
+    /// `cuImportExternalSemaphore`. The descriptor is the driver's from then on.
+    ///
+    /// # Errors
+    /// The driver's; the descriptor comes back with the error.
+    ///
+    /// # Safety
+    /// `fd` is of a semaphore of that kind on the context's device, which is used as the other interface
+    /// demands: to each signal of a binary one comes one wait, the value of a timeline only grows.
+    #[cfg(unix)]
+    pub unsafe fn import_fd(
+        context: &Context,
+        fd: OwnedFd,
+        kind: ExternalSemaphoreKind,
+    ) -> Result<Self, (Error, OwnedFd)> {
+        // SAFETY: the caller's promise is the same.
+        match unsafe { import(context, &fd, kind) } {
+            Ok(raw) => {
+                // "Ownership of the file descriptor is transferred to the CUDA driver when the handle is
+                // imported successfully."
+                let _ = fd.into_raw_fd();
+                // SAFETY: just imported, of what the caller promised.
+                Ok(unsafe { Self::from_raw(context, raw) })
+            }
+            Err(error) => Err((error, fd)),
+        }
+    }
+
+    /// Takes in a semaphore that was imported by a raw call, for the kinds of handle that have no method
+    /// here. No driver call.
+    ///
+    /// # Safety
+    /// `raw` came from `cuImportExternalSemaphore` with the context current, and is nobody else's. What
+    /// [`ExternalSemaphore::import_fd`] asks for holds.
+    pub unsafe fn from_raw(context: &Context, raw: CUexternalSemaphore) -> Self {
+        Self {
+            raw: RawExternalSemaphore(raw),
+            context: context.clone(),
+            uses: Ledger::default(),
+        }
+    }
+
+    /// The context that it was imported into.
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// The device that it is on.
+    pub fn device(&self) -> Device {
+        self.context.device()
+    }
+
+    /// The driver's handle, valid while `self` lives; null for a semaphore that was
+    /// [given up](Error::GivenUp).
+    pub fn as_raw(&self) -> CUexternalSemaphore {
+        self.raw.0
+    }
+
+    fn live(&self) -> Result<CUexternalSemaphore> {
+        unless_given_up(self.raw.0, Resource::ExternalSemaphore)
+    }
+
+    /// A signal or a wait. They are all readers to the ledger: none waits for another.
+    fn touch(&self) -> Touch<'_> {
+        Touch {
+            ledger: LedgerOf::Shared(&self.uses),
+            range: SEMAPHORE,
+            access: Access::Read,
+        }
+    }
+
+    /// Destroys the semaphore, once no work uses it, and says whether that worked:
+    /// `cuDestroyExternalSemaphore`. Dropping it reports a failure to the hook of
+    /// [`set_drop_hook`](crate::set_drop_hook) instead.
+    ///
+    /// # Errors
+    /// Those of the wait for that work, with the semaphore as it was; the driver's of the call that
+    /// destroys it, with one that is [given up](Error::GivenUp).
+    pub fn close(mut self) -> Result<(), (Error, Self)> {
+        let raw = match self.live() {
+            Ok(raw) => raw,
+            Err(error) => return Err((error, self)),
+        };
+        let destroyed = destroy(self.raw, &self.context, &mut self.uses);
+        if !matches!(destroyed, Err(Unreleased::Kept(_))) {
+            self.raw = RawExternalSemaphore(ptr::null_mut());
+        }
+        destroyed
+            .map_err(|why| why.into_told(Resource::ExternalSemaphore, raw.addr() as u64, 0))
+            .map_err(|error| (error, self))
+    }
+}
+
+/// # Safety
+/// That of [`ExternalSemaphore::import_fd`].
+#[cfg(unix)]
+unsafe fn import(
+    context: &Context,
+    fd: &OwnedFd,
+    kind: ExternalSemaphoreKind,
+) -> Result<CUexternalSemaphore> {
+    let mut handle = cuda_sys::CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC {
+        type_: match kind {
+            ExternalSemaphoreKind::Binary => cuda_sys::CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD,
+            ExternalSemaphoreKind::Timeline => {
+                cuda_sys::CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD
+            }
+        },
+        ..Default::default()
+    };
+    handle.handle.fd = fd.as_raw_fd();
+    let _entered = context.enter_briefly()?;
+    let _relaxed = Relaxed::enter()?;
+    let mut raw = ptr::null_mut();
+    // SAFETY: the call reads a description and writes one handle, both locals that outlive it; the
+    // descriptor is open, and of such a semaphore by this function's contract; a live context is current.
+    check("cuImportExternalSemaphore", unsafe {
+        cu::cuImportExternalSemaphore(&mut raw, &handle)
+    })?;
+    Ok(raw)
+}
+
+impl<K: StreamKind> Stream<K> {
+    /// Signals a semaphore of another interface when everything enqueued so far has completed:
+    /// `cuSignalExternalSemaphoresAsync`. A timeline has the value then.
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`]; the driver's.
+    pub fn signal_external(&self, semaphore: &ExternalSemaphore, value: u64) -> Result<()> {
+        let op = "cuSignalExternalSemaphoresAsync";
+        let raw = semaphore.live()?;
+        let core = self.core();
+        same_device(op, core, semaphore.device())?;
+        // Nothing says that these calls need no current context, as other calls on streams do not.
+        let _entered = core.context().enter_briefly()?;
+        let stream = core.bind()?;
+        let mut signal = cuda_sys::CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS::default();
+        signal.params.fence.value = value;
+        let call = |stream| {
+            // SAFETY: the call reads one handle and one description, both locals that outlive it; the
+            // semaphore stays until the mark that is made of this has completed.
+            unsafe { cu::cuSignalExternalSemaphoresAsync(&raw, &signal, 1, stream) }
+        };
+        submit(core, &stream, op, &mut [semaphore.touch()], call).1
+    }
+
+    /// Makes work enqueued from now on wait until a semaphore of another interface is signalled, or a
+    /// timeline has reached the value: `cuWaitExternalSemaphoresAsync`, after a
+    /// [checkpoint](Stream::checkpoint).
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`]; the driver's.
+    pub fn wait_external(&self, semaphore: &ExternalSemaphore, value: u64) -> Result<()> {
+        let op = "cuWaitExternalSemaphoresAsync";
+        let raw = semaphore.live()?;
+        let core = self.core();
+        same_device(op, core, semaphore.device())?;
+        // Nothing says that these calls need no current context, as other calls on streams do not.
+        let _entered = core.context().enter_briefly()?;
+        let stream = core.bind()?;
+        core.timeline().hold_up(stream.entered())?;
+        let mut wait = cuda_sys::CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS::default();
+        wait.params.fence.value = value;
+        let call = |stream| {
+            // SAFETY: the call reads one handle and one description, both locals that outlive it; the
+            // semaphore stays until the mark that is made of this has completed.
+            unsafe { cu::cuWaitExternalSemaphoresAsync(&raw, &wait, 1, stream) }
+        };
+        let (seq, result) = submit(core, &stream, op, &mut [semaphore.touch()], call);
+        core.timeline().held_up_at(seq);
+        result
+    }
+}
+
+/// `cuDestroyExternalSemaphore`: "any outstanding signals or waits must have completed".
+fn destroy(
+    raw: RawExternalSemaphore,
+    context: &Context,
+    uses: &mut Ledger,
+) -> Result<(), Unreleased> {
+    let mut fences = Fences::none();
+    uses.conflicts_exclusive(&SEMAPHORE, Access::Write, None, &mut fences);
+    fences.wait_host()?;
+    let _entered = context.enter_briefly()?;
+    let _relaxed = Relaxed::enter()?;
+    // SAFETY: the semaphore's owner is at its end, so nobody uses the handle after this call, and no
+    // signal or wait is queued; its context is current.
+    released("cuDestroyExternalSemaphore", unsafe {
+        cu::cuDestroyExternalSemaphore(raw.0)
+    })
+}
+
+impl Drop for ExternalSemaphore {
+    fn drop(&mut self) {
+        // In a forked child our locks may be held by threads that no longer exist.
+        if self.raw.0.is_null() || driver::is_gone() {
+            return;
+        }
+        let (raw, context) = (self.raw, self.context.clone());
+        let mut uses = std::mem::take(&mut self.uses);
+        drops::run_or_defer(move || {
+            if let Err(error) = destroy(raw, &context, &mut uses) {
+                let handle = raw.0.addr() as u64;
+                drops::report(Resource::ExternalSemaphore, handle, 0, Some(error.into()));
+            }
+        });
+    }
+}
+
+impl fmt::Debug for ExternalSemaphore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExternalSemaphore")
+            .field("raw", &self.as_raw())
+            .field("device", &self.device())
+            .finish()
+    }
+}

@@ -1,0 +1,123 @@
+//! Memory of other interfaces. A descriptor that physical memory was exported by passes for one of
+//! Vulkan's.
+
+use std::sync::Arc;
+
+use cuda_sys::*;
+
+use crate::call::{Call, Outcome, put};
+use crate::handle::{Id, pointer};
+use crate::memory::external::Imported;
+use crate::memory::place::Owner;
+use crate::report::ViolationKind;
+
+entries! {
+    floor cuImportExternalMemory(
+        memory: *mut CUexternalMemory,
+        handle: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
+    ) |call| {
+        let context = call.current()?;
+        if memory.is_null() || handle.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        // SAFETY: not null, so the caller passes a description.
+        let handle = unsafe { handle.read() };
+        let is_fd = handle.type_ == CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD;
+        if !is_fd || handle.flags & !CUDA_EXTERNAL_MEMORY_DEDICATED != 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        // SAFETY: this kind of handle is a descriptor.
+        let fd = unsafe { handle.handle.fd };
+        let physical = call.virtual_memory.exported.get(&fd).copied();
+        let physical = physical.ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+        let device = call.contexts[&context].device;
+        let Some(memory_of_it) = call.virtual_memory.physical.get_mut(&physical) else {
+            return Err(CUDA_ERROR_INVALID_HANDLE);
+        };
+        let size = handle.size as usize;
+        if size != memory_of_it.size || memory_of_it.device != device {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        memory_of_it.mappings += 1;
+        let pages = Arc::clone(&memory_of_it.pages);
+        call.virtual_memory.exported.remove(&fd);
+        close(fd);
+        let id = call.new_id();
+        let value = call.external.handles.issue(id);
+        let imported = Imported { handle: value, size, physical, pages, mapped: Vec::new() };
+        call.external.imported.insert(id, imported);
+        // SAFETY: not null, so a place for the handle.
+        unsafe { put(memory, pointer(value)) }
+    }
+
+    floor cuExternalMemoryGetMappedBuffer(
+        address: *mut CUdeviceptr,
+        memory: CUexternalMemory,
+        part: *const CUDA_EXTERNAL_MEMORY_BUFFER_DESC,
+    ) |call| {
+        let context = call.current()?;
+        call.forbid_in_capture()?;
+        let id = find(call, memory)?;
+        if address.is_null() || part.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        // SAFETY: not null, so the caller passes a description.
+        let part = unsafe { part.read() };
+        let imported = &call.external.imported[&id];
+        let end = part.offset.checked_add(part.size);
+        let inside = end.is_some_and(|end| end <= imported.size as u64);
+        if part.size == 0 || part.flags != 0 || !inside {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let (from, size) = (part.offset as usize, part.size as usize);
+        let pages = Arc::clone(&imported.pages);
+        let device = call.contexts[&context].device;
+        let name = call.name;
+        let (block, start) = call.new_block(name, device, Owner::Context(context), size);
+        if let Some(block) = call.space.blocks.get_mut(&block) {
+            block.pages.show(from, size, pages);
+        }
+        if let Some(imported) = call.external.imported.get_mut(&id) {
+            imported.mapped.push(block);
+        }
+        // SAFETY: not null, so a place for the address.
+        unsafe { put(address, start) }
+    }
+
+    floor cuDestroyExternalMemory(memory: CUexternalMemory) |call| {
+        call.current()?;
+        let id = find(call, memory)?;
+        if let Some(address) = call.still_mapped(id) {
+            let name = call.name;
+            let message = format!("{address:#x} is mapped of it, and was not freed");
+            call.log.violation(ViolationKind::UseAfterFree, name, message);
+        }
+        let Some(imported) = call.external.imported.remove(&id) else {
+            return Ok(());
+        };
+        call.external.handles.retire(imported.handle);
+        if let Some(physical) = call.virtual_memory.physical.get_mut(&imported.physical) {
+            physical.mappings -= 1;
+        }
+        call.settle_physical(imported.physical);
+        Ok(())
+    }
+}
+
+fn find(call: &mut Call, memory: CUexternalMemory) -> Outcome<Id> {
+    let found = call.external.handles.resolve(memory);
+    call.found(found, "external memory", memory.addr(), |_| {
+        CUDA_ERROR_INVALID_HANDLE
+    })
+}
+
+/// The descriptor is the driver's now.
+#[cfg(unix)]
+pub(super) fn close(fd: std::ffi::c_int) {
+    use std::os::fd::{FromRawFd, OwnedFd};
+    // SAFETY: an open descriptor, which the program gave up.
+    drop(unsafe { OwnedFd::from_raw_fd(fd) });
+}
+
+#[cfg(not(unix))]
+pub(super) fn close(_fd: std::ffi::c_int) {}

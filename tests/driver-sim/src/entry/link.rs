@@ -1,0 +1,116 @@
+//! Linking: what is linked here is text, and so is the image that comes out.
+
+use std::ffi::{c_char, c_uint, c_void};
+
+use cuda_sys::*;
+
+use super::jit::{Answers, Options};
+use super::module::text;
+use crate::call::{Call, Outcome, put};
+use crate::handle::{Id, pointer};
+use crate::module::link::{Input, Link};
+
+entries! {
+    floor cuLinkCreate_v2(
+        count: c_uint,
+        keys: *mut CUjit_option,
+        values: *mut *mut c_void,
+        state: *mut CUlinkState,
+    ) |call| {
+        call.current()?;
+        if state.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        // SAFETY: the caller passes as many keys and values as it says.
+        let options = unsafe { Options::read(count as usize, keys, values) }?;
+        let answers = Answers::kept(options, values);
+        let id = call.new_id();
+        let handle = call.links.handles.issue(id);
+        let link = Link { handle, answers, inputs: Vec::new(), image: Vec::new() };
+        call.links.states.insert(id, link);
+        // SAFETY: not null, so a place for the state.
+        unsafe { put(state, pointer(handle)) }
+    }
+
+    floor cuLinkAddData_v2(
+        state: CUlinkState,
+        kind: CUjitInputType,
+        data: *mut c_void,
+        bytes: usize,
+        name: *const c_char,
+        count: c_uint,
+        _keys: *mut CUjit_option,
+        _values: *mut *mut c_void,
+    ) |call| {
+        call.current()?;
+        let id = find(call, state)?;
+        // Options of one input are nothing that the safe layer gives.
+        if data.is_null() || bytes == 0 || count != 0 || kind.0 > CU_JIT_INPUT_LIBRARY.0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let name = if name.is_null() {
+            "<unnamed>".to_owned()
+        } else {
+            // SAFETY: not null, so the caller passes a C string.
+            unsafe { text(name) }?
+        };
+        // SAFETY: the caller passes as many bytes as it says.
+        let data = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), bytes) };
+        let text = data.split(|byte| *byte == 0).next().unwrap_or_default();
+        let text = String::from_utf8_lossy(text).into_owned();
+        answer(call, id, |link| {
+            let ptx = link.answers.options().read_text(&text)?;
+            link.inputs.push(Input { name, text, ptx });
+            Ok(())
+        })
+    }
+
+    floor cuLinkComplete(state: CUlinkState, image: *mut *mut c_void, bytes: *mut usize) |call| {
+        call.current()?;
+        let id = find(call, state)?;
+        let (mut start, mut len) = (std::ptr::null_mut(), 0);
+        answer(call, id, |link| {
+            link.image = link.link().map_err(|complaints| {
+                link.answers.options().complain(&complaints);
+                CUDA_ERROR_INVALID_IMAGE
+            })?;
+            (start, len) = (link.image.as_mut_ptr(), link.image.len());
+            Ok(())
+        })?;
+        // SAFETY: the caller passes a place for the address.
+        unsafe { put(image, start.cast()) }?;
+        if bytes.is_null() {
+            return Ok(());
+        }
+        // SAFETY: not null, so a place for the size.
+        unsafe { put(bytes, len) }
+    }
+
+    floor cuLinkDestroy(state: CUlinkState) |call| {
+        call.current()?;
+        let id = find(call, state)?;
+        if let Some(link) = call.links.states.remove(&id) {
+            call.links.handles.retire(link.handle);
+            // SAFETY: buffers and values belong to the driver until the state is destroyed.
+            unsafe { link.answers.again() };
+        }
+        Ok(())
+    }
+}
+
+fn find(call: &mut Call, state: CUlinkState) -> Outcome<Id> {
+    let found = call.links.handles.resolve(state);
+    call.found(found, "link state", state.addr(), |_| {
+        CUDA_ERROR_INVALID_HANDLE
+    })
+}
+
+/// Does something with a link state, and writes what there is to say of it.
+fn answer(call: &mut Call, id: Id, f: impl FnOnce(&mut Link) -> Outcome) -> Outcome {
+    let link = call.links.states.get_mut(&id);
+    let link = link.ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+    let outcome = f(link);
+    // SAFETY: buffers and values belong to the driver until the state is destroyed.
+    unsafe { link.answers.again() };
+    outcome
+}

@@ -1,0 +1,144 @@
+//! Semaphores of other interfaces: any descriptor passes for one that nobody has signalled.
+
+use std::ffi::c_uint;
+
+use cuda_sys::*;
+
+use super::external::close;
+use crate::call::{Call, Outcome, put};
+use crate::engine::enqueue::Submission;
+use crate::engine::work::{Compare, Place, Work};
+use crate::handle::{Id, pointer};
+use crate::memory::external::Semaphore;
+use crate::memory::place::Owner;
+use crate::report::ViolationKind;
+
+/// Bytes of a semaphore's value.
+const WIDTH: usize = 8;
+
+entries! {
+    floor cuImportExternalSemaphore(
+        semaphore: *mut CUexternalSemaphore,
+        handle: *const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC,
+    ) |call| {
+        let context = call.current()?;
+        if semaphore.is_null() || handle.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        // SAFETY: not null, so the caller passes a description.
+        let handle = unsafe { handle.read() };
+        let is_binary = match handle.type_ {
+            CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD => true,
+            CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD => false,
+            _ => return Err(CUDA_ERROR_INVALID_VALUE),
+        };
+        // SAFETY: these kinds of handle are descriptors.
+        let fd = unsafe { handle.handle.fd };
+        if handle.flags != 0 || fd < 0 {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        close(fd);
+        let device = call.contexts[&context].device;
+        let name = call.name;
+        let (block, _) = call.new_block(name, device, Owner::Context(context), WIDTH);
+        if let Some(block) = call.space.blocks.get_mut(&block) {
+            block.pages.write(0, &[0; WIDTH]);
+        }
+        let id = call.new_id();
+        let value = call.external.semaphore_handles.issue(id);
+        let imported = Semaphore { handle: value, block, is_binary };
+        call.external.semaphores.insert(id, imported);
+        // SAFETY: not null, so a place for the handle.
+        unsafe { put(semaphore, pointer(value)) }
+    }
+
+    floor cuSignalExternalSemaphoresAsync(
+        semaphores: *const CUexternalSemaphore,
+        values: *const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS,
+        count: c_uint,
+        stream: CUstream,
+    ) |call| {
+        let stream = call.stream(stream)?;
+        for index in 0..count as usize {
+            // SAFETY: the caller passes `count` handles.
+            let semaphore = unsafe { semaphores.add(index) };
+            // SAFETY: one of them.
+            let semaphore = find(call, unsafe { semaphore.read() })?;
+            // SAFETY: the caller passes as many descriptions.
+            let params = unsafe { values.add(index) };
+            // SAFETY: one of them.
+            let params = unsafe { params.read() };
+            let value = params.params.fence.value;
+            let (dst, is_binary) = place(call, semaphore);
+            let value = if is_binary { 1 } else { value };
+            enqueue(call, stream, Work::WriteValue { dst, value, width: WIDTH })?;
+        }
+        Ok(())
+    }
+
+    floor cuWaitExternalSemaphoresAsync(
+        semaphores: *const CUexternalSemaphore,
+        values: *const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS,
+        count: c_uint,
+        stream: CUstream,
+    ) |call| {
+        let stream = call.stream(stream)?;
+        for index in 0..count as usize {
+            // SAFETY: the caller passes `count` handles.
+            let semaphore = unsafe { semaphores.add(index) };
+            // SAFETY: one of them.
+            let semaphore = find(call, unsafe { semaphore.read() })?;
+            // SAFETY: the caller passes as many descriptions.
+            let params = unsafe { values.add(index) };
+            // SAFETY: one of them.
+            let params = unsafe { params.read() };
+            let value = params.params.fence.value;
+            let (src, is_binary) = place(call, semaphore);
+            let (value, compare) = match is_binary {
+                true => (1, Compare::Eq),
+                false => (value, Compare::Geq),
+            };
+            enqueue(call, stream, Work::WaitValue { src, value, width: WIDTH, compare })?;
+            if is_binary {
+                let (dst, _) = place(call, semaphore);
+                enqueue(call, stream, Work::WriteValue { dst, value: 0, width: WIDTH })?;
+            }
+        }
+        Ok(())
+    }
+
+    floor cuDestroyExternalSemaphore(semaphore: CUexternalSemaphore) |call| {
+        call.current()?;
+        let id = find(call, semaphore)?;
+        let name = call.name;
+        if let Some(stream) = call.user_of(id) {
+            let message = format!("a signal or a wait is queued on stream #{stream}");
+            call.log.violation(ViolationKind::UseAfterFree, name, message);
+        }
+        if let Some(semaphore) = call.external.semaphores.remove(&id) {
+            call.external.semaphore_handles.retire(semaphore.handle);
+            call.release_block(semaphore.block, name);
+        }
+        Ok(())
+    }
+}
+
+fn find(call: &mut Call, semaphore: CUexternalSemaphore) -> Outcome<Id> {
+    let found = call.external.semaphore_handles.resolve(semaphore);
+    call.found(found, "semaphore", semaphore.addr(), |_| {
+        CUDA_ERROR_INVALID_HANDLE
+    })
+}
+
+/// Where its value is, and whether it is binary.
+fn place(call: &Call, semaphore: Id) -> (Place, bool) {
+    let semaphore = &call.external.semaphores[&semaphore];
+    let (block, offset) = (semaphore.block, 0);
+    (Place::Device { block, offset }, semaphore.is_binary)
+}
+
+fn enqueue(call: &mut Call, stream: Id, work: Work) -> Outcome {
+    let name = call.name;
+    call.enqueue(name, Submission::new(stream, work))?;
+    Ok(())
+}

@@ -1,0 +1,78 @@
+//! Memory that another interface to the device made, as physical memory that was exported stands for.
+
+use std::sync::{Arc, Mutex};
+
+use crate::engine::work::{Op, Place, Work};
+use crate::handle::{Handles, Id};
+use crate::memory::block::Block;
+use crate::memory::pages::Pages;
+use crate::state::State;
+use crate::table::Table;
+
+#[derive(Debug)]
+pub(crate) struct ExternalMemory {
+    pub(crate) imported: Table<Imported>,
+    pub(crate) handles: Handles,
+    pub(crate) semaphores: Table<Semaphore>,
+    pub(crate) semaphore_handles: Handles,
+}
+
+#[derive(Debug)]
+pub(crate) struct Semaphore {
+    pub(crate) handle: usize,
+    /// Its value is in the first eight bytes.
+    pub(crate) block: Id,
+    /// Whoever has waited for it resets it.
+    pub(crate) is_binary: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Imported {
+    pub(crate) handle: usize,
+    pub(crate) size: usize,
+    pub(crate) physical: Id,
+    pub(crate) pages: Arc<Mutex<Pages>>,
+    /// Blocks that were mapped of it.
+    pub(crate) mapped: Vec<Id>,
+}
+
+impl ExternalMemory {
+    pub(crate) fn new() -> Self {
+        Self {
+            imported: Table::new(),
+            handles: Handles::new(0xb000_0000),
+            semaphores: Table::new(),
+            semaphore_handles: Handles::new(0xc000_0000),
+        }
+    }
+}
+
+impl State {
+    /// Whether a block is a semaphore's, which reports it.
+    pub(crate) fn is_semaphore(&self, block: Id) -> bool {
+        let mut semaphores = self.external.semaphores.from(0);
+        semaphores.any(|(_, semaphore)| semaphore.block == block)
+    }
+
+    /// A stream that signals the semaphore, or waits for it, sooner or later.
+    pub(crate) fn user_of(&self, semaphore: Id) -> Option<Id> {
+        let block = self.external.semaphores.get(&semaphore)?.block;
+        let uses = |op: &Op| match &op.work {
+            Work::WriteValue { dst: at, .. } | Work::WaitValue { src: at, .. } => {
+                matches!(at, Place::Device { block: of, .. } if *of == block)
+            }
+            _ => false,
+        };
+        let mut streams = self.streams.from(0);
+        let found = streams.find(|(_, stream)| stream.queue.iter().any(uses));
+        found.map(|(&id, _)| id)
+    }
+
+    /// The address of something that is mapped of the memory still.
+    pub(crate) fn still_mapped(&self, id: Id) -> Option<u64> {
+        let blocks = self.external.imported.get(&id)?.mapped.iter();
+        let mut blocks = blocks.filter_map(|block| self.space.blocks.get(block));
+        let block = blocks.find(|block: &&Block| block.is_held())?;
+        Some(block.address)
+    }
+}

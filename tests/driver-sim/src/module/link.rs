@@ -1,0 +1,76 @@
+//! What a linker was given.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::entry::jit::Answers;
+use crate::handle::Handles;
+use crate::module::ptx::Ptx;
+use crate::table::Table;
+
+#[derive(Debug)]
+pub(crate) struct Links {
+    pub(crate) states: Table<Link>,
+    pub(crate) handles: Handles,
+}
+
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) handle: usize,
+    pub(crate) answers: Answers,
+    pub(crate) inputs: Vec<Input>,
+    /// What was made of them. The program may read it until the state is destroyed.
+    pub(crate) image: Vec<u8>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Input {
+    pub(crate) name: String,
+    pub(crate) text: String,
+    pub(crate) ptx: Arc<Ptx>,
+}
+
+impl Links {
+    pub(crate) fn new() -> Self {
+        Self {
+            states: Table::new(),
+            handles: Handles::new(0xa000_0000),
+        }
+    }
+}
+
+impl Link {
+    /// All inputs as one text, with its NUL, or what the linker has to complain of.
+    pub(crate) fn link(&self) -> Result<Vec<u8>, String> {
+        let mut complaints = String::new();
+        let mut defined = BTreeMap::new();
+        for Input {
+            name: input, ptx, ..
+        } in &self.inputs
+        {
+            for name in ptx.defines() {
+                if let Some(first) = defined.insert(name, input) {
+                    complaints += &format!(
+                        "error   : Multiple definition of '{name}' in '{input}', first defined in \
+                         '{first}'\n"
+                    );
+                }
+            }
+        }
+        for Input {
+            name: input, ptx, ..
+        } in &self.inputs
+        {
+            for name in ptx.needs.iter().filter(|name| !defined.contains_key(name)) {
+                complaints += &format!("error   : Undefined reference to '{name}' in '{input}'\n");
+            }
+        }
+        if !complaints.is_empty() {
+            return Err(complaints);
+        }
+        let texts = self.inputs.iter().map(|input| input.text.as_str());
+        let mut image = texts.collect::<Vec<_>>().join("\n").into_bytes();
+        image.push(0);
+        Ok(image)
+    }
+}

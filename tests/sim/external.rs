@@ -1,0 +1,247 @@
+//! Memory of another interface, whose part the driver's own physical memory plays here.
+
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use cuda_core::{
+    Context, Device, Error, ExternalMemory, ExternalMemoryKind, ExternalSemaphore,
+    ExternalSemaphoreKind, Granularity, PhysicalMemory, Result, ShareableHandle, VirtualBuffer,
+};
+use cuda_sim::{Mode, Session};
+use support::simulator;
+
+const KIND: ExternalMemoryKind = ExternalMemoryKind::Dedicated;
+
+/// What the other interface has: a buffer in the memory, and a descriptor of that.
+fn others(context: &Context) -> Result<(VirtualBuffer<u8>, OwnedFd)> {
+    let size = context
+        .device()
+        .virtual_memory_granularity(Granularity::Minimum)?;
+    let memory = PhysicalMemory::create(context, size, ShareableHandle::PosixFd)?;
+    let fd = memory.export_fd()?;
+    let mut buffer = VirtualBuffer::reserve(context, size)?;
+    buffer.append(memory)?;
+    Ok((buffer, fd))
+}
+
+fn import(context: &Context, fd: OwnedFd, size: usize) -> Result<ExternalMemory> {
+    // SAFETY: of as many bytes, and only what is enqueued on one stream uses both.
+    let imported = unsafe { ExternalMemory::import_fd(context, fd, size, KIND) };
+    imported.map_err(|(error, _)| error)
+}
+
+fn first() -> Result<(Session, Context)> {
+    Ok((simulator(), Device::get(0)?.context()?))
+}
+
+#[test]
+fn m_memory_of_others_is_seen_by_both() -> Result<()> {
+    let (session, context) = first()?;
+    let stream = context.create_stream()?;
+    let (mut theirs, fd) = others(&context)?;
+    stream.fill(theirs.slice_mut(..)?, 1)?;
+    stream.fill(theirs.slice_mut(256..264)?, 7)?;
+    let memory = import(&context, fd, theirs.len())?;
+    assert_eq!(
+        (memory.size(), memory.device()),
+        (theirs.len(), context.device())
+    );
+    let mut ours = memory
+        .into_buffer::<u32>(256, 4)
+        .map_err(|(error, _)| error)?;
+    let mut back = [0; 4];
+    stream.download_to(&ours, &mut back)?;
+    assert_eq!(back, [0x0707_0707, 0x0707_0707, 0x0101_0101, 0x0101_0101]);
+    stream.fill(&mut ours, 0)?;
+    let mut back = [9; 18];
+    stream.download_to(theirs.slice(255..273)?, &mut back)?;
+    assert_eq!((back[0], &back[1..17], back[17]), (1, &[0; 16][..], 1));
+    drop((ours, theirs, stream));
+    cuda_core::trim_staging()?;
+    session.assert_clean();
+    Ok(())
+}
+
+/// Behind the work that uses it, and the mapping first.
+#[test]
+fn s01_memory_of_others_goes_when_its_work_is_done() -> Result<()> {
+    let (session, context) = first()?;
+    session.set_mode(Mode::Lazy);
+    let stream = context.create_stream()?;
+    let (theirs, fd) = others(&context)?;
+    let memory = import(&context, fd, theirs.len())?;
+    let mut ours = memory
+        .into_buffer::<u8>(0, theirs.len())
+        .map_err(|(error, _)| error)?;
+    stream.fill(&mut ours, 3)?;
+    let mark = session.mark();
+    ours.close().map_err(|(error, _)| error)?;
+    let mut calls = session.names_since(mark);
+    calls.retain(|name| name.starts_with("cuMem") || name.contains("External"));
+    assert_eq!(calls, ["cuMemFree_v2", "cuDestroyExternalMemory"]);
+    // Nothing was mapped of this one.
+    let (more, fd) = others(&context)?;
+    import(&context, fd, more.len())?
+        .close()
+        .map_err(|(error, _)| error)?;
+    let (last, fd) = others(&context)?;
+    drop(import(&context, fd, last.len())?);
+    drop((theirs, more, last, stream));
+    session.assert_clean();
+    Ok(())
+}
+
+#[test]
+fn m_memory_of_others_that_is_none() -> Result<()> {
+    let (session, context) = first()?;
+    let other = OwnedFd::from(File::open("/dev/null").expect("a file"));
+    let number = other.as_raw_fd();
+    let mark = session.mark();
+    // SAFETY: there is no memory to use.
+    let refused = unsafe { ExternalMemory::import_fd(&context, other, 0, KIND) };
+    let (error, other) = refused.expect_err("no bytes");
+    assert!(matches!(error, Error::NothingGiven { .. }), "{error:?}");
+    assert!(session.names_since(mark).is_empty());
+    // SAFETY: refused.
+    let refused = unsafe { ExternalMemory::import_fd(&context, other, 4096, KIND) };
+    let (error, other) = refused.expect_err("no memory");
+    assert!(matches!(error, Error::Driver { .. }), "{error:?}");
+    // It is ours as before.
+    assert_eq!(other.as_raw_fd(), number);
+    File::from(other).metadata().expect("open");
+
+    let (theirs, fd) = others(&context)?;
+    let memory = import(&context, fd, theirs.len())?;
+    let mark = session.mark();
+    let (error, memory) = memory.into_buffer::<u8>(0, 0).expect_err("nothing");
+    assert!(matches!(error, Error::NothingGiven { .. }), "{error:?}");
+    let (error, memory) = memory
+        .into_buffer::<u8>(8, theirs.len())
+        .expect_err("too much");
+    assert!(matches!(error, Error::OutOfBounds { .. }), "{error:?}");
+    let (error, memory) = memory
+        .into_buffer::<u8>(usize::MAX, 1)
+        .expect_err("too far");
+    assert!(matches!(error, Error::OutOfBounds { .. }), "{error:?}");
+    let (error, memory) = memory.into_buffer::<u32>(2, 1).expect_err("in between");
+    assert!(matches!(error, Error::Recast { .. }), "{error:?}");
+    assert!(session.names_since(mark).is_empty());
+    session.fail_nth(
+        Some("cuExternalMemoryGetMappedBuffer"),
+        1,
+        cuda_sys::CUDA_ERROR_UNKNOWN,
+    );
+    let (error, memory) = memory.into_buffer::<u32>(0, 1).expect_err("failed");
+    assert_eq!(error.code(), Some(cuda_sys::CUDA_ERROR_UNKNOWN));
+    memory
+        .into_buffer::<u32>(0, 1)
+        .map_err(|(error, _)| error)?;
+    drop(theirs);
+    session.assert_clean();
+    Ok(())
+}
+
+/// By a raw call, as for kinds of handle that this crate has no method for.
+#[test]
+fn m_memory_that_others_imported() -> Result<()> {
+    let (session, context) = first()?;
+    let (theirs, fd) = others(&context)?;
+    let mut handle = cuda_sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC {
+        type_: cuda_sys::CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD,
+        size: theirs.len() as u64,
+        ..Default::default()
+    };
+    handle.handle.fd = std::os::fd::IntoRawFd::into_raw_fd(fd);
+    let mut raw = std::ptr::null_mut();
+    let guard = context.enter()?;
+    // SAFETY: a description of such memory, and a place for a handle.
+    let code = unsafe { cuda_sys::cuImportExternalMemory(&mut raw, &handle) };
+    assert_eq!(code, cuda_sys::CUDA_SUCCESS);
+    guard.restore()?;
+    // SAFETY: just imported, and of this size.
+    let memory = unsafe { ExternalMemory::from_raw(&context, raw, theirs.len()) };
+    assert_eq!((memory.as_raw(), memory.context()), (raw, &context));
+    drop(
+        memory
+            .into_buffer::<u64>(8, 2)
+            .map_err(|(error, _)| error)?,
+    );
+    drop(theirs);
+    session.assert_clean();
+    Ok(())
+}
+
+/// Any descriptor is one of a semaphore to the simulated driver.
+fn semaphore(context: &Context, kind: ExternalSemaphoreKind) -> Result<ExternalSemaphore> {
+    let fd = OwnedFd::from(File::open("/dev/null").expect("a file"));
+    // SAFETY: used by what is enqueued here alone, as its kind demands.
+    let imported = unsafe { ExternalSemaphore::import_fd(context, fd, kind) };
+    imported.map_err(|(error, _)| error)
+}
+
+#[test]
+fn m_streams_wait_for_semaphores_of_others() -> Result<()> {
+    let (session, context) = first()?;
+    let (one, two) = (context.create_stream()?, context.create_stream()?);
+    let timeline = semaphore(&context, ExternalSemaphoreKind::Timeline)?;
+    assert_eq!(timeline.context(), &context);
+    one.signal_external(&timeline, 3)?;
+    two.wait_external(&timeline, 5)?;
+    one.synchronize()?;
+    assert!(!two.query()?, "three is less than five");
+    one.signal_external(&timeline, 6)?;
+    two.synchronize()?;
+    let binary = semaphore(&context, ExternalSemaphoreKind::Binary)?;
+    for _ in 0..2 {
+        two.wait_external(&binary, 0)?;
+        assert!(!two.query()?, "nobody has signalled it");
+        one.signal_external(&binary, 0)?;
+        two.synchronize()?;
+    }
+    let elsewhere = Device::get(1)?.create_stream()?;
+    for refused in [
+        elsewhere.signal_external(&timeline, 7),
+        elsewhere.wait_external(&timeline, 7),
+    ] {
+        assert!(
+            matches!(refused, Err(Error::WrongDevice { .. })),
+            "{refused:?}"
+        );
+    }
+    drop((timeline, binary, one, two, elsewhere));
+    session.assert_clean();
+    Ok(())
+}
+
+#[test]
+fn s42_semaphores_of_others_go_when_their_work_is_done() -> Result<()> {
+    let (session, context) = first()?;
+    session.set_mode(Mode::Lazy);
+    let stream = context.create_stream()?;
+    let closed = semaphore(&context, ExternalSemaphoreKind::Timeline)?;
+    stream.signal_external(&closed, 1)?;
+    closed.close().map_err(|(error, _)| error)?;
+    let dropped = semaphore(&context, ExternalSemaphoreKind::Binary)?;
+    stream.signal_external(&dropped, 1)?;
+    stream.wait_external(&dropped, 1)?;
+    drop(dropped);
+    drop(stream);
+    session.assert_clean();
+    Ok(())
+}
+
+#[test]
+fn m_a_descriptor_that_is_refused_comes_back() -> Result<()> {
+    let (session, context) = first()?;
+    let code = cuda_sys::CUDA_ERROR_INVALID_HANDLE;
+    session.fail_nth(Some("cuImportExternalSemaphore"), 1, code);
+    let fd = OwnedFd::from(File::open("/dev/null").expect("a file"));
+    // SAFETY: refused.
+    let refused =
+        unsafe { ExternalSemaphore::import_fd(&context, fd, ExternalSemaphoreKind::Binary) };
+    let (error, fd) = refused.expect_err("refused");
+    assert_eq!(error.code(), Some(code));
+    File::from(fd).metadata().expect("open");
+    session.assert_clean();
+    Ok(())
+}

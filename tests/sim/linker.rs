@@ -1,0 +1,104 @@
+//! The linker, with a driver whose answers are known.
+
+use cuda_core::{Device, Error, JitOptions, Linker, ModuleError, Result};
+use support::simulator;
+
+const CALLER: &str = ".version 7.0\n.target sm_70\n.address_size 64\n\
+    .extern .func helper();\n.visible .entry caller()\n{\n    call helper;\n    ret;\n}\n";
+
+const HELPER: &str = ".version 7.0\n.target sm_70\n.address_size 64\n\
+    .visible .func helper()\n{\n    ret;\n}\n";
+
+#[track_caller]
+fn log<T: std::fmt::Debug>(result: Result<T>) -> String {
+    match result {
+        Err(Error::Module(ModuleError::Compile { log, .. })) => log,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn m_the_linker_says_what_is_new() -> Result<()> {
+    let session = simulator();
+    let context = Device::get(0)?.context()?;
+    let mut linker = Linker::new(&context)?;
+    let wrong = |word| HELPER.replace("    ret", word);
+    let said = log(linker.add_ptx(wrong("oops")).map(drop));
+    assert!(said.contains("'oops'"), "{said}");
+    let said = log(linker.add_ptx(wrong("whoops")).map(drop));
+    assert!(
+        said.contains("'whoops'") && !said.contains("'oops'"),
+        "{said}"
+    );
+    linker.add_ptx(CALLER)?;
+    // What was said before is not why this fails.
+    session.fail_nth(
+        Some("cuLinkAddData_v2"),
+        1,
+        cuda_sys::CUDA_ERROR_OUT_OF_MEMORY,
+    );
+    let refused = linker.add_ptx(HELPER).map(drop);
+    assert!(matches!(refused, Err(Error::Driver { .. })), "{refused:?}");
+    let said = log(linker.complete());
+    assert_eq!(
+        said,
+        "error   : Undefined reference to 'helper' in 'input 3'"
+    );
+    session.assert_clean();
+    Ok(())
+}
+
+#[test]
+fn m_a_function_is_defined_once() -> Result<()> {
+    let session = simulator();
+    let mut linker = Linker::new(&Device::get(0)?.context()?)?;
+    linker.add_ptx(HELPER)?.add_ptx(CALLER)?.add_ptx(HELPER)?;
+    let said = log(linker.complete());
+    assert!(
+        said.contains("Multiple definition of 'helper' in 'input 3'"),
+        "{said}"
+    );
+    session.assert_clean();
+    Ok(())
+}
+
+/// The simulated driver writes to the buffers with every call, and once more as the linker is destroyed;
+/// that they are there still, Miri sees.
+#[test]
+fn s21_the_linker_may_answer_until_it_goes() -> Result<()> {
+    let session = simulator();
+    let context = Device::get(0)?.context()?;
+    let verbose = JitOptions::new().verbose(true);
+    let mut linker = Linker::new_with(&context, &verbose)?;
+    linker.add_ptx(CALLER)?;
+    let mut moved = Some(linker);
+    let mut linker = moved.take().expect("a linker");
+    linker.add_ptx(HELPER)?;
+    let cubin = linker.complete()?;
+    assert_eq!(session.calls("cuLinkDestroy"), 1);
+    assert!(cubin.log().contains("caller"), "{}", cubin.log());
+    let closed = Linker::new_with(&context, &verbose)?.close();
+    closed.map_err(|(error, _)| error)?;
+    drop(Linker::new_with(&context, &verbose)?);
+    assert_eq!(session.calls("cuLinkDestroy"), 3);
+    session.assert_clean();
+    Ok(())
+}
+
+/// The image is there, but the linker could not be destroyed.
+#[test]
+fn m_an_image_is_not_lost_with_its_linker() -> Result<()> {
+    let session = simulator();
+    let drops = support::judge::DropFailures::begin();
+    let mut linker = Linker::new(&Device::get(0)?.context()?)?;
+    linker.add_ptx(HELPER)?;
+    session.fail_nth(Some("cuLinkDestroy"), 1, cuda_sys::CUDA_ERROR_LAUNCH_FAILED);
+    let cubin = linker.complete()?;
+    assert!(!cubin.as_bytes().is_empty());
+    let told = drops.end();
+    assert_eq!(told.failures.len(), 1, "{told:?}");
+    assert_eq!(told.failures[0].resource, cuda_core::Resource::Linker);
+    support::judge::take_away(session.leaks());
+    session.assert_clean();
+    Ok(())
+}
