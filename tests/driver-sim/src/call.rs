@@ -120,12 +120,9 @@ impl Call {
         if !self.initialized && !works_before_init(name) {
             return Err(CUDA_ERROR_NOT_INITIALIZED);
         }
-        if survives(name) {
-            return Ok(late);
-        }
         match self.current().ok().and_then(|id| self.contexts[&id].lost) {
-            Some(code) => Err(code),
-            None => Ok(late),
+            Some(code) if !survives(name) => Err(code),
+            _ => Ok(late),
         }
     }
 

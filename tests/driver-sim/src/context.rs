@@ -8,6 +8,7 @@ use crate::engine::stream::{Stream, StreamKind};
 use crate::engine::work::Work;
 use crate::handle::Id;
 use crate::state::State;
+use crate::table::Table;
 use crate::thread;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +29,7 @@ pub(crate) struct Context {
     /// Contexts whose memory it may reach.
     pub(crate) peers: BTreeSet<Id>,
     pub(crate) legacy: Id,
-    pub(crate) per_thread: BTreeMap<u64, Id>,
+    pub(crate) per_thread: Table<Id>,
     /// The error that every call of this context returns from now on.
     pub(crate) lost: Option<CUresult>,
 }
@@ -66,7 +67,7 @@ impl State {
             cache_config: 0,
             peers: BTreeSet::new(),
             legacy,
-            per_thread: BTreeMap::new(),
+            per_thread: Table::new(),
             lost: None,
         };
         self.contexts.insert(id, context);

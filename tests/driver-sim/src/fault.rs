@@ -43,7 +43,8 @@ pub(crate) struct Hit {
 }
 
 impl Fault {
-    /// The next call of any function returns `code`, once.
+    /// The next call of any function returns `code`, once. With `CUDA_SUCCESS` it says that it did
+    /// what it did not do.
     #[must_use]
     pub fn new(code: CUresult) -> Self {
         Self {

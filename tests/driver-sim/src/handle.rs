@@ -1,7 +1,5 @@
 //! Opaque handles: small integers dressed as pointers, recycled as eagerly as possible.
 
-use std::collections::BTreeMap;
-
 /// Identity of an object; never reused, unlike its handle.
 pub(crate) type Id = u64;
 
@@ -9,11 +7,11 @@ pub(crate) type Id = u64;
 #[derive(Debug)]
 pub(crate) struct Handles {
     base: usize,
-    issued: usize,
+    /// What each value issued so far stands for, if anything.
+    issued: Vec<Option<Id>>,
     /// Values of destroyed objects; the newest is handed out first, so that a stale handle means
     /// another object as soon as possible.
     free: Vec<usize>,
-    live: BTreeMap<usize, Id>,
 }
 
 /// Why a handle names no object.
@@ -30,33 +28,42 @@ impl Handles {
     pub(crate) fn new(base: usize) -> Self {
         Self {
             base,
-            issued: 0,
+            issued: Vec::new(),
             free: Vec::new(),
-            live: BTreeMap::new(),
         }
     }
 
     pub(crate) fn issue(&mut self, id: Id) -> usize {
-        let value = self.free.pop().unwrap_or_else(|| {
-            self.issued += 1;
-            self.base + self.issued * STRIDE
-        });
-        self.live.insert(value, id);
-        value
+        if let Some(value) = self.free.pop() {
+            if let Some(place) = self.place(value) {
+                self.issued[place] = Some(id);
+            }
+            return value;
+        }
+        self.issued.push(Some(id));
+        self.base + self.issued.len() * STRIDE
     }
 
     pub(crate) fn retire(&mut self, value: usize) {
-        if self.live.remove(&value).is_some() {
+        let place = self.place(value);
+        let retired = place.and_then(|place| self.issued[place].take());
+        if retired.is_some() {
             self.free.push(value);
         }
     }
 
+    /// Where in `issued` a value is, if it was.
+    fn place(&self, value: usize) -> Option<usize> {
+        let distance = value.checked_sub(self.base + STRIDE)?;
+        let place = distance / STRIDE;
+        (distance % STRIDE == 0 && place < self.issued.len()).then_some(place)
+    }
+
     pub(crate) fn resolve<T>(&self, handle: *mut T) -> Result<Id, Dangling> {
         let value = handle.addr();
-        match self.live.get(&value) {
-            Some(&id) => Ok(id),
+        match self.place(value) {
+            Some(place) => self.issued[place].ok_or(Dangling::Destroyed),
             None if value == 0 => Err(Dangling::Null),
-            None if self.free.contains(&value) => Err(Dangling::Destroyed),
             None => Err(Dangling::NeverIssued),
         }
     }

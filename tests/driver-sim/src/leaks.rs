@@ -24,7 +24,7 @@ pub(crate) fn find(state: &State, baseline: Id, dropped_before: u64) -> Vec<Leak
             origin: state.log.origins.get(&id).cloned(),
         });
     };
-    for (&id, context) in state.contexts.range(baseline..) {
+    for (&id, context) in state.contexts.from(baseline) {
         let call = match context.kind {
             ContextKind::Primary => continue,
             ContextKind::Created => "cuCtxCreate",
@@ -32,7 +32,7 @@ pub(crate) fn find(state: &State, baseline: Id, dropped_before: u64) -> Vec<Leak
         };
         leak(id, LeakKind::Context, context.handle as u64, 0, call);
     }
-    for (&id, stream) in &state.streams {
+    for (&id, stream) in state.streams.iter() {
         let created = matches!(stream.kind, StreamKind::Blocking | StreamKind::NonBlocking);
         if id >= baseline && created && !stream.destroyed {
             let handle = stream.handle as u64;
@@ -45,15 +45,15 @@ pub(crate) fn find(state: &State, baseline: Id, dropped_before: u64) -> Vec<Leak
             }
         }
     }
-    for (&id, event) in state.events.range(baseline..) {
+    for (&id, event) in state.events.from(baseline) {
         leak(id, LeakKind::Event, event.handle as u64, 0, "cuEventCreate");
     }
-    for (&id, pool) in state.pools.range(baseline..) {
+    for (&id, pool) in state.pools.from(baseline) {
         if !pool.destroyed && !pool.is_default {
             leak(id, LeakKind::Pool, pool.handle as u64, 0, "cuMemPoolCreate");
         }
     }
-    for (&id, graph) in state.graphs.range(baseline..) {
+    for (&id, graph) in state.graphs.from(baseline) {
         leak(
             id,
             LeakKind::Graph,
@@ -62,17 +62,20 @@ pub(crate) fn find(state: &State, baseline: Id, dropped_before: u64) -> Vec<Leak
             "cuStreamEndCapture",
         );
     }
-    for (&id, module) in state.modules.range(baseline..) {
+    for (&id, module) in state.modules.from(baseline) {
         if !state.libraries.has(id) {
             let handle = module.handle as u64;
             leak(id, LeakKind::Module, handle, 0, "cuModuleLoadData");
         }
     }
-    for (&id, library) in state.libraries.loaded.range(baseline..) {
+    for (&id, library) in state.libraries.loaded.from(baseline) {
         let handle = library.handle as u64;
         leak(id, LeakKind::Module, handle, 0, "cuLibraryLoadData");
     }
-    for (&id, block) in state.space.blocks.range(baseline..) {
+    for (&id, link) in state.links.states.from(baseline) {
+        leak(id, LeakKind::Linker, link.handle as u64, 0, "cuLinkCreate");
+    }
+    for (&id, block) in state.space.blocks.from(baseline) {
         if state.virtual_memory.reservations.contains_key(&id) {
             leak(
                 id,
@@ -81,13 +84,17 @@ pub(crate) fn find(state: &State, baseline: Id, dropped_before: u64) -> Vec<Leak
                 block.size,
                 block.call,
             );
-        } else if block.is_held() && !state.images.holds(id) && !state.is_global(id) {
+        } else if block.is_held()
+            && !state.images.holds(id)
+            && !state.is_global(id)
+            && !state.is_semaphore(id)
+        {
             leak(id, LeakKind::Device, block.address, block.size, block.call);
         }
     }
     let held = |block| state.space.blocks.get(&block).is_some_and(Block::is_held);
     let images = &state.images;
-    for (&id, array) in images.arrays.range(baseline..) {
+    for (&id, array) in images.arrays.from(baseline) {
         // What a context took along is gone.
         if !array.is_level && held(array.block) {
             leak(
@@ -99,13 +106,13 @@ pub(crate) fn find(state: &State, baseline: Id, dropped_before: u64) -> Vec<Leak
             );
         }
     }
-    for (&id, mipmap) in images.mipmaps.range(baseline..) {
+    for (&id, mipmap) in images.mipmaps.from(baseline) {
         if held(mipmap.block) {
             let handle = mipmap.handle as u64;
             leak(id, LeakKind::Array, handle, 0, "cuMipmappedArrayCreate");
         }
     }
-    for (&id, object) in images.objects.range(baseline..) {
+    for (&id, object) in images.objects.from(baseline) {
         let call = if object.kind == LeakKind::Texture {
             "cuTexObjectCreate"
         } else {
@@ -113,14 +120,28 @@ pub(crate) fn find(state: &State, baseline: Id, dropped_before: u64) -> Vec<Leak
         };
         leak(id, object.kind, object.handle as u64, 0, call);
     }
-    for (&id, memory) in state.virtual_memory.physical.range(baseline..) {
+    for (&id, memory) in state.virtual_memory.physical.from(baseline) {
         // Once for each count that was taken; what is merely mapped goes with its addresses.
         for _ in 0..memory.holders {
             let handle = memory.handle as u64;
             leak(id, LeakKind::Physical, handle, memory.size, "cuMemCreate");
         }
     }
-    for (&id, block) in state.pinned.blocks.range(baseline..) {
+    for (&id, memory) in state.external.imported.from(baseline) {
+        let handle = memory.handle as u64;
+        leak(
+            id,
+            LeakKind::External,
+            handle,
+            memory.size,
+            "cuImportExternalMemory",
+        );
+    }
+    for (&id, semaphore) in state.external.semaphores.from(baseline) {
+        let (kind, handle) = (LeakKind::Semaphore, semaphore.handle as u64);
+        leak(id, kind, handle, 0, "cuImportExternalSemaphore");
+    }
+    for (&id, block) in state.pinned.blocks.from(baseline) {
         let kind = match block.origin {
             Origin::Managed => LeakKind::Device,
             Origin::Allocated | Origin::Registered => LeakKind::Pinned,

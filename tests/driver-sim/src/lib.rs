@@ -21,6 +21,7 @@ mod report;
 mod session;
 mod settings;
 mod state;
+mod table;
 mod thread;
 
 use std::fmt;

@@ -61,6 +61,8 @@ pub enum LeakKind {
     Stream,
     /// An event that was not destroyed.
     Event,
+    /// A semaphore of another interface that was not destroyed.
+    Semaphore,
     /// A created context that was not destroyed.
     Context,
     /// A device block that was not freed.
@@ -71,6 +73,8 @@ pub enum LeakKind {
     Addresses,
     /// Physical memory whose handle was not released.
     Physical,
+    /// Memory of another interface that was not destroyed.
+    External,
     /// An array, mipmapped or not, that was not destroyed.
     Array,
     /// A texture that was not destroyed.
@@ -83,6 +87,8 @@ pub enum LeakKind {
     Graph,
     /// A module, or a library, that was not unloaded.
     Module,
+    /// A linker that was not destroyed.
+    Linker,
     /// A host function that never ran, so nobody has released its user data.
     HostFunction,
 }

@@ -1,6 +1,5 @@
 //! The whole simulated driver, behind one lock.
 
-use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::capture::{Capture, Graph};
@@ -14,14 +13,17 @@ use crate::engine::schedule::Schedule;
 use crate::engine::stream::{Event, Stream};
 use crate::handle::{Handles, Id};
 use crate::log::Log;
+use crate::memory::external::ExternalMemory;
 use crate::memory::image::Images;
 use crate::memory::pinned::PinnedMap;
 use crate::memory::pool::Pool;
 use crate::memory::reservation::VirtualMemory;
 use crate::memory::space::Space;
 use crate::module::library::Libraries;
+use crate::module::link::Links;
 use crate::module::{Function, Module};
 use crate::origin::Origin;
+use crate::table::Table;
 
 static STATE: OnceLock<Mutex<State>> = OnceLock::new();
 
@@ -39,30 +41,32 @@ pub(crate) struct State {
     pub(crate) gone: bool,
     pub(crate) next_id: Id,
     pub(crate) devices: Vec<Device>,
-    pub(crate) contexts: BTreeMap<Id, Context>,
+    pub(crate) contexts: Table<Context>,
     pub(crate) context_handles: Handles,
-    pub(crate) streams: BTreeMap<Id, Stream>,
+    pub(crate) streams: Table<Stream>,
     pub(crate) stream_handles: Handles,
-    pub(crate) events: BTreeMap<Id, Event>,
+    pub(crate) events: Table<Event>,
     pub(crate) event_handles: Handles,
-    pub(crate) pools: BTreeMap<Id, Pool>,
+    pub(crate) pools: Table<Pool>,
     pub(crate) pool_handles: Handles,
-    pub(crate) graphs: BTreeMap<Id, Graph>,
+    pub(crate) graphs: Table<Graph>,
     pub(crate) graph_handles: Handles,
-    pub(crate) captures: BTreeMap<Id, Capture>,
-    pub(crate) modules: BTreeMap<Id, Module>,
+    pub(crate) captures: Table<Capture>,
+    pub(crate) modules: Table<Module>,
     pub(crate) module_handles: Handles,
-    pub(crate) functions: BTreeMap<Id, Function>,
+    pub(crate) functions: Table<Function>,
     pub(crate) function_handles: Handles,
     pub(crate) libraries: Libraries,
+    pub(crate) links: Links,
     /// A kernel faulted during this call.
     pub(crate) faulted: Option<cuda_sys::CUresult>,
     pub(crate) space: Space,
     pub(crate) pinned: PinnedMap,
     pub(crate) virtual_memory: VirtualMemory,
+    pub(crate) external: ExternalMemory,
     pub(crate) images: Images,
     /// Context stacks by thread number.
-    pub(crate) stacks: BTreeMap<u64, Vec<Entry>>,
+    pub(crate) stacks: Table<Vec<Entry>>,
     pub(crate) host: Host,
     /// Destroyed streams with their last operation, which the host has not waited for yet.
     pub(crate) dead: Vec<Point>,
@@ -103,28 +107,30 @@ impl State {
             gone: false,
             next_id: 1,
             devices: Vec::new(),
-            contexts: BTreeMap::new(),
+            contexts: Table::new(),
             context_handles: Handles::new(0x1000_0000),
-            streams: BTreeMap::new(),
+            streams: Table::new(),
             stream_handles: Handles::new(0x2000_0000),
-            events: BTreeMap::new(),
+            events: Table::new(),
             event_handles: Handles::new(0x3000_0000),
-            pools: BTreeMap::new(),
+            pools: Table::new(),
             pool_handles: Handles::new(0x4000_0000),
-            graphs: BTreeMap::new(),
+            graphs: Table::new(),
             graph_handles: Handles::new(0x5000_0000),
-            captures: BTreeMap::new(),
-            modules: BTreeMap::new(),
+            captures: Table::new(),
+            modules: Table::new(),
             module_handles: Handles::new(0x6000_0000),
-            functions: BTreeMap::new(),
+            functions: Table::new(),
             function_handles: Handles::new(0x7000_0000),
             libraries: Libraries::new(),
+            links: Links::new(),
             faulted: None,
             space: Space::new(config.devices as usize),
             pinned: PinnedMap::default(),
             virtual_memory: VirtualMemory::new(),
+            external: ExternalMemory::new(),
             images: Images::new(),
-            stacks: BTreeMap::new(),
+            stacks: Table::new(),
             host: Host::new(&DOOR),
             dead: Vec::new(),
             dropped_calls: 0,
@@ -240,6 +246,6 @@ impl State {
 }
 
 /// Whether a stream is gone and the host knows its work to be done.
-pub(crate) fn is_retired(streams: &BTreeMap<Id, Stream>, dead: &[Point], stream: Id) -> bool {
+pub(crate) fn is_retired(streams: &Table<Stream>, dead: &[Point], stream: Id) -> bool {
     !streams.contains_key(&stream) && dead.iter().all(|point| point.stream != stream)
 }

@@ -197,7 +197,8 @@ impl State {
                 (&block.history, "pinned")
             }
         };
-        let ordered = |point: Point| host.covers(point) || is_retired(streams, dead, point.stream);
+        let covers = host.covers();
+        let ordered = |point: Point| covers(point) || is_retired(streams, dead, point.stream);
         for conflict in history.conflicts(&range, AccessKind::Write, ordered) {
             report_race(log, call, AccessKind::Write, what, None, &conflict);
         }

@@ -18,7 +18,12 @@ struct Past {
 #[derive(Debug, Default)]
 pub(crate) struct History {
     past: Vec<Past>,
+    /// Length from which on it is worth asking what may be forgotten.
+    full: usize,
 }
+
+/// The least such length.
+const FULL: usize = 8;
 
 /// An earlier access that a new one conflicts with and does not come after.
 pub(crate) struct Conflict {
@@ -53,7 +58,7 @@ impl History {
     }
 
     /// Adds an access. `forever` says that an earlier one happened before all work to come, so
-    /// that it may be forgotten.
+    /// that it may be forgotten: a conflict with it is ordered, sooner or later.
     pub(crate) fn add(
         &mut self,
         range: Range<usize>,
@@ -68,8 +73,12 @@ impl History {
             let replaced = inside
                 && past.point.stream == point.stream
                 && (kind == AccessKind::Write || past.kind == AccessKind::Read);
-            !replaced && !forever(past.point)
+            !replaced
         });
+        if self.past.len() >= self.full.max(FULL) {
+            self.past.retain(|past| !forever(past.point));
+            self.full = 2 * self.past.len();
+        }
         self.past.push(Past {
             range,
             kind,

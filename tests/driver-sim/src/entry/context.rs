@@ -32,7 +32,7 @@ entries! {
         }
         let streams = call.streams_of_context(id);
         call.synchronize(&streams);
-        let stack = call.stacks.entry(thread::number()).or_default();
+        let stack = call.stacks.row(thread::number());
         if stack.last().is_some_and(|entry| entry.context == id) {
             stack.pop();
         }
@@ -43,12 +43,12 @@ entries! {
 
     floor cuCtxPushCurrent_v2(context: CUcontext) |call| {
         let entry = entry(call, context)?;
-        call.stacks.entry(thread::number()).or_default().push(entry);
+        call.stacks.row(thread::number()).push(entry);
         Ok(())
     }
 
     floor cuCtxPopCurrent_v2(context: *mut CUcontext) |call| {
-        let stack = call.stacks.entry(thread::number()).or_default();
+        let stack = call.stacks.row(thread::number());
         let entry = stack.pop().ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
         if context.is_null() {
             return Ok(());
@@ -60,11 +60,11 @@ entries! {
     floor cuCtxSetCurrent(context: CUcontext) |call| {
         if context.is_null() {
             // Only the top goes; what was pushed below it becomes current.
-            call.stacks.entry(thread::number()).or_default().pop();
+            call.stacks.row(thread::number()).pop();
             return Ok(());
         }
         let entry = entry(call, context)?;
-        let stack = call.stacks.entry(thread::number()).or_default();
+        let stack = call.stacks.row(thread::number());
         stack.pop();
         stack.push(entry);
         Ok(())
@@ -184,13 +184,11 @@ unsafe fn create(
     }
     let id = call.new_context(device, ContextKind::Created, flags);
     let handle = call.contexts[&id].handle;
-    call.stacks
-        .entry(thread::number())
-        .or_default()
-        .push(Entry {
-            context: id,
-            handle,
-        });
+    let entry = Entry {
+        context: id,
+        handle,
+    };
+    call.stacks.row(thread::number()).push(entry);
     // SAFETY: the caller's contract.
     unsafe { put(context, pointer(handle)) }
 }

@@ -1,6 +1,7 @@
 //! Options of the compiler, and what it answers.
 
 use std::ffi::c_void;
+use std::sync::Arc;
 
 use cuda_sys::*;
 
@@ -70,24 +71,42 @@ impl Options {
     ///
     /// # Safety
     /// `image` is null, NUL-terminated text, or an image that begins with four bytes.
-    pub(super) unsafe fn compile(&mut self, image: *const c_void) -> Outcome<Ptx> {
+    pub(super) unsafe fn compile(&mut self, image: *const c_void) -> Outcome<Arc<Ptx>> {
         // SAFETY: a C string, or a binary, which is one as far as its first NUL byte.
         let image = unsafe { text(image.cast()) }?;
+        let ptx = self.read_text(&image)?;
+        if let Some(name) = ptx.unresolved() {
+            let complaint = format!("ptxas fatal   : Unresolved extern function '{name}'");
+            self.complain(&complaint);
+            return Err(CUDA_ERROR_INVALID_PTX);
+        }
+        Ok(ptx)
+    }
+
+    /// What a text holds, of which others may have what it needs.
+    pub(super) fn read_text(&mut self, image: &str) -> Outcome<Arc<Ptx>> {
         if image.starts_with("\x7fELF") {
             // Nothing here runs binaries.
             return Err(CUDA_ERROR_INVALID_IMAGE);
         }
-        let ptx = ptx::parse(&image).map_err(|complaint| {
-            self.errors = complaint;
+        let ptx = ptx::read(image).map_err(|complaint| {
+            self.complain(&complaint);
             CUDA_ERROR_INVALID_PTX
         })?;
         if self.verbose {
-            let kernels = ptx.kernels.keys();
-            self.info = kernels
-                .map(|name| format!("Compiling entry function '{name}'\n"))
-                .collect();
+            for name in ptx.kernels.keys() {
+                self.info += &format!("Compiling entry function '{name}'\n");
+            }
         }
         Ok(ptx)
+    }
+
+    /// Adds to the log of errors.
+    pub(super) fn complain(&mut self, complaint: &str) {
+        if !self.errors.is_empty() {
+            self.errors.push('\n');
+        }
+        self.errors += complaint;
     }
 
     /// # Safety
@@ -135,6 +154,10 @@ impl Answers {
     pub(super) fn kept(options: Options, values: *mut *mut c_void) -> Self {
         let values = HostPtr(values.cast());
         Self { options, values }
+    }
+
+    pub(super) fn options(&mut self) -> &mut Options {
+        &mut self.options
     }
 
     /// # Safety

@@ -1,6 +1,5 @@
 //! The driver's symbols, as `extern "C"` functions, and the table that finds them by name.
 
-use std::collections::HashMap;
 use std::ffi::{CStr, c_void};
 use std::sync::LazyLock;
 
@@ -44,6 +43,7 @@ mod device;
 mod driver;
 mod error;
 mod event;
+mod external;
 mod fill;
 mod green;
 mod host;
@@ -51,6 +51,7 @@ pub(crate) mod ipc;
 pub(crate) mod jit;
 mod launch;
 mod library;
+mod link;
 mod managed;
 mod memory;
 mod module;
@@ -58,6 +59,7 @@ mod peer;
 mod pointer;
 mod pool;
 mod primary;
+mod semaphore;
 mod stream;
 mod texture;
 mod value;
@@ -92,12 +94,14 @@ const TABLES: &[&[(&str, Address)]] = &[
     driver::ENTRIES,
     error::ENTRIES,
     event::ENTRIES,
+    external::ENTRIES,
     fill::ENTRIES,
     green::ENTRIES,
     host::ENTRIES,
     ipc::ENTRIES,
     launch::ENTRIES,
     library::ENTRIES,
+    link::ENTRIES,
     managed::ENTRIES,
     memory::ENTRIES,
     module::ENTRIES,
@@ -105,6 +109,7 @@ const TABLES: &[&[(&str, Address)]] = &[
     pointer::ENTRIES,
     pool::ENTRIES,
     primary::ENTRIES,
+    semaphore::ENTRIES,
     stream::ENTRIES,
     texture::ENTRIES,
     value::ENTRIES,
@@ -112,8 +117,12 @@ const TABLES: &[&[(&str, Address)]] = &[
 ];
 
 fn find(name: &str) -> Option<Address> {
-    // A driver is asked for hundreds of symbols at once.
-    static BY_NAME: LazyLock<HashMap<&str, Address>> =
-        LazyLock::new(|| TABLES.iter().copied().flatten().copied().collect());
-    BY_NAME.get(name).copied()
+    // A driver is asked for hundreds of symbols at once; Miri would hash each of their letters.
+    static BY_NAME: LazyLock<Vec<(&str, Address)>> = LazyLock::new(|| {
+        let mut entries = TABLES.concat();
+        entries.sort_unstable_by_key(|&(name, _)| name);
+        entries
+    });
+    let at = BY_NAME.binary_search_by_key(&name, |&(name, _)| name);
+    at.ok().map(|at| BY_NAME[at].1)
 }

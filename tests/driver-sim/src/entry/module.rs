@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::sync::Arc;
 
 use cuda_sys::*;
 
@@ -239,7 +240,11 @@ pub(super) unsafe fn text(text: *const c_char) -> Outcome<String> {
     }
     // SAFETY: not null, so a C string.
     let text = unsafe { CStr::from_ptr(text) };
-    Ok(text.to_string_lossy().into_owned())
+    // The first is much less work for Miri.
+    Ok(match text.to_str() {
+        Ok(text) => text.to_owned(),
+        Err(_) => text.to_string_lossy().into_owned(),
+    })
 }
 
 /// # Safety
@@ -265,7 +270,7 @@ unsafe fn load(
 }
 
 /// A module of the context.
-pub(super) fn load_into(call: &mut Call, context: Id, ptx: ptx::Ptx) -> Id {
+pub(super) fn load_into(call: &mut Call, context: Id, ptx: Arc<ptx::Ptx>) -> Id {
     let device = call.contexts[&context].device;
     let name = call.name;
     let id = call.new_id();
@@ -287,6 +292,7 @@ pub(super) fn load_into(call: &mut Call, context: Id, ptx: ptx::Ptx) -> Id {
             functions: BTreeMap::new(),
             globals,
             launches: Vec::new(),
+            many: 0,
             answers: None,
         },
     );

@@ -3,8 +3,6 @@
 //! The texels of an array are a block of the address space that no program knows the address of,
 //! row after row; a mipmap is one block with its levels one after the other.
 
-use std::collections::BTreeMap;
-
 use cuda_sys::*;
 
 use crate::engine::order::History;
@@ -14,17 +12,18 @@ use crate::memory::block::{Block, Phase};
 use crate::memory::pages::Pages;
 use crate::report::LeakKind;
 use crate::state::State;
+use crate::table::Table;
 
 const ALIGNMENT: usize = 512;
 
 #[derive(Debug)]
 pub(crate) struct Images {
-    pub(crate) arrays: BTreeMap<Id, Array>,
+    pub(crate) arrays: Table<Array>,
     pub(crate) array_handles: Handles,
-    pub(crate) mipmaps: BTreeMap<Id, Mipmap>,
+    pub(crate) mipmaps: Table<Mipmap>,
     pub(crate) mipmap_handles: Handles,
     /// Textures and surfaces.
-    pub(crate) objects: BTreeMap<Id, Object>,
+    pub(crate) objects: Table<Object>,
     pub(crate) object_handles: Handles,
 }
 
@@ -76,11 +75,11 @@ const GATHER: u32 = 8;
 impl Images {
     pub(crate) fn new() -> Self {
         Self {
-            arrays: BTreeMap::new(),
+            arrays: Table::new(),
             array_handles: Handles::new(0x7000_0000),
-            mipmaps: BTreeMap::new(),
+            mipmaps: Table::new(),
             mipmap_handles: Handles::new(0x7400_0000),
-            objects: BTreeMap::new(),
+            objects: Table::new(),
             object_handles: Handles::new(0x7800_0000),
         }
     }

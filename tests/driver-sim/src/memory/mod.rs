@@ -1,6 +1,7 @@
 //! Memory: device blocks behind made-up addresses, pinned host memory, pools.
 
 pub(crate) mod block;
+pub(crate) mod external;
 pub(crate) mod image;
 pub(crate) mod pages;
 pub(crate) mod pinned;

@@ -20,6 +20,8 @@ pub(crate) struct Pages {
 #[derive(Debug)]
 struct Window {
     size: usize,
+    /// Where in the other memory it begins.
+    from: usize,
     pages: Arc<Mutex<Pages>>,
 }
 
@@ -33,7 +35,13 @@ impl Pages {
 
     /// From here on the bytes from `start` on are those of `pages`.
     pub(crate) fn open_window(&mut self, start: usize, size: usize, pages: Arc<Mutex<Pages>>) {
-        self.windows.insert(start, Window { size, pages });
+        let from = 0;
+        self.windows.insert(start, Window { size, from, pages });
+    }
+
+    /// From here on the first bytes are those of `pages` from `from` on.
+    pub(crate) fn show(&mut self, from: usize, size: usize, pages: Arc<Mutex<Pages>>) {
+        self.windows.insert(0, Window { size, from, pages });
     }
 
     pub(crate) fn close_window(&mut self, start: usize) {
@@ -45,7 +53,7 @@ impl Pages {
         let (&start, window) = self.windows.range(..=offset).next_back()?;
         let at = offset - start;
         let room = window.size.checked_sub(at).filter(|room| *room > 0)?;
-        Some((window.pages.clone(), at, len.min(room)))
+        Some((window.pages.clone(), window.from + at, len.min(room)))
     }
 
     /// The bytes from `offset` on, up to `len` of them and to the end of the page.

@@ -1,13 +1,13 @@
 //! Pinned host memory: allocated by the driver, or registered with it.
 
 use std::alloc::Layout;
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::engine::order::History;
 use crate::engine::work::HostPtr;
 use crate::handle::Id;
+use crate::table::Table;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
@@ -66,10 +66,10 @@ impl Pinned {
 /// All pinned memory. Its device address is its host address, as with unified addressing.
 #[derive(Debug, Default)]
 pub(crate) struct PinnedMap {
-    pub(crate) blocks: BTreeMap<Id, Pinned>,
-    by_address: BTreeMap<usize, Id>,
+    pub(crate) blocks: Table<Pinned>,
+    by_address: Table<Id>,
     /// Start addresses of blocks that were freed and not handed out again.
-    freed: BTreeMap<usize, &'static str>,
+    freed: Table<&'static str>,
 }
 
 /// The driver packs small blocks at steps of 512 bytes, so a program can rely on no more alignment
@@ -98,7 +98,7 @@ pub(crate) fn allocate(size: usize) -> Option<HostPtr> {
 
 impl PinnedMap {
     pub(crate) fn insert(&mut self, id: Id, block: Pinned) {
-        let address = block.base.0.addr();
+        let address = block.base.0.addr() as u64;
         self.freed.remove(&address);
         self.by_address.insert(address, id);
         self.blocks.insert(id, block);
@@ -106,23 +106,24 @@ impl PinnedMap {
 
     /// The block that holds `address`, and the offset in it.
     pub(crate) fn find(&self, address: usize) -> Option<(Id, usize)> {
-        let (&start, &id) = self.by_address.range(..=address).next_back()?;
-        let offset = address - start;
+        let (start, &id) = self.by_address.last_to(address as u64)?;
+        let offset = address - start as usize;
         (offset < self.blocks[&id].size).then_some((id, offset))
     }
 
     /// Whether a block overlaps these bytes.
     pub(crate) fn overlaps(&self, address: usize, size: usize) -> bool {
-        let before = self.by_address.range(..address + size).next_back();
-        before.is_some_and(|(&start, id)| start + self.blocks[id].size > address)
+        let last = (address + size - 1) as u64;
+        let before = self.by_address.last_to(last);
+        before.is_some_and(|(start, id)| start as usize + self.blocks[id].size > address)
     }
 
     pub(crate) fn starts_at(&self, address: usize) -> Option<Id> {
-        self.by_address.get(&address).copied()
+        self.by_address.get(&(address as u64)).copied()
     }
 
     pub(crate) fn freed_by(&self, address: usize) -> Option<&'static str> {
-        self.freed.get(&address).copied()
+        self.freed.get(&(address as u64)).copied()
     }
 
     /// Takes the block out; memory of ours goes back to the host.
@@ -134,7 +135,7 @@ impl PinnedMap {
         while Arc::get_mut(&mut block.users).is_none() {
             std::thread::yield_now();
         }
-        let address = block.base.0.addr();
+        let address = block.base.0.addr() as u64;
         self.by_address.remove(&address);
         self.freed.insert(address, call);
         let ours = matches!(block.origin, Origin::Allocated | Origin::Managed);

@@ -15,6 +15,7 @@ use crate::memory::block::{Block, Phase};
 use crate::memory::pages::Pages;
 use crate::report::ViolationKind;
 use crate::state::State;
+use crate::table::Table;
 
 /// Every size and place is a multiple of it.
 pub(crate) const GRANULARITY: usize = 2 << 20;
@@ -22,8 +23,8 @@ pub(crate) const GRANULARITY: usize = 2 << 20;
 #[derive(Debug)]
 pub(crate) struct VirtualMemory {
     /// By their blocks.
-    pub(crate) reservations: BTreeMap<Id, Vec<Chunk>>,
-    pub(crate) physical: BTreeMap<Id, Physical>,
+    pub(crate) reservations: Table<Vec<Chunk>>,
+    pub(crate) physical: Table<Physical>,
     pub(crate) handles: Handles,
     /// Descriptors that memory was exported by. One that was closed and opened anew is no longer
     /// what it was, which nobody tells the driver.
@@ -56,8 +57,8 @@ pub(crate) struct Chunk {
 impl VirtualMemory {
     pub(crate) fn new() -> Self {
         Self {
-            reservations: BTreeMap::new(),
-            physical: BTreeMap::new(),
+            reservations: Table::new(),
+            physical: Table::new(),
             handles: Handles::new(0x6000_0000),
             exported: BTreeMap::new(),
         }

@@ -1,9 +1,10 @@
 //! Device addresses: a range a device, handed out upwards, reused only after a quarantine.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use crate::handle::Id;
 use crate::memory::block::Block;
+use crate::table::Table;
 
 /// Outside what any host pointer can be, yet within 49 bits.
 const BASE: u64 = 3 << 47;
@@ -14,9 +15,9 @@ pub(crate) const ALIGNMENT: usize = 512;
 
 #[derive(Debug, Default)]
 pub(crate) struct Space {
-    pub(crate) blocks: BTreeMap<Id, Block>,
+    pub(crate) blocks: Table<Block>,
     /// Start addresses of live and quarantined blocks.
-    by_address: BTreeMap<u64, Id>,
+    by_address: Table<Id>,
     /// First address never handed out, per device.
     next: Vec<u64>,
     quarantine: VecDeque<(Id, usize)>,
@@ -79,7 +80,7 @@ impl Space {
     /// The block, live or quarantined, that holds `address`; one that merely ends there counts
     /// when `address` is its end, so that an access beyond it can be named.
     pub(crate) fn find(&self, address: u64) -> Option<Id> {
-        let (_, &id) = self.by_address.range(..=address).next_back()?;
+        let (_, &id) = self.by_address.last_to(address)?;
         let block = &self.blocks[&id];
         let end = block.address + (block.size.next_multiple_of(ALIGNMENT) as u64);
         (address < end).then_some(id)

@@ -1,23 +1,25 @@
 //! Libraries: what was loaded for all contexts, and becomes a module in each that uses it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::entry::jit::Answers;
 use crate::handle::{Handles, Id};
 use crate::module::ptx::Ptx;
+use crate::table::Table;
 
 #[derive(Debug)]
 pub(crate) struct Libraries {
-    pub(crate) loaded: BTreeMap<Id, Library>,
+    pub(crate) loaded: Table<Library>,
     pub(crate) handles: Handles,
-    pub(crate) kernels: BTreeMap<Id, Kernel>,
+    pub(crate) kernels: Table<Kernel>,
     pub(crate) kernel_handles: Handles,
 }
 
 #[derive(Debug)]
 pub(crate) struct Library {
     pub(crate) handle: usize,
-    pub(crate) ptx: Ptx,
+    pub(crate) ptx: Arc<Ptx>,
     pub(crate) answers: Answers,
     /// Modules by context. Those of contexts that are gone went with them.
     pub(crate) modules: BTreeMap<Id, Id>,
@@ -35,9 +37,9 @@ pub(crate) struct Kernel {
 impl Libraries {
     pub(crate) fn new() -> Self {
         Self {
-            loaded: BTreeMap::new(),
+            loaded: Table::new(),
             handles: Handles::new(0x8000_0000),
-            kernels: BTreeMap::new(),
+            kernels: Table::new(),
             kernel_handles: Handles::new(0x9000_0000),
         }
     }

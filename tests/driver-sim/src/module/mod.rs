@@ -1,9 +1,11 @@
 //! Modules: what was loaded, and what it holds.
 
 pub(crate) mod library;
+pub(crate) mod link;
 pub(crate) mod ptx;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::engine::clock::Point;
 use crate::entry::jit::Answers;
@@ -15,13 +17,15 @@ use crate::state::{State, is_retired};
 pub(crate) struct Module {
     pub(crate) handle: usize,
     pub(crate) context: Id,
-    pub(crate) ptx: ptx::Ptx,
+    pub(crate) ptx: Arc<ptx::Ptx>,
     /// Kernels that were asked for, by name.
     pub(crate) functions: BTreeMap<String, Id>,
     /// Global variables: block, address and size.
     pub(crate) globals: BTreeMap<String, (Id, u64, usize)>,
     /// Launches that the host may not have waited for.
     pub(crate) launches: Vec<Point>,
+    /// How many of them make it worth asking which it has waited for.
+    pub(crate) many: usize,
     /// What it was loaded with, unless it is a library's.
     pub(crate) answers: Option<Answers>,
 }
@@ -37,6 +41,9 @@ pub(crate) struct Function {
     pub(crate) set: BTreeMap<u32, i32>,
 }
 
+/// Launches that are not worth looking through.
+const FEW: usize = 8;
+
 impl State {
     /// Whether a block is a module's variable, which goes with the module.
     pub(crate) fn is_global(&self, block: Id) -> bool {
@@ -51,7 +58,11 @@ impl State {
     pub(crate) fn note_launch(&mut self, module: Id, point: Point) {
         let Self { modules, host, .. } = self;
         if let Some(module) = modules.get_mut(&module) {
-            module.launches.retain(|past| !host.covers(*past));
+            if module.launches.len() >= module.many {
+                let covers = host.covers();
+                module.launches.retain(|past| !covers(*past));
+                module.many = 2 * module.launches.len().max(FEW);
+            }
             module.launches.push(point);
         }
     }
@@ -78,10 +89,13 @@ impl State {
         let Some(module) = self.modules.get(&id) else {
             return;
         };
-        let pending = |point: &&Point| {
-            !self.host.covers(**point) && !is_retired(&self.streams, &self.dead, point.stream)
+        let running = {
+            let covers = self.host.covers();
+            let pending = |point: &&Point| {
+                !covers(**point) && !is_retired(&self.streams, &self.dead, point.stream)
+            };
+            module.launches.iter().find(pending).copied()
         };
-        let running = module.launches.iter().find(pending).copied();
         let globals: Vec<Id> = module.globals.values().map(|&(block, ..)| block).collect();
         if let Some(point) = running {
             let message = format!(

@@ -1,7 +1,7 @@
 //! As much of PTX as tells what a module holds, and that a text is none.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 /// What a text declares.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -12,6 +12,24 @@ pub(crate) struct Ptx {
     pub(crate) kernels: BTreeMap<String, Vec<usize>>,
     /// Size, alignment and initial bytes of each global or constant variable.
     pub(crate) globals: BTreeMap<String, Global>,
+    /// Functions that kernels and each other call.
+    pub(crate) functions: BTreeSet<String>,
+    /// Functions and variables that another text has to define.
+    pub(crate) needs: BTreeSet<String>,
+}
+
+impl Ptx {
+    /// What other texts may use.
+    pub(crate) fn defines(&self) -> impl Iterator<Item = &String> {
+        let globals = self.globals.keys().chain(&self.functions);
+        self.kernels.keys().chain(globals)
+    }
+
+    /// Something that it needs and does not define itself.
+    pub(crate) fn unresolved(&self) -> Option<&String> {
+        let mut needs = self.needs.iter();
+        needs.find(|name| self.defines().all(|defined| defined != *name))
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,8 +58,27 @@ const NAMES: &str = "abs activemask add addc alloca and applypriority atom bar b
     sub subc suld suq sured sust szext tanh tensormap testp tex tld4 trap txq vabsdiff vadd vmad \
     vmax vmin vote vset vshl vshr vsub wgmma wmma xor";
 
-/// Reads a module.
-pub(crate) fn parse(text: &str) -> Result<Ptx, Complaint> {
+/// Texts that were read last, the newest last.
+static READ: Mutex<Vec<(String, Arc<Ptx>)>> = Mutex::new(Vec::new());
+
+/// More texts than one program loads again and again.
+const MOST: usize = 8;
+
+/// Reads a module, unless it was one of the last.
+pub(crate) fn read(text: &str) -> Result<Arc<Ptx>, Complaint> {
+    let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, ptx)) = read.iter().find(|(known, _)| known == text) {
+        return Ok(Arc::clone(ptx));
+    }
+    let ptx = Arc::new(parse(text)?);
+    if read.len() == MOST {
+        read.remove(0);
+    }
+    read.push((text.to_owned(), Arc::clone(&ptx)));
+    Ok(ptx)
+}
+
+fn parse(text: &str) -> Result<Ptx, Complaint> {
     let tokens = tokens(text);
     let mut ptx = Ptx::default();
     let mut at = 0;
@@ -64,21 +101,34 @@ pub(crate) fn parse(text: &str) -> Result<Ptx, Complaint> {
                 let mut parameters = Vec::new();
                 at = open;
                 if word(open) == "(" {
-                    let close = matching(&tokens, open, "(", ")")?;
+                    let close = matching(&tokens, open, b'(', b')')?;
                     parameters = sizes(&tokens[open + 1..close]);
                     at = close + 1;
                 }
                 ptx.kernels.insert(name, parameters);
             }
+            ".extern" if matches!(word(at + 1), ".func" | ".global" | ".const") => {
+                let end = statement_end(&tokens, at)?;
+                let name = declared(&tokens[at + 1..end]);
+                ptx.needs.extend(name.map(str::to_owned));
+                at = end + 1;
+            }
+            ".func" => {
+                let end = (at..tokens.len()).find(|&end| matches!(word(end), "{" | ";"));
+                let end = end.unwrap_or(tokens.len());
+                if word(end) == "{" {
+                    let name = declared(&tokens[at..end]);
+                    ptx.functions.extend(name.map(str::to_owned));
+                }
+                at = end;
+            }
             "{" => {
-                let close = matching(&tokens, at, "{", "}")?;
+                let close = matching(&tokens, at, b'{', b'}')?;
                 check_body(&tokens[at + 1..close])?;
                 at = close + 1;
             }
             ".global" | ".const" => {
-                let end = (at..tokens.len())
-                    .find(|&end| word(end) == ";")
-                    .ok_or_else(|| complaint(&tokens[at], "Parsing error near"))?;
+                let end = statement_end(&tokens, at)?;
                 declare(&mut ptx, &tokens[at + 1..end]);
                 at = end + 1;
             }
@@ -86,6 +136,30 @@ pub(crate) fn parse(text: &str) -> Result<Ptx, Complaint> {
         }
     }
     Ok(ptx)
+}
+
+/// Where the statement ends that begins there.
+fn statement_end(tokens: &[Token<'_>], at: usize) -> Result<usize, Complaint> {
+    let end = (at..tokens.len()).find(|&end| tokens[end].text == ";");
+    end.ok_or_else(|| complaint(&tokens[at], "Parsing error near"))
+}
+
+/// The name in a declaration, in front of which a function's result may stand.
+fn declared<'a>(words: &[Token<'a>]) -> Option<&'a str> {
+    let mut depth = 0;
+    let mut words = words.iter().map(|token| token.text);
+    words.find(|word| {
+        match *word {
+            "(" => depth += 1,
+            ")" => depth -= 1,
+            _ => {}
+        }
+        depth == 0 && is_name(word)
+    })
+}
+
+fn is_name(word: &str) -> bool {
+    word.starts_with(|c: char| c.is_alphabetic() || c == '_' || c == '$')
 }
 
 fn complaint(token: &Token<'_>, what: &str) -> Complaint {
@@ -103,62 +177,97 @@ fn version(text: &str) -> i32 {
     10 * number(major) + number(minor)
 }
 
-/// Byte by byte: all that means something is ASCII, and the rest is as good as letters.
+/// What a byte is part of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Blank,
+    Word,
+    /// A token by itself.
+    Mark,
+}
+
+/// By byte, looked up rather than computed for Miri's sake. All that means something is ASCII, and the
+/// rest is as good as letters.
+static CLASSES: [Class; 256] = {
+    let mut classes = [Class::Mark; 256];
+    let mut number = 0;
+    while number < classes.len() {
+        let byte = number as u8;
+        classes[number] = match byte {
+            b'.' | b'_' | b'$' | b'%' => Class::Word,
+            _ if byte.is_ascii_alphanumeric() || !byte.is_ascii() => Class::Word,
+            _ if byte.is_ascii_whitespace() => Class::Blank,
+            _ => Class::Mark,
+        };
+        number += 1;
+    }
+    classes
+};
+
 fn tokens(text: &str) -> Vec<Token<'_>> {
+    let bytes = text.as_bytes();
     let mut tokens = Vec::new();
-    let mut rest = text;
     let mut line = 1;
-    while let Some(&first) = rest.as_bytes().first() {
-        let through = |end: &str| match rest[1..].find(end) {
-            Some(at) => 1 + at + end.len(),
-            None => rest.len(),
+    let mut at = 0;
+    while at < bytes.len() {
+        let start = at;
+        let class = CLASSES[usize::from(bytes[at])];
+        let through = |end: &str| match text[start + 1..].find(end) {
+            Some(found) => start + 1 + found + end.len(),
+            None => text.len(),
         };
-        let run = |of: fn(u8) -> bool| rest.bytes().position(|byte| !of(byte));
-        let is_blank = |byte: u8| byte.is_ascii_whitespace();
-        let (len, is_token) = if rest.starts_with("//") {
-            (through("\n"), false)
-        } else if rest.starts_with("/*") {
-            (through("*/"), false)
-        } else if is_blank(first) {
-            (run(is_blank).unwrap_or(rest.len()), false)
-        } else if first == b'"' {
-            (through("\""), true)
-        } else if is_part_of_a_word(first) {
-            (run(is_part_of_a_word).unwrap_or(rest.len()), true)
-        } else {
-            (1, true)
+        let is_token = match (bytes[at], bytes.get(at + 1)) {
+            (b'/', Some(b'/')) => {
+                at = through("\n");
+                false
+            }
+            (b'/', Some(b'*')) => {
+                at = through("*/");
+                false
+            }
+            (b'"', _) => {
+                at = through("\"");
+                true
+            }
+            _ => {
+                at += 1;
+                while class != Class::Mark
+                    && at < bytes.len()
+                    && CLASSES[usize::from(bytes[at])] == class
+                {
+                    at += 1;
+                }
+                class != Class::Blank
+            }
         };
-        let (text, behind) = rest.split_at(len);
         if is_token {
+            let text = &text[start..at];
             tokens.push(Token { text, line });
         } else {
-            line += text.matches('\n').count();
+            let mut blank = start;
+            while blank < at {
+                line += usize::from(bytes[blank] == b'\n');
+                blank += 1;
+            }
         }
-        rest = behind;
     }
     tokens
 }
 
-fn is_part_of_a_word(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'$' | b'%') || !byte.is_ascii()
-}
-
-fn matching(
-    tokens: &[Token<'_>],
-    open: usize,
-    opens: &str,
-    closes: &str,
-) -> Result<usize, Complaint> {
+/// The end of what the token at `open` opens.
+fn matching(tokens: &[Token<'_>], open: usize, opens: u8, closes: u8) -> Result<usize, Complaint> {
     let mut depth = 0;
-    for (at, token) in tokens.iter().enumerate().skip(open) {
-        if token.text == opens {
-            depth += 1;
-        } else if token.text == closes {
-            depth -= 1;
-            if depth == 0 {
-                return Ok(at);
-            }
+    let mut at = open;
+    while at < tokens.len() {
+        match tokens[at].text.as_bytes() {
+            [mark] if *mark == opens => depth += 1,
+            [mark] if *mark == closes => depth -= 1,
+            _ => {}
         }
+        if depth == 0 {
+            return Ok(at);
+        }
+        at += 1;
     }
     Err(complaint(&tokens[open], "Parsing error near"))
 }
@@ -206,7 +315,7 @@ fn declare(ptx: &mut Ptx, words: &[Token<'_>]) {
     let name = declaration
         .iter()
         .map(|token| token.text)
-        .find(|word| word.starts_with(|c: char| c.is_alphabetic() || c == '_' || c == '$'));
+        .find(|word| is_name(word));
     let numbers = value
         .iter()
         .filter_map(|token| token.text.parse::<i64>().ok());
@@ -301,6 +410,47 @@ mod tests {
         assert_eq!(ptx.kernels["g"], [0; 0]);
         assert_eq!(ptx.globals["counter"].initial, [7, 0, 0, 0]);
         assert_eq!(ptx.globals["table"].size, 12);
+    }
+
+    #[test]
+    fn a_text_is_read_once() {
+        let first = read(TEXT).expect("PTX");
+        assert_eq!(*first, parse(TEXT).expect("PTX"));
+        assert!(Arc::ptr_eq(&first, &read(TEXT).expect("PTX")));
+        for number in 0..MOST {
+            read(&format!(".version 7.0\n// {number}")).expect("PTX");
+        }
+        assert!(!Arc::ptr_eq(&first, &read(TEXT).expect("PTX")));
+    }
+
+    #[test]
+    fn words_marks_text_and_comments_are_told_apart() {
+        let text = "a.b%1/*\n*/ \"x y\"{//\n é;\n\n@!";
+        let found: Vec<_> = tokens(text).iter().map(|t| (t.text, t.line)).collect();
+        let expected = [
+            ("a.b%1", 1),
+            ("\"x y\"", 2),
+            ("{", 2),
+            ("é", 3),
+            (";", 3),
+            ("@", 5),
+            ("!", 5),
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn finds_what_is_missing() {
+        let caller = ".version 7.0 .extern .func (.param .b32 r) twice(.param .b32 x);
+            .extern .global .align 4 .u32 counter; .extern .shared .align 4 .b8 buffer[];
+            .func own(.param .b32 x) { ret; } .entry f() { call own, (x); ret; }";
+        let caller = parse(caller).expect("PTX");
+        assert!(caller.needs.iter().eq(["counter", "twice"]));
+        assert!(caller.defines().eq(["f", "own"]));
+        assert_eq!(caller.unresolved().expect("something"), "counter");
+        let both = ".version 7.0 .extern .func twice(.param .b32 x);
+            .visible .func twice(.param .b32 x) { ret; }";
+        assert_eq!(parse(both).expect("PTX").unresolved(), None);
     }
 
     #[test]
