@@ -248,14 +248,22 @@ impl Drop for Entered {
         let Some(saved) = self.saved else {
             return;
         };
-        // Setting null pops the one entry that entering pushed. Once more if it fails: the wrong
-        // context must not stay current.
-        if let Err(error) = current::set(saved).or_else(|_| current::set(saved)) {
-            // It stays so, with nobody but this thread to keep it.
-            if let Some(now) = current::get_again().ok().and_then(context::known) {
-                current::keep_present(&now);
-            }
-            drops::report(Resource::Current, saved.0.addr() as u64, 0, Some(error));
+        // Setting null pops the one entry that entering pushed.
+        if current::set(saved).is_err() {
+            set_once_more(saved);
         }
     }
+}
+
+/// The wrong context must not stay current.
+#[cold]
+fn set_once_more(saved: RawContext) {
+    let Err(error) = current::set(saved) else {
+        return;
+    };
+    // It stays so, with nobody but this thread to keep it.
+    if let Some(now) = current::get_again().ok().and_then(context::known) {
+        current::keep_present(&now);
+    }
+    drops::report(Resource::Current, saved.0.addr() as u64, 0, Some(error));
 }

@@ -125,19 +125,24 @@ impl Pending {
     /// Somebody else's, if it covers the point and comes no later than an event that is recorded
     /// already.
     fn known(mark: &Mark, recorded: Option<u64>) -> Option<Self> {
-        [&ANYBODYS, &OURS].into_iter().find_map(|pool| {
+        let id = mark.timeline.id();
+        for pool in [&ANYBODYS, &OURS] {
             let waiters = lock(&pool.waiters);
-            let id = mark.timeline.id();
-            let queues = waiters.queues.iter().filter(|queue| queue.id == id);
-            let waits = queues.flat_map(|queue| &queue.waits);
-            let covering = waits
-                .map(|wait| &wait.pending)
-                .filter(|p| p.seq >= mark.seq);
-            let known = covering.min_by_key(|pending| pending.seq)?;
-            recorded
-                .is_none_or(|seq| known.seq <= seq)
-                .then(|| known.clone())
-        })
+            let mut first: Option<&Self> = None;
+            for queue in waiters.queues.iter().filter(|queue| queue.id == id) {
+                let mut pending = queue.waits.iter().map(|wait| &wait.pending);
+                // They come in the stream's order.
+                if let Some(covering) = pending.find(|pending| pending.seq >= mark.seq) {
+                    let comes_first = first.is_none_or(|first| covering.seq < first.seq);
+                    first = if comes_first { Some(covering) } else { first };
+                }
+            }
+            let first = first.filter(|first| recorded.is_none_or(|seq| first.seq <= seq));
+            if let Some(first) = first {
+                return Some(first.clone());
+            }
+        }
+        None
     }
 
     /// Whether the point has been reached meanwhile.

@@ -1,4 +1,13 @@
-//! The macro that every generated function declaration goes through.
+//! The macro that every generated function declaration goes through, and the table that it makes.
+
+#[cfg(not(cuda_sys_link))]
+use core::ffi::{CStr, c_void};
+#[cfg(not(cuda_sys_link))]
+use std::ffi::CString;
+#[cfg(not(cuda_sys_link))]
+use std::ptr;
+
+use crate::DriverApi;
 
 /// Expands the declarations to the function table [`DriverApi`](crate::DriverApi) and to one free
 /// function a symbol, with C's name and signature.
@@ -15,7 +24,9 @@ macro_rules! driver_api {
         ///
         /// A field's contract is that of the function of the same name in
         /// [`symbol`](crate::symbol).
+        // INVARIANT: repr(C), with the entries first: that of `SYMBOLS[i]` is the pointer at place i.
         #[derive(Debug)]
+        #[repr(C)]
         pub struct DriverApi {
             $(
                 #[doc = concat!(
@@ -24,68 +35,33 @@ macro_rules! driver_api {
                 )]
                 pub $name: unsafe extern "C" fn($($ty),*) -> CUresult,
             )*
-            missing: Vec<&'static str>,
+            pub(crate) missing: Vec<&'static str>,
         }
 
         impl DriverApi {
             /// Names of all symbols of the table.
             pub const SYMBOLS: &'static [&'static str] = &[$(stringify!($name),)*];
 
-            /// Names of the symbols that the driver lacks; their stubs return
-            /// [`CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER`](crate::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER).
-            pub fn missing(&self) -> &[&'static str] {
-                &self.missing
-            }
-
-            /// Fills the table from `resolve`, which maps a symbol's name to its address.
-            ///
-            /// # Safety
-            /// Each address that is not null is a function with the signature of that symbol, and
-            /// stays so for the life of the process.
+            /// Every entry is a stub, as of a driver that lacks every symbol.
             #[cfg(not(cuda_sys_link))]
-            pub(crate) unsafe fn from_resolver(
-                resolve: &mut dyn FnMut(&core::ffi::CStr) -> *const core::ffi::c_void,
-            ) -> Self {
-                let mut missing = Vec::new();
-                $(
-                    let $name = {
-                        const NAME: &core::ffi::CStr = match core::ffi::CStr::from_bytes_with_nul(
-                            concat!(stringify!($name), "\0").as_bytes(),
-                        ) {
-                            Ok(name) => name,
-                            Err(_) => panic!("an identifier holds no NUL"),
-                        };
-                        let address = resolve(NAME);
-                        if address.is_null() {
-                            missing.push(stringify!($name));
-                            newer_driver::$name
-                        } else {
-                            // SAFETY: the caller vouches that a non-null address is a function of
-                            // this signature; function pointers and data pointers have one size
-                            // on every platform that CUDA supports.
-                            unsafe {
-                                core::mem::transmute::<
-                                    *const core::ffi::c_void,
-                                    unsafe extern "C" fn($($ty),*) -> CUresult,
-                                >(address)
-                            }
-                        }
-                    };
-                )*
-                Self { $($name,)* missing }
-            }
+            pub(crate) const NEWER_DRIVER: Self = Self {
+                $($name: stub::$name::<{ crate::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER.0 }>,)*
+                missing: Vec::new(),
+            };
 
-            /// The table of a machine without a driver, where every symbol is missing.
+            /// Every entry is a stub, as of a machine without a driver.
             #[cfg(not(cuda_sys_link))]
-            pub(crate) fn absent() -> Self {
-                Self { $($name: no_driver::$name,)* missing: Self::SYMBOLS.to_vec() }
-            }
+            pub(crate) const NO_DRIVER: Self = Self {
+                $($name: stub::$name::<{ CUDA_ERROR_SHARED_OBJECT_INIT_FAILED.0 }>,)*
+                missing: Vec::new(),
+            };
 
-            /// The table of the linked library, which cannot lack a symbol.
+            /// The linked library's functions; it cannot lack a symbol.
             #[cfg(cuda_sys_link)]
-            pub(crate) fn linked() -> Self {
-                Self { $($name: symbol::$name,)* missing: Vec::new() }
-            }
+            pub(crate) const LINKED: Self = Self {
+                $($name: symbol::$name,)*
+                missing: Vec::new(),
+            };
 
             /// Calls each entry with zeros for arguments, as only a table of stubs endures.
             #[cfg(all(test, not(cuda_sys_link)))]
@@ -101,30 +77,22 @@ macro_rules! driver_api {
             #[cfg(all(test, not(cuda_sys_link)))]
             pub(crate) fn stub(name: &str) -> *const core::ffi::c_void {
                 match name {
-                    $(stringify!($name) => no_driver::$name as *const core::ffi::c_void,)*
+                    $(stringify!($name) => stub::$name::<{ CUDA_ERROR_SHARED_OBJECT_INIT_FAILED.0 }>
+                        as *const core::ffi::c_void,)*
                     _ => core::ptr::null(),
                 }
             }
         }
 
-        /// Stands in for a symbol that the loaded driver lacks.
+        /// One stub a symbol, which answers `CODE`.
         #[cfg(not(cuda_sys_link))]
-        mod newer_driver {
+        mod stub {
             use super::*;
             $(
-                pub(super) unsafe extern "C" fn $name($(_: $ty),*) -> CUresult {
-                    crate::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER
-                }
-            )*
-        }
-
-        /// Stands in for every symbol where there is no driver.
-        #[cfg(not(cuda_sys_link))]
-        mod no_driver {
-            use super::*;
-            $(
-                pub(super) unsafe extern "C" fn $name($(_: $ty),*) -> CUresult {
-                    CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
+                pub(super) unsafe extern "C" fn $name<const CODE: core::ffi::c_uint>(
+                    $(_: $ty),*
+                ) -> CUresult {
+                    cudaError_enum(CODE)
                 }
             )*
         }
@@ -173,6 +141,49 @@ macro_rules! driver_api {
             }
         }
     };
+}
+
+impl DriverApi {
+    /// Names of the symbols that the driver lacks; their stubs return
+    /// [`CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER`](crate::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER).
+    pub fn missing(&self) -> &[&'static str] {
+        &self.missing
+    }
+
+    /// Fills the table from `resolve`, which maps a symbol's name to its address.
+    ///
+    /// # Safety
+    /// Each address that is not null is a function with the signature of that symbol, and stays so
+    /// for the life of the process.
+    #[cfg(not(cuda_sys_link))]
+    pub(crate) unsafe fn from_resolver(resolve: &mut dyn FnMut(&CStr) -> *const c_void) -> Self {
+        let mut api = Self::NEWER_DRIVER;
+        // A loop, not an expression a symbol: five hundred of those take the compiler a second.
+        for (place, symbol) in Self::SYMBOLS.iter().enumerate() {
+            // An identifier holds no NUL.
+            let address = CString::new(*symbol).map_or(ptr::null(), |name| resolve(&name));
+            if address.is_null() {
+                api.missing.push(symbol);
+                continue;
+            }
+            let entries = (&raw mut api).cast::<*const c_void>();
+            // SAFETY: by the invariant of the struct the entry is within it; function pointers and
+            // data pointers have one size on every platform that CUDA supports.
+            let entry = unsafe { entries.add(place) };
+            // SAFETY: the table is this function's own; the caller vouches that a non-null address
+            // is a function of this entry's signature.
+            unsafe { entry.write(address) };
+        }
+        api
+    }
+
+    /// The table of a machine without a driver, where every symbol is missing.
+    #[cfg(not(cuda_sys_link))]
+    pub(crate) fn absent() -> Self {
+        let mut api = Self::NO_DRIVER;
+        api.missing = Self::SYMBOLS.to_vec();
+        api
+    }
 }
 
 #[cfg(all(test, not(cuda_sys_link)))]

@@ -136,7 +136,7 @@ unsafe fn fill(mut resolve: impl FnMut(&CStr) -> *const c_void) -> Result<(), In
 #[cfg(cuda_sys_link)]
 fn open() -> Loaded {
     Loaded {
-        api: DriverApi::linked(),
+        api: DriverApi::LINKED,
         error: None,
     }
 }

@@ -99,16 +99,12 @@ pub(crate) fn known(raw: RawContext) -> Option<Context> {
 
 /// All contexts on some devices that there is an object for.
 pub(crate) fn known_on(devices: &[Device]) -> Vec<Context> {
-    let counted: Vec<_> = lock(&REGISTRY)
-        .iter()
-        .filter_map(|(_, weak)| weak.upgrade())
-        .map(|inner| Context(Ref::Counted(inner)))
-        .collect();
-    device::retained_primaries()
-        .cloned()
-        .chain(counted)
-        .filter(|context| devices.contains(&context.device()))
-        .collect()
+    let mut known: Vec<Context> = device::retained_primaries().cloned().collect();
+    for (_, weak) in &*lock(&REGISTRY) {
+        known.extend(weak.upgrade().map(|inner| Context(Ref::Counted(inner))));
+    }
+    known.retain(|context| devices.contains(&context.device()));
+    known
 }
 
 impl Context {

@@ -106,11 +106,8 @@ fn devices() -> Result<&'static [DeviceState]> {
 
 /// Primary contexts that this process has retained through this crate.
 pub(crate) fn retained_primaries() -> impl Iterator<Item = &'static Context> {
-    DEVICES
-        .get()
-        .into_iter()
-        .flat_map(|devices| devices.iter())
-        .filter_map(|device| device.primary.get())
+    let devices = DEVICES.get().map_or(&[][..], |devices| devices);
+    devices.iter().filter_map(|device| device.primary.get())
 }
 
 impl Device {

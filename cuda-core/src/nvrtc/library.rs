@@ -129,27 +129,30 @@ fn open() -> Result<Api> {
 
 /// Libraries to try, in order.
 fn candidates() -> Vec<PathBuf> {
-    let by_name = || NAMES.iter().map(PathBuf::from);
+    let by_name: Vec<_> = NAMES.iter().map(PathBuf::from).collect();
     // Whoever starts a privileged program must not choose the code that it runs.
     if os::is_privileged() {
-        return by_name().collect();
+        return by_name;
     }
     let set = |variable: &str| std::env::var_os(variable).filter(|value| !value.is_empty());
     if let Some(library) = set(OVERRIDE) {
         return vec![library.into()];
     }
-    let roots = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(set);
-    let roots = roots.chain(ROOT.map(OsString::from));
-    let folders =
-        roots.flat_map(|root| FOLDERS.iter().map(move |path| Path::new(&root).join(path)));
-    let in_folders = folders
-        .flat_map(|folder| NAMES.iter().map(move |name| folder.join(name)))
-        .filter(|library| library.exists());
+    let roots = [set("CUDA_HOME"), set("CUDA_PATH"), ROOT.map(OsString::from)];
+    let mut in_folders = Vec::new();
+    for root in roots.into_iter().flatten() {
+        for folder in FOLDERS {
+            for name in NAMES {
+                in_folders.push(Path::new(&root).join(folder).join(name));
+            }
+        }
+    }
+    in_folders.retain(|library| library.exists());
     if cfg!(windows) {
         // By its name, Windows looks in the current directory, too, where anybody may have put one.
-        in_folders.chain(by_name()).collect()
+        [in_folders, by_name].concat()
     } else {
-        by_name().chain(in_folders).collect()
+        [by_name, in_folders].concat()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Free stretches of slabs: the best fit, what is left of it, and neighbours made one again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 
 /// Names a slab; never used twice.
@@ -24,85 +24,108 @@ impl Span {
         };
         (Self { bytes, ..self }, (rest.bytes > 0).then_some(rest))
     }
+
+    fn numbers(self) -> Key {
+        (self.slab.get(), self.offset as u64, self.bytes as u64)
+    }
 }
 
 /// See the module.
 #[derive(Default)]
 pub(super) struct Spans {
-    /// Sizes by place. No two of them touch.
-    places: BTreeMap<(SlabId, usize), usize>,
-    /// The same, by size.
-    sizes: BTreeSet<(usize, SlabId, usize)>,
+    /// By slab, offset and size. No two of them touch.
+    places: BTreeSet<Key>,
+    /// The same by size, slab and offset.
+    sizes: BTreeSet<Key>,
 }
+
+/// One type for both orders: each type of tree is compiled anew.
+type Key = (u64, u64, u64);
 
 impl Spans {
     /// Adds a stretch, which becomes one with those beside it.
     pub(super) fn insert(&mut self, span: Span) {
-        let Span {
-            slab,
-            mut offset,
-            mut bytes,
-        } = span;
-        let before = self.places.range(..(slab, offset)).next_back();
-        if let Some((&(of, at), &size)) = before {
-            if of == slab && at + size == offset {
-                self.forget(slab, at, size);
-                offset = at;
-                bytes += size;
+        let mut whole = span;
+        if let Some(before) = self.last_before(span.slab, span.offset) {
+            if before.offset + before.bytes == span.offset {
+                self.forget(before);
+                whole.offset = before.offset;
+                whole.bytes += before.bytes;
             }
         }
-        if let Some(&size) = self.places.get(&(slab, offset + bytes)) {
-            self.forget(slab, offset + bytes, size);
-            bytes += size;
+        if let Some(behind) = self.at(span.slab, span.offset + span.bytes) {
+            self.forget(behind);
+            whole.bytes += behind.bytes;
         }
-        self.remember(slab, offset, bytes);
+        self.remember(whole);
     }
 
     /// Takes `bytes` out of the smallest stretch that has them.
     pub(super) fn take(&mut self, bytes: usize) -> Option<Span> {
-        let smallest = (bytes, SlabId::MIN, 0);
-        let &(size, slab, offset) = self.sizes.range(smallest..).next()?;
-        self.forget(slab, offset, size);
+        let &(size, slab, offset) = self.sizes.range((bytes as u64, 0, 0)..).next()?;
         let found = Span {
-            slab,
-            offset,
-            bytes: size,
+            slab: SlabId::new(slab)?,
+            offset: offset as usize,
+            bytes: size as usize,
         };
+        self.forget(found);
         let (taken, rest) = found.split(bytes);
         if let Some(rest) = rest {
-            self.remember(slab, rest.offset, rest.bytes);
+            self.remember(rest);
         }
         Some(taken)
     }
 
     /// Takes out just this stretch, if it is one, and says whether it was.
     pub(super) fn take_whole(&mut self, span: Span) -> bool {
-        let whole = self.places.get(&(span.slab, span.offset)) == Some(&span.bytes);
+        let whole = self.at(span.slab, span.offset) == Some(span);
         if whole {
-            self.forget(span.slab, span.offset, span.bytes);
+            self.forget(span);
         }
         whole
     }
 
     /// Takes out whatever there is of a slab, and says how much that was.
     pub(super) fn take_rest(&mut self, slab: SlabId) -> usize {
-        let of_slab = self.places.range((slab, 0)..=(slab, usize::MAX));
-        let rest: Vec<_> = of_slab.map(|(&(_, at), &size)| (at, size)).collect();
-        rest.into_iter()
-            .map(|(at, size)| {
-                self.forget(slab, at, size);
-                size
-            })
-            .sum()
+        let mut bytes = 0;
+        while let Some(last) = self.last_before(slab, usize::MAX) {
+            self.forget(last);
+            bytes += last.bytes;
+        }
+        bytes
     }
 
-    fn remember(&mut self, slab: SlabId, offset: usize, bytes: usize) {
-        self.places.insert((slab, offset), bytes);
+    /// The last stretch of a slab that begins before `offset`.
+    fn last_before(&self, slab: SlabId, offset: usize) -> Option<Span> {
+        let before = (slab.get(), 0, 0)..(slab.get(), offset as u64, 0);
+        let &(_, offset, bytes) = self.places.range(before).next_back()?;
+        Some(Span {
+            slab,
+            offset: offset as usize,
+            bytes: bytes as usize,
+        })
+    }
+
+    /// The stretch of a slab that begins at `offset`.
+    fn at(&self, slab: SlabId, offset: usize) -> Option<Span> {
+        let place = (slab.get(), offset as u64);
+        let &(of, at, bytes) = self.places.range((place.0, place.1, 0)..).next()?;
+        (place == (of, at)).then_some(Span {
+            slab,
+            offset,
+            bytes: bytes as usize,
+        })
+    }
+
+    fn remember(&mut self, span: Span) {
+        let (slab, offset, bytes) = span.numbers();
+        self.places.insert((slab, offset, bytes));
         self.sizes.insert((bytes, slab, offset));
     }
 
-    fn forget(&mut self, slab: SlabId, offset: usize, bytes: usize) {
-        self.places.remove(&(slab, offset));
+    fn forget(&mut self, span: Span) {
+        let (slab, offset, bytes) = span.numbers();
+        self.places.remove(&(slab, offset, bytes));
         self.sizes.remove(&(bytes, slab, offset));
     }
 }

@@ -208,11 +208,11 @@ fn claim_new(lease: &Arc<Lease>, len: usize) -> Result<Region> {
 fn take(core: &StreamCore, bytes: usize) -> Result<Chunk> {
     let id = core.timeline().id();
     let is_own = |last: &Fences| last.marks().iter().all(|mark| mark.timeline.id() == id);
-    if let Some(chunk) = take_done(bytes, is_own) {
+    if let Some(chunk) = take_done(bytes, &is_own) {
         return Ok(chunk);
     }
     if !has_room(bytes) {
-        if let Some(chunk) = take_when_done(bytes, |last| is_own(last) && !last.are_held_up()) {
+        if let Some(chunk) = take_when_done(bytes, &|last| is_own(last) && !last.are_held_up()) {
             return Ok(chunk);
         }
     }
@@ -229,22 +229,22 @@ fn has_room(bytes: usize) -> bool {
 /// Beyond [`MOST`], where streams that are held up have brought the pool, another such chunk goes
 /// back to its slab.
 fn take_known(bytes: usize) -> Option<Chunk> {
-    let mut chunk = find_known(bytes, |_| true)?;
+    let mut chunk = find_known(bytes, &|_| true)?;
     while chunk.is_pageable() {
         // There may be a better one by now.
         chunk.discard();
-        chunk = find_known(bytes, |_| true)?;
+        chunk = find_known(bytes, &|_| true)?;
     }
     if *lock(&POOL).allocated(bytes) > MOST {
         // Not one of the driver's: freeing that waits for devices, which may wait for the caller.
-        if let Some(other) = find_known(bytes, Chunk::is_cached) {
+        if let Some(other) = find_known(bytes, &Chunk::is_cached) {
             other.discard();
         }
     }
     Some(chunk)
 }
 
-fn find_known(bytes: usize, wanted: impl Fn(&Chunk) -> bool) -> Option<Chunk> {
+fn find_known(bytes: usize, wanted: &dyn Fn(&Chunk) -> bool) -> Option<Chunk> {
     let mut pool = lock(&POOL);
     let fits = |chunk: &Chunk| chunk.bytes == bytes && wanted(chunk);
     if let Some(at) = pool.idle.iter().position(fits) {
@@ -261,7 +261,7 @@ fn find_known(bytes: usize, wanted: impl Fn(&Chunk) -> bool) -> Option<Chunk> {
 
 /// A chunk that is known to be done, or a pending one that turns out to be, `own` ones first: one
 /// question to the driver for each stream that is asked.
-fn take_done(bytes: usize, own: impl Fn(&Fences) -> bool) -> Option<Chunk> {
+fn take_done(bytes: usize, own: &dyn Fn(&Fences) -> bool) -> Option<Chunk> {
     let others = if has_room(bytes) {
         ASKED
     } else {
@@ -270,15 +270,15 @@ fn take_done(bytes: usize, own: impl Fn(&Fences) -> bool) -> Option<Chunk> {
     // Streams that are not done with their oldest chunk: one that is held up hides no other.
     let mut busy = Vec::new();
     take_known(bytes)
-        .or_else(|| take_asked(bytes, &own, ASKED_AT_MOST, &mut busy))
-        .or_else(|| take_asked(bytes, |last| !own(last), others, &mut busy))
+        .or_else(|| take_asked(bytes, own, ASKED_AT_MOST, &mut busy))
+        .or_else(|| take_asked(bytes, &|last| !own(last), others, &mut busy))
 }
 
 /// A pending chunk whose points are `wanted`, if it turns out to be done. So many streams are asked
 /// at most, and none that is `busy`.
 fn take_asked(
     bytes: usize,
-    wanted: impl Fn(&Fences) -> bool,
+    wanted: &dyn Fn(&Fences) -> bool,
     most: usize,
     busy: &mut Vec<u64>,
 ) -> Option<Chunk> {
@@ -286,7 +286,7 @@ fn take_asked(
     while busy.len() < most {
         let is_busy = |mark: &Mark| busy.contains(&mark.timeline.id());
         let unasked = |last: &Fences| wanted(last) && !last.marks().iter().any(is_busy);
-        let (chunk, last) = take_pending(bytes, unasked)?;
+        let (chunk, last) = take_pending(bytes, &unasked)?;
         let mut marks = last.marks().iter();
         let Some(pending) = marks.find(|mark| !mark.timeline.peek(mark.seq)) else {
             return Some(chunk);
@@ -304,16 +304,16 @@ fn take_asked(
 
 /// The oldest pending chunk whose points are `wanted`, once devices are done with it. One whose
 /// device fails is set aside.
-fn take_when_done(bytes: usize, wanted: impl Fn(&Fences) -> bool) -> Option<Chunk> {
+fn take_when_done(bytes: usize, wanted: &dyn Fn(&Fences) -> bool) -> Option<Chunk> {
     loop {
-        let (chunk, last) = take_pending(bytes, &wanted)?;
+        let (chunk, last) = take_pending(bytes, wanted)?;
         if let Ok(chunk) = wait_for(chunk, last) {
             return Some(chunk);
         }
     }
 }
 
-fn take_pending(bytes: usize, wanted: impl Fn(&Fences) -> bool) -> Option<(Chunk, Fences)> {
+fn take_pending(bytes: usize, wanted: &dyn Fn(&Fences) -> bool) -> Option<(Chunk, Fences)> {
     lock(&POOL).take_pending(bytes, wanted)
 }
 
@@ -333,7 +333,7 @@ impl Pool {
     fn take_pending(
         &mut self,
         bytes: usize,
-        wanted: impl Fn(&Fences) -> bool,
+        wanted: &dyn Fn(&Fences) -> bool,
     ) -> Option<(Chunk, Fences)> {
         let fits = |(chunk, last): &(Chunk, Fences)| chunk.bytes == bytes && wanted(last);
         let at = self.pending.iter().position(fits)?;
@@ -361,8 +361,8 @@ fn allocate_or_wait(device: Device, bytes: usize) -> Result<Chunk> {
 /// Where a new chunk was `refused`, all that is left is to wait for another, in the end for one that
 /// is held up; and where there is no other, memory that is not pinned.
 fn take_at_last(bytes: usize, refused: Error) -> Result<Chunk> {
-    take_when_done(bytes, |last| !last.are_held_up())
-        .or_else(|| take_when_done(bytes, |_| true))
+    take_when_done(bytes, &|last| !last.are_held_up())
+        .or_else(|| take_when_done(bytes, &|_| true))
         .or_else(|| Chunk::pageable(bytes))
         .ok_or(refused)
 }

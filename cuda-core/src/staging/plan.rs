@@ -39,20 +39,27 @@ impl Piece {
     }
 }
 
-/// What of the slice each of its pieces is.
+/// What of the slice each of its [`pieces`] is.
 pub(crate) fn cut<'a>(slice: &'a mut [u8], pieces: &[Piece]) -> Vec<&'a mut [u8]> {
+    let mut lens = Vec::new();
+    for piece in pieces {
+        lens.resize(lens.len().max(piece.part + 1), 0);
+        lens[piece.part] += piece.len;
+    }
     let mut rest = slice;
-    let mut places: Vec<usize> = (0..pieces.len()).collect();
-    places.sort_by_key(|&place| pieces[place].at);
-    let part = |place: usize| {
-        let len = pieces[place].len.min(rest.len());
-        let (part, behind) = mem::take(&mut rest).split_at_mut(len);
-        rest = behind;
-        (place, part)
-    };
-    let mut parts: Vec<(usize, &mut [u8])> = places.into_iter().map(part).collect();
-    parts.sort_by_key(|(place, _)| *place);
-    parts.into_iter().map(|(_, part)| part).collect()
+    let parts = lens.into_iter().map(|len| take_first(&mut rest, len));
+    let mut parts: Vec<&mut [u8]> = parts.collect();
+    // The pieces of a part come in their order.
+    let piece = |piece: &Piece| take_first(&mut parts[piece.part], piece.len);
+    pieces.iter().map(piece).collect()
+}
+
+/// Cuts the first `len` bytes off, if there are so many.
+fn take_first<'a>(rest: &mut &'a mut [u8], len: usize) -> &'a mut [u8] {
+    let len = len.min(rest.len());
+    let (first, behind) = mem::take(rest).split_at_mut(len);
+    *rest = behind;
+    first
 }
 
 /// Bytes of a quantum for chunks of this size, which is a power of two.
@@ -110,23 +117,26 @@ impl Sizes {
 /// so that whatever they are for is busy at the same time. Each piece but a part's last is a power
 /// of two.
 pub(crate) fn pieces(parts: &[usize], chunk: usize, sizes: Sizes) -> Vec<Piece> {
+    let mut pieces = Vec::new();
     let mut base = 0;
-    let mut turns = Vec::new();
+    let mut open = Vec::with_capacity(parts.len());
     for (part, &total) in parts.iter().enumerate() {
-        for (turn, (start, len)) in spans(total, sizes).enumerate() {
-            let piece = Piece {
-                part,
-                start,
-                at: base + start,
-                len,
-                is_last: false,
-            };
-            turns.push((turn, piece));
-        }
+        open.push((part, base, spans(total, sizes)));
         base += total;
     }
-    turns.sort_by_key(|(turn, _)| *turn);
-    let mut pieces: Vec<Piece> = turns.into_iter().map(|(_, piece)| piece).collect();
+    while !open.is_empty() {
+        open.retain_mut(|(part, base, spans)| {
+            let next = spans.next().map(|(start, len)| Piece {
+                part: *part,
+                start,
+                at: *base + start,
+                len,
+                is_last: false,
+            });
+            pieces.extend(next);
+            next.is_some()
+        });
+    }
     let mut rest = &mut pieces[..];
     while !rest.is_empty() {
         let (in_chunk, behind) = rest.split_at_mut(fitting(rest, chunk));

@@ -69,7 +69,7 @@ impl Ring {
             if let Some(chunk) = take_known(self.chunk) {
                 return Ok(Some(chunk));
             }
-            if let Some((chunk, last)) = take_pending(self.chunk, |last| self.is_own(last)) {
+            if let Some((chunk, last)) = take_pending(self.chunk, &|last| self.is_own(last)) {
                 return wait_for(chunk, last).map(Some);
             }
         }
@@ -81,7 +81,7 @@ impl Ring {
 
     /// One more chunk.
     fn bring(&mut self, has_others: bool) -> Result<Option<Chunk>> {
-        if let Some(chunk) = take_done(self.chunk, |last| self.is_own(last)) {
+        if let Some(chunk) = take_done(self.chunk, &|last| self.is_own(last)) {
             return Ok(Some(chunk));
         }
         let mut refused = None;
@@ -99,7 +99,7 @@ impl Ring {
         // that is left is to wait.
         let comes = |last: &Fences| refused.is_some() || !last.are_held_up();
         let wanted = |last: &Fences| self.is_own(last) && comes(last);
-        if let Some((chunk, last)) = take_pending(self.chunk, wanted) {
+        if let Some((chunk, last)) = take_pending(self.chunk, &wanted) {
             return wait_for(chunk, last).map(Some);
         }
         if has_others {

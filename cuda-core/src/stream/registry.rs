@@ -1,16 +1,16 @@
 //! Streams by their handles, so that whoever comes with a handle finds the timeline there is.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
 
 use cuda_sys::CUstream;
 
+use crate::sorted::Sorted;
 use crate::stream_core::StreamCore;
 use crate::sync::lock;
 
 /// Created and foreign streams by the address that their handle is. Handles are unique among the
 /// streams of a process that live.
-static STREAMS: Mutex<BTreeMap<usize, Weak<StreamCore>>> = Mutex::new(BTreeMap::new());
+static STREAMS: Mutex<Sorted<usize, Weak<StreamCore>>> = Mutex::new(Sorted::new());
 
 /// Enters a stream, which replaces whatever had the handle before it.
 pub(super) fn note(core: Arc<StreamCore>) -> Arc<StreamCore> {
@@ -21,7 +21,7 @@ pub(super) fn note(core: Arc<StreamCore>) -> Arc<StreamCore> {
 /// The stream of that handle, or the one that `new` makes of it. `new` calls no driver.
 pub(super) fn find_or(raw: CUstream, new: impl FnOnce() -> Arc<StreamCore>) -> Arc<StreamCore> {
     let mut streams = lock(&STREAMS);
-    if let Some(core) = streams.get(&raw.addr()).and_then(Weak::upgrade) {
+    if let Some(core) = streams.get(raw.addr()).and_then(Weak::upgrade) {
         return core;
     }
     let core = new();
@@ -34,7 +34,7 @@ pub(super) fn find_or(raw: CUstream, new: impl FnOnce() -> Arc<StreamCore>) -> A
 pub(crate) fn forget(raw: CUstream) {
     let mut streams = lock(&STREAMS);
     let dead = |core: &Weak<StreamCore>| core.strong_count() == 0;
-    if streams.get(&raw.addr()).is_some_and(dead) {
-        streams.remove(&raw.addr());
+    if streams.get(raw.addr()).is_some_and(dead) {
+        streams.remove(raw.addr());
     }
 }

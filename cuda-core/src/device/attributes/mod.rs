@@ -97,6 +97,8 @@ macro_rules! attributes {
                 ///
                 /// # Errors
                 /// The driver's.
+                // Compiled where it is called: most programs call few of them.
+                #[inline]
                 pub fn $getter(self) -> crate::error::Result<$value> {
                     self.get($number)
                 }
@@ -108,6 +110,7 @@ macro_rules! attributes {
 use attributes;
 
 impl DeviceAttributes {
+    #[inline]
     fn get<V: Value>(self, number: u8) -> Result<V> {
         self.0.attribute(attribute(number)).map(V::of)
     }
