@@ -239,8 +239,8 @@ pub use staged::Scope;
 pub use staging::options::{StagingOptions, set_staging_options, staging_options};
 pub use staging::trim_staging;
 pub use stream::{
-    AnyThread, ExternalSemaphore, ExternalSemaphoreKind, OneThread, PerThreadStream, Signal, Stream,
-    StreamBuilder, StreamGuard, StreamKind, StreamPool, StreamValue, WaitValue,
+    AnyThread, ExternalSemaphore, ExternalSemaphoreKind, OneThread, PerThreadStream, Signal,
+    Stream, StreamBuilder, StreamGuard, StreamKind, StreamPool, StreamValue, WaitValue,
 };
 pub use texture::descriptor::{
     AddressMode, Coordinates, FilterMode, MipmapSampling, ReadMode, TextureDescriptor,

@@ -9,7 +9,7 @@ use cuda_sys::{
     CU_STREAM_CAPTURE_STATUS_ACTIVE, CU_STREAM_CAPTURE_STATUS_NONE, CUstreamCaptureMode,
     cuGraphDestroy, cuStreamBeginCapture_v2, cuStreamEndCapture, cuStreamIsCapturing,
 };
-use support::{check, context, freed_behind_a_stall, gpu_test, pattern, stall};
+use support::{check, context, freed_behind_a_stall, gpu_test, pattern, report, stall};
 
 use crate::forms::{Down, Up, contents, every_form, same, scaled, varied};
 use crate::peers::Pair;
@@ -381,7 +381,7 @@ gpu_test! {
         }
         // A figure to read, not one to fail: it says as much about the machine's other users.
         let [one, three] = best.map(|time| time.as_secs_f64());
-        eprintln!("one stream {one:.4} s, three streams {three:.4} s: {:.2} times as fast", one / three);
+        report!("one stream {one:.4} s, three streams {three:.4} s: {:.2} times as fast", one / three);
         Ok(())
     }
 }

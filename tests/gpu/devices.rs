@@ -262,10 +262,8 @@ gpu_test! {
 
 gpu_test! {
     needs 1;
-    fn b09_runtime_version() {
-        let version = runtime_version();
-        assert!(version.is_none_or(|version| version >= Version::new(9, 0)), "{version:?}");
-        assert_eq!(runtime_version(), version);
+    fn b09_asking_for_the_runtime_makes_nothing_current() {
+        assert_eq!(runtime_version(), runtime_version());
         assert_eq!(context::current(), ptr::null_mut());
     }
 }

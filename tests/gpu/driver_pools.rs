@@ -2,7 +2,7 @@
 
 use cuda_core::{
     Allocator, CachingPool, Device, Error, MemoryPool, PeerAccess, PoolReuse, Result,
-    ShareableHandle, Version,
+    ShareableHandle,
 };
 use cuda_sys::symbol as cu;
 use support::{check, context, gpu_test, hash, pattern};
@@ -117,18 +117,12 @@ gpu_test! {
 }
 
 gpu_test! {
-    needs 1;
+    needs 1, cuda_12_2;
     fn e09_limited() -> Result<()> {
         let device = Device::get(0)?;
         let stream = device.create_stream()?;
-        let pool = match MemoryPool::builder(device).max_size(64 << 20).build() {
-            // Before CUDA 12.2 what holds the size was reserved.
-            Err(error) if cuda_core::driver_version()? < Version::new(12, 2) => {
-                assert_eq!(error.code(), Some(cuda_sys::CUDA_ERROR_INVALID_VALUE));
-                return Ok(());
-            }
-            built => built?,
-        };
+        // Before CUDA 12.2 what holds the size was reserved.
+        let pool = MemoryPool::builder(device).max_size(64 << 20).build()?;
         let fits = stream.alloc_from::<u8>(&pool, 32 << 20)?;
         match stream.alloc_from::<u8>(&pool, 1 << 30) {
             Err(Error::OutOfMemory { requested, .. }) => assert_eq!(requested, 1 << 30),

@@ -20,7 +20,7 @@ fn split(ordinal: u32) -> Result<(SmResource, SmResource)> {
 }
 
 gpu_test! {
-    needs 1;
+    needs 1, cuda_12_4;
     fn a_green_context_is_used_like_any_other() -> Result<()> {
         let (few, rest) = split(0)?;
         let (green, other) = (Context::create_green(&[&few])?, Context::create_green(&[&rest])?);
@@ -52,7 +52,7 @@ gpu_test! {
 }
 
 gpu_test! {
-    needs 1;
+    needs 1, cuda_12_4;
     fn streams_and_resources_of_a_green_context() -> Result<()> {
         let (few, _) = split(0)?;
         let device = Device::get(0)?;
@@ -81,7 +81,7 @@ gpu_test! {
 }
 
 gpu_test! {
-    needs 2;
+    needs 2, cuda_12_4;
     fn multiprocessors_that_make_no_context() -> Result<()> {
         let none = Context::create_green(&[]);
         assert!(matches!(none, Err(Error::NothingGiven { .. })), "{none:?}");

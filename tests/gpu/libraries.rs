@@ -13,7 +13,7 @@ fn library() -> Result<Library> {
 }
 
 gpu_test! {
-    needs 2;
+    needs 2, cuda_12_0;
     fn m_a_library_is_of_every_device() -> Result<()> {
         let library = library()?;
         let kernel = library.kernel("add_one")?;
@@ -51,7 +51,7 @@ gpu_test! {
 }
 
 gpu_test! {
-    needs 2;
+    needs 2, cuda_12_0;
     fn s12_a_librarys_global_is_one_a_context() -> Result<()> {
         let library = library()?;
         let (here, there) = (Device::get(0)?.context()?, Device::get(1)?.context()?);
@@ -81,7 +81,7 @@ gpu_test! {
 }
 
 gpu_test! {
-    needs 1;
+    needs 1, cuda_12_0;
     fn s21_options_of_a_library() -> Result<()> {
         kernels::register();
         let context = Device::get(0)?.context()?;
@@ -107,7 +107,7 @@ gpu_test! {
 }
 
 gpu_test! {
-    needs 1;
+    needs 1, cuda_12_0;
     fn m11_bad_library() -> Result<()> {
         assert!(matches!(Library::from_ptx("int main;"), Err(Error::Module(ModuleError::NotPtx))));
         assert!(matches!(Library::from_ptx(".version 7.0\0"), Err(Error::Nul { .. })));
@@ -122,7 +122,7 @@ gpu_test! {
 }
 
 gpu_test! {
-    needs 1, asynchronous;
+    needs 1, cuda_12_0, asynchronous;
     fn s42_unloading_a_library_waits_for_its_kernels() -> Result<()> {
         let context = Device::get(0)?.context()?;
         let stream = context.create_stream()?;

@@ -15,6 +15,7 @@ mod devices;
 mod driver_pools;
 mod errors;
 mod events;
+mod fatbins;
 mod foreign_streams;
 mod forms;
 #[cfg(cuda_12_4)]
@@ -26,6 +27,7 @@ mod launch_order;
 mod launches;
 #[cfg(cuda_12_0)]
 mod libraries;
+mod linker;
 mod locals;
 mod managed;
 mod many;

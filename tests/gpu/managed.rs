@@ -4,7 +4,7 @@ use cuda_core::{
     Advice, Device, Error, ManagedAttach, ManagedBuffer, MemoryLocation, PinnedBuffer, Pod,
     PointerAttributes, Result,
 };
-use support::{block_on, context, gpu_test, kernels, pattern};
+use support::{block_on, context, gpu_test, kernels, pattern, report};
 
 use crate::forms::{contents, same};
 
@@ -280,6 +280,7 @@ gpu_test! {
         if !everywhere {
             let refused = stream.fill(&mut values, 1);
             assert!(matches!(refused, Err(Error::WrongDevice { .. })), "{refused:?}");
+            report!("some device has no concurrent managed access: only the refusal was tried");
             return Ok(());
         }
         // Nothing is current, and then the other device's context.

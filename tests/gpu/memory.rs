@@ -1,6 +1,6 @@
 //! E: device memory.
 
-use cuda_core::{Allocator, Device, Error, Pod, Result, Stream};
+use cuda_core::{Allocator, CachingPool, Device, Error, Pod, Result, Stream, with_allocator};
 use cuda_sys::{
     CU_MEMPOOL_ATTR_USED_MEM_CURRENT, cuDeviceGetDefaultMemPool, cuMemPoolGetAttribute,
 };
@@ -26,6 +26,28 @@ fn held(device: Device) -> Result<u64> {
         )
     });
     Ok(bytes)
+}
+
+/// Runs `refused`, which allocates nothing, with each allocator that tells what is in use, and
+/// compares: the process's choice may be one that does not, or that keeps its memory elsewhere.
+#[track_caller]
+fn leaves_nothing(device: Device, refused: impl Fn() -> Result<()>) -> Result<()> {
+    let pools = [CachingPool::shared()?, CachingPool::new()];
+    let in_use = || -> Result<(u64, [_; 2])> {
+        let cached = pools.each_ref().map(|pool| pool.usage(device).used);
+        Ok((held(device)?, cached))
+    };
+    let [shared, own] = pools.each_ref().map(CachingPool::allocator);
+    for allocator in [shared, own, Allocator::driver_pool()] {
+        let before = in_use()?;
+        with_allocator(&allocator, &refused)?;
+        assert_eq!(
+            in_use()?,
+            before,
+            "in use after what {allocator:?} refused, and before"
+        );
+    }
+    Ok(())
 }
 
 gpu_test! {
@@ -110,10 +132,7 @@ gpu_test! {
     fn e03_too_large() -> Result<()> {
         let device = Device::get(0)?;
         let stream = device.create_stream()?;
-        let before = held(device)?;
-        ask_for_too_much(&stream)?;
-        assert_eq!(held(device)?, before, "nothing was allocated");
-        Ok(())
+        leaves_nothing(device, || ask_for_too_much(&stream))
     }
 }
 
@@ -248,16 +267,16 @@ gpu_test! {
 
         let device = Device::get(0)?;
         let stream = device.create_stream()?;
-        let before = held(device)?;
-        assert!(stream.alloc_zeroed::<u8>(1 << 50).is_err());
-        match stream.alloc::<Wide>(1) {
-            Err(Error::OverAligned { alignment, available }) => {
-                assert_eq!((alignment, available), (512, 256));
+        leaves_nothing(device, || {
+            assert!(stream.alloc_zeroed::<u8>(1 << 50).is_err());
+            match stream.alloc::<Wide>(1) {
+                Err(Error::OverAligned { alignment, available }) => {
+                    assert_eq!((alignment, available), (512, 256));
+                }
+                other => panic!("{other:?}"),
             }
-            other => panic!("{other:?}"),
-        }
-        assert_eq!(held(device)?, before);
-        Ok(())
+            Ok(())
+        })
     }
 }
 

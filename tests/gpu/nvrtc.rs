@@ -1,41 +1,111 @@
-//! NVRTC: only where the environment names its library, `CUDA_CORE_NVRTC`, or the loader finds it.
+//! NVRTC: compiling needs no device, and what is compiled is for one.
 
-use cuda_core::nvrtc::{self, Program};
-use cuda_core::{Device, Module, Result};
+use cuda_core::nvrtc::{Program, compile, supported_architectures, version};
+use cuda_core::{Device, Error, Function, Module, Result, Stream, Version};
 use support::gpu_test;
 
 const ADD_ONE: &str = r#"extern "C" __global__ void add_one(float *x) { x[threadIdx.x] += 1; }"#;
 
+/// Whether the kernel adds one.
+#[track_caller]
+fn adds_one(stream: &Stream, add_one: &Function) -> Result<()> {
+    let mut x = stream.alloc_zeroed::<f32>(32)?;
+    // SAFETY: an element for each of the 32 threads.
+    unsafe { stream.kernel(add_one).block(32).arg(&mut x).launch() }?;
+    let mut back = [0.0; 32];
+    stream.download_to(&x, &mut back)?;
+    assert_eq!(back, [1.0; 32]);
+    Ok(())
+}
+
 gpu_test! {
-    needs 1, real;
+    needs 1, real, nvrtc;
     fn m_nvrtc_compile_a_string_and_launch_it() -> Result<()> {
         let device = Device::get(0)?;
         let stream = device.create_stream()?;
-        let ptx = nvrtc::compile(ADD_ONE)?;
-        let add_one = Module::from_ptx(&device.context()?, &ptx)?.function("add_one")?;
-        let mut x = stream.alloc_zeroed::<f32>(32)?;
-        // SAFETY: an element for each of the 32 threads.
-        unsafe { stream.kernel(&add_one).block(32).arg(&mut x).launch() }?;
-        let mut back = [0.0; 32];
-        stream.download_to(&x, &mut back)?;
-        assert_eq!(back, [1.0; 32]);
+        let ptx = compile(ADD_ONE)?;
+        adds_one(&stream, &Module::from_ptx(&device.context()?, &ptx)?.function("add_one")?)
+    }
+}
+
+gpu_test! {
+    needs 1, real, nvrtc;
+    fn m_nvrtc_binaries() -> Result<()> {
+        let device = Device::get(0)?;
+        let stream = device.create_stream()?;
+        let cubin = Program::new(ADD_ONE).device(device)?.compile_cubin()?;
+        assert!(cubin.as_bytes().starts_with(b"\x7fELF"));
+        adds_one(&stream, &Module::from_cubin(&device.context()?, &cubin)?.function("add_one")?)?;
+        // PTX has no binary, and is what comes of no architecture.
+        let none = Program::new(ADD_ONE).compile_cubin();
+        assert!(matches!(none, Err(Error::Nvrtc { op: "nvrtcGetCUBIN", .. })), "{none:?}");
         Ok(())
     }
 }
 
 gpu_test! {
-    needs 1, real;
-    fn m_nvrtc_binaries() -> Result<()> {
-        let device = Device::get(0)?;
-        let stream = device.create_stream()?;
-        let cubin = Program::new(ADD_ONE).device(device)?.compile_cubin()?;
-        let add_one = Module::from_cubin(&device.context()?, &cubin)?.function("add_one")?;
-        let mut x = stream.alloc_zeroed::<f32>(32)?;
-        // SAFETY: an element for each of the 32 threads.
-        unsafe { stream.kernel(&add_one).block(32).arg(&mut x).launch() }?;
-        let mut back = [0.0; 32];
-        stream.download_to(&x, &mut back)?;
-        assert_eq!(back, [1.0; 32]);
+    needs 1, real, nvrtc;
+    fn m_nvrtc_what_is_wrong_is_in_the_log() -> Result<()> {
+        let wrong = Program::new("__global__ void f() { oops }").name("wrong.cu").compile();
+        match wrong {
+            Err(error @ Error::Nvrtc { .. }) => {
+                let text = error.to_string();
+                for part in ["nvrtcCompileProgram", "wrong.cu(1)", "oops"] {
+                    assert!(text.contains(part), "no {part} in: {text}");
+                }
+            }
+            other => panic!("{other:?}"),
+        }
+        let refused = Program::new(ADD_ONE).option("--no-such-option").compile();
+        assert!(matches!(refused, Err(Error::Nvrtc { .. })), "{refused:?}");
+        let refused = compile("a\0b");
+        assert!(matches!(refused, Err(Error::Nul { .. })), "{refused:?}");
+        // A warning is in the log of a success.
+        let warned = compile("__global__ void f() { int unused = 1; }")?;
+        assert!(warned.log().contains("unused"), "{}", warned.log());
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, real, nvrtc;
+    fn m_nvrtc_options_headers_and_names() -> Result<()> {
+        let ptx = Program::new(
+            "#include \"scale.h\"\ntemplate <class T> __global__ void scale(T *x) { *x *= FACTOR * K; }",
+        )
+        .header("scale.h", "#define FACTOR 2\n")
+        .define("K", 3)
+        .option("--std=c++17")
+        .include_path(std::env::temp_dir())
+        .capability(90)
+        .name_expression("scale<float>")
+        .name_expression("scale<int>")
+        .compile()?;
+        let lowered = ptx.lowered_name("scale<float>").expect("it was asked for");
+        assert!(ptx.as_str().contains(lowered), "{lowered}");
+        assert_ne!(ptx.lowered_name("scale<int>"), Some(lowered));
+        assert_eq!(ptx.lowered_name("scale<double>"), None);
+        assert!(ptx.as_str().contains(".target sm_90"), "{}", ptx.as_str());
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, real, nvrtc;
+    fn m_nvrtc_architectures() -> Result<()> {
+        let version = version()?;
+        assert!(version >= Version::new(11, 2), "{version}");
+        let known = supported_architectures()?;
+        assert!(known.contains(&90) && known.is_sorted(), "{known:?}");
+        // Newer than any: the newest that there is.
+        let newest = Program::new(ADD_ONE).capability(9999).compile()?;
+        let target = format!(".target sm_{}", known[known.len() - 1]);
+        assert!(newest.as_str().contains(&target), "{}", newest.as_str());
+        // A name is taken as it is, whatever the capability.
+        let exact = Program::new(ADD_ONE).capability(52).architecture("90a").compile()?;
+        assert!(exact.as_str().contains(".target sm_90a"), "{}", exact.as_str());
+        let unknown = Program::new(ADD_ONE).architecture("none").compile();
+        assert!(matches!(unknown, Err(Error::Nvrtc { .. })), "{unknown:?}");
         Ok(())
     }
 }

@@ -11,7 +11,7 @@ gpu_test! {
 }
 
 gpu_test! {
-    needs 1, real;
+    needs 1, real, nvrtc;
     fn the_readmes_kernel() -> Result<()> {
         include!(concat!(env!("OUT_DIR"), "/readme_2.rs"))
     }

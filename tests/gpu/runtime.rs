@@ -1,15 +1,16 @@
-//! The CUDA runtime API, where a libcudart can be loaded: inside and around guards.
+//! The CUDA runtime API inside and around guards.
 
 use std::env;
-use std::ffi::{c_int, c_void};
-use std::io::Write;
+use std::ffi::{CStr, c_int, c_void};
+use std::mem::transmute;
 use std::process::Command;
 use std::ptr;
 
-use cuda_core::{Device, DeviceBuffer, PointerAttributes, Result};
-use cuda_sys::CUdeviceptr;
+use cuda_core::{Device, DeviceBuffer, PointerAttributes, Result, runtime_version};
+use cuda_sys::{CUdeviceptr, os};
 use support::{context, gpu_test};
 
+use crate::guards::device;
 use crate::stack;
 
 // Every release declares them so; `cudaError_t` is an int.
@@ -17,73 +18,65 @@ type GetDevice = unsafe extern "C" fn(*mut c_int) -> c_int;
 type SetDevice = unsafe extern "C" fn(c_int) -> c_int;
 type Malloc = unsafe extern "C" fn(*mut *mut c_void, usize) -> c_int;
 type Free = unsafe extern "C" fn(*mut c_void) -> c_int;
+type GetVersion = unsafe extern "C" fn(*mut c_int) -> c_int;
 
-/// A loaded libcudart.
+/// A loaded libcudart, for tests tagged `runtime`.
 pub(crate) struct Runtime {
     get_device: GetDevice,
     set_device: SetDevice,
     malloc: Malloc,
     free: Free,
+    get_version: GetVersion,
 }
 
 impl Runtime {
-    /// Loads `CUDA_TESTS_LIBCUDART`, or what the system finds under the usual names.
-    ///
-    /// # Errors
-    /// Why there is none.
-    #[cfg(all(unix, not(miri)))]
-    pub(crate) fn load() -> Result<Self, String> {
-        use std::ffi::{CStr, CString};
-        use std::mem::transmute;
-
-        use support::Driver;
-
-        if Driver::selected() != Driver::Loaded || env::var_os("CUDA_SYS_LIBRARY").is_some() {
-            return Err("the runtime API would load another driver than the one under test".into());
-        }
-        let names = match env::var("CUDA_TESTS_LIBCUDART") {
-            Ok(path) => vec![path],
-            Err(_) => ["libcudart.so.13", "libcudart.so.12", "libcudart.so"]
-                .map(String::from)
-                .to_vec(),
+    /// Loads the one that `CUDA_TESTS_LIBCUDART` names, as the runner does for every row.
+    #[track_caller]
+    pub(crate) fn load() -> Self {
+        let Some(name) = env::var_os("CUDA_TESTS_LIBCUDART").filter(|name| !name.is_empty()) else {
+            panic!(
+                "needs libcudart: set CUDA_TESTS_LIBCUDART to its name, such as libcudart.so.13, \
+                 or to its path"
+            );
         };
-        for name in &names {
-            let name = CString::new(name.as_str()).map_err(|error| error.to_string())?;
-            // SAFETY: a NUL-terminated name; the constructors of libcudart only set it up.
-            let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW) };
-            if library.is_null() {
-                continue;
-            }
-            let find = |symbol: &CStr| {
-                // SAFETY: the library is open and stays so.
-                let address = unsafe { libc::dlsym(library, symbol.as_ptr()) };
-                if address.is_null() {
-                    return Err(format!("{name:?} has no {symbol:?}"));
-                }
-                Ok(address)
-            };
-            let get_device = find(c"cudaGetDevice")?;
-            let set_device = find(c"cudaSetDevice")?;
-            let malloc = find(c"cudaMalloc")?;
-            let free = find(c"cudaFree")?;
-            return Ok(Self {
-                // SAFETY: as declared, by the note on these types.
-                get_device: unsafe { transmute::<*mut c_void, GetDevice>(get_device) },
-                // SAFETY: as declared, by the note on these types.
-                set_device: unsafe { transmute::<*mut c_void, SetDevice>(set_device) },
-                // SAFETY: as declared, by the note on these types.
-                malloc: unsafe { transmute::<*mut c_void, Malloc>(malloc) },
-                // SAFETY: as declared, by the note on these types.
-                free: unsafe { transmute::<*mut c_void, Free>(free) },
-            });
+        assert!(
+            env::var_os("CUDA_SYS_LIBRARY").is_none(),
+            "libcudart would load another driver than CUDA_SYS_LIBRARY names: unset it"
+        );
+        // SAFETY: the initialisers of libcudart only set it up.
+        let library = match unsafe { os::Library::open(&name) } {
+            Ok(library) => library,
+            Err(error) => panic!("CUDA_TESTS_LIBCUDART names no libcudart: {error}"),
+        };
+        let find = |symbol: &CStr| {
+            let address = library.symbol(symbol);
+            assert!(!address.is_null(), "{name:?} has no {symbol:?}");
+            address
+        };
+        Self {
+            // SAFETY: as declared, by the note on these types.
+            get_device: unsafe { transmute::<*const c_void, GetDevice>(find(c"cudaGetDevice")) },
+            // SAFETY: as declared, by the note on these types.
+            set_device: unsafe { transmute::<*const c_void, SetDevice>(find(c"cudaSetDevice")) },
+            // SAFETY: as declared, by the note on these types.
+            malloc: unsafe { transmute::<*const c_void, Malloc>(find(c"cudaMalloc")) },
+            // SAFETY: as declared, by the note on these types.
+            free: unsafe { transmute::<*const c_void, Free>(find(c"cudaFree")) },
+            // SAFETY: as declared, by the note on these types.
+            get_version: unsafe {
+                transmute::<*const c_void, GetVersion>(find(c"cudaRuntimeGetVersion"))
+            },
         }
-        Err(format!("none of {names:?} can be loaded"))
     }
 
-    /// There is no library to load.
-    #[cfg(not(all(unix, not(miri))))]
-    pub(crate) fn load() -> Result<Self, String> {
-        Err("no dlopen here".into())
+    /// `cudaRuntimeGetVersion`.
+    #[track_caller]
+    fn version(&self) -> u32 {
+        let mut version = -1;
+        // SAFETY: the pointer is valid for the one `int` that the call writes.
+        let code = unsafe { (self.get_version)(&mut version) };
+        assert_eq!(code, 0, "cudaRuntimeGetVersion");
+        u32::try_from(version).expect("a version")
     }
 
     /// The ordinal of the device that the runtime API would use on this thread.
@@ -142,22 +135,6 @@ fn ordinal_of(address: CUdeviceptr) -> u32 {
     attributes.device.expect("memory that it knows").ordinal()
 }
 
-/// Runs `body` if there is a libcudart, else says on the real stderr, past libtest, that the test
-/// named asked it nothing.
-fn with_runtime(test: &str, body: impl FnOnce(&Runtime) -> Result<()>) -> Result<()> {
-    match Runtime::load() {
-        Ok(runtime) => body(&runtime),
-        Err(reason) => {
-            // A closed stderr leaves nobody to tell.
-            let _ = writeln!(
-                std::io::stderr(),
-                "{test}: libcudart was not asked: {reason}"
-            );
-            Ok(())
-        }
-    }
-}
-
 /// Whether the guard's device is the runtime's, and where memory of both lands.
 #[track_caller]
 fn both_on(runtime: &Runtime, ordinal: u32) -> Result<()> {
@@ -171,86 +148,124 @@ fn both_on(runtime: &Runtime, ordinal: u32) -> Result<()> {
 }
 
 gpu_test! {
-    needs 2, real;
+    needs 1, real, runtime;
+    fn b09_runtime_version() {
+        // What the process has loaded is what is asked.
+        let runtime = Runtime::load();
+        let version = runtime.version();
+        let told = runtime_version().expect("a libcudart is loaded");
+        assert_eq!(1000 * told.major + 10 * told.minor, version - version % 10, "{told}");
+        assert_eq!(runtime_version(), Some(told));
+        assert_eq!(context::current(), ptr::null_mut(), "no context is made for it");
+    }
+}
+
+gpu_test! {
+    needs 2, real, runtime;
+    fn a08_driver_and_runtime_agree() -> Result<()> {
+        let runtime = Runtime::load();
+        let ((d0, p0), (d1, p1)) = (device(0)?, device(1)?);
+        stack::with(p0, || {
+            assert_eq!(runtime.device(), 0);
+            let guard = d1.guard()?;
+            assert_eq!(runtime.device(), 1);
+            // Set inside, it does not outlast the guard.
+            runtime.set_device(0);
+            assert_eq!((runtime.device(), context::current()), (0, p0));
+            runtime.set_device(1);
+            drop(guard);
+            assert_eq!((runtime.device(), context::current()), (0, p0));
+
+            // Set outside, it is what the guard brings back.
+            runtime.set_device(1);
+            let guard = d0.guard()?;
+            assert_eq!((runtime.device(), context::current()), (0, p0));
+            drop(guard);
+            assert_eq!((runtime.device(), context::current()), (1, p1));
+            runtime.set_device(0);
+            Ok(())
+        })
+    }
+}
+
+gpu_test! {
+    needs 2, real, runtime;
     fn a08_runtime_before_inside_after() -> Result<()> {
-        with_runtime("a08_runtime_before_inside_after", |runtime| {
-            let (d0, d1) = (Device::get(0)?, Device::get(1)?);
-            // What is current here is the runtime's own doing.
-            for (base, outer, inner) in [(0, d1, d0), (1, d0, d1)] {
-                stack::clear();
-                runtime.use_device(base);
-                both_on(runtime, base)?;
-                let outer_guard = outer.guard()?;
-                both_on(runtime, outer.ordinal())?;
-                let inner_guard = inner.guard()?;
-                both_on(runtime, inner.ordinal())?;
-                drop(inner_guard);
-                both_on(runtime, outer.ordinal())?;
-                drop(outer_guard);
-                both_on(runtime, base)?;
-            }
+        let runtime = Runtime::load();
+        let (d0, d1) = (Device::get(0)?, Device::get(1)?);
+        // What is current here is the runtime's own doing.
+        for (base, outer, inner) in [(0, d1, d0), (1, d0, d1)] {
             stack::clear();
-            Ok(())
-        })
+            runtime.use_device(base);
+            both_on(&runtime, base)?;
+            let outer_guard = outer.guard()?;
+            both_on(&runtime, outer.ordinal())?;
+            let inner_guard = inner.guard()?;
+            both_on(&runtime, inner.ordinal())?;
+            drop(inner_guard);
+            both_on(&runtime, outer.ordinal())?;
+            drop(outer_guard);
+            both_on(&runtime, base)?;
+        }
+        stack::clear();
+        Ok(())
     }
 }
 
 gpu_test! {
-    needs 2, real;
+    needs 2, real, runtime;
     fn a08_runtime_set_inside_is_undone() -> Result<()> {
-        with_runtime("a08_runtime_set_inside_is_undone", |runtime| {
-            let (p0, d1) = (context::primary(0), Device::get(1)?);
-            let other = context::Foreign::create(0);
-            // The second is the harder: the runtime sets the same device's primary context. The
-            // third has to become the absence of any.
-            for before in [p0, other.handle(), ptr::null_mut()] {
-                if !before.is_null() {
-                    context::push(before);
-                }
-                let guard = d1.guard()?;
-                runtime.use_device(0);
-                assert_eq!(context::current(), p0);
-                both_on(runtime, 0)?;
-                guard.restore()?;
-                assert_eq!(context::current(), before);
-                if !before.is_null() {
-                    assert_eq!(runtime.device(), 0, "the device of what is current");
-                    assert_eq!(context::pop(), Some(before));
-                }
-                assert_eq!(context::pop(), None, "entries below it");
+        let runtime = Runtime::load();
+        let (p0, d1) = (context::primary(0), Device::get(1)?);
+        let other = context::Foreign::create(0);
+        // The second is the harder: the runtime sets the same device's primary context. The
+        // third has to become the absence of any.
+        for before in [p0, other.handle(), ptr::null_mut()] {
+            if !before.is_null() {
+                context::push(before);
             }
-            Ok(())
-        })
+            let guard = d1.guard()?;
+            runtime.use_device(0);
+            assert_eq!(context::current(), p0);
+            both_on(&runtime, 0)?;
+            guard.restore()?;
+            assert_eq!(context::current(), before);
+            if !before.is_null() {
+                assert_eq!(runtime.device(), 0, "the device of what is current");
+                assert_eq!(context::pop(), Some(before));
+            }
+            assert_eq!(context::pop(), None, "entries below it");
+        }
+        Ok(())
     }
 }
 
 gpu_test! {
-    needs 2, real;
+    needs 2, real, runtime;
     fn a08_runtime_set_between_nested_guards() -> Result<()> {
-        with_runtime("a08_runtime_set_between_nested_guards", |runtime| {
-            let (d0, p1) = (Device::get(0)?, context::primary(1));
-            let other = context::Foreign::create(1);
-            for before in [other.handle(), ptr::null_mut()] {
-                if !before.is_null() {
-                    context::push(before);
-                }
-                let outer = d0.guard()?;
-                runtime.use_device(1);
-                let inner = d0.guard()?;
-                both_on(runtime, 0)?;
-                drop(inner);
-                // What the runtime set is what was current before the inner guard.
-                assert_eq!(context::current(), p1);
-                both_on(runtime, 1)?;
-                drop(outer);
-                assert_eq!(context::current(), before);
-                if !before.is_null() {
-                    assert_eq!(context::pop(), Some(before));
-                }
-                assert_eq!(context::pop(), None, "entries below it");
+        let runtime = Runtime::load();
+        let (d0, p1) = (Device::get(0)?, context::primary(1));
+        let other = context::Foreign::create(1);
+        for before in [other.handle(), ptr::null_mut()] {
+            if !before.is_null() {
+                context::push(before);
             }
-            Ok(())
-        })
+            let outer = d0.guard()?;
+            runtime.use_device(1);
+            let inner = d0.guard()?;
+            both_on(&runtime, 0)?;
+            drop(inner);
+            // What the runtime set is what was current before the inner guard.
+            assert_eq!(context::current(), p1);
+            both_on(&runtime, 1)?;
+            drop(outer);
+            assert_eq!(context::current(), before);
+            if !before.is_null() {
+                assert_eq!(context::pop(), Some(before));
+            }
+            assert_eq!(context::pop(), None, "entries below it");
+        }
+        Ok(())
     }
 }
 
@@ -258,47 +273,46 @@ gpu_test! {
 const ALONE: &str = "CUDA_TESTS_RUNTIME_ALONE";
 
 gpu_test! {
-    needs 2, real;
+    needs 2, real, runtime;
     fn a08_runtime_initialises_inside() -> Result<()> {
-        with_runtime("a08_runtime_initialises_inside", |runtime| {
-            // Only in a fresh process has no device a primary context.
-            if env::var_os(ALONE).is_none() {
-                let path = concat!(module_path!(), "::needs_2");
-                let (_, test) = path.split_once("::").expect("libtest does not name the crate");
-                let output = Command::new(env::current_exe().expect("the test program's path"))
-                    .args(["--include-ignored", "--nocapture", "--exact", test])
-                    .env(ALONE, "1")
-                    .output()
-                    .expect("the test program starts");
-                let (printed, told) = (
-                    String::from_utf8_lossy(&output.stdout),
-                    String::from_utf8_lossy(&output.stderr),
-                );
-                let passed = output.status.success() && printed.contains("1 passed");
-                assert!(passed, "{}\n{printed}\n{told}", output.status);
-                return Ok(());
-            }
-            let (d0, d1) = (Device::get(0)?, Device::get(1)?);
-            assert!(!d0.is_primary_active()? && !d1.is_primary_active()?);
-            let guard = d0.guard()?;
-            // By the device that the guard made current, through a context of ours.
-            runtime.initialise();
-            assert_eq!((runtime.device(), runtime.lands_on()), (0, 0));
-            assert!(!d1.is_primary_active()?);
-            // And by another, whose context is the runtime's.
-            runtime.use_device(1);
-            assert!(d1.is_primary_active()?);
-            assert_eq!(context::current(), context::primary(1));
-            assert_eq!((runtime.device(), runtime.lands_on()), (1, 1));
-            let inner = d1.guard()?;
-            assert_eq!(d1.context()?.as_raw(), context::primary(1), "one for both of us");
-            both_on(runtime, 1)?;
-            drop(inner);
-            both_on(runtime, 1)?;
-            guard.restore()?;
-            assert!(context::current().is_null());
-            assert_eq!(context::pop(), None);
-            Ok(())
-        })
+        let runtime = Runtime::load();
+        // Only in a fresh process has no device a primary context.
+        if env::var_os(ALONE).is_none() {
+            let path = concat!(module_path!(), "::needs_2");
+            let (_, test) = path.split_once("::").expect("libtest does not name the crate");
+            let output = Command::new(env::current_exe().expect("the test program's path"))
+                .args(["--include-ignored", "--nocapture", "--exact", test])
+                .env(ALONE, "1")
+                .output()
+                .expect("the test program starts");
+            let (printed, told) = (
+                String::from_utf8_lossy(&output.stdout),
+                String::from_utf8_lossy(&output.stderr),
+            );
+            let passed = output.status.success() && printed.contains("1 passed");
+            assert!(passed, "{}\n{printed}\n{told}", output.status);
+            return Ok(());
+        }
+        let (d0, d1) = (Device::get(0)?, Device::get(1)?);
+        assert!(!d0.is_primary_active()? && !d1.is_primary_active()?);
+        let guard = d0.guard()?;
+        // By the device that the guard made current, through a context of ours.
+        runtime.initialise();
+        assert_eq!((runtime.device(), runtime.lands_on()), (0, 0));
+        assert!(!d1.is_primary_active()?);
+        // And by another, whose context is the runtime's.
+        runtime.use_device(1);
+        assert!(d1.is_primary_active()?);
+        assert_eq!(context::current(), context::primary(1));
+        assert_eq!((runtime.device(), runtime.lands_on()), (1, 1));
+        let inner = d1.guard()?;
+        assert_eq!(d1.context()?.as_raw(), context::primary(1), "one for both of us");
+        both_on(&runtime, 1)?;
+        drop(inner);
+        both_on(&runtime, 1)?;
+        guard.restore()?;
+        assert!(context::current().is_null());
+        assert_eq!(context::pop(), None);
+        Ok(())
     }
 }

@@ -50,21 +50,15 @@ gpu_test! {
     }
 }
 
+#[cfg(cuda_12_0)]
 gpu_test! {
-    needs 1;
+    needs 1, cuda_12_0;
     fn c25_driver_id() -> Result<()> {
         let context = Device::get(0)?.context()?;
         let streams = [context.create_stream()?, context.create_stream()?, context.default_stream()?];
         let mut ids = HashSet::new();
         for stream in &streams {
-            match stream.driver_id() {
-                Ok(id) => assert!(ids.insert(id), "two streams of one id"),
-                Err(error) => {
-                    // Before CUDA 12.0 there is no such call.
-                    assert_eq!(error.code(), Some(cuda_sys::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER));
-                    return Ok(());
-                }
-            }
+            assert!(ids.insert(stream.driver_id()?), "two streams of one id");
             assert_eq!(stream.driver_id()?, stream.clone().driver_id()?);
         }
         Ok(())

@@ -1,9 +1,11 @@
 //! Textures and surfaces.
 
+mod sampling;
+
 use cuda_core::{
     AddressMode, ArrayFlags, ArrayShape, Context, ContextFlags, Coordinates, CudaArray, Device,
-    DeviceBuffer, Error, FilterMode, ManagedBuffer, MipmapSampling, MipmappedArray, Module,
-    ReadMode, Result, Shape, Stream, Surface, Texture, TextureDescriptor, TextureSource,
+    Error, FilterMode, ManagedBuffer, MipmapSampling, MipmappedArray, ReadMode, Result, Shape,
+    Stream, Surface, Texture, TextureDescriptor, TextureSource,
 };
 use support::{gpu_test, kernels};
 
@@ -213,133 +215,6 @@ gpu_test! {
             // SAFETY: refused.
             refused(unsafe { stream.kernel(&one_address).arg(surface.bind_mut(&mut array)?).launch() });
         }
-        Ok(())
-    }
-}
-
-/// Kernels that sample and draw, for real devices: the simulated driver has no hardware that does.
-const PTX: &str = include_str!("sampling.ptx");
-
-const WIDTH: u32 = 16;
-const TEXELS: usize = 16 * 8;
-
-fn ramp() -> Vec<f32> {
-    (0..TEXELS).map(|index| index as f32).collect()
-}
-
-gpu_test! {
-    needs 1, real;
-    fn kernels_sample_arrays() -> Result<()> {
-        let (_, stream) = setup()?;
-        let sample = Module::from_ptx(stream.context(), PTX)?.function("sample")?;
-        let mut array = image(&stream, ArrayFlags::default())?;
-        stream.upload_to_array(&ramp(), &mut array)?;
-        let mut to = stream.alloc_zeroed::<f32>(TEXELS)?;
-        let run = |texture: &Texture<f32>,
-                   array: &CudaArray<f32>,
-                   to: &mut DeviceBuffer<f32>,
-                   scale: (f32, f32)| {
-            let mut launch = stream.kernel(&sample);
-            launch.elements(TEXELS).arg(texture.bind(array)?).arg(to);
-            launch.arg(WIDTH).arg(scale.0).arg(scale.1).arg(TEXELS as u32);
-            // SAFETY: the parameters of `sample`; as many elements as it writes.
-            unsafe { launch.launch() }
-        };
-        let mut back = vec![0.0; TEXELS];
-        let plain = Texture::new(&array, &TextureDescriptor::default())?;
-        run(&plain, &array, &mut to, (1.0, 1.0))?;
-        stream.download_to(&to, &mut back)?;
-        assert_eq!(back, ramp(), "texel by texel");
-
-        // Three times as far, beyond the right edge: around to the left one, or clamped.
-        let wrapping = TextureDescriptor {
-            address: [AddressMode::Wrap; 3],
-            coordinates: Coordinates::Normalized,
-            ..TextureDescriptor::default()
-        };
-        let wrapping = Texture::new(&array, &wrapping)?;
-        run(&wrapping, &array, &mut to, (3.0 / 16.0, 1.0 / 8.0))?;
-        stream.download_to(&to, &mut back)?;
-        for (index, value) in back.iter().enumerate() {
-            let (x, y) = (index % 16, index / 16);
-            assert_eq!(*value, ((3 * x + 1) % 16 + 16 * y) as f32, "{x}, {y}, around");
-        }
-        run(&plain, &array, &mut to, (3.0, 1.0))?;
-        stream.download_to(&to, &mut back)?;
-        for (index, value) in back.iter().enumerate() {
-            let (x, y) = (index % 16, index / 16);
-            assert_eq!(*value, ((3 * x + 1).min(15) + 16 * y) as f32, "{x}, {y}, clamped");
-        }
-
-        // Between two texels of a row, the mean of both.
-        let smooth = TextureDescriptor { filter: FilterMode::Linear, ..TextureDescriptor::default() };
-        let smooth = Texture::new(&array, &smooth)?;
-        run(&smooth, &array, &mut to, (0.5, 1.0))?;
-        stream.download_to(&to, &mut back)?;
-        // Places 0.25, 0.75, 1.25, ...: a quarter of the way and three quarters, edges clamped.
-        let expected = |x: usize| (x as f32 / 2.0 + 0.25 - 0.5).max(0.0);
-        for (x, value) in back[..16].iter().enumerate() {
-            assert!((value - expected(x)).abs() < 0.01, "{x}: {value}");
-        }
-        Ok(())
-    }
-}
-
-gpu_test! {
-    needs 1, real;
-    fn kernels_sample_linear_memory() -> Result<()> {
-        let (_, stream) = setup()?;
-        let module = Module::from_ptx(stream.context(), PTX)?;
-        let (sample, fetch) = (module.function("sample")?, module.function("fetch")?);
-        let mut row = stream.alloc::<f32>(TEXELS)?;
-        stream.upload_from(&ramp(), &mut row)?;
-        let mut to = stream.alloc_zeroed::<f32>(TEXELS)?;
-        let texture = Texture::new(&row, &TextureDescriptor::default())?;
-        let mut launch = stream.kernel(&fetch);
-        launch.elements(TEXELS).arg(texture.bind(&row)?).arg(&mut to).arg(TEXELS as u32);
-        // SAFETY: the parameters of `fetch`; as many elements as it writes.
-        unsafe { launch.launch() }?;
-        let mut back = vec![0.0; TEXELS];
-        drop(launch);
-        stream.download_to(&to, &mut back)?;
-        assert_eq!(back, ramp(), "a row");
-
-        let mut rows = stream.alloc_zeroed::<f32>(128 * 8)?;
-        for (y, texels) in ramp().chunks(16).enumerate() {
-            stream.upload_from(texels, rows.slice_mut(128 * y..128 * y + 16)?)?;
-        }
-        let plane = || TextureSource::plane(rows.pitched(Shape::plane(16, 8).with_pitch(512))?);
-        let texture = Texture::new(plane()?, &TextureDescriptor::default())?;
-        stream.fill(&mut to, 0.0)?;
-        let mut launch = stream.kernel(&sample);
-        launch.elements(TEXELS).arg(texture.bind(plane()?)?).arg(&mut to);
-        launch.arg(WIDTH).arg(1.0f32).arg(1.0f32).arg(TEXELS as u32);
-        // SAFETY: the parameters of `sample`; as many elements as it writes.
-        unsafe { launch.launch() }?;
-        drop(launch);
-        stream.download_to(&to, &mut back)?;
-        assert_eq!(back, ramp(), "rows");
-        Ok(())
-    }
-}
-
-gpu_test! {
-    needs 1, real;
-    fn kernels_draw_on_surfaces() -> Result<()> {
-        let (device, stream) = setup()?;
-        let draw = Module::from_ptx(stream.context(), PTX)?.function("draw")?;
-        let mut array = image(&stream, ArrayFlags::SURFACE_LOAD_STORE)?;
-        let surface = Surface::new(&array)?;
-        let mut launch = stream.kernel(&draw);
-        launch.elements(TEXELS).arg(surface.bind_mut(&mut array)?);
-        launch.arg(WIDTH).arg(TEXELS as u32);
-        // SAFETY: the parameters of `draw`; the array has as many texels.
-        unsafe { launch.launch() }?;
-        drop(launch);
-        // Another stream, which waits for the kernel.
-        let mut back = vec![0.0; TEXELS];
-        device.create_stream()?.download_from_array(&array, &mut back)?;
-        assert_eq!(back, ramp());
         Ok(())
     }
 }

@@ -6,7 +6,7 @@ use cuda_core::{
     Device, DeviceSlice, Error, Granularity, PeerAccess, PhysicalMemory, Result, ShareableHandle,
     Stream, VirtualBuffer,
 };
-use support::{block_on, gpu_test, pattern, stall};
+use support::{block_on, gpu_test, pattern, report, stall};
 
 use crate::forms::{Down, Up, same};
 
@@ -327,6 +327,7 @@ gpu_test! {
         if !peer.can_access_peer(here)? {
             let refused = reserve(here, step)?.set_access(peer, PeerAccess::ReadWrite);
             assert!(matches!(refused, Err(Error::Unsupported { .. })));
+            report!("no access from device 1 to 0: only the refusal was tried");
             return Ok(());
         }
         let mut buffer = reserve(here, 3 * step)?;

@@ -16,7 +16,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 
 use cuda_sim::{LeakKind, Mode};
 use proptest::prelude::*;
-use proptest::test_runner::{Config, RngSeed, TestCaseError, TestError, TestRunner};
+use proptest::test_runner::{Config, RngAlgorithm, RngSeed, TestCaseError, TestError, TestRunner};
 
 use program::Step;
 use support::judge::take_away;
@@ -44,6 +44,20 @@ fn threaded() {
     check(schedules());
 }
 
+/// How many random inputs a property is tested with, whoever tests it.
+pub(crate) fn config(cases: u32) -> Config {
+    Config {
+        cases,
+        failure_persistence: None,
+        // Better random numbers take an interpreter longer than many a program made of them.
+        rng_algorithm: match cfg!(miri) {
+            true => RngAlgorithm::XorShift,
+            false => RngAlgorithm::default(),
+        },
+        ..Config::default()
+    }
+}
+
 fn check(modes: impl Strategy<Value = Mode>) {
     prove(
         CASES,
@@ -65,13 +79,10 @@ fn prove<P: Clone + Debug>(
     print: impl Fn(&P) -> String,
     run: impl Fn(Mode, P) -> Result<(), String>,
 ) {
-    let mut config = Config {
-        failure_persistence: None,
-        ..Config::default()
+    let mut config = match std::env::var_os("PROPTEST_CASES") {
+        Some(_) => config(Config::default().cases),
+        None => config(cases),
     };
-    if std::env::var_os("PROPTEST_CASES").is_none() {
-        config.cases = cases;
-    }
     // Drawn here where nobody chose it, so that it can be told.
     let seed = match config.rng_seed {
         RngSeed::Fixed(seed) => seed,

@@ -8,7 +8,7 @@ use cuda_core::{Device, Error, Result, StagingOptions, set_staging_options, stag
 use cuda_sim::{Mode, Session};
 use cuda_sys::{CUDA_ERROR_LAUNCH_FAILED, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN};
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
+use proptest::test_runner::TestRunner;
 use support::pattern;
 
 /// The smallest chunk there is.
@@ -389,11 +389,7 @@ fn copies() -> impl Strategy<Value = Vec<Copy>> {
 
 #[test]
 fn j_random_copies_in_random_chunks() {
-    let config = Config {
-        cases: if cfg!(miri) { 2 } else { 300 },
-        failure_persistence: None,
-        ..Config::default()
-    };
+    let config = crate::property::config(if cfg!(miri) { 2 } else { 300 });
     let modes = prop_oneof![
         Just(Mode::Lazy),
         Just(Mode::Eager),

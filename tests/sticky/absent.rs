@@ -1,7 +1,8 @@
-//! M14: a machine without a driver.
+//! M14: a machine without a driver, and one without NVRTC.
 
 use std::sync::Arc;
 
+use cuda_core::nvrtc::{self, Program};
 use cuda_core::{
     Allocator, CachingPool, Context, Device, DeviceGroup, Error, PointerAttributes, Result, Uuid,
     set_default_allocator, with_allocator,
@@ -72,6 +73,35 @@ fn m14_no_driver() {
             scope.spawn(|| absent("Device::get", Device::get(0)));
         }
     });
+    child::done();
+}
+
+#[test]
+fn m_nvrtc_absent() {
+    const NOWHERE: &str = "/nonexistent/libnvrtc.so.13";
+    if !child::is_this() {
+        let environment = [("CUDA_CORE_NVRTC", Some(NOWHERE))];
+        child::run(concat!(module_path!(), "::m_nvrtc_absent"), &environment);
+        return;
+    }
+    // Twice: the answer stands, and names what was tried, which is what the environment says alone.
+    for _ in 0..2 {
+        let answers = [
+            nvrtc::version().map(drop),
+            nvrtc::supported_architectures().map(drop),
+            nvrtc::compile("").map(drop),
+            Program::new("").capability(90).compile_cubin().map(drop),
+        ];
+        for answer in answers {
+            match answer {
+                Err(Error::NoNvrtc { tried, .. }) => {
+                    assert!(tried.contains(NOWHERE), "{tried}");
+                    assert!(!tried.contains("libnvrtc.so.12"), "{tried}");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
     child::done();
 }
 

@@ -2,7 +2,8 @@
 //!
 //! A GPU test is declared with [`gpu_test!`]; its body runs under [`run()`], on the real driver or,
 //! with `CUDA_TESTS_SIM=<devices>` in the environment (and always under Miri), on the simulated one.
-//! Nothing here skips: a test that finds fewer devices than it needs fails.
+//! Nothing here skips: a test that finds fewer devices than it needs fails, and so does one that lacks a
+//! library.
 
 #![allow(
     clippy::not_unsafe_ptr_arg_deref,
@@ -18,6 +19,7 @@ mod hashing;
 pub mod judge;
 pub mod kernels;
 mod macros;
+mod report;
 mod run;
 mod stall;
 mod sweep;
@@ -29,5 +31,6 @@ pub use bytes::{assert_bytes, assert_pattern, fill, pattern};
 pub use clock::thread_cpu_time;
 pub use driver::{Driver, check, freed_behind_a_stall, simulator, trim_cache};
 pub use hashing::hash;
+pub use report::report;
 pub use run::{Outcome, expect_drop_failures, run};
 pub use stall::{Stall, stall};

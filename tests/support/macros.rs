@@ -16,7 +16,10 @@
 /// * `timing`: asserts a duration or a rate;
 /// * `heavy`: too much work for an interpreter;
 /// * `faulting`: makes the device fault, which a sanitizer would report;
-/// * `real`: means nothing on the simulated driver.
+/// * `real`: means nothing on the simulated driver;
+/// * `runtime`: needs a libcudart, the one that `CUDA_TESTS_LIBCUDART` names;
+/// * `nvrtc`: needs NVRTC;
+/// * `cuda_12_0`, `cuda_12_2`, `cuda_12_4`: needs a driver for that CUDA or a later one.
 ///
 /// A tag that is not in this list does not compile. The test is ignored by a plain `cargo test`,
 /// which says so; see [`run`](crate::run()) for what surrounds the body.
@@ -49,6 +52,21 @@ macro_rules! gpu_test {
     };
     (@tags [real $($rest:ident)*] $($test:tt)*) => {
         $crate::gpu_test! { @module real [$($rest)*] $($test)* }
+    };
+    (@tags [runtime $($rest:ident)*] $($test:tt)*) => {
+        $crate::gpu_test! { @module runtime [$($rest)*] $($test)* }
+    };
+    (@tags [nvrtc $($rest:ident)*] $($test:tt)*) => {
+        $crate::gpu_test! { @module nvrtc [$($rest)*] $($test)* }
+    };
+    (@tags [cuda_12_0 $($rest:ident)*] $($test:tt)*) => {
+        $crate::gpu_test! { @module cuda_12_0 [$($rest)*] $($test)* }
+    };
+    (@tags [cuda_12_2 $($rest:ident)*] $($test:tt)*) => {
+        $crate::gpu_test! { @module cuda_12_2 [$($rest)*] $($test)* }
+    };
+    (@tags [cuda_12_4 $($rest:ident)*] $($test:tt)*) => {
+        $crate::gpu_test! { @module cuda_12_4 [$($rest)*] $($test)* }
     };
     (@module $tag:ident [$($rest:ident)*] $($test:tt)*) => {
         mod $tag {

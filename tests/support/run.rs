@@ -49,8 +49,8 @@ impl<E: Debug> Outcome for Result<(), E> {
 /// * the simulated driver saw no misuse, and everything made in the test is gone.
 ///
 /// # Panics
-/// If the body does, if any of this does not hold, or if the driver shows too few devices: nothing
-/// is skipped.
+/// If the body does, if any of this does not hold, if the driver shows too few devices, or where the
+/// library is absent that a tag of the test names: nothing is skipped.
 pub fn run<O: Outcome + 'static>(needs: u32, path: &'static str, body: fn() -> O) {
     // A test that failed leaves nothing in the mutex that the next one could trip over.
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -69,6 +69,7 @@ pub fn run<O: Outcome + 'static>(needs: u32, path: &'static str, body: fn() -> O
         Driver::Loaded => None,
     };
     require_devices(needs);
+    require_libraries(path);
     EXPECTED_DROP_FAILURES.store(0, Ordering::Relaxed);
     let failures = cuda_core::drop_failures();
     let thread = thread::Builder::new().name(path.into()).spawn(move || {
@@ -108,7 +109,21 @@ pub fn expect_drop_failures(count: u64) {
 /// A runner that let the tags slip must not get a green test out of it.
 fn refuse_simulator(path: &str) {
     assert!(
-        !path.split("::").any(|segment| segment == "real"),
+        !tagged(path, "real"),
         "{path} means nothing on the simulated driver"
     );
+}
+
+/// Nor a failure that does not say what is missing. Tests that need libcudart open it themselves.
+fn require_libraries(path: &str) {
+    if !tagged(path, "nvrtc") {
+        return;
+    }
+    if let Err(error) = cuda_core::nvrtc::version() {
+        panic!("{path} needs NVRTC; CUDA_CORE_NVRTC names a libnvrtc to take: {error}");
+    }
+}
+
+fn tagged(path: &str, tag: &str) -> bool {
+    path.split("::").any(|segment| segment == tag)
 }

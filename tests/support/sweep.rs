@@ -115,7 +115,11 @@ const NOT_SWEPT: [(&str, &str); 12] = [
 /// With what does not hold.
 pub(crate) fn sweep<O: Outcome>(needs: u32, path: &'static str, body: fn() -> O) {
     let name = path.split_once("::").map_or(path, |(_suite, name)| name);
-    let is_this = |test: &str| name == test || test.ends_with("::") && name.starts_with(test);
+    // Behind the name come a test's tags, and behind a module's its tests.
+    let is_this = |test: &str| {
+        let rest = name.strip_prefix(test);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with("::") || test.ends_with("::"))
+    };
     if let Some((_, reason)) = NOT_SWEPT.iter().find(|(test, _)| is_this(test)) {
         return record::not_swept(path, reason);
     }
@@ -262,15 +266,15 @@ impl<O: Outcome> Scenario<O> {
         session.clear_faults();
         session.end_waits_for_values(Duration::ZERO);
         FAILS.store(false, Ordering::Relaxed);
+        // Before the stack is emptied here, which switches as well.
+        let switches = session.switches();
         let left: Vec<_> = iter::from_fn(context::pop)
             .map(|left| left.addr())
             .collect();
-        let switched = !left.is_empty() && {
-            let switches = session.switches();
-            switches
+        let switched = !left.is_empty()
+            && switches
                 .iter()
-                .any(|switch| origin::is_switch_by_body(switch, self.path))
-        };
+                .any(|switch| origin::is_switch_by_body(switch, self.path));
         Seen {
             outcome,
             fired,

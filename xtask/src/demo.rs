@@ -39,6 +39,11 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let (simulated, driver) = choose(args)?;
+    show(args, simulated, driver)
+}
+
+/// Everything but the choice of the driver, of which a process makes one.
+fn show(args: &Args, simulated: bool, driver: String) -> anyhow::Result<Outcome> {
     let size = args
         .size
         .unwrap_or(if simulated { 4 << 20 } else { 256 << 20 });
@@ -54,7 +59,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         print!("{}", report.heading());
     }
     let pairs = devices.len() * devices.len().saturating_sub(1);
-    let progress = Progress::new(devices.len() * 5 + pairs);
+    let progress = Progress::new(devices.len() * 6 + pairs);
     for &device in &devices {
         let result = visit(device, size, &progress)
             .with_context(|| format!("device {}", device.ordinal()))?;
@@ -132,6 +137,8 @@ fn visit(device: Device, size: usize, progress: &Progress) -> anyhow::Result<Dev
     let copy = bench.copy()?;
     step("download");
     let download = bench.download()?;
+    step("every byte");
+    let verified = bench.verify()?;
     let (major, minor) = device.compute_capability()?;
     Ok(DeviceReport {
         ordinal: device.ordinal(),
@@ -142,6 +149,51 @@ fn visit(device: Device, size: usize, progress: &Progress) -> anyhow::Result<Dev
         upload,
         copy,
         download,
-        verified: bench.verify()?,
+        verified,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use cuda_sim::Fault;
+    use cuda_sys::CUDA_SUCCESS;
+
+    use super::*;
+    use crate::target;
+
+    /// Shows `devices` simulated devices.
+    fn demo(devices: u32) -> anyhow::Result<Outcome> {
+        let args = Args {
+            devices: Some((0..devices).collect()),
+            size: Some(4096),
+            sim: None,
+            json: true,
+        };
+        show(&args, true, "simulated driver".to_owned())
+    }
+
+    #[test]
+    fn bytes_that_the_safe_layer_did_not_move_are_missed() -> anyhow::Result<()> {
+        let session = target::simulated();
+        for devices in [1, 2] {
+            let begin = session.mark();
+            assert_eq!(demo(devices)?, Outcome::Passed);
+            let calls = session.since(begin);
+            let copies = [
+                "cuMemcpyHtoDAsync_v2",
+                "cuMemcpyDtoDAsync_v2",
+                "cuMemcpyDtoHAsync_v2",
+                "cuMemcpyPeerAsync",
+            ];
+            for copy in copies.iter().take(if devices == 1 { 3 } else { 4 }) {
+                // The last is the safe layer's: it says that all is well, and moves nothing.
+                let last = calls.iter().filter(|call| call.name == *copy).count() as u64;
+                session.inject(Fault::new(CUDA_SUCCESS).function(copy).nth(last));
+                assert_eq!(demo(devices)?, Outcome::Failed, "{copy}, {devices} devices");
+                assert!(session.fault_fired());
+                session.clear_faults();
+            }
+        }
+        Ok(())
+    }
 }

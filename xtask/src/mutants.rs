@@ -3,6 +3,8 @@
 mod mutation;
 mod tree;
 
+use std::collections::HashSet;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -42,18 +44,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Passed);
     }
     let started = Instant::now();
-    let stale: Vec<String> = mutations
-        .iter()
-        .filter_map(|mutation| mutation.mutants(&root).err())
-        .map(|error| format!("  {error:#}\n"))
-        .collect();
+    let stale = stale(&root, &mutations);
     if !stale.is_empty() {
         bail!(
-            "the source has changed under {} of {} mutations; adapt them in {}:\n{}",
+            "the source has changed under {} of {} mutations; adapt them in {}:\n  {}",
             stale.len(),
             mutations.len(),
             mutation::FILE,
-            stale.concat()
+            stale.join("\n  ")
         );
     }
     let tree = Tree::copy(&root)?;
@@ -88,6 +86,30 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     } else {
         Outcome::Failed
     })
+}
+
+/// Mutations that cannot be made any more, and tests of theirs that are not among `tests`: what the
+/// file has to be adapted to.
+pub(crate) fn complaints(root: &Path, tests: &HashSet<String>) -> anyhow::Result<Vec<String>> {
+    let mutations = mutation::read(root)?;
+    let mut complaints = stale(root, &mutations);
+    for mutation in &mutations {
+        let gone = mutation.test_names().filter(|path| {
+            let name = path.rsplit("::").next();
+            name.is_none_or(|name| !tests.contains(name))
+        });
+        complaints.extend(gone.map(|test| format!("{}: no test {test}", mutation.name)));
+    }
+    let place = |complaint| format!("{}: {complaint}", mutation::FILE);
+    Ok(complaints.into_iter().map(place).collect())
+}
+
+/// What keeps each of those from being made that the source has changed under.
+fn stale(root: &Path, mutations: &[Mutation]) -> Vec<String> {
+    let errors = mutations
+        .iter()
+        .filter_map(|mutation| mutation.mutants(root).err());
+    errors.map(|error| format!("{error:#}")).collect()
 }
 
 fn selected(mutations: Vec<Mutation>, names: &[String]) -> anyhow::Result<Vec<Mutation>> {

@@ -5,6 +5,7 @@ mod picture;
 mod player;
 mod report;
 mod segments;
+mod snapshot;
 mod subject;
 
 use std::fs;
@@ -12,16 +13,18 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use cuda_core::{CacheSegment, DeviceAllocator};
+use cuda_core::DeviceAllocator;
 
 use crate::target::Target;
 use crate::{Outcome, Refusal};
 use log::Log;
 use player::Player;
 use report::{Report, Row};
+use segments::Segment;
+use snapshot::Snapshot;
 use subject::Subject;
 
-/// The most that the caching pool may reserve, as a share of what is noted in the log.
+/// The most that a caching pool may reserve, as a share of what is noted in the log.
 const GOAL: f64 = 1.05;
 
 /// Runs a log of allocations against each allocator and compares them.
@@ -31,21 +34,23 @@ const GOAL: f64 = 1.05;
 /// again on a single thread: `pairs/s` are allocations with their frees, in the median pass.
 /// Without a GPU the simulated driver takes its place, and the times mean nothing.
 ///
-/// Exit code 0: it ran; with --check, 1: the caching pool reserved more than 1.05 times what the
+/// A snapshot that `cuda_core::adaptors::Snapshot` wrote as JSON is not run, only drawn: --svg.
+///
+/// Exit code 0: it ran; with --check, 1: a caching pool reserved more than 1.05 times what the
 /// log says that another allocator did, or called the simulated driver after the first pass.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The log.
+    /// The log, or a snapshot.
     log: PathBuf,
     /// Which allocators.
     #[arg(
         long,
         value_enum,
         value_delimiter = ',',
-        default_value = "cache,driver,plain"
+        default_value = "cache,private,driver,plain"
     )]
     allocator: Vec<Subject>,
-    /// Draws memory in use over the log, as SVG.
+    /// Draws memory in use over the log, or what a snapshot shows, as SVG.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Prints the result as JSON on standard output.
@@ -54,13 +59,17 @@ pub(crate) struct Args {
     /// Uses the simulated driver with this many devices, even if there are GPUs.
     #[arg(long, value_name = "DEVICES", value_parser = clap::value_parser!(u32).range(1..=64))]
     sim: Option<u32>,
-    /// Fails if the caching pool misses its goals.
+    /// Fails if a caching pool misses its goals.
     #[arg(long)]
     check: bool,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    let log = read(&args.log)?;
+    let text = fs::read_to_string(&args.log).with_context(|| args.log.display().to_string())?;
+    if snapshot::is_one(&text) {
+        return draw_snapshot(args, &text);
+    }
+    let log = parse(&args.log, &text)?;
     let (driver, session) = choose(args, &log)?;
     let mut report = Report::new(&log, name_of(&args.log), driver);
     if !args.json {
@@ -70,7 +79,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     for subject in &args.allocator {
         let (row, held) = measure(&log, *subject, session.as_ref())
             .with_context(|| format!("allocator {}", subject.name()))?;
-        segments.extend(held);
+        if segments.is_empty() {
+            segments = held;
+        }
         if !args.json {
             println!("{}", report.line(&row));
         }
@@ -96,10 +107,24 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     })
 }
 
-fn read(path: &Path) -> anyhow::Result<Log> {
+fn draw_snapshot(args: &Args, text: &str) -> anyhow::Result<Outcome> {
+    let name = || args.log.display().to_string();
+    let Some(path) = &args.svg else {
+        bail!(Refusal(format!(
+            "{}: a snapshot is drawn, with --svg",
+            name()
+        )));
+    };
+    let svg = Snapshot::parse(text)
+        .with_context(name)?
+        .draw(&name_of(&args.log));
+    fs::write(path, svg).with_context(|| path.display().to_string())?;
+    Ok(Outcome::Passed)
+}
+
+fn parse(path: &Path, text: &str) -> anyhow::Result<Log> {
     let name = || path.display().to_string();
-    let text = fs::read_to_string(path).with_context(name)?;
-    let log = Log::parse(&text).with_context(name)?;
+    let log = Log::parse(text).with_context(name)?;
     if log.blocks.is_empty() {
         bail!(Refusal(format!("{}: nothing is allocated", name())));
     }
@@ -142,17 +167,17 @@ fn measure(
     log: &Log,
     subject: Subject,
     session: Option<&cuda_sim::Session>,
-) -> anyhow::Result<(Row, Vec<CacheSegment>)> {
+) -> anyhow::Result<(Row, Vec<Segment>)> {
     let mut player = Player::new(log)?;
-    let allocator = subject.make()?;
     let meter = subject.meter(player.devices())?;
+    let allocator = meter.allocator();
     let (peak, requested) = log.peak();
     let mut taken = None;
-    let mut segments = Ok(Vec::new());
+    let mut segments = Vec::new();
     player.pass(&allocator, |step| {
         if step == peak {
             taken = Some(meter.at_peak());
-            segments = meter.segments();
+            segments = meter.segments().iter().map(Segment::from).collect();
         }
     })?;
     let taken = taken.context("the log has a peak")??;
@@ -171,11 +196,11 @@ fn measure(
     let median = passes[passes.len() / 2];
     allocator.trim(0)?;
     let row = Row {
-        allocator: subject.name().to_owned(),
+        allocator: subject,
         pairs_per_second: log.blocks.len() as f64 / median.as_secs_f64(),
         reserved,
         fragmentation: reserved as f64 / requested.max(1) as f64,
         driver_calls: calls,
     };
-    Ok((row, segments?))
+    Ok((row, segments))
 }

@@ -1,15 +1,20 @@
 //! What there is to run on.
 
+pub(crate) mod libraries;
+
 use std::env;
 use std::ffi::{CStr, c_char};
 use std::fmt;
 use std::process::{Command, Stdio};
 
 use anyhow::Context;
+use cuda_core::Version;
 use cuda_sys::{CUresult, cuDeviceGetCount, cuDeviceGetName, cuDriverGetVersion, cuInit};
 use serde::{Deserialize, Serialize};
 
 use crate::Outcome;
+use crate::suite::Tag;
+pub(crate) use libraries::{Libraries, RUNTIME};
 
 /// What there is to run on.
 #[derive(Debug)]
@@ -18,8 +23,9 @@ pub(crate) enum Target {
     Real {
         devices: u32,
         /// CUDA version of the driver.
-        driver: String,
+        driver: Version,
         names: Vec<String>,
+        libraries: Libraries,
         /// `CUDA_VISIBLE_DEVICES` as it was found, entries apart.
         visible: Option<Vec<String>>,
     },
@@ -31,8 +37,10 @@ pub(crate) enum Target {
 #[derive(Serialize, Deserialize)]
 struct Probe {
     devices: u32,
-    driver: String,
+    /// As `cuDriverGetVersion` has it.
+    driver: i32,
     names: Vec<String>,
+    libraries: Libraries,
 }
 
 impl Target {
@@ -52,13 +60,16 @@ impl Target {
             devices,
             driver,
             names,
+            libraries,
         } = serde_json::from_slice(&output.stdout)?;
+        let driver = driver.unsigned_abs();
         let visible = env::var("CUDA_VISIBLE_DEVICES").ok();
         let visible = visible.map(|list| list.split(',').map(str::to_owned).collect());
         Ok(Ok(Self::Real {
             devices,
-            driver,
+            driver: Version::new(driver / 1000, driver % 1000 / 10),
             names,
+            libraries,
             visible,
         }))
     }
@@ -66,6 +77,33 @@ impl Target {
     pub(crate) fn devices(&self) -> u32 {
         match self {
             Self::Real { devices, .. } | Self::Simulated { devices } => *devices,
+        }
+    }
+
+    /// The libraries that tests find beside the driver; a test of what needs them does not run on a
+    /// simulated one.
+    pub(crate) fn libraries(&self) -> Option<&Libraries> {
+        match self {
+            Self::Real { libraries, .. } => Some(libraries),
+            Self::Simulated { .. } => None,
+        }
+    }
+
+    /// Why a test with this tag finds here not what it needs, if so.
+    pub(crate) fn lacks(&self, tag: Tag) -> Option<String> {
+        let Self::Real {
+            driver, libraries, ..
+        } = self
+        else {
+            return None;
+        };
+        match tag {
+            Tag::Runtime => libraries.runtime.as_ref().err().cloned(),
+            Tag::Nvrtc => libraries.nvrtc.as_ref().err().cloned(),
+            Tag::Cuda(major, minor) if *driver < Version::new(major, minor) => {
+                Some(format!("the driver is for CUDA {driver}"))
+            }
+            _ => None,
         }
     }
 
@@ -140,11 +178,11 @@ fn ask() -> Result<Probe, String> {
         cuDriverGetVersion(&mut version)
     })?;
     let names = (0..devices).map(name).collect::<Result<_, _>>()?;
-    let driver = format!("{}.{}", version / 1000, version % 1000 / 10);
     Ok(Probe {
         devices: devices.unsigned_abs(),
-        driver,
+        driver: version,
         names,
+        libraries: Libraries::probe(),
     })
 }
 
@@ -173,6 +211,18 @@ pub(crate) fn simulator_seed() -> (&'static str, String) {
     (NAME, env::var(NAME).unwrap_or_else(|_| "1".into()))
 }
 
+/// The driver of this program's own tests: of a process there is one, and they share theirs.
+#[cfg(test)]
+pub(crate) fn simulated() -> cuda_sim::Session {
+    let config = cuda_sim::Config::default()
+        .devices(2)
+        .quarantine(0)
+        .mode(cuda_sim::Mode::Eager);
+    // Whoever came first has installed it.
+    let _ = cuda_sim::install(config);
+    cuda_sim::Session::begin()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,8 +231,9 @@ mod tests {
     fn a_choice_made_outside_is_narrowed_not_replaced() {
         let mut target = Target::Real {
             devices: 3,
-            driver: "13.0".into(),
+            driver: Version::new(13, 0),
             names: Vec::new(),
+            libraries: libraries::none(),
             visible: Some(["2", "5", "7"].map(String::from).to_vec()),
         };
         assert_eq!(target.visible(2), "2,5");

@@ -21,12 +21,26 @@ use report::Report;
 /// Devices of the simulated driver, unless told otherwise.
 const DEVICES: u32 = 4;
 
+/// Builds all tests. Whatever needs one of them asks for all, since what a package is built with depends
+/// on the packages beside it: another selection would build most of them once more.
+const TESTS: [&str; 3] = ["test", "--workspace", "--no-run"];
+
+/// Builds what is run beside tests: one library more, as long as everything else is asked for too.
+const BESIDE: [&str; 6] = [
+    "build",
+    "--workspace",
+    "--lib",
+    "--bins",
+    "--examples",
+    "--tests",
+];
+
 /// Runs the tests that need no GPU and says what did not run, and why.
 ///
 /// Unit tests, the suites that span the crates, and doc tests; the GPU suite on the simulated driver,
 /// with work done as late as CUDA permits (lazy), at enqueue (eager) and by a seeded schedule
-/// (threaded), and once more, lazily, with each other allocator (CUDA_CORE_ALLOCATOR); guards from
-/// Python, and the examples. Tests that poison their process get one each.
+/// (threaded), and once more, lazily, with each other allocator (CUDA_CORE_ALLOCATOR), and on a driver
+/// that has no more than that of CUDA 11.8; guards from Python, and the examples. Tests that poison their process get one each.
 #[derive(clap::Args)]
 #[command(after_help = "Exit code: 0 passed, 1 a test failed, 2 the tests could not be run.")]
 pub(crate) struct Args {
@@ -49,7 +63,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let started = Instant::now();
     let mut report = Report::default();
-    let programs = match build::build(&["test", "--workspace", "--no-run"]) {
+    let programs = match build::build(&TESTS) {
         Ok(artifacts) => artifacts
             .into_iter()
             .filter_map(program)
@@ -65,8 +79,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         }
     }
     run_doc_tests(args, &mut report)?;
-    interop::run(args.filter.as_deref(), &mut report)?;
-    examples::run(args.filter.as_deref(), args.sim, &mut report)?;
+    let built = build::build(&BESIDE)?;
+    interop::run(args.filter.as_deref(), &built, &mut report)?;
+    examples::run(args.filter.as_deref(), args.sim, &built, &mut report)?;
     if args.faults {
         let suite = faults::suite(&programs)?;
         faults::run(suite, args.filter.as_deref(), args.sim, &mut report)?;
@@ -100,8 +115,10 @@ pub(crate) fn run_miri() -> anyhow::Result<Result<Outcome, String>> {
 pub(crate) fn run_faults() -> anyhow::Result<Outcome> {
     let started = Instant::now();
     let mut report = Report::default();
-    let artifacts = build::build(&["test", "-p", "cuda-tests", "--test", "gpu", "--no-run"])?;
-    let programs: Vec<_> = artifacts.into_iter().filter_map(program).collect();
+    let programs: Vec<_> = build::build(&TESTS)?
+        .into_iter()
+        .filter_map(program)
+        .collect();
     faults::run(faults::suite(&programs)?, None, DEVICES, &mut report)?;
     report.print(started.elapsed());
     Ok(report.outcome())
@@ -120,21 +137,24 @@ fn run_pass(
     args: &Args,
     report: &mut Report,
 ) -> anyhow::Result<()> {
+    let suite = match &pass.label {
+        Some(label) => format!("{}, {label}", program.suite),
+        None => program.suite.clone(),
+    };
     let cases = program.list()?;
     let mut names = Vec::new();
     for case in cases.iter().filter(|case| matches(args, &case.name)) {
-        match plan::obstacle(case, pass) {
-            None => names.push(case.name.as_str()),
-            Some(reason) => report.not_run(&program.suite, case.title(), &reason),
+        if let Some(reason) = plan::obstacle(case, pass) {
+            report.not_run(&program.suite, case.title(), &reason);
+        } else if let Some(reason) = plan::too_old(case, pass) {
+            report.not_run(&suite, case.title(), &reason);
+        } else {
+            names.push(case.name.as_str());
         }
     }
     if names.is_empty() {
         return Ok(());
     }
-    let suite = match &pass.label {
-        Some(label) => format!("{}, {label}", program.suite),
-        None => program.suite.clone(),
-    };
     println!("\n== {suite}: {} tests", names.len());
     let invocation = Invocation {
         environment: pass.environment.clone(),
@@ -151,6 +171,7 @@ fn run_pass(
             report.not_run(&program.suite, &test.name, reason);
         }
     }
+    report.notes(&suite, run.notes);
     report.suite(suite, run.finished, run.complaint);
     Ok(())
 }

@@ -26,7 +26,8 @@ use result::{LeftOut, Matrix, RowResult, Status};
 /// Rows: 1, 2, 4 and 8 devices, each by default, with CUDA_LAUNCH_BLOCKING=1, with
 /// CUDA_MODULE_LOADING=EAGER, and under compute-sanitizer's memcheck where it is installed. A row
 /// runs every test that its devices suffice for; tests that its setting makes meaningless are left
-/// out and listed. A row that cannot run is printed as not run, with the reason.
+/// out and listed, and so are those that need a CUDA runtime library (CUDA_TESTS_LIBCUDART names one),
+/// NVRTC (CUDA_CORE_NVRTC) or a newer driver, where there is none. A row that cannot run is printed as not run, with the reason.
 ///
 /// With --sim the settings are others: work done as late as CUDA permits (sim-lazy), at enqueue
 /// (sim-eager), by a seeded schedule (sim-threaded), and the simulated driver as a library that is
@@ -92,6 +93,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     };
     let mut matrix = Matrix::new(&target, &suites.programs);
     writeln!(out, "{target}: {} tests", matrix.exist)?;
+    if let Some(libraries) = target.libraries() {
+        write!(out, "{libraries}")?;
+    }
     for row in rows {
         let result = run_row(&row, &target, &suites, args)?;
         write!(out, "{result}")?;
@@ -203,7 +207,7 @@ fn run_row(row: &Row, target: &Target, suites: &Suites, args: &Args) -> anyhow::
     for (program, cases) in &suites.programs {
         let mut names = Vec::new();
         for case in cases {
-            match row.leaves_out(case) {
+            match row.leaves_out(case, target) {
                 None => names.push(case.name.as_str()),
                 Some(reason) => result.left_out.push(LeftOut {
                     suite: program.suite.clone(),

@@ -34,7 +34,8 @@ gpu_test! {
             let last = round * 50 + count as u8 - 1;
             hold(&group, &here, |_| vec![last; len], "broadcast")?;
             let before = |rank: usize| round * 50 + ((rank + count - 1) % count) as u8;
-            let expected: Vec<u8> = (0..count).flat_map(|from| vec![before(from); len / count]).collect();
+            let expected: Vec<_> = (0..count).map(|from| vec![before(from); len / count]).collect();
+            let expected = expected.concat();
             hold(&group, &parts, |_| expected.clone(), "exchanged")?;
         }
         drop((here, there));

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cuda_core::{CachingPool, Device, DeviceGroup, PinnedBuffer, Result, Stream};
-use support::{Driver, gpu_test};
+use support::{Driver, gpu_test, report};
 
 use crate::forms::{same, varied};
 
@@ -58,13 +58,14 @@ gpu_test! {
         })?;
         drop(shared);
         let after = in_use()?;
-        println!("{rounds} rounds of {THREADS} threads in {:?}", begun.elapsed());
+        let mut told = format!("{rounds} rounds of {THREADS} threads in {:?}", begun.elapsed());
         for (index, (before, after)) in before.into_iter().zip(after).enumerate() {
             let grown = after.saturating_sub(before);
             let whose = if index == 0 { "the host".into() } else { format!("device {}", index - 1) };
-            println!("{whose}: {before} bytes in use early on, {after} in the end");
+            told += &format!("; {whose}: {before} bytes in use early on, {after} in the end");
             assert!(grown < SLACK, "{whose} has {grown} bytes less");
         }
+        report!("{told}");
         Ok(())
     }
 }

@@ -4,7 +4,7 @@ use cuda_core::{Context, DeviceBuffer, PinnedBuffer, Result, Stream, pinned_usag
 use cuda_sim::Mode;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
+use proptest::test_runner::TestRunner;
 
 use super::{cached, context, finish};
 
@@ -178,11 +178,7 @@ fn f03_agrees_with_a_model() {
         Just(Mode::Eager),
         any::<u64>().prop_map(|seed| Mode::Threaded { seed }),
     ];
-    let config = Config {
-        cases: 96,
-        failure_persistence: None,
-        ..Config::default()
-    };
+    let config = crate::property::config(96);
     let programs = (modes, vec(step(), 1..60));
     let outcome = TestRunner::new(config).run(&programs, |(mode, steps)| {
         let session = cached();

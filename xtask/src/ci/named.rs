@@ -1,4 +1,4 @@
-//! The tests that the documentation names: a claim whose test is gone is no claim.
+//! The tests and the API that the documentation names: a claim whose test is gone is no claim.
 
 use std::collections::HashSet;
 
@@ -6,20 +6,45 @@ use std::collections::HashSet;
 /// looks like a test with an id, such as `a01_guard_basic`, anywhere else.
 pub(crate) fn named(page: &str) -> Vec<&str> {
     let mut names = Vec::new();
+    for_each_cell(page, "Tests", |cell, is_in_column| {
+        names.extend(quoted(cell).filter(|name| is_in_column || has_id(name)));
+    });
+    names
+}
+
+/// What stands in backticks in the columns called `header` of a page's tables and is no command, and
+/// has a word that is not among `words`.
+pub(crate) fn unknown<'p>(page: &'p str, header: &str, words: &HashSet<String>) -> Vec<&'p str> {
+    let mut names = Vec::new();
+    for_each_cell(page, header, |cell, is_in_column| {
+        let api = quoted(cell).filter(|name| is_in_column && !name.starts_with("cargo "));
+        names.extend(api.filter(|name| words_of(name).any(|word| !words.contains(word))));
+    });
+    names
+}
+
+/// Words of `source` that are not in a comment of their own line.
+pub(crate) fn words_in(source: &str) -> impl Iterator<Item = &str> {
+    let code = source.lines().map(str::trim_start);
+    code.filter(|line| !line.starts_with("//"))
+        .flat_map(words_of)
+}
+
+/// Calls `f` on each line's cells, or on the line where it is in no table, and says whether the cell is
+/// in a column with that header.
+fn for_each_cell<'p>(page: &'p str, header: &str, mut f: impl FnMut(&'p str, bool)) {
     // The column of the table that the line is in.
     let mut column = None;
     for line in page.lines() {
         if !line.starts_with('|') {
             column = None;
         } else if column.is_none() {
-            column = line.split('|').position(|cell| cell.trim() == "Tests");
+            column = line.split('|').position(|cell| cell.trim() == header);
         }
         for (number, cell) in line.split('|').enumerate() {
-            let tests = quoted(cell).filter(|name| column == Some(number) || has_id(name));
-            names.extend(tests);
+            f(cell, column == Some(number));
         }
     }
-    names
 }
 
 /// Names of all functions that `source` defines.
@@ -53,6 +78,10 @@ fn has_id(name: &str) -> bool {
         && name.chars().all(is_word)
 }
 
+fn words_of(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c| !is_word(c)).filter(|word| !word.is_empty())
+}
+
 fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
@@ -78,5 +107,15 @@ mod tests {
         let other = "| API | Calls |\n|---|---|\n| `copy` | `cuMemcpyAsync` |\n";
         let page = format!("{table}\n{other}\n`text`\n");
         assert_eq!(missing(&page, &defined), ["gone"]);
+    }
+
+    #[test]
+    fn a_name_that_the_source_has_not_is_unknown() {
+        let source = "// Renamed: old.\nimpl Stream {\n    pub fn copy() {}\n}";
+        let words = words_in(source).map(str::to_owned).collect();
+        let page = "| Here | There |\n|---|---|\n\
+                    | `Stream::copy`, `Stream::old` | `cudaMemcpy` |\n\
+                    | `cargo run`, `Gone` | `old` |\n";
+        assert_eq!(unknown(page, "Here", &words), ["Stream::old", "Gone"]);
     }
 }

@@ -1,6 +1,6 @@
 //! Rules about files that no compiler checks.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -8,15 +8,24 @@ use std::process::Command;
 use anyhow::{Context, bail};
 
 use super::named;
+use crate::mutants;
 
 /// The page whose claims name their tests.
 const CLAIMS: &str = "docs/features.md";
+
+/// Columns of pages that name the API, whose words all occur in [`API_SOURCE`].
+const API: [(&str, &str); 2] = [(CLAIMS, "API"), ("docs/coming-from.md", "Here")];
+
+const API_SOURCE: &str = "cuda-core/src/";
 
 /// Where tests are.
 const TESTS: [&str; 3] = ["tests/", "cuda-core/src/", "cuda-sys/"];
 
 /// Where each file is one.
-const MISUSE: &str = "tests/misuse/";
+const CASES: [&str; 2] = ["tests/misuse/", "cuda-core/examples/"];
+
+/// A test that is not written in Rust.
+const SCRIPT: &str = "tests/interop/interop.py";
 
 /// Longer files hold more than one concept.
 const LINES: usize = 500;
@@ -42,7 +51,7 @@ const MACHINE_PATHS: [&str; 4] = [
 /// What is wrong with the files of the repository, one line each.
 pub(crate) fn check(root: &Path) -> anyhow::Result<Vec<String>> {
     let mut complaints = Vec::new();
-    let (mut claims, mut tests) = (None, HashSet::new());
+    let (mut pages, mut tests, mut words) = (HashMap::new(), HashSet::new(), HashSet::new());
     for name in files(root)? {
         let Ok(bytes) = fs::read(root.join(&name)) else {
             // Deleted, and git does not know yet.
@@ -52,26 +61,37 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Vec<String>> {
             Ok(text) => {
                 complaints.extend(complaints_of(&name, text));
                 tests.extend(tests_of(&name, text));
-                if name == CLAIMS {
-                    claims = Some(text.to_owned());
+                if name.starts_with(API_SOURCE) {
+                    words.extend(named::words_in(text).map(str::to_owned));
+                }
+                if name.starts_with("docs/") {
+                    pages.insert(name, text.to_owned());
                 }
             }
             Err(_) => complaints.push(format!("{name}: not text")),
         }
     }
-    if let Some(claims) = claims {
-        let gone = named::missing(&claims, &tests);
+    if let Some(claims) = pages.get(CLAIMS) {
+        let gone = named::missing(claims, &tests);
         complaints.extend(gone.iter().map(|test| format!("{CLAIMS}: no test {test}")));
     }
+    for (page, column) in API {
+        let text = pages.get(page).map_or("", String::as_str);
+        let unknown = named::unknown(text, column, &words);
+        let complaint = |name| format!("{page}: {API_SOURCE} has no {name}");
+        complaints.extend(unknown.into_iter().map(complaint));
+    }
+    complaints.extend(mutants::complaints(root, &tests)?);
     Ok(complaints)
 }
 
-/// Tests in a file: its functions, and the file itself where that is a case.
+/// Tests in a file: its functions, or the file itself where that is one.
 fn tests_of(name: &str, text: &str) -> Vec<String> {
     let Some(file) = name.strip_suffix(".rs") else {
-        return Vec::new();
+        let script = (name == SCRIPT).then(|| SCRIPT.to_owned());
+        return script.into_iter().collect();
     };
-    if let Some(case) = file.strip_prefix(MISUSE) {
+    if let Some(case) = CASES.iter().find_map(|folder| file.strip_prefix(folder)) {
         return vec![case.to_owned()];
     }
     let has_tests = TESTS.iter().any(|folder| name.starts_with(folder));
@@ -162,11 +182,16 @@ mod tests {
     }
 
     #[test]
-    fn misuse_is_a_test_by_its_file() {
+    fn some_files_are_tests() {
         assert_eq!(
             tests_of("tests/misuse/a26_guard_cloned.rs", "fn main() {}"),
             ["a26_guard_cloned"]
         );
+        assert_eq!(
+            tests_of("cuda-core/examples/ipc.rs", "fn main() {}"),
+            ["ipc"]
+        );
+        assert_eq!(tests_of(SCRIPT, "def main(): pass"), [SCRIPT]);
         assert_eq!(tests_of("tests/gpu/guards.rs", "fn nests() {}"), ["nests"]);
         assert!(tests_of("xtask/src/main.rs", "fn main() {}").is_empty());
         assert!(tests_of("docs/a.md", "fn nests() {}").is_empty());

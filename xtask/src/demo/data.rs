@@ -29,6 +29,19 @@ pub(crate) fn show_size(bytes: usize) -> String {
     format!("{bytes} byte{plural}")
 }
 
+/// The seed of what is moved while the rates are measured: nobody takes it for what was verified.
+pub(crate) const MEASURED: u64 = 0;
+
+/// The seed of what a device is given to be verified.
+pub(crate) fn seed_of(ordinal: u32) -> u64 {
+    u64::from(ordinal) + 1
+}
+
+/// That of what one device sends to another: no device's own, and no other pair's.
+pub(crate) fn seed_of_pair(from: u32, to: u32) -> u64 {
+    seed_of(from) << 32 | seed_of(to)
+}
+
 /// Fills `bytes` with a sequence that depends on position and `seed`.
 pub(crate) fn fill(bytes: &mut [u8], seed: u64) {
     for (index, chunk) in bytes.chunks_mut(8).enumerate() {

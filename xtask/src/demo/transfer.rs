@@ -27,6 +27,7 @@ pub(crate) struct Rate {
 /// Pinned memory and two buffers of one device.
 pub(crate) struct Bench {
     stream: Stream,
+    /// Of what is verified.
     seed: u64,
     source: PinnedBuffer<u8>,
     target: PinnedBuffer<u8>,
@@ -38,11 +39,10 @@ impl Bench {
     pub(crate) fn new(device: Device, size: usize) -> anyhow::Result<Self> {
         let context = device.context()?;
         let stream = device.create_stream()?;
-        let seed = u64::from(device.ordinal()) + 1;
         let mut source = PinnedBuffer::new(&context, size)?;
-        data::fill(source.as_mut_slice()?, seed);
+        data::fill(source.as_mut_slice()?, data::MEASURED);
         Ok(Self {
-            seed,
+            seed: data::seed_of(device.ordinal()),
             source,
             target: PinnedBuffer::zeroed(&context, size)?,
             first: stream.alloc_zeroed(size)?,
@@ -84,21 +84,22 @@ impl Bench {
         let (size, from) = (self.source.len(), self.second.as_raw());
         let to = self.target.as_mut_slice()?.as_mut_ptr();
         let stream = self.stream.clone();
-        let rate = compare(
+        compare(
             size,
             &self.stream,
             || self.stream.download(&self.second, &mut self.target),
             // SAFETY: as in `upload`.
             || unsafe { cuMemcpyDtoHAsync_v2(to.cast(), from, size, stream.as_raw()) },
-        )?;
-        // What is compared in the end went through the safe layer, not the raw calls.
-        self.target.as_mut_slice()?.fill(0);
-        self.stream.download(&self.second, &mut self.target)?;
-        Ok(rate)
+        )
     }
 
-    /// Whether what came back is what was sent.
-    pub(crate) fn verify(&self) -> anyhow::Result<bool> {
+    /// The job itself, by the safe layer alone: whether what comes back is what was sent. What the
+    /// raw calls left in the buffers has another pattern.
+    pub(crate) fn verify(&mut self) -> anyhow::Result<bool> {
+        data::fill(self.source.as_mut_slice()?, self.seed);
+        self.stream.upload(&self.source, &mut self.first)?;
+        self.stream.copy(&self.first, &mut self.second)?;
+        self.stream.download(&self.second, &mut self.target)?;
         Ok(data::is_filled(self.target.as_slice()?, self.seed))
     }
 }

@@ -59,10 +59,13 @@ impl Row {
 
         let crates = test(root, include, &["-p", "cuda-sys", "-p", "cuda-core"])?;
         row.count(&crates, "the tests of cuda-sys and cuda-core");
-        // With cuda-sys named, its default features are on: the generator is one.
+        // With cuda-sys named, its default features are on: the generator is one. With cuda-core named,
+        // both are what the tests above have built.
         let oracle = [
             "-p",
             "cuda-sys",
+            "-p",
+            "cuda-core",
             "-p",
             "cuda-tests",
             "--test",

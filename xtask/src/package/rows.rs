@@ -59,7 +59,7 @@ pub(super) const ALL: [Row; 21] = [
     ),
     row(
         "no-default-features",
-        "1 and 7 crates, a header ignored",
+        "one third-party crate each, a header ignored",
         consume::no_default_features,
     ),
     row("path", "a consumer by path", consume::path),

@@ -2,16 +2,17 @@
 
 use std::fmt::Write as _;
 
-use cuda_core::CacheSegment;
-
 use super::log::{Block, Log};
-use super::segments::Rows;
+use super::segments::{Rows, Segment};
 
 const WIDTH: f64 = 1200.0;
 pub(crate) const LEFT: f64 = 84.0;
 const RIGHT: f64 = 190.0;
-const TOP: f64 = 100.0;
+/// What is below the heading begins here.
+pub(crate) const TOP: f64 = 100.0;
 const PLOT: f64 = 440.0;
+/// Width of what is drawn to scale.
+pub(crate) const WIDE: f64 = WIDTH - LEFT - RIGHT;
 /// Between the plot and the list of the blocks: the axis and its title.
 const AXIS: f64 = 64.0;
 pub(crate) const ROW: f64 = 20.0;
@@ -20,7 +21,7 @@ pub(crate) const ROW: f64 = 20.0;
 const COLUMNS: usize = 1800;
 
 /// Blocks that get a colour, a letter and a line in the list.
-const NAMED: usize = 12;
+pub(crate) const NAMED: usize = 12;
 
 const COLOURS: [&str; NAMED] = [
     "#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#edc948", "#b07aa1", "#9c755f",
@@ -28,33 +29,41 @@ const COLOURS: [&str; NAMED] = [
 ];
 
 /// The picture as SVG that needs nothing else. `reserved` holds levels to draw beside what the log
-/// asked for: what allocators took from the device for it; `segments` what the caching pool had at
+/// asked for: what allocators took from the device for it; `segments` what a caching pool had at
 /// the peak.
 pub(crate) fn draw(
     log: &Log,
     title: &str,
     reserved: &[(String, u64)],
-    segments: &[CacheSegment],
+    segments: &[Segment],
 ) -> String {
     let plot = Plot::new(log, reserved);
     let named = largest(&log.blocks);
     let listed = TOP + PLOT + AXIS + ROW * (named.len() + 2) as f64;
-    let rows = Rows::new(segments, WIDTH - LEFT - RIGHT);
-    let height = listed + rows.height();
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
-         font-family=\"system-ui, sans-serif\" font-size=\"13\">\n\
-         <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"white\"/>\n"
-    );
-    heading(&mut svg, log, title);
+    let rows = Rows::new(segments, WIDE);
+    let source = log.source.as_deref().unwrap_or("");
+    let mut svg = begin(listed + rows.height(), title, source);
     plot.grid(&mut svg);
     plot.areas(&mut svg, &named);
     plot.levels(&mut svg, reserved);
     plot.peak(&mut svg);
     list(&mut svg, &named, log);
-    rows.draw(&mut svg, listed);
+    rows.draw(&mut svg, "segments of the cache at the peak", listed);
     svg.push_str("</svg>\n");
     svg
+}
+
+/// A picture of that height, up to what is below its heading.
+pub(crate) fn begin(height: f64, title: &str, source: &str) -> String {
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
+         font-family=\"system-ui, sans-serif\" font-size=\"13\">\n\
+         <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"white\"/>\n\
+         <text x=\"{LEFT}\" y=\"28\" font-size=\"19\" font-weight=\"bold\">{}</text>\n\
+         <text x=\"{LEFT}\" y=\"50\" fill=\"#555\">{}</text>\n",
+        escaped(title),
+        escaped(source)
+    )
 }
 
 /// Where things are in the picture.
@@ -284,17 +293,6 @@ impl Plot {
             size(bytes)
         );
     }
-}
-
-fn heading(svg: &mut String, log: &Log, title: &str) {
-    let source = log.source.as_deref().unwrap_or("");
-    _ = writeln!(
-        svg,
-        "<text x=\"{LEFT}\" y=\"28\" font-size=\"19\" font-weight=\"bold\">{}</text>\n\
-         <text x=\"{LEFT}\" y=\"50\" fill=\"#555\">{}</text>",
-        escaped(title),
-        escaped(source)
-    );
 }
 
 /// The named blocks, below the plot.

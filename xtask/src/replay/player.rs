@@ -94,7 +94,8 @@ mod tests {
     use cuda_core::adaptors::{Logging, Statistics};
 
     use super::*;
-    use crate::replay::segments::Rows;
+    use crate::replay::segments::{Rows, Segment};
+    use crate::target;
 
     #[derive(Clone, Default)]
     struct Shared(Arc<Mutex<Vec<u8>>>);
@@ -140,11 +141,7 @@ mod tests {
 
     #[test]
     fn what_threads_log_is_read_and_replayed() -> anyhow::Result<()> {
-        let config = cuda_sim::Config::default()
-            .devices(2)
-            .quarantine(0)
-            .mode(cuda_sim::Mode::Eager);
-        cuda_sim::install(config).expect("no other test needs a driver");
+        let _session = target::simulated();
         let text = Shared::default();
         let logging = Logging::new(Allocator::driver_pool(), text.clone())?;
         record(&Allocator::new(logging))?;
@@ -173,10 +170,11 @@ mod tests {
         let held = stream.alloc_with::<u8>(&pool.allocator(), 1 << 20)?;
         let mut svg = String::new();
         let segments = pool.segments(stream.device());
-        Rows::new(&segments, 900.0).draw(&mut svg, 0.0);
+        let segments: Vec<_> = segments.iter().map(Segment::from).collect();
+        Rows::new(&segments, 900.0).draw(&mut svg, "segments", 0.0);
         drop(held);
         for part in [
-            "segments of the cache at the peak: 1, 2 MiB",
+            "segments: 1, 2 MiB",
             "1 MiB of 2 MiB, in use",
             "1 MiB of 2 MiB, free",
         ] {

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::log::Log;
 use super::picture::size;
+use super::subject::Subject;
 
 /// A log, and how each allocator coped with it.
 #[derive(Serialize)]
@@ -29,7 +30,7 @@ pub(crate) struct Report {
 /// One allocator.
 #[derive(Serialize)]
 pub(crate) struct Row {
-    pub(crate) allocator: String,
+    pub(crate) allocator: Subject,
     pub(crate) pairs_per_second: f64,
     /// Bytes taken from the devices at the peak.
     pub(crate) reserved: u64,
@@ -81,7 +82,7 @@ impl Report {
         let own = self
             .rows
             .iter()
-            .map(|row| (row.allocator.clone(), row.reserved));
+            .map(|row| (row.allocator.name().to_owned(), row.reserved));
         let others = self
             .others
             .iter()
@@ -115,7 +116,7 @@ impl Report {
     pub(crate) fn line(&self, row: &Row) -> String {
         format!(
             "{:<10} {:>9} {:>14} {:>19.3} {:>20}",
-            row.allocator,
+            row.allocator.name(),
             rate(row.pairs_per_second),
             size(row.reserved),
             row.fragmentation,
@@ -139,22 +140,21 @@ impl Report {
         lines.collect()
     }
 
-    /// Goals of the caching pool that it missed.
+    /// Goals of the caching pools that they missed.
     pub(crate) fn missed(&self, goal: f64) -> Vec<String> {
         let mut missed = Vec::new();
-        for row in self.rows.iter().filter(|row| row.allocator == "cache") {
+        for row in self.rows.iter().filter(|row| row.allocator.caches()) {
+            let own = row.allocator.name();
             for other in &self.others {
                 let ratio = row.reserved as f64 / other.reserved as f64;
                 if ratio > goal {
                     let name = &other.allocator;
-                    missed.push(format!(
-                        "the cache reserved {ratio:.3} times what {name} did"
-                    ));
+                    missed.push(format!("{own} reserved {ratio:.3} times what {name} did"));
                 }
             }
             if let Some(calls) = row.driver_calls.filter(|calls| *calls > 0.0) {
                 missed.push(format!(
-                    "the cache called the driver {calls:.1} times a pass after the first"
+                    "{own} called the driver {calls:.1} times a pass after the first"
                 ));
             }
         }
@@ -183,7 +183,7 @@ mod tests {
         let log = Log::parse(text).expect("a log");
         let mut report = Report::new(&log, "a.csv".to_owned(), "a driver".to_owned());
         let row = |reserved, driver_calls| Row {
-            allocator: "cache".to_owned(),
+            allocator: Subject::Private,
             pairs_per_second: 1.5e6,
             reserved,
             fragmentation: reserved as f64 / 800.0,
@@ -195,8 +195,8 @@ mod tests {
         assert_eq!(
             report.missed(1.05),
             [
-                "the cache reserved 1.100 times what Somebody did",
-                "the cache called the driver 2.5 times a pass after the first",
+                "private reserved 1.100 times what Somebody did",
+                "private called the driver 2.5 times a pass after the first",
             ]
         );
         let line = report.line(&report.rows[0]);

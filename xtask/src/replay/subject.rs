@@ -1,12 +1,16 @@
 //! The allocators that a log can be run against, and what each takes from its devices.
 
 use cuda_core::{Allocator, CacheSegment, CachingPool, Device};
+use serde::Serialize;
 
 /// An allocator to run a log against.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Subject {
-    /// The caching pool.
+    /// The caching pool of the process.
     Cache,
+    /// A caching pool of its own.
+    Private,
     /// The driver's pool: cuMemAllocAsync.
     Driver,
     /// A call of the driver for each block: cuMemAlloc.
@@ -17,21 +21,25 @@ impl Subject {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Cache => "cache",
+            Self::Private => "private",
             Self::Driver => "driver",
             Self::Plain => "plain",
         }
     }
 
-    pub(crate) fn make(self) -> anyhow::Result<Allocator> {
-        Ok(match self {
-            Self::Cache => CachingPool::shared()?.allocator(),
-            Self::Driver => Allocator::driver_pool(),
-            Self::Plain => Allocator::plain(),
-        })
+    /// Whether it is one of ours, which have goals.
+    pub(crate) fn caches(self) -> bool {
+        matches!(self, Self::Cache | Self::Private)
     }
 
     /// Begins to watch what is taken from the devices.
     pub(crate) fn meter(self, devices: Vec<Device>) -> anyhow::Result<Meter> {
+        let source = match self {
+            Self::Cache => Source::Pool(CachingPool::shared()?),
+            Self::Private => Source::Pool(CachingPool::new()),
+            Self::Driver => Source::Driver,
+            Self::Plain => Source::Plain,
+        };
         let mut free = 0;
         for device in &devices {
             if self == Self::Driver {
@@ -42,22 +50,37 @@ impl Subject {
             free += device.context()?.memory_info()?.free as u64;
         }
         Ok(Meter {
-            subject: self,
+            source,
             devices,
             free,
         })
     }
 }
 
-/// What an allocator takes from its devices.
+/// Where the memory is from.
+enum Source {
+    Pool(CachingPool),
+    Driver,
+    Plain,
+}
+
+/// An allocator, and what it takes from its devices.
 pub(crate) struct Meter {
-    subject: Subject,
+    source: Source,
     devices: Vec<Device>,
     /// Bytes free when it began.
     free: u64,
 }
 
 impl Meter {
+    pub(crate) fn allocator(&self) -> Allocator {
+        match &self.source {
+            Source::Pool(pool) => pool.allocator(),
+            Source::Driver => Allocator::driver_pool(),
+            Source::Plain => Allocator::plain(),
+        }
+    }
+
     /// Bytes taken since the beginning, as the devices see it: for allocators that keep no count.
     pub(crate) fn at_peak(&self) -> anyhow::Result<u64> {
         let mut free = 0;
@@ -67,27 +90,26 @@ impl Meter {
         Ok(self.free.saturating_sub(free))
     }
 
-    /// The segments that the caching pool holds now; no other allocator has any to show.
-    pub(crate) fn segments(&self) -> anyhow::Result<Vec<CacheSegment>> {
-        if self.subject != Subject::Cache {
-            return Ok(Vec::new());
-        }
-        let pool = CachingPool::shared()?;
+    /// The segments that a caching pool holds now; no other allocator has any to show.
+    pub(crate) fn segments(&self) -> Vec<CacheSegment> {
+        let Source::Pool(pool) = &self.source else {
+            return Vec::new();
+        };
         let segments = self
             .devices
             .iter()
             .flat_map(|device| pool.segments(*device));
-        Ok(segments.collect())
+        segments.collect()
     }
 
     /// The most that was reserved at once, by the allocator's own count where it keeps one.
     pub(crate) fn reserved(&self, taken: u64) -> anyhow::Result<u64> {
         let mut reserved = 0;
         for device in &self.devices {
-            reserved += match self.subject {
-                Subject::Cache => CachingPool::shared()?.usage(*device).reserved_peak as u64,
-                Subject::Driver => device.default_memory_pool()?.usage()?.reserved_peak as u64,
-                Subject::Plain => return Ok(taken),
+            reserved += match &self.source {
+                Source::Pool(pool) => pool.usage(*device).reserved_peak as u64,
+                Source::Driver => device.default_memory_pool()?.usage()?.reserved_peak as u64,
+                Source::Plain => return Ok(taken),
             };
         }
         Ok(reserved)

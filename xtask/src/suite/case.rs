@@ -13,15 +13,26 @@ pub(crate) enum Tag {
     Faulting,
     /// Means nothing on the simulated driver.
     Real,
+    /// Needs a libcudart.
+    Runtime,
+    /// Needs NVRTC.
+    Nvrtc,
+    /// Needs a driver for that CUDA or a later one.
+    Cuda(u32, u32),
 }
 
 impl Tag {
-    const ALL: [(&'static str, Self); 5] = [
+    const ALL: [(&'static str, Self); 10] = [
         ("asynchronous", Self::Asynchronous),
         ("timing", Self::Timing),
         ("heavy", Self::Heavy),
         ("faulting", Self::Faulting),
         ("real", Self::Real),
+        ("runtime", Self::Runtime),
+        ("nvrtc", Self::Nvrtc),
+        ("cuda_12_0", Self::Cuda(12, 0)),
+        ("cuda_12_2", Self::Cuda(12, 2)),
+        ("cuda_12_4", Self::Cuda(12, 4)),
     ];
 
     /// The word in the test's path.
@@ -79,9 +90,31 @@ impl Case {
     }
 }
 
+/// A line of error output in which a test says something, `noted: gpu::copies::j13::real: a figure`:
+/// its name as a table has it, and what it says.
+pub(crate) fn note(line: &str) -> Option<String> {
+    let (path, text) = line.strip_prefix("noted: ")?.split_once(": ")?;
+    let (_program, mut title) = path.split_once("::")?;
+    while let Some((front, last)) = title.rsplit_once("::") {
+        if Tag::parse(last).is_none() {
+            break;
+        }
+        title = front;
+    }
+    Some(format!("{title}: {text}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_note_names_its_test() {
+        let line = "noted: gpu::copies::j13_overlap_pays::timing::real: one stream: 1 s";
+        let told = "copies::j13_overlap_pays: one stream: 1 s";
+        assert_eq!(note(line).as_deref(), Some(told));
+        assert_eq!(note("copies::j13_overlap_pays: 1 s"), None);
+    }
 
     #[test]
     fn a_path_says_needs_and_tags() {
@@ -89,6 +122,9 @@ mod tests {
         assert_eq!(case.needs, 2);
         assert_eq!(case.tags, [Tag::Asynchronous, Tag::Timing]);
         assert_eq!(case.title(), "guards::a37_sync");
+        let case = Case::parse("nvrtc::m_binaries::cuda_12_4::nvrtc::needs_1");
+        assert_eq!(case.tags, [Tag::Nvrtc, Tag::Cuda(12, 4)]);
+        assert_eq!(case.title(), "nvrtc::m_binaries");
     }
 
     #[test]

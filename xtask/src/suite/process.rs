@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 
 use super::libtest::{self, Output, Parser};
-use super::{Case, Finished, Verdict};
+use super::{Case, Finished, Verdict, case};
 
 /// Lines of a dead process's error output that its test's failure quotes.
 const QUOTED_LINES: usize = 40;
@@ -45,6 +45,17 @@ pub(crate) struct Run {
     pub(crate) finished: Vec<Finished>,
     /// The process failed although every test in it passed: a sanitizer's verdict, say.
     pub(crate) complaint: Option<String>,
+    /// What tests said beside their verdicts.
+    pub(crate) notes: Vec<String>,
+}
+
+impl Run {
+    /// The outcome of tests that ran apart from these.
+    pub(crate) fn absorb(&mut self, other: Self) {
+        self.finished.extend(other.finished);
+        self.complaint = self.complaint.take().or(other.complaint);
+        self.notes.extend(other.notes);
+    }
 }
 
 impl Program {
@@ -71,13 +82,11 @@ impl Program {
         echo: &mut dyn FnMut(&str),
     ) -> anyhow::Result<Run> {
         let mut remaining: Vec<&str> = names.to_vec();
-        let mut run = Run {
-            finished: Vec::new(),
-            complaint: None,
-        };
+        let mut run = Run::default();
         let mut serial = invocation.serial;
         while !remaining.is_empty() {
             let mut ended = self.spawn(invocation, serial, &remaining, echo)?;
+            run.notes.append(&mut ended.notes);
             let finished = mem::take(&mut ended.output.finished);
             let reported: HashSet<&str> = finished.iter().map(|test| test.name.as_str()).collect();
             remaining.retain(|name| !reported.contains(name));
@@ -130,14 +139,9 @@ impl Program {
         names: &[&str],
         echo: &mut dyn FnMut(&str),
     ) -> anyhow::Result<Run> {
-        let mut all = Run {
-            finished: Vec::new(),
-            complaint: None,
-        };
+        let mut all = Run::default();
         for name in names {
-            let run = self.run(invocation, &[name], echo)?;
-            all.finished.extend(run.finished);
-            all.complaint = all.complaint.or(run.complaint);
+            all.absorb(self.run(invocation, &[name], echo)?);
         }
         Ok(all)
     }
@@ -195,6 +199,8 @@ pub(crate) struct Ended {
     pub(crate) output: Output,
     /// The end of its error output.
     pub(crate) errors: String,
+    /// What tests said there beside their verdicts.
+    pub(crate) notes: Vec<String>,
     /// Time since the last verdict.
     pub(crate) unfinished: Duration,
 }
@@ -236,29 +242,32 @@ pub(crate) fn follow(mut command: Command, echo: &mut dyn FnMut(&str)) -> anyhow
         }
     }
     let status = child.wait()?;
-    let errors = match errors.map(thread::JoinHandle::join) {
-        Some(Ok(text)) => text,
-        _ => String::new(),
+    let (errors, notes) = match errors.map(thread::JoinHandle::join) {
+        Some(Ok(read)) => read,
+        _ => Default::default(),
     };
     let unfinished = parser.since_last();
     Ok(Ended {
         status,
         output: parser.finish(),
         errors,
+        notes,
         unfinished,
     })
 }
 
-/// Passes error output on and keeps its end.
-fn tail(stderr: impl Read) -> String {
+/// Passes error output on and keeps its end, and all of what tests say there.
+fn tail(stderr: impl Read) -> (String, Vec<String>) {
     let mut kept = VecDeque::new();
+    let mut notes = Vec::new();
     for line in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {
         let line = String::from_utf8_lossy(&line).into_owned();
         eprintln!("{line}");
+        notes.extend(case::note(&line));
         if kept.len() == QUOTED_LINES {
             kept.pop_front();
         }
         kept.push_back(line);
     }
-    Vec::from(kept).join("\n")
+    (Vec::from(kept).join("\n"), notes)
 }

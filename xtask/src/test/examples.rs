@@ -17,15 +17,22 @@ const SUITE: &str = "cuda-core (examples)";
 const COULD_NOT_RUN: i32 = 2;
 
 /// Runs each example whose name `filter` is in; those that say that they cannot run are reported so.
-pub(super) fn run(filter: Option<&str>, devices: u32, report: &mut Report) -> anyhow::Result<()> {
-    let packages = ["-p", "cuda-core", "-p", "cuda-driver-sim"];
-    let built = build::build(&[&["build", "--lib", "--examples"], &packages[..]].concat())?;
-    let simulator = build::library(&built, "cuda_sim")?;
+pub(super) fn run(
+    filter: Option<&str>,
+    devices: u32,
+    built: &[Artifact],
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let simulator = build::library(built, "cuda_sim")?;
     let mut examples: Vec<_> = built
         .iter()
         .filter_map(|artifact| match artifact {
             Artifact::Binary(name, path) => Some((name.as_str(), path.as_path())),
             _ => None,
+        })
+        .filter(|(_, path)| {
+            path.parent()
+                .is_some_and(|folder| folder.ends_with("examples"))
         })
         .filter(|(name, _)| filter.is_none_or(|filter| name.contains(filter)))
         .collect();

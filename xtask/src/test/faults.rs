@@ -43,6 +43,7 @@ pub(super) fn run(
         ],
         ignored: true,
         devices,
+        driver: None,
     };
     let cases = program.list()?;
     let able = cases
@@ -88,9 +89,7 @@ fn sweep(program: &Program, pass: &Pass, names: &[&str]) -> anyhow::Result<Run> 
         let names = std::iter::from_fn(next);
         let mut all = Run::default();
         for name in names {
-            let run = program.run(&invocation, &[name], &mut super::show_test)?;
-            all.finished.extend(run.finished);
-            all.complaint = all.complaint.or(run.complaint);
+            all.absorb(program.run(&invocation, &[name], &mut super::show_test)?);
         }
         Ok(all)
     };
@@ -100,9 +99,7 @@ fn sweep(program: &Program, pass: &Pass, names: &[&str]) -> anyhow::Result<Run> 
         let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
         let mut all = Run::default();
         for worker in workers {
-            let run = worker.join().expect("a worker does not panic")?;
-            all.finished.extend(run.finished);
-            all.complaint = all.complaint.or(run.complaint);
+            all.absorb(worker.join().expect("a worker does not panic")?);
         }
         Ok(all)
     })

@@ -8,7 +8,7 @@ use anyhow::Context;
 
 use super::report::Report;
 use crate::python::{self, python};
-use crate::suite::build::{self, workspace_root};
+use crate::suite::build::{self, Artifact, workspace_root};
 use crate::suite::{Finished, Verdict};
 
 const SUITE: &str = "tests/interop";
@@ -18,7 +18,11 @@ const NAME: &str = "without_frameworks";
 const FRAMEWORKS: &str = "nested with PyTorch and CuPy";
 
 /// Runs the cases that need neither PyTorch nor CuPy.
-pub(super) fn run(filter: Option<&str>, report: &mut Report) -> anyhow::Result<()> {
+pub(super) fn run(
+    filter: Option<&str>,
+    built: &[Artifact],
+    report: &mut Report,
+) -> anyhow::Result<()> {
     if filter.is_some_and(|filter| !NAME.contains(filter)) {
         return Ok(());
     }
@@ -29,15 +33,14 @@ pub(super) fn run(filter: Option<&str>, report: &mut Report) -> anyhow::Result<(
         return Ok(());
     }
     println!("\n== {SUITE}, simulated: {NAME}");
-    let built = build::build(&["build", "-p", "cuda-interop", "-p", "cuda-driver-sim"])?;
     let said = env::temp_dir().join(format!("cuda-interop-{}.txt", process::id()));
     let started = Instant::now();
     let output = python()
         .arg(workspace_root()?.join("tests/interop/interop.py"))
         .arg("--without-frameworks")
         .arg("--library")
-        .arg(build::library(&built, "cuda_interop")?)
-        .env("CUDA_SYS_LIBRARY", build::library(&built, "cuda_sim")?)
+        .arg(build::library(built, "cuda_interop")?)
+        .env("CUDA_SYS_LIBRARY", build::library(built, "cuda_sim")?)
         .env("CUDA_SIM_DEVICES", "2")
         .env("CUDA_SIM_REPORT", &said)
         .stdin(Stdio::null())

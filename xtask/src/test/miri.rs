@@ -1,6 +1,7 @@
 //! The in-process suites under Miri.
 
-use std::collections::HashSet;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -89,7 +90,7 @@ const SUITES: [Suite; 5] = [
         name: "sim",
         provenance: Provenance::Strict,
         selection: SIM,
-        parts: 8,
+        parts: 6,
     },
     Suite {
         name: "gpu",
@@ -154,10 +155,15 @@ pub(crate) fn run(filter: Option<&str>, report: &mut Report) -> anyhow::Result<(
     }
     println!("\n== {LABEL}");
     let mut parts = Vec::new();
+    let mut lists = HashMap::new();
     for suite in &SUITES {
-        let tests = list(suite)?;
-        let wanted = tests.into_iter().filter(|name| wanted(suite, name, filter));
-        parts.extend(deal(suite, wanted));
+        // Suites of one selection are one program.
+        let tests = match lists.entry(suite.selection) {
+            Entry::Occupied(tests) => tests.into_mut(),
+            Entry::Vacant(place) => place.insert(list(suite)?),
+        };
+        let wanted = tests.iter().filter(|name| wanted(suite, name, filter));
+        parts.extend(deal(suite, wanted.cloned()));
     }
     for (part, ended) in interpret(parts) {
         let mut ended = ended?;

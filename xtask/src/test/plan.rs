@@ -1,7 +1,20 @@
 //! Which program runs how often, and which of its tests each time.
 
+use std::collections::HashSet;
+
 use crate::suite::{Case, Program, Tag};
 use crate::target::simulator_seed;
+
+/// The oldest driver that is supported, and what it has.
+const OLDEST: (u32, u32) = (11, 8);
+const ITS_SYMBOLS: &str = include_str!("../../../cuda-sys/build/floor_11_8.txt");
+
+/// The symbols that came later.
+fn newer_symbols() -> Vec<&'static str> {
+    let old: HashSet<&str> = ITS_SYMBOLS.lines().collect();
+    let all = cuda_sys::DriverApi::SYMBOLS.iter().copied();
+    all.filter(|symbol| !old.contains(symbol)).collect()
+}
 
 /// Whether tests of a program share a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +33,8 @@ pub(crate) struct Pass {
     pub(crate) ignored: bool,
     /// Devices of the simulated driver.
     pub(crate) devices: u32,
+    /// The CUDA that the driver is for, unless that is the newest.
+    pub(crate) driver: Option<(u32, u32)>,
 }
 
 /// The GPU suites run on the simulated driver, all others as they are.
@@ -34,6 +49,7 @@ pub(crate) fn passes(program: &Program, devices: u32) -> Vec<Pass> {
                 environment: Vec::new(),
                 ignored: false,
                 devices,
+                driver: None,
             }];
         }
     };
@@ -47,6 +63,7 @@ pub(crate) fn passes(program: &Program, devices: u32) -> Vec<Pass> {
         ],
         ignored: true,
         devices,
+        driver: None,
     };
     let mut passes: Vec<_> = ["lazy", "eager"]
         .map(|work| pass(format!("simulated, {work}"), work))
@@ -66,6 +83,12 @@ pub(crate) fn passes(program: &Program, devices: u32) -> Vec<Pass> {
             other.environment.push((name, allocator.to_owned()));
             passes.push(other);
         }
+        let (major, minor) = OLDEST;
+        let mut oldest = pass(format!("simulated, driver of {major}.{minor}"), "lazy");
+        let missing = ("CUDA_SIM_MISSING".into(), newer_symbols().join(","));
+        oldest.environment.push(missing);
+        oldest.driver = Some(OLDEST);
+        passes.push(oldest);
     }
     passes
 }
@@ -90,6 +113,17 @@ pub(crate) fn obstacle(case: &Case, pass: &Pass) -> Option<String> {
     })
 }
 
+/// What the driver of a pass is too old for, if anything: unlike an [`obstacle`], no other pass has it.
+pub(crate) fn too_old(case: &Case, pass: &Pass) -> Option<String> {
+    let driver = pass.driver?;
+    case.tags.iter().find_map(|tag| match *tag {
+        Tag::Cuda(major, minor) if driver < (major, minor) => {
+            Some(format!("needs a driver for CUDA {major}.{minor}"))
+        }
+        _ => None,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,7 +145,26 @@ mod tests {
         assert_eq!(labels[..2], ["simulated, lazy", "simulated, eager"]);
         assert!(labels[2].starts_with("simulated, threaded, CUDA_SIM_SEED="));
         let allocators = ["simulated, allocator driver", "simulated, allocator plain"];
-        assert_eq!(labels[3..], allocators);
+        assert_eq!(labels[3..5], allocators);
+        assert_eq!(labels[5..], ["simulated, driver of 11.8"]);
+    }
+
+    #[test]
+    fn the_oldest_driver_lacks_what_came_later() {
+        let passes = passes(&program("cuda-tests::gpu"), 4);
+        let oldest = passes.last().expect("several");
+        let (_, missing) = oldest.environment.last().expect("several");
+        let missing: Vec<_> = missing.split(',').collect();
+        // Headers may be as old.
+        let newer = "cuGreenCtxCreate";
+        let known = cuda_sys::DriverApi::SYMBOLS.contains(&newer);
+        assert_eq!(missing.contains(&newer), known);
+        assert!(!missing.contains(&"cuStreamCreate"));
+        let reason = |name, pass| too_old(&Case::parse(name), pass);
+        let told = reason("a::cuda_12_4::needs_1", oldest);
+        assert_eq!(told.as_deref(), Some("needs a driver for CUDA 12.4"));
+        assert_eq!(reason("a::needs_1", oldest), None);
+        assert_eq!(reason("a::cuda_12_4::needs_1", &passes[0]), None);
     }
 
     #[test]

@@ -83,6 +83,12 @@ impl Report {
         self.notes.push(note);
     }
 
+    /// What tests of a suite said beside their verdicts.
+    pub(crate) fn notes(&mut self, suite: &str, notes: Vec<String>) {
+        let told = notes.iter().map(|note| format!("noted: {suite}: {note}"));
+        self.notes.extend(told);
+    }
+
     fn skipped(&self) -> usize {
         self.not_run.values().map(BTreeSet::len).sum()
     }

@@ -61,6 +61,10 @@ fn suite(xml: &mut String, row: &RowResult) {
         *xml += &format!("    <testcase classname=\"{name}\" name=\"process\"");
         failure(xml, complaint);
     }
+    if !row.notes.is_empty() {
+        let notes = escape(&row.notes.join("\n"));
+        *xml += &format!("    <system-out>{notes}</system-out>\n");
+    }
     *xml += "  </testsuite>\n";
 }
 

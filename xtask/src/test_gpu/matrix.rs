@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::suite::{Case, Tag};
-use crate::target::{Target, simulator_seed};
+use crate::target::{RUNTIME, Target, simulator_seed};
 
 /// Device counts of the rows.
 const DEVICES: [u32; 4] = [1, 2, 4, 8];
@@ -150,14 +150,14 @@ fn sanitizer() -> Option<PathBuf> {
 
 impl Row {
     /// Why the row does not run a test, if so.
-    pub(crate) fn leaves_out(&self, case: &Case) -> Option<String> {
+    pub(crate) fn leaves_out(&self, case: &Case, target: &Target) -> Option<String> {
         if case.needs > self.devices {
             return Some(format!("needs {} devices", case.needs));
         }
         case.tags.iter().find_map(|&tag| {
-            self.variant
-                .refuses(tag)
-                .map(|reason| format!("{}: {reason}", tag.name()))
+            let refused = self.variant.refuses(tag).map(str::to_owned);
+            let reason = refused.or_else(|| target.lacks(tag))?;
+            Some(format!("{}: {reason}", tag.name()))
         })
     }
 
@@ -165,6 +165,9 @@ impl Row {
     pub(crate) fn environment(&self, target: &Target, simulator: &Path) -> Vec<(String, String)> {
         let devices = self.devices.to_string();
         let visible = ("CUDA_VISIBLE_DEVICES", target.visible(self.devices));
+        let libraries = target.libraries();
+        let runtime = libraries.and_then(|libraries| libraries.runtime.as_ref().ok());
+        let runtime = runtime.map(|library| (RUNTIME, library.path.clone()));
         let in_process = |mode: &str| {
             vec![
                 ("CUDA_TESTS_SIM", devices.clone()),
@@ -186,6 +189,7 @@ impl Row {
         };
         variables
             .into_iter()
+            .chain(runtime)
             .map(|(name, value)| (name.to_owned(), value))
             .collect()
     }
@@ -193,13 +197,17 @@ impl Row {
 
 #[cfg(test)]
 mod tests {
+    use cuda_core::Version;
+
     use super::*;
+    use crate::target::libraries;
 
     fn real(devices: u32) -> Target {
         Target::Real {
             devices,
-            driver: "13.0".into(),
+            driver: Version::new(12, 2),
             names: Vec::new(),
+            libraries: libraries::none(),
             visible: None,
         }
     }
@@ -221,16 +229,51 @@ mod tests {
 
     #[test]
     fn tags_leave_tests_out_where_they_mean_nothing() {
+        let target = real(2);
         let case = Case::parse("a::asynchronous::needs_1");
-        assert_eq!(row(1, Variant::Default).leaves_out(&case), None);
-        assert_eq!(row(1, Variant::EagerLoading).leaves_out(&case), None);
-        assert!(row(1, Variant::Blocking).leaves_out(&case).is_some());
-        assert!(row(1, Variant::Memcheck).leaves_out(&case).is_some());
+        assert_eq!(row(1, Variant::Default).leaves_out(&case, &target), None);
+        assert_eq!(
+            row(1, Variant::EagerLoading).leaves_out(&case, &target),
+            None
+        );
+        assert!(
+            row(1, Variant::Blocking)
+                .leaves_out(&case, &target)
+                .is_some()
+        );
+        assert!(
+            row(1, Variant::Memcheck)
+                .leaves_out(&case, &target)
+                .is_some()
+        );
         let case = Case::parse("a::needs_2");
         assert_eq!(
-            row(1, Variant::Default).leaves_out(&case),
+            row(1, Variant::Default).leaves_out(&case, &target),
             Some("needs 2 devices".into())
         );
+    }
+
+    #[test]
+    fn tests_are_left_out_that_lack_a_library_or_a_newer_driver() {
+        let target = real(1);
+        let reason = |path| row(1, Variant::Default).leaves_out(&Case::parse(path), &target);
+        assert_eq!(
+            reason("a::real::nvrtc::needs_1"),
+            Some("nvrtc: nowhere".into())
+        );
+        assert_eq!(
+            reason("a::real::runtime::needs_1"),
+            Some("runtime: nowhere".into())
+        );
+        assert_eq!(
+            reason("a::cuda_12_4::needs_1"),
+            Some("cuda_12_4: the driver is for CUDA 12.2".into())
+        );
+        assert_eq!(reason("a::cuda_12_2::needs_1"), None);
+        let simulated = Target::Simulated { devices: 1 };
+        let case = Case::parse("a::real::nvrtc::needs_1");
+        let reason = row(1, Variant::Lazy).leaves_out(&case, &simulated);
+        assert!(reason.is_some_and(|reason| reason.starts_with("real: ")));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::Outcome;
 use crate::suite::process::Run;
 use crate::suite::table::Table;
 use crate::suite::{Case, Program, Verdict};
-use crate::target::Target;
+use crate::target::{Libraries, Target};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "status", content = "reason")]
@@ -51,6 +51,8 @@ pub(crate) struct RowResult {
     pub(crate) left_out: Vec<LeftOut>,
     /// What a process complained of although its tests passed.
     pub(crate) complaints: Vec<String>,
+    /// What tests said beside their verdicts.
+    pub(crate) notes: Vec<String>,
 }
 
 impl RowResult {
@@ -63,6 +65,7 @@ impl RowResult {
             tests: Vec::new(),
             left_out: Vec::new(),
             complaints: Vec::new(),
+            notes: Vec::new(),
         }
     }
 
@@ -96,6 +99,7 @@ impl RowResult {
             });
         }
         self.complaints.extend(run.complaint);
+        self.notes.extend(run.notes);
     }
 
     pub(crate) fn conclude(&mut self, elapsed: Duration) {
@@ -167,6 +171,9 @@ impl fmt::Display for RowResult {
             writeln!(f, "    FAILED although its tests passed:")?;
             indented(f, complaint)?;
         }
+        for note in &self.notes {
+            writeln!(f, "    noted: {note}")?;
+        }
         Ok(())
     }
 }
@@ -181,6 +188,8 @@ fn indented(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
 #[derive(Debug, Serialize)]
 pub(crate) struct Matrix {
     pub(crate) target: String,
+    /// Beside the driver.
+    libraries: Option<Libraries>,
     /// Tests that the programs hold.
     pub(crate) exist: usize,
     /// Tests that ran in some row.
@@ -205,6 +214,7 @@ impl Matrix {
             .collect();
         Self {
             target: target.to_string(),
+            libraries: target.libraries().cloned(),
             exist: names.len(),
             ran: 0,
             never_ran: Vec::new(),
@@ -348,7 +358,7 @@ mod tests {
         }];
         Run {
             finished,
-            complaint: None,
+            ..Run::default()
         }
     }
 
