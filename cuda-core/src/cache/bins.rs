@@ -184,6 +184,12 @@ impl Bins {
         self.bins.iter().flatten().map(|block| block.bytes).sum()
     }
 
+    /// Bytes of the largest of these blocks.
+    pub(super) fn largest(&self) -> usize {
+        let blocks = self.bins.iter().flatten();
+        blocks.map(|block| block.bytes).max().unwrap_or(0)
+    }
+
     /// Tells `f` of each block that nobody has.
     pub(super) fn list(&self, mut f: impl FnMut(CUdeviceptr, CacheBlockState)) {
         for block in self.bins.iter().flatten() {

@@ -56,6 +56,7 @@ fn without_waiting(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<
         // Small blocks are left to the streams that keep them, and that would miss them at once.
         for other in heap.served() {
             heap.collect(&other, |bins| bins.take_from(bytes));
+            heap.collect(&other, Bins::take_reached);
         }
         if let Some(piece) = heap.find(core, bytes) {
             return Ok(Some(piece));

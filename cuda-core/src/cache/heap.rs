@@ -67,11 +67,12 @@ impl Heap {
 
     /// What the heap and the arenas in front of it hold.
     pub(super) fn usage(&self) -> CacheUsage {
-        let (mut arenas, mut free) = (Counts::default(), 0);
+        let (mut arenas, mut free, mut largest) = (Counts::default(), 0, 0);
         for core in self.served() {
             core.arena.with(self, |bins| {
                 arenas.add(&bins.counts);
                 free += bins.free();
+                largest = bins.largest().max(largest);
             });
         }
         let limit = self.settings.limit().bytes(self.context.device());
@@ -84,7 +85,7 @@ impl Heap {
                 used_peak: arenas.peak.min(state.reserved_peak),
                 free: free + state.space.free(),
                 pending: arenas.pending + state.pending_bytes + state.space.lost(),
-                largest_free: state.space.largest_free(),
+                largest_free: state.space.largest_free().max(largest),
                 allocations: arenas.allocations,
                 allocated: arenas.allocated,
                 limit: limit.ok().flatten(),

@@ -348,8 +348,14 @@ unsafe impl DeviceAllocator for CachingPool {
     fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
         let core = stream.core();
         core.ensure()?;
+        if bytes > isize::MAX as usize {
+            return Err(Error::SizeOverflow {
+                len: bytes,
+                element_size: 1,
+            });
+        }
         let heap = self.heap_of(core);
-        let needed = class::rounded(bytes);
+        let needed = class::rounded(bytes.max(1));
         let piece = match heap.find(core, needed) {
             Some(piece) => piece,
             None => growth::allocate(&heap, core, needed, bytes)?,

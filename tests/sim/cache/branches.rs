@@ -3,8 +3,8 @@
 use std::sync::Barrier;
 
 use cuda_core::{
-    Allocator, CacheBlockState, Device, PoolLimit, Signal, WaitValue, set_default_allocator,
-    with_allocator,
+    Allocator, CacheBlockState, Device, DeviceAllocator, Error, PoolLimit, Signal, WaitValue,
+    set_default_allocator, with_allocator,
 };
 use cuda_sim::Mode;
 
@@ -224,6 +224,62 @@ fn all_go_at_once() {
         cuda_core::flush_deferred_drops();
         assert_eq!(session.calls("cuStreamDestroy_v2"), ROUNDS as u64);
         assert_eq!(session.calls("cuMemFree_v2"), ROUNDS as u64);
+        Ok(())
+    });
+}
+
+/// What another stream has finished with serves the next one, before there is more memory.
+#[test]
+fn large_blocks_that_others_have_finished_with_are_taken() {
+    run(|_| {
+        let device = Device::get(0)?;
+        let worker = device.create_stream()?;
+        for pool in [CachingPool::new(), CachingPool::shared()?] {
+            let before = pool.usage(device).reserved;
+            let streams: Result<Vec<_>> = (0..8).map(|_| device.create_stream()).collect();
+            // All are there until the end, and keep what they have.
+            let streams = streams?;
+            for stream in &streams {
+                let mut block = alloc(stream, &pool, 12 * U)?;
+                worker.fill(&mut block, 1)?;
+                drop(block);
+                worker.synchronize()?;
+                stream.synchronize()?;
+            }
+            assert_eq!(pool.usage(device).reserved - before, 12 * U);
+            pool.trim(0)?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn the_largest_block_may_be_a_streams() {
+    run(|_| {
+        let device = Device::get(0)?;
+        let stream = device.create_stream()?;
+        let pool = CachingPool::new();
+        drop(alloc(&stream, &pool, 12 * U)?);
+        let usage = pool.usage(device);
+        assert_eq!((usage.free, usage.largest_free), (12 * U, 12 * U));
+        Ok(())
+    });
+}
+
+/// Asked directly, a pool is to look at sizes itself.
+#[test]
+fn s05_sizes_that_a_pool_is_asked_for() {
+    run(|_| {
+        let stream = Device::get(0)?.create_stream()?;
+        let pool = CachingPool::new();
+        drop(alloc(&stream, &pool, 12 * U)?);
+        for bytes in [usize::MAX, isize::MAX as usize + 1] {
+            let refused = DeviceAllocator::allocate(&pool, &stream, bytes);
+            assert!(
+                matches!(refused, Err(Error::SizeOverflow { .. })),
+                "{refused:?}"
+            );
+        }
         Ok(())
     });
 }

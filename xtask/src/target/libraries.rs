@@ -1,0 +1,155 @@
+//! Libraries that some tests need beside the driver.
+
+use std::env;
+use std::ffi::{OsString, c_int, c_void};
+use std::fmt;
+use std::fs;
+
+use cuda_core::{Version, nvrtc};
+use cuda_sys::os;
+use serde::{Deserialize, Serialize};
+
+/// What the test programs take for libcudart; the rows find in it what was found here.
+pub(crate) const RUNTIME: &str = "CUDA_TESTS_LIBCUDART";
+
+/// What `cuda-core` takes for NVRTC.
+const NVRTC: &str = "CUDA_CORE_NVRTC";
+
+/// What libcudart is called, newest first.
+#[cfg(not(windows))]
+const NAMES: [&str; 4] = [
+    "libcudart.so.13",
+    "libcudart.so.12",
+    "libcudart.so.11.0",
+    "libcudart.so",
+];
+#[cfg(windows)]
+const NAMES: [&str; 3] = ["cudart64_13.dll", "cudart64_12.dll", "cudart64_110.dll"];
+
+/// The libraries, or why there are none.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Libraries {
+    pub(crate) runtime: Result<Library, String>,
+    pub(crate) nvrtc: Result<Library, String>,
+}
+
+/// A library that loads.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Library {
+    /// Its file where the system tells, else the name by which it was found.
+    pub(crate) path: String,
+    /// Of the CUDA that it is from.
+    version: String,
+}
+
+impl Libraries {
+    /// Loads them: in a process that does nothing else.
+    pub(super) fn probe() -> Self {
+        Self {
+            runtime: runtime(),
+            nvrtc: nvrtc(),
+        }
+    }
+}
+
+impl fmt::Display for Libraries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, library) in [("libcudart", &self.runtime), ("NVRTC", &self.nvrtc)] {
+            match library {
+                Ok(Library { path, version }) => writeln!(f, "{name} {version}: {path}")?,
+                Err(reason) => writeln!(f, "no {name}: {reason}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Library {
+    fn of(file: &str, name: &str, version: Version) -> Self {
+        Self {
+            path: mapped(file).unwrap_or_else(|| name.to_owned()),
+            version: version.to_string(),
+        }
+    }
+}
+
+fn set(name: &str) -> Option<OsString> {
+    env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// The library that `cuda-core` takes.
+fn nvrtc() -> Result<Library, String> {
+    match nvrtc::version() {
+        Ok(version) => Ok(Library::of("libnvrtc.so", "found by the loader", version)),
+        // That lists everything that was tried.
+        Err(_) if set(NVRTC).is_none() => Err(format!("none is found; {NVRTC} names one to take")),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn runtime() -> Result<Library, String> {
+    if set("CUDA_SYS_LIBRARY").is_some() {
+        return Err("it would load another driver than CUDA_SYS_LIBRARY names".into());
+    }
+    let names = match set(RUNTIME) {
+        Some(name) => vec![name],
+        None => NAMES.map(OsString::from).to_vec(),
+    };
+    for name in &names {
+        // SAFETY: the initialisers of libcudart only set it up.
+        let Ok(library) = (unsafe { os::Library::open(name) }) else {
+            continue;
+        };
+        let name = name.to_string_lossy();
+        return match version(&library) {
+            Some(version) => Ok(Library::of("libcudart.so", &name, version)),
+            None => Err(format!("{name} does not tell its version")),
+        };
+    }
+    Err(format!("none of {names:?} loads; {RUNTIME} names another"))
+}
+
+/// `cudaRuntimeGetVersion`.
+fn version(library: &os::Library) -> Option<Version> {
+    type GetVersion = unsafe extern "C" fn(*mut c_int) -> c_int;
+    let address = library.symbol(c"cudaRuntimeGetVersion");
+    // SAFETY: every release declares it so, `cudaError_t` being an int; null is `None`.
+    let get = unsafe { std::mem::transmute::<*const c_void, Option<GetVersion>>(address) }?;
+    let mut version = 0;
+    // SAFETY: the pointer is valid for the one `int` that the call writes.
+    let code = unsafe { get(&mut version) };
+    let number = u32::try_from(version).ok().filter(|_| code == 0)?;
+    Some(Version::new(number / 1000, number % 1000 / 10))
+}
+
+/// The file that is mapped into this process and whose name begins so.
+fn mapped(file: &str) -> Option<String> {
+    let maps = fs::read_to_string("/proc/self/maps").ok()?;
+    let path = maps.lines().find_map(|line| {
+        let path = &line[line.find('/')?..];
+        let name = path.rsplit('/').next()?;
+        name.starts_with(file).then_some(path)
+    })?;
+    Some(path.to_owned())
+}
+
+/// A machine's without any, for tests.
+#[cfg(test)]
+pub(crate) fn none() -> Libraries {
+    Libraries {
+        runtime: Err("nowhere".into()),
+        nvrtc: Err("nowhere".into()),
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::mapped;
+
+    #[test]
+    fn a_file_is_found_among_those_mapped() {
+        let libc = mapped("libc.so").expect("every program has it");
+        assert!(libc.starts_with('/') && libc.contains("/libc.so"), "{libc}");
+        assert_eq!(mapped("libnothing.so"), None);
+    }
+}
