@@ -19,6 +19,11 @@ pub(crate) fn done() {
     println!("{DONE}");
 }
 
+/// What a child printed, so that nobody takes its verdict for that of a test here.
+fn quoted(text: &str) -> String {
+    text.lines().map(|line| format!("\n| {line}")).collect()
+}
+
 /// Runs one test of this program again, as a child that finds `environment` in its own; `None`
 /// takes a variable away. `test` is its path, `module_path!` in front.
 ///
@@ -42,9 +47,10 @@ pub(crate) fn run(test: &str, environment: &[(&str, Option<&str>)]) -> Output {
     let printed = String::from_utf8_lossy(&output.stdout);
     assert!(
         output.status.success() && printed.contains(DONE),
-        "{name} in a process of its own: {}\n{printed}\n{}",
+        "{name} in a process of its own, with {environment:?}: {}{}{}",
         output.status,
-        String::from_utf8_lossy(&output.stderr),
+        quoted(&printed),
+        quoted(&String::from_utf8_lossy(&output.stderr)),
     );
     output
 }

@@ -16,9 +16,10 @@ pub(super) fn is_body(leak: &Leak, path: &str) -> bool {
 pub(super) fn is_switch_by_body(switch: &Origin, path: &str) -> bool {
     match caller(&switch.functions(), path) {
         Some(Caller::Body) => true,
-        Some(Caller::Library(function)) => DELIBERATE
-            .iter()
-            .any(|name| function.ends_with(&format!("Context::{name}"))),
+        // `Context::push`, or `<impl cuda_core::context::Context>::create_current`.
+        Some(Caller::Library(function)) => function
+            .rsplit_once("::")
+            .is_some_and(|(of, name)| of.contains("Context") && DELIBERATE.contains(&name)),
         None => false,
     }
 }

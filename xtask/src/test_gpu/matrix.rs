@@ -154,6 +154,9 @@ impl Row {
         if case.needs > self.devices {
             return Some(format!("needs {} devices", case.needs));
         }
+        if case.needs == 0 && self.variant == Variant::Memcheck {
+            return Some("asks no device: there is nothing for memcheck to see".into());
+        }
         case.tags.iter().find_map(|&tag| {
             let refused = self.variant.refuses(tag).map(str::to_owned);
             let reason = refused.or_else(|| target.lacks(tag))?;
@@ -239,6 +242,13 @@ mod tests {
         assert!(
             row(1, Variant::Blocking)
                 .leaves_out(&case, &target)
+                .is_some()
+        );
+        let plain = Case::parse("a::asks_no_device");
+        assert_eq!(row(1, Variant::Default).leaves_out(&plain, &target), None);
+        assert!(
+            row(1, Variant::Memcheck)
+                .leaves_out(&plain, &target)
                 .is_some()
         );
         assert!(
