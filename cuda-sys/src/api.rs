@@ -9,7 +9,7 @@ use std::ptr;
 
 use crate::DriverApi;
 
-/// Expands the declarations to the function table [`DriverApi`](crate::DriverApi) and to one free
+/// Expands the declarations to the function table [`DriverApi`] and to one free
 /// function a symbol, with C's name and signature.
 ///
 /// The free functions go through the table, or are the linked library's own under
