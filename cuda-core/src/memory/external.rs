@@ -324,6 +324,10 @@ impl Owner for Mapped {
         drop(self.0.take().map(ManuallyDrop::into_inner));
         Ok(())
     }
+
+    fn is_in_the_context(&self) -> bool {
+        true
+    }
 }
 
 impl Drop for Mapped {
