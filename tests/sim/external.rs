@@ -4,11 +4,11 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use cuda_core::{
-    Context, Device, Error, ExternalMemory, ExternalMemoryKind, ExternalSemaphore,
+    Context, ContextFlags, Device, Error, ExternalMemory, ExternalMemoryKind, ExternalSemaphore,
     ExternalSemaphoreKind, Granularity, PhysicalMemory, Result, ShareableHandle, VirtualBuffer,
 };
 use cuda_sim::{Mode, Session};
-use support::simulator;
+use support::{kernels, simulator};
 
 const KIND: ExternalMemoryKind = ExternalMemoryKind::Dedicated;
 
@@ -242,6 +242,35 @@ fn m_a_descriptor_that_is_refused_comes_back() -> Result<()> {
     let (error, fd) = refused.expect_err("refused");
     assert_eq!(error.code(), Some(code));
     File::from(fd).metadata().expect("open");
+    session.assert_clean();
+    Ok(())
+}
+
+/// What was imported is in its context: that of a semaphore, and that of memory.
+#[test]
+fn m_what_others_have_is_refused_elsewhere() -> Result<()> {
+    let (session, context) = first()?;
+    let created = Context::create(context.device(), ContextFlags::default())?;
+    let stream = created.create_stream()?;
+    let fd = File::open("/dev/null").expect("a file").into();
+    // SAFETY: any descriptor is one of a semaphore to the simulated driver.
+    let semaphore =
+        unsafe { ExternalSemaphore::import_fd(&context, fd, ExternalSemaphoreKind::Timeline) };
+    let semaphore = semaphore.map_err(|(error, _)| error)?;
+    let is_refused = |result: Result<()>| matches!(result, Err(Error::WrongContext { .. }));
+    assert!(is_refused(stream.signal_external(&semaphore, 1)));
+    assert!(is_refused(stream.wait_external(&semaphore, 1)));
+    let (theirs, fd) = others(&context)?;
+    let memory = import(&context, fd, theirs.len())?;
+    let mut ours = memory
+        .into_buffer::<u32>(0, 4)
+        .map_err(|(error, _)| error)?;
+    let increment = kernels::get(&created, "increment")?;
+    let mut launch = stream.kernel(&increment);
+    launch.arg(&mut ours);
+    // SAFETY: one word.
+    assert!(is_refused(unsafe { launch.launch() }));
+    drop((ours, theirs, semaphore, increment, stream, created));
     session.assert_clean();
     Ok(())
 }

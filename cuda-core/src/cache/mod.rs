@@ -8,8 +8,8 @@
 //! Behind the bins that a context's streams have of a pool there is one [heap], an
 //! [address space](space) of segments in which free ranges join their neighbours, and from which the
 //! smallest that fits is cut. A free range remembers whose work it comes after: that stream uses it
-//! at once, others when that work is known to be complete, or behind it. No event belongs to a block. One is recorded when a range is
-//! about to change hands, and not before.
+//! at once, others when that work is known to be complete, or behind it. No event belongs to a block.
+//! One is recorded when a range is about to change hands, and not before.
 //!
 //! Segments come from `cuMemAlloc`, not from the driver's pool. They are there for all streams at
 //! once, whatever is being captured; peers reach them as soon as their contexts have access; and

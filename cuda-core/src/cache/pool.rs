@@ -34,8 +34,9 @@ use crate::timeline::Mark;
 /// [`DeviceAllocator`], a pool has one lock for each context.
 ///
 /// A freed block is reused on its own stream at once, and on others when work on it is known to be
-/// complete: a large one at once, a small one where there is no more memory. While there is memory, nothing waits; when there is none, segments are given back,
-/// streams wait for each other, and at last the host waits.
+/// complete: a large one at once, a small one where there is no more memory. While there is memory,
+/// nothing waits; when there is none, segments are given back, streams wait for each other, and at
+/// last the host waits.
 ///
 /// A pool of one's own keeps the contexts alive that it has memory of. When its last reference is
 /// gone, its memory is freed as soon as the work on it is done: at once where it is known to be, else

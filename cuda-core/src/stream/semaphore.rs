@@ -14,9 +14,11 @@ use crate::device::Device;
 use crate::driver;
 use crate::drops::{self, Resource};
 use crate::error::{Error, Result, check};
+use crate::guard::Entered;
 use crate::memory::ledger::{Access, Bytes, Fences, Ledger, LedgerOf, Touch};
 use crate::release::{Unreleased, released, unless_given_up};
 use crate::stream::{Stream, StreamKind};
+use crate::stream_core::{Bound, StreamCore};
 use crate::submit::submit;
 
 /// What kind of semaphore an [`ExternalSemaphore`] imports.
@@ -142,6 +144,29 @@ impl ExternalSemaphore {
         unless_given_up(self.raw.0, Resource::ExternalSemaphore)
     }
 
+    /// What a call on the stream needs: the handle, the stream, and its context current. Nothing says that
+    /// these calls need none, as other calls on streams do not.
+    fn bind<'s>(
+        &self,
+        op: &'static str,
+        core: &'s StreamCore,
+    ) -> Result<(CUexternalSemaphore, Bound<'s>, Option<Entered>)> {
+        let raw = self.live()?;
+        same_device(op, core, self.device())?;
+        if *core.context() != self.context {
+            return Err(Error::WrongContext {
+                op,
+                what: "the semaphore",
+            });
+        }
+        let stream = core.bind()?;
+        let entered = match stream.entered() {
+            Some(_) => None,
+            None => Some(self.context.enter_briefly()?),
+        };
+        Ok((raw, stream, entered))
+    }
+
     /// A signal or a wait. They are all readers to the ledger: none waits for another.
     fn touch(&self) -> Touch<'_> {
         Touch {
@@ -207,15 +232,12 @@ impl<K: StreamKind> Stream<K> {
     /// `cuSignalExternalSemaphoresAsync`. A timeline has the value then.
     ///
     /// # Errors
-    /// [`Error::WrongDevice`]; the driver's.
+    /// [`Error::WrongDevice`], and [`Error::WrongContext`] for one that another context of the device
+    /// imported, before the driver is asked; the driver's.
     pub fn signal_external(&self, semaphore: &ExternalSemaphore, value: u64) -> Result<()> {
         let op = "cuSignalExternalSemaphoresAsync";
-        let raw = semaphore.live()?;
         let core = self.core();
-        same_device(op, core, semaphore.device())?;
-        // Nothing says that these calls need no current context, as other calls on streams do not.
-        let _entered = core.context().enter_briefly()?;
-        let stream = core.bind()?;
+        let (raw, stream, _entered) = semaphore.bind(op, core)?;
         let mut signal = cuda_sys::CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS::default();
         signal.params.fence.value = value;
         let call = |stream| {
@@ -231,15 +253,12 @@ impl<K: StreamKind> Stream<K> {
     /// [checkpoint](Stream::checkpoint).
     ///
     /// # Errors
-    /// [`Error::WrongDevice`]; the driver's.
+    /// [`Error::WrongDevice`], and [`Error::WrongContext`] for one that another context of the device
+    /// imported, before the driver is asked; the driver's.
     pub fn wait_external(&self, semaphore: &ExternalSemaphore, value: u64) -> Result<()> {
         let op = "cuWaitExternalSemaphoresAsync";
-        let raw = semaphore.live()?;
         let core = self.core();
-        same_device(op, core, semaphore.device())?;
-        // Nothing says that these calls need no current context, as other calls on streams do not.
-        let _entered = core.context().enter_briefly()?;
-        let stream = core.bind()?;
+        let (raw, stream, _entered) = semaphore.bind(op, core)?;
         core.timeline().hold_up(stream.entered())?;
         let mut wait = cuda_sys::CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS::default();
         wait.params.fence.value = value;

@@ -60,14 +60,8 @@ entries! {
     ) |call| {
         let stream = call.stream(stream)?;
         for index in 0..count as usize {
-            // SAFETY: the caller passes `count` handles.
-            let semaphore = unsafe { semaphores.add(index) };
-            // SAFETY: one of them.
-            let semaphore = find(call, unsafe { semaphore.read() })?;
-            // SAFETY: the caller passes as many descriptions.
-            let params = unsafe { values.add(index) };
-            // SAFETY: one of them.
-            let params = unsafe { params.read() };
+            // SAFETY: the caller passes `count` of both.
+            let (semaphore, params) = unsafe { nth(call, semaphores, values, index) }?;
             let value = params.params.fence.value;
             let (dst, is_binary) = place(call, semaphore);
             let value = if is_binary { 1 } else { value };
@@ -84,14 +78,8 @@ entries! {
     ) |call| {
         let stream = call.stream(stream)?;
         for index in 0..count as usize {
-            // SAFETY: the caller passes `count` handles.
-            let semaphore = unsafe { semaphores.add(index) };
-            // SAFETY: one of them.
-            let semaphore = find(call, unsafe { semaphore.read() })?;
-            // SAFETY: the caller passes as many descriptions.
-            let params = unsafe { values.add(index) };
-            // SAFETY: one of them.
-            let params = unsafe { params.read() };
+            // SAFETY: the caller passes `count` of both.
+            let (semaphore, params) = unsafe { nth(call, semaphores, values, index) }?;
             let value = params.params.fence.value;
             let (src, is_binary) = place(call, semaphore);
             let (value, compare) = match is_binary {
@@ -121,6 +109,26 @@ entries! {
         }
         Ok(())
     }
+}
+
+/// The semaphore at `index`, and what is said of it.
+///
+/// # Safety
+/// There are more than `index` handles, and as many descriptions.
+unsafe fn nth<P: Copy>(
+    call: &mut Call,
+    semaphores: *const CUexternalSemaphore,
+    values: *const P,
+    index: usize,
+) -> Outcome<(Id, P)> {
+    // SAFETY: the caller's promise.
+    let semaphore = unsafe { semaphores.add(index) };
+    // SAFETY: one of them.
+    let semaphore = find(call, unsafe { semaphore.read() })?;
+    // SAFETY: the caller's promise.
+    let params = unsafe { values.add(index) };
+    // SAFETY: one of them.
+    Ok((semaphore, unsafe { params.read() }))
 }
 
 fn find(call: &mut Call, semaphore: CUexternalSemaphore) -> Outcome<Id> {
