@@ -21,6 +21,7 @@ pub mod kernels;
 mod macros;
 mod report;
 mod run;
+pub mod sample;
 mod stall;
 mod sweep;
 mod watchdog;

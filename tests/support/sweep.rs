@@ -21,6 +21,7 @@ use crate::driver::{
 };
 use crate::judge::{self, DropFailures};
 use crate::run::Outcome;
+use crate::sample;
 use crate::stall;
 use crate::watchdog::Watchdog;
 use panics::Panics;
@@ -189,11 +190,11 @@ impl<O: Outcome> Scenario<O> {
         // With a failure that never comes, since stalls are shorter then.
         let run = self.attempt(Some((u64::MAX, FAILURES[0])), &mut record);
         let run = run.map_err(whole)?;
-        record.stride = stride(run.calls);
+        record.stride = stride(run.calls, sample::calls(EXACT));
         record.calls = run.calls;
         for (index, failure) in (0..).zip(FAILURES) {
             // Another of those that are left out, of a long test, with each failure.
-            let mut nth = 1 + index % record.stride;
+            let mut nth = sample::first(record.stride, index);
             loop {
                 let run = self.attempt(Some((nth, failure)), &mut record);
                 let run = run.map_err(|wrong| format!("{failure:?} at call {nth}: {wrong}"))?;
@@ -327,8 +328,8 @@ fn none<T: Debug>(what: &str, found: &[T]) -> Result<(), String> {
 
 /// How many calls apart those are that fail: 1 unless there are many, and otherwise a prime, so that
 /// in a loop of the test each call fails in some round. The work grows with the square of the calls.
-fn stride(calls: u64) -> u64 {
-    match calls.saturating_mul(calls).div_ceil(EXACT * EXACT) {
+fn stride(calls: u64, exact: u64) -> u64 {
+    match calls.saturating_mul(calls).div_ceil(exact * exact) {
         0..=1 => 1,
         least => (least..).find(|&n| is_prime(n)).unwrap_or(least),
     }
@@ -344,9 +345,9 @@ mod tests {
 
     #[test]
     fn every_call_of_a_short_test_fails_and_a_prime_apart_those_of_a_long_one() {
-        assert_eq!(stride(0), 1);
-        assert_eq!(stride(EXACT), 1);
-        assert_eq!(stride(EXACT + 1), 2);
-        assert_eq!(stride(2 * EXACT), 5);
+        assert_eq!(stride(0, EXACT), 1);
+        assert_eq!(stride(EXACT, EXACT), 1);
+        assert_eq!(stride(EXACT + 1, EXACT), 2);
+        assert_eq!(stride(2 * EXACT, EXACT), 5);
     }
 }

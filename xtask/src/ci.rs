@@ -1,5 +1,6 @@
 //! Runs the checks of continuous integration.
 
+mod full_run;
 mod named;
 mod steps;
 mod tidy;
@@ -7,13 +8,16 @@ mod tidy;
 use std::time::{Duration, Instant};
 
 use crate::Outcome;
+use crate::suite::build::workspace_root;
 use crate::suite::table::Table;
+use crate::test::Depth;
 use steps::{STEPS, Step, Verdict};
 
 /// Runs the checks beside `cargo xtask test`: file-level rules, format and lints, docs, the oldest Rust,
-/// bindings, headers, packaging, a failure at every driver call, Miri.
+/// bindings, headers, packaging, failing driver calls, Miri.
 ///
-/// A step that cannot run here is printed as not run, with the reason.
+/// Without --full, long steps take a sample, which the rotation moves on from commit to commit. A step
+/// that cannot run here is printed as not run, with the reason.
 #[derive(clap::Args)]
 #[command(
     after_help = "Exit code: 0 nothing is wrong, 1 a step found something, 2 no step ran, or \
@@ -26,6 +30,13 @@ pub(crate) struct Args {
     /// A step that cannot run is an error.
     #[arg(long)]
     strict: bool,
+    /// Takes no samples: every header, every way of packaging, every driver call, all of Miri. When all
+    /// steps are fine, the commit goes into .ci/last-full-run.
+    #[arg(long, conflicts_with = "rotation")]
+    full: bool,
+    /// Which sample to take, to repeat a run; otherwise the number of commits.
+    #[arg(long, value_name = "NUMBER")]
+    rotation: Option<u64>,
 }
 
 fn parse_step(name: &str) -> Result<&'static Step, String> {
@@ -36,6 +47,14 @@ fn parse_step(name: &str) -> Result<&'static Step, String> {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    let root = workspace_root()?;
+    let depth = match (args.full, args.rotation) {
+        (true, _) => Depth::Full,
+        (false, Some(rotation)) => Depth::Sampled { rotation },
+        (false, None) => Depth::of_commit(&root),
+    };
+    let before = full_run::state(&root);
+    println!("{depth}");
     let all: Vec<&Step> = STEPS.iter().collect();
     let steps = if args.steps.is_empty() {
         &all
@@ -46,14 +65,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     for step in steps {
         println!("\n== {}: {}", step.name, step.about);
         let started = Instant::now();
-        let verdict = (step.run)().unwrap_or_else(|error| {
+        let verdict = (step.run)(depth).unwrap_or_else(|error| {
             eprintln!("error: {error:#}");
             Verdict::Wrong
         });
         results.push((step.name, verdict, started.elapsed()));
     }
     print(&results);
-    Ok(outcome(&results, args.strict))
+    let outcome = outcome(&results, args.strict);
+    let whole = depth == Depth::Full && args.steps.is_empty();
+    if whole && outcome == Outcome::Passed {
+        full_run::write(&root, before)?;
+    }
+    Ok(outcome)
 }
 
 type Results = [(&'static str, Verdict, Duration)];

@@ -1,5 +1,6 @@
 //! Runs the tests and says what did not run.
 
+mod depth;
 mod examples;
 mod faults;
 mod interop;
@@ -7,6 +8,8 @@ mod miri;
 mod plan;
 mod report;
 
+use std::num::NonZero;
+use std::thread;
 use std::time::Instant;
 
 use anyhow::Context;
@@ -14,12 +17,16 @@ use anyhow::Context;
 use crate::Outcome;
 use crate::suite::build::{self, Artifact, cargo};
 use crate::suite::process::{Ended, follow};
-use crate::suite::{Finished, Invocation, Program, Verdict};
+use crate::suite::{Finished, Invocation, Program, Verdict, queue};
+pub(crate) use depth::Depth;
 use plan::{Mode, Pass};
 use report::Report;
 
 /// Devices of the simulated driver, unless told otherwise.
 const DEVICES: u32 = 4;
+
+/// The suite that is run first.
+const LONGEST: &str = "cuda-tests::sim";
 
 /// Builds all tests. Whatever needs one of them asks for all, since what a package is built with depends
 /// on the packages beside it: another selection would build most of them once more.
@@ -73,10 +80,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
             return Ok(Outcome::Failed);
         }
     };
-    for program in &programs {
-        for pass in plan::passes(program, args.sim) {
-            run_pass(program, &pass, args, &mut report)?;
-        }
+    let passes = programs.iter().flat_map(|program| {
+        let passes = plan::passes(program, args.sim);
+        passes.into_iter().map(move |pass| (program, pass))
+    });
+    let mut passes: Vec<_> = passes.collect();
+    // It takes as long as all others.
+    passes.sort_by_key(|(program, _)| program.suite != LONGEST);
+    // A pass has one test at work at a time, on the driver that all of its process share.
+    let workers = thread::available_parallelism().map_or(1, NonZero::get);
+    let reports = queue::each(workers, passes, |(program, pass)| {
+        run_pass(program, &pass, args)
+    });
+    for of_pass in reports {
+        report.absorb(of_pass?);
     }
     run_doc_tests(args, &mut report)?;
     let built = build::build(&BESIDE)?;
@@ -84,13 +101,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     examples::run(args.filter.as_deref(), args.sim, &built, &mut report)?;
     if args.faults {
         let suite = faults::suite(&programs)?;
-        faults::run(suite, args.filter.as_deref(), args.sim, &mut report)?;
+        let filter = args.filter.as_deref();
+        faults::run(suite, filter, args.sim, Depth::Full, &mut report)?;
     } else {
         let what = "the GPU suites, with a failure at every driver call";
         report.not_run("simulated", what, "cargo xtask test --faults");
     }
     if args.miri {
-        miri::run(args.filter.as_deref(), &mut report)?;
+        miri::run(args.filter.as_deref(), Depth::Full, &mut report)?;
     } else {
         report.not_run("Miri", "the in-process suites", "cargo xtask test --miri");
     }
@@ -100,26 +118,27 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 }
 
 /// Runs the in-process suites under Miri alone; the inner error says why it cannot run here.
-pub(crate) fn run_miri() -> anyhow::Result<Result<Outcome, String>> {
+pub(crate) fn run_miri(depth: Depth) -> anyhow::Result<Result<Outcome, String>> {
     if let Some(reason) = miri::obstacle() {
         return Ok(Err(reason));
     }
     let started = Instant::now();
     let mut report = Report::default();
-    miri::run(None, &mut report)?;
+    miri::run(None, depth, &mut report)?;
     report.print(started.elapsed());
     Ok(Ok(report.outcome()))
 }
 
 /// Runs the GPU suite with a failure at every driver call, alone.
-pub(crate) fn run_faults() -> anyhow::Result<Outcome> {
+pub(crate) fn run_faults(depth: Depth) -> anyhow::Result<Outcome> {
     let started = Instant::now();
     let mut report = Report::default();
     let programs: Vec<_> = build::build(&TESTS)?
         .into_iter()
         .filter_map(program)
         .collect();
-    faults::run(faults::suite(&programs)?, None, DEVICES, &mut report)?;
+    let suite = faults::suite(&programs)?;
+    faults::run(suite, None, DEVICES, depth, &mut report)?;
     report.print(started.elapsed());
     Ok(report.outcome())
 }
@@ -131,12 +150,8 @@ fn program(artifact: Artifact) -> Option<Program> {
     }
 }
 
-fn run_pass(
-    program: &Program,
-    pass: &Pass,
-    args: &Args,
-    report: &mut Report,
-) -> anyhow::Result<()> {
+fn run_pass(program: &Program, pass: &Pass, args: &Args) -> anyhow::Result<Report> {
+    let mut report = Report::default();
     let suite = match &pass.label {
         Some(label) => format!("{}, {label}", program.suite),
         None => program.suite.clone(),
@@ -153,19 +168,28 @@ fn run_pass(
         }
     }
     if names.is_empty() {
-        return Ok(());
+        return Ok(report);
     }
-    println!("\n== {suite}: {} tests", names.len());
+    println!("{suite}: {} tests begin", names.len());
     let invocation = Invocation {
         environment: pass.environment.clone(),
         ignored: pass.ignored,
         serial: pass.ignored,
         ..Invocation::default()
     };
+    // Other passes run beside this one: each prints in one piece.
+    let mut lines = format!("\n== {suite}: {} tests\n", names.len());
+    let mut echo = |line: &str| {
+        if is_worth_showing(line) {
+            lines += &format!("{line}\n");
+        }
+    };
     let run = match pass.mode {
-        Mode::Together => program.run(&invocation, &names, &mut show),
-        Mode::Apart => program.run_apart(&invocation, &names, &mut show_test),
-    }?;
+        Mode::Together => program.run(&invocation, &names, &mut echo),
+        Mode::Apart => program.run_apart(&invocation, &names, &mut echo),
+    };
+    print!("{lines}");
+    let run = run?;
     for test in &run.finished {
         if let Verdict::Ignored(reason) = &test.verdict {
             report.not_run(&program.suite, &test.name, reason);
@@ -173,7 +197,7 @@ fn run_pass(
     }
     report.notes(&suite, run.notes);
     report.suite(suite, run.finished, run.complaint);
-    Ok(())
+    Ok(report)
 }
 
 fn matches(args: &Args, name: &str) -> bool {
@@ -188,11 +212,15 @@ fn show(line: &str) {
     }
 }
 
-/// One process a test prints a frame around each; the verdict is enough.
-fn show_test(line: &str) {
+/// Every process prints a frame around its tests; their verdicts are enough.
+fn is_worth_showing(line: &str) -> bool {
     let frame = line.starts_with("running ") || line.starts_with("test result: ok");
-    if !frame {
-        show(line);
+    !frame && !line.is_empty()
+}
+
+fn show_test(line: &str) {
+    if is_worth_showing(line) {
+        println!("{line}");
     }
 }
 

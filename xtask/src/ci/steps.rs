@@ -6,7 +6,8 @@ use anyhow::Context;
 
 use super::tidy;
 use crate::suite::build::{cargo, workspace_root};
-use crate::{Outcome, run_task, test};
+use crate::test::{self, Depth};
+use crate::{Outcome, run_task};
 
 /// What a step came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +22,7 @@ pub(crate) enum Verdict {
 pub(crate) struct Step {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
-    pub(crate) run: fn() -> anyhow::Result<Verdict>,
+    pub(crate) run: fn(Depth) -> anyhow::Result<Verdict>,
 }
 
 pub(crate) static STEPS: [Step; 9] = [
@@ -48,21 +49,22 @@ pub(crate) static STEPS: [Step; 9] = [
     Step {
         name: "bindings",
         about: "the checked-in bindings are what the recipe makes",
-        run: || task(&["bindings", "--check"]),
+        run: |_| task(&["bindings", "--check"]),
     },
     Step {
         name: "headers",
-        about: "every supported cuda.h",
-        run: || task(&["headers"]),
+        about: "the oldest and the newest cuda.h; with --full, every supported one",
+        run: |depth| task_on("headers", depth, &SAMPLED_HEADERS),
     },
     Step {
         name: "package",
-        about: "every way of using the crates",
-        run: || task(&["package"]),
+        about: "the usual ways of using the crates; with --full, all",
+        run: |depth| task_on("package", depth, &SAMPLED_ROWS),
     },
     Step {
         name: "faults",
-        about: "each GPU test once more for each of its driver calls, which then fails",
+        about: "each GPU test once more for each of its driver calls, which then fails; of long tests, \
+                for a sample of them",
         run: faults,
     },
     Step {
@@ -71,6 +73,27 @@ pub(crate) static STEPS: [Step; 9] = [
         run: miri,
     },
 ];
+
+/// What `headers` is limited to in a sampled run.
+const SAMPLED_HEADERS: [&str; 2] = ["11.8", "13"];
+
+/// What `package` is limited to in a sampled run.
+const SAMPLED_ROWS: [&str; 5] = [
+    "no-toolkit",
+    "vendor",
+    "package",
+    "aarch64-linux",
+    "windows",
+];
+
+/// A task whose rows `--only` chooses.
+fn task_on(name: &str, depth: Depth, sampled: &[&str]) -> anyhow::Result<Verdict> {
+    let mut words = vec![name];
+    if depth != Depth::Full {
+        words.extend(sampled.iter().flat_map(|row| ["--only", row]));
+    }
+    task(&words)
+}
 
 fn task(words: &[&str]) -> anyhow::Result<Verdict> {
     Ok(match run_task(words)? {
@@ -119,7 +142,7 @@ fn missing(component: &str, subcommand: &str) -> Option<Verdict> {
     (!present).then(|| Verdict::NotRun(format!("rustup component add {component}")))
 }
 
-fn check_files() -> anyhow::Result<Verdict> {
+fn check_files(_: Depth) -> anyhow::Result<Verdict> {
     let complaints = tidy::check(&workspace_root()?)?;
     complaints
         .iter()
@@ -131,7 +154,7 @@ fn check_files() -> anyhow::Result<Verdict> {
     })
 }
 
-fn lints() -> anyhow::Result<Verdict> {
+fn lints(_: Depth) -> anyhow::Result<Verdict> {
     if let Some(verdict) = missing("rustfmt", "fmt").or_else(|| missing("clippy", "clippy")) {
         return Ok(verdict);
     }
@@ -144,7 +167,7 @@ fn lints() -> anyhow::Result<Verdict> {
     ])
 }
 
-fn docs() -> anyhow::Result<Verdict> {
+fn docs(_: Depth) -> anyhow::Result<Verdict> {
     let mut doc = with(&[
         "doc",
         "--workspace",
@@ -157,7 +180,7 @@ fn docs() -> anyhow::Result<Verdict> {
     commands(&mut [doc, public])
 }
 
-fn msrv() -> anyhow::Result<Verdict> {
+fn msrv(_: Depth) -> anyhow::Result<Verdict> {
     let version = env!("CARGO_PKG_RUST_VERSION");
     let toolchain = format!("+{version}");
     let rustup = |words: &[&str]| {
@@ -189,16 +212,16 @@ fn msrv() -> anyhow::Result<Verdict> {
     ])])
 }
 
-fn faults() -> anyhow::Result<Verdict> {
-    Ok(match test::run_faults()? {
+fn faults(depth: Depth) -> anyhow::Result<Verdict> {
+    Ok(match test::run_faults(depth)? {
         Outcome::Passed => Verdict::Fine,
         Outcome::Failed => Verdict::Wrong,
         Outcome::CouldNotRun => Verdict::NotRun("there are no GPU tests".into()),
     })
 }
 
-fn miri() -> anyhow::Result<Verdict> {
-    Ok(match test::run_miri()? {
+fn miri(depth: Depth) -> anyhow::Result<Verdict> {
+    Ok(match test::run_miri(depth)? {
         Ok(Outcome::Failed) => Verdict::Wrong,
         Ok(Outcome::Passed) => Verdict::Fine,
         Ok(Outcome::CouldNotRun) => Verdict::NotRun("no test ran".into()),

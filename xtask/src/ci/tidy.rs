@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 
-use super::named;
+use super::{full_run, named};
 use crate::mutants;
 
 /// The page whose claims name their tests.
@@ -82,6 +82,7 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Vec<String>> {
         complaints.extend(unknown.into_iter().map(complaint));
     }
     complaints.extend(mutants::complaints(root, &tests)?);
+    complaints.extend(full_run::complaint(root));
     Ok(complaints)
 }
 

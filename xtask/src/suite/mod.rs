@@ -4,6 +4,7 @@ pub(crate) mod build;
 pub(crate) mod case;
 pub(crate) mod libtest;
 pub(crate) mod process;
+pub(crate) mod queue;
 pub(crate) mod table;
 
 pub(crate) use case::{Case, Tag};

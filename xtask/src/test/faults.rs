@@ -1,17 +1,16 @@
 //! The GPU suite on the simulated driver once more for each driver call of each test, which fails.
 
-use std::collections::VecDeque;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::{env, fs, process, thread};
 
 use anyhow::Context;
 
+use super::depth::Depth;
 use super::plan::{self, Mode, Pass};
 use super::report::Report;
 use crate::suite::process::Run;
-use crate::suite::{Invocation, Program};
+use crate::suite::{Invocation, Program, queue};
 
 const SUITE: &str = "cuda-tests::gpu";
 const LABEL: &str = "a failure at every call";
@@ -27,10 +26,11 @@ pub(super) fn run(
     program: &Program,
     filter: Option<&str>,
     devices: u32,
+    depth: Depth,
     report: &mut Report,
 ) -> anyhow::Result<()> {
     let record = Record::new();
-    let pass = Pass {
+    let mut pass = Pass {
         label: Some(LABEL.into()),
         mode: Mode::Apart,
         environment: vec![
@@ -45,6 +45,7 @@ pub(super) fn run(
         devices,
         driver: None,
     };
+    pass.environment.extend(depth.environment());
     let cases = program.list()?;
     let able = cases
         .iter()
@@ -78,31 +79,16 @@ fn sweep(program: &Program, pass: &Pass, names: &[&str]) -> anyhow::Result<Run> 
         serial: true,
         ..Invocation::default()
     };
-    let queue = Mutex::new(names.iter().copied().collect::<VecDeque<_>>());
-    let next = || {
-        queue
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .pop_front()
-    };
-    let work = || -> anyhow::Result<Run> {
-        let names = std::iter::from_fn(next);
-        let mut all = Run::default();
-        for name in names {
-            all.absorb(program.run(&invocation, &[name], &mut super::show_test)?);
-        }
-        Ok(all)
-    };
     // Two for each processor: a test that holds a stream up waits for a quarter of its time.
     let workers = 2 * thread::available_parallelism().map_or(1, NonZero::get);
-    thread::scope(|scope| {
-        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
-        let mut all = Run::default();
-        for worker in workers {
-            all.absorb(worker.join().expect("a worker does not panic")?);
-        }
-        Ok(all)
-    })
+    let runs = queue::each(workers, names.to_vec(), |name| {
+        program.run(&invocation, &[name], &mut super::show_test)
+    });
+    let mut all = Run::default();
+    for run in runs {
+        all.absorb(run?);
+    }
+    Ok(all)
 }
 
 /// The file to which the tests say what they did.

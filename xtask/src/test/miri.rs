@@ -3,15 +3,14 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::Duration;
 
 use anyhow::ensure;
 
+use super::depth::Depth;
 use super::report::Report;
 use crate::suite::process::{Ended, follow};
-use crate::suite::{Case, Finished, Tag, Verdict, libtest};
+use crate::suite::{Case, Finished, Tag, Verdict, libtest, queue};
 
 const LABEL: &str = "Miri";
 
@@ -77,9 +76,6 @@ struct Suite {
     name: &'static str,
     provenance: Provenance,
     selection: &'static [&'static str],
-    /// Interpreters that share it. Every n-th test goes to each, which takes much the same time
-    /// without a list of what is slow.
-    parts: usize,
 }
 
 const SIM: &[&str] = &["-p", "cuda-tests", "--test", "sim"];
@@ -90,25 +86,21 @@ const SUITES: [Suite; 5] = [
         name: "sim",
         provenance: Provenance::Strict,
         selection: SIM,
-        parts: 6,
     },
     Suite {
         name: "gpu",
         provenance: Provenance::Strict,
         selection: GPU,
-        parts: 2,
     },
     Suite {
         name: "sim",
         provenance: Provenance::Permissive,
         selection: SIM,
-        parts: 1,
     },
     Suite {
         name: "gpu",
         provenance: Provenance::Permissive,
         selection: GPU,
-        parts: 1,
     },
     Suite {
         name: "unit tests",
@@ -122,12 +114,15 @@ const SUITES: [Suite; 5] = [
             "cuda-tests",
             "--lib",
         ],
-        parts: 1,
     },
 ];
 
 /// Interpreters at work at once. Each keeps one core busy.
 const AT_A_TIME: usize = 2;
+
+/// Tests that one interpreter runs, at most: small parts keep all cores busy to the end, without a list of
+/// what is slow. Starting one takes a few seconds.
+const A_PART: usize = 16;
 
 /// Tests that one interpreter runs.
 struct Part {
@@ -136,7 +131,7 @@ struct Part {
 }
 
 /// Runs them, or reports that Miri is not installed.
-pub(crate) fn run(filter: Option<&str>, report: &mut Report) -> anyhow::Result<()> {
+pub(crate) fn run(filter: Option<&str>, depth: Depth, report: &mut Report) -> anyhow::Result<()> {
     if let Some(reason) = obstacle() {
         report.not_run(LABEL, "unit tests, sim, gpu", &reason);
         return Ok(());
@@ -163,13 +158,37 @@ pub(crate) fn run(filter: Option<&str>, report: &mut Report) -> anyhow::Result<(
             Entry::Vacant(place) => place.insert(list(suite)?),
         };
         let wanted = tests.iter().filter(|name| wanted(suite, name, filter));
-        parts.extend(deal(suite, wanted.cloned()));
+        let (taken, left): (Vec<_>, Vec<_>) = wanted
+            .enumerate()
+            .partition(|(number, _)| depth.interprets(*number));
+        for (_, name) in left {
+            report.not_run(
+                &suite.label(),
+                name,
+                "not in this sample: cargo xtask ci --full",
+            );
+        }
+        let taken = taken.into_iter().map(|(_, name)| name.clone());
+        parts.extend(deal(suite, taken.collect()));
     }
-    for (part, ended) in interpret(parts) {
+    let mut times = Vec::new();
+    let interpret = |part: Part| {
+        let ended = follow(part.command(depth), &mut super::show);
+        (part, ended)
+    };
+    for (part, ended) in queue::each(AT_A_TIME, parts, interpret) {
         let mut ended = ended?;
         part.account(&mut ended);
+        times.extend(
+            ended
+                .output
+                .finished
+                .iter()
+                .map(|test| (test.time, test.name.clone())),
+        );
         report.stream(&part.suite.label(), ended);
     }
+    report.note(slowest(times));
     Ok(())
 }
 
@@ -182,7 +201,8 @@ impl Suite {
     /// child.
     fn command(&self) -> Command {
         // Leaks are the simulator's to tell: the suites forget values on purpose.
-        let flags = "-Zmiri-ignore-leaks -Zmiri-env-forward=CUDA_SIM_MODE";
+        let flags = "-Zmiri-ignore-leaks -Zmiri-env-forward=CUDA_SIM_MODE \
+                     -Zmiri-env-forward=CUDA_TESTS_CALLS -Zmiri-env-forward=CUDA_TESTS_ROTATION";
         // Not `$CARGO`, which is the toolchain's own and takes no `+nightly`.
         let mut command = Command::new("cargo");
         command
@@ -231,48 +251,35 @@ fn wanted(suite: &Suite, name: &str, filter: Option<&str>) -> bool {
     }
 }
 
-/// The parts that `tests` make.
-fn deal(suite: &'static Suite, tests: impl Iterator<Item = String>) -> Vec<Part> {
-    let empty = || Part {
+/// The parts that `tests` make. Neighbours, which are much alike, go into different ones.
+fn deal(suite: &'static Suite, tests: Vec<String>) -> Vec<Part> {
+    let count = tests.len().div_ceil(A_PART);
+    let part = |first| Part {
         suite,
-        tests: Vec::new(),
+        tests: tests.iter().skip(first).step_by(count).cloned().collect(),
     };
-    let mut parts: Vec<_> = std::iter::repeat_with(empty).take(suite.parts).collect();
-    for (number, test) in tests.enumerate() {
-        parts[number % suite.parts].tests.push(test);
+    (0..count).map(part).collect()
+}
+
+/// Where the time goes: what to shrink when this takes too long.
+fn slowest(mut times: Vec<(Duration, String)>) -> String {
+    const NAMED: usize = 25;
+    times.sort_unstable();
+    let all: Duration = times.iter().map(|(time, _)| *time).sum();
+    let mut text = format!(
+        "{LABEL}: {:.0} s of interpreters; the slowest tests:",
+        all.as_secs_f64()
+    );
+    for (time, name) in times.iter().rev().take(NAMED) {
+        text += &format!("\n    {:6.1} s {name}", time.as_secs_f64());
     }
-    parts.retain(|part| !part.tests.is_empty());
-    parts
-}
-
-/// Runs all parts, each interpreter with the next that is left.
-fn interpret(parts: Vec<Part>) -> Vec<(Part, anyhow::Result<Ended>)> {
-    let parts = Mutex::new(parts.into_iter());
-    let ended = Mutex::new(Vec::new());
-    thread::scope(|scope| {
-        for _ in 0..AT_A_TIME {
-            scope.spawn(|| {
-                while let Some(part) = next(&parts) {
-                    let result = follow(part.command(), &mut super::show);
-                    locked(&ended).push((part, result));
-                }
-            });
-        }
-    });
-    ended.into_inner().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn next<T>(items: &Mutex<impl Iterator<Item = T>>) -> Option<T> {
-    locked(items).next()
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    text
 }
 
 impl Part {
-    fn command(&self) -> Command {
+    fn command(&self, depth: Depth) -> Command {
         let mut command = self.suite.command();
+        command.envs(depth.environment());
         command.args(["--", "--exact"]).args(&self.tests);
         command
     }
@@ -357,12 +364,15 @@ mod tests {
 
     #[test]
     fn each_test_is_in_one_part() {
-        let tests: Vec<_> = (0..30).map(|number| format!("test {number:02}")).collect();
-        let parts = deal(SIM, tests.iter().cloned());
-        assert_eq!(parts.len(), SIM.parts);
+        let tests: Vec<_> = (0..2 * A_PART + 1)
+            .map(|n| format!("test {n:02}"))
+            .collect();
+        let parts = deal(SIM, tests.clone());
+        assert_eq!(parts.len(), 3);
+        assert!(parts.iter().all(|part| part.tests.len() <= A_PART));
         let mut dealt: Vec<_> = parts.into_iter().flat_map(|part| part.tests).collect();
         dealt.sort();
         assert_eq!(dealt, tests);
-        assert!(deal(SIM, std::iter::empty()).is_empty());
+        assert!(deal(SIM, Vec::new()).is_empty());
     }
 }

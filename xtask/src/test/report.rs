@@ -45,6 +45,16 @@ impl Report {
         }
     }
 
+    /// What another report has, behind what this one has.
+    pub(crate) fn absorb(&mut self, other: Self) {
+        self.suites.extend(other.suites);
+        self.failures.extend(other.failures);
+        for (reason, tests) in other.not_run {
+            self.not_run.entry(reason).or_default().extend(tests);
+        }
+        self.notes.extend(other.notes);
+    }
+
     /// A process that cargo ran several suites in.
     pub(crate) fn stream(&mut self, name: &str, mut ended: Ended) {
         let mut finished = std::mem::take(&mut ended.output.finished);

@@ -1,0 +1,69 @@
+//! The last commit whose every check ran, and passed.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Context;
+
+/// Its first word is the commit, the second the day.
+pub(super) const FILE: &str = ".ci/last-full-run";
+
+/// Commits after which another full run is due.
+const DUE: u64 = 20;
+
+/// What a run is about.
+pub(super) struct State {
+    commit: Option<String>,
+    /// Files differ from the commit's.
+    changed: bool,
+}
+
+fn git(root: &Path, words: &[&str]) -> Option<String> {
+    let output = Command::new("git").args(words).current_dir(root).output();
+    let output = output.ok().filter(|output| output.status.success())?;
+    Some(String::from_utf8(output.stdout).ok()?.trim().to_owned())
+}
+
+pub(super) fn state(root: &Path) -> State {
+    State {
+        commit: git(root, &["rev-parse", "--short=12", "HEAD"]),
+        changed: git(root, &["status", "--porcelain"]).is_none_or(|files| !files.is_empty()),
+    }
+}
+
+/// Notes that everything passed in the state that the run began with, unless no commit has that state.
+pub(super) fn write(root: &Path, began: State) -> anyhow::Result<()> {
+    let date = git(root, &["log", "-1", "--format=%cs"]);
+    let (Some(commit), Some(date), false) = (began.commit, date, began.changed) else {
+        println!("not written to {FILE}: the files are not those of a commit");
+        return Ok(());
+    };
+    let path = root.join(FILE);
+    fs::write(&path, format!("{commit} {date}\n")).with_context(|| path.display().to_string())?;
+    println!("{commit} is in {FILE} now: commit that file");
+    Ok(())
+}
+
+/// What is wrong with the last full run, if anything. A checkout without a history says nothing.
+pub(super) fn complaint(root: &Path) -> Option<String> {
+    let shallow = git(root, &["rev-parse", "--is-shallow-repository"])?;
+    if shallow == "true" {
+        return None;
+    }
+    let text = fs::read_to_string(root.join(FILE)).unwrap_or_default();
+    let Some(commit) = text.split_whitespace().next() else {
+        return Some(format!(
+            "{FILE}: names no commit: cargo xtask ci --full writes it"
+        ));
+    };
+    let range = format!("{commit}..HEAD");
+    let since = git(root, &["rev-list", "--count", &range]).and_then(|count| count.parse().ok());
+    match since {
+        Some(0..=DUE) => None,
+        Some(since) => Some(format!(
+            "{FILE}: the last full run was {since} commits ago, more than {DUE}: cargo xtask ci --full"
+        )),
+        None => Some(format!("{FILE}: there is no commit {commit} here")),
+    }
+}
