@@ -1,4 +1,4 @@
-//! Chooses between bindings from the system's `cuda.h` and the checked-in ones.
+//! Completes the checked-in bindings with what the system's `cuda.h` declares beyond them.
 
 use std::env;
 use std::ffi::OsString;
@@ -7,10 +7,16 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use choice::{Mode, Plan};
-use toolkit::{Search, Toolkit};
+use toolkit::{Found, Search, Toolkit};
 
+#[cfg(feature = "buildtime-bindgen")]
+#[path = "build/bindings.rs"]
+mod bindings;
 #[path = "build/choice.rs"]
 mod choice;
+#[cfg(feature = "buildtime-bindgen")]
+#[path = "build/complete.rs"]
+mod complete;
 #[cfg(feature = "buildtime-bindgen")]
 #[path = "build/generate.rs"]
 mod generate;
@@ -34,7 +40,7 @@ fn run() -> Result<(), String> {
         println!("cargo::rerun-if-changed={file}");
     }
     // docs.rs has no toolkit, and should show the same pages whatever machine it builds on.
-    if env::var_os("DOCS_RS").is_some() {
+    if watched("DOCS_RS").is_some() {
         return bundled(None);
     }
 
@@ -46,14 +52,26 @@ fn run() -> Result<(), String> {
         target: &target,
     };
     let mode = Mode::parse(watched("CUDA_SYS_BINDINGS"))?;
-    let found = search.run();
-    let plan = mode.plan(&found, cfg!(feature = "buildtime-bindgen"))?;
-    link(&search, found.toolkit.as_ref())?;
+    let generator = cfg!(feature = "buildtime-bindgen");
+    let library = linked(&search)?;
+    // A search reads variables, each of which would then run this script again when it changes:
+    // `PATH` is one, and another in an editor than in a shell.
+    let found = if mode.searches(generator) || library == Library::OfToolkit {
+        search.run()
+    } else {
+        Found::default()
+    };
+    let plan = mode.plan(&found, generator)?;
     if let Some(toolkit) = &found.toolkit {
         let header = toolkit.include.join("cuda.h");
         println!("cargo::rerun-if-changed={}", header.display());
         println!("cargo::metadata=root={}", toolkit.root.display());
         println!("cargo::metadata=include={}", toolkit.include.display());
+        if library == Library::OfToolkit {
+            for directory in search.link_directories(toolkit) {
+                println!("cargo::rustc-link-search=native={}", directory.display());
+            }
+        }
     }
 
     let plan = match plan {
@@ -82,21 +100,19 @@ fn cargo(name: &str) -> Result<String, String> {
 
 /// Leaves the checked-in bindings in place.
 fn bundled(warning: Option<String>) -> Result<(), String> {
+    warn(warning.as_deref());
+    describe("bundled", &checked_in()?)
+}
+
+fn warn(warning: Option<&str>) {
     if let Some(warning) = warning {
         println!("cargo::warning={}", warning.replace('\n', " "));
     }
-    let source = PathBuf::from(cargo("CARGO_MANIFEST_DIR")?).join("src/bindings");
-    let constants = fs::read_to_string(source.join("constants.rs"))
-        .map_err(|error| format!("{}: {error}", source.display()))?;
-    let version = constants
-        .lines()
-        .find_map(|line| {
-            line.strip_prefix("pub const CUDA_VERSION: u32 = ")?
-                .strip_suffix(';')
-        })
-        .ok_or("the bundled bindings lack CUDA_VERSION")?;
-    describe("bundled", version, &source);
-    Ok(())
+}
+
+/// The directory of the checked-in bindings.
+fn checked_in() -> Result<PathBuf, String> {
+    Ok(PathBuf::from(cargo("CARGO_MANIFEST_DIR")?).join("src/bindings"))
 }
 
 /// Generates the bindings; the inner error is one to fall back from.
@@ -111,22 +127,30 @@ fn generated(toolkit: &Toolkit) -> Result<Result<(), String>, String> {
         watched(name);
     }
     let package = PathBuf::from(cargo("CARGO_MANIFEST_DIR")?);
-    let bindings = match generate::generate(&toolkit.include, &package) {
-        Ok(bindings) => bindings,
-        Err(error) => {
-            let header = toolkit.include.join("cuda.h");
-            return Ok(Err(format!("{} was found, but {error}", header.display())));
-        }
+    let file = toolkit.include.join("cuda.h");
+    let header = match generate::generate(&toolkit.include, &package, &[]) {
+        Ok(header) => header,
+        Err(error) => return Ok(Err(format!("{} was found, but {error}", file.display()))),
     };
-    let directory = PathBuf::from(cargo("OUT_DIR")?).join("bindings");
-    fs::create_dir_all(&directory).map_err(|e| format!("{}: {e}", directory.display()))?;
-    for (file, text) in bindings.files() {
-        let file = directory.join(file);
-        fs::write(&file, text).map_err(|error| format!("{}: {error}", file.display()))?;
+    let bundled = bindings::Bindings::read(&checked_in()?)?;
+    let completed = complete::complete(&bundled, &header);
+    if !completed.unfit.is_empty() {
+        let names = completed.unfit.join(", ");
+        warn(Some(&format!(
+            "{} is newer than cuda-sys, which leaves out what builds on types that grew: {names}",
+            file.display()
+        )));
     }
+
+    let out = PathBuf::from(cargo("OUT_DIR")?);
+    let (own, directory) = (out.join("header"), out.join("bindings"));
+    let origin = Some((toolkit.version, &*completed.added));
+    header.write(&own, origin)?;
+    completed.bindings.write(&directory, origin)?;
     println!("cargo::rustc-cfg=cuda_sys_generated");
-    describe("system", &toolkit.version.to_string(), &directory);
-    Ok(Ok(()))
+    println!("cargo::metadata=header_version={}", toolkit.version);
+    println!("cargo::metadata=header_source={}", own.display());
+    describe("system", &directory).map(Ok)
 }
 
 #[cfg(not(feature = "buildtime-bindgen"))]
@@ -134,28 +158,48 @@ fn generated(_: &Toolkit) -> Result<Result<(), String>, String> {
     Ok(Err("the feature `buildtime-bindgen` is off".to_owned()))
 }
 
-/// Tells direct dependents which bindings they get: `DEP_CUDA_BINDINGS`, `DEP_CUDA_VERSION`,
-/// `DEP_CUDA_SOURCE`.
-fn describe(bindings: &str, version: &str, source: &Path) {
+/// Tells direct dependents which bindings they get.
+fn describe(bindings: &str, source: &Path) -> Result<(), String> {
+    let constants = fs::read_to_string(source.join("constants.rs"))
+        .map_err(|error| format!("{}: {error}", source.display()))?;
+    let version = constants
+        .lines()
+        .find_map(|line| {
+            line.strip_prefix("pub const CUDA_VERSION: u32 = ")?
+                .strip_suffix(';')
+        })
+        .ok_or("the bindings lack CUDA_VERSION")?;
     println!("cargo::metadata=bindings={bindings}");
     println!("cargo::metadata=version={version}");
     println!("cargo::metadata=source={}", source.display());
+    Ok(())
+}
+
+/// Where the driver's library is linked from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Library {
+    /// It is not; it is loaded.
+    Loaded,
+    /// A directory that the final builder names.
+    Named,
+    /// The toolkit's directories.
+    OfToolkit,
 }
 
 /// Links the driver's library instead of loading it, if the final builder says so.
-fn link(search: &Search<'_>, toolkit: Option<&Toolkit>) -> Result<(), String> {
+fn linked(search: &Search<'_>) -> Result<Library, String> {
     let value = watched("CUDA_SYS_LINK").unwrap_or_default();
     match value.to_string_lossy().as_ref() {
-        "" | "0" => return Ok(()),
+        "" | "0" => return Ok(Library::Loaded),
         "1" => println!("cargo::rustc-cfg=cuda_sys_link"),
         other => return Err(format!("CUDA_SYS_LINK is `{other}`; it takes `0` or `1`")),
     }
-    let directories = match search.variable("CUDA_SYS_LIB_DIR") {
-        Some((_, directory)) => vec![directory],
-        None => toolkit.map_or(Vec::new(), |toolkit| search.link_directories(toolkit)),
+    let Some((name, directory)) = search.variable("CUDA_SYS_LIB_DIR") else {
+        return Ok(Library::OfToolkit);
     };
-    for directory in directories {
-        println!("cargo::rustc-link-search=native={}", directory.display());
+    match directory.to_str() {
+        Some(directory) => println!("cargo::rustc-link-search=native={directory}"),
+        None => return Err(format!("{name} is not UTF-8, as cargo has directories")),
     }
-    Ok(())
+    Ok(Library::Named)
 }

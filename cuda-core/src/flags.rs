@@ -72,16 +72,10 @@ mod tests {
             SCHED_BLOCKING_SYNC cu::CU_CTX_SCHED_BLOCKING_SYNC.0,
             MAP_HOST cu::CU_CTX_MAP_HOST.0,
             LMEM_RESIZE_TO_MAX cu::CU_CTX_LMEM_RESIZE_TO_MAX.0,
-        }
-        // Younger than the oldest header.
-        #[cfg(cuda_12_4)]
-        same! { ContextFlags:
             COREDUMP_ENABLE cu::CU_CTX_COREDUMP_ENABLE.0,
             USER_COREDUMP_ENABLE cu::CU_CTX_USER_COREDUMP_ENABLE.0,
             SYNC_MEMOPS cu::CU_CTX_SYNC_MEMOPS.0,
         }
-        #[cfg(not(cuda_12_4))]
-        same! { ContextFlags: COREDUMP_ENABLE 32, USER_COREDUMP_ENABLE 64, SYNC_MEMOPS 128, }
         same! { EventFlags:
             DEFAULT cu::CU_EVENT_DEFAULT.0,
             BLOCKING_SYNC cu::CU_EVENT_BLOCKING_SYNC.0,

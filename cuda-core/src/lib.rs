@@ -85,18 +85,10 @@
 //! **Raw handles.** `as_raw` hands out the driver's handles, and `from_raw` takes in those of
 //! others. [`sys`] has their types and everything else of the driver API.
 //!
-//! # What depends on the header
-//! The bindings are generated from the `cuda.h` of the machine that builds, or bundled where there is
-//! none. What that header lacks is left out:
-//!
-//! * below CUDA 12.0 `Library`, `Kernel`, `Context::id`, `Launch::memory_sync_domain` and
-//!   `MemorySyncDomain`;
-//! * below CUDA 12.4 green contexts: `Context::create_green`, `Context::sm_resource`,
-//!   `Device::sm_resource`, `SmResource` and `SmSplit`.
-//!
-//! Calls that need a newer header and are part of something older stay, and fail with the driver's
-//! `CALL_REQUIRES_NEWER_DRIVER`. The environment variable `CUDA_SYS_BINDINGS=bundled`, set for the
-//! build, brings everything whatever toolkit is there; the driver then decides at run time.
+//! # What depends on the driver
+//! Everything here compiles whatever CUDA toolkit is installed, or none. The driver decides when the
+//! program runs: what needs a newer one than CUDA 11.8 says so, and fails with its
+//! `CALL_REQUIRES_NEWER_DRIVER` (36) where the driver is older.
 //!
 //! # More
 //! The repository has programs for common problems (`docs/cookbook.md`), and a table of what CuPy,
@@ -175,7 +167,6 @@ pub use cache::pool::CachingPool;
 pub use cache::segments::{CacheBlock, CacheBlockState, CacheSegment};
 pub use cache::usage::CacheUsage;
 pub use context::Context;
-#[cfg(cuda_12_4)]
 pub use context::green::{SmResource, SmSplit};
 pub use context::settings::{ContextFlags, MemoryInfo};
 pub use copy::batch::Batch;
@@ -199,7 +190,6 @@ pub use future::Ready;
 pub use group::{DeviceGroup, Divisible, PeerReport};
 pub use guard::Guard;
 pub use in_flight::{InFlight, Landing};
-#[cfg(cuda_12_0)]
 pub use launch::MemorySyncDomain;
 pub use launch::{Argument, DeviceVisible, Dimensions, Launch};
 pub use local::ContextLocal;
@@ -223,7 +213,6 @@ pub use module::{
     BlockSize, Function, FunctionAttribute, FunctionAttributes, JitCache, JitFallback, JitOptions,
     LinkInput, Linker, Module,
 };
-#[cfg(cuda_12_0)]
 pub use module::{Kernel, Library};
 pub use peer::PeerAccess;
 pub use pool::attributes::{PoolReuse, PoolUsage};

@@ -44,6 +44,11 @@ impl Mode {
         }
     }
 
+    /// Whether a header, if there is one, would be read.
+    pub(crate) fn searches(self, generator: bool) -> bool {
+        generator && self != Mode::Bundled
+    }
+
     /// What the search calls for. `generator` is whether bindgen was compiled in.
     pub(crate) fn plan(self, found: &Found, generator: bool) -> Result<Plan, String> {
         let silent = Ok(Plan::Bundled { warning: None });

@@ -1,7 +1,7 @@
 //! The one bindgen recipe: `cuda.h` in, Rust text out.
 //!
-//! The build script calls it for the header it found, `cargo xtask bindings` for the header whose
-//! output is checked in. Both therefore yield the same text for the same header.
+//! The build script calls it for the header it found, `cargo xtask bindings` for the newest, whose
+//! output is checked in.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,47 +11,10 @@ use std::path::Path;
 use bindgen::callbacks::{EnumVariantCustomBehavior, EnumVariantValue, ParseCallbacks};
 use bindgen::{Builder, CodegenConfig, EnumVariation, Formatter, RustEdition, RustTarget};
 
-/// Symbols that every header since CUDA 11.8 must yield, one a line.
+use super::bindings::{Bindings, declarations, function_name, head, items};
+
+/// Symbols that every supported driver has: those of CUDA 11.8, one a line.
 pub(crate) const FLOOR: &str = include_str!("floor_11_8.txt");
-
-/// The module over the parts.
-const MODULE: &str = r#"include!("types.rs");
-include!("constants.rs");
-include!("layout.rs");
-include!("functions.rs");
-pub(crate) mod names {
-    pub use super::symbol::*;
-    include!("names.rs");
-}
-"#;
-
-/// Generated bindings, split by kind of item.
-pub(crate) struct Bindings {
-    /// One `driver_api! { .. }` invocation that declares every function.
-    pub(crate) functions: String,
-    /// Plain names that the header maps to suffixed ones: `cuMemAlloc` for `cuMemAlloc_v2`.
-    pub(crate) names: String,
-    /// Structs, unions, handles and enum newtypes.
-    pub(crate) types: String,
-    /// Enumerators and macro constants.
-    pub(crate) constants: String,
-    /// Compile-time assertions on size, alignment and offset.
-    pub(crate) layout: String,
-}
-
-impl Bindings {
-    /// File name and text of each part, and of the module that brings them together.
-    pub(crate) fn files(&self) -> [(&'static str, &str); 6] {
-        [
-            ("mod.rs", MODULE),
-            ("functions.rs", &self.functions),
-            ("names.rs", &self.names),
-            ("types.rs", &self.types),
-            ("constants.rs", &self.constants),
-            ("layout.rs", &self.layout),
-        ]
-    }
-}
 
 /// Why no bindings came out.
 #[derive(Debug)]
@@ -74,46 +37,44 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 /// Runs bindgen over the `cuda.h` of `include`. `package` is the directory of this crate, which has
-/// `wrapper.h` and the few standard headers that `cuda.h` asks for.
+/// `wrapper.h` and the few standard headers that `cuda.h` asks for. `kept` are symbols to bind even
+/// where the header has stopped declaring them to programs.
 ///
 /// Called by a build script, bindgen reads the target from the environment.
-pub(crate) fn generate(include: &Path, package: &Path) -> Result<Bindings, Error> {
+pub(crate) fn generate(include: &Path, package: &Path, kept: &[&str]) -> Result<Bindings, Error> {
     let header = std::fs::read_to_string(include.join("cuda.h"))
         .map_err(|e| Error::Header(format!("{}: {e}", include.join("cuda.h").display())))?;
 
     let declared = run(base(include, package, &header).allowlist_file(".*[/\\\\]cuda\\.h"))?;
-    let mut parts = split(&declared);
+    let mut bindings = split(&declared);
 
-    // Newer headers stop declaring old names that the driver still exports. The internal view
-    // shows them all; only what the floor promises is taken from it.
-    let bound = function_names(&parts.functions);
-    let lost: Vec<&str> = FLOOR
-        .lines()
-        .filter(|name| !bound.contains(*name))
-        .collect();
+    // The header's internal view still declares all that the driver exports.
+    let bound = function_names(&bindings.functions);
+    let lost: Vec<&&str> = kept.iter().filter(|name| !bound.contains(**name)).collect();
     if !lost.is_empty() {
         let mut builder = base(include, package, &header)
             .clang_arg("-D__CUDA_API_VERSION_INTERNAL")
             .with_codegen_config(CodegenConfig::FUNCTIONS)
             .allowlist_recursively(false);
-        for name in &lost {
+        for name in lost {
             builder = builder.allowlist_function(name);
         }
-        parts.functions.push_str(&split(&run(builder)?).functions);
+        bindings
+            .functions
+            .push_str(&split(&run(builder)?).functions);
     }
 
-    let bound = function_names(&parts.functions);
+    let bound = function_names(&bindings.functions);
     let names = plain_names(&header, &bound);
-    let functions = document(&parts.functions, &pages(&header));
     Ok(Bindings {
-        functions: format!("driver_api! {{\n{functions}}}\n"),
+        functions: mark(&bindings.functions, &pages(&header)),
         names: names
             .iter()
             .map(|(plain, target)| format!("pub use super::symbol::{target} as {plain};\n"))
             .collect(),
-        types: normalise(&parts.types, &parts.constants),
-        constants: unsigned(&parts.constants, &header),
-        layout: parts.layout,
+        types: normalise(&bindings.types, &bindings.constants),
+        constants: unsigned(&bindings.constants, &header),
+        layout: bindings.layout,
     })
 }
 
@@ -262,56 +223,32 @@ fn run(builder: Builder) -> Result<String, Error> {
     }
 }
 
-#[derive(Default)]
-struct Parts {
-    functions: String,
-    types: String,
-    constants: String,
-    layout: String,
-}
-
 /// Sorts the top-level items of formatted Rust text by kind.
-///
-/// prettyplease starts every item in the first column and ends a braced one with a `}` there, so
-/// lines are enough to tell items apart.
-fn split(text: &str) -> Parts {
-    let mut parts = Parts::default();
-    let mut item = String::new();
-    for line in text.lines() {
-        item.push_str(line);
-        item.push('\n');
-        let continues = line.starts_with(' ') || line.starts_with('#');
-        let opens = line.ends_with(['{', '(', '[', '=', '<', ',']);
-        if continues || opens {
-            continue;
-        }
-        let item = std::mem::take(&mut item);
-        let head = item
-            .lines()
-            .find(|line| !line.starts_with('#'))
-            .unwrap_or_default();
+fn split(text: &str) -> Bindings {
+    let mut bindings = Bindings::default();
+    for item in items(text) {
+        let head = head(&item);
         if head.starts_with("unsafe extern") {
             for line in item.lines().filter(|line| line.starts_with(' ')) {
-                parts.functions.push_str(line);
-                parts.functions.push('\n');
+                bindings.functions.push_str(line);
+                bindings.functions.push('\n');
             }
         } else if head.starts_with("const _:") {
-            parts.layout.push_str(&item);
+            bindings.layout.push_str(&item);
         } else if head.starts_with("pub const") {
-            parts.constants.push_str(&item);
+            bindings.constants.push_str(&item);
         } else {
-            parts.types.push_str(&item);
+            bindings.types.push_str(&item);
         }
     }
-    parts
+    bindings
 }
 
 /// Names declared in the body of the extern block.
 fn function_names(functions: &str) -> BTreeSet<String> {
-    functions
-        .lines()
-        .filter_map(|line| line.trim_start().strip_prefix("pub fn "))
-        .filter_map(|rest| rest.split('(').next())
+    declarations(functions)
+        .iter()
+        .filter_map(|declaration| function_name(declaration))
         .map(str::to_owned)
         .collect()
 }
@@ -375,22 +312,23 @@ fn pages(header: &str) -> BTreeMap<&str, &str> {
     pages
 }
 
-/// Puts the address of its page above each function. The page of a suffixed name is the one that
-/// describes the plain name.
-fn document(functions: &str, pages: &BTreeMap<&str, &str>) -> String {
+/// Puts above each function the address of its page, which for a suffixed name is the one that
+/// describes the plain name, and the mark of those that drivers of the floor lack.
+fn mark(functions: &str, pages: &BTreeMap<&str, &str>) -> String {
+    let floor: BTreeSet<&str> = FLOOR.lines().collect();
     let mut text = String::new();
-    for line in functions.lines() {
-        if let Some(declaration) = line.trim_start().strip_prefix("pub fn ") {
-            let name = declaration.split('(').next().unwrap_or_default();
-            let plain = name.rsplit_once("_v").map_or(name, |(plain, _)| plain);
-            let page = match pages.get(name).or_else(|| pages.get(plain)) {
-                Some(group) => format!("group__{}.html", group.replace('_', "__")),
-                None => "index.html".to_owned(),
-            };
-            text.push_str(&format!("    #[page = \"{page}\"]\n"));
+    for declaration in declarations(functions) {
+        let name = function_name(&declaration).unwrap_or_default();
+        let plain = name.rsplit_once("_v").map_or(name, |(plain, _)| plain);
+        let page = match pages.get(name).or_else(|| pages.get(plain)) {
+            Some(group) => format!("group__{}.html", group.replace('_', "__")),
+            None => "index.html".to_owned(),
+        };
+        text.push_str(&format!("    #[page = \"{page}\"]\n"));
+        if !floor.contains(name) {
+            text.push_str("    #[newer]\n");
         }
-        text.push_str(line);
-        text.push('\n');
+        text.push_str(&declaration);
     }
     text
 }

@@ -6,6 +6,7 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::fs;
+use std::iter;
 use std::path::{Path, PathBuf};
 
 /// The oldest `CUDA_VERSION` whose header yields all that the crate promises: 11.8.
@@ -69,6 +70,8 @@ pub(crate) enum Verdict {
     NoTargetHeader,
     /// A `cuda.h` that does not define `CUDA_VERSION`: other files bear the name.
     NotNvidia,
+    /// A `cuda.h` in a directory whose name is not UTF-8, which neither cargo nor bindgen takes.
+    NotUtf8,
 }
 
 /// A place that was searched in vain.
@@ -83,7 +86,7 @@ pub(crate) struct Tried {
 }
 
 /// What the search came to.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Found {
     /// The first place with a header.
     pub(crate) toolkit: Option<Toolkit>,
@@ -105,6 +108,7 @@ impl fmt::Display for Tried {
             Verdict::NoHeader => ": no cuda.h",
             Verdict::NoTargetHeader => ": no cuda.h for this target",
             Verdict::NotNvidia => ": a cuda.h that does not define CUDA_VERSION",
+            Verdict::NotUtf8 => ": a cuda.h, in a directory whose name is not UTF-8",
         })
     }
 }
@@ -144,9 +148,10 @@ enum Layout {
 }
 
 impl Search<'_> {
-    /// Looks at each place in turn and stops at the first that holds NVIDIA's header.
+    /// Looks at each place in turn and stops at the first that holds NVIDIA's header; reads no
+    /// variable that names places after that one.
     pub(crate) fn run(&self) -> Found {
-        let mut tried = Vec::new();
+        // Whoever names the very directory wants that one or none.
         let pointed = self
             .variable(INCLUDE_VARIABLE)
             .map(|(name, place)| Candidate {
@@ -154,30 +159,28 @@ impl Search<'_> {
                 place,
                 layout: Layout::Include,
             });
-        // Whoever names the very directory wants that one or none.
-        let candidates = match pointed {
-            Some(only) => vec![only],
-            None => self.candidates(),
-        };
+        match pointed {
+            Some(only) => self.first_of([only]),
+            None => self.first_of(self.candidates()),
+        }
+    }
+
+    fn first_of(&self, candidates: impl IntoIterator<Item = Candidate>) -> Found {
+        let mut found = Found::default();
         for candidate in candidates {
             match self.examine(&candidate) {
                 Ok(toolkit) => {
-                    return Found {
-                        toolkit: Some(toolkit),
-                        tried,
-                    };
+                    found.toolkit = Some(toolkit);
+                    break;
                 }
-                Err(verdict) => tried.push(Tried {
+                Err(verdict) => found.tried.push(Tried {
                     source: candidate.source,
                     place: candidate.place,
                     verdict,
                 }),
             }
         }
-        Found {
-            toolkit: None,
-            tried,
-        }
+        found
     }
 
     /// Directories of `toolkit` in which the linker finds the driver's library or its stub.
@@ -217,40 +220,36 @@ impl Search<'_> {
         })
     }
 
-    fn candidates(&self) -> Vec<Candidate> {
-        let mut candidates = Vec::new();
-        for name in ROOT_VARIABLES {
-            if let Some((found, place)) = self.variable(name) {
+    fn candidates(&self) -> impl Iterator<Item = Candidate> {
+        let host = |source, place| Candidate {
+            source,
+            place,
+            layout: Layout::HostRoot,
+        };
+        let named = ROOT_VARIABLES.into_iter().filter_map(|name| {
+            let (found, place) = self.variable(name)?;
+            Some(Candidate {
                 // A variable for this target alone speaks of a toolkit for this target.
-                let layout = if found == name {
+                layout: if found == name {
                     Layout::HostRoot
                 } else {
                     Layout::TargetRoot
-                };
-                candidates.push(Candidate {
-                    source: Source::Variable(found),
-                    place,
-                    layout,
-                });
-            }
-        }
-        let mut host = |source, place| {
-            candidates.push(Candidate {
-                source,
+                },
+                source: Source::Variable(found),
                 place,
-                layout: Layout::HostRoot,
-            });
-        };
-        for root in self.nvcc_roots() {
-            host(Source::Nvcc, root);
-        }
-        if let Some((_, prefix)) = self.variable("CONDA_PREFIX") {
-            host(Source::Conda, prefix);
-        }
-        for root in ["usr/local/cuda", "opt/cuda", "usr"] {
-            host(Source::Customary, self.machine.join(root));
-        }
-        candidates
+            })
+        });
+        let later = iter::once_with(move || {
+            let nvcc = self.nvcc_roots().into_iter();
+            let nvcc = nvcc.map(move |root| host(Source::Nvcc, root));
+            let conda = iter::once_with(|| self.variable("CONDA_PREFIX")).flatten();
+            let conda = conda.map(move |(_, prefix)| host(Source::Conda, prefix));
+            let customary = ["usr/local/cuda", "opt/cuda", "usr"].into_iter();
+            let customary =
+                customary.map(move |root| host(Source::Customary, self.machine.join(root)));
+            nvcc.chain(conda).chain(customary)
+        });
+        named.chain(later.flatten())
     }
 
     /// Roots of the `nvcc` on `PATH`: as it is named there, and where links lead to.
@@ -289,6 +288,10 @@ impl Search<'_> {
                 verdict = Verdict::NotNvidia;
                 continue;
             };
+            if include.to_str().is_none() {
+                verdict = Verdict::NotUtf8;
+                continue;
+            }
             let root = match candidate.layout {
                 Layout::Include => include.parent().unwrap_or(&include).to_owned(),
                 // Pip's packages are roots of their own, below the one that was named.

@@ -1,10 +1,7 @@
 //! The macro that every generated function declaration goes through, and the table that it makes.
 
-#[cfg(not(cuda_sys_link))]
 use core::ffi::{CStr, c_void};
-#[cfg(not(cuda_sys_link))]
 use std::ffi::CString;
-#[cfg(not(cuda_sys_link))]
 use std::ptr;
 
 use crate::DriverApi;
@@ -12,11 +9,13 @@ use crate::DriverApi;
 /// Expands the declarations to the function table [`DriverApi`] and to one free
 /// function a symbol, with C's name and signature.
 ///
-/// The free functions go through the table, or are the linked library's own under
-/// `cfg(cuda_sys_link)`.
+/// The free functions go through the table. Under `cfg(cuda_sys_link)` those of the floor, CUDA 11.8,
+/// are the linked library's own, which no reference but a call's makes the linker ask for; the ones
+/// marked `#[newer]`, which a driver may lack, still go through the table.
 macro_rules! driver_api {
     ($(
         #[page = $page:literal]
+        $(#[$newer:ident])?
         pub fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> CUresult;
     )*) => {
         /// One function pointer a symbol, under the symbol's name; those that the driver lacks
@@ -43,7 +42,6 @@ macro_rules! driver_api {
             pub const SYMBOLS: &'static [&'static str] = &[$(stringify!($name),)*];
 
             /// Every entry is a stub, as of a driver that lacks every symbol.
-            #[cfg(not(cuda_sys_link))]
             pub(crate) const NEWER_DRIVER: Self = Self {
                 $($name: stub::$name::<{ crate::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER.0 }>,)*
                 missing: Vec::new(),
@@ -53,13 +51,6 @@ macro_rules! driver_api {
             #[cfg(not(cuda_sys_link))]
             pub(crate) const NO_DRIVER: Self = Self {
                 $($name: stub::$name::<{ CUDA_ERROR_SHARED_OBJECT_INIT_FAILED.0 }>,)*
-                missing: Vec::new(),
-            };
-
-            /// The linked library's functions; it cannot lack a symbol.
-            #[cfg(cuda_sys_link)]
-            pub(crate) const LINKED: Self = Self {
-                $($name: symbol::$name,)*
                 missing: Vec::new(),
             };
 
@@ -85,7 +76,6 @@ macro_rules! driver_api {
         }
 
         /// One stub a symbol, which answers `CODE`.
-        #[cfg(not(cuda_sys_link))]
         mod stub {
             use super::*;
             $(
@@ -100,45 +90,47 @@ macro_rules! driver_api {
         /// One function a symbol of the driver, under the symbol's own name.
         ///
         /// A name here means the same function whatever the header; see [Names](crate#names).
-        #[cfg(not(cuda_sys_link))]
         pub mod symbol {
             use super::*;
             $(
-                #[doc = concat!(
-                    "Calls the driver's `", stringify!($name), "`: see [NVIDIA's reference]",
-                    "(https://docs.nvidia.com/cuda/cuda-driver-api/", $page, ")."
-                )]
-                ///
-                /// # Safety
-                /// As NVIDIA's reference says of the arguments.
-                pub unsafe extern "C" fn $name($($arg: $ty),*) -> CUresult {
-                    let function = crate::load::table().$name;
-                    // SAFETY: the caller keeps the contract of the symbol, to which the table's
-                    // entry points.
-                    unsafe { function($($arg),*) }
-                }
-            )*
-        }
-
-        /// One function a symbol of the driver, under the symbol's own name.
-        ///
-        /// A name here means the same function whatever the header; see [Names](crate#names).
-        #[cfg(cuda_sys_link)]
-        pub mod symbol {
-            use super::*;
-            #[link(name = "cuda")]
-            unsafe extern "C" {
-                $(
+                symbol! {
+                    [$($newer)?]
                     #[doc = concat!(
-                        "The driver's `", stringify!($name), "`: see [NVIDIA's reference]",
+                        "Calls the driver's `", stringify!($name), "`: see [NVIDIA's reference]",
                         "(https://docs.nvidia.com/cuda/cuda-driver-api/", $page, ")."
                     )]
                     ///
                     /// # Safety
                     /// As NVIDIA's reference says of the arguments.
-                    pub fn $name($($arg: $ty),*) -> CUresult;
-                )*
-            }
+                    $name($($arg: $ty),*)
+                }
+            )*
+        }
+    };
+}
+
+/// One free function.
+macro_rules! symbol {
+    ([newer] $(#[$doc:meta])* $name:ident($($arg:ident: $ty:ty),*)) => {
+        symbol! { @loaded $(#[$doc])* $name($($arg: $ty),*) }
+    };
+    ([] $(#[$doc:meta])* $name:ident($($arg:ident: $ty:ty),*)) => {
+        #[cfg(not(cuda_sys_link))]
+        symbol! { @loaded $(#[$doc])* $name($($arg: $ty),*) }
+        #[cfg(cuda_sys_link)]
+        #[link(name = "cuda")]
+        unsafe extern "C" {
+            $(#[$doc])*
+            pub fn $name($($arg: $ty),*) -> CUresult;
+        }
+    };
+    (@loaded $(#[$doc:meta])* $name:ident($($arg:ident: $ty:ty),*)) => {
+        $(#[$doc])*
+        pub unsafe extern "C" fn $name($($arg: $ty),*) -> CUresult {
+            let function = crate::load::table().$name;
+            // SAFETY: the caller keeps the contract of the symbol, to which the table's entry
+            // points.
+            unsafe { function($($arg),*) }
         }
     };
 }
@@ -155,7 +147,6 @@ impl DriverApi {
     /// # Safety
     /// Each address that is not null is a function with the signature of that symbol, and stays so
     /// for the life of the process.
-    #[cfg(not(cuda_sys_link))]
     pub(crate) unsafe fn from_resolver(resolve: &mut dyn FnMut(&CStr) -> *const c_void) -> Self {
         let mut api = Self::NEWER_DRIVER;
         // A loop, not an expression a symbol: five hundred of those take the compiler a second.

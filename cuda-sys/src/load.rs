@@ -5,7 +5,6 @@ use std::fmt;
 use std::sync::OnceLock;
 
 use crate::DriverApi;
-#[cfg(not(cuda_sys_link))]
 use crate::os;
 
 // INVARIANT: each pointer of the table is a function with the signature of its symbol, for the life
@@ -61,7 +60,7 @@ pub enum InstallError {
     /// The table was filled before: by an earlier `install`, by [`load`], or by the first call of
     /// a driver function.
     AlreadyFilled,
-    /// The driver's library was linked at build time (`CUDA_SYS_LINK=1`); there is no table.
+    /// The driver's library was linked at build time (`CUDA_SYS_LINK=1`): the table is of that one.
     Linked,
 }
 
@@ -76,8 +75,7 @@ impl fmt::Display for InstallError {
 
 impl std::error::Error for InstallError {}
 
-/// The table that every free function of this crate goes through.
-#[cfg(not(cuda_sys_link))]
+/// The table that the free functions of this crate go through.
 #[inline]
 pub(crate) fn table() -> &'static DriverApi {
     &TABLE.get_or_init(open).api
@@ -132,13 +130,14 @@ unsafe fn fill(mut resolve: impl FnMut(&CStr) -> *const c_void) -> Result<(), In
         .map_err(|_| InstallError::AlreadyFilled)
 }
 
-/// The linked library's functions.
+/// What the linked library has. It is looked up, too: an address of each function in a table would have
+/// the linker ask for all, and the system's loader refuse a driver that lacks one.
 #[cfg(cuda_sys_link)]
 fn open() -> Loaded {
-    Loaded {
-        api: DriverApi::LINKED,
-        error: None,
-    }
+    // SAFETY: symbols of the driver, which was linked, have the signatures of NVIDIA's header, which
+    // never change under a name. It is not unloaded while this program is loaded.
+    let api = unsafe { DriverApi::from_resolver(&mut os::linked) };
+    Loaded { api, error: None }
 }
 
 #[cfg(not(cuda_sys_link))]

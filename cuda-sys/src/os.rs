@@ -1,5 +1,7 @@
 //! The system's loader of libraries.
 
+#[cfg(cuda_sys_link)]
+pub(crate) use system::linked;
 pub use system::{Library, is_privileged};
 
 /// The driver itself; `libcuda.so` may be the toolkit's stub, which only links.
@@ -33,6 +35,12 @@ mod system {
         pub fn symbol(&self, _: &CStr) -> *const c_void {
             match *self {}
         }
+    }
+
+    /// A symbol of the linked driver, of which there is none.
+    #[cfg(cuda_sys_link)]
+    pub(crate) fn linked(_: &CStr) -> *const c_void {
+        std::ptr::null()
     }
 
     /// Whether the process runs with more rights than whoever started it.
@@ -77,6 +85,14 @@ mod system {
         }
     }
 
+    /// The symbol of that name in the libraries that this program was linked with; null if there is
+    /// none.
+    #[cfg(cuda_sys_link)]
+    pub(crate) fn linked(name: &CStr) -> *const c_void {
+        // SAFETY: the name is NUL-terminated and read during the call only.
+        unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }.cast_const()
+    }
+
     /// The loader's last complaint on this thread.
     fn error() -> String {
         // SAFETY: no precondition.
@@ -117,6 +133,7 @@ mod system {
 
     const LOAD_WITH_ALTERED_SEARCH_PATH: u32 = 0x8;
     const LOAD_LIBRARY_SEARCH_SYSTEM32: u32 = 0x800;
+    const LOAD_LIBRARY_SEARCH_DEFAULT_DIRS: u32 = 0x1000;
 
     #[link(name = "kernel32")]
     unsafe extern "system" {
@@ -129,7 +146,9 @@ mod system {
     pub struct Library(NonNull<c_void>);
 
     impl Library {
-        /// Loads the library of that name or path.
+        /// Loads the library of that path, or the one of that name in the directories of the program
+        /// or the system. Neither the current directory nor those of `PATH` are searched, where
+        /// anybody may have put one.
         ///
         /// # Errors
         /// What the loader answered.
@@ -138,16 +157,17 @@ mod system {
         /// Loading runs the library's initialisers: they must be sound to run in this process, on this
         /// thread.
         pub unsafe fn open(name: &OsStr) -> Result<Self, String> {
-            let flags = if name == super::DRIVER {
-                // Not from the current directory, where anybody may have put one.
-                LOAD_LIBRARY_SEARCH_SYSTEM32
-            } else if Path::new(name).is_absolute() {
+            let path = Path::new(name);
+            let (path, flags) = if name == super::DRIVER {
+                (path.to_owned(), LOAD_LIBRARY_SEARCH_SYSTEM32)
+            } else if path.components().nth(1).is_some() {
+                let path = std::path::absolute(path).map_err(|error| error.to_string())?;
                 // What the library itself needs may lie beside it.
-                LOAD_WITH_ALTERED_SEARCH_PATH
+                (path, LOAD_WITH_ALTERED_SEARCH_PATH)
             } else {
-                0
+                (path.to_owned(), LOAD_LIBRARY_SEARCH_DEFAULT_DIRS)
             };
-            let wide: Vec<u16> = name.encode_wide().chain([0]).collect();
+            let wide: Vec<u16> = path.as_os_str().encode_wide().chain([0]).collect();
             // SAFETY: the name ends in a zero; the second argument is reserved and null; the
             // initialisers that run are the caller's promise.
             let module = unsafe { LoadLibraryExW(wide.as_ptr(), ptr::null_mut(), flags) };
@@ -162,6 +182,15 @@ mod system {
             // the call only.
             unsafe { GetProcAddress(self.0.as_ptr(), name.as_ptr()) }
         }
+    }
+
+    /// The symbol of that name in the driver, which this program was linked with; null if there is
+    /// none.
+    #[cfg(cuda_sys_link)]
+    pub(crate) fn linked(name: &CStr) -> *const c_void {
+        // SAFETY: the driver is loaded already, so no initialiser runs.
+        let driver = unsafe { Library::open(super::DRIVER.as_ref()) };
+        driver.map_or(ptr::null(), |driver| driver.symbol(name))
     }
 
     /// Windows has no set-uid programs.

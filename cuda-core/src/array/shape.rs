@@ -136,7 +136,7 @@ pub struct ArrayMemoryRequirements {
 }
 
 /// The array is made without memory, which nobody gives it here.
-pub(super) const DEFERRED_MAPPING: ArrayFlags = ArrayFlags(0x80);
+pub(super) const DEFERRED_MAPPING: ArrayFlags = ArrayFlags(cuda_sys::CUDA_ARRAY3D_DEFERRED_MAPPING);
 
 /// What the driver says of an array; see [`CudaArray::descriptor`](crate::CudaArray::descriptor).
 ///

@@ -1,31 +1,27 @@
 //! Green contexts: a part of a device's multiprocessors, used like a context of its own.
 
-#[cfg(cuda_12_4)]
-pub use with_header::{SmResource, SmSplit};
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::ptr;
 
-use crate::release::Unreleased;
-#[cfg(cuda_12_4)]
-use crate::release::released;
+use cuda_sys::{CUdevResource, symbol as cu};
+
+use crate::context::{Context, Kind};
+use crate::device::Device;
+use crate::driver;
+use crate::error::{Error, Result, check};
+use crate::release::{Unreleased, released};
 
 /// A green context's own handle, beside the `CUcontext` by which everything reaches it.
-#[cfg(cuda_12_4)]
 #[derive(Clone, Copy)]
 pub(crate) struct RawGreenContext(cuda_sys::CUgreenCtx);
 
-#[cfg(cuda_12_4)]
 // SAFETY: a handle of the driver's; contexts may be destroyed from any thread.
 unsafe impl Send for RawGreenContext {}
-#[cfg(cuda_12_4)]
 // SAFETY: a shared reference gives out the handle alone, which any thread may use.
 unsafe impl Sync for RawGreenContext {}
 
-/// The header knows no green contexts, so there are none.
-#[cfg(not(cuda_12_4))]
-#[derive(Clone, Copy)]
-pub(crate) enum RawGreenContext {}
-
 /// `cuGreenCtxStreamCreate` of a non-blocking stream; needs no current context.
-#[cfg(cuda_12_5)]
 pub(crate) fn create_stream(
     green: RawGreenContext,
     stream: &mut cuda_sys::CUstream,
@@ -33,256 +29,226 @@ pub(crate) fn create_stream(
 ) -> cuda_sys::CUresult {
     let flags = cuda_sys::CU_STREAM_NON_BLOCKING.0;
     // SAFETY: the caller holds the context; the call writes one handle, to an exclusive borrow.
-    unsafe { cuda_sys::symbol::cuGreenCtxStreamCreate(stream, green.0, flags, priority) }
+    unsafe { cu::cuGreenCtxStreamCreate(stream, green.0, flags, priority) }
 }
 
 /// `cuGreenCtxDestroy`, after the context's last reference is gone.
-#[cfg(cuda_12_4)]
 pub(super) fn destroy(green: RawGreenContext) -> Result<(), Unreleased> {
     // SAFETY: nobody uses the context any more; no call of ours on it is under way.
     released("cuGreenCtxDestroy", unsafe {
-        cuda_sys::symbol::cuGreenCtxDestroy(green.0)
+        cu::cuGreenCtxDestroy(green.0)
     })
 }
 
-#[cfg(not(cuda_12_4))]
-pub(super) fn destroy(green: RawGreenContext) -> Result<(), Unreleased> {
-    match green {}
+/// Multiprocessors of a device, to be divided between green contexts. From CUDA 12.4 on.
+///
+/// ```no_run
+/// use cuda_core::{Context, Device};
+///
+/// let split = Device::get(0)?.sm_resource()?.split(16, 1)?;
+/// let (urgent, rest) = (&split.groups[0], &split.remaining);
+/// let urgent = Context::create_green(&[urgent])?;
+/// let stream = urgent.create_stream()?; // runs on 16 multiprocessors, whatever others do
+/// println!("{} are left for everything else", rest.count());
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Clone, Copy)]
+pub struct SmResource {
+    // INVARIANT: as the driver filled it in, of the kind CU_DEV_RESOURCE_TYPE_SM.
+    raw: CUdevResource,
+    device: Device,
 }
 
-#[cfg(cuda_12_4)]
-mod with_header {
-    use std::fmt;
-    use std::mem::MaybeUninit;
-    use std::ptr;
+// SAFETY: a description that the driver copies; its pointers name other descriptions of the
+// driver's and are not followed here.
+unsafe impl Send for SmResource {}
+// SAFETY: a shared reference can only copy the description.
+unsafe impl Sync for SmResource {}
 
-    use cuda_sys::{CUdevResource, symbol as cu};
+/// What [`SmResource::split`] makes; from CUDA 12.4 on.
+///
+/// ```no_run
+/// use cuda_core::{Context, Device};
+///
+/// let split = Device::get(0)?.sm_resource()?.split(16, 2)?; // two groups of 16
+/// let contexts: Result<Vec<_>, _> =
+///     split.groups.iter().map(|group| Context::create_green(&[group])).collect();
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct SmSplit {
+    /// Groups of as many multiprocessors as were asked for, rounded up as the device wants it.
+    pub groups: Vec<SmResource>,
+    /// What is left; may be nothing.
+    pub remaining: SmResource,
+}
 
-    use super::RawGreenContext;
-    use crate::context::{Context, Kind};
-    use crate::device::Device;
-    use crate::driver;
-    use crate::error::{Error, Result, check};
+impl Device {
+    /// All multiprocessors of the device: `cuDeviceGetDevResource`, of drivers from CUDA 12.4
+    /// on. Creates no context.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn sm_resource(self) -> Result<SmResource> {
+        driver::ensure()?;
+        let mut raw = zeroed();
+        // SAFETY: the driver gave the device's handle; the call writes one description, to a
+        // local that outlives it.
+        check("cuDeviceGetDevResource", unsafe {
+            cu::cuDeviceGetDevResource(self.as_raw(), &mut raw, cuda_sys::CU_DEV_RESOURCE_TYPE_SM)
+        })?;
+        Ok(SmResource { raw, device: self })
+    }
+}
 
-    /// Multiprocessors of a device, to be divided between green contexts. Left out, with all that
-    /// concerns green contexts, where the header is
-    /// [older than CUDA 12.4](crate#what-depends-on-the-header).
+impl SmResource {
+    /// Multiprocessors in it.
+    pub fn count(&self) -> u32 {
+        // SAFETY: the driver filled in this member, by the invariant; any bits are a number.
+        unsafe { self.raw.__bindgen_anon_1.sm }.smCount
+    }
+
+    /// The device that they belong to.
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// Divides them into at most `groups` groups of at least `count` each:
+    /// `cuDevSmResourceSplitByCount`. There may be fewer groups than asked for.
+    ///
+    /// # Errors
+    /// The driver's: `INVALID_RESOURCE_CONFIGURATION` where that many cannot be had.
+    pub fn split(&self, count: u32, groups: u32) -> Result<SmSplit> {
+        driver::ensure()?;
+        // More groups than multiprocessors there cannot be.
+        let mut found = groups.min(self.count());
+        let mut raw = vec![zeroed(); found as usize];
+        let mut remaining = zeroed();
+        // SAFETY: room for `found` groups and one remainder; the input is the driver's own.
+        check("cuDevSmResourceSplitByCount", unsafe {
+            cu::cuDevSmResourceSplitByCount(
+                raw.as_mut_ptr(),
+                &mut found,
+                &self.raw,
+                &mut remaining,
+                0,
+                count,
+            )
+        })?;
+        raw.truncate(found as usize);
+        let device = self.device;
+        let resource = |raw| SmResource { raw, device };
+        Ok(SmSplit {
+            groups: raw.into_iter().map(resource).collect(),
+            remaining: resource(remaining),
+        })
+    }
+}
+
+impl fmt::Debug for SmResource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SmResource({} of {:?})", self.count(), self.device)
+    }
+}
+
+impl Context {
+    /// The multiprocessors that work of this context runs on: `cuCtxGetDevResource`, or
+    /// `cuGreenCtxGetDevResource` of a [green](Context::create_green) one, of drivers from CUDA
+    /// 12.4 on.
+    ///
+    /// # Errors
+    /// The driver's.
     ///
     /// ```no_run
     /// use cuda_core::{Context, Device};
     ///
     /// let split = Device::get(0)?.sm_resource()?.split(16, 1)?;
-    /// let (urgent, rest) = (&split.groups[0], &split.remaining);
-    /// let urgent = Context::create_green(&[urgent])?;
-    /// let stream = urgent.create_stream()?; // runs on 16 multiprocessors, whatever others do
-    /// println!("{} are left for everything else", rest.count());
+    /// let green = Context::create_green(&[&split.groups[0]])?;
+    /// assert_eq!(green.sm_resource()?.count(), split.groups[0].count());
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    #[derive(Clone, Copy)]
-    pub struct SmResource {
-        // INVARIANT: as the driver filled it in, of the kind CU_DEV_RESOURCE_TYPE_SM.
-        raw: CUdevResource,
-        device: Device,
-    }
-
-    // SAFETY: a description that the driver copies; its pointers name other descriptions of the
-    // driver's and are not followed here.
-    unsafe impl Send for SmResource {}
-    // SAFETY: a shared reference can only copy the description.
-    unsafe impl Sync for SmResource {}
-
-    /// What [`SmResource::split`] makes; from [CUDA 12.4](crate#what-depends-on-the-header) on.
-    ///
-    /// ```no_run
-    /// use cuda_core::{Context, Device};
-    ///
-    /// let split = Device::get(0)?.sm_resource()?.split(16, 2)?; // two groups of 16
-    /// let contexts: Result<Vec<_>, _> =
-    ///     split.groups.iter().map(|group| Context::create_green(&[group])).collect();
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
-    #[derive(Debug, Clone)]
-    #[non_exhaustive]
-    pub struct SmSplit {
-        /// Groups of as many multiprocessors as were asked for, rounded up as the device wants it.
-        pub groups: Vec<SmResource>,
-        /// What is left; may be nothing.
-        pub remaining: SmResource,
-    }
-
-    impl Device {
-        /// All multiprocessors of the device: `cuDeviceGetDevResource`, of drivers from CUDA 12.4
-        /// on. Creates no context. Left out where the header is
-        /// [older than that](crate#what-depends-on-the-header).
-        ///
-        /// # Errors
-        /// The driver's.
-        pub fn sm_resource(self) -> Result<SmResource> {
-            driver::ensure()?;
-            let mut raw = zeroed();
-            // SAFETY: the driver gave the device's handle; the call writes one description, to a
+    pub fn sm_resource(&self) -> Result<SmResource> {
+        let of = self.live()?.0;
+        let kind = cuda_sys::CU_DEV_RESOURCE_TYPE_SM;
+        let mut raw = zeroed();
+        match self.green() {
+            // SAFETY: `self` keeps the green context; the call writes one description, to a
             // local that outlives it.
-            check("cuDeviceGetDevResource", unsafe {
-                cu::cuDeviceGetDevResource(
-                    self.as_raw(),
-                    &mut raw,
-                    cuda_sys::CU_DEV_RESOURCE_TYPE_SM,
-                )
-            })?;
-            Ok(SmResource { raw, device: self })
+            Some(green) => check("cuGreenCtxGetDevResource", unsafe {
+                cu::cuGreenCtxGetDevResource(green.0, &mut raw, kind)
+            })?,
+            // SAFETY: `self` keeps the context; the call writes one description, to a local
+            // that outlives it.
+            None => check("cuCtxGetDevResource", unsafe {
+                cu::cuCtxGetDevResource(of, &mut raw, kind)
+            })?,
         }
+        let device = self.device();
+        Ok(SmResource { raw, device })
     }
 
-    impl SmResource {
-        /// Multiprocessors in it.
-        pub fn count(&self) -> u32 {
-            // SAFETY: the driver filled in this member, by the invariant; any bits are a number.
-            unsafe { self.raw.__bindgen_anon_1.sm }.smCount
-        }
-
-        /// The device that they belong to.
-        pub fn device(&self) -> Device {
-            self.device
-        }
-
-        /// Divides them into at most `groups` groups of at least `count` each:
-        /// `cuDevSmResourceSplitByCount`. There may be fewer groups than asked for.
-        ///
-        /// # Errors
-        /// The driver's: `INVALID_RESOURCE_CONFIGURATION` where that many cannot be had.
-        pub fn split(&self, count: u32, groups: u32) -> Result<SmSplit> {
-            driver::ensure()?;
-            // More groups than multiprocessors there cannot be.
-            let mut found = groups.min(self.count());
-            let mut raw = vec![zeroed(); found as usize];
-            let mut remaining = zeroed();
-            // SAFETY: room for `found` groups and one remainder; the input is the driver's own.
-            check("cuDevSmResourceSplitByCount", unsafe {
-                cu::cuDevSmResourceSplitByCount(
-                    raw.as_mut_ptr(),
-                    &mut found,
-                    &self.raw,
-                    &mut remaining,
-                    0,
-                    count,
-                )
-            })?;
-            raw.truncate(found as usize);
-            let device = self.device;
-            let resource = |raw| SmResource { raw, device };
-            Ok(SmSplit {
-                groups: raw.into_iter().map(resource).collect(),
-                remaining: resource(remaining),
-            })
-        }
-    }
-
-    impl fmt::Debug for SmResource {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            write!(f, "SmResource({} of {:?})", self.count(), self.device)
-        }
-    }
-
-    impl Context {
-        /// The multiprocessors that work of this context runs on: `cuCtxGetDevResource`, or
-        /// `cuGreenCtxGetDevResource` of a [green](Context::create_green) one, of drivers from CUDA
-        /// 12.4 on. Left out where the header is
-        /// [older than that](crate#what-depends-on-the-header).
-        ///
-        /// # Errors
-        /// The driver's.
-        ///
-        /// ```no_run
-        /// use cuda_core::{Context, Device};
-        ///
-        /// let split = Device::get(0)?.sm_resource()?.split(16, 1)?;
-        /// let green = Context::create_green(&[&split.groups[0]])?;
-        /// assert_eq!(green.sm_resource()?.count(), split.groups[0].count());
-        /// # Ok::<(), cuda_core::Error>(())
-        /// ```
-        pub fn sm_resource(&self) -> Result<SmResource> {
-            let of = self.live()?.0;
-            let kind = cuda_sys::CU_DEV_RESOURCE_TYPE_SM;
-            let mut raw = zeroed();
-            match self.green() {
-                // SAFETY: `self` keeps the green context; the call writes one description, to a
-                // local that outlives it.
-                Some(green) => check("cuGreenCtxGetDevResource", unsafe {
-                    cu::cuGreenCtxGetDevResource(green.0, &mut raw, kind)
-                })?,
-                // SAFETY: `self` keeps the context; the call writes one description, to a local
-                // that outlives it.
-                None => check("cuCtxGetDevResource", unsafe {
-                    cu::cuCtxGetDevResource(of, &mut raw, kind)
-                })?,
-            }
-            let device = self.device();
-            Ok(SmResource { raw, device })
-        }
-
-        /// A green context that has these multiprocessors of a device: `cuDevResourceGenerateDesc`,
-        /// `cuGreenCtxCreate`, `cuCtxFromGreenCtx`, of drivers from CUDA 12.4 on. The thread's
-        /// current context stays what it was. Left out where the header is
-        /// [older than that](crate#what-depends-on-the-header).
-        ///
-        /// Streams made in it run their kernels on its multiprocessors alone; everything else is as
-        /// with any other context. It is destroyed with its last reference.
-        ///
-        /// # Errors
-        /// [`Error::SeveralDevices`] for multiprocessors of several devices; [`Error::NothingGiven`]
-        /// for none at all; the driver's.
-        pub fn create_green(resources: &[&SmResource]) -> Result<Context> {
-            driver::ensure()?;
-            let op = "cuGreenCtxCreate";
-            let Some(first) = resources.first() else {
-                return Err(Error::NothingGiven {
-                    op,
-                    what: "multiprocessors",
-                });
-            };
-            let device = first.device;
-            if let Some(other) = resources.iter().find(|other| other.device != device) {
-                return Err(Error::SeveralDevices {
-                    op,
-                    first: device.ordinal(),
-                    other: other.device.ordinal(),
-                });
-            }
-            // It shares the primary context's memory, which must not go before it.
-            device.primary()?;
-            let mut raw: Vec<CUdevResource> = resources.iter().map(|one| one.raw).collect();
-            let mut description = ptr::null_mut();
-            // SAFETY: the call reads as many resources as counted, all of the driver's making, and
-            // writes one handle, to a local that outlives it.
-            check("cuDevResourceGenerateDesc", unsafe {
-                cu::cuDevResourceGenerateDesc(&mut description, raw.as_mut_ptr(), raw.len() as u32)
-            })?;
-            let flags = cuda_sys::CU_GREEN_CTX_DEFAULT_STREAM.0;
-            let mut green = ptr::null_mut();
-            // SAFETY: the description was just made for this device; the call writes one handle, to
-            // a local that outlives it.
-            check(op, unsafe {
-                cu::cuGreenCtxCreate(&mut green, description, device.as_raw(), flags)
-            })?;
-            let green = RawGreenContext(green);
-            let mut context = ptr::null_mut();
-            // SAFETY: the green context was just made; the call writes one handle, to a local that
-            // outlives it.
-            let converted = check("cuCtxFromGreenCtx", unsafe {
-                cu::cuCtxFromGreenCtx(&mut context, green.0)
+    /// A green context that has these multiprocessors of a device: `cuDevResourceGenerateDesc`,
+    /// `cuGreenCtxCreate`, `cuCtxFromGreenCtx`, of drivers from CUDA 12.4 on. The thread's
+    /// current context stays what it was.
+    ///
+    /// Streams made in it run their kernels on its multiprocessors alone; everything else is as
+    /// with any other context. It is destroyed with its last reference.
+    ///
+    /// # Errors
+    /// [`Error::SeveralDevices`] for multiprocessors of several devices; [`Error::NothingGiven`]
+    /// for none at all; the driver's.
+    pub fn create_green(resources: &[&SmResource]) -> Result<Context> {
+        driver::ensure()?;
+        let op = "cuGreenCtxCreate";
+        let Some(first) = resources.first() else {
+            return Err(Error::NothingGiven {
+                op,
+                what: "multiprocessors",
             });
-            if let Err(error) = converted {
-                // Nothing refers to it yet. A failure here leaks it, with the error told.
-                let _ = super::destroy(green);
-                return Err(error);
-            }
-            Ok(Context::register(context, device, Kind::Green(green)))
+        };
+        let device = first.device;
+        if let Some(other) = resources.iter().find(|other| other.device != device) {
+            return Err(Error::SeveralDevices {
+                op,
+                first: device.ordinal(),
+                other: other.device.ordinal(),
+            });
         }
+        // It shares the primary context's memory, which must not go before it.
+        device.primary()?;
+        let mut raw: Vec<CUdevResource> = resources.iter().map(|one| one.raw).collect();
+        let mut description = ptr::null_mut();
+        // SAFETY: the call reads as many resources as counted, all of the driver's making, and
+        // writes one handle, to a local that outlives it.
+        check("cuDevResourceGenerateDesc", unsafe {
+            cu::cuDevResourceGenerateDesc(&mut description, raw.as_mut_ptr(), raw.len() as u32)
+        })?;
+        let flags = cuda_sys::CU_GREEN_CTX_DEFAULT_STREAM.0;
+        let mut green = ptr::null_mut();
+        // SAFETY: the description was just made for this device; the call writes one handle, to
+        // a local that outlives it.
+        check(op, unsafe {
+            cu::cuGreenCtxCreate(&mut green, description, device.as_raw(), flags)
+        })?;
+        let green = RawGreenContext(green);
+        let mut context = ptr::null_mut();
+        // SAFETY: the green context was just made; the call writes one handle, to a local that
+        // outlives it.
+        let converted = check("cuCtxFromGreenCtx", unsafe {
+            cu::cuCtxFromGreenCtx(&mut context, green.0)
+        });
+        if let Err(error) = converted {
+            // Nothing refers to it yet. A failure here leaks it, with the error told.
+            let _ = destroy(green);
+            return Err(error);
+        }
+        Ok(Context::register(context, device, Kind::Green(green)))
     }
+}
 
-    fn zeroed() -> CUdevResource {
-        let raw = MaybeUninit::<CUdevResource>::zeroed();
-        // SAFETY: numbers, bytes and pointers, for all of which zero is a value.
-        unsafe { raw.assume_init() }
-    }
+fn zeroed() -> CUdevResource {
+    let raw = MaybeUninit::<CUdevResource>::zeroed();
+    // SAFETY: numbers, bytes and pointers, for all of which zero is a value.
+    unsafe { raw.assume_init() }
 }

@@ -68,7 +68,6 @@ pub(crate) struct Inner {
 enum Kind {
     Primary,
     Created,
-    #[cfg_attr(not(cuda_12_4), expect(dead_code, reason = "the header knows none"))]
     Green(green::RawGreenContext),
     Foreign(Owner),
     GivenUp,
@@ -258,7 +257,6 @@ impl Context {
     }
 
     /// The handle of a green context.
-    #[cfg(cuda_12_4)]
     pub(crate) fn green(&self) -> Option<green::RawGreenContext> {
         match self.inner().kind {
             Kind::Green(green) => Some(green),

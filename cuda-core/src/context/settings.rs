@@ -176,12 +176,10 @@ impl Context {
     }
 
     /// A number that no other context of the process ever has, unlike its handle: `cuCtxGetId`, of
-    /// drivers from CUDA 12.0 on. Left out where the header is
-    /// [older than that](crate#what-depends-on-the-header).
+    /// drivers from CUDA 12.0 on.
     ///
     /// # Errors
     /// The driver's.
-    #[cfg(cuda_12_0)]
     pub fn id(&self) -> Result<u64> {
         let raw = self.live()?.0;
         let mut id = 0;

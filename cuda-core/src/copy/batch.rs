@@ -268,10 +268,6 @@ fn singly<'c, 'a: 'c>(
 const OP: &str = "cuMemcpyBatchAsync";
 
 /// What `cuMemcpyBatchAsync` wants to be told, as it wants it.
-#[cfg_attr(
-    not(cuda_12_8),
-    expect(dead_code, reason = "the header knows no batches")
-)]
 struct Lists {
     to: Vec<CUdeviceptr>,
     from: Vec<CUdeviceptr>,
@@ -287,8 +283,7 @@ impl Lists {
         }
     }
 
-    /// The newest form of the call that the header has.
-    #[cfg(cuda_12_8)]
+    /// The newest form of the call that the driver has.
     fn enqueue(&mut self, stream: CUstream) -> CUresult {
         let mut attributes = cuda_sys::CUmemcpyAttributes {
             srcAccessOrder: cuda_sys::CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
@@ -298,47 +293,39 @@ impl Lists {
         let mut since = 0;
         let (to, from) = (self.to.as_mut_ptr(), self.from.as_mut_ptr());
         let (bytes, count) = (self.bytes.as_mut_ptr(), self.bytes.len());
-        #[cfg(cuda_13_0)]
-        {
-            // SAFETY: three lists of `count` entries, one set of attributes with one index; each
-            // copy as in `Entry::enqueue`.
-            unsafe {
-                cu::cuMemcpyBatchAsync_v2(
-                    to,
-                    from,
-                    bytes,
-                    count,
-                    &mut attributes,
-                    &mut since,
-                    1,
-                    stream,
-                )
-            }
+        // SAFETY: three lists of `count` entries, one set of attributes with one index; each copy as
+        // in `Entry::enqueue`.
+        let code = unsafe {
+            cu::cuMemcpyBatchAsync_v2(
+                to,
+                from,
+                bytes,
+                count,
+                &mut attributes,
+                &mut since,
+                1,
+                stream,
+            )
+        };
+        if code != cuda_sys::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER {
+            return code;
         }
-        #[cfg(not(cuda_13_0))]
-        {
-            let mut failed = 0;
-            // SAFETY: three lists of `count` entries, one set of attributes with one index; each
-            // copy as in `Entry::enqueue`. The call writes one number, to a local that outlives it.
-            unsafe {
-                cu::cuMemcpyBatchAsync(
-                    to,
-                    from,
-                    bytes,
-                    count,
-                    &mut attributes,
-                    &mut since,
-                    1,
-                    &mut failed,
-                    stream,
-                )
-            }
+        // Drivers for CUDA 12.8 and 12.9 have the first form alone.
+        let mut failed = 0;
+        // SAFETY: as above. The call writes one number, to a local that outlives it.
+        unsafe {
+            cu::cuMemcpyBatchAsync(
+                to,
+                from,
+                bytes,
+                count,
+                &mut attributes,
+                &mut since,
+                1,
+                &mut failed,
+                stream,
+            )
         }
-    }
-
-    #[cfg(not(cuda_12_8))]
-    fn enqueue(&mut self, _stream: CUstream) -> CUresult {
-        cuda_sys::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER
     }
 }
 

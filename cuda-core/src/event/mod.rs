@@ -298,16 +298,13 @@ impl<K: StreamKind> Stream<K> {
     }
 }
 
-/// The newest form of the call that header and driver have.
+/// The newest form of the call that the driver has.
 fn elapsed(milliseconds: &mut f32, start: CUevent, end: CUevent) -> CUresult {
-    #[cfg(cuda_12_8)]
-    {
-        // SAFETY: the caller holds both events, which live as long as it does; the call writes one
-        // float, to an exclusive borrow.
-        let code = unsafe { cu::cuEventElapsedTime_v2(milliseconds, start, end) };
-        if code != cuda_sys::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER {
-            return code;
-        }
+    // SAFETY: the caller holds both events, which live as long as it does; the call writes one
+    // float, to an exclusive borrow.
+    let code = unsafe { cu::cuEventElapsedTime_v2(milliseconds, start, end) };
+    if code != cuda_sys::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER {
+        return code;
     }
     // SAFETY: the caller holds both events, which live as long as it does; the call writes one
     // float, to an exclusive borrow.

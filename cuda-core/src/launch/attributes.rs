@@ -6,8 +6,7 @@ use super::{Dimensions, Launch};
 use crate::stream::StreamKind;
 
 /// Which writes the fences of a kernel have to wait for; kernels of different domains do not slow
-/// each other's fences down. Left out where the header is
-/// [older than CUDA 12.0](crate#what-depends-on-the-header).
+/// each other's fences down. From CUDA 12.0 on.
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -18,7 +17,6 @@ use crate::stream::StreamKind;
 /// launch.grid(8).block(256).memory_sync_domain(MemorySyncDomain::Remote);
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-#[cfg(cuda_12_0)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MemorySyncDomain {
@@ -144,7 +142,6 @@ impl<K: StreamKind> Launch<'_, K> {
     }
 
     /// The domain of the kernel's fences: `CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN`, from CUDA 12.0 on.
-    /// Left out where the header is [older than that](crate#what-depends-on-the-header).
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -158,7 +155,6 @@ impl<K: StreamKind> Launch<'_, K> {
     /// launch.grid(8).block(256).memory_sync_domain(MemorySyncDomain::Remote);
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    #[cfg(cuda_12_0)]
     pub fn memory_sync_domain(&mut self, domain: MemorySyncDomain) -> &mut Self {
         let domain = match domain {
             MemorySyncDomain::Default => cuda_sys::CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT,

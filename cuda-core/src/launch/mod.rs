@@ -16,7 +16,6 @@ mod few;
 pub(crate) mod limits;
 
 pub use argument::{Argument, DeviceVisible};
-#[cfg(cuda_12_0)]
 pub use attributes::MemorySyncDomain;
 pub use dimensions::Dimensions;
 

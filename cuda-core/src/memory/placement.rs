@@ -4,13 +4,13 @@ use std::ffi::c_int;
 use std::ops::RangeBounds;
 
 use cuda_sys::{
-    CUdevice, CUdeviceptr, CUmem_advise, CUmem_range_attribute, CUresult, CUstream, symbol as cu,
+    CUdevice, CUdeviceptr, CUmem_advise, CUmem_range_attribute, CUmemLocation, CUresult, CUstream,
+    symbol as cu,
 };
 
 use crate::device::Device;
 use crate::error::{Result, check};
-#[cfg(cuda_12_2)]
-use crate::location::Location;
+use crate::location;
 use crate::memory::managed::ManagedBuffer;
 use crate::memory::pod::Pod;
 use crate::stream::{Stream, StreamKind};
@@ -70,24 +70,22 @@ impl MemoryLocation {
 /// A node of the host's memory.
 #[derive(Clone, Copy)]
 enum Node {
-    #[cfg_attr(not(cuda_12_2), expect(dead_code, reason = "the header knows none"))]
     Number(u32),
     Closest,
 }
 
-#[cfg(cuda_12_2)]
 impl Node {
-    fn location(self) -> Location {
+    fn location(self) -> CUmemLocation {
         match self {
-            Self::Number(node) => Location::host_numa(node),
-            Self::Closest => Location::host_numa_current(),
+            Self::Number(node) => location::host_numa(node),
+            Self::Closest => location::host_numa_current(),
         }
     }
 
     /// # Safety
     /// That of `cuMemPrefetchAsync`.
     unsafe fn prefetch(self, address: CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult {
-        let location = self.location().into_raw();
+        let location = self.location();
         // SAFETY: the range is managed memory that outlives the prefetch and the stream is live, by
         // the caller's promise; flags must be zero.
         unsafe { cu::cuMemPrefetchAsync_v2(address, bytes, location, 0, stream) }
@@ -98,18 +96,7 @@ impl Node {
     unsafe fn advise(self, address: CUdeviceptr, bytes: usize, advice: CUmem_advise) -> CUresult {
         // SAFETY: the range is allocated managed memory, by the caller's promise; a node that there
         // is not is an error.
-        unsafe { cu::cuMemAdvise_v2(address, bytes, advice, self.location().into_raw()) }
-    }
-}
-
-#[cfg(not(cuda_12_2))]
-impl Node {
-    unsafe fn prefetch(self, _: CUdeviceptr, _: usize, _: CUstream) -> CUresult {
-        cuda_sys::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER
-    }
-
-    unsafe fn advise(self, _: CUdeviceptr, _: usize, _: CUmem_advise) -> CUresult {
-        cuda_sys::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER
+        unsafe { cu::cuMemAdvise_v2(address, bytes, advice, self.location()) }
     }
 }
 
@@ -230,7 +217,7 @@ impl<T: Pod> ManagedBuffer<T> {
     /// # Errors
     /// [`Error::OutOfBounds`](crate::Error::OutOfBounds); the driver's, `INVALID_DEVICE` for a
     /// device that cannot use managed memory beside the host; `CALL_REQUIRES_NEWER_DRIVER` (36) for a
-    /// node where it, or the `cuda.h` that this crate was built with, is older than CUDA 12.2.
+    /// node where it is older than CUDA 12.2.
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;

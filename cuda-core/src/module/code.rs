@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::Loaded;
-#[cfg(cuda_12_0)]
 use super::library::LoadedLibrary;
 use crate::error::{Error, Result};
 use crate::memory::ledger::{Access, Fences, Ledger};
@@ -15,7 +14,6 @@ use crate::timeline::Timeline;
 #[derive(Clone)]
 pub(crate) enum Code {
     Module(Arc<Loaded>),
-    #[cfg(cuda_12_0)]
     Library(Arc<LoadedLibrary>),
 }
 
@@ -24,7 +22,6 @@ impl Code {
     pub(crate) fn users(&self) -> &Users {
         match self {
             Code::Module(loaded) => &loaded.users,
-            #[cfg(cuda_12_0)]
             Code::Library(library) => &library.users,
         }
     }

@@ -137,7 +137,6 @@ impl Function {
     pub fn module(&self) -> Option<Module> {
         match &self.0.code {
             Code::Module(loaded) => Some(Module(loaded.clone())),
-            #[cfg(cuda_12_0)]
             Code::Library(_) => None,
         }
     }
@@ -301,11 +300,6 @@ impl Function {
     /// ```
     pub fn parameters(&self) -> Result<Option<Vec<usize>>> {
         driver::ensure()?;
-        self.ask_parameters()
-    }
-
-    #[cfg(cuda_12_4)]
-    fn ask_parameters(&self) -> Result<Option<Vec<usize>>> {
         let _entered = self.context().enter_briefly()?;
         let mut sizes = Vec::new();
         loop {
@@ -324,11 +318,6 @@ impl Function {
                 code => return check("cuFuncGetParamInfo", code).map(|()| None),
             }
         }
-    }
-
-    #[cfg(not(cuda_12_4))]
-    fn ask_parameters(&self) -> Result<Option<Vec<usize>>> {
-        Ok(None)
     }
 }
 

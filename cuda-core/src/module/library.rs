@@ -25,8 +25,7 @@ use crate::nvrtc::Cubin;
 use crate::release::{Unreleased, released, unless_given_up};
 
 /// Kernels and global variables of no context in particular: loaded once, and used in any context of
-/// any device. From CUDA 12.0 on; left out where the header is
-/// [older than that](crate#what-depends-on-the-header).
+/// any device. From CUDA 12.0 on.
 ///
 /// Where and when code is compiled and copied to a device is the driver's business: as a rule when a
 /// context first uses it.
@@ -348,8 +347,7 @@ impl fmt::Debug for Library {
     }
 }
 
-/// A kernel of a [`Library`], of no context in particular. Like [`Library`], left out where the
-/// header is [older than CUDA 12.0](crate#what-depends-on-the-header).
+/// A kernel of a [`Library`], of no context in particular. From CUDA 12.0 on.
 ///
 /// A handle: clones are the same kernel. It keeps its library loaded.
 ///

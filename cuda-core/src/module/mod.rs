@@ -22,14 +22,12 @@ pub(crate) mod code;
 mod function;
 mod global;
 mod jit;
-#[cfg(cuda_12_0)]
 pub(crate) mod library;
 mod linker;
 mod occupancy;
 
 pub use function::{Function, FunctionAttribute, FunctionAttributes};
 pub use jit::{JitCache, JitFallback, JitOptions};
-#[cfg(cuda_12_0)]
 pub use library::{Kernel, Library};
 pub use linker::{LinkInput, Linker};
 pub use occupancy::BlockSize;

@@ -5,14 +5,14 @@ use std::hash::{Hash, Hasher};
 use std::ptr;
 use std::sync::{Arc, Mutex, Weak};
 
-use cuda_sys::{CUmemAccess_flags, CUmemoryPool, symbol as cu};
+use cuda_sys::{CUmemAccess_flags, CUmemPoolProps, CUmemoryPool, symbol as cu};
 
-use super::{Location, Properties};
 use crate::copy::same_device;
 use crate::device::{Device, Pool};
 use crate::driver;
 use crate::drops::{self, Resource};
 use crate::error::{Error, Result, check};
+use crate::location;
 use crate::memory::buffer::Buffer;
 use crate::memory::device::{ALIGNMENT, DeviceBuffer, NOWHERE};
 use crate::memory::ledger::Ledger;
@@ -155,19 +155,18 @@ impl MemoryPoolBuilder {
         if handle_types.0 as i32 & !supported != 0 {
             return Err(unsupported("sharing memory pools"));
         }
-        let properties = Properties {
-            kind: cuda_sys::CU_MEM_ALLOCATION_TYPE_PINNED,
-            handle_types,
-            location: Location::of(device),
-            win32_security_attributes: ptr::null_mut(),
-            max_size: self.max_size.unwrap_or(0),
-            reserved: [0; 56],
+        let properties = CUmemPoolProps {
+            allocType: cuda_sys::CU_MEM_ALLOCATION_TYPE_PINNED,
+            handleTypes: handle_types,
+            location: location::of(device),
+            maxSize: self.max_size.unwrap_or(0),
+            ..CUmemPoolProps::default()
         };
         let mut raw = ptr::null_mut();
-        // SAFETY: the call writes one handle, to a local that outlives it; the properties are laid
-        // out as the call expects them, and zero where they are reserved.
+        // SAFETY: the call writes one handle, to a local that outlives it; the properties are
+        // zero where they are reserved.
         check("cuMemPoolCreate", unsafe {
-            cu::cuMemPoolCreate(&mut raw, (&raw const properties).cast())
+            cu::cuMemPoolCreate(&mut raw, &properties)
         })?;
         let pool = MemoryPool::made(raw, device, Kind::Created);
         pool.set_release_threshold(self.release_threshold)?;
@@ -367,12 +366,12 @@ impl MemoryPool {
     /// The driver's.
     pub fn access(&self, device: Device) -> Result<PeerAccess> {
         let pool = self.live()?;
-        let mut location = Location::of(device);
+        let mut location = location::of(device);
         let mut flags = cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_NONE;
-        // SAFETY: `self` keeps the pool; the call reads a location, laid out as it expects, and
-        // writes one number, both locals that outlive it.
+        // SAFETY: `self` keeps the pool; the call reads a location and writes one number, both
+        // locals that outlive it.
         check("cuMemPoolGetAccess", unsafe {
-            cu::cuMemPoolGetAccess(&mut flags, pool, (&raw mut location).cast())
+            cu::cuMemPoolGetAccess(&mut flags, pool, &mut location)
         })?;
         Ok(match flags {
             cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_READWRITE => PeerAccess::ReadWrite,

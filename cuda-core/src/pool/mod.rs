@@ -1,15 +1,12 @@
 //! The driver's stream-ordered pools, from which buffers come.
 
-use std::ffi::c_void;
 use std::ptr;
 
-use cuda_sys::{
-    CUmemAccess_flags, CUmemAllocationHandleType, CUmemAllocationType, CUmemPoolProps, symbol as cu,
-};
+use cuda_sys::{CUmemAccess_flags, symbol as cu};
 
 use crate::device::{Device, Pool};
 use crate::error::{Result, check};
-use crate::location::{AccessDescriptor, Location};
+use crate::location;
 
 pub(crate) mod attributes;
 pub(crate) mod handle;
@@ -40,21 +37,6 @@ pub(crate) fn prepare_default(device: Device) -> Result<Option<Pool>> {
     Ok(Some(Pool(raw)))
 }
 
-/// `CUmemPoolProps` as every driver since 11.8 lays it out; see [`Location`]. 12.2 took the maximum
-/// size out of what was reserved.
-#[repr(C)]
-struct Properties {
-    kind: CUmemAllocationType,
-    handle_types: CUmemAllocationHandleType,
-    location: Location,
-    win32_security_attributes: *mut c_void,
-    max_size: usize,
-    reserved: [u8; 56],
-}
-
-const _: () = assert!(size_of::<Properties>() == size_of::<CUmemPoolProps>());
-const _: () = assert!(align_of::<Properties>() == align_of::<CUmemPoolProps>());
-
 /// Opens or closes `owner`'s default pool to `peer`: `cuMemPoolSetAccess`.
 pub(crate) fn set_access(owner: Device, peer: Device, flags: CUmemAccess_flags) -> Result<()> {
     match owner.default_pool()? {
@@ -65,10 +47,9 @@ pub(crate) fn set_access(owner: Device, peer: Device, flags: CUmemAccess_flags) 
 
 /// `cuMemPoolSetAccess`. The caller holds a live pool.
 fn set_pool_access(pool: Pool, peer: Device, flags: CUmemAccess_flags) -> Result<()> {
-    let access = AccessDescriptor::of(peer, flags);
-    // SAFETY: the pool is live; one descriptor is passed and counted, laid out as the call expects
-    // it.
+    let access = location::access(peer, flags);
+    // SAFETY: the pool is live; one descriptor is passed and counted.
     check("cuMemPoolSetAccess", unsafe {
-        cu::cuMemPoolSetAccess(pool.0, (&raw const access).cast(), 1)
+        cu::cuMemPoolSetAccess(pool.0, &access, 1)
     })
 }

@@ -5,7 +5,6 @@ use std::ptr;
 use cuda_sys::{CUstream, symbol as cu};
 
 use crate::context::Context;
-#[cfg(cuda_12_5)]
 use crate::context::green;
 use crate::error::{Error, Result, check};
 use crate::stream::pool::StreamPool;
@@ -99,18 +98,11 @@ impl StreamBuilder<'_> {
         Ok(Stream::new(registry::note(core)))
     }
 
-    #[cfg(cuda_12_4)]
     fn is_in_green(&self) -> bool {
         self.context.green().is_some()
     }
 
-    #[cfg(not(cuda_12_4))]
-    fn is_in_green(&self) -> bool {
-        false
-    }
-
     /// [`None`] where another call creates it.
-    #[cfg(cuda_12_5)]
     fn create_in_green(&self) -> Result<Option<CUstream>> {
         let Some(green) = self.context.green() else {
             return Ok(None);
@@ -121,11 +113,6 @@ impl StreamBuilder<'_> {
             cuda_sys::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER => Ok(None),
             code => check("cuGreenCtxStreamCreate", code).map(|()| Some(raw)),
         }
-    }
-
-    #[cfg(not(cuda_12_5))]
-    fn create_in_green(&self) -> Result<Option<CUstream>> {
-        Ok(None)
     }
 
     fn create(&self) -> Result<CUstream> {

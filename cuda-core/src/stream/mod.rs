@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use cuda_sys::{CUresult, CUstream, symbol as cu};
+use cuda_sys::{CUstream, symbol as cu};
 
 use crate::context::Context;
 use crate::device::Device;
@@ -323,8 +323,7 @@ impl<K: StreamKind> Stream<K> {
     /// which is never used twice either: `cuStreamGetId`, from CUDA 12.0 on.
     ///
     /// # Errors
-    /// The driver's `CALL_REQUIRES_NEWER_DRIVER` (36) where it, or the `cuda.h` that this crate was
-    /// built with, is older than CUDA 12.0.
+    /// The driver's `CALL_REQUIRES_NEWER_DRIVER` (36) where it is older than CUDA 12.0.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -335,24 +334,14 @@ impl<K: StreamKind> Stream<K> {
     pub fn driver_id(&self) -> Result<u64> {
         let bound = self.core.bind()?;
         let mut id = 0;
-        check("cuStreamGetId", driver_id(bound.raw(), &mut id))?;
+        // SAFETY: bound, the stream is kept, with its context current where it needs that; the call
+        // writes one number, to a local that outlives it.
+        check("cuStreamGetId", unsafe {
+            cu::cuStreamGetId(bound.raw(), &mut id)
+        })?;
         Ok(id)
     }
-}
 
-#[cfg(cuda_12_0)]
-fn driver_id(stream: CUstream, id: &mut u64) -> CUresult {
-    // SAFETY: the caller has bound the stream, which keeps it, with its context current where it
-    // needs that; the call writes one number, to an exclusive borrow.
-    unsafe { cu::cuStreamGetId(stream, id) }
-}
-
-#[cfg(not(cuda_12_0))]
-fn driver_id(_: CUstream, _: &mut u64) -> CUresult {
-    cuda_sys::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER
-}
-
-impl Stream {
     /// Destroys the stream, if nothing else refers to it, and says whether that worked:
     /// `cuStreamDestroy_v2`. Dropping it reports a failure to the hook of
     /// [`set_drop_hook`](crate::set_drop_hook) instead. Pending work completes either way.

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use cuda_sys::{CUdevice_attribute, CUdeviceptr, CUresult, CUstream, symbol as cu};
+use cuda_sys::{CUdeviceptr, CUresult, CUstream, symbol as cu};
 
 use crate::copy::{same_device, same_len};
 use crate::device::Device;
@@ -303,11 +303,6 @@ impl<T: StreamValue> WaitValue<T> {
     }
 }
 
-/// `CAN_USE_64_BIT_STREAM_MEM_OPS` and `CAN_USE_STREAM_WAIT_VALUE_NOR` of the calls used here, which
-/// headers name differently: before 12.0 those names were an older pair of attributes'.
-const WIDE_VALUES: CUdevice_attribute = CUdevice_attribute(122);
-const NOR_WAITS: CUdevice_attribute = CUdevice_attribute(123);
-
 /// What a device can do beyond 32 bits, and beyond the other comparisons.
 #[derive(Clone, Copy)]
 struct Abilities {
@@ -344,8 +339,8 @@ fn abilities(device: Device) -> Result<Abilities> {
         return Ok(able);
     }
     let able = Abilities {
-        wide: device.attribute(WIDE_VALUES)? != 0,
-        nor: device.attribute(NOR_WAITS)? != 0,
+        wide: device.attribute(cuda_sys::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS)? != 0,
+        nor: device.attribute(cuda_sys::CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR)? != 0,
     };
     let mut entries = lock(&KNOWN);
     if known(&entries).is_none() {

@@ -149,9 +149,9 @@ pub struct MipmapSampling {
     pub levels: (f32, f32),
 }
 
-const READ_AS_INTEGER: u32 = 0x01;
-const NORMALIZED_COORDINATES: u32 = 0x02;
-const SRGB: u32 = 0x10;
+const READ_AS_INTEGER: u32 = cuda_sys::CU_TRSF_READ_AS_INTEGER;
+const NORMALIZED_COORDINATES: u32 = cuda_sys::CU_TRSF_NORMALIZED_COORDINATES;
+const SRGB: u32 = cuda_sys::CU_TRSF_SRGB;
 
 impl TextureDescriptor {
     /// Refuses what CUDA does not define.

@@ -10,7 +10,7 @@ use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result, check};
-use crate::location::{AccessDescriptor, Location};
+use crate::location;
 use crate::memory::origin::Owner;
 use crate::memory::share::ShareableHandle;
 use crate::release::{Unreleased, released};
@@ -187,14 +187,14 @@ impl Mapping {
     ) -> Result<()> {
         let descriptors: Vec<_> = access
             .iter()
-            .map(|&(device, flags)| AccessDescriptor::of(device, flags))
+            .map(|&(device, flags)| location::access(device, flags))
             .collect();
         let at = self.address + start as CUdeviceptr;
-        // SAFETY: the addresses are ours and mapped; the descriptors are as many as counted, laid
-        // out as the call expects them. Whoever takes access away has waited for the work that
+        // SAFETY: the addresses are ours and mapped; the descriptors are as many as counted.
+        // Whoever takes access away has waited for the work that
         // needs it.
         check("cuMemSetAccess", unsafe {
-            cu::cuMemSetAccess(at, bytes, descriptors.as_ptr().cast(), descriptors.len())
+            cu::cuMemSetAccess(at, bytes, descriptors.as_ptr(), descriptors.len())
         })
     }
 
@@ -218,12 +218,11 @@ impl Mapping {
         if self.accessible == 0 {
             return Ok(None);
         }
-        let location = Location::of(device);
+        let location = location::of(device);
         let mut flags = 0;
-        // SAFETY: the call reads a location, in the layout that it expects, and writes one number,
-        // both locals that outlive it; the address is mapped.
+        // SAFETY: the call reads a location and writes one number, both locals that outlive it; the address is mapped.
         check("cuMemGetAccess", unsafe {
-            cu::cuMemGetAccess(&mut flags, (&raw const location).cast(), self.address)
+            cu::cuMemGetAccess(&mut flags, &location, self.address)
         })?;
         Ok(Some(CUmemAccess_flags(flags as _)))
     }

@@ -1,46 +1,23 @@
 //! Virtual memory: address space reserved on its own, and physical memory mapped into it.
 
-use cuda_sys::{CUmemAllocationHandleType, CUmemAllocationProp, CUmemAllocationType, symbol as cu};
+use cuda_sys::{CUmemAllocationHandleType, CUmemAllocationProp, symbol as cu};
 
 use crate::device::Device;
 use crate::driver;
 use crate::error::{Error, Result, check};
-use crate::location::Location;
+use crate::location;
 
 pub(crate) mod buffer;
 mod mapping;
 pub(crate) mod physical;
 
-/// `CUmemAllocationProp`, as every header since 11.8 lays it out; see [`Location`].
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Properties {
-    kind: CUmemAllocationType,
-    handle_types: CUmemAllocationHandleType,
-    location: Location,
-    win32_handle_data: *mut std::ffi::c_void,
-    compression: u8,
-    gpu_direct_rdma: u8,
-    usage: u16,
-    reserved: [u8; 4],
-}
-
-const _: () = assert!(size_of::<Properties>() == size_of::<CUmemAllocationProp>());
-const _: () = assert!(align_of::<Properties>() == align_of::<CUmemAllocationProp>());
-
-impl Properties {
-    /// Pinned memory of a device, the only kind that every driver makes.
-    fn of(device: Device, handle_types: CUmemAllocationHandleType) -> Self {
-        Self {
-            kind: cuda_sys::CU_MEM_ALLOCATION_TYPE_PINNED,
-            handle_types,
-            location: Location::of(device),
-            win32_handle_data: std::ptr::null_mut(),
-            compression: 0,
-            gpu_direct_rdma: 0,
-            usage: 0,
-            reserved: [0; 4],
-        }
+/// Pinned memory of a device, the only kind that every driver makes.
+fn properties(device: Device, handle_types: CUmemAllocationHandleType) -> CUmemAllocationProp {
+    CUmemAllocationProp {
+        type_: cuda_sys::CU_MEM_ALLOCATION_TYPE_PINNED,
+        requestedHandleTypes: handle_types,
+        location: location::of(device),
+        ..CUmemAllocationProp::default()
     }
 }
 
@@ -106,7 +83,7 @@ fn granularity(
         });
     }
     let op = "cuMemGetAllocationGranularity";
-    let properties = Properties::of(device, handle_types);
+    let properties = properties(device, handle_types);
     let which = match which {
         Granularity::Minimum => cuda_sys::CU_MEM_ALLOC_GRANULARITY_MINIMUM,
         Granularity::Recommended => cuda_sys::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED,

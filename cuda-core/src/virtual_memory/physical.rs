@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use cuda_sys::{CUmemGenericAllocationHandle, symbol as cu};
 
-use super::{Granularity, Properties, granularity};
+use super::{Granularity, granularity, properties};
 use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::device::Device;
@@ -80,14 +80,13 @@ impl PhysicalMemory {
         if size == 0 {
             return Ok(memory);
         }
-        let properties = Properties::of(context.device(), shareable.as_raw());
+        let properties = properties(context.device(), shareable.as_raw());
         let entered = context.enter_briefly()?;
         let relaxed = Relaxed::enter()?;
         let mut handle = 0;
-        // SAFETY: the call reads properties, in the layout that it expects, and writes one handle,
-        // both locals that outlive it; flags must be zero.
+        // SAFETY: the call reads properties and writes one handle, both locals that outlive it; flags must be zero.
         let created = check(op, unsafe {
-            cu::cuMemCreate(&mut handle, size, (&raw const properties).cast(), 0)
+            cu::cuMemCreate(&mut handle, size, &properties, 0)
         });
         drop(relaxed);
         drop(entered);
@@ -141,14 +140,14 @@ impl PhysicalMemory {
         let Some(handle) = self.handle else {
             return Ok(ShareableHandle::None);
         };
-        let mut properties = Properties::of(self.device(), cuda_sys::CU_MEM_HANDLE_TYPE_NONE);
+        let mut properties = properties(self.device(), cuda_sys::CU_MEM_HANDLE_TYPE_NONE);
         // SAFETY: the call writes one structure of this type, to a local that outlives it; `self`
         // keeps the handle.
         check("cuMemGetAllocationPropertiesFromHandle", unsafe {
-            cu::cuMemGetAllocationPropertiesFromHandle((&raw mut properties).cast(), handle)
+            cu::cuMemGetAllocationPropertiesFromHandle(&mut properties, handle)
         })?;
         let fd = cuda_sys::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0;
-        Ok(if properties.handle_types.0 & fd != 0 {
+        Ok(if properties.requestedHandleTypes.0 & fd != 0 {
             ShareableHandle::PosixFd
         } else {
             ShareableHandle::None

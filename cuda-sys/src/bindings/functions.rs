@@ -47,6 +47,7 @@ driver_api! {
         dev: CUdevice,
     ) -> CUresult;
     #[page = "group__CUDA__DEVICE.html"]
+    #[newer]
     pub fn cuDeviceGetHostAtomicCapabilities(
         capabilities: *mut ::core::ffi::c_uint,
         operations: *const CUatomicOperation,
@@ -105,6 +106,7 @@ driver_api! {
     #[page = "group__CUDA__PRIMARY__CTX.html"]
     pub fn cuDevicePrimaryCtxReset_v2(dev: CUdevice) -> CUresult;
     #[page = "group__CUDA__CTX.html"]
+    #[newer]
     pub fn cuCtxCreate_v4(
         pctx: *mut CUcontext,
         ctxCreateParams: *mut CUctxCreateParams,
@@ -124,16 +126,20 @@ driver_api! {
     #[page = "group__CUDA__CTX.html"]
     pub fn cuCtxGetDevice(device: *mut CUdevice) -> CUresult;
     #[page = "group__CUDA__CTX.html"]
+    #[newer]
     pub fn cuCtxGetDevice_v2(device: *mut CUdevice, ctx: CUcontext) -> CUresult;
     #[page = "group__CUDA__CTX.html"]
     pub fn cuCtxGetFlags(flags: *mut ::core::ffi::c_uint) -> CUresult;
     #[page = "group__CUDA__CTX.html"]
+    #[newer]
     pub fn cuCtxSetFlags(flags: ::core::ffi::c_uint) -> CUresult;
     #[page = "group__CUDA__CTX.html"]
+    #[newer]
     pub fn cuCtxGetId(ctx: CUcontext, ctxId: *mut ::core::ffi::c_ulonglong) -> CUresult;
     #[page = "group__CUDA__CTX.html"]
     pub fn cuCtxSynchronize() -> CUresult;
     #[page = "group__CUDA__CTX.html"]
+    #[newer]
     pub fn cuCtxSynchronize_v2(ctx: CUcontext) -> CUresult;
     #[page = "group__CUDA__CTX.html"]
     pub fn cuCtxSetLimit(limit: CUlimit, value: usize) -> CUresult;
@@ -161,8 +167,10 @@ driver_api! {
         type_: CUexecAffinityType,
     ) -> CUresult;
     #[page = "group__CUDA__CTX.html"]
+    #[newer]
     pub fn cuCtxRecordEvent(hCtx: CUcontext, hEvent: CUevent) -> CUresult;
     #[page = "group__CUDA__CTX.html"]
+    #[newer]
     pub fn cuCtxWaitEvent(hCtx: CUcontext, hEvent: CUevent) -> CUresult;
     #[page = "group__CUDA__CTX__DEPRECATED.html"]
     pub fn cuCtxAttach(pctx: *mut CUcontext, flags: ::core::ffi::c_uint) -> CUresult;
@@ -206,11 +214,13 @@ driver_api! {
         name: *const ::core::ffi::c_char,
     ) -> CUresult;
     #[page = "group__CUDA__MODULE.html"]
+    #[newer]
     pub fn cuModuleGetFunctionCount(
         count: *mut ::core::ffi::c_uint,
         mod_: CUmodule,
     ) -> CUresult;
     #[page = "group__CUDA__MODULE.html"]
+    #[newer]
     pub fn cuModuleEnumerateFunctions(
         functions: *mut CUfunction,
         numFunctions: ::core::ffi::c_uint,
@@ -271,6 +281,7 @@ driver_api! {
         name: *const ::core::ffi::c_char,
     ) -> CUresult;
     #[page = "group__CUDA__LIBRARY.html"]
+    #[newer]
     pub fn cuLibraryLoadData(
         library: *mut CUlibrary,
         code: *const ::core::ffi::c_void,
@@ -282,6 +293,7 @@ driver_api! {
         numLibraryOptions: ::core::ffi::c_uint,
     ) -> CUresult;
     #[page = "group__CUDA__LIBRARY.html"]
+    #[newer]
     pub fn cuLibraryLoadFromFile(
         library: *mut CUlibrary,
         fileName: *const ::core::ffi::c_char,
@@ -293,31 +305,39 @@ driver_api! {
         numLibraryOptions: ::core::ffi::c_uint,
     ) -> CUresult;
     #[page = "group__CUDA__LIBRARY.html"]
+    #[newer]
     pub fn cuLibraryUnload(library: CUlibrary) -> CUresult;
     #[page = "group__CUDA__LIBRARY.html"]
+    #[newer]
     pub fn cuLibraryGetKernel(
         pKernel: *mut CUkernel,
         library: CUlibrary,
         name: *const ::core::ffi::c_char,
     ) -> CUresult;
     #[page = "group__CUDA__LIBRARY.html"]
+    #[newer]
     pub fn cuLibraryGetKernelCount(
         count: *mut ::core::ffi::c_uint,
         lib: CUlibrary,
     ) -> CUresult;
     #[page = "group__CUDA__LIBRARY.html"]
+    #[newer]
     pub fn cuLibraryEnumerateKernels(
         kernels: *mut CUkernel,
         numKernels: ::core::ffi::c_uint,
         lib: CUlibrary,
     ) -> CUresult;
     #[page = "group__CUDA__LIBRARY.html"]
+    #[newer]
     pub fn cuLibraryGetModule(pMod: *mut CUmodule, library: CUlibrary) -> CUresult;
     #[page = "group__CUDA__LIBRARY.html"]
+    #[newer]
     pub fn cuKernelGetFunction(pFunc: *mut CUfunction, kernel: CUkernel) -> CUresult;
     #[page = "group__CUDA__LIBRARY.html"]
+    #[newer]
     pub fn cuKernelGetLibrary(pLib: *mut CUlibrary, kernel: CUkernel) -> CUresult;
     #[page = "group__CUDA__LIBRARY.html"]
+    #[newer]
     pub fn cuLibraryGetGlobal(
         dptr: *mut CUdeviceptr,
         bytes: *mut usize,
@@ -325,6 +345,7 @@ driver_api! {
         name: *const ::core::ffi::c_char,
     ) -> CUresult;
     #[page = "group__CUDA__LIBRARY.html"]
+    #[newer]
     pub fn cuLibraryGetManaged(
         dptr: *mut CUdeviceptr,
         bytes: *mut usize,
@@ -332,12 +353,14 @@ driver_api! {
         name: *const ::core::ffi::c_char,
     ) -> CUresult;
     #[page = "group__CUDA__LIBRARY.html"]
+    #[newer]
     pub fn cuLibraryGetUnifiedFunction(
         fptr: *mut *mut ::core::ffi::c_void,
         library: CUlibrary,
         symbol: *const ::core::ffi::c_char,
     ) -> CUresult;
     #[page = "group__CUDA__LIBRARY.html"]
+    #[newer]
     pub fn cuKernelGetAttribute(
         pi: *mut ::core::ffi::c_int,
         attrib: CUfunction_attribute,
@@ -345,6 +368,7 @@ driver_api! {
         dev: CUdevice,
     ) -> CUresult;
     #[page = "group__CUDA__LIBRARY.html"]
+    #[newer]
     pub fn cuKernelSetAttribute(
         attrib: CUfunction_attribute,
         val: ::core::ffi::c_int,
@@ -352,17 +376,20 @@ driver_api! {
         dev: CUdevice,
     ) -> CUresult;
     #[page = "group__CUDA__LIBRARY.html"]
+    #[newer]
     pub fn cuKernelSetCacheConfig(
         kernel: CUkernel,
         config: CUfunc_cache,
         dev: CUdevice,
     ) -> CUresult;
     #[page = "group__CUDA__LIBRARY.html"]
+    #[newer]
     pub fn cuKernelGetName(
         name: *mut *const ::core::ffi::c_char,
         hfunc: CUkernel,
     ) -> CUresult;
     #[page = "group__CUDA__LIBRARY.html"]
+    #[newer]
     pub fn cuKernelGetParamInfo(
         kernel: CUkernel,
         paramIndex: usize,
@@ -370,6 +397,7 @@ driver_api! {
         paramSize: *mut usize,
     ) -> CUresult;
     #[page = "group__CUDA__LIBRARY.html"]
+    #[newer]
     pub fn cuKernelGetParamCount(kernel: CUkernel, paramCount: *mut usize) -> CUresult;
     #[page = "group__CUDA__MEM.html"]
     pub fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult;
@@ -422,6 +450,7 @@ driver_api! {
         flags: ::core::ffi::c_uint,
     ) -> CUresult;
     #[page = "group__CUDA__MEM.html"]
+    #[newer]
     pub fn cuDeviceRegisterAsyncNotification(
         device: CUdevice,
         callbackFunc: CUasyncCallback,
@@ -429,6 +458,7 @@ driver_api! {
         callback: *mut CUasyncCallbackHandle,
     ) -> CUresult;
     #[page = "group__CUDA__MEM.html"]
+    #[newer]
     pub fn cuDeviceUnregisterAsyncNotification(
         device: CUdevice,
         callback: CUasyncCallbackHandle,
@@ -616,6 +646,7 @@ driver_api! {
         hStream: CUstream,
     ) -> CUresult;
     #[page = "group__CUDA__MEM.html"]
+    #[newer]
     pub fn cuMemcpyBatchAsync_v2(
         dsts: *mut CUdeviceptr,
         srcs: *mut CUdeviceptr,
@@ -627,6 +658,7 @@ driver_api! {
         hStream: CUstream,
     ) -> CUresult;
     #[page = "group__CUDA__MEM.html"]
+    #[newer]
     pub fn cuMemcpy3DBatchAsync_v2(
         numOps: usize,
         opList: *mut CUDA_MEMCPY3D_BATCH_OP,
@@ -634,6 +666,7 @@ driver_api! {
         hStream: CUstream,
     ) -> CUresult;
     #[page = "group__CUDA__MEM.html"]
+    #[newer]
     pub fn cuMemcpyWithAttributesAsync(
         dst: CUdeviceptr,
         src: CUdeviceptr,
@@ -642,6 +675,7 @@ driver_api! {
         hStream: CUstream,
     ) -> CUresult;
     #[page = "group__CUDA__MEM.html"]
+    #[newer]
     pub fn cuMemcpy3DWithAttributesAsync(
         op: *mut CUDA_MEMCPY3D_BATCH_OP,
         flags: ::core::ffi::c_ulonglong,
@@ -810,6 +844,7 @@ driver_api! {
         flags: ::core::ffi::c_ulonglong,
     ) -> CUresult;
     #[page = "group__CUDA__MEM.html"]
+    #[newer]
     pub fn cuMemBatchDecompressAsync(
         paramsArray: *mut CUmemDecompressParams,
         count: usize,
@@ -936,18 +971,21 @@ driver_api! {
     #[page = "group__CUDA__MALLOC__ASYNC.html"]
     pub fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult;
     #[page = "group__CUDA__MALLOC__ASYNC.html"]
+    #[newer]
     pub fn cuMemGetDefaultMemPool(
         pool_out: *mut CUmemoryPool,
         location: *mut CUmemLocation,
         type_: CUmemAllocationType,
     ) -> CUresult;
     #[page = "group__CUDA__MALLOC__ASYNC.html"]
+    #[newer]
     pub fn cuMemGetMemPool(
         pool: *mut CUmemoryPool,
         location: *mut CUmemLocation,
         type_: CUmemAllocationType,
     ) -> CUresult;
     #[page = "group__CUDA__MALLOC__ASYNC.html"]
+    #[newer]
     pub fn cuMemSetMemPool(
         location: *mut CUmemLocation,
         type_: CUmemAllocationType,
@@ -986,16 +1024,19 @@ driver_api! {
         shareData: *mut CUmemPoolPtrExportData,
     ) -> CUresult;
     #[page = "group__CUDA__MULTICAST.html"]
+    #[newer]
     pub fn cuMulticastCreate(
         mcHandle: *mut CUmemGenericAllocationHandle,
         prop: *const CUmulticastObjectProp,
     ) -> CUresult;
     #[page = "group__CUDA__MULTICAST.html"]
+    #[newer]
     pub fn cuMulticastAddDevice(
         mcHandle: CUmemGenericAllocationHandle,
         dev: CUdevice,
     ) -> CUresult;
     #[page = "group__CUDA__MULTICAST.html"]
+    #[newer]
     pub fn cuMulticastBindMem(
         mcHandle: CUmemGenericAllocationHandle,
         mcOffset: usize,
@@ -1005,6 +1046,7 @@ driver_api! {
         flags: ::core::ffi::c_ulonglong,
     ) -> CUresult;
     #[page = "group__CUDA__MULTICAST.html"]
+    #[newer]
     pub fn cuMulticastBindMem_v2(
         mcHandle: CUmemGenericAllocationHandle,
         dev: CUdevice,
@@ -1015,6 +1057,7 @@ driver_api! {
         flags: ::core::ffi::c_ulonglong,
     ) -> CUresult;
     #[page = "group__CUDA__MULTICAST.html"]
+    #[newer]
     pub fn cuMulticastBindAddr(
         mcHandle: CUmemGenericAllocationHandle,
         mcOffset: usize,
@@ -1023,6 +1066,7 @@ driver_api! {
         flags: ::core::ffi::c_ulonglong,
     ) -> CUresult;
     #[page = "group__CUDA__MULTICAST.html"]
+    #[newer]
     pub fn cuMulticastBindAddr_v2(
         mcHandle: CUmemGenericAllocationHandle,
         dev: CUdevice,
@@ -1032,6 +1076,7 @@ driver_api! {
         flags: ::core::ffi::c_ulonglong,
     ) -> CUresult;
     #[page = "group__CUDA__MULTICAST.html"]
+    #[newer]
     pub fn cuMulticastUnbind(
         mcHandle: CUmemGenericAllocationHandle,
         dev: CUdevice,
@@ -1039,44 +1084,54 @@ driver_api! {
         size: usize,
     ) -> CUresult;
     #[page = "group__CUDA__MULTICAST.html"]
+    #[newer]
     pub fn cuMulticastGetGranularity(
         granularity: *mut usize,
         prop: *const CUmulticastObjectProp,
         option: CUmulticastGranularity_flags,
     ) -> CUresult;
     #[page = "group__CUDA__CLIQUE.html"]
+    #[newer]
     pub fn cuDeviceGetFabricClusterUuid(uuid: *mut CUuuid, dev: CUdevice) -> CUresult;
     #[page = "group__CUDA__CLIQUE.html"]
+    #[newer]
     pub fn cuDeviceGetCliqueCount(count: *mut usize, dev: CUdevice) -> CUresult;
     #[page = "group__CUDA__CLIQUE.html"]
+    #[newer]
     pub fn cuDeviceGetCliqueInfo(
         cliqueInfo: *mut CUcliqueInfo,
         count: *mut usize,
         dev: CUdevice,
     ) -> CUresult;
     #[page = "group__CUDA__LOGICAL__ENDPOINT.html"]
+    #[newer]
     pub fn cuLogicalEndpointIdReserve(
         baseLeId: *mut CUlogicalEndpointId,
         count: cuuint32_t,
     ) -> CUresult;
     #[page = "group__CUDA__LOGICAL__ENDPOINT.html"]
+    #[newer]
     pub fn cuLogicalEndpointIdRelease(
         baseLeId: CUlogicalEndpointId,
         count: cuuint32_t,
     ) -> CUresult;
     #[page = "group__CUDA__LOGICAL__ENDPOINT.html"]
+    #[newer]
     pub fn cuLogicalEndpointCreate(
         leId: CUlogicalEndpointId,
         prop: *const CUlogicalEndpointProp,
     ) -> CUresult;
     #[page = "group__CUDA__LOGICAL__ENDPOINT.html"]
+    #[newer]
     pub fn cuLogicalEndpointAddDevice(
         leId: CUlogicalEndpointId,
         dev: CUdevice,
     ) -> CUresult;
     #[page = "group__CUDA__LOGICAL__ENDPOINT.html"]
+    #[newer]
     pub fn cuLogicalEndpointDestroy(leId: CUlogicalEndpointId) -> CUresult;
     #[page = "group__CUDA__LOGICAL__ENDPOINT.html"]
+    #[newer]
     pub fn cuLogicalEndpointBindAddr(
         leId: CUlogicalEndpointId,
         dev: CUdevice,
@@ -1086,6 +1141,7 @@ driver_api! {
         flags: ::core::ffi::c_ulonglong,
     ) -> CUresult;
     #[page = "group__CUDA__LOGICAL__ENDPOINT.html"]
+    #[newer]
     pub fn cuLogicalEndpointBindMem(
         leId: CUlogicalEndpointId,
         dev: CUdevice,
@@ -1096,6 +1152,7 @@ driver_api! {
         flags: ::core::ffi::c_ulonglong,
     ) -> CUresult;
     #[page = "group__CUDA__LOGICAL__ENDPOINT.html"]
+    #[newer]
     pub fn cuLogicalEndpointUnbind(
         leId: CUlogicalEndpointId,
         dev: CUdevice,
@@ -1103,30 +1160,35 @@ driver_api! {
         size: cuuint64_t,
     ) -> CUresult;
     #[page = "group__CUDA__LOGICAL__ENDPOINT.html"]
+    #[newer]
     pub fn cuLogicalEndpointExport(
         handle: *mut ::core::ffi::c_void,
         leId: CUlogicalEndpointId,
         handleType: CUlogicalEndpointIpcHandleType,
     ) -> CUresult;
     #[page = "group__CUDA__LOGICAL__ENDPOINT.html"]
+    #[newer]
     pub fn cuLogicalEndpointImport(
         leId: CUlogicalEndpointId,
         handle: *const ::core::ffi::c_void,
         handleType: CUlogicalEndpointIpcHandleType,
     ) -> CUresult;
     #[page = "group__CUDA__LOGICAL__ENDPOINT.html"]
+    #[newer]
     pub fn cuLogicalEndpointGetLimits(
         bindAlignment: *mut cuuint64_t,
         maxSize: *mut cuuint64_t,
         prop: *const CUlogicalEndpointProp,
     ) -> CUresult;
     #[page = "group__CUDA__LOGICAL__ENDPOINT.html"]
+    #[newer]
     pub fn cuLogicalEndpointQuery(
         leId: CUlogicalEndpointId,
         count: cuuint32_t,
         queryStatus: *mut ::core::ffi::c_int,
     ) -> CUresult;
     #[page = "group__CUDA__FABRIC__COPY.html"]
+    #[newer]
     pub fn cuFabricCpyBatchAsync(
         numOps: usize,
         opList: *mut CUDA_FABRIC_COPY_BATCH_OP,
@@ -1140,6 +1202,7 @@ driver_api! {
         ptr: CUdeviceptr,
     ) -> CUresult;
     #[page = "group__CUDA__UNIFIED.html"]
+    #[newer]
     pub fn cuMemPrefetchAsync_v2(
         devPtr: CUdeviceptr,
         count: usize,
@@ -1148,6 +1211,7 @@ driver_api! {
         hStream: CUstream,
     ) -> CUresult;
     #[page = "group__CUDA__UNIFIED.html"]
+    #[newer]
     pub fn cuMemAdvise_v2(
         devPtr: CUdeviceptr,
         count: usize,
@@ -1155,6 +1219,7 @@ driver_api! {
         location: CUmemLocation,
     ) -> CUresult;
     #[page = "group__CUDA__UNIFIED.html"]
+    #[newer]
     pub fn cuMemPrefetchBatchAsync(
         dptrs: *mut CUdeviceptr,
         sizes: *mut usize,
@@ -1166,6 +1231,7 @@ driver_api! {
         hStream: CUstream,
     ) -> CUresult;
     #[page = "group__CUDA__UNIFIED.html"]
+    #[newer]
     pub fn cuMemDiscardBatchAsync(
         dptrs: *mut CUdeviceptr,
         sizes: *mut usize,
@@ -1174,6 +1240,7 @@ driver_api! {
         hStream: CUstream,
     ) -> CUresult;
     #[page = "group__CUDA__UNIFIED.html"]
+    #[newer]
     pub fn cuMemDiscardAndPrefetchBatchAsync(
         dptrs: *mut CUdeviceptr,
         sizes: *mut usize,
@@ -1185,6 +1252,7 @@ driver_api! {
         hStream: CUstream,
     ) -> CUresult;
     #[page = "group__CUDA__UNIFIED.html"]
+    #[newer]
     pub fn cuMemGetLocationInfo(
         ptr: CUdeviceptr,
         size: usize,
@@ -1234,11 +1302,13 @@ driver_api! {
         priority: ::core::ffi::c_int,
     ) -> CUresult;
     #[page = "group__CUDA__STREAM.html"]
+    #[newer]
     pub fn cuStreamBeginCaptureToCig(
         hStream: CUstream,
         streamCigCaptureParams: *mut CUstreamCigCaptureParams,
     ) -> CUresult;
     #[page = "group__CUDA__STREAM.html"]
+    #[newer]
     pub fn cuStreamEndCaptureToCig(hStream: CUstream) -> CUresult;
     #[page = "group__CUDA__STREAM.html"]
     pub fn cuStreamGetPriority(
@@ -1246,6 +1316,7 @@ driver_api! {
         priority: *mut ::core::ffi::c_int,
     ) -> CUresult;
     #[page = "group__CUDA__STREAM.html"]
+    #[newer]
     pub fn cuStreamGetDevice(hStream: CUstream, device: *mut CUdevice) -> CUresult;
     #[page = "group__CUDA__STREAM.html"]
     pub fn cuStreamGetFlags(
@@ -1253,6 +1324,7 @@ driver_api! {
         flags: *mut ::core::ffi::c_uint,
     ) -> CUresult;
     #[page = "group__CUDA__STREAM.html"]
+    #[newer]
     pub fn cuStreamGetId(
         hStream: CUstream,
         streamId: *mut ::core::ffi::c_ulonglong,
@@ -1260,6 +1332,7 @@ driver_api! {
     #[page = "group__CUDA__STREAM.html"]
     pub fn cuStreamGetCtx(hStream: CUstream, pctx: *mut CUcontext) -> CUresult;
     #[page = "group__CUDA__STREAM.html"]
+    #[newer]
     pub fn cuStreamGetCtx_v2(
         hStream: CUstream,
         pCtx: *mut CUcontext,
@@ -1284,6 +1357,7 @@ driver_api! {
         mode: CUstreamCaptureMode,
     ) -> CUresult;
     #[page = "group__CUDA__STREAM.html"]
+    #[newer]
     pub fn cuStreamBeginRecaptureToGraph(
         hStream: CUstream,
         mode: CUstreamCaptureMode,
@@ -1292,6 +1366,7 @@ driver_api! {
         userData: *mut ::core::ffi::c_void,
     ) -> CUresult;
     #[page = "group__CUDA__STREAM.html"]
+    #[newer]
     pub fn cuStreamBeginCaptureToGraph(
         hStream: CUstream,
         hGraph: CUgraph,
@@ -1310,6 +1385,7 @@ driver_api! {
         captureStatus: *mut CUstreamCaptureStatus,
     ) -> CUresult;
     #[page = "group__CUDA__STREAM.html"]
+    #[newer]
     pub fn cuStreamGetCaptureInfo_v3(
         hStream: CUstream,
         captureStatus_out: *mut CUstreamCaptureStatus,
@@ -1320,6 +1396,7 @@ driver_api! {
         numDependencies_out: *mut usize,
     ) -> CUresult;
     #[page = "group__CUDA__STREAM.html"]
+    #[newer]
     pub fn cuStreamUpdateCaptureDependencies_v2(
         hStream: CUstream,
         dependencies: *mut CUgraphNode,
@@ -1371,6 +1448,7 @@ driver_api! {
     #[page = "group__CUDA__EVENT.html"]
     pub fn cuEventDestroy_v2(hEvent: CUevent) -> CUresult;
     #[page = "group__CUDA__EVENT.html"]
+    #[newer]
     pub fn cuEventElapsedTime_v2(
         pMilliseconds: *mut f32,
         hStart: CUevent,
@@ -1468,11 +1546,13 @@ driver_api! {
     #[page = "group__CUDA__EXEC.html"]
     pub fn cuFuncGetModule(hmod: *mut CUmodule, hfunc: CUfunction) -> CUresult;
     #[page = "group__CUDA__EXEC.html"]
+    #[newer]
     pub fn cuFuncGetName(
         name: *mut *const ::core::ffi::c_char,
         hfunc: CUfunction,
     ) -> CUresult;
     #[page = "group__CUDA__EXEC.html"]
+    #[newer]
     pub fn cuFuncGetParamInfo(
         func: CUfunction,
         paramIndex: usize,
@@ -1480,13 +1560,16 @@ driver_api! {
         paramSize: *mut usize,
     ) -> CUresult;
     #[page = "group__CUDA__EXEC.html"]
+    #[newer]
     pub fn cuFuncGetParamCount(func: CUfunction, paramCount: *mut usize) -> CUresult;
     #[page = "group__CUDA__EXEC.html"]
+    #[newer]
     pub fn cuFuncIsLoaded(
         state: *mut CUfunctionLoadingState,
         function: CUfunction,
     ) -> CUresult;
     #[page = "group__CUDA__EXEC.html"]
+    #[newer]
     pub fn cuFuncLoad(function: CUfunction) -> CUresult;
     #[page = "group__CUDA__EXEC.html"]
     pub fn cuLaunchKernel(
@@ -1529,6 +1612,7 @@ driver_api! {
         userData: *mut ::core::ffi::c_void,
     ) -> CUresult;
     #[page = "group__CUDA__EXEC.html"]
+    #[newer]
     pub fn cuLaunchHostFunc_v2(
         hStream: CUstream,
         fn_: CUhostFn,
@@ -1603,6 +1687,7 @@ driver_api! {
     #[page = "group__CUDA__GRAPH.html"]
     pub fn cuGraphCreate(phGraph: *mut CUgraph, flags: ::core::ffi::c_uint) -> CUresult;
     #[page = "group__CUDA__GRAPH.html"]
+    #[newer]
     pub fn cuGraphAddKernelNode_v2(
         phGraphNode: *mut CUgraphNode,
         hGraph: CUgraph,
@@ -1611,11 +1696,13 @@ driver_api! {
         nodeParams: *const CUDA_KERNEL_NODE_PARAMS,
     ) -> CUresult;
     #[page = "group__CUDA__GRAPH.html"]
+    #[newer]
     pub fn cuGraphKernelNodeGetParams_v2(
         hNode: CUgraphNode,
         nodeParams: *mut CUDA_KERNEL_NODE_PARAMS,
     ) -> CUresult;
     #[page = "group__CUDA__GRAPH.html"]
+    #[newer]
     pub fn cuGraphKernelNodeSetParams_v2(
         hNode: CUgraphNode,
         nodeParams: *const CUDA_KERNEL_NODE_PARAMS,
@@ -1843,23 +1930,28 @@ driver_api! {
         type_: *mut CUgraphNodeType,
     ) -> CUresult;
     #[page = "group__CUDA__GRAPH.html"]
+    #[newer]
     pub fn cuGraphNodeGetContainingGraph(
         hNode: CUgraphNode,
         phGraph: *mut CUgraph,
     ) -> CUresult;
     #[page = "group__CUDA__GRAPH.html"]
+    #[newer]
     pub fn cuGraphNodeGetLocalId(
         hNode: CUgraphNode,
         nodeId: *mut ::core::ffi::c_uint,
     ) -> CUresult;
     #[page = "group__CUDA__GRAPH.html"]
+    #[newer]
     pub fn cuGraphNodeGetToolsId(
         hNode: CUgraphNode,
         toolsNodeId: *mut ::core::ffi::c_ulonglong,
     ) -> CUresult;
     #[page = "group__CUDA__GRAPH.html"]
+    #[newer]
     pub fn cuGraphGetId(hGraph: CUgraph, graphId: *mut ::core::ffi::c_uint) -> CUresult;
     #[page = "group__CUDA__GRAPH.html"]
+    #[newer]
     pub fn cuGraphExecGetId(
         hGraphExec: CUgraphExec,
         graphId: *mut ::core::ffi::c_uint,
@@ -1877,6 +1969,7 @@ driver_api! {
         numRootNodes: *mut usize,
     ) -> CUresult;
     #[page = "group__CUDA__GRAPH.html"]
+    #[newer]
     pub fn cuGraphGetEdges_v2(
         hGraph: CUgraph,
         from: *mut CUgraphNode,
@@ -1885,6 +1978,7 @@ driver_api! {
         numEdges: *mut usize,
     ) -> CUresult;
     #[page = "group__CUDA__GRAPH.html"]
+    #[newer]
     pub fn cuGraphNodeGetDependencies_v2(
         hNode: CUgraphNode,
         dependencies: *mut CUgraphNode,
@@ -1892,6 +1986,7 @@ driver_api! {
         numDependencies: *mut usize,
     ) -> CUresult;
     #[page = "group__CUDA__GRAPH.html"]
+    #[newer]
     pub fn cuGraphNodeGetDependentNodes_v2(
         hNode: CUgraphNode,
         dependentNodes: *mut CUgraphNode,
@@ -1899,6 +1994,7 @@ driver_api! {
         numDependentNodes: *mut usize,
     ) -> CUresult;
     #[page = "group__CUDA__GRAPH.html"]
+    #[newer]
     pub fn cuGraphAddDependencies_v2(
         hGraph: CUgraph,
         from: *const CUgraphNode,
@@ -1907,6 +2003,7 @@ driver_api! {
         numDependencies: usize,
     ) -> CUresult;
     #[page = "group__CUDA__GRAPH.html"]
+    #[newer]
     pub fn cuGraphRemoveDependencies_v2(
         hGraph: CUgraph,
         from: *const CUgraphNode,
@@ -1923,17 +2020,20 @@ driver_api! {
         flags: ::core::ffi::c_ulonglong,
     ) -> CUresult;
     #[page = "group__CUDA__GRAPH.html"]
+    #[newer]
     pub fn cuGraphInstantiateWithParams(
         phGraphExec: *mut CUgraphExec,
         hGraph: CUgraph,
         instantiateParams: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
     ) -> CUresult;
     #[page = "group__CUDA__GRAPH.html"]
+    #[newer]
     pub fn cuGraphExecGetFlags(
         hGraphExec: CUgraphExec,
         flags: *mut cuuint64_t,
     ) -> CUresult;
     #[page = "group__CUDA__GRAPH.html"]
+    #[newer]
     pub fn cuGraphExecKernelNodeSetParams_v2(
         hGraphExec: CUgraphExec,
         hNode: CUgraphNode,
@@ -2010,6 +2110,7 @@ driver_api! {
     #[page = "group__CUDA__GRAPH.html"]
     pub fn cuGraphDestroy(hGraph: CUgraph) -> CUresult;
     #[page = "group__CUDA__GRAPH.html"]
+    #[newer]
     pub fn cuGraphExecUpdate_v2(
         hGraphExec: CUgraphExec,
         hGraph: CUgraph,
@@ -2070,6 +2171,7 @@ driver_api! {
         count: ::core::ffi::c_uint,
     ) -> CUresult;
     #[page = "group__CUDA__GRAPH.html"]
+    #[newer]
     pub fn cuGraphAddNode_v2(
         phGraphNode: *mut CUgraphNode,
         hGraph: CUgraph,
@@ -2079,6 +2181,7 @@ driver_api! {
         nodeParams: *mut CUgraphNodeParams,
     ) -> CUresult;
     #[page = "group__CUDA__GRAPH.html"]
+    #[newer]
     pub fn cuGraphAddNode_v3(
         phGraphNode: *mut CUgraphNode,
         hGraph: CUgraph,
@@ -2088,27 +2191,32 @@ driver_api! {
         nodeParams: *mut CUgraphNodeParams,
     ) -> CUresult;
     #[page = "group__CUDA__GRAPH.html"]
+    #[newer]
     pub fn cuGraphNodeSetParams(
         hNode: CUgraphNode,
         nodeParams: *mut CUgraphNodeParams,
     ) -> CUresult;
     #[page = "group__CUDA__GRAPH.html"]
+    #[newer]
     pub fn cuGraphNodeSetParams_v2(
         hNode: CUgraphNode,
         nodeParams: *mut CUgraphNodeParams,
     ) -> CUresult;
     #[page = "group__CUDA__GRAPH.html"]
+    #[newer]
     pub fn cuGraphNodeGetParams(
         hNode: CUgraphNode,
         nodeParams: *mut CUgraphNodeParams,
     ) -> CUresult;
     #[page = "group__CUDA__GRAPH.html"]
+    #[newer]
     pub fn cuGraphExecNodeSetParams(
         hGraphExec: CUgraphExec,
         hNode: CUgraphNode,
         nodeParams: *mut CUgraphNodeParams,
     ) -> CUresult;
     #[page = "group__CUDA__GRAPH.html"]
+    #[newer]
     pub fn cuGraphConditionalHandleCreate(
         pHandle_out: *mut CUgraphConditionalHandle,
         hGraph: CUgraph,
@@ -2325,6 +2433,7 @@ driver_api! {
         surfObject: CUsurfObject,
     ) -> CUresult;
     #[page = "group__CUDA__TENSOR__MEMORY.html"]
+    #[newer]
     pub fn cuTensorMapEncodeTiled(
         tensorMap: *mut CUtensorMap,
         tensorDataType: CUtensorMapDataType,
@@ -2340,6 +2449,7 @@ driver_api! {
         oobFill: CUtensorMapFloatOOBfill,
     ) -> CUresult;
     #[page = "group__CUDA__TENSOR__MEMORY.html"]
+    #[newer]
     pub fn cuTensorMapEncodeIm2col(
         tensorMap: *mut CUtensorMap,
         tensorDataType: CUtensorMapDataType,
@@ -2358,6 +2468,7 @@ driver_api! {
         oobFill: CUtensorMapFloatOOBfill,
     ) -> CUresult;
     #[page = "group__CUDA__TENSOR__MEMORY.html"]
+    #[newer]
     pub fn cuTensorMapEncodeIm2colWide(
         tensorMap: *mut CUtensorMap,
         tensorDataType: CUtensorMapDataType,
@@ -2377,11 +2488,13 @@ driver_api! {
         oobFill: CUtensorMapFloatOOBfill,
     ) -> CUresult;
     #[page = "group__CUDA__TENSOR__MEMORY.html"]
+    #[newer]
     pub fn cuTensorMapReplaceAddress(
         tensorMap: *mut CUtensorMap,
         globalAddress: *mut ::core::ffi::c_void,
     ) -> CUresult;
     #[page = "group__CUDA__TENSOR__MEMORY.html"]
+    #[newer]
     pub fn cuTensorMapSetAllocationClass(
         tensorMap: *mut CUtensorMap,
         allocClass: CUtensorMapAllocClass,
@@ -2408,6 +2521,7 @@ driver_api! {
         dstDevice: CUdevice,
     ) -> CUresult;
     #[page = "group__CUDA__PEER__ACCESS.html"]
+    #[newer]
     pub fn cuDeviceGetP2PAtomicCapabilities(
         capabilities: *mut ::core::ffi::c_uint,
         operations: *const CUatomicOperation,
@@ -2453,6 +2567,7 @@ driver_api! {
         hStream: CUstream,
     ) -> CUresult;
     #[page = "group__CUDA__DRIVER__ENTRY__POINT.html"]
+    #[newer]
     pub fn cuGetProcAddress_v2(
         symbol: *const ::core::ffi::c_char,
         pfn: *mut *mut ::core::ffi::c_void,
@@ -2461,46 +2576,54 @@ driver_api! {
         symbolStatus: *mut CUdriverProcAddressQueryResult,
     ) -> CUresult;
     #[page = "group__CUDA__COREDUMP.html"]
+    #[newer]
     pub fn cuCoredumpGetAttribute(
         attrib: CUcoredumpSettings,
         value: *mut ::core::ffi::c_void,
         size: *mut usize,
     ) -> CUresult;
     #[page = "group__CUDA__COREDUMP.html"]
+    #[newer]
     pub fn cuCoredumpGetAttributeGlobal(
         attrib: CUcoredumpSettings,
         value: *mut ::core::ffi::c_void,
         size: *mut usize,
     ) -> CUresult;
     #[page = "group__CUDA__COREDUMP.html"]
+    #[newer]
     pub fn cuCoredumpSetAttribute(
         attrib: CUcoredumpSettings,
         value: *mut ::core::ffi::c_void,
         size: *mut usize,
     ) -> CUresult;
     #[page = "group__CUDA__COREDUMP.html"]
+    #[newer]
     pub fn cuCoredumpSetAttributeGlobal(
         attrib: CUcoredumpSettings,
         value: *mut ::core::ffi::c_void,
         size: *mut usize,
     ) -> CUresult;
     #[page = "group__CUDA__COREDUMP.html"]
+    #[newer]
     pub fn cuCoredumpRegisterStartCallback(
         callback: CUcoredumpStatusCallback,
         userData: *mut ::core::ffi::c_void,
         callbackOut: *mut CUcoredumpCallbackHandle,
     ) -> CUresult;
     #[page = "group__CUDA__COREDUMP.html"]
+    #[newer]
     pub fn cuCoredumpRegisterCompleteCallback(
         callback: CUcoredumpStatusCallback,
         userData: *mut ::core::ffi::c_void,
         callbackOut: *mut CUcoredumpCallbackHandle,
     ) -> CUresult;
     #[page = "group__CUDA__COREDUMP.html"]
+    #[newer]
     pub fn cuCoredumpDeregisterStartCallback(
         callback: CUcoredumpCallbackHandle,
     ) -> CUresult;
     #[page = "group__CUDA__COREDUMP.html"]
+    #[newer]
     pub fn cuCoredumpDeregisterCompleteCallback(
         callback: CUcoredumpCallbackHandle,
     ) -> CUresult;
@@ -2510,6 +2633,7 @@ driver_api! {
         pExportTableId: *const CUuuid,
     ) -> CUresult;
     #[page = "group__CUDA__GREEN__CONTEXTS.html"]
+    #[newer]
     pub fn cuGreenCtxCreate(
         phCtx: *mut CUgreenCtx,
         desc: CUdevResourceDesc,
@@ -2517,28 +2641,34 @@ driver_api! {
         flags: ::core::ffi::c_uint,
     ) -> CUresult;
     #[page = "group__CUDA__GREEN__CONTEXTS.html"]
+    #[newer]
     pub fn cuGreenCtxDestroy(hCtx: CUgreenCtx) -> CUresult;
     #[page = "group__CUDA__GREEN__CONTEXTS.html"]
+    #[newer]
     pub fn cuCtxFromGreenCtx(pContext: *mut CUcontext, hCtx: CUgreenCtx) -> CUresult;
     #[page = "group__CUDA__GREEN__CONTEXTS.html"]
+    #[newer]
     pub fn cuDeviceGetDevResource(
         device: CUdevice,
         resource: *mut CUdevResource,
         type_: CUdevResourceType,
     ) -> CUresult;
     #[page = "group__CUDA__GREEN__CONTEXTS.html"]
+    #[newer]
     pub fn cuCtxGetDevResource(
         hCtx: CUcontext,
         resource: *mut CUdevResource,
         type_: CUdevResourceType,
     ) -> CUresult;
     #[page = "group__CUDA__GREEN__CONTEXTS.html"]
+    #[newer]
     pub fn cuGreenCtxGetDevResource(
         hCtx: CUgreenCtx,
         resource: *mut CUdevResource,
         type_: CUdevResourceType,
     ) -> CUresult;
     #[page = "group__CUDA__GREEN__CONTEXTS.html"]
+    #[newer]
     pub fn cuDevSmResourceSplitByCount(
         result: *mut CUdevResource,
         nbGroups: *mut ::core::ffi::c_uint,
@@ -2548,6 +2678,7 @@ driver_api! {
         minCount: ::core::ffi::c_uint,
     ) -> CUresult;
     #[page = "group__CUDA__GREEN__CONTEXTS.html"]
+    #[newer]
     pub fn cuDevSmResourceSplit(
         result: *mut CUdevResource,
         nbGroups: ::core::ffi::c_uint,
@@ -2557,18 +2688,23 @@ driver_api! {
         groupParams: *mut CU_DEV_SM_RESOURCE_GROUP_PARAMS,
     ) -> CUresult;
     #[page = "group__CUDA__GREEN__CONTEXTS.html"]
+    #[newer]
     pub fn cuDevResourceGenerateDesc(
         phDesc: *mut CUdevResourceDesc,
         resources: *mut CUdevResource,
         nbResources: ::core::ffi::c_uint,
     ) -> CUresult;
     #[page = "group__CUDA__GREEN__CONTEXTS.html"]
+    #[newer]
     pub fn cuGreenCtxRecordEvent(hCtx: CUgreenCtx, hEvent: CUevent) -> CUresult;
     #[page = "group__CUDA__GREEN__CONTEXTS.html"]
+    #[newer]
     pub fn cuGreenCtxWaitEvent(hCtx: CUgreenCtx, hEvent: CUevent) -> CUresult;
     #[page = "group__CUDA__GREEN__CONTEXTS.html"]
+    #[newer]
     pub fn cuStreamGetGreenCtx(hStream: CUstream, phCtx: *mut CUgreenCtx) -> CUresult;
     #[page = "group__CUDA__GREEN__CONTEXTS.html"]
+    #[newer]
     pub fn cuGreenCtxStreamCreate(
         phStream: *mut CUstream,
         greenCtx: CUgreenCtx,
@@ -2576,36 +2712,43 @@ driver_api! {
         priority: ::core::ffi::c_int,
     ) -> CUresult;
     #[page = "group__CUDA__GREEN__CONTEXTS.html"]
+    #[newer]
     pub fn cuGreenCtxGetId(
         greenCtx: CUgreenCtx,
         greenCtxId: *mut ::core::ffi::c_ulonglong,
     ) -> CUresult;
     #[page = "group__CUDA__GREEN__CONTEXTS.html"]
+    #[newer]
     pub fn cuStreamGetDevResource(
         hStream: CUstream,
         resource: *mut CUdevResource,
         type_: CUdevResourceType,
     ) -> CUresult;
     #[page = "group__CUDA__LOGS.html"]
+    #[newer]
     pub fn cuLogsRegisterCallback(
         callbackFunc: CUlogsCallback,
         userData: *mut ::core::ffi::c_void,
         callback_out: *mut CUlogsCallbackHandle,
     ) -> CUresult;
     #[page = "group__CUDA__LOGS.html"]
+    #[newer]
     pub fn cuLogsUnregisterCallback(callback: CUlogsCallbackHandle) -> CUresult;
     #[page = "group__CUDA__LOGS.html"]
+    #[newer]
     pub fn cuLogsCurrent(
         iterator_out: *mut CUlogIterator,
         flags: ::core::ffi::c_uint,
     ) -> CUresult;
     #[page = "group__CUDA__LOGS.html"]
+    #[newer]
     pub fn cuLogsDumpToFile(
         iterator: *mut CUlogIterator,
         pathToFile: *const ::core::ffi::c_char,
         flags: ::core::ffi::c_uint,
     ) -> CUresult;
     #[page = "group__CUDA__LOGS.html"]
+    #[newer]
     pub fn cuLogsDumpToMemory(
         iterator: *mut CUlogIterator,
         buffer: *mut ::core::ffi::c_char,
@@ -2613,35 +2756,42 @@ driver_api! {
         flags: ::core::ffi::c_uint,
     ) -> CUresult;
     #[page = "group__CUDA__CHECKPOINT.html"]
+    #[newer]
     pub fn cuCheckpointProcessGetRestoreThreadId(
         pid: ::core::ffi::c_int,
         tid: *mut ::core::ffi::c_int,
     ) -> CUresult;
     #[page = "group__CUDA__CHECKPOINT.html"]
+    #[newer]
     pub fn cuCheckpointProcessGetState(
         pid: ::core::ffi::c_int,
         state: *mut CUprocessState,
     ) -> CUresult;
     #[page = "group__CUDA__CHECKPOINT.html"]
+    #[newer]
     pub fn cuCheckpointProcessLock(
         pid: ::core::ffi::c_int,
         args: *mut CUcheckpointLockArgs,
     ) -> CUresult;
     #[page = "group__CUDA__CHECKPOINT.html"]
+    #[newer]
     pub fn cuCheckpointProcessCheckpoint(
         pid: ::core::ffi::c_int,
         args: *mut CUcheckpointCheckpointArgs,
     ) -> CUresult;
     #[page = "group__CUDA__CHECKPOINT.html"]
+    #[newer]
     pub fn cuCheckpointProcessRestore(
         pid: ::core::ffi::c_int,
         args: *mut CUcheckpointRestoreArgs,
     ) -> CUresult;
     #[page = "group__CUDA__CHECKPOINT.html"]
+    #[newer]
     pub fn cuCheckpointOperationComplete(
         handle: CUcheckpointOperationHandle,
     ) -> CUresult;
     #[page = "group__CUDA__CHECKPOINT.html"]
+    #[newer]
     pub fn cuCheckpointProcessUnlock(
         pid: ::core::ffi::c_int,
         args: *mut CUcheckpointUnlockArgs,
@@ -2668,6 +2818,28 @@ driver_api! {
     ) -> CUresult;
     #[page = "group__CUDA__DEVICE.html"]
     pub fn cuDeviceGetUuid(uuid: *mut CUuuid, dev: CUdevice) -> CUresult;
+    #[page = "group__CUDA__MEM.html"]
+    #[newer]
+    pub fn cuMemcpyBatchAsync(
+        dsts: *mut CUdeviceptr,
+        srcs: *mut CUdeviceptr,
+        sizes: *mut usize,
+        count: usize,
+        attrs: *mut CUmemcpyAttributes,
+        attrsIdxs: *mut usize,
+        numAttrs: usize,
+        failIdx: *mut usize,
+        hStream: CUstream,
+    ) -> CUresult;
+    #[page = "group__CUDA__MEM.html"]
+    #[newer]
+    pub fn cuMemcpy3DBatchAsync(
+        numOps: usize,
+        opList: *mut CUDA_MEMCPY3D_BATCH_OP,
+        failIdx: *mut usize,
+        flags: ::core::ffi::c_ulonglong,
+        hStream: CUstream,
+    ) -> CUresult;
     #[page = "group__CUDA__MEMOP.html"]
     pub fn cuStreamWriteValue32(
         stream: CUstream,
@@ -2795,6 +2967,15 @@ driver_api! {
         from: *const CUgraphNode,
         to: *const CUgraphNode,
         numDependencies: usize,
+    ) -> CUresult;
+    #[page = "group__CUDA__GRAPH.html"]
+    #[newer]
+    pub fn cuGraphAddNode(
+        phGraphNode: *mut CUgraphNode,
+        hGraph: CUgraph,
+        dependencies: *const CUgraphNode,
+        numDependencies: usize,
+        nodeParams: *mut CUgraphNodeParams,
     ) -> CUresult;
     #[page = "group__CUDA__GRAPH.html"]
     pub fn cuGraphInstantiate_v2(

@@ -4,13 +4,22 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, Error};
 
 use crate::Outcome;
 use crate::headers::{declared, fetch};
 
+#[path = "../../../cuda-sys/build/bindings.rs"]
+mod bindings;
 #[path = "../../../cuda-sys/build/generate.rs"]
 mod generate;
+
+/// Symbols that headers after the floor's brought and the newest has stopped declaring.
+const DROPPED: [&str; 3] = [
+    "cuGraphAddNode",
+    "cuMemcpy3DBatchAsync",
+    "cuMemcpyBatchAsync",
+];
 
 /// How many lines of a difference are shown.
 const SHOWN: usize = 5;
@@ -20,12 +29,9 @@ pub(super) fn write(root: &Path, header: Option<&Path>) -> anyhow::Result<Outcom
     let Some(include) = include(root, header) else {
         return Ok(Outcome::CouldNotRun);
     };
-    let bindings = generate::generate(&include, &root.join("cuda-sys"))?;
     let directory = directory(root);
-    for (file, text) in bindings.files() {
-        let file = directory.join(file);
-        fs::write(&file, text).with_context(|| file.display().to_string())?;
-    }
+    let bindings = generate(root, &include)?;
+    bindings.write(&directory, None).map_err(Error::msg)?;
     println!(
         "{} is of CUDA {}",
         directory.display(),
@@ -40,12 +46,12 @@ pub(super) fn check(root: &Path, header: Option<&Path>) -> anyhow::Result<Outcom
         return Ok(Outcome::CouldNotRun);
     };
     let version = fetch::version(&include)?;
-    let bindings = generate::generate(&include, &root.join("cuda-sys"))?;
+    let bindings = generate(root, &include)?;
     let mut differs = false;
-    for (file, text) in bindings.files() {
+    for (file, text) in bindings.files(None) {
         let path = directory(root).join(file);
         let found = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-        if let Some(difference) = difference(&found, text) {
+        if let Some(difference) = difference(&found, &text) {
             println!(
                 "{} is not what cuda.h {version} yields:\n{difference}",
                 path.display()
@@ -68,6 +74,12 @@ pub(super) fn check(root: &Path, header: Option<&Path>) -> anyhow::Result<Outcom
     }
     println!("the bindings are what cuda.h {version} yields, the floor is that of 11.8");
     Ok(Outcome::Passed)
+}
+
+/// What the header yields, and every symbol that an older one has declared.
+fn generate(root: &Path, include: &Path) -> anyhow::Result<bindings::Bindings> {
+    let kept: Vec<&str> = generate::FLOOR.lines().chain(DROPPED).collect();
+    Ok(generate::generate(include, &root.join("cuda-sys"), &kept)?)
 }
 
 fn directory(root: &Path) -> PathBuf {

@@ -1,0 +1,1 @@
+pub(crate) const HEADER: Option<crate::Header> = None;
