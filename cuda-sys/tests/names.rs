@@ -8,7 +8,7 @@ fn same<F: 'static, G: 'static>(_: F, _: G) -> bool {
 }
 
 #[test]
-fn plain_names_follow_the_header() {
+fn plain_names_lead_where_the_bundled_header_leads_them() {
     assert!(same(cuMemAlloc, cuMemAlloc_v2));
     assert!(same(cuCtxPopCurrent, cuCtxPopCurrent_v2));
     assert!(
@@ -21,12 +21,32 @@ fn plain_names_follow_the_header() {
 }
 
 #[test]
-fn symbols_follow_no_header() {
-    // The floor's symbol, wherever the plain name leads to: from CUDA 13.0 on elsewhere.
+fn no_name_depends_on_the_header_that_is_found() {
+    // To headers before 13.0 these plain names are the floor's symbols.
+    assert!(!same(cuEventElapsedTime, symbol::cuEventElapsedTime));
+    assert!(same(cuEventElapsedTime, cuEventElapsedTime_v2));
+    assert!(same(cuCtxCreate, cuCtxCreate_v4));
+    assert_eq!(CUDA_VERSION, 13_050);
+    // And this name was another attribute's before 12.0.
+    assert_eq!(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS.0, 122);
+}
+
+#[test]
+fn a_header_adds_what_it_alone_declares() {
+    // Declared by 12.9 and no longer by 13.x, nor bundled.
+    let added = HEADER.map_or(&[][..], |header| header.adds);
+    let version = HEADER.map(|header| header.version);
     assert_eq!(
-        same(cuEventElapsedTime, symbol::cuEventElapsedTime),
-        CUDA_VERSION < 13_000
+        added.contains(&"CU_TARGET_COMPUTE_101"),
+        version == Some(12_090)
     );
+    // These are of each release, those that later ones dropped included.
+    for name in ["cuInit", "cuMemcpyBatchAsync", "CUDA_SUCCESS", "CUuuid"] {
+        assert!(!added.contains(&name), "{name}");
+    }
+    for name in ["cuMemcpyBatchAsync", "cuGraphAddNode", "cuCtxCreate_v2"] {
+        assert!(DriverApi::SYMBOLS.contains(&name), "{name}");
+    }
 }
 
 #[test]

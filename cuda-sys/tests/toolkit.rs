@@ -1,5 +1,6 @@
 //! The search for `cuda.h`, over temporary directories; see `build/toolkit.rs`.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs;
@@ -163,6 +164,74 @@ fn the_order_is_as_documented() {
             "{variable:?}"
         );
     }
+}
+
+#[test]
+fn only_what_is_asked_on_the_way_is_watched() {
+    let asked = |machine: &Machine| {
+        let asked = RefCell::new(Vec::new());
+        let env = |name: &str| {
+            asked.borrow_mut().push(name.to_owned());
+            machine.env.get(name).cloned()
+        };
+        let search = Search {
+            env: &env,
+            machine: &machine.root,
+            host: LINUX,
+            target: machine.target,
+        };
+        search.run();
+        asked.into_inner()
+    };
+    let machine = Machine::new().header("b/include", 12_040);
+    let everywhere = asked(&machine);
+    assert!(everywhere.contains(&"PATH".to_owned()) && everywhere.contains(&"CUDA_ROOT".to_owned()));
+    assert!(everywhere.contains(&"CONDA_PREFIX".to_owned()));
+
+    let machine = machine.var("CUDA_PATH", "b");
+    let named = asked(&machine);
+    let last = named.last().expect("variables");
+    assert_eq!(last, "CUDA_PATH", "{named:?}");
+
+    let machine = machine.var("CUDA_SYS_INCLUDE_DIR", "b/include");
+    let pointed = asked(&machine);
+    assert!(
+        pointed.iter().all(|name| name.ends_with("CUDA_SYS_INCLUDE_DIR")),
+        "{pointed:?}"
+    );
+}
+
+#[test]
+fn where_no_header_would_be_read_none_is_looked_for() {
+    for mode in [Mode::Auto, Mode::System, Mode::Bundled] {
+        assert_eq!(mode.searches(true), mode != Mode::Bundled);
+        assert!(!mode.searches(false));
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_path_that_is_not_utf_8_is_said_to_be_one() {
+    use std::os::unix::ffi::OsStringExt;
+
+    let mut machine = Machine::new();
+    let place = machine
+        .root
+        .join(OsString::from_vec(b"caf\xe9".to_vec()));
+    fs::create_dir_all(&place).expect("a directory");
+    fs::write(place.join("cuda.h"), "#define CUDA_VERSION 12040\n").expect("a header");
+    machine
+        .env
+        .insert("CUDA_SYS_INCLUDE_DIR".to_owned(), place.into());
+    let error = machine.plan(Mode::System).expect_err("cannot be passed on");
+    assert!(error.contains("name is not UTF-8"), "{error}");
+    let Ok(Plan::Bundled {
+        warning: Some(warning),
+    }) = machine.plan(Mode::Auto)
+    else {
+        panic!("a header that is not read deserves a warning");
+    };
+    assert!(warning.contains("not UTF-8"), "{warning}");
 }
 
 #[test]

@@ -110,7 +110,6 @@ fn loads(context: &Context, what: &str, images: &[Image<'_>]) -> Result<()> {
 }
 
 /// The same as a library.
-#[cfg(cuda_12_0)]
 #[track_caller]
 fn loads_as_a_library(context: &Context, what: &str, images: &[Image<'_>]) -> Result<()> {
     use cuda_core::Library;
@@ -174,7 +173,6 @@ gpu_test! {
     }
 }
 
-#[cfg(cuda_12_0)]
 gpu_test! {
     needs 1, cuda_12_0, real, nvrtc;
     fn m_fatbins_are_libraries() -> Result<()> {

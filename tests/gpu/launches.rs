@@ -265,7 +265,6 @@ gpu_test! {
     }
 }
 
-#[cfg(cuda_12_4)]
 gpu_test! {
     needs 1, cuda_12_4;
     fn m_wrong_arguments() -> Result<()> {

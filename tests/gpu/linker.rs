@@ -103,7 +103,6 @@ gpu_test! {
     }
 }
 
-#[cfg(cuda_12_0)]
 gpu_test! {
     needs 1, cuda_12_0;
     fn m_what_was_linked_is_a_library() -> Result<()> {

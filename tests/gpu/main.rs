@@ -18,14 +18,12 @@ mod events;
 mod fatbins;
 mod foreign_streams;
 mod forms;
-#[cfg(cuda_12_4)]
 mod green;
 mod guard_closures;
 mod guards;
 mod harness;
 mod launch_order;
 mod launches;
-#[cfg(cuda_12_0)]
 mod libraries;
 mod linker;
 mod locals;

@@ -50,7 +50,6 @@ gpu_test! {
     }
 }
 
-#[cfg(cuda_12_0)]
 gpu_test! {
     needs 1, cuda_12_0;
     fn c25_driver_id() -> Result<()> {

@@ -483,7 +483,6 @@ matrix! {
     std::cell::Cell<u8>: true, false;
 }
 
-#[cfg(cuda_12_0)]
 matrix! {
     cuda_core::Library: true, true;
     cuda_core::Kernel: true, true;

@@ -99,6 +99,20 @@ impl Types {
         }
     }
 
+    /// `ty` with each alias in it replaced by what it stands for.
+    pub(crate) fn spelled_out(&self, ty: &str) -> String {
+        let mut text = String::new();
+        for word in ty.split_inclusive(|c: char| !c.is_ascii_alphanumeric() && c != '_') {
+            let end = word.trim_end_matches(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            match self.aliases.iter().find(|(name, _)| name == end) {
+                Some((_, target)) => text.push_str(&self.spelled_out(target)),
+                None => text.push_str(end),
+            }
+            text.push_str(&word[end.len()..]);
+        }
+        text
+    }
+
     /// Types that C cannot name in any way: unnamed members of a struct or union.
     pub(crate) fn unnamed(&self) -> impl Iterator<Item = &str> {
         self.aggregates

@@ -123,6 +123,57 @@ impl Bindings {
         })
     }
 
+    /// How many functions are bound.
+    pub(crate) fn symbols(&self) -> usize {
+        self.functions.len()
+    }
+
+    /// What a program would meet differently with the header's own bindings, a line each: sizes,
+    /// alignments and values, what plain names lead to, and what functions take. Names that these
+    /// bindings lack are differences, too.
+    pub(crate) fn differences(&self, own: &Self) -> Vec<String> {
+        let mut differences = Vec::new();
+        let (mine, theirs) = (self.facts(), own.facts());
+        for (fact, value) in theirs {
+            match mine.get(&fact) {
+                Some(same) if *same == value => {}
+                Some(other) => differences.push(format!("{fact}: {value}, bundled: {other}")),
+                None => differences.push(format!("{fact}: lost")),
+            }
+        }
+        differences
+    }
+
+    /// Every name, and what it means down to types without aliases.
+    fn facts(&self) -> BTreeMap<String, String> {
+        // 12.x gave the first version of some structs that as a part of their names.
+        let renamed = |name: &str| name.replace("_v1_st", "_st");
+        let mut facts = BTreeMap::new();
+        for Function { name, arguments } in &self.functions {
+            let arguments = arguments.iter().map(|ty| self.types.spelled_out(ty));
+            let arguments: Vec<_> = arguments.collect();
+            facts.insert(format!("function {name}"), renamed(&arguments.join(", ")));
+        }
+        for (plain, target) in &self.names {
+            facts.insert(format!("name {plain}"), target.clone());
+        }
+        for (name, value) in &self.constants {
+            facts.insert(format!("value {name}"), value.clone());
+        }
+        for claim in &self.layout {
+            let (fact, name, value) = match claim {
+                Layout::Size(name, size) => ("size", name, size),
+                Layout::Alignment(name, alignment) => ("alignment", name, alignment),
+                Layout::Offset(..) => continue,
+            };
+            // A type without a name is a part of another, which has the size that matters.
+            if !name.contains("__bindgen_ty_") {
+                facts.insert(format!("{fact} {}", renamed(name)), value.clone());
+            }
+        }
+        facts
+    }
+
     /// What the header declares and the bindings lack: first what they should have, then what they
     /// leave out on purpose, with the reason.
     pub(crate) fn lacking(&self, preprocessed: &str) -> (Vec<String>, Vec<String>) {

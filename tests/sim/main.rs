@@ -11,7 +11,6 @@ mod drops;
 mod external;
 mod faults;
 mod in_flight;
-#[cfg(cuda_12_0)]
 mod libraries;
 mod linker;
 mod lost_context;

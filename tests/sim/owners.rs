@@ -194,7 +194,6 @@ fn m15_code() {
     refused(&[Resource::Module], |stream| {
         Module::from_ptx(stream.context(), PTX)?.function("nothing")
     });
-    #[cfg(cuda_12_0)]
     refused(&[Resource::Module], |_| cuda_core::Library::from_ptx(PTX));
 }
 
@@ -208,7 +207,6 @@ fn m15_streams_and_contexts() {
     });
     let create = |stream: &Stream| Context::create(stream.device(), ContextFlags::default());
     refused(&[Resource::Context], create);
-    #[cfg(cuda_12_4)]
     refused(&[Resource::Context], |stream| {
         let split = stream.device().sm_resource()?.split(8, 1)?;
         Context::create_green(&[&split.groups[0]])

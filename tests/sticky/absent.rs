@@ -47,7 +47,6 @@ fn m14_no_driver() {
             "DeviceGroup::all",
             DeviceGroup::all().map(|group| group.len()),
         );
-        #[cfg(cuda_12_0)]
         absent(
             "Library",
             cuda_core::Library::from_ptx(".version 7.0").map(drop),

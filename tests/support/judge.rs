@@ -179,7 +179,6 @@ pub fn take_away(mut leaks: Vec<Leak>) {
             LeakKind::Stream => unsafe { cu::cuStreamDestroy_v2(handle.cast()) },
             // SAFETY: it was leaked, so nobody else gives it back.
             LeakKind::Event => unsafe { cu::cuEventDestroy_v2(handle.cast()) },
-            #[cfg(cuda_12_4)]
             LeakKind::Context if leak.call.starts_with("cuGreen") => {
                 // The simulated driver's: eight behind the context's.
                 let green = handle.wrapping_byte_add(8).cast();
@@ -188,7 +187,6 @@ pub fn take_away(mut leaks: Vec<Leak>) {
             }
             // SAFETY: it was leaked, so nobody else gives it back.
             LeakKind::Context => unsafe { cu::cuCtxDestroy_v2(handle.cast()) },
-            #[cfg(cuda_12_0)]
             // SAFETY: it was leaked, so nobody else gives it back.
             LeakKind::Module if leak.call.starts_with("cuLibrary") => unsafe {
                 cu::cuLibraryUnload(handle.cast())

@@ -2,7 +2,6 @@
 
 use std::sync::Mutex;
 
-#[cfg(cuda_12_0)]
 use cuda_core::MemorySyncDomain;
 use cuda_core::{AnyThread, Launch, PinnedBuffer};
 use cuda_sim::{LaunchAttributes, register_kernel};
@@ -231,7 +230,6 @@ fn m_attributes_arrive() {
                 ..none
             }
         );
-        #[cfg(cuda_12_0)]
         for (domain, number) in [
             (MemorySyncDomain::Default, 0),
             (MemorySyncDomain::Remote, 1),

@@ -221,7 +221,6 @@ fn errors_are_described() {
 }
 
 #[test]
-#[cfg(cuda_12_4)]
 fn green_context() {
     sweep(|| {
         let all = Device::get(0)?.sm_resource()?;

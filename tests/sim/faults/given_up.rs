@@ -284,7 +284,6 @@ fn modules() {
 }
 
 #[test]
-#[cfg(cuda_12_0)]
 fn libraries() {
     Case {
         call: "cuLibraryUnload",
@@ -339,7 +338,6 @@ fn contexts() {
         },
     };
     case.run();
-    #[cfg(cuda_12_4)]
     Case {
         call: "cuGreenCtxDestroy",
         make: || {

@@ -100,7 +100,6 @@ fn in_a_created_context() {
 }
 
 #[test]
-#[cfg(cuda_12_0)]
 fn library_in_two_contexts() {
     sweep(|| {
         let library = cuda_core::Library::from_ptx(small())?;

@@ -161,7 +161,6 @@ fn s38_a_context_that_was_created_with_an_error() {
     });
 }
 
-#[cfg(cuda_12_4)]
 #[test]
 fn s38_a_green_context_that_stays_current_is_not_destroyed() {
     let session = support::simulator();
