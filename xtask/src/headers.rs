@@ -17,8 +17,9 @@ mod row;
 /// Builds and tests against every supported cuda.h.
 ///
 /// The headers are fetched by pip into `.cuda-headers/` and kept there; delete `.cuda-headers/13` to
-/// look for a newer one. For each: both crates are built from it and tested, the C compiler checks
-/// the bindings, and the functions bound are compared with those that the header declares.
+/// look for a newer one. For each: both crates are built with it and tested, the C compiler checks what
+/// bindgen makes of it, that is compared with the bundled bindings, and the functions bound with those
+/// that the header declares and those that are bundled. All suites must build, and have the same tests.
 #[derive(clap::Args)]
 #[command(
     after_help = "Exit code: 0 every header passed, 1 one failed, 2 one could not be fetched."
@@ -51,20 +52,26 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         "cuda.h",
         "declared",
         "bound",
+        "undeclared",
         "C asserts",
         "tests passed",
         "not run",
         "verdict",
     ]);
     let mut notes = Vec::new();
+    let mut first: Option<Row> = None;
     for release in releases {
         match one(&root, release) {
-            Ok(row) => {
+            Ok(mut row) => {
+                if let Some(first) = &first {
+                    row.compare_tests(first);
+                }
                 if !row.problems.is_empty() {
                     outcome = Outcome::Failed;
                 }
                 table.row(row.cells());
                 notes.extend(row.notes());
+                first.get_or_insert(row);
             }
             Err(error) => {
                 if outcome == Outcome::Passed {
@@ -73,14 +80,23 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
                 let blank = || "-".to_owned();
                 let name = release.name.to_owned();
                 let word = "not run".to_owned();
-                table.row([name, blank(), blank(), blank(), blank(), blank(), word]);
+                table.row([
+                    name,
+                    blank(),
+                    blank(),
+                    blank(),
+                    blank(),
+                    blank(),
+                    blank(),
+                    word,
+                ]);
                 notes.push(format!("{} was not run: {error:#}", release.name));
             }
         }
     }
     println!("{table}");
     println!(
-        "bound = declared + what the floor (CUDA 11.8) had and this header no longer declares"
+        "undeclared = bundled functions that are newer than this header, or that it has dropped"
     );
     for note in notes {
         println!("{note}");

@@ -147,9 +147,14 @@ fn candidates() -> Vec<PathBuf> {
             }
         }
     }
+    if cfg!(windows) {
+        // Where the toolkit's installer puts it; the loader does not look there, see `os::Library`.
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let folders = std::env::split_paths(&path).filter(|folder| folder.is_absolute());
+        in_folders.extend(folders.flat_map(|folder| NAMES.map(|name| folder.join(name))));
+    }
     in_folders.retain(|library| library.exists());
     if cfg!(windows) {
-        // By its name, Windows looks in the current directory, too, where anybody may have put one.
         [in_folders, by_name].concat()
     } else {
         [by_name, in_folders].concat()

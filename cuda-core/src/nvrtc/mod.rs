@@ -2,7 +2,8 @@
 //!
 //! The library, `libnvrtc.so.13`, `.12` or `.11.2` (`nvrtc64_*.dll` on Windows), comes with the
 //! CUDA toolkit or as a package of its own, not with the driver. It is looked for at the first call:
-//! by the system's loader, then below `CUDA_HOME`, `CUDA_PATH` and `/usr/local/cuda`. The
+//! by the system's loader, then below `CUDA_HOME`, `CUDA_PATH` and `/usr/local/cuda`; on Windows below
+//! the first two, in `PATH`, and in the directories of the program and the system. The
 //! environment variable `CUDA_CORE_NVRTC` names a library to take instead; it is ignored, as those
 //! are, in a set-uid program. Compiling needs neither a driver nor a device.
 //!

@@ -13,7 +13,9 @@ use crate::copy::same_device;
 use crate::device::Device;
 use crate::driver;
 use crate::drops::{self, Resource};
-use crate::error::{Error, Result, check};
+#[cfg(unix)]
+use crate::error::check;
+use crate::error::{Error, Result};
 use crate::guard::Entered;
 use crate::memory::ledger::{Access, Bytes, Fences, Ledger, LedgerOf, Touch};
 use crate::release::{Unreleased, released, unless_given_up};

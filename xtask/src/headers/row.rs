@@ -20,8 +20,10 @@ pub(super) struct Row {
     version: String,
     declared: usize,
     bound: usize,
-    /// Bound though the header does not declare them: the floor's.
-    added: Vec<String>,
+    /// How many functions are bound though the header does not declare them.
+    completed: usize,
+    /// The tests that there are, by name.
+    pub(super) listed: BTreeSet<String>,
     assertions: usize,
     tests: Tests,
     /// What is wrong, a line each.
@@ -44,13 +46,15 @@ impl Row {
             version,
             declared: declared.len(),
             bound: 0,
-            added: Vec::new(),
+            completed: 0,
+            listed: BTreeSet::new(),
             assertions: 0,
             tests: Tests::default(),
             problems: Vec::new(),
         };
+        let bundled = root.join("cuda-sys/src/bindings/functions.rs");
         match bound(root, include) {
-            Ok(bound) => row.compare(&declared, &bound, &floor(root)?),
+            Ok(bound) => row.compare(&declared, &bound, &functions(&bundled)?),
             Err(error) => {
                 row.problems.push(format!("{error:#}"));
                 return Ok(row);
@@ -86,26 +90,67 @@ impl Row {
             Some(assertions) => row.assertions = assertions,
             None => row.problems.push("the C compiler was not asked".to_owned()),
         }
+
+        let everything = [
+            "-p",
+            "cuda-sys",
+            "-p",
+            "cuda-core",
+            "-p",
+            "cuda-tests",
+            "--tests",
+        ];
+        // What older headers took away, by its own test, on the simulated driver.
+        let newer = [&everything[..], &["--", "s47_"]].concat();
+        let newer = test(root, include, &newer)?;
+        row.count(&newer, "what later drivers bring");
+        if !newer.text.contains("test result: ok. 1 passed") {
+            row.problems
+                .push("what later drivers bring was not tested".to_owned());
+        }
+        let list = [&everything[..], &["--", "--list"]].concat();
+        let list = test(root, include, &list)?;
+        row.count(&list, "the suites, which were to be built,");
+        let names = list
+            .text
+            .lines()
+            .filter_map(|line| line.strip_suffix(": test"));
+        row.listed = names.map(str::to_owned).collect();
         Ok(row)
     }
 
-    /// Every function declared is bound, and nothing else but the floor's.
+    /// Every function is bound that is declared or bundled, and nothing else.
     fn compare(
         &mut self,
         declared: &BTreeSet<String>,
         bound: &BTreeSet<String>,
-        floor: &BTreeSet<String>,
+        bundled: &BTreeSet<String>,
     ) {
         self.bound = bound.len();
-        self.added = floor.difference(declared).cloned().collect();
-        for name in declared.union(floor).filter(|name| !bound.contains(*name)) {
+        self.completed = bound.difference(declared).count();
+        for name in declared
+            .union(&bundled)
+            .filter(|name| !bound.contains(*name))
+        {
             self.problems.push(format!("{name} is not bound"));
         }
         for name in bound {
-            if !declared.contains(name) && !floor.contains(name) {
+            if !declared.contains(name) && !bundled.contains(name) {
                 self.problems
                     .push(format!("{name} is bound, but nothing declares it"));
             }
+        }
+    }
+
+    /// Complains of tests that another header has and this one has not, and of the reverse.
+    pub(super) fn compare_tests(&mut self, other: &Self) {
+        for name in self.listed.symmetric_difference(&other.listed) {
+            let version = match self.listed.contains(name) {
+                true => &self.version,
+                false => &other.version,
+            };
+            self.problems
+                .push(format!("the test {name} is there with {version} alone"));
         }
     }
 
@@ -128,11 +173,12 @@ impl Row {
         }
     }
 
-    pub(super) fn cells(&self) -> [String; 7] {
+    pub(super) fn cells(&self) -> [String; 8] {
         [
             self.version.clone(),
             self.declared.to_string(),
             self.bound.to_string(),
+            self.completed.to_string(),
             self.assertions.to_string(),
             self.tests.passed.to_string(),
             self.tests.ignored.to_string(),
@@ -145,23 +191,11 @@ impl Row {
         ]
     }
 
-    /// Each function beyond the declared ones, by name, and what went wrong.
-    pub(super) fn notes(&self) -> Vec<String> {
-        let mut notes = Vec::new();
-        if !self.added.is_empty() {
-            let (count, names) = (self.added.len(), self.added.join(" "));
-            notes.push(format!("{}: the floor adds {count}: {names}", self.version));
-        }
+    /// What went wrong.
+    pub(super) fn notes(&self) -> impl Iterator<Item = String> {
         let problems = self.problems.iter();
-        notes.extend(problems.map(|problem| format!("{}: WRONG: {problem}", self.version)));
-        notes
+        problems.map(|problem| format!("{}: WRONG: {problem}", self.version))
     }
-}
-
-fn floor(root: &Path) -> anyhow::Result<BTreeSet<String>> {
-    let file = root.join("cuda-sys/build/floor_11_8.txt");
-    let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
-    Ok(text.lines().map(str::to_owned).collect())
 }
 
 /// A cargo that generates the bindings from this header, and from no other.
@@ -212,8 +246,12 @@ fn bound(root: &Path, include: &Path) -> anyhow::Result<BTreeSet<String>> {
         })
         .find_map(|message| message.out_dir)
         .context("cargo does not say where the bindings are")?;
-    let functions = out_dir.join("bindings/functions.rs");
-    let text = fs::read_to_string(&functions).with_context(|| functions.display().to_string())?;
+    functions(&out_dir.join("bindings/functions.rs"))
+}
+
+/// Names of the functions that a file of bindings declares.
+fn functions(file: &Path) -> anyhow::Result<BTreeSet<String>> {
+    let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
     Ok(text
         .lines()
         .filter_map(|line| line.trim_start().strip_prefix("pub fn ")?.split('(').next())

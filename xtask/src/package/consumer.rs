@@ -70,13 +70,15 @@ pub(super) struct Consumer {
 /// What a consumer's build saw of cuda-sys.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Seen {
-    /// `DEP_CUDA_BINDINGS`.
+    /// `DEP_CUDA_SYS_DRIVER_BINDINGS`.
     pub(super) bindings: String,
-    /// `DEP_CUDA_VERSION`.
+    /// `.._VERSION`.
     pub(super) version: Option<u32>,
-    /// `DEP_CUDA_INCLUDE`.
+    /// `.._HEADER_VERSION`.
+    pub(super) header: Option<u32>,
+    /// `.._INCLUDE`.
     pub(super) include: Option<PathBuf>,
-    /// `DEP_CUDA_ROOT`.
+    /// `.._ROOT`.
     pub(super) root: Option<PathBuf>,
     /// Whether cuda-sys was told to compile generated bindings.
     pub(super) generated: bool,
@@ -85,10 +87,12 @@ pub(super) struct Seen {
 impl fmt::Display for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bindings", self.bindings)?;
-        match self.version {
-            Some(version) => write!(f, " of {}.{}", version / 1000, version % 1000 / 10),
-            None => Ok(()),
+        for (word, version) in [(" of", self.version), (", cuda.h", self.header)] {
+            if let Some(version) = version {
+                write!(f, "{word} {}.{}", version / 1000, version % 1000 / 10)?;
+            }
         }
+        Ok(())
     }
 }
 
@@ -207,12 +211,14 @@ impl Built {
     pub(super) fn seen(&self) -> anyhow::Result<Seen> {
         let seen = &self.script("consumer")?.environment;
         let path = |name: &str| seen.get(name).map(PathBuf::from);
+        let number = |name: &str| seen.get(name).and_then(|text| text.parse().ok());
         let seen = Seen {
             bindings: seen
                 .get("SEEN_BINDINGS")
                 .cloned()
-                .context("no DEP_CUDA_BINDINGS came")?,
-            version: seen.get("SEEN_VERSION").and_then(|text| text.parse().ok()),
+                .context("no DEP_CUDA_SYS_DRIVER_BINDINGS came")?,
+            version: number("SEEN_VERSION"),
+            header: number("SEEN_HEADER_VERSION"),
             include: path("SEEN_INCLUDE"),
             root: path("SEEN_ROOT"),
             generated: self.has_script("cuda-sys")
@@ -224,7 +230,7 @@ impl Built {
         };
         ensure!(
             seen.generated == (seen.bindings == "system"),
-            "DEP_CUDA_BINDINGS is {}, but cuda_sys_generated is {}",
+            "the bindings are {}, but cuda_sys_generated is {}",
             seen.bindings,
             if seen.generated { "on" } else { "off" }
         );

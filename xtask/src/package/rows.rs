@@ -4,6 +4,7 @@ use super::workshop::Workshop;
 
 mod consume;
 mod link;
+mod neighbours;
 mod publish;
 mod targets;
 mod times;
@@ -28,7 +29,7 @@ const fn row(
 }
 
 /// Every row. Those named `peer-…` run on request only.
-pub(super) const ALL: [Row; 21] = [
+pub(super) const ALL: [Row; 23] = [
     row("no-toolkit", "bundled bindings, no warning", toolkit::none),
     row(
         "no-libclang",
@@ -75,8 +76,18 @@ pub(super) const ALL: [Row; 21] = [
         publish::package,
     ),
     row(
+        "neighbour",
+        "beside a package that links `cuda`",
+        neighbours::links,
+    ),
+    row(
+        "watched",
+        "what runs the build script again",
+        neighbours::watched,
+    ),
+    row(
         "linked",
-        "CUDA_SYS_LINK=1 against a stub libcuda",
+        "CUDA_SYS_LINK=1 against a libcuda of CUDA 11.8",
         link::linked,
     ),
     row(

@@ -2,8 +2,8 @@
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    for name in ["BINDINGS", "VERSION", "ROOT", "INCLUDE"] {
-        if let Ok(value) = std::env::var(format!("DEP_CUDA_{name}")) {
+    for name in ["BINDINGS", "VERSION", "HEADER_VERSION", "ROOT", "INCLUDE"] {
+        if let Ok(value) = std::env::var(format!("DEP_CUDA_SYS_DRIVER_{name}")) {
             println!("cargo::rustc-env=SEEN_{name}={value}");
         }
     }

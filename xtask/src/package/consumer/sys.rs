@@ -9,8 +9,10 @@ const BYTES: usize = 1 << 16;
 
 fn main() {
     if let Some(version) = option_env!("SEEN_VERSION") {
-        assert_eq!(version, CUDA_VERSION.to_string(), "DEP_CUDA_VERSION is of another header");
+        assert_eq!(version, CUDA_VERSION.to_string(), "VERSION is of other bindings");
     }
+    let header = HEADER.map(|header| header.version.to_string());
+    assert_eq!(option_env!("SEEN_HEADER_VERSION"), header.as_deref(), "of another header");
     load().unwrap_or_else(|error| panic!("{error}"));
     let mut devices = 0;
     check("cuInit", unsafe { cuInit(0) });

@@ -29,11 +29,17 @@ pub(super) fn linked(workshop: &Workshop) -> anyhow::Result<String> {
         ("CUDA_SYS_LINK", OsStr::new("1")),
         ("CUDA_SYS_LIB_DIR", library.as_os_str()),
     ];
+    let newer = consumer.directory.join("src/bin/newer.rs");
+    fs::write(newer, NEWER)?;
     let built = consumer.build(workshop, &environment)?.succeeded()?;
     built.is_bundled()?;
     consumer.run_with(workshop, &built, |command| {
         command.env("LD_LIBRARY_PATH", &library);
     })?;
+    let mut newer = workshop
+        .machine
+        .command(built.program("newer")?.as_os_str());
+    let answers = output(newer.env("LD_LIBRARY_PATH", &library))?;
 
     // The toolkit's own stub, where toolkits keep it.
     let root = workshop.directory("linked-toolkit")?;
@@ -63,41 +69,37 @@ pub(super) fn linked(workshop: &Workshop) -> anyhow::Result<String> {
         refused.status
     );
     Ok(format!(
-        "{symbols} symbols linked; does not start without them"
+        "{symbols} symbols linked, of CUDA 11.8; does not start without them; {}",
+        answers.trim()
     ))
 }
 
-/// A `libcuda.so.1` with every symbol that is bound: the simulated driver's functions, and for the
-/// rest functions that report `CUDA_ERROR_NOT_SUPPORTED`.
+/// Calls what drivers for CUDA 11.8 lack.
+const NEWER: &str = include_str!("../consumer/newer.rs");
+
+/// A `libcuda.so.1` with the symbols of CUDA 11.8 and no other: the simulated driver's functions, and
+/// for the rest functions that report `CUDA_ERROR_NOT_SUPPORTED`.
 fn stub(workshop: &Workshop) -> anyhow::Result<(PathBuf, usize)> {
     let mut cargo = workshop.cargo(&workshop.source(), Target::Shared)?;
     cargo.args(["rustc", "--locked", "--package=cuda-driver-sim", "--lib"]);
     let built = Built::run(cargo.args(["--crate-type", "staticlib"]))?.succeeded()?;
     let archive = built.file("cuda_sim", |name| name.ends_with(".a"))?;
 
-    let functions = workshop.source().join("cuda-sys/src/bindings/functions.rs");
-    let functions = fs::read_to_string(&functions).context("the bindings' functions")?;
+    let floor = workshop.source().join("cuda-sys/build/floor_11_8.txt");
+    let floor = fs::read_to_string(&floor).context("the symbols of the floor")?;
     let mut text = String::new();
-    let mut symbols = 0;
-    for line in functions.lines() {
-        let Some((name, _)) = line
-            .trim_start()
-            .strip_prefix("pub fn ")
-            .and_then(|rest| rest.split_once('('))
-        else {
-            continue;
-        };
+    for name in floor.lines() {
         text += &format!("__attribute__((weak)) int {name}(void) {{ return 801; }}\n");
-        symbols += 1;
     }
-    ensure!(
-        symbols > 300,
-        "only {symbols} functions were read from the bindings"
-    );
+    let symbols = floor.lines().count();
     let directory = workshop.directory("linked-library")?;
     let library = directory.join("libcuda.so.1");
     let exported = directory.join("exported");
-    fs::write(&exported, "{ global: cu*; local: *; };\n")?;
+    let names: Vec<&str> = floor.lines().collect();
+    fs::write(
+        &exported,
+        format!("{{ global: {}; local: *; }};\n", names.join("; ")),
+    )?;
     compile(
         workshop,
         &library,
@@ -145,7 +147,7 @@ pub(super) fn without_scripts(workshop: &Workshop) -> anyhow::Result<String> {
     fs::write(
         &config,
         format!(
-            "[target.{}.cuda]\nbindings = 'overridden'\n",
+            "[target.{}.cuda_sys_driver]\nbindings = 'overridden'\n",
             workshop.host()?
         ),
     )?;
@@ -166,7 +168,6 @@ pub(super) fn without_scripts(workshop: &Workshop) -> anyhow::Result<String> {
     let scriptless = workshop.directory("scriptless")?;
     copy(&workshop.source(), &scriptless)?;
     strip_script(&scriptless.join("cuda-sys"))?;
-    strip_script(&scriptless.join("cuda-core"))?;
     let source = Source::Path(scriptless);
     let consumer = Consumer::write(
         workshop,

@@ -62,6 +62,11 @@ fn check(workshop: &Workshop, target: &str) -> anyhow::Result<String> {
         let built = built.succeeded()?;
         said = built.is_bundled()?.to_string();
         built.warns(0)?;
+        let warned = built
+            .errors
+            .lines()
+            .find(|line| line.starts_with("warning"));
+        ensure!(warned.is_none(), "the compiler warns: {}", built.errors);
     }
     Ok(said)
 }

@@ -46,7 +46,7 @@ fn generated(built: &Built, header: &Header, include: &Path) -> anyhow::Result<S
         .with_context(|| built.script_warnings("cuda-sys").join("\n"))?;
     ensure!(
         seen.bindings == "system"
-            && seen.version == Some(header.version)
+            && seen.header == Some(header.version)
             && seen.include.as_deref() == Some(include)
             && seen
                 .root
