@@ -1,23 +1,27 @@
 //! The process and the driver: initialisation, and the states in which it must not be called.
 
 use std::cell::Cell;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use cuda_sys::symbol as cu;
 
 use crate::error::{Error, Result, check};
-use crate::sync::lock;
 use crate::version::Version;
 
 /// The oldest driver that works.
 const FLOOR: Version = Version::new(11, 8);
 
+/// How often a thread looks whether another has initialised the driver, which takes milliseconds at
+/// least.
+const POLL: Duration = Duration::from_micros(100);
+
 const COLD: u8 = 0;
 const READY: u8 = 1;
 const FORKED: u8 = 2;
 const EXITING: u8 = 3;
-/// A thread initialises the driver, and holds the lock for that.
+/// A thread initialises the driver, and the others wait for it.
 const STARTING: u8 = 4;
 
 static STATE: AtomicU8 = AtomicU8::new(COLD);
@@ -48,26 +52,30 @@ pub(crate) fn is_ready() -> bool {
 
 #[cold]
 fn ensure_slow() -> Result<()> {
-    if let Some(error) = gone() {
-        return Err(error);
-    }
-    // First of all: the child of a fork would find the lock locked for good.
-    hooks::watch_forks();
-    static INIT: Mutex<()> = Mutex::new(());
-    let _init = lock(&INIT);
-    if is_ready() {
-        return Ok(());
-    }
     // Nothing is changed where the process has begun to exit.
     let step = |from, to| STATE.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
-    let _ = step(COLD, STARTING);
-    let started = start();
-    let _ = step(STARTING, if started.is_ok() { READY } else { COLD });
-    started
+    loop {
+        if let Some(error) = gone() {
+            return Err(error);
+        }
+        hooks::watch_forks();
+        // Where there is no driver that is final, and found here without a lock.
+        cuda_sys::load()?;
+        // The state is the lock, since that alone survives a fork: what the child finds in it is put
+        // right by its handler, and a mutex that another thread has stays locked in the child.
+        match step(COLD, STARTING) {
+            Ok(_) => {
+                let started = start();
+                let _ = step(STARTING, if started.is_ok() { READY } else { COLD });
+                return started;
+            }
+            Err(READY) => return Ok(()),
+            Err(_) => thread::sleep(POLL),
+        }
+    }
 }
 
 fn start() -> Result<()> {
-    cuda_sys::load()?;
     // SAFETY: cuInit takes no pointer; flags must be zero.
     check("cuInit", unsafe { cu::cuInit(0) })?;
     let found = ask_version()?;

@@ -403,7 +403,8 @@ pub(crate) fn park() {
 /// cuda_core::flush_deferred_drops();
 /// ```
 pub fn flush_deferred_drops() {
-    if is_reaper() || waiter::is_waiter() || driver::in_callback() || driver::is_gone() {
+    // Before the driver was called there is nothing to wait for.
+    if is_reaper() || waiter::is_waiter() || !driver::is_ready() {
         return;
     }
     // One at a time: whoever comes second must not return before the thread has ended.

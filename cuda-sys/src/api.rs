@@ -48,7 +48,6 @@ macro_rules! driver_api {
             };
 
             /// Every entry is a stub, as of a machine without a driver.
-            #[cfg(not(cuda_sys_link))]
             pub(crate) const NO_DRIVER: Self = Self {
                 $($name: stub::$name::<{ CUDA_ERROR_SHARED_OBJECT_INIT_FAILED.0 }>,)*
                 missing: Vec::new(),

@@ -110,6 +110,7 @@ compile_error!("CUDA has 64-bit drivers only");
 #[macro_use]
 mod api;
 mod load;
+mod once;
 /// For `cuda-core`; no part of the interface.
 #[doc(hidden)]
 pub mod os;

@@ -2,15 +2,15 @@
 
 use std::ffi::{CStr, c_void};
 use std::fmt;
-use std::sync::OnceLock;
 
 use crate::DriverApi;
+use crate::once::LoadOnce;
 use crate::os;
 
 // INVARIANT: each pointer of the table is a function with the signature of its symbol, for the life
 // of the process: the library behind it is never unloaded.
 /// Filled once and never emptied.
-static TABLE: OnceLock<Loaded> = OnceLock::new();
+static TABLE: LoadOnce<Loaded> = LoadOnce::new();
 
 struct Loaded {
     api: DriverApi,
@@ -37,6 +37,17 @@ impl LoadError {
     /// Each library that was tried, in order.
     pub fn attempts(&self) -> &[Attempt] {
         &self.attempts
+    }
+
+    /// In the child of a fork.
+    fn forked() -> Self {
+        Self {
+            attempts: vec![Attempt {
+                library: crate::os::DRIVER.to_owned(),
+                answer: "this process was forked while a thread of its parent loaded the driver"
+                    .to_owned(),
+            }],
+        }
     }
 }
 
@@ -78,7 +89,11 @@ impl std::error::Error for InstallError {}
 /// The table that the free functions of this crate go through.
 #[inline]
 pub(crate) fn table() -> &'static DriverApi {
-    &TABLE.get_or_init(open).api
+    /// What a fork's child calls through whose parent was loading the driver.
+    static FORKED: DriverApi = DriverApi::NO_DRIVER;
+    TABLE
+        .get_or_init(open)
+        .map_or(&FORKED, |loaded| &loaded.api)
 }
 
 /// Loads the driver at the first call and returns its table.
@@ -88,9 +103,12 @@ pub(crate) fn table() -> &'static DriverApi {
 ///
 /// # Errors
 /// What was tried and what the loader answered, the same at every call: the outcome of the first
-/// attempt stands for the life of the process.
+/// attempt stands for the life of the process. In a fork's child whose parent was loading the driver at
+/// that moment there is none, since nothing in the child can finish it.
 pub fn load() -> Result<&'static DriverApi, LoadError> {
-    let loaded = TABLE.get_or_init(open);
+    let Some(loaded) = TABLE.get_or_init(open) else {
+        return Err(LoadError::forked());
+    };
     match &loaded.error {
         None => Ok(&loaded.api),
         Some(error) => Err(error.clone()),

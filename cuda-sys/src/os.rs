@@ -1,5 +1,6 @@
 //! The system's loader of libraries.
 
+pub use crate::once::LoadOnce;
 #[cfg(cuda_sys_link)]
 pub(crate) use system::linked;
 pub use system::{Library, is_privileged};

@@ -9,6 +9,8 @@ mod environment;
 mod exit;
 #[cfg(unix)]
 mod fork;
+#[cfg(unix)]
+mod fork_absent;
 mod groups;
 mod illegal;
 mod ipc_events;

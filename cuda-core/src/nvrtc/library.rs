@@ -3,9 +3,8 @@
 use std::ffi::{CStr, OsString, c_char, c_int, c_void};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 
-use cuda_sys::os;
+use cuda_sys::os::{self, LoadOnce};
 
 use crate::error::{Error, Result};
 
@@ -74,8 +73,13 @@ api! {
 
 /// NVRTC, loaded at the first call; the outcome stands for the life of the process.
 pub(super) fn api() -> Result<&'static Api> {
-    static LOADED: OnceLock<Result<Api>> = OnceLock::new();
-    LOADED.get_or_init(open).as_ref().map_err(Clone::clone)
+    static LOADED: LoadOnce<Result<Api>> = LoadOnce::new();
+    match LOADED.get_or_init(open) {
+        Some(loaded) => loaded.as_ref().map_err(Clone::clone),
+        None => Err(Error::NoNvrtc {
+            tried: " nothing (this process was forked while a thread of its parent did)".to_owned(),
+        }),
+    }
 }
 
 /// The environment variable that names a library to take.

@@ -1,0 +1,119 @@
+//! A value that a process makes once, for which no child of a fork waits in vain.
+
+use std::process;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A [`OnceLock`] that a fork leaves usable: a child that was forked while a thread of its parent made
+/// the value, which nothing in the child will finish, gets none instead of waiting for that thread.
+#[derive(Debug, Default)]
+pub struct LoadOnce<T> {
+    value: OnceLock<T>,
+    /// The process whose thread makes the value, or made it; no process has the number zero.
+    maker: AtomicU32,
+}
+
+impl<T> LoadOnce<T> {
+    /// Nothing yet.
+    pub const fn new() -> Self {
+        Self {
+            value: OnceLock::new(),
+            maker: AtomicU32::new(0),
+        }
+    }
+
+    /// The value, if there is one. Never waits.
+    #[inline]
+    pub fn get(&self) -> Option<&T> {
+        self.value.get()
+    }
+
+    /// The value, which `make` makes where there is none; [`None`] in a fork's child if a thread of the
+    /// parent was making it.
+    #[inline]
+    pub fn get_or_init(&self, make: impl FnOnce() -> T) -> Option<&T> {
+        // Final, and so without a lock.
+        match self.value.get() {
+            None if self.is_made_here() => Some(self.value.get_or_init(make)),
+            made => made,
+        }
+    }
+
+    /// Sets the value, or gives it back where there is one, or will be.
+    ///
+    /// # Errors
+    /// The value.
+    pub fn set(&self, value: T) -> Result<(), T> {
+        if self.is_made_here() {
+            self.value.set(value)
+        } else {
+            Err(value)
+        }
+    }
+
+    /// Whether a thread of this process makes the value, if need be the one that asks.
+    fn is_made_here(&self) -> bool {
+        let this = process::id();
+        let (before, order) = (0, Ordering::Relaxed);
+        match self.maker.compare_exchange(before, this, order, order) {
+            Ok(_) => true,
+            Err(maker) => maker == this,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_made_once() {
+        let once = LoadOnce::new();
+        assert_eq!(once.get(), None);
+        assert_eq!(once.get_or_init(|| 1), Some(&1));
+        assert_eq!(once.get_or_init(|| unreachable!("it is made")), Some(&1));
+        assert_eq!(once.set(2), Err(2));
+        let set = LoadOnce::new();
+        assert_eq!(set.set(3), Ok(()));
+        assert_eq!(set.get(), Some(&3));
+    }
+
+    #[test]
+    #[cfg(all(unix, not(miri)))]
+    fn s48_a_child_forked_meanwhile_does_not_wait() {
+        /// Seconds after which a child that hangs is killed.
+        const PATIENCE: u32 = 10;
+        let once = LoadOnce::new();
+        let (began, has_begun) = std::sync::mpsc::channel();
+        let (end, may_end) = std::sync::mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            let once = &once;
+            scope.spawn(move || {
+                once.get_or_init(|| {
+                    began.send(()).expect("it is waited for");
+                    // Until the other end is gone.
+                    let _ = may_end.recv();
+                    1
+                });
+            });
+            has_begun.recv().expect("the thread begins");
+            // SAFETY: the child takes no lock but the one under test, and ends without unwinding.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                // SAFETY: takes a number; the signal's default action ends the child.
+                unsafe { libc::alarm(PATIENCE) };
+                let none = once.get_or_init(|| 2).is_none() && once.set(3).is_err();
+                // SAFETY: ends the process at once.
+                unsafe { libc::_exit(if none { 0 } else { 1 }) };
+            }
+            let mut status = 0;
+            // SAFETY: a child that no other thread waits for; `status` is valid for a write.
+            let waited = unsafe { libc::waitpid(child, &mut status, 0) };
+            drop(end);
+            assert!(child > 0 && waited == child, "{child}, {waited}");
+            assert!(!libc::WIFSIGNALED(status), "the child hung");
+            assert_eq!(libc::WEXITSTATUS(status), 0);
+            assert_eq!(once.get_or_init(|| 4), Some(&1), "the parent's is made");
+        });
+    }
+}

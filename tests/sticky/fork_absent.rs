@@ -1,0 +1,83 @@
+//! S48: a process that forks while its threads look for a driver that is not there.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cuda_core::{Device, Error};
+
+use crate::child;
+use crate::fork::in_a_fork;
+
+/// Forks. On two cores one in ten children met a lock that a thread of the parent held.
+const FORKS: u32 = 300;
+
+/// Forks beside threads that look for a device; each child looks for one itself.
+fn fork_beside_threads_that_look(expected: fn(&Error) -> bool) {
+    /// Ends the threads, also where a child failed.
+    struct Stop<'a>(&'a AtomicBool);
+
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    let stopped = AtomicBool::new(false);
+    let look = || {
+        while !stopped.load(Ordering::Relaxed) {
+            assert!(!Device::is_available());
+        }
+    };
+    std::thread::scope(|scope| {
+        let _stop = Stop(&stopped);
+        scope.spawn(look);
+        scope.spawn(look);
+        for _ in 0..FORKS {
+            in_a_fork(|| match Device::count() {
+                Err(error) if expected(&error) => 0,
+                Err(_) => 1,
+                Ok(_) => 2,
+            });
+        }
+    });
+}
+
+#[test]
+fn s48_fork_without_a_driver() {
+    if !child::is_this() {
+        let environment = [
+            ("CUDA_SYS_LIBRARY", Some("/nonexistent/libcuda.so.1")),
+            ("CUDA_TESTS_SIM", None),
+        ];
+        let name = concat!(module_path!(), "::s48_fork_without_a_driver");
+        child::run(name, &environment);
+        return;
+    }
+    // The outcome of loading is final before the first fork, and then asks for no lock.
+    assert!(!Device::is_available());
+    fork_beside_threads_that_look(|error| matches!(error, Error::NoDriver(_)));
+    child::done();
+}
+
+#[test]
+fn s48_fork_without_a_device() {
+    /// A driver that finds no device, and has no lock that a fork could leave locked.
+    unsafe extern "C" fn no_device(_: std::ffi::c_uint) -> cuda_sys::CUresult {
+        cuda_sys::CUDA_ERROR_NO_DEVICE
+    }
+    if !child::is_this() {
+        let name = concat!(module_path!(), "::s48_fork_without_a_device");
+        child::run(name, &[("CUDA_TESTS_SIM", None)]);
+        return;
+    }
+    let resolve = |name: &std::ffi::CStr| match name.to_bytes() {
+        b"cuInit" => no_device as *const std::ffi::c_void,
+        _ => std::ptr::null(),
+    };
+    // SAFETY: the one address is a function of cuInit's signature, for the life of the process.
+    unsafe { cuda_sys::install(resolve) }.expect("a process without a driver");
+    // A child that was forked while a thread initialised the driver must not do so itself.
+    fork_beside_threads_that_look(|error| {
+        matches!(error, Error::Forked) || error.code() == Some(cuda_sys::CUDA_ERROR_NO_DEVICE)
+    });
+    child::done();
+}
