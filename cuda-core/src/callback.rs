@@ -50,8 +50,8 @@ impl<K: StreamKind> Stream<K> {
         });
         core.timeline().held_up_at(seq);
         if launched.is_err() {
-            // "This function may also return error codes from previous, asynchronous launches": then
-            // the driver may call `run` all the same. It keeps its count of the slot, for good if it
+            // The error may be that of earlier work (`crate::effect`): then the driver may call `run` all
+            // the same. It keeps its count of the slot, for good if it
             // does not call, and finds nothing in it.
             let function = lock(&slot).take();
             // Its captures are the caller's, and so is the code that drops them: nothing is entered.

@@ -4,7 +4,8 @@ use std::marker::PhantomData;
 
 use cuda_sys::{CUstreamCaptureMode, symbol as cu};
 
-use crate::error::{Result, check};
+use crate::effect::{Failed, attempt};
+use crate::error::Result;
 
 /// Lets this thread wait and allocate pinned memory although it may be capturing a stream:
 /// `cuThreadExchangeStreamCaptureMode`.
@@ -20,12 +21,14 @@ pub(crate) struct Relaxed {
 impl Relaxed {
     pub(crate) fn enter() -> Result<Self> {
         let mut before = cuda_sys::CU_STREAM_CAPTURE_MODE_RELAXED;
-        exchange(&mut before).inspect_err(|_| {
-            // It may have taken effect, where the error is that of earlier work: then this is the mode
-            // to go back to, and otherwise the one that was asked for.
-            if before != cuda_sys::CU_STREAM_CAPTURE_MODE_RELAXED {
-                let _ = exchange(&mut before.clone());
-            }
+        exchange(&mut before).map_err(|failed| {
+            failed.undo(|| {
+                // If it has taken effect this is the mode to go back to, and otherwise the one that was
+                // asked for.
+                if before != cuda_sys::CU_STREAM_CAPTURE_MODE_RELAXED {
+                    let _ = exchange(&mut before.clone());
+                }
+            })
         })?;
         Ok(Self {
             before,
@@ -41,9 +44,9 @@ impl Drop for Relaxed {
     }
 }
 
-fn exchange(mode: &mut CUstreamCaptureMode) -> Result<()> {
+fn exchange(mode: &mut CUstreamCaptureMode) -> Result<(), Failed> {
     // SAFETY: the call reads and writes one mode, through an exclusive borrow.
-    check("cuThreadExchangeStreamCaptureMode", unsafe {
+    attempt("cuThreadExchangeStreamCaptureMode", unsafe {
         cu::cuThreadExchangeStreamCaptureMode(mode)
     })
 }

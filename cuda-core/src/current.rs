@@ -11,6 +11,7 @@ use cuda_sys::{CUcontext, symbol as cu};
 use crate::context::{self, Context, RawContext};
 use crate::device::Device;
 use crate::drops::{self, Resource};
+use crate::effect::{Failed, attempt};
 use crate::error::{Error, Result, check};
 
 /// What was current before a call that changed it.
@@ -114,29 +115,32 @@ pub(crate) fn get_again() -> Result<RawContext> {
 
 /// `cuCtxSetCurrent`. The caller keeps the context alive for as long as it stays current.
 #[inline]
-pub(crate) fn set(raw: RawContext) -> Result<()> {
+pub(crate) fn set(raw: RawContext) -> Result<(), Failed> {
     // SAFETY: null pops an entry; any other handle is live, as the caller sees to.
-    check("cuCtxSetCurrent", unsafe { cu::cuCtxSetCurrent(raw.0) })
+    attempt("cuCtxSetCurrent", unsafe { cu::cuCtxSetCurrent(raw.0) })
 }
 
-/// Makes `raw` current in place of `saved`, which is current. Where that fails it is undone, since it
-/// may have taken effect all the same: "may also return error codes from previous, asynchronous
-/// launches".
+/// Makes `raw` current in place of `saved`, which is current. Where that fails it is undone if it may
+/// have taken effect all the same.
 pub(crate) fn set_or_undo(saved: RawContext, raw: RawContext) -> Result<()> {
-    set(raw).inspect_err(|_| {
-        // Whoever could be told of a second error is told of the first.
-        let _ = restore(saved);
+    set(raw).map_err(|failed| {
+        failed.undo(|| {
+            // Whoever could be told of a second error is told of the first.
+            let _ = restore(saved);
+        })
     })
 }
 
 /// [`set_or_undo`] for a reference-counted context, whose handle is `raw`.
 #[inline]
 pub(crate) fn replace(saved: RawContext, raw: RawContext, context: &Context) -> Result<()> {
-    set(raw).inspect_err(|_| {
-        if restore(saved).is_err() {
-            // What is current then is unknown, and must not be gone.
-            keep_pushed(context);
-        }
+    set(raw).map_err(|failed| {
+        failed.undo(|| {
+            if restore(saved).is_err() {
+                // What is current then is unknown, and must not be gone.
+                keep_pushed(context);
+            }
+        })
     })
 }
 
@@ -152,9 +156,9 @@ pub(crate) fn pop() -> Result<RawContext> {
 }
 
 /// `cuCtxPushCurrent`. The caller keeps the context alive for as long as it is on the stack.
-pub(crate) fn push(raw: RawContext) -> Result<()> {
+pub(crate) fn push(raw: RawContext) -> Result<(), Failed> {
     // SAFETY: the handle is live, as the caller sees to.
-    check("cuCtxPushCurrent", unsafe {
+    attempt("cuCtxPushCurrent", unsafe {
         cu::cuCtxPushCurrent_v2(raw.0)
     })
 }
@@ -226,7 +230,8 @@ fn take_out(raw: RawContext) -> Result<()> {
             pop()?;
         }
         if now.0.is_null() || now == raw {
-            return above.into_iter().rev().try_for_each(push);
+            let mut above = above.into_iter().rev();
+            return Ok(above.try_for_each(push)?);
         }
         above.push(now);
     }

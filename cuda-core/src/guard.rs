@@ -258,12 +258,13 @@ impl Drop for Entered {
 /// The wrong context must not stay current.
 #[cold]
 fn set_once_more(saved: RawContext) {
-    let Err(error) = current::set(saved) else {
+    let Err(failed) = current::set(saved) else {
         return;
     };
     // It stays so, with nobody but this thread to keep it.
     if let Some(now) = current::get_again().ok().and_then(context::known) {
         current::keep_present(&now);
     }
-    drops::report(Resource::Current, saved.0.addr() as u64, 0, Some(error));
+    let handle = saved.0.addr() as u64;
+    drops::report(Resource::Current, handle, 0, Some(failed.into()));
 }

@@ -111,6 +111,7 @@ mod current;
 mod device;
 mod driver;
 mod drops;
+mod effect;
 mod error;
 mod event;
 mod fill;

@@ -1,8 +1,8 @@
 //! Giving something back to the driver, and what is left of it where that fails.
 //!
-//! "Note that this function may also return error codes from previous, asynchronous launches", says
-//! CUDA of the calls that release something, and not whether it was released. So an attempt has
-//! three outcomes, and this is what each `close` and each `Drop` of this crate makes of them:
+//! An error of the call that releases something may be that of earlier work: see [`crate::effect`]. So an
+//! attempt has three outcomes, and this is what each `close` and each `Drop` of this crate makes of
+//! them:
 //!
 //! * It is **gone**.
 //! * It was **[kept](Unreleased::Kept)**: something stood in the way before the driver was asked to
@@ -36,7 +36,8 @@ pub(crate) fn unless_given_up<T>(raw: *mut T, what: Resource) -> Result<*mut T, 
     Ok(raw)
 }
 
-/// What the call that releases something says.
+/// What the call that releases something says. What the driver refused to release is given up as well:
+/// another attempt would end no better.
 pub(crate) fn released(op: &'static str, code: CUresult) -> Result<(), Unreleased> {
     check(op, code).map_err(Unreleased::Unknown)
 }

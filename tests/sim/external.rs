@@ -7,7 +7,7 @@ use cuda_core::{
     Context, ContextFlags, Device, Error, ExternalMemory, ExternalMemoryKind, ExternalSemaphore,
     ExternalSemaphoreKind, Granularity, PhysicalMemory, Result, ShareableHandle, VirtualBuffer,
 };
-use cuda_sim::{Mode, Session};
+use cuda_sim::{Fault, Mode, Session};
 use support::{kernels, simulator};
 
 const KIND: ExternalMemoryKind = ExternalMemoryKind::Dedicated;
@@ -242,6 +242,37 @@ fn m_a_descriptor_that_is_refused_comes_back() -> Result<()> {
     let (error, fd) = refused.expect_err("refused");
     assert_eq!(error.code(), Some(code));
     File::from(fd).metadata().expect("open");
+    session.assert_clean();
+    Ok(())
+}
+
+/// The driver has taken the descriptor that it was given, although an error came back: what comes back
+/// with it is the caller's all the same.
+#[test]
+fn s49_a_descriptor_comes_back_open() -> Result<()> {
+    let (session, context) = first()?;
+    let late = |function| {
+        let fault = Fault::new(cuda_sys::CUDA_ERROR_LAUNCH_FAILED);
+        session.inject(fault.function(function).takes_effect());
+    };
+    late("cuImportExternalMemory");
+    let (theirs, fd) = others(&context)?;
+    // SAFETY: of as many bytes, which nothing uses.
+    let failed = unsafe { ExternalMemory::import_fd(&context, fd, theirs.len(), KIND) };
+    let (_, fd) = failed.expect_err("failed");
+    let file = File::from(fd);
+    file.metadata().expect("open");
+    // What the driver had made is gone, and the descriptor is as good as before.
+    import(&context, file.into(), theirs.len())?;
+
+    late("cuImportExternalSemaphore");
+    let fd = File::open("/dev/null").expect("a file").into();
+    // SAFETY: any descriptor is one of a semaphore to the simulated driver.
+    let failed =
+        unsafe { ExternalSemaphore::import_fd(&context, fd, ExternalSemaphoreKind::Binary) };
+    let (_, fd) = failed.expect_err("failed");
+    File::from(fd).metadata().expect("open");
+    drop(theirs);
     session.assert_clean();
     Ok(())
 }

@@ -9,7 +9,8 @@ use super::{Context, Kind};
 use crate::current;
 use crate::device::Device;
 use crate::driver;
-use crate::error::{Result, check};
+use crate::effect::attempt;
+use crate::error::Result;
 
 impl Context {
     /// Creates a context beside the primary one; what is current stays current: `cuCtxCreate_v2`,
@@ -57,19 +58,17 @@ impl Context {
         let mut raw = ptr::null_mut();
         // SAFETY: the driver gave the device's handle; the call writes one context, to a local that
         // outlives it; flags that it does not know are an error.
-        let created = check("cuCtxCreate", unsafe {
+        let created = attempt("cuCtxCreate", unsafe {
             cu::cuCtxCreate_v2(&mut raw, flags.0, device.as_raw())
         });
         match created {
             Ok(()) => Ok(Self::register(raw, device, Kind::Created)),
-            Err(error) => {
-                // "May also return error codes from previous, asynchronous launches": it may have been
-                // created all the same, and pushed.
+            Err(failed) => Err(failed.undo(|| {
+                // It may have been created all the same, and pushed.
                 if !raw.is_null() && current::get().is_ok_and(|now| now.0 == raw) {
                     drop(Self::register(raw, device, Kind::Created));
                 }
-                Err(error)
-            }
+            })),
         }
     }
 }

@@ -341,13 +341,18 @@ impl Context {
     /// ```
     pub fn push(&self) -> Result<()> {
         let raw = self.live()?;
-        let pushed = current::push(raw);
-        // Where that fails it may be on the stack all the same: "may also return error codes from
-        // previous, asynchronous launches".
-        if pushed.is_ok() || current::get().is_ok_and(|now| now == raw) {
-            current::keep_pushed(self);
+        match current::push(raw) {
+            Ok(()) => {
+                current::keep_pushed(self);
+                Ok(())
+            }
+            Err(failed) => Err(failed.undo(|| {
+                // It may be on the stack all the same.
+                if current::get().is_ok_and(|now| now == raw) {
+                    current::keep_pushed(self);
+                }
+            })),
         }
-        pushed
     }
 
     /// Pops this thread's current context and returns it: `cuCtxPopCurrent_v2`. It is then

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::mem::ManuallyDrop;
 #[cfg(unix)]
-use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::ptr;
 
 use cuda_sys::{CUdeviceptr, CUexternalMemory, symbol as cu};
@@ -13,6 +13,8 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::driver;
 use crate::drops::{self, Resource};
+#[cfg(unix)]
+use crate::effect::give_fd;
 use crate::error::{Error, Result, check};
 use crate::memory::byte_len;
 use crate::memory::device::{ALIGNMENT, DeviceBuffer};
@@ -91,11 +93,12 @@ unsafe impl Sync for RawExternalMemory {}
 
 impl ExternalMemory {
     /// Imports `size` bytes by a file descriptor, which Vulkan calls `OPAQUE_FD`:
-    /// `cuImportExternalMemory`. The descriptor is the driver's from then on.
+    /// `cuImportExternalMemory`. The driver gets a duplicate of the descriptor, which is closed then.
     ///
     /// # Errors
-    /// [`Error::NothingGiven`] for no bytes, before the driver is asked; the driver's. The descriptor
-    /// comes back with the error.
+    /// [`Error::NothingGiven`] for no bytes, before the driver is asked; the driver's,
+    /// `OPERATING_SYSTEM` where the process can have no more descriptors among them. The descriptor
+    /// comes back with the error, open.
     ///
     /// # Safety
     /// `fd` is of memory of exactly `size` bytes, on the context's device and allocated as `kind` says.
@@ -109,19 +112,7 @@ impl ExternalMemory {
         kind: ExternalMemoryKind,
     ) -> Result<Self, (Error, OwnedFd)> {
         // SAFETY: the caller's promise is the same.
-        match unsafe { import(context, &fd, size, kind) } {
-            Ok(raw) => {
-                // "Ownership of the file descriptor is transferred to the CUDA driver when the handle is
-                // imported successfully."
-                let _ = fd.into_raw_fd();
-                Ok(Self {
-                    raw: RawExternalMemory(raw),
-                    context: context.clone(),
-                    size,
-                })
-            }
-            Err(error) => Err((error, fd)),
-        }
+        unsafe { import(context, &fd, size, kind) }.map_err(|error| (error, fd))
     }
 
     /// Takes in memory that was imported by a raw call, for the kinds of handle that have no method
@@ -256,7 +247,7 @@ unsafe fn import(
     fd: &OwnedFd,
     size: usize,
     kind: ExternalMemoryKind,
-) -> Result<CUexternalMemory> {
+) -> Result<ExternalMemory> {
     let op = "cuImportExternalMemory";
     if size == 0 {
         return Err(Error::NothingGiven { op, what: "bytes" });
@@ -267,14 +258,25 @@ unsafe fn import(
         flags: kind.flags(),
         ..Default::default()
     };
-    handle.handle.fd = fd.as_raw_fd();
-    let _entered = context.enter_briefly()?;
-    let _relaxed = Relaxed::enter()?;
+    let entered = context.enter_briefly()?;
+    let relaxed = Relaxed::enter()?;
     let mut raw = ptr::null_mut();
-    // SAFETY: the call reads a description and writes one handle, both locals that outlive it; the
-    // descriptor is open, and of such memory by this function's contract; a live context is current.
-    check(op, unsafe { cu::cuImportExternalMemory(&mut raw, &handle) })?;
-    Ok(raw)
+    let given = give_fd(op, fd, |fd| {
+        handle.handle.fd = fd;
+        // SAFETY: the call reads a description and writes one handle, both locals that outlive it; the
+        // descriptor is open, and of such memory by this function's contract; a live context is current.
+        unsafe { cu::cuImportExternalMemory(&mut raw, &handle) }
+    });
+    drop(relaxed);
+    drop(entered);
+    // Null, which is nothing to destroy, unless the driver has made it, an error or not.
+    let imported = ExternalMemory {
+        raw: RawExternalMemory(raw),
+        context: context.clone(),
+        size,
+    };
+    given?;
+    Ok(imported)
 }
 
 /// `cuDestroyExternalMemory`.

@@ -3,12 +3,13 @@
 use std::ops::Range;
 use std::sync::Mutex;
 
-use cuda_sys::{CUresult, symbol as cu};
+use cuda_sys::symbol as cu;
 
 use super::pages::{overlap, pages};
 use crate::capture::Relaxed;
 use crate::context::Context;
-use crate::error::{Result, check};
+use crate::effect::attempt;
+use crate::error::Result;
 use crate::memory::attributes::is_pinned;
 use crate::memory::pinned::HostAddress;
 use crate::memory::registered::RegisterFlags;
@@ -29,41 +30,27 @@ pub(crate) fn pin(
         return Ok(());
     }
     let _relaxed = Relaxed::enter()?;
-    let attempt = Attempt::begin(address, bytes);
+    let registration = Attempt::begin(address, bytes);
     // Another owner of the same bytes may have registered them, which is not this call's to end.
     let was_pinned = !matches!(is_pinned(address.0.as_ptr()), Ok(false));
     // SAFETY: the bytes are allocated, and stay so until they are unregistered; a live context is
     // current.
     let code = unsafe { cu::cuMemHostRegister_v2(address.0.as_ptr().cast(), bytes, flags.bits()) };
-    // The error may be an earlier launch's, and the memory registered all the same.
-    if code != cuda_sys::CUDA_SUCCESS
-        && !is_refusal(code)
-        && !was_pinned
-        && matches!(is_pinned(address.0.as_ptr()), Ok(true))
-        && attempt.was_alone()
-    {
-        // What this says adds nothing: where it fails too, no copy of the context works any more.
-        // SAFETY: the driver knows the address as pinned, and did not before the call above; none of
-        // this crate's users registered it meanwhile, and a registration that begins now is refused.
-        // Of other libraries the owner's promise says that they do not, by `StableHost`.
-        let _ = unsafe { cu::cuMemHostUnregister(address.0.as_ptr().cast()) };
-    }
-    check(REGISTER, code)
-}
-
-/// Whether a code is one of those that `cuMemHostRegister` is documented to refuse with.
-fn is_refusal(code: CUresult) -> bool {
-    const REFUSALS: [CUresult; 8] = [
-        cuda_sys::CUDA_ERROR_DEINITIALIZED,
-        cuda_sys::CUDA_ERROR_NOT_INITIALIZED,
-        cuda_sys::CUDA_ERROR_INVALID_CONTEXT,
-        cuda_sys::CUDA_ERROR_INVALID_VALUE,
-        cuda_sys::CUDA_ERROR_OUT_OF_MEMORY,
-        cuda_sys::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED,
-        cuda_sys::CUDA_ERROR_NOT_PERMITTED,
-        cuda_sys::CUDA_ERROR_NOT_SUPPORTED,
-    ];
-    REFUSALS.contains(&code)
+    attempt(REGISTER, code).map_err(|failed| {
+        failed.undo(|| {
+            let is_registered = !was_pinned
+                && matches!(is_pinned(address.0.as_ptr()), Ok(true))
+                && registration.was_alone();
+            if is_registered {
+                // What this says adds nothing: where it fails too, no copy of the context works any more.
+                // SAFETY: the driver knows the address as pinned, and did not before the call above; none
+                // of this crate's users registered it meanwhile, and a registration that begins now is
+                // refused. Of other libraries the owner's promise says that they do not, by
+                // `StableHost`.
+                let _ = unsafe { cu::cuMemHostUnregister(address.0.as_ptr().cast()) };
+            }
+        })
+    })
 }
 
 /// `cuMemHostUnregister`.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 #[cfg(unix)]
-use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::ptr;
 
 use cuda_sys::{CUexternalSemaphore, symbol as cu};
@@ -14,7 +14,7 @@ use crate::device::Device;
 use crate::driver;
 use crate::drops::{self, Resource};
 #[cfg(unix)]
-use crate::error::check;
+use crate::effect::give_fd;
 use crate::error::{Error, Result};
 use crate::guard::Entered;
 use crate::memory::ledger::{Access, Bytes, Fences, Ledger, LedgerOf, Touch};
@@ -85,10 +85,11 @@ unsafe impl Sync for RawExternalSemaphore {}
 
 impl ExternalSemaphore {
     /// Imports a semaphore by a file descriptor, which Vulkan calls `OPAQUE_FD`:
-    /// `cuImportExternalSemaphore`. The descriptor is the driver's from then on.
+    /// `cuImportExternalSemaphore`. The driver gets a duplicate of the descriptor, which is closed then.
     ///
     /// # Errors
-    /// The driver's; the descriptor comes back with the error.
+    /// The driver's, `OPERATING_SYSTEM` where the process can have no more descriptors among them. The
+    /// descriptor comes back with the error, open.
     ///
     /// # Safety
     /// `fd` is of a semaphore of that kind on the context's device, which is used as the other interface
@@ -100,16 +101,7 @@ impl ExternalSemaphore {
         kind: ExternalSemaphoreKind,
     ) -> Result<Self, (Error, OwnedFd)> {
         // SAFETY: the caller's promise is the same.
-        match unsafe { import(context, &fd, kind) } {
-            Ok(raw) => {
-                // "Ownership of the file descriptor is transferred to the CUDA driver when the handle is
-                // imported successfully."
-                let _ = fd.into_raw_fd();
-                // SAFETY: just imported, of what the caller promised.
-                Ok(unsafe { Self::from_raw(context, raw) })
-            }
-            Err(error) => Err((error, fd)),
-        }
+        unsafe { import(context, &fd, kind) }.map_err(|error| (error, fd))
     }
 
     /// Takes in a semaphore that was imported by a raw call, for the kinds of handle that have no method
@@ -207,7 +199,7 @@ unsafe fn import(
     context: &Context,
     fd: &OwnedFd,
     kind: ExternalSemaphoreKind,
-) -> Result<CUexternalSemaphore> {
+) -> Result<ExternalSemaphore> {
     let mut handle = cuda_sys::CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC {
         type_: match kind {
             ExternalSemaphoreKind::Binary => cuda_sys::CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD,
@@ -217,16 +209,23 @@ unsafe fn import(
         },
         ..Default::default()
     };
-    handle.handle.fd = fd.as_raw_fd();
-    let _entered = context.enter_briefly()?;
-    let _relaxed = Relaxed::enter()?;
+    let entered = context.enter_briefly()?;
+    let relaxed = Relaxed::enter()?;
     let mut raw = ptr::null_mut();
-    // SAFETY: the call reads a description and writes one handle, both locals that outlive it; the
-    // descriptor is open, and of such a semaphore by this function's contract; a live context is current.
-    check("cuImportExternalSemaphore", unsafe {
-        cu::cuImportExternalSemaphore(&mut raw, &handle)
-    })?;
-    Ok(raw)
+    let given = give_fd("cuImportExternalSemaphore", fd, |fd| {
+        handle.handle.fd = fd;
+        // SAFETY: the call reads a description and writes one handle, both locals that outlive it; the
+        // descriptor is open, and of such a semaphore by this function's contract; a live context is
+        // current.
+        unsafe { cu::cuImportExternalSemaphore(&mut raw, &handle) }
+    });
+    drop(relaxed);
+    drop(entered);
+    // Null, which is nothing to destroy, unless the driver has made it, an error or not.
+    // SAFETY: just imported, of what the caller promised, or null.
+    let imported = unsafe { ExternalSemaphore::from_raw(context, raw) };
+    given?;
+    Ok(imported)
 }
 
 impl<K: StreamKind> Stream<K> {

@@ -9,6 +9,7 @@ use super::physical::{PhysicalMemory, round_up};
 use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::device::Device;
+use crate::effect::{Failed, attempt};
 use crate::error::{Error, Result, check};
 use crate::location;
 use crate::memory::origin::Owner;
@@ -57,16 +58,16 @@ impl Chunk {
         // failed, or an earlier call here has unmapped it: the addresses are ours, so there is nothing
         // else to unmap there. No work uses it, says the caller.
         let code = unsafe { cu::cuMemUnmap(at, self.memory.size()) };
-        let is_refusal = code == cuda_sys::CUDA_ERROR_INVALID_VALUE;
-        let was_gone = is_refusal && self.state == State::Unknown;
-        if code == cuda_sys::CUDA_SUCCESS || was_gone {
-            self.state = State::Unmapped;
-            return Ok(());
+        let is_nothing_there = code == cuda_sys::CUDA_ERROR_INVALID_VALUE;
+        match attempt("cuMemUnmap", code) {
+            Err(failed) if !(is_nothing_there && self.state == State::Unknown) => {
+                Err(failed.undo(|| self.state = State::Unknown))
+            }
+            _ => {
+                self.state = State::Unmapped;
+                Ok(())
+            }
         }
-        if !is_refusal {
-            self.state = State::Unknown;
-        }
-        check("cuMemUnmap", code)
     }
 }
 
@@ -157,15 +158,17 @@ impl Mapping {
         // SAFETY: the addresses are ours, reserved and not mapped: chunks follow each other, and
         // those before end here. The memory has `size` bytes, and its handle is live.
         let code = unsafe { cu::cuMemMap(at, size, 0, memory.as_raw(), 0) };
-        let mapped = check("cuMemMap", code);
+        let mapped = attempt("cuMemMap", code);
         self.chunks.push(Chunk {
             memory,
             start,
             state: match mapped {
                 Ok(()) => State::Mapped,
-                Err(_) => State::Unknown,
+                Err(Failed::Refused(_)) => State::Unmapped,
+                Err(Failed::Unknown(_)) => State::Unknown,
             },
         });
+        let mapped = mapped.map_err(Error::from);
         let opened = mapped.and_then(|()| self.open(start, size, &self.access));
         drop(relaxed);
         drop(entered);

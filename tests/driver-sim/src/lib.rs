@@ -4,6 +4,7 @@ mod call;
 mod capture;
 mod config;
 mod context;
+mod descriptor;
 mod device;
 mod engine;
 #[allow(non_snake_case, reason = "the driver's own names")]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use cuda_sys::*;
 
 use crate::call::{Call, Outcome, put};
+use crate::descriptor::{close, file};
 use crate::handle::{Id, pointer};
 use crate::memory::external::Imported;
 use crate::memory::place::Owner;
@@ -28,7 +29,8 @@ entries! {
         }
         // SAFETY: this kind of handle is a descriptor.
         let fd = unsafe { handle.handle.fd };
-        let physical = call.virtual_memory.exported.get(&fd).copied();
+        let file = file(fd).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+        let physical = call.virtual_memory.exported.get(&file).copied();
         let physical = physical.ok_or(CUDA_ERROR_INVALID_HANDLE)?;
         let device = call.contexts[&context].device;
         let Some(memory_of_it) = call.virtual_memory.physical.get_mut(&physical) else {
@@ -40,7 +42,6 @@ entries! {
         }
         memory_of_it.mappings += 1;
         let pages = Arc::clone(&memory_of_it.pages);
-        call.virtual_memory.exported.remove(&fd);
         close(fd);
         let id = call.new_id();
         let value = call.external.handles.issue(id);
@@ -110,14 +111,3 @@ fn find(call: &mut Call, memory: CUexternalMemory) -> Outcome<Id> {
         CUDA_ERROR_INVALID_HANDLE
     })
 }
-
-/// The descriptor is the driver's now.
-#[cfg(unix)]
-pub(super) fn close(fd: std::ffi::c_int) {
-    use std::os::fd::{FromRawFd, OwnedFd};
-    // SAFETY: an open descriptor, which the program gave up.
-    drop(unsafe { OwnedFd::from_raw_fd(fd) });
-}
-
-#[cfg(not(unix))]
-pub(super) fn close(_fd: std::ffi::c_int) {}

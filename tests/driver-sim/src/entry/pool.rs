@@ -4,8 +4,9 @@ use std::ffi::{c_int, c_ulonglong, c_void};
 
 use cuda_sys::*;
 
-use super::virtual_memory::{AccessDesc, Location, descriptor};
+use super::virtual_memory::{AccessDesc, Location};
 use crate::call::{Call, Outcome, put};
+use crate::descriptor::descriptor;
 use crate::handle::pointer;
 use crate::memory::place::Owner;
 use crate::memory::pool::{Gauge, Pool};

@@ -4,8 +4,8 @@ use std::ffi::c_uint;
 
 use cuda_sys::*;
 
-use super::external::close;
 use crate::call::{Call, Outcome, put};
+use crate::descriptor::close;
 use crate::engine::enqueue::Submission;
 use crate::engine::work::{Compare, Place, Work};
 use crate::handle::{Id, pointer};

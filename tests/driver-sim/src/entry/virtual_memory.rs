@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use cuda_sys::*;
 
 use crate::call::{Call, Outcome, put};
+use crate::descriptor::{descriptor, file};
 use crate::handle::{Id, pointer};
 use crate::memory::pages::Pages;
 use crate::memory::reservation::{Chunk, GRANULARITY, Physical};
@@ -278,7 +279,8 @@ entries! {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let fd = descriptor().ok_or(CUDA_ERROR_OPERATING_SYSTEM)?;
-        call.virtual_memory.exported.insert(fd, id);
+        let file = file(fd).ok_or(CUDA_ERROR_OPERATING_SYSTEM)?;
+        call.virtual_memory.exported.insert(file, id);
         // SAFETY: the caller passes a place for an int.
         unsafe { put(shareable.cast::<c_int>(), fd) }
     }
@@ -288,7 +290,8 @@ entries! {
         shareable: *mut c_void,
         kind: CUmemAllocationHandleType,
     ) |call| {
-        let known = call.virtual_memory.exported.get(&(shareable.addr() as i32)).copied();
+        let file = file(shareable.addr() as c_int);
+        let known = file.and_then(|file| call.virtual_memory.exported.get(&file).copied());
         let known = known.filter(|_| kind == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
         let id = known.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let Some(physical) = call.virtual_memory.physical.get_mut(&id) else {
@@ -337,16 +340,4 @@ fn physical(call: &mut Call, handle: CUmemGenericAllocationHandle) -> Outcome<Id
             .violation(ViolationKind::DanglingHandle, name, message);
         CUDA_ERROR_INVALID_VALUE
     })
-}
-
-/// A descriptor of the process that means nothing but itself.
-#[cfg(unix)]
-pub(super) fn descriptor() -> Option<c_int> {
-    use std::os::fd::IntoRawFd;
-    Some(std::fs::File::open("/dev/null").ok()?.into_raw_fd())
-}
-
-#[cfg(not(unix))]
-fn descriptor() -> Option<c_int> {
-    None
 }

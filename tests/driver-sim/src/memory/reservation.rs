@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use cuda_sys::*;
 
+use crate::descriptor::FileId;
 use crate::engine::order::History;
 use crate::engine::work::Target;
 use crate::handle::{Handles, Id};
@@ -26,9 +27,8 @@ pub(crate) struct VirtualMemory {
     pub(crate) reservations: Table<Vec<Chunk>>,
     pub(crate) physical: Table<Physical>,
     pub(crate) handles: Handles,
-    /// Descriptors that memory was exported by. One that was closed and opened anew is no longer
-    /// what it was, which nobody tells the driver.
-    pub(crate) exported: BTreeMap<i32, Id>,
+    /// What memory was exported by.
+    pub(crate) exported: BTreeMap<FileId, Id>,
 }
 
 #[derive(Debug)]
