@@ -3,7 +3,6 @@
 //! Other libraries switch behind us, so the driver's answer is the only one that counts. The one
 //! thing kept here is the *lifetime* of created contexts that this crate left current.
 
-use std::cell::RefCell;
 use std::ptr;
 
 use cuda_sys::{CUcontext, symbol as cu};
@@ -13,6 +12,7 @@ use crate::device::Device;
 use crate::drops::{self, Resource};
 use crate::effect::{Failed, attempt};
 use crate::error::{Error, Result, check};
+use crate::thread;
 
 /// What was current before a call that changed it.
 ///
@@ -194,30 +194,20 @@ pub(crate) fn device() -> Result<Device> {
     Device::from_raw(raw)
 }
 
-thread_local! {
-    /// Reference-counted contexts that this crate left on the thread's stack, from its bottom to its
-    /// top. An entry may outlast the stack's, where others popped it, never the other way
-    /// round.
-    static KEPT: Kept = const { Kept(RefCell::new(Vec::new())) };
-}
-
-struct Kept(RefCell<Vec<Context>>);
-
-impl Drop for Kept {
-    /// The thread ends, but its stack is still there, and destructors of other locals, which come
-    /// after this one, may ask what is current: that must not be a context that is gone.
-    fn drop(&mut self) {
-        while let Some(context) = self.0.get_mut().pop() {
-            let raw = context.raw();
-            if drops::must_not_run_here() {
-                continue;
-            }
-            if let Err(error) = take_out(raw) {
-                drops::report(Resource::Context, raw.0.addr() as u64, 0, Some(error));
-                std::mem::forget(context);
-            }
+/// The thread ends, but its stack is still there, and destructors of other libraries' thread locals may
+/// ask what is current: that must not be a context that is gone.
+pub(crate) fn end() {
+    while let Some(context) = with_kept(Vec::pop) {
+        let raw = context.raw();
+        if drops::must_not_run_here() {
+            continue;
+        }
+        if let Err(error) = take_out(raw) {
+            drops::report(Resource::Context, raw.0.addr() as u64, 0, Some(error));
+            std::mem::forget(context);
         }
     }
+    release_all();
 }
 
 /// Takes the topmost entry of that context off the thread's stack, if there is one. What is above stays,
@@ -238,9 +228,9 @@ fn take_out(raw: RawContext) -> Result<()> {
     Err(Error::ContextStack)
 }
 
-/// Runs `f` on the list, unless the thread has lost it already.
-fn with_kept<R>(f: impl FnOnce(&mut Vec<Context>) -> R) -> Option<R> {
-    KEPT.try_with(|kept| f(&mut kept.0.borrow_mut())).ok()
+/// Runs `f` on the list of contexts that are kept because they are on the thread's stack.
+fn with_kept<R>(f: impl FnOnce(&mut Vec<Context>) -> R) -> R {
+    thread::with(|thread| f(&mut thread.contexts.borrow_mut()))
 }
 
 /// Keeps `context` alive while it is on the thread's stack.
@@ -248,10 +238,9 @@ pub(crate) fn keep_pushed(context: &Context) {
     if context.is_primary() {
         return;
     }
-    // A thread that has lost the list still has its stack: then for good.
-    if with_kept(|kept| kept.push(context.clone())).is_none() {
-        std::mem::forget(context.clone());
-    }
+    // Where the thread is past its end, what stays there is kept for good.
+    thread::with(thread::Thread::is_ended_with);
+    with_kept(|kept| kept.push(context.clone()));
 }
 
 /// The top of the stack, which was `before`, is now `context`; [`None`]: one that needs no keeping.
@@ -266,7 +255,7 @@ pub(crate) fn keep_replaced(before: RawContext, context: Option<&Context>) {
 
 /// `context` is on the thread's stack, whoever put it there.
 pub(crate) fn keep_present(context: &Context) {
-    if !context.is_primary() && with_kept(|kept| kept.contains(context)) == Some(false) {
+    if !context.is_primary() && !with_kept(|kept| kept.contains(context)) {
         keep_pushed(context);
     }
 }
@@ -286,5 +275,4 @@ fn take_last(raw: RawContext) -> Option<Context> {
         let index = kept.iter().rposition(|kept| kept.raw() == raw)?;
         Some(kept.remove(index))
     })
-    .flatten()
 }

@@ -1,6 +1,5 @@
 //! The guard: a context is current for a scope, and afterwards what was current before it is again.
 
-use std::cell::RefCell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr;
@@ -9,8 +8,9 @@ use crate::context::{self, Context, RawContext};
 use crate::current;
 use crate::driver;
 use crate::drops::{self, Resource};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::quiet::Quiet;
+use crate::thread;
 
 /// Makes a context current until it is dropped; then whatever was current before, *none* included,
 /// is current again.
@@ -54,17 +54,10 @@ pub struct Guard {
     _not_send: PhantomData<*const ()>,
 }
 
-thread_local! {
-    /// Guards that were dropped in a function of ours that the driver called on this thread. Another
-    /// thread could not end their scopes. Borrowed for moments in which no foreign code runs.
-    static DEFERRED: RefCell<Vec<Guard>> = const { RefCell::new(Vec::new()) };
-}
-
 /// Ends the scopes of guards that were dropped during the call of the driver's that has just ended,
 /// in the order in which they were dropped.
 pub(crate) fn drop_deferred() {
-    let deferred = DEFERRED.try_with(RefCell::take);
-    drop(deferred);
+    drop(thread::with(|thread| thread.guards.take()));
 }
 
 impl Guard {
@@ -159,20 +152,14 @@ impl Guard {
     /// Leaves the rest to [`drop_deferred`].
     #[cold]
     fn defer(&mut self) {
-        let mut later = Some(Self {
+        let later = Self {
             saved: self.saved,
             saved_keep: self.saved_keep.take(),
             entered: self.entered.clone(),
             restores: true,
             _not_send: PhantomData,
-        });
-        let _ = DEFERRED.try_with(|deferred| deferred.borrow_mut().extend(later.take()));
-        // A thread that has lost its locals is at its end, and its stack with it.
-        if let Some(lost) = &mut later {
-            lost.restores = false;
-            let handle = self.saved.0.addr() as u64;
-            drops::report(Resource::Current, handle, 0, Some(Error::InCallback));
-        }
+        };
+        thread::with(|thread| thread.guards.borrow_mut().push(later));
     }
 
     /// The saved context, where anything has to keep it alive.

@@ -141,6 +141,7 @@ mod stream_core;
 mod submit;
 mod sync;
 mod texture;
+mod thread;
 mod timeline;
 mod version;
 mod virtual_memory;

@@ -1,7 +1,6 @@
 //! Library handles: one for each thread and context that uses a library.
 
 use std::any::Any;
-use std::cell::RefCell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -12,6 +11,7 @@ use crate::context::Context;
 use crate::driver;
 use crate::drops::{self, Resource};
 use crate::error::{Error, Result};
+use crate::thread;
 
 /// A value for each thread and context, made when it is first asked for: for libraries like cuBLAS,
 /// whose handles belong to a thread and a device.
@@ -80,7 +80,7 @@ impl<H: 'static, F> ContextLocal<H, F> {
             None => keep(slot, context, (self.create)(context)?),
         };
         let result = f(&value.handle)?;
-        // May be the last reference, on a thread that is losing its locals.
+        // May be the last reference, on a thread that ends.
         drop(value);
         guard.restore()?;
         Ok(result)
@@ -129,31 +129,26 @@ impl<H> Drop for Local<H> {
 }
 
 /// A value in a thread's list.
-struct Kept {
+pub(crate) struct Kept {
     slot: Weak<()>,
     context: Context,
     /// An `Rc` of a [`Local`].
     local: Rc<dyn Any>,
 }
 
-thread_local! {
-    /// This thread's values, of all slots. Borrowed for moments in which no foreign code runs.
-    static KEPT: RefCell<Vec<Kept>> = const { RefCell::new(Vec::new()) };
-}
-
 fn find<H: 'static>(slot: &Arc<()>, context: &Context) -> Option<Rc<Local<H>>> {
-    let local = KEPT.try_with(|kept| {
-        let kept = kept.borrow();
+    let local = thread::with(|thread| {
+        let kept = thread.values.borrow();
         let found = kept
             .iter()
             .find(|kept| ptr_eq(&kept.slot, slot) && kept.context == *context);
         found.map(|kept| Rc::clone(&kept.local))
     });
-    local.ok().flatten()?.downcast().ok()
+    local?.downcast().ok()
 }
 
 /// Keeps a new value, unless making it made another for the same slot and context, which then
-/// serves. A thread that is losing its locals keeps nothing: the value serves one call.
+/// serves. A thread that ends keeps nothing: the value serves one call.
 fn keep<H: 'static>(slot: &Arc<()>, context: &Context, handle: H) -> Rc<Local<H>> {
     let local = Rc::new(Local {
         context: context.clone(),
@@ -162,12 +157,14 @@ fn keep<H: 'static>(slot: &Arc<()>, context: &Context, handle: H) -> Rc<Local<H>
     if let Some(earlier) = find(slot, context) {
         return earlier;
     }
-    let _ = KEPT.try_with(|kept| {
-        kept.borrow_mut().push(Kept {
-            slot: Arc::downgrade(slot),
-            context: context.clone(),
-            local: Rc::clone(&local) as Rc<dyn Any>,
-        });
+    thread::with(|thread| {
+        if thread.is_ended_with() {
+            thread.values.borrow_mut().push(Kept {
+                slot: Arc::downgrade(slot),
+                context: context.clone(),
+                local: Rc::clone(&local) as Rc<dyn Any>,
+            });
+        }
     });
     local
 }
@@ -175,8 +172,8 @@ fn keep<H: 'static>(slot: &Arc<()>, context: &Context, handle: H) -> Rc<Local<H>
 /// Drops this thread's values of slots that are gone, outside the borrow: their destructors may come
 /// back here.
 fn drop_abandoned() {
-    let abandoned = KEPT.try_with(|kept| {
-        let mut kept = kept.borrow_mut();
+    let abandoned = thread::with(|thread| {
+        let mut kept = thread.values.borrow_mut();
         let mut abandoned = Vec::new();
         let mut index = 0;
         while index < kept.len() {

@@ -5,10 +5,10 @@
 //! or the `Drop` of what keeps another library's context alive, may make something else current: what
 //! comes up meanwhile waits for the end.
 
-use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 
 use crate::drops::contain;
+use crate::thread;
 
 /// As long as one lives, what [`after`] is given waits.
 pub(crate) struct Quiet {
@@ -17,26 +17,36 @@ pub(crate) struct Quiet {
 }
 
 #[derive(Clone, Copy)]
-struct Spans {
+pub(crate) struct Spans {
     /// Spans that the thread is in.
     open: u32,
     /// There is something to do when the outermost ends.
     awaited: bool,
 }
 
-thread_local! {
-    static SPANS: Cell<Spans> = const { Cell::new(Spans { open: 0, awaited: false }) };
+impl Spans {
+    pub(crate) const NONE: Self = Self {
+        open: 0,
+        awaited: false,
+    };
 
-    /// What waits, in the order in which it came up.
-    static LATER: RefCell<Vec<Box<dyn FnOnce()>>> = const { RefCell::new(Vec::new()) };
+    #[inline]
+    fn get() -> Self {
+        thread::with(|thread| thread.spans.get())
+    }
+
+    #[inline]
+    fn set(self) {
+        thread::with(|thread| thread.spans.set(self));
+    }
 }
 
 impl Quiet {
     #[inline]
     pub(crate) fn begin() -> Self {
-        let mut spans = SPANS.get();
+        let mut spans = Spans::get();
         spans.open += 1;
-        SPANS.set(spans);
+        spans.set();
         Self {
             _not_send: PhantomData,
         }
@@ -46,9 +56,9 @@ impl Quiet {
 impl Drop for Quiet {
     #[inline]
     fn drop(&mut self) {
-        let mut spans = SPANS.get();
+        let mut spans = Spans::get();
         spans.open -= 1;
-        SPANS.set(spans);
+        spans.set();
         if spans.awaited && spans.open == 0 {
             catch_up();
         }
@@ -57,25 +67,20 @@ impl Drop for Quiet {
 
 /// Does `job`, which is somebody else's code, when no span is open on the thread: now, as a rule.
 pub(crate) fn after(job: impl FnOnce() + 'static) {
-    let mut spans = SPANS.get();
+    let mut spans = Spans::get();
     if spans.open == 0 {
         return contain(job);
     }
-    let mut job: Option<Box<dyn FnOnce()>> = Some(Box::new(job));
-    let _ = LATER.try_with(|later| later.borrow_mut().extend(job.take()));
-    // A thread that is losing its locals forgets it: what it captures may not even be dropped now.
-    std::mem::forget(job);
+    let job = Box::new(job);
+    thread::with(|thread| thread.later.borrow_mut().push(job));
     spans.awaited = true;
-    SPANS.set(spans);
+    spans.set();
 }
 
 #[cold]
 fn catch_up() {
-    SPANS.set(Spans {
-        open: 0,
-        awaited: false,
-    });
+    Spans::NONE.set();
     // What comes up meanwhile, in spans of these jobs' own, is done at the end of those.
-    let later = LATER.try_with(RefCell::take).unwrap_or_default();
+    let later = thread::with(|thread| thread.later.take());
     later.into_iter().for_each(contain);
 }

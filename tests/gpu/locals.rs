@@ -175,3 +175,33 @@ gpu_test! {
         Ok(())
     }
 }
+
+gpu_test! {
+    needs 1;
+    fn handles_of_a_thread_that_ends_leave_their_context() -> Result<()> {
+        /// What a thread uses of this crate first, and so perhaps loses last.
+        #[derive(Clone, Copy)]
+        enum First {
+            Handle,
+            Guard,
+            Current,
+        }
+        for first in [First::Handle, First::Guard, First::Current] {
+            let log = new_log();
+            let slot = ContextLocal::new(|_: &Context| Ok::<_, Error>(Handle::new(log)));
+            let context = Context::create(Device::get(0)?, ContextFlags::default())?;
+            let run = || {
+                match first {
+                    First::Handle => {}
+                    First::Guard => context.enter()?.restore()?,
+                    First::Current => drop(context.set_current()?),
+                }
+                used(&slot, &context).map(drop)
+            };
+            thread::scope(|scope| scope.spawn(run).join()).expect("no panic")?;
+            assert_eq!(events(log).len(), 2, "made, and dropped with the thread");
+            context.close().map_err(|(error, _)| error)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,74 @@
+//! What this crate keeps for a thread, and what becomes of it when the thread ends.
+//!
+//! Thread-local values are destroyed in no order that could be relied on, and one that is destroyed
+//! cannot be used by the destructors that come later. So there is one, which has no destructor and can
+//! be used as long as the thread runs; and a second, which holds nothing, and whose destructor ends what
+//! the first has, each thing in its turn.
+
+use std::cell::{Cell, RefCell};
+use std::mem::ManuallyDrop;
+
+use crate::context::Context;
+use crate::current;
+use crate::guard::Guard;
+use crate::local;
+use crate::quiet::Spans;
+
+/// Each list is borrowed for moments in which no foreign code runs.
+pub(crate) struct Thread {
+    /// Values of [`ContextLocal`](crate::ContextLocal)s, of all slots.
+    pub(crate) values: RefCell<Vec<local::Kept>>,
+    /// Reference-counted contexts that this crate left on the thread's stack, from its bottom to its
+    /// top. An entry may outlast the stack's, where others popped it, never the other way round.
+    pub(crate) contexts: RefCell<Vec<Context>>,
+    /// Guards that were dropped in a function of this crate that the driver called on this thread.
+    /// Another thread could not end their scopes.
+    pub(crate) guards: RefCell<Vec<Guard>>,
+    pub(crate) spans: Cell<Spans>,
+    /// What waits for the end of those, in the order in which it came up.
+    pub(crate) later: RefCell<Vec<Box<dyn FnOnce()>>>,
+    /// The thread is ending, or about to: nothing new is kept for it.
+    ended: Cell<bool>,
+}
+
+thread_local! {
+    static THREAD: ManuallyDrop<Thread> = const {
+        ManuallyDrop::new(Thread {
+            values: RefCell::new(Vec::new()),
+            contexts: RefCell::new(Vec::new()),
+            guards: RefCell::new(Vec::new()),
+            spans: Cell::new(Spans::NONE),
+            later: RefCell::new(Vec::new()),
+            ended: Cell::new(false),
+        })
+    };
+
+    static END: End = const { End };
+}
+
+/// This thread's. Without a destructor it is there for as long as the thread runs.
+#[inline]
+pub(crate) fn with<R>(f: impl FnOnce(&Thread) -> R) -> R {
+    THREAD.with(|thread| f(thread))
+}
+
+impl Thread {
+    /// Has what is kept from now on ended with the thread; false if the thread is past that already.
+    pub(crate) fn is_ended_with(&self) -> bool {
+        !self.ended.get() && END.try_with(|_| ()).is_ok()
+    }
+}
+
+struct End;
+
+impl Drop for End {
+    fn drop(&mut self) {
+        with(|thread| thread.ended.set(true));
+        // Values first, whose destructors use the driver with their contexts current.
+        while let Some(value) = with(|thread| thread.values.borrow_mut().pop()) {
+            drop(value);
+        }
+        with(|thread| thread.values.take());
+        current::end();
+    }
+}
