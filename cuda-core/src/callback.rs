@@ -56,7 +56,7 @@ impl<K: StreamKind> Stream<K> {
             let function = lock(&slot).take();
             // Its captures are the caller's, and so is the code that drops them: nothing is entered.
             drop(stream);
-            drop(function);
+            drops::contain(|| drop(function));
         }
         launched
     }

@@ -10,6 +10,8 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
@@ -236,6 +238,36 @@ pub(crate) fn report(resource: Resource, handle: u64, bytes: usize, error: Optio
 pub(crate) fn contain(f: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
         std::mem::forget(payload);
+    }
+}
+
+/// A value of the caller's, whose destructor may panic: the panic ends here, where the value is dropped.
+#[derive(Clone)]
+pub(crate) struct Contained<T>(
+    // INVARIANT: taken by `Drop` alone.
+    ManuallyDrop<T>,
+);
+
+impl<T> Contained<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self(ManuallyDrop::new(value))
+    }
+}
+
+impl<T> Deref for Contained<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> Drop for Contained<T> {
+    fn drop(&mut self) {
+        // SAFETY: the field is not touched after this, the only taking.
+        let value = unsafe { ManuallyDrop::take(&mut self.0) };
+        contain(|| drop(value));
     }
 }
 

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context as Task, Poll, Waker};
 
 use crate::driver;
+use crate::drops;
 use crate::error::Result;
 use crate::event::Event;
 use crate::memory::Memory;
@@ -167,7 +168,7 @@ impl Drop for Ready<'_> {
         if let (State::Waiting(ticket), false) = (&self.state, driver::is_gone()) {
             // Nobody is to be woken any more.
             let waker = lock(&ticket.0).waker.take();
-            drop(waker);
+            drops::contain(|| drop(waker));
         }
     }
 }

@@ -23,6 +23,12 @@ use crate::thread;
 /// Guards that are dropped out of order restore what each of them saw; the last one dropped decides.
 /// A forgotten guard leaves its context current, which stays alive.
 ///
+/// So does a context that the guard saved, if this crate knows it. One that another library made and that
+/// was never named with [`Context::from_raw`] is a bare handle: where its owner destroys it while the guard
+/// lives, the guard makes that handle current again, which `cuCtxSetCurrent` does not refuse. Later calls
+/// answer `CONTEXT_IS_DESTROYED`, or crash inside the driver (seen on an H200); nothing above the driver
+/// can tell. The same holds for a context of this crate's that is destroyed by a raw call.
+///
 /// ```no_run
 /// use cuda_core::Device;
 ///

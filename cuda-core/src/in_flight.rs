@@ -11,7 +11,7 @@ use cuda_sys::{CUresult, CUstream, symbol as cu};
 use crate::copy::{same_device, same_len};
 use crate::device::Device;
 use crate::driver;
-use crate::drops::{self, Resource};
+use crate::drops::{self, Contained, Resource};
 use crate::error::{Error, Result};
 use crate::future::Ready;
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
@@ -73,6 +73,11 @@ impl<H> Held<H> {
         }
         // SAFETY: initialised, by the invariant.
         unsafe { self.host.assume_init() }
+    }
+
+    /// Drops the owner.
+    fn end(self) {
+        drop(Contained::new(self.into_inner()));
     }
 }
 
@@ -285,7 +290,7 @@ impl<H: StableHost> Drop for InFlight<H> {
             Some(mark) if !mark.timeline.has_completed(mark.seq) => {
                 drops::run_or_defer(move || land(held, &mark));
             }
-            _ => drop(held.into_inner()),
+            _ => held.end(),
         }
     }
 }
@@ -294,11 +299,11 @@ impl<H: StableHost> Drop for InFlight<H> {
 fn land<H: StableHost>(held: Held<H>, mark: &Mark) {
     let pending = match Pending::of(mark) {
         Ok(Some(pending)) => pending,
-        Ok(None) => return drop(held.into_inner()),
+        Ok(None) => return held.end(),
         Err(error) => return give_up(error),
     };
     let watched = pending.then(move |reached| match reached {
-        Ok(()) => drop(held.into_inner()),
+        Ok(()) => held.end(),
         Err(error) => give_up(error),
     });
     if let Err(error) = watched {

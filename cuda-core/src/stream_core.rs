@@ -13,7 +13,7 @@ use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::device::Device;
 use crate::driver;
-use crate::drops::{self, Resource};
+use crate::drops::{self, Contained, Resource};
 use crate::error::{Error, Result, check};
 use crate::event::RawEvent;
 use crate::guard::Entered;
@@ -45,7 +45,7 @@ pub(crate) struct StreamCore {
 }
 
 /// Whoever made a stream that is not ours.
-pub(crate) type Owner = Arc<dyn Any + Send + Sync>;
+pub(crate) type Owner = Contained<Arc<dyn Any + Send + Sync>>;
 
 const GIVEN_UP: Error = Error::GivenUp {
     what: Resource::Stream,

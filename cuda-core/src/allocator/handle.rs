@@ -10,6 +10,7 @@ use super::driver_pool::DriverPool;
 use super::plain::PlainMemory;
 use crate::cache::builder::SHARED;
 use crate::cache::pool::{self, CachingPool};
+use crate::drops::Contained;
 use crate::error::Result;
 use crate::stream::Stream;
 
@@ -38,13 +39,13 @@ pub(crate) enum Choice {
     /// `cuMemAlloc`.
     Plain,
     /// Any other.
-    Custom(Arc<dyn DeviceAllocator>),
+    Custom(Contained<Arc<dyn DeviceAllocator>>),
 }
 
 impl Allocator {
     /// An allocator of one's own.
     pub fn new(allocator: impl DeviceAllocator) -> Self {
-        Self(Choice::Custom(Arc::new(allocator)))
+        Self(Choice::Custom(Contained::new(Arc::new(allocator))))
     }
 
     /// The process's caching pool, [`CachingPool::shared`].
@@ -80,7 +81,7 @@ impl Allocator {
             Choice::Pool(pool) => pool,
             Choice::Driver => &DriverPool,
             Choice::Plain => &PlainMemory,
-            Choice::Custom(allocator) => &**allocator,
+            Choice::Custom(allocator) => &***allocator,
         })
     }
 }

@@ -9,6 +9,7 @@ use super::class;
 use super::limit::PoolLimit;
 use super::pool::CachingPool;
 use crate::allocator::handle::Allocator;
+use crate::drops::Contained;
 use crate::error::{Error, Result};
 use crate::sync::lock;
 
@@ -25,7 +26,7 @@ pub(super) struct Settings {
     on_shortage: Option<OnShortage>,
 }
 
-type OnShortage = Arc<dyn Fn(&Error) -> bool + Send + Sync>;
+type OnShortage = Contained<Arc<dyn Fn(&Error) -> bool + Send + Sync>>;
 
 impl Settings {
     /// Whether it is the process's own, whose memory of a context goes with the context's last stream.
@@ -104,7 +105,7 @@ impl CachingPoolBuilder {
         self
     }
 
-    /// The most that is taken from a device, in each context.
+    /// The most that is taken from a device, in each context; zero is no limit.
     pub fn limit(mut self, limit: PoolLimit) -> Self {
         self.limit = limit;
         self
@@ -128,7 +129,7 @@ impl CachingPoolBuilder {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn on_shortage(mut self, f: impl Fn(&Error) -> bool + Send + Sync + 'static) -> Self {
-        self.on_shortage = Some(Arc::new(f));
+        self.on_shortage = Some(Contained::new(Arc::new(f)));
         self
     }
 
@@ -138,10 +139,10 @@ impl CachingPoolBuilder {
     /// [`Error::Malformed`] for a fraction that is not between 0 and 1, and for a first segment beyond
     /// a limit in bytes. A limit that is a share is known only at a device's first allocation; a first
     /// segment beyond it is then made smaller.
-    pub fn build(self) -> Result<CachingPool> {
+    pub fn build(mut self) -> Result<CachingPool> {
         let initial = self.initial.checked_next_multiple_of(class::SEGMENT);
-        let limit = self.limit.check()?;
-        let most = match limit {
+        self.limit = self.limit.check()?;
+        let most = match self.limit {
             PoolLimit::Bytes(bytes) => bytes,
             _ => isize::MAX as usize,
         };

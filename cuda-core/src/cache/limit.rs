@@ -9,8 +9,8 @@ use crate::error::{Error, Result};
 /// device has one, its primary context, unless a program makes others. Each has memory of its own,
 /// and none is given back because another is short of it.
 ///
-/// As text, a number of bytes or a percentage of the device's memory: `1073741824`, `50%`, `12.5%`.
-/// Zero, `0` or `0%`, is no limit.
+/// As text, a number of bytes or a percentage of the device's memory: `1073741824`, `50%`, `12.5%`. Zero
+/// is no limit, as text and as a value.
 ///
 /// ```
 /// use cuda_core::PoolLimit;
@@ -26,9 +26,9 @@ pub enum PoolLimit {
     /// As much as there is.
     #[default]
     None,
-    /// So many bytes in each context.
+    /// So many bytes in each context; zero is [`None`](Self::None).
     Bytes(usize),
-    /// A share of each device's memory, between 0 and 1.
+    /// A share of each device's memory, between 0 and 1; zero is [`None`](Self::None).
     Fraction(f64),
 }
 
@@ -42,9 +42,10 @@ impl PoolLimit {
         })
     }
 
-    /// Refuses a share that is none.
+    /// Refuses a share that is none. Zero is no limit.
     pub(super) fn check(self) -> Result<Self> {
         match self {
+            Self::Bytes(0) | Self::Fraction(0.0) => Ok(Self::None),
             Self::Fraction(share) if !(0.0..=1.0).contains(&share) => {
                 Err(malformed(&share.to_string()))
             }
@@ -77,17 +78,26 @@ impl FromStr for PoolLimit {
             }
             None => Self::Bytes(text.parse().map_err(|_| malformed())?),
         };
-        match limit {
-            Self::Bytes(0) => Ok(Self::None),
-            Self::Fraction(0.0) => Ok(Self::None),
-            other => other.check().map_err(|_| malformed()),
-        }
+        limit.check().map_err(|_| malformed())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn h14_zero_is_no_limit() {
+        for zero in [
+            PoolLimit::Bytes(0),
+            PoolLimit::Fraction(0.0),
+            PoolLimit::Fraction(-0.0),
+        ] {
+            assert_eq!(zero.check().unwrap(), PoolLimit::None, "{zero:?}");
+        }
+        let least = PoolLimit::Fraction(f64::MIN_POSITIVE);
+        assert_eq!(least.check().unwrap(), least);
+    }
 
     #[test]
     fn h14_limits_as_text() {

@@ -11,7 +11,7 @@ use cuda_sys::{CUcontext, symbol as cu};
 use crate::current::{self, Current};
 use crate::device::{self, Device};
 use crate::driver;
-use crate::drops::Resource;
+use crate::drops::{Contained, Resource};
 use crate::error::{Error, Result, check};
 use crate::guard::{Entered, Guard};
 use crate::release::unless_given_up;
@@ -150,6 +150,7 @@ impl Context {
     /// `raw` is a context of this process, and stays one for as long as `owner` or a clone of it
     /// lives.
     pub unsafe fn from_raw(raw: CUcontext, owner: Arc<dyn Any + Send + Sync>) -> Result<Self> {
+        let owner = Contained::new(owner);
         driver::ensure()?;
         if let Some(context) = known(RawContext(raw)) {
             return Ok(context);

@@ -7,6 +7,7 @@ use cuda_sys::CUdeviceptr;
 
 use crate::context::Context;
 use crate::driver;
+use crate::drops::Contained;
 use crate::error::{Error, Result};
 use crate::memory::byte_len;
 use crate::memory::device::{ALIGNMENT, DeviceBuffer, NOWHERE};
@@ -17,7 +18,7 @@ use crate::release::Unreleased;
 
 /// What keeps the memory allocated. Leaked unless it is released: whoever drops it frees the memory,
 /// which work of ours may use until the host has seen that none does.
-struct Foreign(Option<ManuallyDrop<Box<dyn Any + Send + Sync>>>);
+struct Foreign(Option<ManuallyDrop<Contained<Box<dyn Any + Send + Sync>>>>);
 
 impl Owner for Foreign {
     fn release(&mut self, _address: CUdeviceptr, _bytes: usize) -> Result<(), Unreleased> {
@@ -35,7 +36,8 @@ impl<T: Pod> DeviceBuffer<T> {
     /// memory of our own. The owner of an empty buffer is dropped at once.
     ///
     /// # Errors
-    /// [`Error::SizeOverflow`]; [`Error::Recast`] if the address is not aligned for `T`.
+    /// [`Error::SizeOverflow`]; [`Error::NothingGiven`] for elements at address zero; [`Error::Recast`] if
+    /// the address is not aligned for `T`. The owner is dropped then.
     ///
     /// # Safety
     /// `address` is the first of `len * size_of::<T>()` bytes that `context` can access, and that
@@ -58,11 +60,18 @@ impl<T: Pod> DeviceBuffer<T> {
         context: &Context,
         owner: Box<dyn Any + Send + Sync>,
     ) -> Result<Self> {
+        let owner = Contained::new(owner);
         driver::ensure()?;
         let bytes = byte_len::<T>(len, usize::MAX)?;
         if bytes == 0 {
             byte_len::<T>(len, ALIGNMENT)?;
             return Ok(owned(context, NOWHERE, 0, Foreign(None), len));
+        }
+        if address == 0 {
+            return Err(Error::NothingGiven {
+                op: "DeviceBuffer::from_raw",
+                what: "addresses",
+            });
         }
         if address % align_of::<T>() as u64 != 0 {
             return Err(Error::Recast {

@@ -25,10 +25,10 @@ pub(crate) fn pin(
     bytes: usize,
     flags: RegisterFlags,
 ) -> Result<()> {
-    let _entered = context.enter_briefly()?;
     if bytes == 0 {
-        return Ok(());
+        return context.live().map(drop);
     }
+    let _entered = context.enter_briefly()?;
     let _relaxed = Relaxed::enter()?;
     let registration = Attempt::begin(address, bytes);
     // Another owner of the same bytes may have registered them, which is not this call's to end.

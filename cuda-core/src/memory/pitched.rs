@@ -49,9 +49,10 @@ impl Context {
         let op = "cuMemAllocPitch";
         let row = byte_len::<T>(width, ALIGNMENT)?;
         let least = byte_len::<u8>(row.saturating_mul(height), 1)?;
-        let entered = self.enter_briefly()?;
+        self.live()?;
         let (mut address, mut pitch) = (NOWHERE, row);
         if least > 0 {
+            let entered = self.enter_briefly()?;
             let relaxed = Relaxed::enter()?;
             // SAFETY: the call writes an address and a size, to two locals that outlive it; a live
             // context is current.

@@ -57,9 +57,10 @@ impl Context {
     pub fn alloc<T: Pod>(&self, len: usize) -> Result<DeviceBuffer<T>> {
         let op = "cuMemAlloc";
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
-        let entered = self.enter_briefly()?;
+        self.live()?;
         let mut address = NOWHERE;
         if bytes > 0 {
+            let entered = self.enter_briefly()?;
             let relaxed = Relaxed::enter()?;
             // SAFETY: the call writes one address, to a local that outlives it; a live context is
             // current.

@@ -7,7 +7,7 @@ use std::ops::RangeBounds;
 use cuda_sys::CUdeviceptr;
 
 use crate::context::Context;
-use crate::drops;
+use crate::drops::{self, Contained};
 use crate::error::{Error, Result};
 use crate::flags::flags;
 use crate::future::Ready;
@@ -87,7 +87,7 @@ impl<H: StableHost> Parts<H> {
     fn end(mut self) {
         if self.buffer.storage.free_or_give_up() {
             // SAFETY: initialised, by the invariant, and not used again.
-            unsafe { self.host.assume_init_drop() };
+            drop(Contained::new(unsafe { self.host.assume_init() }));
         }
     }
 }

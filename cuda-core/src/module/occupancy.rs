@@ -43,19 +43,26 @@ thread_local! {
     static ASKED: Cell<*mut SharedOf<'static>> = const { Cell::new(ptr::null_mut()) };
 }
 
+/// More than any block can have, so that the driver gives up on the size.
+const TOO_MUCH: usize = usize::MAX >> 1;
+
 unsafe extern "C" fn ask(threads: i32) -> usize {
-    let scope = CallbackScope::enter();
     let asked = ASKED.get();
-    // SAFETY: set by `block_size_with` around the driver's call, on this thread, to a function that
-    // outlives the call and that nobody else uses meanwhile.
+    // No reference says that the driver asks on the thread that calls it.
+    if asked.is_null() {
+        return TOO_MUCH;
+    }
+    let scope = CallbackScope::enter();
+    // SAFETY: not null, so set by `block_size_with` around the driver's call, on this thread, to a
+    // function that outlives the call and that nobody else uses meanwhile.
     let function = unsafe { &mut *asked };
     let threads = u32::try_from(threads).unwrap_or(0);
-    // A panic must not unwind into C; no block is that big, so the driver gives up on the size.
+    // A panic must not unwind into C.
     let answer = catch_unwind(AssertUnwindSafe(|| function(threads)));
     drop(scope);
     answer.unwrap_or_else(|payload| {
         std::mem::forget(payload);
-        usize::MAX >> 1
+        TOO_MUCH
     })
 }
 
@@ -222,6 +229,12 @@ fn int(value: u32) -> i32 {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn on_a_thread_that_asked_for_nothing_no_size_will_do() {
+        // SAFETY: `ask` has no precondition.
+        assert_eq!(unsafe { super::ask(32) }, super::TOO_MUCH);
+    }
+
     #[test]
     fn a_limit_of_no_threads_is_not_no_limit() {
         // To the driver, zero is: it must not be what a caller's zero becomes.

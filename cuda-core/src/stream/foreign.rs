@@ -8,6 +8,7 @@ use cuda_sys::{CUstream, symbol as cu};
 
 use crate::context::Context;
 use crate::driver;
+use crate::drops::Contained;
 use crate::error::{Error, Result, check};
 use crate::stream::default::{legacy_handle, per_thread_handle};
 use crate::stream::{Stream, registry};
@@ -52,6 +53,7 @@ impl Stream {
         context: &Context,
         owner: Arc<dyn Any + Send + Sync>,
     ) -> Result<Self> {
+        let owner = Contained::new(owner);
         driver::ensure()?;
         if raw.is_null() || raw == legacy_handle() {
             return context.default_stream();

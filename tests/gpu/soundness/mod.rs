@@ -5,6 +5,7 @@
 mod contexts;
 mod inputs;
 mod order;
+mod owners;
 mod staged;
 mod threads;
 

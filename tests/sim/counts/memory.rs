@@ -29,7 +29,11 @@ fn plain_memory_costs_a_guard() {
         let pitched = entered([EXCHANGE, "cuMemAllocPitch_v2", EXCHANGE]);
         let rows = driver.expect(pitched, || context.alloc_pitched::<u32>(16, 2))?;
         driver.expect(relaxed("cuMemFree_v2"), || closed(rows.close()))?;
-        driver.expect([GET, SET, SET], || context.alloc::<u32>(0))?;
+        driver.expect([], || closed(context.alloc::<u32>(0)?.close()))?;
+        for (width, height) in [(0, 0), (0, 3), (3, 0)] {
+            let none = driver.expect([], || context.alloc_pitched::<u32>(width, height))?;
+            driver.expect([], || closed(none.close()))?;
+        }
         driver.refused(|| context.alloc::<u64>(1 << 61));
         driver.refused(|| context.alloc_pitched::<u64>(1 << 61, 1));
         let ordered = stream.alloc::<u8>(1)?;
@@ -113,7 +117,8 @@ fn registering_costs_a_guard() {
             drop(host);
             Ok(())
         })?;
-        driver.expect([GET, SET, SET], || new(Vec::new()))?;
+        let none = driver.expect([], || new(Vec::new()))?;
+        driver.expect([], || none.into_inner().map_err(|(error, _)| error))?;
         driver.refused(|| {
             Registered::new(&context, vec![1_u32], RegisterFlags::from_bits(16))
                 .map_err(|(error, _)| error)

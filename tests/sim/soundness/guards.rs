@@ -23,6 +23,9 @@ fn drop_elsewhere(context: Context) {
     thread::scope(|scope| scope.spawn(move || drop(context)).join()).expect("it only drops");
 }
 
+/// Of what this crate knows. What a context's owner destroys by a raw call meanwhile, known here or not, is
+/// made current again as the bare handle that it is: an H200 takes it, and may crash in a later call. No
+/// test can show that the process survives; the documentation of `Guard` says so.
 #[test]
 fn s38_a_guard_keeps_what_it_saved() {
     clean(|_| {
@@ -262,11 +265,8 @@ fn s38_a_guard_dropped_in_a_callback_at_a_threads_end() {
         LAST.set(Some(Last { context, function }));
     });
     thread.join().expect("it ends");
-    assert_eq!(
-        cuda_core::drop_failures() - failures,
-        1,
-        "told of the second"
-    );
+    // The second too ended its scope after the call that it was dropped in.
+    assert_eq!(cuda_core::drop_failures() - failures, 0);
     assert_eq!(session.violations(), []);
 }
 

@@ -10,6 +10,7 @@ use cuda_sys::CUdeviceptr;
 use super::{ask, contained};
 use crate::allocator::DeviceAllocator;
 use crate::device::Device;
+use crate::drops;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
 
@@ -189,7 +190,7 @@ impl Drop for Told {
         // Scopes of one thread end in reverse order. What the hook holds is dropped outside the
         // borrow.
         let hook = HOOKS.try_with(|hooks| hooks.borrow_mut().pop());
-        drop(hook);
+        drops::contain(|| drop(hook));
     }
 }
 

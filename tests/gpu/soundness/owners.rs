@@ -1,0 +1,131 @@
+//! S30: owners whose own `Drop` panics, which is no panic of ours.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use cuda_core::{
+    Allocator, Context, DeviceAllocator, DeviceBuffer, Error, RegisterFlags, Registered, Result,
+    StableHost, Stream,
+};
+use support::gpu_test;
+
+use super::primary;
+
+static DROPPED: AtomicU32 = AtomicU32::new(0);
+
+struct Panics;
+
+impl Drop for Panics {
+    fn drop(&mut self) {
+        DROPPED.fetch_add(1, Ordering::Relaxed);
+        panic!("the owner's own drop");
+    }
+}
+
+/// Host memory whose owner panics.
+struct Host(Vec<u32>, Panics);
+
+// SAFETY: the elements are the vector's, on the heap, where they stay when it moves; nothing else has them.
+unsafe impl StableHost for Host {
+    type Element = u32;
+
+    fn elements(&mut self) -> NonNull<[u32]> {
+        self.0.elements()
+    }
+}
+
+/// An allocator that panics when it is dropped.
+struct Gone(Panics);
+
+// SAFETY: what it hands out is the driver's pool's, from which it also frees.
+unsafe impl DeviceAllocator for Gone {
+    fn allocate(&self, stream: &Stream, bytes: usize) -> Result<u64> {
+        Allocator::driver_pool().allocate(stream, bytes)
+    }
+
+    unsafe fn deallocate(&self, stream: &Stream, address: u64, bytes: usize) -> Result<()> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { Allocator::driver_pool().deallocate(stream, address, bytes) }
+    }
+}
+
+/// Asserts that the owner was dropped in `act`, and that its panic ended there.
+#[track_caller]
+fn contained(what: &str, act: impl FnOnce() -> Result<()>) -> Result<()> {
+    let before = DROPPED.load(Ordering::Relaxed);
+    let done = catch_unwind(AssertUnwindSafe(act));
+    assert!(done.is_ok(), "{what}: the panic came through");
+    assert_eq!(DROPPED.load(Ordering::Relaxed), before + 1, "{what}");
+    done.unwrap_or(Ok(()))
+}
+
+gpu_test! {
+    needs 1;
+    fn s30_owners_that_panic() -> Result<()> {
+        let context = primary()?;
+        let stream = context.create_stream()?;
+        let mut memory = context.alloc::<u32>(16)?;
+        let address = memory.as_raw();
+        for (address, len) in [(address, 8), (address, 0), (0, 8), (address + 1, 8)] {
+            contained(&format!("memory, {len} at {address}"), || {
+                // SAFETY: the bytes are allocated, and nothing else uses them meanwhile.
+                let buffer = unsafe {
+                    DeviceBuffer::<u32>::from_raw(address, len, &context, Box::new(Panics))
+                };
+                drop(buffer);
+                Ok(())
+            })?;
+        }
+        contained("a stream that is known", || {
+            // SAFETY: the stream outlives the value.
+            unsafe { Stream::from_raw(stream.as_raw(), &context, Arc::new(Panics)) }.map(drop)
+        })?;
+        contained("a context that is known", || {
+            // SAFETY: the context outlives the value.
+            unsafe { Context::from_raw(context.as_raw(), Arc::new(Panics)) }.map(drop)
+        })?;
+        let host = || Host(vec![7; 16], Panics);
+        contained("registered memory", || {
+            let registered = Registered::new(&context, host(), RegisterFlags::PORTABLE);
+            registered.map(drop).map_err(|(error, _)| error)
+        })?;
+        for landed in [false, true] {
+            contained("a copy in flight", || {
+                let flight = stream.upload_owned(host(), &mut memory);
+                let flight = flight.map_err(|(error, _)| error)?;
+                if landed {
+                    stream.synchronize()?;
+                }
+                drop(flight);
+                cuda_core::flush_deferred_drops();
+                Ok(())
+            })?;
+        }
+        contained("an allocator", || {
+            let allocator = Allocator::new(Gone(Panics));
+            let buffer = stream.alloc_with::<u8>(&allocator, 100)?;
+            drop(allocator);
+            drop(buffer);
+            Ok(())
+        })?;
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn memory_at_no_address_is_refused() -> Result<()> {
+        let context = primary()?;
+        let memory = context.alloc::<u32>(16)?;
+        let wrap = |address, len| {
+            // SAFETY: of what is not refused, which nothing else uses.
+            unsafe { DeviceBuffer::<u32>::from_raw(address, len, &context, Box::new(())) }
+        };
+        assert!(matches!(wrap(0, 16), Err(Error::NothingGiven { .. })));
+        assert!(matches!(wrap(memory.as_raw() + 2, 8), Err(Error::Recast { .. })));
+        assert_eq!((wrap(0, 0)?.len(), wrap(memory.as_raw(), 16)?.len()), (0, 16));
+        Ok(())
+    }
+}
