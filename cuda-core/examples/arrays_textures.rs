@@ -48,10 +48,7 @@ fn sample(device: Device, image: &CudaArray<f32>) -> shared::Result {
     let stream = device.create_stream()?;
     let module = Module::from_ptx(stream.context(), include_str!("magnify.ptx"))?;
     let magnify = module.function("magnify")?;
-    let descriptor = TextureDescriptor {
-        filter: FilterMode::Linear,
-        ..Default::default()
-    };
+    let descriptor = TextureDescriptor::default().with_filter(FilterMode::Linear);
     let texture = Texture::new(image, &descriptor)?;
     let mut large = stream.alloc::<f32>(LEN)?;
     let mut launch = stream.kernel(&magnify);

@@ -79,6 +79,11 @@ fn order_behind(
 
 /// Makes the stream wait for what conflicts with an access that is enqueued behind this crate's
 /// back, and marks that.
+///
+/// The callers are `unsafe`, and not because of the work alone: a write that is noted through a shared
+/// borrow supersedes what its own stream has read before in the ledger's order. A read that another
+/// thread enqueues on that stream between the counting and the marking here has a later point, whose mark
+/// would go with it, and the memory could be freed under that read.
 pub(crate) fn note_use(
     core: &StreamCore,
     ledger: &Ledger,

@@ -59,7 +59,7 @@ gpu_test! {
         let count = Device::count()?;
         let warp = cuda_sys::CU_DEVICE_ATTRIBUTE_WARP_SIZE;
         match Device::get(count).and_then(|device| device.attribute(warp)) {
-            Err(Error::NoSuchDevice { ordinal, count: found }) => {
+            Err(Error::NoSuchDevice { ordinal, count: found, .. }) => {
                 assert_eq!((ordinal, found), (count, count));
             }
             other => panic!("device {count} of {count}: {other:?}"),
@@ -232,7 +232,7 @@ gpu_test! {
         }
         let nobody = Uuid::from_bytes([0xEE; 16]);
         match Device::by_uuid(nobody) {
-            Err(Error::NoSuchUuid { uuid, count }) => {
+            Err(Error::NoSuchUuid { uuid, count, .. }) => {
                 assert_eq!((uuid, count), (nobody, Device::count()?));
             }
             other => panic!("nobody's UUID: {other:?}"),

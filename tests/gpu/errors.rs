@@ -73,7 +73,7 @@ gpu_test! {
         let stream = Device::get(0)?.create_stream()?;
         let mut buffer = stream.alloc::<u32>(10)?;
         let bounds = |error: Option<Error>| match error {
-            Some(Error::OutOfBounds { start, end, len: 10 }) => (start, end),
+            Some(Error::OutOfBounds { start, end, len: 10, .. }) => (start, end),
             other => panic!("{other:?}"),
         };
         assert_eq!(bounds(buffer.slice(..11).err()), (0, 11));

@@ -293,7 +293,7 @@ gpu_test! {
         stack::with(p0, || {
             for asked in [count, 100, u32::MAX] {
                 match Device::get(asked).and_then(Device::guard) {
-                    Err(Error::NoSuchDevice { ordinal, count: found }) => {
+                    Err(Error::NoSuchDevice { ordinal, count: found, .. }) => {
                         assert_eq!((ordinal, found), (asked, count));
                     }
                     other => panic!("device {asked} of {count}: {other:?}"),

@@ -267,7 +267,7 @@ gpu_test! {
         let mut five = group.alloc_zeroed::<u8>(5)?;
         let host = pinned(&group, &[1; 4])?;
         let too_long = |result: Result<()>, culprit: u32| match result {
-            Err(Error::OnDevice { device, error }) => {
+            Err(Error::OnDevice { device, error, .. }) => {
                 assert_eq!(device, culprit);
                 assert!(matches!(*error, Error::LengthMismatch { .. }), "{error}");
             }

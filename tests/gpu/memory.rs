@@ -101,7 +101,9 @@ fn ask_for_too_much(stream: &Stream) -> Result<()> {
     assert!(error.code().is_some(), "the driver's to refuse: {error:?}");
     // Found before the driver is asked: what wraps around would be a tiny block.
     let overflow = |error: Option<Error>| match error {
-        Some(Error::SizeOverflow { len, element_size }) => (len, element_size),
+        Some(Error::SizeOverflow {
+            len, element_size, ..
+        }) => (len, element_size),
         other => panic!("an overflow: {other:?}"),
     };
     assert_eq!(
@@ -270,7 +272,7 @@ gpu_test! {
         leaves_nothing(device, || {
             assert!(stream.alloc_zeroed::<u8>(1 << 50).is_err());
             match stream.alloc::<Wide>(1) {
-                Err(Error::OverAligned { alignment, available }) => {
+                Err(Error::OverAligned { alignment, available, .. }) => {
                     assert_eq!((alignment, available), (512, 256));
                 }
                 other => panic!("{other:?}"),

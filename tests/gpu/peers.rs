@@ -58,7 +58,7 @@ gpu_test! {
         let zero = Device::get(0)?;
         assert!(!zero.can_access_peer(zero)?, "no peer of itself");
         match Device::get(100) {
-            Err(Error::NoSuchDevice { ordinal, count: told }) => {
+            Err(Error::NoSuchDevice { ordinal, count: told, .. }) => {
                 assert_eq!((ordinal, told), (100, count));
             }
             other => panic!("{other:?}"),

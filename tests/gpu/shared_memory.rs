@@ -136,7 +136,7 @@ gpu_test! {
         let device = Device::get(0)?;
         let (context, stream) = (device.context()?, device.create_stream()?);
         let refused = |result: Result<IpcMemoryHandle>| match result {
-            Err(Error::NotShareable { why }) => why,
+            Err(Error::NotShareable { why, .. }) => why,
             other => panic!("{other:?}"),
         };
         refused(stream.alloc::<u8>(100)?.ipc_handle());

@@ -19,7 +19,7 @@ struct Staged(StagingOptions);
 impl Staged {
     fn by(threads: usize, chunk: usize) -> Result<Self> {
         let before = staging_options()?;
-        set_staging_options(StagingOptions { threads, chunk })?;
+        set_staging_options(StagingOptions::new(threads, chunk))?;
         Ok(Self(before))
     }
 }

@@ -28,15 +28,7 @@ gpu_test! {
     fn descriptions_as_the_driver_has_them() -> Result<()> {
         let (_, stream) = setup()?;
         let array = CudaArray::<u8>::new(stream.context(), SHAPE, ArrayFlags::default())?;
-        let descriptor = TextureDescriptor {
-            address: [AddressMode::Wrap, AddressMode::Mirror, AddressMode::Clamp],
-            filter: FilterMode::Linear,
-            read: ReadMode::NormalizedFloat,
-            coordinates: Coordinates::Normalized,
-            // No border colour: the driver keeps none where no address mode uses it.
-            max_anisotropy: 4,
-            ..TextureDescriptor::default()
-        };
+        let descriptor = TextureDescriptor::default().with_address([AddressMode::Wrap, AddressMode::Mirror, AddressMode::Clamp]).with_filter(FilterMode::Linear).with_read(ReadMode::NormalizedFloat).with_coordinates(Coordinates::Normalized).with_max_anisotropy(4);
         let texture = Texture::new(&array, &descriptor)?;
         assert_eq!(texture.descriptor()?, descriptor);
         let resource = texture.resource()?;
@@ -58,7 +50,7 @@ gpu_test! {
         let context = stream.context();
         let default = TextureDescriptor::default();
         // Cubes have no coordinates in texels.
-        let normalized = TextureDescriptor { coordinates: Coordinates::Normalized, ..default };
+        let normalized = default.with_coordinates(Coordinates::Normalized);
         for shape in [
             ArrayShape::D1 { width: 16 },
             ArrayShape::D3 { width: 8, height: 4, depth: 2 },
@@ -72,11 +64,7 @@ gpu_test! {
             texture.bind(&array)?;
         }
         let levels = MipmappedArray::<f32>::new(context, SHAPE, 3, ArrayFlags::default())?;
-        let sampling = TextureDescriptor {
-            coordinates: Coordinates::Normalized,
-            mipmap: MipmapSampling { filter: FilterMode::Linear, bias: 0.0, levels: (0.0, 2.0) },
-            ..default
-        };
+        let sampling = default.with_coordinates(Coordinates::Normalized).with_mipmap(MipmapSampling::default().with_filter(FilterMode::Linear).with_levels(0.0, 2.0));
         let texture = Texture::new(&levels, &sampling)?;
         assert_eq!(texture.descriptor()?.mipmap, sampling.mipmap);
         texture.bind(&levels)?;
@@ -155,9 +143,9 @@ gpu_test! {
         let (_, stream) = setup()?;
         let default = TextureDescriptor::default();
         let array = CudaArray::<u32>::new(stream.context(), SHAPE, ArrayFlags::default())?;
-        let wrapped = TextureDescriptor { address: [AddressMode::Wrap; 3], ..default };
-        let smooth = TextureDescriptor { filter: FilterMode::Linear, ..default };
-        let float = TextureDescriptor { read: ReadMode::NormalizedFloat, ..default };
+        let wrapped = default.with_address([AddressMode::Wrap; 3]);
+        let smooth = default.with_filter(FilterMode::Linear);
+        let float = default.with_read(ReadMode::NormalizedFloat);
         for refused in [wrapped, smooth, float] {
             assert!(matches!(Texture::new(&array, &refused), Err(Error::Flags { .. })));
         }

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
 use cuda_core::adaptors::{
-    Counter, Counters, Hooks, Limiting, Logging, OnFailure, Statistics, Tracking, Verdict,
+    Counters, Hooks, Limiting, Logging, OnFailure, Statistics, Tracking, Verdict,
 };
 use cuda_core::{
     Allocator, AllocatorError, Device, DeviceAllocator, DeviceBuffer, Error, Result, Stream,
@@ -236,15 +236,16 @@ impl Book {
 
     fn innermost(&self) -> Counters {
         let scope = self.scopes[self.scopes.len() - 1];
-        let counter = |index: usize| Counter {
-            value: self.value[index] - scope.value[index],
-            peak: scope.peak[index] - scope.value[index],
-            total: self.total[index] - scope.total[index],
-        };
-        Counters {
-            bytes: counter(0),
-            blocks: counter(1),
+        let mut counters = Counters::default();
+        for (index, counter) in [&mut counters.bytes, &mut counters.blocks]
+            .into_iter()
+            .enumerate()
+        {
+            counter.value = self.value[index] - scope.value[index];
+            counter.peak = scope.peak[index] - scope.value[index];
+            counter.total = self.total[index] - scope.total[index];
         }
+        counters
     }
 }
 

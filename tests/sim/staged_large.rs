@@ -23,7 +23,7 @@ pub(crate) struct Staged(StagingOptions);
 impl Staged {
     pub(crate) fn by(threads: usize, chunk: usize) -> Result<Self> {
         let before = staging_options()?;
-        set_staging_options(StagingOptions { threads, chunk })?;
+        set_staging_options(StagingOptions::new(threads, chunk))?;
         Ok(Self(before))
     }
 }
@@ -306,7 +306,7 @@ fn settings_that_cannot_be_are_refused() {
     let session = support::simulator();
     let before = staging_options().expect("the environment says nothing of it");
     for (threads, chunk) in [(65, CHUNK), (0, 0), (0, 1000), (0, 3 << 20), (0, 1 << 30)] {
-        let refused = set_staging_options(StagingOptions { threads, chunk });
+        let refused = set_staging_options(StagingOptions::new(threads, chunk));
         assert!(
             matches!(refused, Err(Error::Malformed { .. })),
             "{refused:?}"

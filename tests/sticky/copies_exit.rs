@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use cuda_core::{Device, Error, PinnedBackend, Result, set_pinned_backend};
+use cuda_core::{
+    Device, Error, PinnedBackend, PinnedBuffer, PinnedFlags, Result, set_pinned_backend,
+};
 use support::{gpu_test, pattern};
 
 use crate::child;
@@ -57,7 +59,7 @@ gpu_test! {
     needs 1;
     fn m13_process_exit_while_threads_copy() -> Result<()> {
         if !child::is_this() {
-            // The driver takes away what it allocated itself; nobody may be at it any more.
+            // Pinned memory of the driver's own, and memory that is registered.
             for (memory, chunk, len) in [
                 ("driver", "256KiB", LARGE),
                 ("driver", "4MiB", LARGE),
@@ -95,6 +97,33 @@ gpu_test! {
 
 gpu_test! {
     needs 1;
+    fn m13_process_exit_while_a_thread_reads_pinned_memory() -> Result<()> {
+        /// Elements: enough that a thread which reads them all in turn meets any page that goes.
+        const ELEMENTS: usize = 1 << 20;
+        if !child::is_this() {
+            child::run(concat!(module_path!(), "::needs_1"), &[]);
+            return Ok(());
+        }
+        let context = Device::get(0)?.context()?;
+        let memory = PinnedBuffer::<u32>::with_flags(&context, ELEMENTS, PinnedFlags::MAPPED)?;
+        // A borrow for good, by safe code: the memory must be there until the process is not.
+        let elements: &'static [u32] = Box::leak(Box::new(memory)).as_slice()?;
+        thread::spawn(move || {
+            loop {
+                std::hint::black_box(elements.iter().fold(0, |sum: u32, x| sum.wrapping_add(*x)));
+                ROUNDS.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        while ROUNDS.load(Ordering::Relaxed) == 0 {
+            thread::yield_now();
+        }
+        child::done();
+        std::process::exit(0);
+    }
+}
+
+gpu_test! {
+    needs 1;
     fn n_copy_settings_of_the_environment() -> Result<()> {
         if !child::is_this() {
             let test = concat!(module_path!(), "::needs_1");
@@ -116,7 +145,7 @@ gpu_test! {
             assert!(matches!(answer, Some(Error::Malformed { .. })), "{answer:?}");
         }
         // A program that knows better.
-        let options = cuda_core::StagingOptions { threads: 1, chunk: 1 << 20 };
+        let options = cuda_core::StagingOptions::new(1, 1 << 20);
         cuda_core::set_staging_options(options)?;
         stream.upload_from(&bytes, &mut buffer)?;
         let mut back = vec![0; LEN];

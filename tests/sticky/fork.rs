@@ -121,11 +121,7 @@ impl Alive {
             PinnedBuffer::<u8>::new(&self.context, 1).err(),
             cuda_core::trim_staging().err(),
             cuda_core::staging_options().err(),
-            cuda_core::set_staging_options(StagingOptions {
-                threads: 0,
-                chunk: 4096,
-            })
-            .err(),
+            cuda_core::set_staging_options(StagingOptions::new(0, 4096)).err(),
         ];
         let forked = |answer: &Option<Error>| matches!(answer, Some(Error::Forked));
         let wrong = answers.iter().position(|answer| !forked(answer));

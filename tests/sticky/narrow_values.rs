@@ -29,7 +29,9 @@ fn values_unsupported() -> Result<()> {
     ];
     for error in refused {
         match error {
-            Some(Error::Unsupported { device: 0, feature }) => {
+            Some(Error::Unsupported {
+                device: 0, feature, ..
+            }) => {
                 assert!(
                     feature.contains("64-bit") || feature.contains("NOR"),
                     "{feature}"

@@ -32,7 +32,9 @@ fn e11_async_unsupported() -> Result<()> {
     ];
     for error in refused {
         match error {
-            Some(Error::Unsupported { device, feature }) => {
+            Some(Error::Unsupported {
+                device, feature, ..
+            }) => {
                 assert_eq!(device, 0);
                 assert!(feature.contains("memory pools"), "{feature}");
             }

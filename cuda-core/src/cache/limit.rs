@@ -22,6 +22,7 @@ use crate::error::{Error, Result};
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[non_exhaustive]
 pub enum PoolLimit {
     /// As much as there is.
     #[default]

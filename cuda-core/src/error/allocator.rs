@@ -34,12 +34,14 @@ pub enum AllocatorError {
     },
 
     /// An allocator returned null, with which one written in C says that it has no memory.
+    #[non_exhaustive]
     Null {
         /// What the allocator calls itself.
         allocator: String,
     },
 
     /// A default allocator cannot be changed inside a scope that has another one.
+    #[non_exhaustive]
     Scoped {
         /// The operation.
         op: &'static str,
@@ -57,6 +59,7 @@ pub enum AllocatorError {
     },
 
     /// A block was given back that is not allocated, or not any more.
+    #[non_exhaustive]
     NotAllocated {
         /// Where the block was said to be.
         address: u64,

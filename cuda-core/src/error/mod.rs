@@ -55,7 +55,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum Error {
-    /// The driver refused an operation, or reports that earlier asynchronous work failed.
+    /// The driver refused an operation, or reports that earlier asynchronous work failed. Allocators of
+    /// one's own return it too, and it has no more to say than a call and its code.
     Driver {
         /// The driver call.
         op: &'static str,
@@ -94,12 +95,14 @@ pub enum Error {
     NoDriver(LoadError),
 
     /// The driver is older than CUDA 11.8.
+    #[non_exhaustive]
     DriverTooOld {
         /// The newest CUDA that it supports.
         found: Version,
     },
 
     /// No device has that ordinal.
+    #[non_exhaustive]
     NoSuchDevice {
         /// The ordinal asked for.
         ordinal: u32,
@@ -108,6 +111,7 @@ pub enum Error {
     },
 
     /// No device has that identifier.
+    #[non_exhaustive]
     NoSuchUuid {
         /// The identifier asked for.
         uuid: Uuid,
@@ -116,6 +120,7 @@ pub enum Error {
     },
 
     /// An operation that needs at least one of something was given none.
+    #[non_exhaustive]
     NothingGiven {
         /// The operation.
         op: &'static str,
@@ -124,6 +129,7 @@ pub enum Error {
     },
 
     /// Parts of several devices were given where all have to be of one.
+    #[non_exhaustive]
     SeveralDevices {
         /// The operation.
         op: &'static str,
@@ -134,6 +140,7 @@ pub enum Error {
     },
 
     /// A text is not of the form that it should have.
+    #[non_exhaustive]
     Malformed {
         /// What it was taken for.
         what: &'static str,
@@ -144,6 +151,7 @@ pub enum Error {
     },
 
     /// A device lacks something that the operation rests on.
+    #[non_exhaustive]
     Unsupported {
         /// What is missing, in CUDA's words.
         feature: &'static str,
@@ -153,6 +161,7 @@ pub enum Error {
 
     /// Access to another device's memory cannot be taken away while copies that need it are
     /// enqueued without a pause.
+    #[non_exhaustive]
     PeerAccessInUse {
         /// Ordinal of the device that has the access.
         device: u32,
@@ -161,6 +170,7 @@ pub enum Error {
     },
 
     /// Source and destination differ in length.
+    #[non_exhaustive]
     LengthMismatch {
         /// The operation.
         op: &'static str,
@@ -171,6 +181,7 @@ pub enum Error {
     },
 
     /// A range or an index is not within the buffer.
+    #[non_exhaustive]
     OutOfBounds {
         /// First element asked for.
         start: usize,
@@ -181,6 +192,7 @@ pub enum Error {
     },
 
     /// `len * size_of::<T>()` is more than an object may have.
+    #[non_exhaustive]
     SizeOverflow {
         /// Elements asked for.
         len: usize,
@@ -189,6 +201,7 @@ pub enum Error {
     },
 
     /// The element type wants a stricter alignment than the memory has.
+    #[non_exhaustive]
     OverAligned {
         /// Alignment of the element type, in bytes.
         alignment: usize,
@@ -197,6 +210,7 @@ pub enum Error {
     },
 
     /// Bytes cannot be looked at as elements of another type.
+    #[non_exhaustive]
     Recast {
         /// Size of the memory, in bytes.
         bytes: usize,
@@ -209,6 +223,7 @@ pub enum Error {
     },
 
     /// A fill pattern does not divide the memory, or does not sit on its own alignment.
+    #[non_exhaustive]
     Indivisible {
         /// The operation.
         op: &'static str,
@@ -221,6 +236,7 @@ pub enum Error {
     },
 
     /// Two ends of a copy have different shapes.
+    #[non_exhaustive]
     ShapeMismatch {
         /// The operation.
         op: &'static str,
@@ -231,6 +247,7 @@ pub enum Error {
     },
 
     /// Rows are longer than the distance between them.
+    #[non_exhaustive]
     Pitch {
         /// Bytes in a row.
         row: usize,
@@ -239,6 +256,7 @@ pub enum Error {
     },
 
     /// Slices are longer than the distance between them.
+    #[non_exhaustive]
     SliceHeight {
         /// Rows in a slice.
         height: usize,
@@ -247,6 +265,7 @@ pub enum Error {
     },
 
     /// A copy within a buffer would read what it writes.
+    #[non_exhaustive]
     Overlap {
         /// The operation.
         op: &'static str,
@@ -262,6 +281,7 @@ pub enum Error {
     Allocator(AllocatorError),
 
     /// One device of a group stood in the way.
+    #[non_exhaustive]
     OnDevice {
         /// Its ordinal.
         device: u32,
@@ -270,6 +290,7 @@ pub enum Error {
     },
 
     /// A group was given one thing for each of another number of members than it has.
+    #[non_exhaustive]
     GroupSize {
         /// The operation.
         op: &'static str,
@@ -280,6 +301,7 @@ pub enum Error {
     },
 
     /// Elements cannot be cut into as many equal parts as a group has members.
+    #[non_exhaustive]
     Shares {
         /// The operation.
         op: &'static str,
@@ -290,6 +312,7 @@ pub enum Error {
     },
 
     /// `cuMemset` knows patterns of 1, 2 and 4 bytes.
+    #[non_exhaustive]
     FillWidth {
         /// The operation.
         op: &'static str,
@@ -298,6 +321,7 @@ pub enum Error {
     },
 
     /// Memory of one device was given to a stream of another.
+    #[non_exhaustive]
     WrongDevice {
         /// The operation.
         op: &'static str,
@@ -311,6 +335,7 @@ pub enum Error {
     NoTiming,
 
     /// Flags that CUDA does not allow together.
+    #[non_exhaustive]
     Flags {
         /// The operation.
         op: &'static str,
@@ -319,6 +344,7 @@ pub enum Error {
     },
 
     /// Memory that other processes cannot be given.
+    #[non_exhaustive]
     NotShareable {
         /// What stands in the way.
         why: &'static str,
@@ -333,6 +359,7 @@ pub enum Error {
     /// An earlier `close` failed in the very call that releases this. CUDA does not say whether such a
     /// call took effect, so what there was is neither used nor released again, and counts among
     /// [`drop_failures`](crate::drop_failures). Of memory an empty buffer is left.
+    #[non_exhaustive]
     GivenUp {
         /// What there was.
         what: Resource,
@@ -345,12 +372,14 @@ pub enum Error {
     EmptyPool,
 
     /// No value fulfils the condition of a wait.
+    #[non_exhaustive]
     EndlessWait {
         /// The operation.
         op: &'static str,
     },
 
     /// Extents that an array, a texture or a copy of theirs cannot have.
+    #[non_exhaustive]
     Shape {
         /// The operation.
         op: &'static str,
@@ -359,12 +388,14 @@ pub enum Error {
     },
 
     /// Streams write and wait for values in memory of `cuMemAlloc` and of the host only.
+    #[non_exhaustive]
     StreamOrderedMemory {
         /// The operation.
         op: &'static str,
     },
 
     /// A string holds a NUL byte, which C cannot be given.
+    #[non_exhaustive]
     Nul {
         /// What the string was for.
         what: &'static str,
@@ -397,6 +428,7 @@ pub enum Error {
     Launch(LaunchError),
 
     /// Something of one context was given to a stream of another.
+    #[non_exhaustive]
     WrongContext {
         /// The operation.
         op: &'static str,

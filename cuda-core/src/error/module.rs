@@ -50,6 +50,7 @@ pub enum ModuleError {
     },
 
     /// A module holds nothing of that name.
+    #[non_exhaustive]
     NotFound {
         /// The driver call.
         op: &'static str,
@@ -58,6 +59,7 @@ pub enum ModuleError {
     },
 
     /// A module's global is somebody else's for now.
+    #[non_exhaustive]
     GlobalTaken {
         /// The name.
         name: String,

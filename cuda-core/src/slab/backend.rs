@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum PinnedBackend {
     /// This crate: slabs in huge pages, registered once, cut into chunks and used again. See
     /// [`PinnedBuffer`](crate::PinnedBuffer).

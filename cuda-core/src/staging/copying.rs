@@ -27,7 +27,8 @@ impl Lane {
     }
 }
 
-/// Touching pinned memory, which the driver takes away as the process exits.
+/// Touching pinned memory, which no reference promises for the time when the process exits. Driver 580 keeps
+/// it until the process is gone.
 pub(super) struct Pass(&'static Lane);
 
 impl Pass {

@@ -39,10 +39,9 @@ const LARGEST_CHUNK: usize = 64 << 20;
 /// `CLDEMOTE`), and a chunk is 8 MiB.
 ///
 /// ```no_run
-/// use cuda_core::StagingOptions;
-///
 /// // A program that has its own use for the machine's cores.
-/// let options = StagingOptions { threads: 3, ..cuda_core::staging_options()? };
+/// let mut options = cuda_core::staging_options()?;
+/// options.threads = 3;
 /// cuda_core::set_staging_options(options)?;
 /// let stream = cuda_core::Device::get(0)?.create_stream()?;
 /// let buffer = stream.alloc_zeroed::<f32>(1 << 28)?;
@@ -51,12 +50,20 @@ const LARGEST_CHUNK: usize = 64 << 20;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct StagingOptions {
     /// Threads that help the one that calls: none for copies by that thread alone, at most 64. They
     /// are started by the first copy that wants them, and sleep while there is nothing to copy.
     pub threads: usize,
     /// Bytes of a chunk, a power of two from 4 KiB to 64 MiB. A copy has up to eight in use.
     pub chunk: usize,
+}
+
+impl StagingOptions {
+    /// So many threads, and chunks of so many bytes.
+    pub const fn new(threads: usize, chunk: usize) -> Self {
+        Self { threads, chunk }
+    }
 }
 
 static OPTIONS: Mutex<Option<StagingOptions>> = Mutex::new(None);

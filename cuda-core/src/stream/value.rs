@@ -45,6 +45,7 @@ impl StreamValue for u64 {}
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum WaitValue<T> {
     /// `CU_STREAM_WAIT_VALUE_GEQ`: it has reached this value. The comparison is cyclic: the
     /// difference, taken as a signed number, is not negative.

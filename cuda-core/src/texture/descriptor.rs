@@ -10,11 +10,9 @@ use crate::error::{Error, Result};
 /// ```
 /// use cuda_core::{AddressMode, TextureDescriptor};
 ///
-/// let black_outside = TextureDescriptor {
-///     address: [AddressMode::Border; 3],
-///     border: [0.0, 0.0, 0.0, 1.0],
-///     ..TextureDescriptor::default()
-/// };
+/// let black_outside = TextureDescriptor::default()
+///     .with_address([AddressMode::Border; 3])
+///     .with_border([0.0, 0.0, 0.0, 1.0]);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
@@ -35,7 +33,7 @@ pub enum AddressMode {
 /// ```
 /// use cuda_core::{FilterMode, TextureDescriptor};
 ///
-/// let smooth = TextureDescriptor { filter: FilterMode::Linear, ..TextureDescriptor::default() };
+/// let smooth = TextureDescriptor::default().with_filter(FilterMode::Linear);
 /// assert_eq!(TextureDescriptor::default().filter, FilterMode::Point);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -54,11 +52,9 @@ pub enum FilterMode {
 /// use cuda_core::{FilterMode, ReadMode, TextureDescriptor};
 ///
 /// // Bytes, interpolated: 0 to 1 in the kernel.
-/// let smooth_bytes = TextureDescriptor {
-///     filter: FilterMode::Linear,
-///     read: ReadMode::NormalizedFloat,
-///     ..TextureDescriptor::default()
-/// };
+/// let smooth_bytes = TextureDescriptor::default()
+///     .with_filter(FilterMode::Linear)
+///     .with_read(ReadMode::NormalizedFloat);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
@@ -76,11 +72,9 @@ pub enum ReadMode {
 /// use cuda_core::{AddressMode, Coordinates, TextureDescriptor};
 ///
 /// // An image without an end: only places from 0 to 1 can wrap.
-/// let tiles = TextureDescriptor {
-///     address: [AddressMode::Wrap; 3],
-///     coordinates: Coordinates::Normalized,
-///     ..TextureDescriptor::default()
-/// };
+/// let tiles = TextureDescriptor::default()
+///     .with_address([AddressMode::Wrap; 3])
+///     .with_coordinates(Coordinates::Normalized);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
@@ -98,15 +92,14 @@ pub enum Coordinates {
 /// ```
 /// use cuda_core::{AddressMode, Coordinates, FilterMode, TextureDescriptor};
 ///
-/// let smooth = TextureDescriptor {
-///     address: [AddressMode::Wrap; 3],
-///     filter: FilterMode::Linear,
-///     coordinates: Coordinates::Normalized,
-///     ..TextureDescriptor::default()
-/// };
+/// let smooth = TextureDescriptor::default()
+///     .with_address([AddressMode::Wrap; 3])
+///     .with_filter(FilterMode::Linear)
+///     .with_coordinates(Coordinates::Normalized);
 /// # let _ = smooth;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[non_exhaustive]
 pub struct TextureDescriptor {
     /// Beyond the edge, across, down and in depth.
     pub address: [AddressMode; 3],
@@ -131,14 +124,14 @@ pub struct TextureDescriptor {
 /// ```
 /// use cuda_core::{Coordinates, FilterMode, MipmapSampling, TextureDescriptor};
 ///
-/// let trilinear = TextureDescriptor {
-///     filter: FilterMode::Linear,
-///     coordinates: Coordinates::Normalized,
-///     mipmap: MipmapSampling { filter: FilterMode::Linear, bias: 0.0, levels: (0.0, 4.0) },
-///     ..TextureDescriptor::default()
-/// };
+/// let levels = MipmapSampling::default().with_filter(FilterMode::Linear).with_levels(0.0, 4.0);
+/// let trilinear = TextureDescriptor::default()
+///     .with_filter(FilterMode::Linear)
+///     .with_coordinates(Coordinates::Normalized)
+///     .with_mipmap(levels);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[non_exhaustive]
 pub struct MipmapSampling {
     /// Between levels.
     pub filter: FilterMode,
@@ -152,6 +145,54 @@ pub struct MipmapSampling {
 const READ_AS_INTEGER: u32 = cuda_sys::CU_TRSF_READ_AS_INTEGER;
 const NORMALIZED_COORDINATES: u32 = cuda_sys::CU_TRSF_NORMALIZED_COORDINATES;
 const SRGB: u32 = cuda_sys::CU_TRSF_SRGB;
+
+macro_rules! setters {
+    ($($(#[$doc:meta])* $name:ident($($field:ident: $type:ty),+) => $target:ident = $value:expr;)*) => {$(
+        $(#[$doc])*
+        #[must_use]
+        pub fn $name(mut self, $($field: $type),+) -> Self {
+            self.$target = $value;
+            self
+        }
+    )*};
+}
+
+impl TextureDescriptor {
+    setters! {
+        /// With another [`address`](Self::address).
+        with_address(modes: [AddressMode; 3]) => address = modes;
+        /// With another [`filter`](Self::filter).
+        with_filter(filter: FilterMode) => filter = filter;
+        /// With another way to [`read`](Self::read).
+        with_read(read: ReadMode) => read = read;
+        /// With other [`coordinates`](Self::coordinates).
+        with_coordinates(coordinates: Coordinates) => coordinates = coordinates;
+        /// With [`max_anisotropy`](Self::max_anisotropy).
+        with_max_anisotropy(samples: u32) => max_anisotropy = samples;
+        /// With another [`border`](Self::border).
+        with_border(border: [f32; 4]) => border = border;
+        /// With another [`mipmap`](Self::mipmap).
+        with_mipmap(mipmap: MipmapSampling) => mipmap = mipmap;
+    }
+
+    /// With [`srgb`](Self::srgb) set.
+    #[must_use]
+    pub fn with_srgb(mut self) -> Self {
+        self.srgb = true;
+        self
+    }
+}
+
+impl MipmapSampling {
+    setters! {
+        /// With another [`filter`](Self::filter).
+        with_filter(filter: FilterMode) => filter = filter;
+        /// With a [`bias`](Self::bias).
+        with_bias(bias: f32) => bias = bias;
+        /// With other [`levels`](Self::levels).
+        with_levels(largest: f32, smallest: f32) => levels = (largest, smallest);
+    }
+}
 
 impl TextureDescriptor {
     /// Refuses what CUDA does not define.

@@ -1,13 +1,12 @@
 //! What happens as a program ends: the driver leaves, and the library form of the simulator reports.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::sync::{Arc, Once};
+use std::sync::Once;
 use std::thread;
 use std::time::Duration;
 
-use crate::memory::pinned::Origin;
 use crate::report::Report;
 use crate::{leaks, state};
 
@@ -22,8 +21,9 @@ pub(crate) fn report_at_exit() {
     }
 }
 
-/// Lets the driver leave when the process exits, as a driver's own exit handler does: it takes its
-/// pinned memory away, whoever still touches it, and refuses what comes then.
+/// Lets the driver leave when the process exits, as a driver's own exit handler does: it refuses what
+/// comes then. Its pinned memory stays for as long as the process, as it did on an H200 with driver 580,
+/// where threads read it in 120 processes until each was gone.
 pub(crate) fn leave_with_the_process() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -34,42 +34,10 @@ pub(crate) fn leave_with_the_process() {
 }
 
 extern "C" fn leave() {
-    let mut state = state::lock();
-    state.gone = true;
-    for block in state.pinned.blocks.values() {
-        // They do nothing but copy, for the driver: soon over, and no more begin.
-        while Arc::strong_count(&block.users) > 1 {
-            thread::yield_now();
-        }
-        if block.origin == Origin::Allocated {
-            take_away(block.base.0, block.size);
-        }
-    }
-    drop(state);
+    state::lock().gone = true;
     // It takes its time over that. Whoever else runs meanwhile runs into it.
     thread::sleep(Duration::from_millis(2));
 }
-
-/// Makes the whole pages of these bytes ones that nobody can touch; the rest of the first and of
-/// the last page is somebody else's.
-#[cfg(unix)]
-fn take_away(base: *mut u8, size: usize) {
-    const PAGE: usize = 64 << 10;
-    const NOTHING: c_int = 0;
-    unsafe extern "C" {
-        fn mprotect(address: *mut c_void, len: usize, allowed: c_int) -> c_int;
-    }
-    let start = base.addr().next_multiple_of(PAGE);
-    let end = (base.addr() + size) / PAGE * PAGE;
-    if start < end {
-        // SAFETY: whole pages of a block that is the driver's, which uses it no more. Programs must
-        // not touch it once the driver has left.
-        unsafe { mprotect(base.with_addr(start).cast(), end - start, NOTHING) };
-    }
-}
-
-#[cfg(not(unix))]
-fn take_away(_: *mut u8, _: usize) {}
 
 extern "C" fn report() {
     let Some(target) = std::env::var_os("CUDA_SIM_REPORT") else {

@@ -75,7 +75,7 @@ gpu_test! {
 
         // SAFETY: nothing uses the address, which is not allocated any more: the adaptor refuses it.
         let twice = unsafe { tracking.deallocate(&stream, address, MIB) };
-        assert!(matches!(twice, Err(Error::Allocator(AllocatorError::NotAllocated { address: at })) if at == address));
+        assert!(matches!(twice, Err(Error::Allocator(AllocatorError::NotAllocated { address: at, .. })) if at == address));
         Ok(())
     }
 }

@@ -44,11 +44,7 @@ gpu_test! {
         assert_eq!(back, ramp(), "texel by texel");
 
         // Three times as far, beyond the right edge: around to the left one, or clamped.
-        let wrapping = TextureDescriptor {
-            address: [AddressMode::Wrap; 3],
-            coordinates: Coordinates::Normalized,
-            ..TextureDescriptor::default()
-        };
+        let wrapping = TextureDescriptor::default().with_address([AddressMode::Wrap; 3]).with_coordinates(Coordinates::Normalized);
         let wrapping = Texture::new(&array, &wrapping)?;
         run(&wrapping, &array, &mut to, (3.0 / 16.0, 1.0 / 8.0))?;
         stream.download_to(&to, &mut back)?;
@@ -64,7 +60,7 @@ gpu_test! {
         }
 
         // Between two texels of a row, the mean of both.
-        let smooth = TextureDescriptor { filter: FilterMode::Linear, ..TextureDescriptor::default() };
+        let smooth = TextureDescriptor::default().with_filter(FilterMode::Linear);
         let smooth = Texture::new(&array, &smooth)?;
         run(&smooth, &array, &mut to, (0.5, 1.0))?;
         stream.download_to(&to, &mut back)?;
@@ -227,11 +223,7 @@ gpu_test! {
             sizes.push((extent, texels));
         }
         // One level or another, and not between two.
-        let sampling = TextureDescriptor {
-            coordinates: Coordinates::Normalized,
-            mipmap: MipmapSampling { filter: FilterMode::Point, bias: 0.0, levels: (0.0, 2.0) },
-            ..TextureDescriptor::default()
-        };
+        let sampling = TextureDescriptor::default().with_coordinates(Coordinates::Normalized).with_mipmap(MipmapSampling::default().with_filter(FilterMode::Point).with_levels(0.0, 2.0));
         let texture = Texture::new(&levels, &sampling)?;
         for (level, (extent, texels)) in (0..).zip(sizes) {
             let mut to = stream.alloc_zeroed::<f32>(texels)?;

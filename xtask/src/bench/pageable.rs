@@ -68,10 +68,7 @@ pub(super) fn matrix() -> Vec<Operation> {
                 let run = move |fixture: &Fixture| {
                     let before = staging_options()?;
                     // The thread that calls is one of them.
-                    let options = StagingOptions {
-                        threads: threads - 1,
-                        chunk: mebibytes << 20,
-                    };
+                    let options = StagingOptions::new(threads - 1, mebibytes << 20);
                     set_staging_options(options)?;
                     let measured = beside_pinned(fixture, 256 << 20, direction);
                     set_staging_options(before)?;

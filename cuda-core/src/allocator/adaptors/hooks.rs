@@ -34,6 +34,7 @@ use crate::stream::Stream;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum HookPoint {
     /// The inner allocator is about to be asked for a block.
     BeforeAllocate,

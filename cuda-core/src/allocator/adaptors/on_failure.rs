@@ -22,6 +22,7 @@ use crate::stream::Stream;
 /// });
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Verdict {
     /// Asks the inner allocator once more.
     Retry,

@@ -29,6 +29,7 @@ use crate::sync::lock;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Counter {
     /// How much there is. Negative where, since [`Statistics::push`], more was freed of what was
     /// there before than has been allocated.
@@ -55,6 +56,7 @@ pub struct Counter {
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Counters {
     /// Bytes, as they were asked for.
     pub bytes: Counter,

@@ -34,6 +34,7 @@ pub(crate) use fences::Fences;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Access {
     /// Reads it: any number of readers may do so at once.
     Read,
