@@ -8,6 +8,7 @@ const COPY_2D: &str = "cuMemcpy2DAsync_v2";
 const COPY_3D: &str = "cuMemcpy3DAsync_v2";
 const PEER_3D: &str = "cuMemcpy3DPeerAsync";
 const BATCH: &str = "cuMemcpyBatchAsync_v2";
+const FIRST_BATCH: &str = "cuMemcpyBatchAsync";
 
 #[test]
 fn rows_cost_1() {
@@ -110,12 +111,19 @@ fn a_default_stream_has_no_batches() {
 
 #[test]
 fn a_driver_without_batches_is_asked_one_by_one() {
-    for code in [
-        cuda_sys::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER,
-        cuda_sys::CUDA_ERROR_NOT_SUPPORTED,
+    let newer = cuda_sys::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER;
+    let not_supported = cuda_sys::CUDA_ERROR_NOT_SUPPORTED;
+    let one_by_one: &[_] = &[UPLOAD, UPLOAD];
+    for (faults, then) in [
+        // As drivers for CUDA 12.8 and 12.9, those before, and devices that have none of it.
+        (&[(BATCH, newer)][..], &[FIRST_BATCH][..]),
+        (&[(BATCH, newer), (FIRST_BATCH, newer)], one_by_one),
+        (&[(BATCH, not_supported)], one_by_one),
     ] {
         let session = support::simulator();
-        session.inject(cuda_sim::Fault::new(code).function(BATCH));
+        for (function, code) in faults {
+            session.inject(cuda_sim::Fault::new(*code).function(function));
+        }
         let stream = Device::get(0)
             .and_then(|device| device.create_stream())
             .expect("no fault was injected here");
@@ -126,7 +134,17 @@ fn a_driver_without_batches_is_asked_one_by_one() {
             let mut batch = Batch::new();
             batch.upload(host.slice(..2)?, &mut low)?;
             batch.upload(host.slice(2..)?, &mut high)?;
+            let mark = session.mark();
             stream.enqueue(batch)?;
+            let tried = faults.iter().map(|(function, _)| *function);
+            let calls: Vec<_> = tried.chain(then.iter().copied()).collect();
+            let made = session.names_since(mark);
+            assert!(
+                made.windows(calls.len()).any(|made| made == calls),
+                "{made:?}"
+            );
+            let copies = made.iter().filter(|name| name.starts_with("cuMemcpy"));
+            assert_eq!(copies.count(), calls.len(), "{made:?}");
             let mut back = [0; 4];
             stream.download_to(&a, &mut back)?;
             Ok(back)

@@ -3,7 +3,7 @@
 use cuda_sys::*;
 
 use super::copy::{admit, finish};
-use crate::call::Outcome;
+use crate::call::{Call, Outcome};
 use crate::engine::enqueue::Submission;
 use crate::engine::work::{Access, AccessKind, Work};
 use crate::report::ViolationKind;
@@ -19,6 +19,56 @@ entries! {
         sets: usize,
         stream: CUstream,
     ) |call| {
+        let batch = Batch { to, from, sizes, count, attributes, since, sets };
+        // SAFETY: the caller passes what the structure holds.
+        unsafe { batch.enqueue(call, stream) }
+    }
+
+    // The first form, of CUDA 12.8: `failed` is the index of a copy that is refused.
+    newer cuMemcpyBatchAsync(
+        to: *mut CUdeviceptr,
+        from: *mut CUdeviceptr,
+        sizes: *mut usize,
+        count: usize,
+        attributes: *mut Attributes,
+        since: *mut usize,
+        sets: usize,
+        failed: *mut usize,
+        stream: CUstream,
+    ) |call| {
+        if failed.is_null() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let batch = Batch { to, from, sizes, count, attributes, since, sets };
+        // SAFETY: the caller passes what the structure holds.
+        unsafe { batch.enqueue(call, stream) }
+    }
+}
+
+/// What both forms take.
+struct Batch {
+    to: *mut CUdeviceptr,
+    from: *mut CUdeviceptr,
+    sizes: *mut usize,
+    count: usize,
+    attributes: *mut Attributes,
+    since: *mut usize,
+    sets: usize,
+}
+
+impl Batch {
+    /// # Safety
+    /// Three lists of `count` entries, and two of `sets`.
+    unsafe fn enqueue(self, call: &mut Call, stream: CUstream) -> Outcome {
+        let Self {
+            to,
+            from,
+            sizes,
+            count,
+            attributes,
+            since,
+            sets,
+        } = self;
         // "Must not be legacy NULL stream."
         let legacy = stream.addr() <= 1;
         if count == 0 || sets != 1 || legacy {
