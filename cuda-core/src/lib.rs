@@ -143,6 +143,7 @@ mod sync;
 mod texture;
 mod thread;
 mod timeline;
+mod turns;
 mod version;
 mod virtual_memory;
 mod waiter;

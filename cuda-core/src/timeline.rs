@@ -17,6 +17,7 @@ use crate::error::{Error, Result, check};
 use crate::event::RawEvent;
 use crate::guard::Entered;
 use crate::sync::lock;
+use crate::turns::Turns;
 
 /// A stream's handle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,7 +63,7 @@ pub(crate) struct Timeline {
     recorder: RwLock<Option<RawStream>>,
     events: Mutex<Events>,
     /// How far this stream has waited for others.
-    waited: Mutex<Vec<Waited>>,
+    waited: Mutex<Turns<Waited>>,
     held_up: HeldUp,
 }
 
@@ -84,7 +85,6 @@ pub(crate) struct Mark {
 
 struct Waited {
     timeline: Weak<Timeline>,
-    id: u64,
     seq: u64,
 }
 
@@ -344,9 +344,8 @@ impl Timeline {
     /// Whether this stream has been made to wait for the point.
     pub(crate) fn has_waited(&self, mark: &Mark) -> bool {
         let waited = lock(&self.waited);
-        waited
-            .iter()
-            .any(|w| w.id == mark.timeline.id && w.seq >= mark.seq)
+        let other = waited.get(mark.timeline.id);
+        other.is_some_and(|w| w.seq >= mark.seq)
     }
 
     /// The stream has been made to wait for that point of another, and the wait was counted: events
@@ -355,23 +354,20 @@ impl Timeline {
         // The last reference to a timeline destroys its events: not under the lock.
         let mut looked_at = Vec::new();
         let mut waited = lock(&self.waited);
-        if let Some(entry) = waited.iter_mut().find(|w| w.id == other.id) {
+        if let Some(entry) = waited.get_mut(other.id) {
             entry.seq = entry.seq.max(seq);
             return;
         }
-        // What has completed, or whose marks are all gone, need not be remembered.
-        waited.retain(|w| {
-            let Some(timeline) = w.timeline.upgrade() else {
-                return false;
-            };
-            let pending = !timeline.has_completed(w.seq);
-            looked_at.push(timeline);
-            pending
-        });
-        waited.push(Waited {
+        let entry = Waited {
             timeline: Arc::downgrade(other),
-            id: other.id,
             seq,
+        };
+        // What has completed, or whose marks are all gone, need not be remembered.
+        waited.enter(other.id, entry, |w| {
+            let timeline = w.timeline.upgrade();
+            let pending = timeline.as_ref().is_some_and(|t| !t.has_completed(w.seq));
+            looked_at.extend(timeline);
+            !pending
         });
         drop(waited);
         drop(looked_at);

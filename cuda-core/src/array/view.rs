@@ -232,7 +232,7 @@ pub(super) fn synchronize(storage: &Storage<ArrayMemory>) -> Result<()> {
         .ledger
         .conflicts(&block.whole(), Access::Write, None, &mut fences);
     fences.wait_host()?;
-    block.ledger.prune();
+    block.ledger.prune(&block.whole());
     Ok(())
 }
 

@@ -255,7 +255,7 @@ impl<T: Pod, M: Memory> Buffer<T, M> {
             .ledger
             .conflicts(&block.whole(), Access::Write, None, &mut fences);
         fences.wait_host()?;
-        block.ledger.prune();
+        block.ledger.prune(&block.whole());
         Ok(())
     }
 

@@ -318,7 +318,7 @@ impl<T: Pod> ManagedBuffer<T> {
             }
         }
         if access == Access::Write {
-            block.ledger.prune();
+            block.ledger.prune(&block.whole());
         }
         Ok(())
     }

@@ -479,7 +479,7 @@ impl<'a, T: Pod> PinnedSliceMut<'a, T> {
     fn into_mut_slice(self) -> Result<&'a mut [T]> {
         let view = self.into_view();
         view.fences(Access::Write)?.wait_host()?;
-        view.ledger().prune();
+        view.ledger().prune(&view.range());
         // SAFETY: within the allocation and aligned, by the view's invariant; initialised, as
         // pinned memory is; nobody else touches it: the device's copies were waited for, and the
         // view is exclusive for `'a`.

@@ -383,7 +383,7 @@ impl<T: Pod> VirtualBuffer<T> {
         let mut fences = Fences::none();
         ledger.conflicts(range, Access::Write, None, &mut fences);
         fences.wait_host()?;
-        ledger.prune();
+        ledger.prune(range);
         Ok(())
     }
 }

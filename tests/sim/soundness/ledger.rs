@@ -12,12 +12,16 @@ use super::{clean, device, pinned, primary, within};
 
 /// Three streams, and a buffer at home on the third that holds 7.
 fn two_readers() -> Result<(Stream, Stream, Stream, DeviceBuffer<u32>)> {
+    two_readers_of(64)
+}
+
+fn two_readers_of(len: usize) -> Result<(Stream, Stream, Stream, DeviceBuffer<u32>)> {
     let [a, b, home] = [
         device().create_stream()?,
         device().create_stream()?,
         device().create_stream()?,
     ];
-    let mut buffer = home.alloc(64)?;
+    let mut buffer = home.alloc(len)?;
     home.fill(&mut buffer, 7)?;
     home.synchronize()?;
     Ok((a, b, home, buffer))
@@ -172,9 +176,9 @@ fn s37_chunks_do_not_wait_for_each_other() {
 /// More than are told apart: their order is stricter than need be, and never less so.
 #[test]
 fn s37_many_chunks_may_wait_for_each_other() {
-    for (len, count) in [(2, 32), (1, 64)] {
+    for (len, count) in [(2, 64), (1, 128)] {
         clean(|session| {
-            let (a, b, home, mut buffer) = two_readers()?;
+            let (a, b, home, mut buffer) = two_readers_of(128)?;
             let mark = session.mark();
             for round in 1..3 {
                 let chunks = buffer.chunks_mut(len)?;
@@ -185,9 +189,9 @@ fn s37_many_chunks_may_wait_for_each_other() {
                 }
             }
             let names = session.names_since(mark);
-            assert_eq!(names.contains(&"cuStreamWaitEvent"), count > 32);
+            assert_eq!(names.contains(&"cuStreamWaitEvent"), count > 64);
             let back = home.download_vec(&buffer)?;
-            let expected = (0..64).map(|at| 200 + at / len as u32);
+            let expected = (0..128).map(|at| 200 + at / len as u32);
             assert_eq!(back, expected.collect::<Vec<u32>>());
             Ok(())
         });

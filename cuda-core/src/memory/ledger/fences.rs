@@ -1,10 +1,13 @@
 //! Points that an access has to come after.
 
+use std::cmp::Reverse;
+
 use crate::error::Result;
 use crate::stream_core::Bound;
 use crate::timeline::Mark;
 
 /// Points of other streams that an access has to come after.
+// INVARIANT: one of each timeline, by its id.
 pub(crate) struct Fences(Vec<Mark>);
 
 impl Fences {
@@ -13,11 +16,26 @@ impl Fences {
     }
 
     pub(crate) fn add(&mut self, mark: &Mark) {
-        let same = |known: &&mut Mark| known.timeline.id() == mark.timeline.id();
-        match self.0.iter_mut().find(same) {
-            Some(known) => known.seq = known.seq.max(mark.seq),
-            None => self.0.push(mark.clone()),
+        match self.place(mark) {
+            Ok(at) => self.0[at].seq = self.0[at].seq.max(mark.seq),
+            Err(at) => self.0.insert(at, mark.clone()),
         }
+    }
+
+    /// [`Fences::add`] of many, at no more than a logarithm for each.
+    pub(super) fn extend<'a>(&mut self, marks: impl Iterator<Item = &'a Mark>) {
+        self.0.extend(marks.cloned());
+        // The later point of a timeline comes first, and stays.
+        self.0
+            .sort_by_key(|mark| (mark.timeline.id(), Reverse(mark.seq)));
+        self.0.dedup_by_key(|mark| mark.timeline.id());
+    }
+
+    /// Where the point of that timeline is, or would be.
+    fn place(&self, mark: &Mark) -> std::result::Result<usize, usize> {
+        let id = mark.timeline.id();
+        self.0
+            .binary_search_by_key(&id, |known| known.timeline.id())
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -49,10 +67,15 @@ impl Fences {
         Ok(true)
     }
 
+    /// The first of them that is not known to have been reached. No driver call.
+    pub(crate) fn first_unknown(&self) -> Option<&Mark> {
+        let unknown = |mark: &&Mark| !mark.timeline.has_completed(mark.seq);
+        self.0.iter().find(unknown)
+    }
+
     /// Whether all of them are known to have been reached. No driver call.
     pub(crate) fn are_known_reached(&self) -> bool {
-        let reached = |mark: &Mark| mark.timeline.has_completed(mark.seq);
-        self.0.iter().all(reached)
+        self.first_unknown().is_none()
     }
 
     /// Whether any of them lies behind something that may take arbitrarily long. No driver call.
@@ -62,8 +85,7 @@ impl Fences {
     }
 
     pub(super) fn covers(&self, mark: &Mark) -> bool {
-        let waited =
-            |known: &Mark| known.timeline.id() == mark.timeline.id() && known.seq >= mark.seq;
-        self.0.iter().any(waited)
+        let known = self.place(mark).ok();
+        known.is_some_and(|at| self.0[at].seq >= mark.seq)
     }
 }

@@ -7,6 +7,7 @@
 
 mod entries;
 mod fences;
+mod many;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,7 +34,7 @@ pub(crate) use fences::Fences;
 /// unsafe { buffer.note_use(&stream, Access::Write) }?; // later users wait for the kernel
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[non_exhaustive]
 pub enum Access {
     /// Reads it: any number of readers may do so at once.
@@ -160,7 +161,7 @@ impl Ledger {
         Self {
             only: AtomicU64::new(mark.timeline.id()),
             reader: OnceLock::new(),
-            entries: Mutex::new(Entries::of(Entry {
+            entries: Mutex::new(Entries::One(Entry {
                 range,
                 access: Access::Write,
                 mark,
@@ -305,26 +306,25 @@ impl Ledger {
             });
             return;
         }
-        let mut crowd = Vec::new();
-        if !entries.mark(range, access, stream, seq, fences, &mut spent) {
+        let marked = entries.mark(range, access, stream, seq, fences, &mut spent);
+        if marked.is_some() {
             self.only
                 .store(entries.only(self.reader()), Ordering::Release);
-            crowd = entries.crowd();
         }
         drop(entries);
         drop(spent);
-        self.thin_out(crowd);
+        self.thin_out(&marked.unwrap_or_default());
     }
 
     /// Asks the driver about entries, and forgets what has completed.
-    fn thin_out(&self, crowd: Vec<Mark>) {
-        if crowd.is_empty() {
+    fn thin_out(&self, asked: &[Mark]) {
+        if asked.is_empty() {
             return;
         }
-        for mark in &crowd {
+        for mark in asked {
             mark.timeline.peek(mark.seq);
         }
-        self.prune();
+        self.forget(|entries, spent| entries.prune_of(asked, spent));
     }
 
     /// The stream that [`Ledger::reads_again`] knows.
@@ -346,27 +346,30 @@ impl Ledger {
             .entries
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
+        let mut spent = Vec::new();
         let other = |reader: &Reader| !Arc::ptr_eq(&reader.timeline, stream);
         if self.reader.get().is_some_and(other) {
             // Among the others it is superseded like them.
             if let Some(reader) = self.reader.take() {
-                entries.push(reader.into_entry());
+                entries.push(reader.into_entry(), &mut spent);
             }
         }
-        let mut spent = Vec::new();
-        if !entries.mark(range, access, stream, seq, fences, &mut spent) {
+        if let Some(asked) = entries.mark(range, access, stream, seq, fences, &mut spent) {
             *self.only.get_mut() = entries.only(self.reader.get().map(|reader| &reader.timeline));
-            let crowd = entries.crowd();
             drop(spent);
-            self.thin_out(crowd);
+            self.thin_out(&asked);
         }
     }
 
-    /// Forgets what is known to have completed.
-    pub(crate) fn prune(&self) {
+    /// Forgets what is known to have completed of the work on these bytes.
+    pub(crate) fn prune(&self, range: &Bytes) {
+        self.forget(|entries, spent| entries.prune(range, spent));
+    }
+
+    fn forget(&self, f: impl FnOnce(&mut Entries, &mut Vec<Mark>)) {
         let mut spent = Vec::new();
         let mut entries = lock(&self.entries);
-        entries.prune(&mut spent);
+        f(&mut entries, &mut spent);
         self.only
             .store(entries.only(self.reader()), Ordering::Release);
         drop(entries);

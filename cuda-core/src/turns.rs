@@ -1,0 +1,123 @@
+//! Maps whose entries go out of date.
+
+use std::collections::BTreeMap;
+
+/// A map by numbers that are never used twice, such as those of timelines. Its entries are looked at
+/// in turn, a few at a time, so that finding those that are out of date costs no operation more than
+/// that, however many there are.
+pub(crate) struct Turns<V> {
+    entries: BTreeMap<u64, V>,
+    /// Whose turn it is: the first entry from here on.
+    next: u64,
+}
+
+impl<V> Turns<V> {
+    pub(crate) const fn new() -> Self {
+        Self {
+            entries: BTreeMap::new(),
+            next: 0,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(crate) fn get(&self, key: u64) -> Option<&V> {
+        self.entries.get(&key)
+    }
+
+    pub(crate) fn get_mut(&mut self, key: u64) -> Option<&mut V> {
+        self.entries.get_mut(&key)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &V)> {
+        self.entries.iter().map(|(key, value)| (*key, value))
+    }
+
+    pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
+        self.entries.values()
+    }
+
+    /// The value of the key, which is made if there was none.
+    pub(crate) fn get_or_insert_with(&mut self, key: u64, make: impl FnOnce() -> V) -> &mut V {
+        self.entries.entry(key).or_insert_with(make)
+    }
+
+    pub(crate) fn remove(&mut self, key: u64) -> Option<V> {
+        self.entries.remove(&key)
+    }
+
+    pub(crate) fn into_values(self) -> impl Iterator<Item = V> {
+        self.entries.into_values()
+    }
+
+    /// The first entries from there on, and from the start again: at most so many, and each once.
+    pub(crate) fn following(&self, from: u64, most: usize) -> Vec<u64> {
+        let later = self.entries.range(from..);
+        let from_the_start = self.entries.range(..from);
+        let keys = later.chain(from_the_start).map(|(key, _)| *key);
+        keys.take(most).collect()
+    }
+
+    /// The entries whose turn it is: at most so many, and each once.
+    pub(crate) fn in_turn(&mut self, most: usize) -> Vec<u64> {
+        let keys = self.following(self.next, most);
+        self.next = keys.last().map_or(0, |last| last + 1);
+        keys
+    }
+
+    /// Enters a value, and takes the values out that `is_over` says, of two whose turn it is: more
+    /// than are entered.
+    pub(crate) fn enter(
+        &mut self,
+        key: u64,
+        value: V,
+        mut is_over: impl FnMut(&V) -> bool,
+    ) -> Vec<V> {
+        let mut over = Vec::from_iter(self.entries.insert(key, value));
+        for key in self.in_turn(2) {
+            if self.entries.get(&key).is_some_and(&mut is_over) {
+                over.extend(self.entries.remove(&key));
+            }
+        }
+        over
+    }
+}
+
+impl<V> Default for Turns<V> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_entry_has_its_turn_and_none_has_two_at_once() {
+        let mut map = Turns::new();
+        for key in [5, 1, 9] {
+            assert!(map.enter(key, (), |()| false).is_empty());
+        }
+        map.next = 0;
+        assert_eq!(map.in_turn(2), [1, 5]);
+        assert_eq!(map.in_turn(2), [9, 1]);
+        assert_eq!(map.in_turn(100), [5, 9, 1]);
+        map.remove(5);
+        assert_eq!(map.in_turn(1), [9], "after the one that has gone");
+        assert_eq!(map.in_turn(1), [1]);
+    }
+
+    #[test]
+    fn entries_that_are_over_do_not_pile_up() {
+        let mut map = Turns::new();
+        // The first ten stay, the others are over when they are twenty entries old.
+        for key in 0..1000 {
+            map.enter(key, key, |old| *old >= 10 && old + 20 < key);
+            assert!(map.len() < 100, "{} after {key}", map.len());
+        }
+        assert!((0..10).all(|key| map.get(key).is_some()));
+    }
+}
