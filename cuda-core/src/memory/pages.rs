@@ -13,6 +13,7 @@ use crate::quiet::Quiet;
 use crate::release::Unreleased;
 use crate::sync::lock;
 use crate::timeline::Mark;
+use crate::turns::Turns;
 
 /// Pages of 64 KiB, the largest that systems use for ordinary memory. Where they are smaller, more
 /// is waited for than need be.
@@ -28,7 +29,6 @@ type Addresses = Range<usize>;
 pub(crate) struct Carried(u64);
 
 struct Entry {
-    ticket: u64,
     addresses: Addresses,
     copy: Copy,
 }
@@ -51,14 +51,15 @@ impl Entry {
 #[derive(Default)]
 struct State {
     tickets: u64,
-    copies: Vec<Entry>,
+    /// By their tickets.
+    copies: Turns<Entry>,
     /// Pages that are being unregistered right now.
     closed: Vec<Pages>,
 }
 
 static STATE: Mutex<State> = Mutex::new(State {
     tickets: 0,
-    copies: Vec::new(),
+    copies: Turns::new(),
     closed: Vec::new(),
 });
 
@@ -83,24 +84,15 @@ pub(crate) fn carry(address: usize, bytes: usize) -> Carried {
     }
     state.tickets += 1;
     let ticket = state.tickets;
-    let spent = take_completed(&mut state);
-    state.copies.push(Entry {
-        ticket,
+    let entry = Entry {
         addresses,
         copy: Copy::Beginning,
-    });
+    };
+    // Dropping what is over may call the driver: not under the lock.
+    let spent = state.copies.enter(ticket, entry, Entry::is_over);
     drop(state);
     drop(spent);
     Carried(ticket)
-}
-
-/// Copies that are known to be over. Dropping them may call the driver: not under the lock.
-fn take_completed(state: &mut State) -> Vec<Entry> {
-    let (over, pending) = std::mem::take(&mut state.copies)
-        .into_iter()
-        .partition(Entry::is_over);
-    state.copies = pending;
-    over
 }
 
 impl Carried {
@@ -117,8 +109,7 @@ impl Carried {
             return std::mem::forget(self);
         }
         let mut state = lock(&STATE);
-        let at = state.copies.iter().position(|copy| copy.ticket == self.0);
-        let spent = at.map(|at| state.copies.swap_remove(at));
+        let spent = state.copies.remove(self.0);
         drop(state);
         // Its mark may be the last of a stream.
         drop(spent);
@@ -131,7 +122,7 @@ impl Carried {
             return std::mem::forget(copy);
         }
         let mut state = lock(&STATE);
-        let entry = state.copies.iter_mut().find(|copy| copy.ticket == self.0);
+        let entry = state.copies.get_mut(self.0);
         let spent = entry.map(|entry| std::mem::replace(&mut entry.copy, copy));
         drop(state);
         drop(spent);
@@ -176,7 +167,7 @@ fn close(addresses: &Addresses) -> Result<Result<Closed, Vec<Mark>>> {
     let pending = loop {
         let mut beginning = false;
         let mut pending = Vec::new();
-        for entry in &state.copies {
+        for entry in state.copies.values() {
             if !overlap(&pages(&entry.addresses), &concerned) || entry.is_over() {
                 continue;
             }
