@@ -49,18 +49,6 @@ impl<K: Ord + Copy, V> Sorted<K, V> {
         Some(&mut self.entries[place].1)
     }
 
-    /// The value of the key, which is the default if there was none.
-    pub(crate) fn get_or_default(&mut self, key: K) -> &mut V
-    where
-        V: Default,
-    {
-        let place = self.place(key).unwrap_or_else(|place| {
-            self.entries.insert(place, (key, V::default()));
-            place
-        });
-        &mut self.entries[place].1
-    }
-
     /// Enters a value, in place of what the key had.
     pub(crate) fn insert(&mut self, key: K, value: V) {
         match self.place(key) {
@@ -86,8 +74,7 @@ mod tests {
             map.insert(key, key * 10);
         }
         map.insert(9, 0);
-        *map.get_or_default(7) += 1;
-        *map.get_or_default(7) += 1;
+        map.insert(7, 2);
         assert!(map.keys().eq([1, 3, 5, 7, 9]));
         assert!(map.values().eq(&[10, 30, 50, 2, 0]));
         assert_eq!((map.get(3), map.get(4)), (Some(&30), None));

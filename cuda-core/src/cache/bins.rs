@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use cuda_sys::CUdeviceptr;
 
+use super::awaiting::Awaiting;
 use super::class;
-use super::heap::{self, Heap};
+use super::heap::Heap;
 use super::segments::CacheBlockState;
 use crate::memory::ledger::Fences;
 use crate::stream_core::StreamCore;
@@ -17,7 +18,7 @@ pub(super) struct Bins {
     /// Those that it may use at once, by [`class::bin`].
     bins: Vec<Vec<Cached>>,
     /// Those that other streams may still use.
-    pending: Vec<Pending>,
+    pending: Awaiting<Cached>,
     pub(super) counts: Counts,
 }
 
@@ -81,17 +82,11 @@ impl Cached {
     }
 }
 
-/// A block that was freed while other streams used it.
-struct Pending {
-    block: Cached,
-    fences: Fences,
-}
-
 /// Blocks that were taken out of an arena.
 #[derive(Default)]
 pub(super) struct Contents {
     bins: Vec<Vec<Cached>>,
-    pending: Vec<Pending>,
+    pending: Vec<(Cached, Fences)>,
 }
 
 /// Blocks on their way to the address space.
@@ -175,7 +170,7 @@ impl Bins {
     /// Keeps a block that other streams may still use.
     pub(super) fn put_behind(&mut self, block: Cached, fences: Fences) {
         self.counts.pending += block.bytes;
-        self.pending.push(Pending { block, fences });
+        self.pending.enter(block, fences);
     }
 
     /// Bytes of the blocks that the stream may use at once. Counted when asked for, since a hit has
@@ -195,31 +190,36 @@ impl Bins {
         for block in self.bins.iter().flatten() {
             f(block.address, CacheBlockState::Free);
         }
-        for pending in &self.pending {
-            f(pending.block.address, CacheBlockState::Pending);
+        for (_, block, _) in self.pending.iter() {
+            f(block.address, CacheBlockState::Pending);
         }
     }
 
-    /// Takes the blocks out that other streams are known to have finished with.
-    pub(super) fn take_reached(&mut self) -> Contents {
-        let reached = |pending: &Pending| pending.fences.are_known_reached();
-        let mut contents = Contents::default();
-        let mut at = 0;
-        while at < self.pending.len() {
-            if reached(&self.pending[at]) {
-                let pending = self.pending.remove(at);
-                self.counts.pending -= pending.block.bytes;
-                contents.pending.push(pending);
-            } else {
-                at += 1;
-            }
-        }
-        contents
+    /// Takes the blocks out that other streams are known to have finished with, of at most so many
+    /// streams.
+    pub(super) fn take_reached(&mut self, streams: usize) -> Contents {
+        let reached = self.pending.take_reached_in_turn(streams);
+        self.no_more_pending(reached)
     }
 
-    /// What the oldest blocks wait for that other streams may still use.
-    pub(super) fn awaited(&self, most: usize) -> Vec<Mark> {
-        heap::awaited(self.pending.iter().map(|pending| &pending.fences), most)
+    /// [`take_reached`](Self::take_reached) of those streams.
+    pub(super) fn take_reached_of(&mut self, streams: &[u64]) -> Contents {
+        let reached = self.pending.take_reached(streams);
+        self.no_more_pending(reached)
+    }
+
+    fn no_more_pending(&mut self, pending: Vec<(Cached, Fences)>) -> Contents {
+        let bytes: usize = pending.iter().map(|(block, _)| block.bytes).sum();
+        self.counts.pending -= bytes;
+        Contents {
+            bins: Vec::new(),
+            pending,
+        }
+    }
+
+    /// What to ask of streams that may still use blocks.
+    pub(super) fn to_ask(&mut self, most: usize) -> Vec<Mark> {
+        self.pending.to_ask(most)
     }
 
     /// Takes all blocks out.
@@ -227,7 +227,7 @@ impl Bins {
         self.counts.pending = 0;
         Contents {
             bins: std::mem::take(&mut self.bins),
-            pending: std::mem::take(&mut self.pending),
+            pending: std::mem::take(&mut self.pending).into_iter().collect(),
         }
     }
 
@@ -247,7 +247,7 @@ impl Contents {
     pub(super) fn behind(block: Cached, fences: Fences) -> Self {
         Self {
             bins: Vec::new(),
-            pending: vec![Pending { block, fences }],
+            pending: vec![(block, fences)],
         }
     }
 
@@ -257,7 +257,7 @@ impl Contents {
         for block in self.bins.into_iter().flatten() {
             flushed.free.push(block.into_free(&mut flushed.gone));
         }
-        for Pending { block, fences } in self.pending {
+        for (block, fences) in self.pending {
             let (address, mark) = block.into_free(&mut flushed.gone);
             flushed.pending.push((address, mark, fences));
         }

@@ -7,7 +7,7 @@ use cuda_sys::CUdeviceptr;
 use super::bins::Bins;
 use super::builder::Settings;
 use super::class::{self, Span};
-use super::heap::{Heap, Pending, State};
+use super::heap::{ALL, Heap, LOOKED_AT, Pending};
 use super::space::{Fate, Piece, Segment};
 use crate::allocator::handle::Choice;
 use crate::allocator::{plain as upstream, served};
@@ -44,21 +44,21 @@ pub(super) fn allocate(
         if !heap.settings.relieve(&error) {
             return Err(error);
         }
+        if let Some(piece) = heap.find(core, bytes, ALL) {
+            return Ok(piece);
+        }
     }
 }
 
 /// While there is memory: nobody waits.
 fn without_waiting(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<Option<Piece>> {
-    if let Some(piece) = heap.find(core, bytes) {
-        return Ok(Some(piece));
-    }
     if Span::of(bytes) == Span::Large {
         // Small blocks are left to the streams that keep them, and that would miss them at once.
-        for other in heap.served() {
+        for other in heap.served_in_turn(LOOKED_AT) {
             heap.collect(&other, |bins| bins.take_from(bytes));
-            heap.collect(&other, Bins::take_reached);
+            heap.collect(&other, |bins| bins.take_reached(LOOKED_AT));
         }
-        if let Some(piece) = heap.find(core, bytes) {
+        if let Some(piece) = heap.find(core, bytes, LOOKED_AT) {
             return Ok(Some(piece));
         }
     }
@@ -74,16 +74,19 @@ fn without_waiting(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<
 /// Memory that was freed while other streams used it, if the driver says that they have finished.
 /// Two calls for each stream that is asked.
 fn take_finished(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Option<Piece> {
-    let mut awaited = core.arena.with(heap, |bins| bins.awaited(ASKED));
-    awaited.extend(heap.with(|state| state.awaited(ASKED)));
+    let mut awaited = core.arena.with(heap, |bins| bins.to_ask(ASKED));
+    awaited.extend(heap.with(|state| state.pending.to_ask(ASKED)));
     if awaited.is_empty() {
         return None;
     }
-    for mark in awaited {
+    for mark in &awaited {
         let _ = mark.timeline.query(mark.seq);
     }
-    heap.collect(core, Bins::take_reached);
-    heap.find(core, bytes)
+    let streams: Vec<_> = awaited.iter().map(|mark| mark.timeline.id()).collect();
+    heap.collect(core, |bins| bins.take_reached_of(&streams));
+    let spent = heap.with(|state| state.reclaim_of(&streams));
+    drop(spent);
+    heap.take(core, bytes)
 }
 
 /// Streams that are asked before more memory is taken.
@@ -112,7 +115,7 @@ fn by_waiting(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<Optio
 
 /// What is free now, of whatever kind; else new memory in the place of unused segments.
 fn find_or_release(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<Option<Piece>> {
-    if let Some(piece) = heap.find(core, bytes) {
+    if let Some(piece) = heap.find(core, bytes, ALL) {
         return Ok(Some(piece));
     }
     // What cannot be given back stays, and so does the shortage.
@@ -128,21 +131,24 @@ fn find_or_release(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<
 /// Memory of another stream that the driver says is idle. Two calls for each stream that is asked.
 fn take_idle(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Option<Piece> {
     let id = core.timeline().id();
-    let mut busy = Vec::new();
-    while busy.len() < ASKED {
-        let (address, mark) = heap.with(|state| {
-            state
-                .space
-                .take_of_others(id, &busy, Span::of(bytes), bytes)
-        })?;
+    let mut busy = vec![id];
+    while busy.len() <= ASKED {
+        let (address, mark) =
+            heap.with(|state| state.space.take_of_others(&busy, Span::of(bytes), bytes))?;
         let idle = mark.timeline.query(mark.seq).unwrap_or(false);
-        busy.push(mark.timeline.id());
-        heap.with(|state| state.space.give(address, Some(mark)));
-        if idle {
-            // Others may have been faster.
-            if let Some(piece) = heap.find(core, bytes) {
-                return Some(piece);
+        let other = mark.timeline.id();
+        busy.push(other);
+        let found = heap.with(|state| {
+            state.space.give(address, Some(mark));
+            if !idle {
+                return None;
             }
+            state.space.settle_of(other);
+            // Others may have been faster.
+            state.space.take(id, Span::of(bytes), bytes)
+        });
+        if found.is_some() {
+            return found;
         }
     }
     None
@@ -152,9 +158,9 @@ fn take_idle(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Option<Piece>
 fn take_behind(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Option<Piece> {
     let id = core.timeline().id();
     for span in Span::both(bytes) {
-        let mut tried = Vec::new();
+        let mut tried = vec![id];
         while let Some((address, mark)) =
-            heap.with(|state| state.space.take_of_others(id, &tried, span, bytes))
+            heap.with(|state| state.space.take_of_others(&tried, span, bytes))
         {
             tried.push(mark.timeline.id());
             match wait(core, std::slice::from_ref(&mark)) {
@@ -169,17 +175,12 @@ fn take_behind(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Option<Piec
         }
     }
     let pending = heap.with(|state| {
-        let blocks = state.pending.iter().enumerate();
-        let large = blocks.filter(|(_, block)| block.bytes >= bytes);
-        let (smallest, _) = large.min_by_key(|(_, block)| block.bytes)?;
-        Some(state.take_pending(smallest))
+        let blocks = state.pending.iter();
+        let large = blocks.filter(|(_, block, _)| block.bytes >= bytes);
+        let (smallest, ..) = large.min_by_key(|(_, block, _)| block.bytes)?;
+        state.take_pending(smallest)
     })?;
-    let Pending {
-        address,
-        home,
-        fences,
-        ..
-    } = pending;
+    let (Pending { address, home, .. }, fences) = pending;
     let marks = [std::slice::from_ref(&home), fences.marks()].concat();
     match wait(core, &marks) {
         Ok(behind) => heap.with(|state| state.space.give(address, Some(behind))),
@@ -290,9 +291,9 @@ impl Heap {
     pub(super) fn marks(&self) -> Vec<Mark> {
         self.with(|state| {
             let mut marks = state.space.marks();
-            for pending in &state.pending {
+            for (_, pending, fences) in state.pending.iter() {
                 marks.push(pending.home.clone());
-                marks.extend_from_slice(pending.fences.marks());
+                marks.extend_from_slice(fences.marks());
             }
             marks
         })
@@ -309,9 +310,9 @@ impl Heap {
 
     /// Gives unused segments back until no more than `keep` bytes are free, and says how many went.
     pub(super) fn release(&self, keep: usize) -> Result<usize> {
-        let spent = self.with(State::reclaim);
+        let spent = self.with(|state| state.reclaim(ALL));
         drop(spent);
-        self.with(|state| state.space.settle());
+        self.with(|state| state.space.settle(ALL));
         let mut refused = self.with(|state| state.space.take_refused());
         let (mut went, mut failed) = (0, None);
         loop {
@@ -370,16 +371,16 @@ impl Heap {
         let (given_up, spent) = self.with(|state| {
             let mut spent = Vec::new();
             let mut given_up = state.space.give_up(&owners);
-            let mut at = 0;
-            while at < state.pending.len() {
-                let pending = &state.pending[at];
-                if is_lost(&pending.home) || pending.fences.marks().iter().any(is_lost) {
-                    let pending = state.take_pending(at);
+            let pending = state.pending.iter();
+            let lost = pending.filter(|(_, pending, fences)| {
+                is_lost(&pending.home) || fences.marks().iter().any(is_lost)
+            });
+            let lost: Vec<_> = lost.map(|(place, ..)| place).collect();
+            for place in lost {
+                if let Some((pending, fences)) = state.take_pending(place) {
                     given_up.extend(state.space.give_up_around(pending.address));
                     state.space.give(pending.address, None);
-                    spent.push(pending);
-                } else {
-                    at += 1;
+                    spent.push((pending, fences));
                 }
             }
             (given_up, spent)

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use cuda_sys::CUdeviceptr;
 
+use super::awaiting::{Awaiting, Place};
 use super::bins::{Bins, Cached, Contents, Counts, Flushed};
 use super::builder::Settings;
 use super::class::Span;
@@ -17,6 +18,7 @@ use crate::memory::ledger::Fences;
 use crate::stream_core::StreamCore;
 use crate::sync::lock;
 use crate::timeline::Mark;
+use crate::turns::Turns;
 use crate::waiter::Pending as Awaited;
 
 /// Segments of one context, and what is free of them. Locked for moments, never over a driver call.
@@ -25,15 +27,21 @@ pub(crate) struct Heap {
     pub(super) settings: Arc<Settings>,
     state: Mutex<State>,
     /// The streams that keep blocks of this heap in their arenas.
-    arenas: Mutex<Vec<Weak<StreamCore>>>,
+    arenas: Mutex<Turns<Weak<StreamCore>>>,
 }
+
+/// Streams that a miss looks at, in turn: what is known of them, without a call.
+pub(super) const LOOKED_AT: usize = 16;
+
+/// All streams, where there is no more memory.
+pub(super) const ALL: usize = usize::MAX;
 
 /// What the lock guards.
 #[derive(Default)]
 pub(super) struct State {
     pub(super) space: Space,
     /// Blocks of streams without handles that other streams may still use.
-    pub(super) pending: Vec<Pending>,
+    pub(super) pending: Awaiting<Pending>,
     pub(super) pending_bytes: usize,
     /// Bytes of segments that are being allocated.
     pub(super) growing: usize,
@@ -47,7 +55,6 @@ pub(super) struct Pending {
     pub(super) address: CUdeviceptr,
     pub(super) bytes: usize,
     pub(super) home: Mark,
-    pub(super) fences: Fences,
 }
 
 impl Heap {
@@ -117,20 +124,23 @@ impl Heap {
 
     /// The stream keeps blocks of this heap from now on.
     pub(super) fn serve(&self, core: &Arc<StreamCore>) {
-        let mut arenas = lock(&self.arenas);
-        arenas.retain(|core| core.strong_count() > 0);
-        if !arenas
-            .iter()
-            .any(|known| known.as_ptr() == Arc::as_ptr(core))
-        {
-            arenas.push(Arc::downgrade(core));
-        }
+        let id = core.timeline().id();
+        let gone = |core: &Weak<StreamCore>| core.strong_count() == 0;
+        lock(&self.arenas).enter(id, Arc::downgrade(core), gone);
     }
 
     /// The streams that keep blocks of this heap. Dropped where nothing is locked.
     pub(super) fn served(&self) -> Vec<Arc<StreamCore>> {
         let arenas = lock(&self.arenas);
-        arenas.iter().filter_map(Weak::upgrade).collect()
+        arenas.values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Some of them, in turn.
+    pub(super) fn served_in_turn(&self, most: usize) -> Vec<Arc<StreamCore>> {
+        let mut arenas = lock(&self.arenas);
+        let streams = arenas.in_turn(most).into_iter();
+        let cores = streams.filter_map(|stream| arenas.get(stream)?.upgrade());
+        cores.collect()
     }
 
     /// Takes in what `f` takes out of the stream's bins.
@@ -144,15 +154,22 @@ impl Heap {
         if flushed.free.is_empty() && flushed.pending.is_empty() {
             return;
         }
-        self.with(|state| {
+        let spent = self.with(|state| {
             for (address, mark) in flushed.free {
                 state.space.give(address, Some(mark));
             }
+            let mut spent = state.reclaim(LOOKED_AT);
             for (address, home, fences) in flushed.pending {
-                state.keep_pending(address, home, fences);
+                if fences.are_known_reached() {
+                    state.space.give(address, Some(home));
+                    spent.push(fences);
+                } else {
+                    state.keep_pending(address, home, fences);
+                }
             }
-            state.reclaim()
+            spent
         });
+        drop(spent);
         drop(flushed.gone);
     }
 
@@ -174,25 +191,32 @@ impl Heap {
             let bytes = state.space.taken(address).unwrap_or(0);
             state.counts.used -= bytes.min(state.counts.used);
             state.space.give(address, Some(home));
-            state.reclaim()
+            state.reclaim(LOOKED_AT)
         });
         drop(spent);
     }
 
-    /// A free block for the stream, without asking the driver: its own, then anybody's.
-    pub(super) fn find(&self, core: &StreamCore, bytes: usize) -> Option<Piece> {
+    /// A free block for the stream, without asking the driver: its own, then anybody's, as far as is
+    /// known of so many streams.
+    pub(super) fn find(&self, core: &StreamCore, bytes: usize, streams: usize) -> Option<Piece> {
         let (id, span) = (core.timeline().id(), Span::of(bytes));
         let (found, spent) = self.with(|state| {
             let mut spent = Vec::new();
             let found = state.space.take(id, span, bytes).or_else(|| {
-                spent = state.reclaim();
-                state.space.settle();
+                spent = state.reclaim(streams);
+                state.space.settle(streams);
                 state.space.take(id, span, bytes)
             });
             (found, spent)
         });
         drop(spent);
         found
+    }
+
+    /// [`find`](Self::find) where nothing more is known since it was called.
+    pub(super) fn take(&self, core: &StreamCore, bytes: usize) -> Option<Piece> {
+        let id = core.timeline().id();
+        self.with(|state| state.space.take(id, Span::of(bytes), bytes))
     }
 
     /// The arena that is dropped allocated so much.
@@ -209,65 +233,45 @@ impl State {
     pub(super) fn keep_pending(&mut self, address: CUdeviceptr, home: Mark, fences: Fences) {
         let bytes = self.space.taken(address).unwrap_or(0);
         self.pending_bytes += bytes;
-        self.pending.push(Pending {
+        let pending = Pending {
             address,
             bytes,
             home,
-            fences,
-        });
+        };
+        self.pending.enter(pending, fences);
     }
 
-    /// Frees the blocks that other streams are known to have finished with. What comes back is to be
-    /// dropped where nothing is locked.
-    pub(super) fn reclaim(&mut self) -> Vec<Fences> {
-        let mut spent = Vec::new();
-        let mut at = 0;
-        while at < self.pending.len() {
-            if !self.pending[at].fences.are_known_reached() {
-                at += 1;
-                continue;
-            }
-            let pending = self.take_pending(at);
+    /// Frees the blocks that other streams are known to have finished with, of so many streams. What
+    /// comes back is to be dropped where nothing is locked.
+    pub(super) fn reclaim(&mut self, streams: usize) -> Vec<Fences> {
+        let reached = self.pending.take_reached_in_turn(streams);
+        self.give_pending(reached)
+    }
+
+    /// [`reclaim`](Self::reclaim) of those streams.
+    pub(super) fn reclaim_of(&mut self, streams: &[u64]) -> Vec<Fences> {
+        let reached = self.pending.take_reached(streams);
+        self.give_pending(reached)
+    }
+
+    fn give_pending(&mut self, reached: Vec<(Pending, Fences)>) -> Vec<Fences> {
+        let give = |(pending, fences): (Pending, Fences)| {
+            self.pending_bytes -= pending.bytes;
             self.space.give(pending.address, Some(pending.home));
-            spent.push(pending.fences);
-        }
-        spent
+            fences
+        };
+        reached.into_iter().map(give).collect()
     }
 
-    /// What the oldest blocks wait for that other streams may still use.
-    pub(super) fn awaited(&self, most: usize) -> Vec<Mark> {
-        let fences = self.pending.iter().map(|pending| &pending.fences);
-        awaited(fences, most)
-    }
-
-    pub(super) fn take_pending(&mut self, at: usize) -> Pending {
-        let pending = self.pending.swap_remove(at);
+    pub(super) fn take_pending(&mut self, place: Place) -> Option<(Pending, Fences)> {
+        let (pending, fences) = self.pending.remove(place)?;
         self.pending_bytes -= pending.bytes;
-        pending
+        Some((pending, fences))
     }
 
     pub(super) fn note_reserved(&mut self) {
         self.reserved_peak = self.reserved_peak.max(self.space.reserved());
     }
-}
-
-/// Points that are not known to have been reached, at most one for each fence and `most` in all.
-pub(super) fn awaited<'a>(fences: impl Iterator<Item = &'a Fences>, most: usize) -> Vec<Mark> {
-    let mut awaited: Vec<Mark> = Vec::new();
-    for fences in fences {
-        let unknown = |mark: &&Mark| !mark.timeline.has_completed(mark.seq);
-        let Some(mark) = fences.marks().iter().find(unknown) else {
-            continue;
-        };
-        let same = |known: &Mark| known.timeline.id() == mark.timeline.id();
-        if !awaited.iter().any(same) {
-            awaited.push(mark.clone());
-        }
-        if awaited.len() == most {
-            break;
-        }
-    }
-    awaited
 }
 
 /// A heap that nobody refers to any more but those who wait for its work.

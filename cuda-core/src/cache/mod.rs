@@ -31,12 +31,14 @@ use crate::stream_core::StreamCore;
 use crate::timeline::{Mark, Timeline};
 
 pub(crate) mod arena;
+mod awaiting;
 mod bins;
 pub(crate) mod builder;
 mod class;
 mod growth;
 pub(crate) mod heap;
 pub(crate) mod limit;
+mod owners;
 pub(crate) mod pool;
 pub(crate) mod segments;
 mod space;
@@ -125,15 +127,15 @@ fn miss(
     requested: usize,
 ) -> Result<Cached> {
     let heap = &pool.serve(core);
-    heap.collect(core, Bins::take_reached);
+    heap.collect(core, |bins| bins.take_reached(heap::LOOKED_AT));
     if Span::of(needed) == Span::Large {
         // Joined, what lies in the bins may fit better than what would have to be cut.
         heap.collect(core, |bins| bins.take_from(Span::LARGEST_SMALL + 1));
     }
-    let mut found = heap.find(core, needed);
+    let mut found = heap.find(core, needed, heap::LOOKED_AT);
     if found.is_none() {
         heap.collect(core, Bins::take_all);
-        found = heap.find(core, needed);
+        found = heap.take(core, needed);
     }
     let piece = match found {
         Some(piece) => piece,

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use cuda_sys::CUdeviceptr;
 
 use super::builder::{CachingPoolBuilder, SHARED, Settings, numbered};
-use super::heap::Heap;
+use super::heap::{Heap, LOOKED_AT};
 use super::limit::PoolLimit;
 use super::usage::CacheUsage;
 use super::{class, growth};
@@ -357,7 +357,7 @@ unsafe impl DeviceAllocator for CachingPool {
         }
         let heap = self.heap_of(core);
         let needed = class::rounded(bytes.max(1));
-        let piece = match heap.find(core, needed) {
+        let piece = match heap.find(core, needed, LOOKED_AT) {
             Some(piece) => piece,
             None => growth::allocate(&heap, core, needed, bytes)?,
         };

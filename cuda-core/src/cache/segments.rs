@@ -116,7 +116,8 @@ fn segments_of(heap: &Heap) -> Vec<CacheSegment> {
     }
     let device = heap.context.device();
     heap.with(|state| {
-        let pending = state.pending.iter().map(|pending| pending.address);
+        let pending = state.pending.iter();
+        let pending = pending.map(|(_, pending, _)| pending.address);
         kept.extend(pending.map(|address| (address, CacheBlockState::Pending)));
         state.space.list(device, &kept)
     })

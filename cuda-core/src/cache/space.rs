@@ -3,12 +3,13 @@
 //!
 //! Nothing here calls the driver.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use cuda_sys::CUdeviceptr;
 
 use super::class::Span;
+use super::owners::{Free, NOBODY, Owner, Owners};
 use super::segments::{CacheBlock, CacheBlockState, CacheSegment};
 use crate::device::Device;
 use crate::sorted::Sorted;
@@ -20,9 +21,8 @@ use crate::timeline::{Mark, Timeline};
 pub(super) struct Space {
     segments: Sorted<CUdeviceptr, Segment>,
     ranges: BTreeMap<CUdeviceptr, Range>,
-    /// The free ranges by the stream that may use them at once: all streams may use those of
-    /// [`NOBODY`].
-    owners: Sorted<u64, Owner>,
+    /// The free ranges by the stream that may use them at once.
+    owners: Owners,
     reserved: usize,
     free: usize,
     /// Bytes of segments that are not [kept](Fate::Kept), as far as nobody has them.
@@ -31,9 +31,6 @@ pub(super) struct Space {
     /// whoever locks the space drops them afterwards.
     spent: Vec<Arc<Timeline>>,
 }
-
-/// The owner of ranges that no work uses.
-const NOBODY: u64 = 0;
 
 /// Memory in one piece, as it was allocated.
 pub(super) struct Segment {
@@ -74,13 +71,6 @@ enum State {
     Lost,
 }
 
-#[derive(Default)]
-struct Owner {
-    timeline: Option<Arc<Timeline>>,
-    /// Sizes and addresses, by [`Span`].
-    free: [BTreeSet<(usize, CUdeviceptr)>; 2],
-}
-
 /// A range that was taken.
 pub(super) struct Piece {
     pub(super) address: CUdeviceptr,
@@ -108,9 +98,7 @@ impl Space {
 
     /// The largest range that a single request could have, whoever's work it had to wait for.
     pub(super) fn largest_free(&self) -> usize {
-        let last = |set: &BTreeSet<(usize, CUdeviceptr)>| set.last().map_or(0, |(bytes, _)| *bytes);
-        let sets = self.owners.values().flat_map(|owner| &owner.free);
-        sets.map(last).max().unwrap_or(0)
+        self.owners.largest()
     }
 
     /// All segments with what they are cut into; `kept` says who has what is taken here, by address,
@@ -163,33 +151,25 @@ impl Space {
     /// The smallest free range with room for `bytes` that the stream may use at once, cut to size.
     pub(super) fn take(&mut self, stream: u64, span: Span, bytes: usize) -> Option<Piece> {
         let best = [stream, NOBODY].into_iter();
-        let best = best.filter_map(|owner| self.best_of(owner, span, bytes));
+        let best = best.filter_map(|owner| self.owners.best_of(owner, span, bytes));
         let (_, address) = best.min()?;
         Some(self.cut(address, bytes))
     }
 
-    /// The smallest range with room for `bytes` that only other streams than `stream` and `tried`
-    /// may use at once; all of it, and the point behind which it is free.
+    /// A range with room for `bytes` that only another stream than those may use at once, the smallest
+    /// that it has; all of it, and the point behind which it is free.
     pub(super) fn take_of_others(
         &mut self,
-        stream: u64,
         tried: &[u64],
         span: Span,
         bytes: usize,
     ) -> Option<(CUdeviceptr, Mark)> {
-        let others = self.owners.keys();
-        let others = others.filter(|id| *id != NOBODY && *id != stream && !tried.contains(id));
-        let best = others.filter_map(|owner| self.best_of(owner, span, bytes));
-        let (_, address) = best.min()?;
-        let (owner, seq) = self.owner_of(address)?;
+        let owner = self.owners.other_than(tried, span, bytes)?;
+        let (_, address) = self.owners.best_of(owner, span, bytes)?;
+        let (_, seq) = self.owner_of(address)?;
         let timeline = self.owners.get(owner)?.timeline.clone()?;
         self.remove(address);
         Some((address, Mark { timeline, seq }))
-    }
-
-    fn best_of(&self, owner: u64, span: Span, bytes: usize) -> Option<(usize, CUdeviceptr)> {
-        let set = &self.owners.get(owner)?.free[span as usize];
-        set.range((bytes, 0)..).next().copied()
     }
 
     fn owner_of(&self, address: CUdeviceptr) -> Option<(u64, u64)> {
@@ -228,6 +208,11 @@ impl Space {
         }
     }
 
+    fn span_at(&self, address: CUdeviceptr) -> Span {
+        let segment = self.ranges.get(&address).map(|range| range.segment);
+        segment.map_or(Span::Large, |segment| self.span_of(segment))
+    }
+
     fn span_of(&self, segment: CUdeviceptr) -> Span {
         self.segments.get(segment).map_or(Span::Large, |s| s.span)
     }
@@ -251,9 +236,11 @@ impl Space {
             None => (NOBODY, 0, None),
         };
         self.insert(address, owner, seq, timeline);
-        // What nobody uses can be used behind anybody's work, too.
-        let joins = |one: u64, other: u64| one == other || one == NOBODY || other == NOBODY;
-        self.join(address, joins);
+        // What nobody uses can be used behind anybody's work, too. But a small block would take what is
+        // left of its segment along, and each stream that has used one needed a segment of its own.
+        let large = self.span_at(address) == Span::Large;
+        let idle = |one: u64, other: u64| large && (one == NOBODY || other == NOBODY);
+        self.join(address, |one, other| one == other || idle(one, other));
     }
 
     fn is_given_up(&self, address: CUdeviceptr) -> bool {
@@ -262,42 +249,25 @@ impl Space {
         segment.is_some_and(|segment| segment.fate == Fate::GivenUp)
     }
 
-    /// Lets everybody use what is known not to be in use any more.
-    pub(super) fn settle(&mut self) {
-        let done: Vec<_> = self
-            .owners
-            .values()
-            .filter_map(|owner| Some((owner.timeline.as_ref()?, owner.free.iter().flatten())))
-            .flat_map(|(timeline, free)| free.map(move |(_, address)| (timeline, *address)))
-            .filter(|(timeline, address)| {
-                let seq = self.owner_of(*address).map_or(u64::MAX, |(_, seq)| seq);
-                timeline.has_completed(seq)
-            })
-            .map(|(_, address)| address)
-            .collect();
-        for &address in &done {
+    /// Lets everybody use what is known not to be in use any more, of so many owners.
+    pub(super) fn settle(&mut self, owners: usize) {
+        for owner in self.owners.in_turn(owners) {
+            self.settle_of(owner);
+        }
+    }
+
+    /// [`settle`](Self::settle) of one owner.
+    pub(super) fn settle_of(&mut self, owner: u64) {
+        while let Some(address) = self.owners.get(owner).and_then(Owner::finished) {
             self.remove(address);
             self.insert(address, NOBODY, 0, None);
-        }
-        for address in done {
-            if self.owner_of(address).is_some() {
-                self.join(address, |one, other| one == NOBODY && other == NOBODY);
-            }
+            self.join(address, |one, other| one == NOBODY && other == NOBODY);
         }
     }
 
     /// The points that free ranges wait for, one for each stream.
     pub(super) fn marks(&self) -> Vec<Mark> {
-        let of = |owner: &Owner| {
-            let timeline = owner.timeline.clone()?;
-            let addresses = owner.free.iter().flatten();
-            let seqs = addresses.filter_map(|(_, address)| Some(self.owner_of(*address)?.1));
-            Some(Mark {
-                seq: seqs.max()?,
-                timeline,
-            })
-        };
-        self.owners.values().filter_map(of).collect()
+        self.owners.marks()
     }
 
     /// Takes out a segment of which nothing is in use, the largest first.
@@ -346,13 +316,7 @@ impl Space {
         let lost: Vec<_> = owners
             .iter()
             .filter_map(|id| self.owners.get(*id))
-            .flat_map(|owner| owner.free.iter().flatten().map(move |free| (owner, free.1)))
-            .filter(|(owner, address)| {
-                let seq = self.owner_of(*address).map_or(0, |(_, seq)| seq);
-                let timeline = owner.timeline.as_ref();
-                timeline.is_some_and(|timeline| !timeline.has_completed(seq))
-            })
-            .map(|(_, address)| address)
+            .flat_map(|owner| owner.unfinished())
             .collect();
         let given_up = lost.into_iter();
         given_up
@@ -413,13 +377,13 @@ impl Space {
         let (bytes, segment) = (range.bytes, range.segment);
         let span = self.span_of(segment);
         self.free += bytes;
-        let entry = self.owners.get_or_default(owner);
-        entry.free[span as usize].insert((bytes, address));
-        if entry.timeline.is_none() {
-            entry.timeline = timeline;
-        } else {
-            self.spent.extend(timeline);
-        }
+        let free = Free {
+            address,
+            bytes,
+            span,
+            seq,
+        };
+        self.spent.extend(self.owners.insert(owner, timeline, free));
     }
 
     /// Makes a free range a taken one; its segment and size.
@@ -428,19 +392,19 @@ impl Space {
             return (address, 0);
         };
         let (segment, bytes) = (range.segment, range.bytes);
-        let State::Free { owner, .. } = range.state else {
+        let State::Free { owner, seq } = range.state else {
             return (segment, bytes);
         };
         range.state = State::Taken;
         let span = self.span_of(segment);
         self.free -= bytes;
-        if let Some(entry) = self.owners.get_mut(owner) {
-            entry.free[span as usize].remove(&(bytes, address));
-            if entry.free.iter().all(BTreeSet::is_empty) {
-                let entry = self.owners.remove(owner);
-                self.spent.extend(entry.and_then(|entry| entry.timeline));
-            }
-        }
+        let free = Free {
+            address,
+            bytes,
+            span,
+            seq,
+        };
+        self.spent.extend(self.owners.remove(owner, free));
         (segment, bytes)
     }
 

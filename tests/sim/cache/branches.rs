@@ -131,6 +131,7 @@ fn streams_leave_a_pool_what_they_keep() {
         assert_eq!(session.calls("cuStreamDestroy_v2"), 1);
         assert_eq!(used(&pool, device), 0);
         let other = device.create_stream()?;
+        let _rest = fill_up(&other, &pool, U - 1024 - 9216)?;
         assert_eq!(alloc(&other, &pool, 1000)?.as_raw(), place);
         Ok(())
     });

@@ -57,6 +57,14 @@ fn alloc(stream: &Stream, pool: &CachingPool, bytes: usize) -> Result<DeviceBuff
     stream.alloc_with(&pool.allocator(), bytes)
 }
 
+/// All of `bytes`, in blocks of a small segment.
+fn fill_up(stream: &Stream, pool: &CachingPool, bytes: usize) -> Result<Vec<DeviceBuffer<u8>>> {
+    assert!(bytes < U && bytes % 512 == 0);
+    let sizes = (9..=20).map(|power| 1 << power);
+    let sizes = sizes.filter(|size| bytes & size > 0);
+    sizes.map(|size| alloc(stream, pool, size)).collect()
+}
+
 /// Asserts that the counters add up, and returns bytes in use.
 #[track_caller]
 fn used(pool: &CachingPool, device: Device) -> usize {

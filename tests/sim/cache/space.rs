@@ -223,6 +223,7 @@ fn streams_go_with_their_last_handle() {
         assert_eq!(session.calls("cuStreamDestroy_v2"), 1);
         session.settle();
         let other = device.create_stream()?;
+        let _rest = fill_up(&other, &pool, U - 1024)?;
         // Its last event says that the work is done.
         assert_eq!(alloc(&other, &pool, 1000)?.as_raw(), place);
         let (stream, last) = (device.create_stream()?, ());
