@@ -4,6 +4,7 @@ mod adaptors;
 mod cache;
 mod contexts;
 mod counts;
+mod crowds;
 mod drop_hook;
 mod drops;
 // A file descriptor needs an operating system.

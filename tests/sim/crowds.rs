@@ -1,0 +1,151 @@
+//! What a program does costs no more, and keeps no more, however many streams came before. How long
+//! it takes is for `cargo xtask bench --scale`; here the calls and what is left are counted.
+
+use cuda_core::{Access, CachingPool, Device, DeviceBuffer, Result, Signal, Stream, WaitValue};
+use cuda_sim::{Mode, Session};
+
+/// Runs `test`, and asserts in the end that it left nothing behind.
+fn run(mode: Mode, test: impl FnOnce(&Session) -> Result<()> + Send) {
+    let session = support::simulator();
+    session.set_mode(mode);
+    std::thread::scope(|scope| {
+        let test = scope.spawn(|| test(&session).expect("no fault was injected"));
+        test.join().expect("the test passed");
+    });
+    session.settle();
+    cuda_core::flush_deferred_drops();
+    support::trim_cache(&session).expect("no fault was injected");
+    cuda_core::trim_staging().expect("no fault was injected");
+    session.assert_clean();
+}
+
+fn device() -> Device {
+    Device::get(0).expect("the simulated driver has devices")
+}
+
+/// Events that the driver has.
+fn events(session: &Session) -> u64 {
+    session.calls("cuEventCreate") - session.calls("cuEventDestroy_v2")
+}
+
+/// A stream that comes, reads and goes.
+fn come_and_go(table: &DeviceBuffer<u8>) -> Result<()> {
+    let stream = device().create_stream()?;
+    // SAFETY: nothing else uses the buffer, and what is noted does not either.
+    unsafe { table.note_use(&stream, Access::Read) }
+}
+
+/// Twice as many as are left alone, and a few.
+const MANY: usize = 150;
+
+#[test]
+fn streams_that_have_read_and_gone_leave_nothing() {
+    run(Mode::Eager, |session| {
+        let home = device().create_stream()?;
+        let table = home.alloc::<u8>(64)?;
+        let before = events(session);
+        let mut most = 0;
+        for _ in 0..4 * MANY {
+            come_and_go(&table)?;
+            most = most.max(events(session) - before);
+        }
+        assert!(most <= 70, "{most} events for {} streams", 4 * MANY);
+        Ok(())
+    });
+}
+
+#[test]
+fn no_reader_asks_more_than_two_of_those_before_it() {
+    run(Mode::Lazy, |session| {
+        // However often they are asked, they are not done.
+        session.set_polls(u32::MAX);
+        let home = device().create_stream()?;
+        let mut table = home.alloc::<u8>(64)?;
+        let mut most = 0;
+        for _ in 0..MANY {
+            let asked = session.calls("cuEventQuery");
+            come_and_go(&table)?;
+            most = most.max(session.calls("cuEventQuery") - asked);
+        }
+        assert_eq!(most, 2);
+        // All are waited for by whoever writes.
+        let waited = session.calls("cuStreamWaitEvent");
+        home.fill(&mut table, 1)?;
+        assert_eq!(session.calls("cuStreamWaitEvent") - waited, MANY as u64);
+        Ok(())
+    });
+}
+
+#[test]
+fn streams_that_live_are_not_asked_when_they_read_again() {
+    run(Mode::Lazy, |session| {
+        session.set_polls(u32::MAX);
+        let home = device().create_stream()?;
+        let table = home.alloc::<u8>(64)?;
+        let streams: Result<Vec<Stream>> = (0..MANY).map(|_| device().create_stream()).collect();
+        let streams = streams?;
+        let read = || -> Result<()> {
+            for stream in &streams {
+                stream.checkpoint()?;
+                // SAFETY: nothing else uses the buffer, and what is noted does not either.
+                unsafe { table.note_use(stream, Access::Read) }?;
+            }
+            Ok(())
+        };
+        read()?;
+        let mark = session.mark();
+        read()?;
+        // Each checkpoint records what it read before.
+        let names = session.names_since(mark);
+        assert!(!names.contains(&"cuEventQuery"), "{names:?}");
+        Ok(())
+    });
+}
+
+/// Each needs its block until its work is done, but no segment of its own.
+#[test]
+fn small_blocks_of_streams_that_are_gone_share_a_segment() {
+    run(Mode::Lazy, |session| {
+        session.set_polls(u32::MAX);
+        let pool = CachingPool::new();
+        for _ in 0..50 {
+            let stream = device().create_stream()?;
+            let mut block = stream.alloc_with::<u8>(&pool.allocator(), 512)?;
+            stream.fill(&mut block, 1)?;
+        }
+        assert_eq!(pool.usage(device()).reserved, 2 << 20);
+        Ok(())
+    });
+}
+
+/// More streams are busy than are asked at once; those that have gone are done, and found.
+#[test]
+fn blocks_of_streams_that_are_gone_are_found_behind_busy_ones() {
+    const BUSY: usize = 12;
+    run(Mode::Eager, |session| {
+        let pool = CachingPool::new();
+        let use_and_free = |stream: &Stream, bytes: usize| -> Result<()> {
+            let mut block = stream.alloc_with::<u8>(&pool.allocator(), bytes)?;
+            stream.fill(&mut block, 1)
+        };
+        let go = Signal::new(device(), 0u32)?;
+        let mut busy = Vec::new();
+        for _ in 0..BUSY {
+            let stream = device().create_stream()?;
+            stream.wait_signal(&go, WaitValue::Geq(1))?;
+            use_and_free(&stream, 1 << 20)?;
+            busy.push(stream);
+        }
+        // With their last handles they give up what they keep.
+        drop(busy);
+        for _ in 0..10 * BUSY {
+            let stream = device().create_stream()?;
+            use_and_free(&stream, 1 << 20)?;
+        }
+        let reserved = pool.usage(device()).reserved;
+        go.set(1);
+        session.settle();
+        assert!(reserved <= 2 * BUSY << 20, "{} MiB", reserved >> 20);
+        Ok(())
+    });
+}
