@@ -11,6 +11,7 @@ mod plot;
 mod raw;
 mod report;
 mod run;
+mod scale;
 mod table;
 
 use std::fs;
@@ -58,6 +59,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DEVICES", num_args = 0..=1, default_missing_value = "4",
           value_parser = clap::value_parser!(u32).range(1..=64))]
     sim: Option<u32>,
+    /// Measures on a driver that does nothing whether operations cost the same however many streams
+    /// there are, or were. Fails if one does not. Build with --release.
+    #[arg(long, conflicts_with_all = ["list", "sim", "check", "json", "svg", "markdown"])]
+    scale: bool,
     /// Fails if a goal is missed; with a file that --json wrote, of that run instead of a new one.
     #[arg(long, value_name = "RESULTS", num_args = 0..=1)]
     check: Option<Option<PathBuf>>,
@@ -76,11 +81,22 @@ pub(crate) struct Args {
     /// Measures once, here, what needs a fresh process: how this program asks itself.
     #[arg(long, hide = true)]
     sample: Option<Side>,
+    /// The same for --scale.
+    #[arg(long, hide = true, requires = "size")]
+    scale_of: Option<String>,
+    #[arg(long, hide = true)]
+    size: Option<usize>,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     if let Some(side) = args.sample {
         return args.sample(side);
+    }
+    if let (Some(mode), Some(size)) = (&args.scale_of, args.size) {
+        return scale::sample(mode, size);
+    }
+    if args.scale {
+        return scale::run(|mode| args.wants("", mode));
     }
     if args.list {
         print!("{}", list(&args.operations()?));

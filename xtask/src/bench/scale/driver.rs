@@ -1,0 +1,121 @@
+//! A driver that does nothing, at once. Work on it is pending, or done, by a switch.
+
+use std::alloc::{self, Layout};
+use std::cell::Cell;
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use anyhow::Context as _;
+use cuda_sys::{CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUresult};
+
+/// Whether work that was enqueued is pending.
+pub(super) static PENDING: AtomicBool = AtomicBool::new(true);
+
+static HANDLES: AtomicUsize = AtomicUsize::new(1 << 20);
+static MEMORY: AtomicU64 = AtomicU64::new(0x7000_0000_0000);
+
+thread_local! {
+    static CURRENT: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Fills the function table of this process.
+pub(super) fn install() -> anyhow::Result<()> {
+    // SAFETY: each function below takes what CUDA's reference says that the one of its name does; all
+    // others take what they ignore, which the platforms' calling conventions permit, and return success
+    // without an output that the modes read.
+    unsafe { cuda_sys::install(function) }.context("installing the driver that does nothing")
+}
+
+fn function(name: &CStr) -> *const c_void {
+    match name.to_bytes() {
+        b"cuDriverGetVersion" => version as _,
+        b"cuDeviceGetCount" => device_count as _,
+        b"cuDeviceGet" => device as _,
+        b"cuDeviceGetName" => device_name as _,
+        b"cuDeviceGetAttribute" => attribute as _,
+        b"cuDevicePrimaryCtxRetain" => retain as _,
+        b"cuCtxGetCurrent" => current as _,
+        b"cuCtxSetCurrent" => set_current as _,
+        b"cuStreamCreateWithPriority" => create_stream as _,
+        b"cuEventCreate" => create_event as _,
+        b"cuEventQuery" | b"cuStreamQuery" => query as _,
+        b"cuMemAlloc_v2" => allocate as _,
+        b"cuDeviceTotalMem_v2" => total_memory as _,
+        b"cuMemHostAlloc" => allocate_on_host as _,
+        b"cuPointerGetAttribute" => refuse as _,
+        _ => succeed as *const c_void,
+    }
+}
+
+extern "C" fn succeed() -> CUresult {
+    CUDA_SUCCESS
+}
+
+extern "C" fn refuse() -> CUresult {
+    CUDA_ERROR_INVALID_VALUE
+}
+
+/// # Safety
+/// `to` is an output of a driver call: valid for writes of a `T`.
+unsafe fn answer<T>(to: *mut T, value: T) -> CUresult {
+    // SAFETY: the caller's promise is what the write asks for.
+    unsafe { to.write(value) };
+    CUDA_SUCCESS
+}
+
+fn handle() -> usize {
+    HANDLES.fetch_add(64, Ordering::Relaxed)
+}
+
+/// Functions whose only work is an output: the first argument.
+macro_rules! answers {
+    ($($name:ident($to:ty $(, $rest:ty)*) = $value:expr;)*) => {$(
+        unsafe extern "C" fn $name(to: *mut $to $(, _: $rest)*) -> CUresult {
+            // SAFETY: the caller passes the output that CUDA's reference asks for.
+            unsafe { answer(to, $value) }
+        }
+    )*};
+}
+
+answers! {
+    version(c_int) = 13_000;
+    device_count(c_int) = 1;
+    device(c_int, c_int) = 0;
+    device_name(c_char, c_int, c_int) = 0;
+    attribute(c_int, c_int, c_int) = 1;
+    retain(usize, c_int) = 0x1000;
+    current(usize) = CURRENT.get();
+    create_stream(usize, c_uint, c_int) = handle();
+    create_event(usize, c_uint) = handle();
+    total_memory(usize, c_int) = 1 << 40;
+}
+
+extern "C" fn set_current(context: usize) -> CUresult {
+    CURRENT.set(context);
+    CUDA_SUCCESS
+}
+
+extern "C" fn query(_: usize) -> CUresult {
+    match PENDING.load(Ordering::Relaxed) {
+        true => CUDA_ERROR_NOT_READY,
+        false => CUDA_SUCCESS,
+    }
+}
+
+unsafe extern "C" fn allocate(to: *mut u64, bytes: usize) -> CUresult {
+    let bytes = bytes.next_multiple_of(2 << 20) as u64;
+    // SAFETY: the caller passes the output that CUDA's reference asks for.
+    unsafe { answer(to, MEMORY.fetch_add(bytes, Ordering::Relaxed)) }
+}
+
+/// Not given back: the process ends soon.
+unsafe extern "C" fn allocate_on_host(to: *mut *mut u8, bytes: usize, _: c_uint) -> CUresult {
+    let layout = Layout::from_size_align(bytes, 4096).ok();
+    let memory = layout.filter(|layout| layout.size() > 0).map(|layout| {
+        // SAFETY: the size is not zero.
+        unsafe { alloc::alloc_zeroed(layout) }
+    });
+    // SAFETY: the caller passes the output that CUDA's reference asks for.
+    unsafe { answer(to, memory.unwrap_or(ptr::null_mut())) }
+}
