@@ -23,9 +23,9 @@ fn device() -> Device {
     Device::get(0).expect("the simulated driver has devices")
 }
 
-/// Events that the driver has.
-fn events(session: &Session) -> u64 {
-    session.calls("cuEventCreate") - session.calls("cuEventDestroy_v2")
+/// Events that the driver has more than when the session began.
+fn events(session: &Session) -> i64 {
+    session.calls("cuEventCreate") as i64 - session.calls("cuEventDestroy_v2") as i64
 }
 
 /// A stream that comes, reads and goes.

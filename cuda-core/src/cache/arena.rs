@@ -9,6 +9,7 @@ use std::{hint, ptr, thread};
 use super::bins::{Bins, Cached, Contents};
 use super::builder::SHARED;
 use super::heap::Heap;
+use super::space::Rest;
 use crate::driver;
 use crate::memory::ledger::Fences;
 
@@ -141,10 +142,10 @@ impl Arena {
             (kept.bins.take_all(), of_branches)
         };
         if let Some(heap) = self.heap() {
-            heap.take_back(contents.into_flushed());
+            heap.take_back(contents.into_flushed(), Rest::Stays);
         }
         for (heap, contents) in of_branches {
-            heap.take_back(contents.into_flushed());
+            heap.take_back(contents.into_flushed(), Rest::Stays);
         }
     }
 
@@ -177,7 +178,7 @@ impl Arena {
         };
         let refused = home.arena.lock().put_behind(block, fences);
         if let Some(contents) = refused {
-            heap.take_back(contents.into_flushed());
+            heap.take_back(contents.into_flushed(), Rest::Stays);
         }
     }
 }

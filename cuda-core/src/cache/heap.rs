@@ -8,7 +8,7 @@ use super::awaiting::{Awaiting, Place};
 use super::bins::{Bins, Cached, Contents, Counts, Flushed};
 use super::builder::Settings;
 use super::class::Span;
-use super::space::{Piece, Space};
+use super::space::{Piece, Rest, Space};
 use super::usage::CacheUsage;
 use crate::allocator::served;
 use crate::context::Context;
@@ -146,22 +146,22 @@ impl Heap {
     /// Takes in what `f` takes out of the stream's bins.
     pub(super) fn collect(&self, core: &StreamCore, f: impl FnOnce(&mut Bins) -> Contents) {
         let contents = core.arena.with(self, f);
-        self.take_back(contents.into_flushed());
+        self.take_back(contents.into_flushed(), Rest::Joins);
     }
 
     /// Takes in what an arena, which no longer counts it, has given up.
-    pub(super) fn take_back(&self, flushed: Flushed) {
+    pub(super) fn take_back(&self, flushed: Flushed, rest: Rest) {
         if flushed.free.is_empty() && flushed.pending.is_empty() {
             return;
         }
         let spent = self.with(|state| {
             for (address, mark) in flushed.free {
-                state.space.give(address, Some(mark));
+                state.space.give_beside(address, Some(mark), rest);
             }
             let mut spent = state.reclaim(LOOKED_AT);
             for (address, home, fences) in flushed.pending {
                 if fences.are_known_reached() {
-                    state.space.give(address, Some(home));
+                    state.space.give_beside(address, Some(home), rest);
                     spent.push(fences);
                 } else {
                     state.keep_pending(address, home, fences);
@@ -182,7 +182,15 @@ impl Heap {
             timeline: block.timeline,
             seq: block.seq,
         };
-        heap.with(|state| state.space.give(block.address, Some(mark)));
+        // A stream that has handles keeps all small ones.
+        let rest = match Span::of(block.bytes) {
+            Span::Small => Rest::Stays,
+            Span::Large => Rest::Joins,
+        };
+        heap.with(|state| {
+            let space = &mut state.space;
+            space.give_beside(block.address, Some(mark), rest);
+        });
     }
 
     /// Takes a block of the heap's own count back.

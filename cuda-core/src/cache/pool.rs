@@ -9,6 +9,7 @@ use cuda_sys::CUdeviceptr;
 use super::builder::{CachingPoolBuilder, SHARED, Settings, numbered};
 use super::heap::{Heap, LOOKED_AT};
 use super::limit::PoolLimit;
+use super::space::Rest;
 use super::usage::CacheUsage;
 use super::{class, growth};
 use crate::allocator::DeviceAllocator;
@@ -305,7 +306,7 @@ impl Drop for Pool {
         for heap in heaps {
             for core in heap.served() {
                 if let Some((_branch, contents)) = core.arena.remove_branch(&heap) {
-                    heap.take_back(contents.into_flushed());
+                    heap.take_back(contents.into_flushed(), Rest::Joins);
                 }
             }
         }

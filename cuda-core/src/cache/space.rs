@@ -71,6 +71,16 @@ enum State {
     Lost,
 }
 
+/// What becomes of idle ranges beside one that is freed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rest {
+    /// They join it, so that its stream finds them in one piece.
+    Joins,
+    /// They stay idle. A stream that is gone has no use for them, and each one whose work is pending
+    /// would take the rest of a segment out of reach.
+    Stays,
+}
+
 /// A range that was taken.
 pub(super) struct Piece {
     pub(super) address: CUdeviceptr,
@@ -208,11 +218,6 @@ impl Space {
         }
     }
 
-    fn span_at(&self, address: CUdeviceptr) -> Span {
-        let segment = self.ranges.get(&address).map(|range| range.segment);
-        segment.map_or(Span::Large, |segment| self.span_of(segment))
-    }
-
     fn span_of(&self, segment: CUdeviceptr) -> Span {
         self.segments.get(segment).map_or(Span::Large, |s| s.span)
     }
@@ -226,6 +231,11 @@ impl Space {
     /// Frees a range that was taken: for the mark's stream at once, for others behind it; for all
     /// if there is none. Joins it with its neighbours, unless they wait for other streams.
     pub(super) fn give(&mut self, address: CUdeviceptr, mark: Option<Mark>) {
+        self.give_beside(address, mark, Rest::Joins);
+    }
+
+    /// [`give`](Self::give), and what becomes of idle ranges beside it.
+    pub(super) fn give_beside(&mut self, address: CUdeviceptr, mark: Option<Mark>, rest: Rest) {
         if self.is_given_up(address) {
             self.lose(address);
             self.spent.extend(mark.map(|mark| mark.timeline));
@@ -236,10 +246,9 @@ impl Space {
             None => (NOBODY, 0, None),
         };
         self.insert(address, owner, seq, timeline);
-        // What nobody uses can be used behind anybody's work, too. But a small block would take what is
-        // left of its segment along, and each stream that has used one needed a segment of its own.
-        let large = self.span_at(address) == Span::Large;
-        let idle = |one: u64, other: u64| large && (one == NOBODY || other == NOBODY);
+        // What nobody uses can be used behind anybody's work, too.
+        let idle = |one: u64, other: u64| one == NOBODY || other == NOBODY;
+        let idle = |one, other| rest == Rest::Joins && idle(one, other);
         self.join(address, |one, other| one == other || idle(one, other));
     }
 

@@ -87,13 +87,15 @@ impl Entries {
     }
 
     fn into_many(self, spent: &mut Vec<Mark>) -> Box<Many> {
-        let mut many = Box::<Many>::default();
         match self {
-            Self::None => {}
-            Self::One(entry) => many.put(entry.range, entry.access, entry.mark, spent),
-            Self::Many(there_are) => many = there_are,
+            Self::Many(many) => many,
+            Self::One(entry) => {
+                let mut many = Box::<Many>::default();
+                many.put(entry.range, entry.access, entry.mark, spent);
+                many
+            }
+            Self::None => Box::default(),
         }
-        many
     }
 
     /// See [`Ledger::mark`](super::Ledger::mark). [`None`] if the streams that have entries are the same as
@@ -124,50 +126,46 @@ impl Entries {
         spent: &mut Vec<Mark>,
     ) -> Option<Vec<Mark>> {
         let key = Key::new(range, access, stream.id());
-        if let (Self::Many(many), Access::Read) = (&mut *self, access) {
-            if many.raise(key, seq) {
-                return None;
-            }
-        }
         // What a write has waited for, what it follows in order, and what has completed.
         let ordered = |mark: &Mark| {
             mark.timeline.id() == stream.id() || has_completed(mark) || fences.covers(mark)
         };
-        let mark = Mark {
-            timeline: stream.clone(),
-            seq,
-        };
-        let earlier = mem::take(self);
-        let superseded = match &earlier {
+        let superseded = match self {
             Self::None => true,
             Self::One(entry) => {
                 access == Access::Write && within(&entry.range, range) && ordered(&entry.mark)
             }
             Self::Many(_) => false,
         };
+        let mark = || Mark {
+            timeline: stream.clone(),
+            seq,
+        };
         if superseded {
-            if let Self::One(entry) = earlier {
-                spent.push(entry.mark);
-            }
-            *self = Self::One(Entry {
+            let new = Self::One(Entry {
                 range: range.clone(),
                 access,
-                mark,
+                mark: mark(),
             });
+            if let Self::One(earlier) = mem::replace(self, new) {
+                spent.push(earlier.mark);
+            }
             return Some(Vec::new());
         }
-        let mut many = earlier.into_many(spent);
+        let mut many = mem::take(self).into_many(spent);
         let streams = many.streams();
         if access == Access::Write {
             many.supersede(key, ordered, spent);
         }
-        if !many.raise(key, seq) {
-            many.enter(range, access, mark, spent);
+        let raised = many.raise(key, seq);
+        if !raised {
+            many.enter(range, access, mark(), spent);
         }
         let one_more = many.streams() > streams;
         let asked = one_more.then(|| many.to_ask()).unwrap_or_default();
         *self = many.packed();
-        Some(asked)
+        // A write may have taken out what another stream had.
+        (access == Access::Write || !raised).then_some(asked)
     }
 
     /// The common case: the only entry is this stream's and says less than the new one.
