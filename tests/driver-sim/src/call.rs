@@ -311,8 +311,10 @@ impl Call {
             return;
         };
         held.is_there = true;
+        let number = held.number;
         state::CHANGED.notify_all();
-        while self.log.held.is_some() {
+        let here = |held: &Held| held.number == number;
+        while self.log.held.as_ref().is_some_and(here) {
             self.wait(None);
         }
     }

@@ -91,6 +91,35 @@ impl State {
         });
     }
 
+    /// Whether the capture goes on, and may become a graph.
+    pub(crate) fn captures_still(&self, capture: Id) -> bool {
+        let capture = self.captures.get(&capture);
+        capture.is_some_and(|capture| capture.valid)
+    }
+
+    /// Loses the captures of streams that the legacy stream stands behind, as any use of it does.
+    pub(crate) fn forbid_implicit(&mut self, context: Id) -> Outcome {
+        let captures = self.implicit_captures(context);
+        for &capture in &captures {
+            self.invalidate(capture);
+        }
+        match captures.is_empty() {
+            true => Ok(()),
+            false => Err(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT),
+        }
+    }
+
+    /// Captures of streams that the legacy stream of the context stands behind.
+    pub(crate) fn implicit_captures(&self, context: Id) -> Vec<Id> {
+        let here = self
+            .streams
+            .values()
+            .filter(|stream| stream.context == context);
+        here.filter(|stream| stream.joins_legacy())
+            .filter_map(|stream| stream.capture)
+            .collect()
+    }
+
     pub(crate) fn invalidate(&mut self, capture: Id) {
         if let Some(capture) = self.captures.get_mut(&capture) {
             capture.valid = false;
@@ -226,7 +255,7 @@ impl Call {
     }
 
     /// A call that waits for this stream, or asks it: not while it captures, and not for the
-    /// legacy stream while one that it would join captures.
+    /// legacy stream while one that it would join captures. It ends the capture.
     pub(crate) fn forbid_capturing(&mut self, stream: Id) -> Outcome {
         if let Some(capture) = self.streams[&stream].capture {
             self.invalidate(capture);
@@ -238,13 +267,7 @@ impl Call {
         if stream.kind != StreamKind::Legacy {
             return Ok(());
         }
-        let mut others = self
-            .streams
-            .values()
-            .filter(|other| other.context == stream.context);
-        if others.any(|other| other.joins_legacy() && other.capture.is_some()) {
-            return Err(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
-        }
-        Ok(())
+        let context = stream.context;
+        self.forbid_implicit(context)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::marker::PhantomData;
 use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::session::Session;
 use crate::state;
@@ -9,24 +10,40 @@ use crate::state;
 /// Keeps one call from doing anything, until it is dropped: [`Session::hold`].
 #[derive(Debug)]
 #[must_use = "the call goes on when it is dropped"]
-pub struct Hold<'s>(PhantomData<&'s Session>);
+pub struct Hold<'s> {
+    number: u64,
+    _session: PhantomData<&'s Session>,
+}
+
+static NUMBER: AtomicU64 = AtomicU64::new(0);
 
 /// What is held.
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) function: String,
+    /// Never used twice.
+    pub(crate) number: u64,
     /// Whether the call is there.
     pub(crate) is_there: bool,
 }
 
 impl Session {
     /// Holds the next call of `function`, which has been counted and does nothing until the value is
-    /// dropped; calls after it go on. One at a time: a second one takes the place of the first.
+    /// dropped; calls after it go on. One at a time: a second one takes the place of the first, whose call
+    /// goes on.
     pub fn hold(&self, function: &str) -> Hold<'_> {
         let function = function.to_owned();
-        let is_there = false;
-        state::lock().log.held = Some(Held { function, is_there });
-        Hold(PhantomData)
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        state::lock().log.held = Some(Held {
+            function,
+            number,
+            is_there: false,
+        });
+        state::CHANGED.notify_all();
+        Hold {
+            number,
+            _session: PhantomData,
+        }
     }
 }
 
@@ -34,7 +51,8 @@ impl Hold<'_> {
     /// Waits until the call is there.
     pub fn await_call(&self) {
         let mut state = state::lock();
-        while state.log.held.as_ref().is_some_and(|held| !held.is_there) {
+        let awaited = |held: &Held| held.number == self.number && !held.is_there;
+        while state.log.held.as_ref().is_some_and(awaited) {
             let waited = state::CHANGED.wait(state);
             state = waited.unwrap_or_else(PoisonError::into_inner);
         }
@@ -43,7 +61,8 @@ impl Hold<'_> {
 
 impl Drop for Hold<'_> {
     fn drop(&mut self) {
-        state::lock().log.held = None;
+        let number = self.number;
+        let _gone = state::lock().log.held.take_if(|held| held.number == number);
         state::CHANGED.notify_all();
     }
 }

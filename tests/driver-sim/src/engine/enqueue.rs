@@ -1,6 +1,6 @@
 //! Putting work on a stream: what it waits for, and whether its accesses are ordered.
 
-use cuda_sys::{CUDA_ERROR_INVALID_HANDLE, CUresult};
+use cuda_sys::{CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, CUresult};
 
 use crate::engine::clock::{Clock, Point};
 use crate::engine::stream::StreamKind;
@@ -47,11 +47,17 @@ impl State {
         } = submission;
         let stream = self.streams.get(&id).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
         if let Some(capture) = stream.capture {
+            if !self.captures_still(capture) {
+                return Err(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+            }
             self.capture_work(capture, id, waits.map(|(_, clock)| clock));
             return Ok(None);
         }
         let (context, kind) = (stream.context, stream.kind);
         let mut clock = stream.clock.clone();
+        if kind == StreamKind::Legacy {
+            self.forbid_implicit(context)?;
+        }
         self.host.tell(&mut clock);
         let mut deps = Vec::new();
         if let Some((point, before)) = waits {

@@ -74,6 +74,7 @@ entries! {
         if call.images.arrays[&id].is_level {
             return Err(CUDA_ERROR_INVALID_HANDLE);
         }
+        call.forbid_in_capture()?;
         let block = call.images.arrays[&id].block;
         let name = call.name;
         call.free_texels(name, block);
@@ -128,6 +129,7 @@ entries! {
 
     floor cuMipmappedArrayDestroy(mipmap: CUmipmappedArray) |call| {
         let id = call.mipmap(mipmap)?;
+        call.forbid_in_capture()?;
         let Some(mipmap) = call.images.mipmaps.remove(&id) else {
             return Err(CUDA_ERROR_INVALID_HANDLE);
         };

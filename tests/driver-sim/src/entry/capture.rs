@@ -4,6 +4,7 @@ use cuda_sys::*;
 
 use crate::call::{Call, Outcome, put};
 use crate::capture::CaptureMode;
+use crate::engine::stream::StreamKind;
 use crate::handle::{Id, pointer};
 use crate::thread;
 
@@ -85,7 +86,12 @@ entries! {
 
 fn status_of(call: &mut Call, stream: Id) -> Outcome<(CUstreamCaptureStatus, Option<Id>)> {
     let Some(id) = call.streams[&stream].capture else {
-        call.forbid_capturing(stream)?;
+        // To ask ends no capture, unlike all else on the legacy stream.
+        let stream = &call.streams[&stream];
+        let is_legacy = stream.kind == StreamKind::Legacy;
+        if is_legacy && !call.implicit_captures(stream.context).is_empty() {
+            return Err(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+        }
         return Ok((CU_STREAM_CAPTURE_STATUS_NONE, None));
     };
     let valid = call.captures.get(&id).is_some_and(|capture| capture.valid);

@@ -8,7 +8,7 @@ use cuda_sys::*;
 use crate::call::{Call, Outcome, put};
 use crate::engine::clock::{Clock, Point};
 use crate::engine::enqueue::Submission;
-use crate::engine::stream::{Event, Recorded};
+use crate::engine::stream::{Event, Recorded, StreamKind};
 use crate::engine::work::Work;
 use crate::handle::{Id, pointer};
 
@@ -100,6 +100,11 @@ fn record(call: &mut Call, event: CUevent, stream: CUstream) -> Outcome {
         return Err(CUDA_ERROR_INVALID_HANDLE);
     }
     let name = call.name;
+    let (context, kind) = (call.streams[&stream].context, call.streams[&stream].kind);
+    if kind == StreamKind::Legacy {
+        // Before the event forgets its last record.
+        call.forbid_implicit(context)?;
+    }
     if let Some(capture) = call.streams[&stream].capture {
         call.enqueue(name, Submission::new(stream, Work::Nothing))?;
         let clock = call.streams[&stream].clock.clone();
@@ -146,8 +151,13 @@ fn last_record(call: &mut Call, event: Id) -> Outcome<Option<(Point, Clock)>> {
         Recorded::On { point, clock, .. } => Ok(Some((*point, clock.clone()))),
         Recorded::Captured { capture, .. } => {
             let capture = *capture;
+            // Behind the end of the capture the event stands for nothing.
+            let code = match call.captures_still(capture) {
+                true => CUDA_ERROR_CAPTURED_EVENT,
+                false => CUDA_ERROR_INVALID_VALUE,
+            };
             call.invalidate(capture);
-            Err(CUDA_ERROR_CAPTURED_EVENT)
+            Err(code)
         }
     }
 }
@@ -208,6 +218,9 @@ impl Call {
             }
             Recorded::Captured { capture, clock } => {
                 let (capture, clock) = (*capture, clock.clone());
+                if !self.captures_still(capture) {
+                    return Err(CUDA_ERROR_INVALID_VALUE);
+                }
                 self.join_capture(stream, capture)?;
                 submission.waits = Some((Point { stream, seq: 0 }, clock));
             }

@@ -52,6 +52,7 @@ entries! {
         if pointer.is_null() || bytes == 0 || flags & !REGISTER_FLAGS != 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
+        call.forbid_in_capture()?;
         if call.pinned.overlaps(pointer.addr(), bytes) {
             return Err(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
         }
@@ -63,6 +64,7 @@ entries! {
         if pointer.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
+        call.forbid_in_capture()?;
         unpin(call, pointer, Origin::Registered, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)
     }
 

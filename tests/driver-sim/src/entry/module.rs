@@ -41,6 +41,7 @@ entries! {
     floor cuModuleUnload(module: CUmodule) |call| {
         call.current()?;
         let id = call.module(module)?;
+        call.forbid_in_capture()?;
         let name = call.name;
         // Said before the wait below hides it.
         call.check_unload(id, name);
@@ -257,7 +258,6 @@ unsafe fn load(
     options: &mut Options,
 ) -> Outcome<Id> {
     let context = call.current()?;
-    call.forbid_in_capture()?;
     if module.is_null() {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }

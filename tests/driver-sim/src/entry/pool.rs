@@ -83,6 +83,7 @@ entries! {
         if props.alloc_type != ALLOCATION_PINNED || !known || !props.win32_security.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
+        call.forbid_in_capture()?;
         let id = call.new_pool(Pool {
             max_size: props.max_size,
             handle_types: props.handle_types,
@@ -94,6 +95,7 @@ entries! {
 
     floor cuMemPoolDestroy(pool: CUmemoryPool) |call| {
         let id = call.pool(pool)?;
+        call.forbid_in_capture()?;
         let Some(pool) = call.pools.get_mut(&id).filter(|pool| !pool.is_default) else {
             return Err(CUDA_ERROR_INVALID_VALUE);
         };
@@ -254,6 +256,7 @@ entries! {
         else {
             return Err(CUDA_ERROR_INVALID_VALUE);
         };
+        call.forbid_in_capture()?;
         let id = call.new_pool(Pool { imported: true, ..Pool::new(device, false) });
         // SAFETY: the caller passes a place for the pool.
         unsafe { put(pool, pointer(call.pools[&id].handle)) }
@@ -304,6 +307,7 @@ entries! {
 
     floor cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize) |call| {
         let id = call.pool(pool)?;
+        call.forbid_in_capture()?;
         if let Some(pool) = call.pools.get_mut(&id) {
             pool.trim(keep);
         }

@@ -28,6 +28,8 @@ struct Beside {
     plain: CUdeviceptr,
     /// Null once a call under test has freed it.
     pinned: *mut c_void,
+    /// Null once a call under test has destroyed it.
+    pool: CUmemoryPool,
 }
 
 impl Beside {
@@ -44,6 +46,7 @@ impl Beside {
             pooled,
             plain: alloc(8),
             pinned,
+            pool: pool(),
         }
     }
 
@@ -54,6 +57,9 @@ impl Beside {
         if !self.pinned.is_null() {
             ok!(cuMemFreeHost(self.pinned));
         }
+        if !self.pool.is_null() {
+            ok!(cuMemPoolDestroy(self.pool));
+        }
         ok!(cuEventDestroy_v2(self.event));
         ok!(cuStreamDestroy_v2(self.stream));
     }
@@ -62,7 +68,7 @@ impl Beside {
 type Act = fn(&mut Beside) -> CUresult;
 
 /// Calls that end the captures that forbid them.
-const UNSAFE: [(&str, Act); 8] = [
+const UNSAFE: [(&str, Act); 13] = [
     ("cuStreamQuery", |it| call!(cuStreamQuery(it.stream))),
     ("cuStreamSynchronize", |it| {
         call!(cuStreamSynchronize(it.stream))
@@ -86,6 +92,39 @@ const UNSAFE: [(&str, Act); 8] = [
         }
         code
     }),
+    ("cuMemHostRegister", |_| {
+        let mut page = vec![0_u8; 4096];
+        let pointer = page.as_mut_ptr().cast();
+        let code = call!(cuMemHostRegister_v2(pointer, 4096, 0));
+        if code == CUDA_SUCCESS {
+            ok!(cuMemHostUnregister(pointer));
+        }
+        code
+    }),
+    ("cuMemPoolCreate", |_| {
+        let mut pool = null_mut();
+        let code = create_pool(&mut pool);
+        if code == CUDA_SUCCESS {
+            ok!(cuMemPoolDestroy(pool));
+        }
+        code
+    }),
+    ("cuMemPoolDestroy", |it| {
+        let code = call!(cuMemPoolDestroy(it.pool));
+        if code == CUDA_SUCCESS {
+            it.pool = null_mut();
+        }
+        code
+    }),
+    ("cuMemPoolTrimTo", |it| call!(cuMemPoolTrimTo(it.pool, 0))),
+    ("cuMemFree", |_| {
+        let mut address = 0;
+        let code = call!(cuMemAlloc_v2(&mut address, 8));
+        if code == CUDA_SUCCESS {
+            ok!(cuMemFree_v2(address));
+        }
+        code
+    }),
     ("cuMemAllocAsync", |it| {
         let mut address = 0;
         let code = call!(cuMemAllocAsync(&mut address, 8, it.stream));
@@ -103,8 +142,41 @@ const UNSAFE: [(&str, Act); 8] = [
     }),
 ];
 
+/// A pool of the current device's.
+fn pool() -> CUmemoryPool {
+    let mut pool = null_mut();
+    assert_eq!(create_pool(&mut pool), CUDA_SUCCESS);
+    pool
+}
+
+fn create_pool(pool: &mut CUmemoryPool) -> CUresult {
+    let mut device = 0;
+    ok!(cuCtxGetDevice(&mut device));
+    // SAFETY: all zeros are properties.
+    let mut properties: CUmemPoolProps = unsafe { std::mem::zeroed() };
+    properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location.type_ = CU_MEM_LOCATION_TYPE_DEVICE;
+    // By its place: the field is in a union or not, as the header has it.
+    let location = (&raw mut properties.location).cast::<i32>();
+    // SAFETY: the location has a second field.
+    let ordinal = unsafe { location.add(1) };
+    // SAFETY: which is an int.
+    unsafe { ordinal.write(device) };
+    call!(cuMemPoolCreate(pool, &properties))
+}
+
 /// Calls that no capture forbids.
-const SAFE: [(&str, Act); 13] = [
+const SAFE: [(&str, Act); 15] = [
+    ("cuStreamIsCapturing", |it| {
+        let mut status = CU_STREAM_CAPTURE_STATUS_NONE;
+        call!(cuStreamIsCapturing(it.stream, &mut status))
+    }),
+    ("cuCtxCreate and cuCtxDestroy", |_| {
+        let (mut device, mut made) = (0, null_mut());
+        ok!(cuCtxGetDevice(&mut device));
+        ok!(cuCtxCreate_v2(&mut made, 0, device));
+        call!(cuCtxDestroy_v2(made))
+    }),
     ("cuEventRecord", |it| {
         call!(cuEventRecord(it.event, it.stream))
     }),

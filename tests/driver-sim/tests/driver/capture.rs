@@ -127,12 +127,71 @@ fn the_legacy_stream_beside_a_capture() {
         CUDA_ERROR_ILLEGAL_STATE,
         cuStreamBeginCapture_v2(s, RELAXED)
     );
+    // To ask harms nothing; whatever else is done there ends the capture.
+    let mut status = CU_STREAM_CAPTURE_STATUS_NONE;
     fails!(
         CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
-        cuStreamQuery(null_mut())
+        cuStreamIsCapturing(null_mut(), &mut status)
     );
     ok!(cuStreamEndCapture(s, &mut graph));
     ok!(cuGraphDestroy(graph));
+    let (d, e) = (alloc(4), event());
+    let uses: [&dyn Fn() -> CUresult; 4] = [
+        &|| call!(cuStreamQuery(null_mut())),
+        &|| call!(cuStreamSynchronize(null_mut())),
+        &|| call!(cuMemsetD8Async(d, 0, 4, null_mut())),
+        &|| call!(cuEventRecord(e, null_mut())),
+    ];
+    for used in uses {
+        ok!(cuStreamBeginCapture_v2(s, RELAXED));
+        assert_eq!(used(), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+        fails!(
+            CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
+            cuStreamEndCapture(s, &mut graph)
+        );
+    }
+    ok!(cuMemFree_v2(d));
+    ok!(cuEventDestroy_v2(e));
     ok!(cuStreamDestroy_v2(s));
+    session.assert_clean();
+}
+
+#[test]
+fn an_event_of_a_capture_stands_for_nothing_outside() {
+    let session = begin();
+    bind(0);
+    let (s, t, e) = (stream(), stream(), event());
+    let mut graph = null_mut();
+    // Asked while the capture goes on, it ends that.
+    ok!(cuStreamBeginCapture_v2(s, RELAXED));
+    ok!(cuEventRecord(e, s));
+    fails!(CUDA_ERROR_CAPTURED_EVENT, cuEventQuery(e));
+    fails!(CUDA_ERROR_INVALID_VALUE, cuEventSynchronize(e));
+    fails!(CUDA_ERROR_INVALID_VALUE, cuStreamWaitEvent(t, e, 0));
+    fails!(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuEventRecord(e, s));
+    fails!(
+        CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
+        cuStreamEndCapture(s, &mut graph)
+    );
+    // Afterwards it is none until it is recorded again.
+    ok!(cuStreamBeginCapture_v2(s, RELAXED));
+    ok!(cuEventRecord(e, s));
+    ok!(cuStreamEndCapture(s, &mut graph));
+    ok!(cuGraphDestroy(graph));
+    fails!(CUDA_ERROR_INVALID_VALUE, cuEventQuery(e));
+    fails!(CUDA_ERROR_INVALID_VALUE, cuEventSynchronize(e));
+    fails!(CUDA_ERROR_INVALID_VALUE, cuStreamWaitEvent(t, e, 0));
+    ok!(cuEventRecord(e, s));
+    ok!(cuStreamWaitEvent(t, e, 0));
+    ok!(cuEventSynchronize(e));
+    // Destroyed, it takes no capture along.
+    ok!(cuStreamBeginCapture_v2(s, RELAXED));
+    ok!(cuEventRecord(e, s));
+    ok!(cuEventDestroy_v2(e));
+    ok!(cuStreamEndCapture(s, &mut graph));
+    ok!(cuGraphDestroy(graph));
+    for stream in [s, t] {
+        ok!(cuStreamDestroy_v2(stream));
+    }
     session.assert_clean();
 }
