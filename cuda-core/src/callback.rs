@@ -39,7 +39,7 @@ impl<K: StreamKind> Stream<K> {
     /// ```
     pub fn launch_host_func(&self, f: impl FnOnce() + Send + 'static) -> Result<()> {
         let core = self.core();
-        let stream = core.bind()?;
+        let stream = core.bind("cuLaunchHostFunc")?;
         core.timeline().hold_up(stream.entered())?;
         let slot: Arc<Slot> = Arc::new(Mutex::new(Some(Box::new(f))));
         let (seq, launched) = stream.enqueue("cuLaunchHostFunc", |stream| {

@@ -18,6 +18,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::capture::{Relaxed, held};
 use crate::driver;
 use crate::error::Error;
 use crate::quiet;
@@ -399,6 +400,7 @@ fn reap() {
         if driver::is_gone() {
             std::mem::forget(job);
         } else {
+            Relaxed::for_life();
             contain(job);
         }
         Gate::leave();
@@ -427,6 +429,8 @@ pub(crate) fn park() {
 /// for the device, and for all else that futures of this crate wait for. What a waker or the `Drop` of an
 /// owner begins to wait for on a thread of this crate is waited for as well, for as long as there is more.
 ///
+/// Drops that found a stream [captured by other code](Error::Capturing) are tried again, once.
+///
 /// Does nothing inside a host function, since the drops may be waiting for that very function, nor
 /// on threads of this crate, which it would wait for: in a hook that a deferred drop calls, in the
 /// `Drop` of what an [`InFlight`](crate::InFlight) owned, in a waker.
@@ -442,6 +446,7 @@ pub fn flush_deferred_drops() {
     // One at a time: whoever comes second must not return before the thread has ended.
     static FLUSH: Mutex<()> = Mutex::new(());
     let _flush = lock(&FLUSH);
+    held::retry();
     let mut all = true;
     loop {
         loop {

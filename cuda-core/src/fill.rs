@@ -196,7 +196,7 @@ impl<K: StreamKind> Stream<K> {
                 address,
             });
         }
-        let stream = core.bind()?;
+        let stream = core.bind(op)?;
         let (pitch, columns) = (geometry.pitch, geometry.row / width);
         let call = |stream| {
             for (start, rows) in geometry.planes() {
@@ -248,7 +248,7 @@ impl<K: StreamKind> Stream<K> {
         if bytes == 0 {
             return Ok(());
         }
-        let stream = core.bind()?;
+        let stream = core.bind(op)?;
         let count = bytes / width;
         let call = |stream| match pattern {
             // SAFETY: the destination has `count` elements of this width, aligned to it, and stays

@@ -243,7 +243,7 @@ impl<K: StreamKind> Stream<K> {
     /// ```
     pub fn finished(&self) -> Ready<'static> {
         let core = self.core();
-        let mark = core.bind().map(|bound| Mark {
+        let mark = core.bind("cuEventRecord").map(|bound| Mark {
             timeline: core.timeline().clone(),
             // A point of its own, behind work that is not counted.
             seq: bound.count(),

@@ -8,6 +8,7 @@ use std::task::{Context as Task, Poll};
 
 use cuda_sys::{CUresult, CUstream, symbol as cu};
 
+use crate::capture::held;
 use crate::copy::{same_device, same_len};
 use crate::device::Device;
 use crate::driver;
@@ -261,7 +262,7 @@ fn carry<H: StableHost>(
     }
     // Begun first, so that it ends last: a drop hook may unregister these very pages.
     let _quiet = Quiet::begin();
-    let bound = match checked.and_then(|()| core.bind()) {
+    let bound = match checked.and_then(|()| core.bind(op)) {
         Ok(bound) => bound,
         Err(error) => return Err((error, flight)),
     };
@@ -300,6 +301,10 @@ fn land<H: StableHost>(held: Held<H>, mark: &Mark) {
     let pending = match Pending::of(mark) {
         Ok(Some(pending)) => pending,
         Ok(None) => return held.end(),
+        Err(error) if held::is_held(&error) => {
+            let mark = mark.clone();
+            return held::keep(move || land(held, &mark));
+        }
         Err(error) => return give_up(error),
     };
     let watched = pending.then(move |reached| match reached {

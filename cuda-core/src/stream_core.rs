@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use cuda_sys::{CUresult, CUstream, symbol as cu};
 
 use crate::cache::arena::Arena;
-use crate::capture::Relaxed;
+use crate::capture::{Relaxed, held};
 use crate::context::Context;
 use crate::device::Device;
 use crate::driver;
@@ -111,11 +111,24 @@ impl StreamCore {
         self.device
     }
 
-    /// Prepares for calls on the stream. Costs no driver call for a created stream, those of
-    /// [`Entered`] for a default one.
+    /// Prepares for `op`, which enqueues something on the stream or waits for it. Costs no driver call
+    /// for a created stream, those of [`Entered`] for a default one.
+    ///
+    /// # Errors
+    /// [`Error::Capturing`] for a stream that other code captures. The driver is asked about those that
+    /// [other code can capture](crate::capture), by one call.
     // Through memory, what it returns would cost as much as all else.
     #[inline(always)]
-    pub(crate) fn bind(&self) -> Result<Bound<'_>> {
+    pub(crate) fn bind(&self, op: &'static str) -> Result<Bound<'_>> {
+        let bound = self.reach()?;
+        self.timeline.refuse_captured(self.raw, op)?;
+        Ok(bound)
+    }
+
+    /// [`StreamCore::bind`] for calls that neither enqueue anything nor wait: a captured stream has
+    /// attributes, too.
+    #[inline(always)]
+    pub(crate) fn reach(&self) -> Result<Bound<'_>> {
         driver::ensure()?;
         let entered = match self.timeline.flavor() {
             Flavor::Created | Flavor::Foreign => None,
@@ -156,36 +169,40 @@ impl StreamCore {
         self.handles.load(Ordering::Acquire) > 0
     }
 
-    /// Destroys the stream now.
-    pub(crate) fn close(mut self) -> Result<()> {
+    /// Destroys the stream now. On failure what is left of it: all, if it is captured.
+    pub(crate) fn close(mut self) -> Result<(), (Error, Arc<Self>)> {
         drop(lock(&self.staging).take());
         stream::forget(self.raw());
         self.retired = true;
         let handle = self.raw().addr() as u64;
-        retire(&self.timeline, self.raw).map_err(|why| why.into_told(Resource::Stream, handle, 0))
+        retire(&self.timeline, self.raw).map_err(|why| match why {
+            Unreleased::Kept(error) => {
+                self.retired = false;
+                (error, stream::note(Arc::new(self)))
+            }
+            Unreleased::Unknown(_) => {
+                let nothing = Self::given_up(self.context());
+                (why.into_told(Resource::Stream, handle, 0), nothing)
+            }
+        })
     }
 
     /// Waits with the host for everything enqueued so far: `cuStreamSynchronize`.
     pub(crate) fn synchronize(&self) -> Result<()> {
-        self.wait(&self.bind()?)
+        self.synchronize_bound(&self.bind("cuStreamSynchronize")?)
     }
 
-    /// [`StreamCore::synchronize`] for a copy of ours, whatever the thread is capturing.
-    pub(crate) fn synchronize_bound(&self, bound: &Bound<'_>) -> Result<()> {
-        let _relaxed = Relaxed::enter()?;
-        self.wait(bound)
-    }
-
-    /// Waits with the host for everything enqueued so far, whoever enqueued it, by an event: whatever
-    /// the thread is capturing.
+    /// Waits with the host for everything enqueued so far, whoever enqueued it, by an event.
     pub(crate) fn wait_for_all(&self) -> Result<()> {
         // A number of its own: events that were recorded before, and what is known to have completed,
         // do not cover work that is not counted.
-        let seq = self.bind()?.count();
+        let seq = self.bind("cuEventRecord")?.count();
         self.timeline.wait_host(seq)
     }
 
-    fn wait(&self, bound: &Bound<'_>) -> Result<()> {
+    /// [`StreamCore::synchronize`] of a stream that is bound.
+    pub(crate) fn synchronize_bound(&self, bound: &Bound<'_>) -> Result<()> {
+        let _relaxed = Relaxed::enter()?;
         let issued = self.timeline.issued();
         // SAFETY: `bound` keeps the stream, with its context current where it needs that.
         check("cuStreamSynchronize", unsafe {
@@ -209,7 +226,8 @@ impl Bound<'_> {
         let Some((event, covered)) = timeline.to_wait_for(mark)? else {
             return Ok(());
         };
-        self.wait_for_event(&event, other.is_held_up(covered))?;
+        self.wait_for_event(&event, other.is_held_up(covered))
+            .map_err(|error| other.forget_captured(&event, error))?;
         timeline.note_waited(other, covered);
         Ok(())
     }
@@ -289,15 +307,8 @@ impl Bound<'_> {
         if timeline.checkpoint(false, self.entered.as_ref()).is_ok() {
             return;
         }
-        let issued = timeline.issued();
-        // SAFETY: `self` keeps the stream, with its context current.
-        let waited = check("cuStreamSynchronize", unsafe {
-            cu::cuStreamSynchronize(self.raw())
-        });
         // If this fails too, whoever waits for the point is told that it cannot be proven.
-        if waited.is_ok() {
-            timeline.complete(issued);
-        }
+        let _ = self.core.synchronize_bound(self);
     }
 
     pub(crate) fn timeline(&self) -> &Arc<Timeline> {
@@ -310,12 +321,15 @@ impl Bound<'_> {
 }
 
 /// Records a last event for the marks that outlive the stream, then destroys it, if that is ours to
-/// do.
+/// do. Keeps a stream that other code captures and that marks still name.
 fn retire(timeline: &Arc<Timeline>, raw: RawStream) -> Result<(), Unreleased> {
     // Other references than the caller's are marks: handles and buffers are gone.
     let marked = Arc::strong_count(timeline) > 1;
-    // Where this fails, whoever waits for the stream's last work is told so.
-    let _ = timeline.close(marked);
+    match timeline.close(marked) {
+        Err(error) if held::is_held(&error) => return Err(Unreleased::Kept(error)),
+        // Where it fails otherwise, whoever waits for the stream's last work is told so.
+        _ => {}
+    }
     if timeline.flavor() != Flavor::Created {
         return Ok(());
     }
@@ -323,6 +337,19 @@ fn retire(timeline: &Arc<Timeline>, raw: RawStream) -> Result<(), Unreleased> {
     // work completes: cuStreamDestroy returns at once and "the resources associated with hStream
     // will be released automatically once the device has completed all work".
     released("cuStreamDestroy", unsafe { cu::cuStreamDestroy_v2(raw.0) })
+}
+
+/// What is left to do when nobody refers to a stream any more; later, for one that is captured.
+fn let_go(timeline: Arc<Timeline>, raw: RawStream, owner: Option<Owner>) {
+    match retire(&timeline, raw) {
+        Err(Unreleased::Kept(_)) => return held::keep(move || let_go(timeline, raw, owner)),
+        Err(why) => drops::report(Resource::Stream, raw.0.addr() as u64, 0, Some(why.into())),
+        Ok(()) => {}
+    }
+    // The handle is of no use to anybody here any more. Its owner goes before its context's.
+    let context = owner.is_some().then(|| timeline.context().clone());
+    drop(timeline);
+    quiet::after(|| drop((owner, context)));
 }
 
 impl Drop for StreamCore {
@@ -345,13 +372,8 @@ impl Drop for StreamCore {
         let staging = lock(&self.staging).take();
         drops::run_or_defer(move || {
             drop(staging);
-            if let Err(error) = retire(&timeline, raw) {
-                drops::report(Resource::Stream, raw.0.addr() as u64, 0, Some(error.into()));
-            }
-            // The handle is of no use to anybody here any more. Its owner goes before its context's.
-            let context = owner.is_some().then(|| timeline.context().clone());
-            drop(timeline);
-            quiet::after(|| drop((owner, context)));
+            let_go(timeline, raw, owner);
+            held::retry();
         });
     }
 }

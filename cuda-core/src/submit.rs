@@ -90,7 +90,7 @@ pub(crate) fn note_use(
     range: &Bytes,
     access: Access,
 ) -> Result<()> {
-    let bound = core.bind()?;
+    let bound = core.bind("note_use")?;
     let timeline = core.timeline();
     let mut fences = Fences::none();
     ledger.conflicts(range, access, Some(timeline), &mut fences);

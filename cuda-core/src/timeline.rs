@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use cuda_sys::{CUstream, symbol as cu};
 
-use crate::capture::Relaxed;
+use crate::capture::{Exposure, held};
 use crate::context::Context;
 use crate::drops;
 use crate::error::{Error, Result, check};
@@ -18,6 +18,8 @@ use crate::event::RawEvent;
 use crate::guard::Entered;
 use crate::sync::lock;
 use crate::turns::Turns;
+
+mod captured;
 
 /// A stream's handle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,6 +58,7 @@ pub(crate) struct Timeline {
     /// Never used twice, unlike the driver's handle.
     id: u64,
     flavor: Flavor,
+    exposure: Exposure,
     context: Context,
     /// The handle for late records; gone once the stream is destroyed. Locked for reading while a
     /// record is under way, for writing only to take the handle out.
@@ -116,6 +119,10 @@ impl Timeline {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             context,
             flavor,
+            exposure: match flavor {
+                Flavor::Created | Flavor::GivenUp => Exposure::private(),
+                Flavor::Foreign | Flavor::Legacy | Flavor::PerThread => Exposure::exposed(),
+            },
             issued: AtomicU64::new(0),
             completed: AtomicU64::new(0),
             recorder: RwLock::new((flavor != Flavor::GivenUp).then_some(raw)),
@@ -241,13 +248,20 @@ impl Timeline {
         let Some(raw) = *recorder else {
             return Ok(None);
         };
+        let op = "cuEventRecord";
+        // A per-thread default stream is captured on its own thread only, which has just asked.
+        if self.flavor != Flavor::PerThread {
+            self.refuse_captured(raw, op)?;
+        }
         // Read before the record: what is counted later need not have been enqueued before it.
         let seq = self.issued();
         // SAFETY: the event is live and of the stream's context; the stream is live while the
         // read lock is held, by the recorder's invariant.
-        check("cuEventRecord", unsafe {
-            cu::cuEventRecord(event.as_raw(), raw.0)
-        })?;
+        check(op, unsafe { cu::cuEventRecord(event.as_raw(), raw.0) })?;
+        // A capture that another thread began meanwhile has the record.
+        if let Flavor::Created | Flavor::Foreign = self.flavor {
+            self.refuse_captured(raw, op)?;
+        }
         Ok(Some(seq))
     }
 
@@ -378,8 +392,8 @@ impl Timeline {
         let Some((event, covered)) = self.covering(seq)? else {
             return Ok(());
         };
-        let _relaxed = Relaxed::enter()?;
-        drops::while_waiting(|| event.synchronize())?;
+        drops::while_waiting(|| event.synchronize())
+            .map_err(|error| self.forget_captured(&event, error))?;
         self.complete(covered);
         Ok(())
     }
@@ -389,8 +403,9 @@ impl Timeline {
         let Some((event, covered)) = self.covering(seq)? else {
             return Ok(true);
         };
-        let _relaxed = Relaxed::enter()?;
-        let done = event.query()?;
+        let done = event
+            .query()
+            .map_err(|error| self.forget_captured(&event, error))?;
         if done {
             self.complete(covered);
         }
@@ -406,8 +421,9 @@ impl Timeline {
         let Some(recorded) = self.recorded_for(seq) else {
             return false;
         };
-        let done = Relaxed::enter()
-            .and_then(|_relaxed| recorded.event.query())
+        let done = recorded.event.query();
+        let done = done
+            .map_err(|error| self.forget_captured(&recorded.event, error))
             .unwrap_or(false);
         if done {
             self.complete(recorded.seq);
@@ -436,7 +452,7 @@ impl Timeline {
     /// then takes the handle out of everybody's reach.
     ///
     /// `marked`: whether any mark still names this timeline. On failure the points not covered can
-    /// never be proven complete.
+    /// never be proven complete, but for a stream that is captured: its handle stays where it is.
     pub(crate) fn close(&self, marked: bool) -> Result<()> {
         let issued = self.issued();
         let covered = self.has_completed(issued) || self.recorded_for(issued).is_some();
@@ -447,10 +463,12 @@ impl Timeline {
                 .or_else(|first| self.record(false, None).map_err(|_| first)),
             _ => Ok(None),
         };
-        *self
-            .recorder
-            .write()
-            .unwrap_or_else(PoisonError::into_inner) = None;
+        if !matches!(&result, Err(error) if held::is_held(error)) {
+            *self
+                .recorder
+                .write()
+                .unwrap_or_else(PoisonError::into_inner) = None;
+        }
         result.map(|_| ())
     }
 }

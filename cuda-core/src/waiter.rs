@@ -102,7 +102,6 @@ impl Pending {
         if recorded.is_some() && timeline.peek(mark.seq) {
             return Ok(None);
         }
-        let _relaxed = Relaxed::enter()?;
         let (event, seq) = match (timeline.flavor(), recorded) {
             // One recorded now would come after whatever is on the stream since.
             (_, Some(_)) | (Flavor::PerThread, None) => relay(mark)?,
@@ -151,7 +150,6 @@ impl Pending {
             return Ok(true);
         }
         driver::ensure()?;
-        let _relaxed = Relaxed::enter()?;
         let done = self.event.query()?;
         if done {
             self.timeline.complete(self.seq);
@@ -177,7 +175,7 @@ fn relay(mark: &Mark) -> Result<(RawEvent, u64)> {
     let context = mark.timeline.context();
     let stream = context.create_stream()?;
     let core = stream.core();
-    core.bind()?.wait_for(mark)?;
+    core.bind("cuStreamWaitEvent")?.wait_for(mark)?;
     let event = RawEvent::for_sleeping(context)?;
     match core.timeline().record_on(&event, None)? {
         Some(_) => Ok((event, mark.seq)),
@@ -319,6 +317,7 @@ impl Pool {
     /// Waits for one queue after the other, until there is none left for a while.
     fn serve(&'static self, generation: u64) {
         WAITS.set(true);
+        Relaxed::for_life();
         let mut waiters = lock(&self.waiters);
         loop {
             if let Some((key, first)) = waiters.take_queue(generation) {

@@ -1,10 +1,158 @@
 //! Stream capture by raw calls, as another library would do it.
 
-use std::ptr;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
+use std::thread::{self, JoinHandle};
+use std::{mem, ptr, result};
 
-use cuda_core::Stream;
-use cuda_sys::{CUstreamCaptureMode, cuGraphDestroy, cuStreamBeginCapture_v2, cuStreamEndCapture};
+use cuda_core::{Context, Error, Result, Stream};
+use cuda_sys::{
+    CU_STREAM_CAPTURE_STATUS_NONE, CUDA_SUCCESS, CUresult, CUstream, CUstreamCaptureMode,
+    cuGraphDestroy, cuStreamBeginCapture_v2, cuStreamCreate, cuStreamDestroy_v2,
+    cuStreamEndCapture, cuStreamIsCapturing,
+};
 use support::check;
+
+use crate::stack;
+
+pub(crate) const MODES: [CUstreamCaptureMode; 3] = [
+    cuda_sys::CU_STREAM_CAPTURE_MODE_RELAXED,
+    cuda_sys::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+    cuda_sys::CU_STREAM_CAPTURE_MODE_GLOBAL,
+];
+
+/// A stream made with the raw call, destroyed with its last reference.
+pub(crate) struct Theirs(CUstream);
+
+// SAFETY: a handle that any thread may use.
+unsafe impl Send for Theirs {}
+// SAFETY: a shared reference gives out the handle alone, which threads may use at once.
+unsafe impl Sync for Theirs {}
+
+/// `cuStreamCreate`'s flag for [`Theirs`]; blocking ones have none.
+pub(crate) const NON_BLOCKING: u32 = cuda_sys::CU_STREAM_NON_BLOCKING.0;
+
+impl Theirs {
+    pub(crate) fn create(context: &Context, flags: u32) -> Arc<Self> {
+        let mut stream = ptr::null_mut();
+        stack::with(context.as_raw(), || {
+            // SAFETY: a context is current; the call writes one handle, to a local that outlives it.
+            check("cuStreamCreate", unsafe {
+                cuStreamCreate(&mut stream, flags)
+            });
+        });
+        Arc::new(Self(stream))
+    }
+
+    pub(crate) fn handle(&self) -> CUstream {
+        self.0
+    }
+
+    pub(crate) fn wrap(self: &Arc<Self>, context: &Context) -> Result<Stream> {
+        // SAFETY: the stream lives as long as this value does. Nothing is enqueued on it while a
+        // capture begins or ends.
+        unsafe { Stream::from_raw(self.0, context, self.clone()) }
+    }
+}
+
+impl Drop for Theirs {
+    fn drop(&mut self) {
+        // SAFETY: nobody has the handle any more.
+        let destroyed = unsafe { cuStreamDestroy_v2(self.0) };
+        if !thread::panicking() {
+            check("cuStreamDestroy", destroyed);
+        }
+    }
+}
+
+/// A capture by a thread of its own. It ends with this value.
+pub(crate) struct Neighbour(Option<(Sender<()>, JoinHandle<CUresult>)>);
+
+impl Neighbour {
+    /// `cuStreamBeginCapture` of a stream that outlives the capture.
+    #[track_caller]
+    pub(crate) fn begin(stream: CUstream, mode: CUstreamCaptureMode) -> Self {
+        struct Handle(CUstream);
+        // SAFETY: a handle that any thread may use.
+        unsafe impl Send for Handle {}
+        let handle = Handle(stream);
+        let (end, ended) = mpsc::channel::<()>();
+        let (began, begun) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            let handle = handle;
+            // SAFETY: the stream is live.
+            let code = unsafe { cuStreamBeginCapture_v2(handle.0, mode) };
+            let _ = began.send(code);
+            let _ = ended.recv();
+            end_capture(handle.0)
+        });
+        let neighbour = Self(Some((end, thread)));
+        let code = begun.recv().expect("the thread says so");
+        check("cuStreamBeginCapture", code);
+        neighbour
+    }
+
+    /// `cuStreamEndCapture`, and what it says.
+    pub(crate) fn end(mut self) -> CUresult {
+        self.end_once().expect("it has not ended")
+    }
+
+    fn end_once(&mut self) -> Option<CUresult> {
+        let (end, thread) = self.0.take()?;
+        drop(end);
+        thread.join().ok()
+    }
+}
+
+impl Drop for Neighbour {
+    fn drop(&mut self) {
+        self.end_once();
+    }
+}
+
+/// Ends a capture that this thread began, and what the driver says. The graph goes.
+pub(crate) fn end_capture(stream: CUstream) -> CUresult {
+    let mut graph = ptr::null_mut();
+    // SAFETY: the stream is live; the pointer is valid for a write.
+    let mut end = || unsafe { cuStreamEndCapture(stream, &mut graph) };
+    let code = end();
+    if code != CUDA_SUCCESS {
+        // One that the test suite made fail: nothing may go on capturing behind a test.
+        end();
+    }
+    if !graph.is_null() {
+        // SAFETY: made by the call above and used by nobody.
+        let _ = unsafe { cuGraphDestroy(graph) };
+    }
+    code
+}
+
+/// Whether the stream takes part in a capture.
+#[track_caller]
+pub(crate) fn is_capturing(stream: CUstream) -> bool {
+    let mut status = CU_STREAM_CAPTURE_STATUS_NONE;
+    // SAFETY: the stream is live; the pointer is valid for a write.
+    check("cuStreamIsCapturing", unsafe {
+        cuStreamIsCapturing(stream, &mut status)
+    });
+    status != CU_STREAM_CAPTURE_STATUS_NONE
+}
+
+/// The operation was not made, since a stream is captured.
+#[track_caller]
+pub(crate) fn refused<R>(done: result::Result<R, Error>, what: &str) {
+    match done {
+        Err(Error::Capturing { .. }) => {}
+        Err(other) => panic!("{what}: {other}"),
+        Ok(_) => panic!("{what}: done on a stream that is captured"),
+    }
+}
+
+/// Ends the neighbour's capture, which nothing has disturbed.
+#[track_caller]
+pub(crate) fn undisturbed(neighbour: Neighbour, what: &str) {
+    assert_eq!(neighbour.end(), CUDA_SUCCESS, "{what}: the capture");
+}
 
 /// A stream that captures until this is dropped.
 pub(crate) struct Capture<'a> {
@@ -22,18 +170,19 @@ impl<'a> Capture<'a> {
     }
 }
 
+impl Capture<'_> {
+    /// Ends it, and what the driver says.
+    pub(crate) fn end(self) -> CUresult {
+        let code = end_capture(self.stream.as_raw());
+        mem::forget(self);
+        code
+    }
+}
+
 impl Drop for Capture<'_> {
     fn drop(&mut self) {
-        let mut graph = ptr::null_mut();
-        // SAFETY: the stream is live; the pointer is valid for a write. An error says that the
-        // capture was invalidated meanwhile, as it may be; the stream has left it all the same.
-        let _ = unsafe { cuStreamEndCapture(self.stream.as_raw(), &mut graph) };
-        if !graph.is_null() {
-            // SAFETY: made by the call above and used by nobody.
-            let destroyed = unsafe { cuGraphDestroy(graph) };
-            if !std::thread::panicking() {
-                check("cuGraphDestroy", destroyed);
-            }
-        }
+        // An error says that the capture was invalidated meanwhile, as it may be; the stream has left
+        // it all the same.
+        let _ = end_capture(self.stream.as_raw());
     }
 }

@@ -34,6 +34,9 @@ const FREE: &str = "cuMemFreeAsync";
 const RECORD: &str = "cuEventRecord";
 const WAIT: &str = "cuStreamWaitEvent";
 const SYNC: &str = "cuStreamSynchronize";
+/// Before work of a stream that other code can capture: a default one, one that other code made, and
+/// one whose handle was given away.
+const ASK: &str = "cuStreamIsCapturing";
 
 /// A session in which operations are counted, on a thread where nothing is current.
 struct Counted {
@@ -91,8 +94,8 @@ impl Counted {
     }
 }
 
-/// A call that may come while the thread captures a stream of its own, which is no business of the
-/// capture.
+/// A call that CUDA holds against captures of any stream, on any thread, which are no business of this
+/// crate's.
 fn relaxed(call: &'static str) -> [&'static str; 3] {
     [EXCHANGE, call, EXCHANGE]
 }
@@ -101,6 +104,11 @@ fn relaxed(call: &'static str) -> [&'static str; 3] {
 /// the end of such an operation is known, and not asked for.
 fn entered<const N: usize>(calls: [&'static str; N]) -> Vec<&'static str> {
     [&[GET, SET], &calls[..], &[SET]].concat()
+}
+
+/// A [relaxed] allocation, and the free of it.
+fn allocated_and_freed() -> [&'static str; 6] {
+    [EXCHANGE, ALLOC, EXCHANGE, EXCHANGE, FREE, EXCHANGE]
 }
 
 /// Device 0, its context and two created streams whose ordering events exist already.

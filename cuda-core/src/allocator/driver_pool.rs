@@ -5,9 +5,11 @@ use std::sync::Arc;
 use cuda_sys::{CUdeviceptr, symbol as cu};
 
 use super::DeviceAllocator;
+use crate::capture::Relaxed;
 use crate::error::{Error, Result};
 use crate::memory::device::NOWHERE;
 use crate::memory::explain;
+use crate::release::Unreleased;
 use crate::stream::Stream;
 use crate::stream_core::{Bound, StreamCore};
 
@@ -22,10 +24,10 @@ unsafe impl DeviceAllocator for DriverPool {
     }
 
     unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, _: usize) -> Result<()> {
-        let bound = stream.core().bind()?;
+        let bound = stream.core().bind("cuMemFreeAsync")?;
         // SAFETY: a block of this allocator's came from `cuMemAllocAsync`; by the caller's promise
         // it is given up, and other streams' work on it comes before this point of its stream.
-        unsafe { free(&bound, address) }
+        Ok(unsafe { free(&bound, address) }?)
     }
 
     fn trim(&self, keep: usize) -> Result<usize> {
@@ -47,7 +49,7 @@ unsafe impl DeviceAllocator for DriverPool {
 /// `cuMemAllocAsync`, and the point of the stream from which on the memory is there.
 pub(crate) fn allocate(core: &Arc<StreamCore>, bytes: usize) -> Result<(CUdeviceptr, u64)> {
     let op = "cuMemAllocAsync";
-    let bound = core.bind()?;
+    let bound = core.bind(op)?;
     if core.device().default_pool()?.is_none() {
         return Err(Error::Unsupported {
             feature: "stream-ordered allocation (memory pools)",
@@ -55,11 +57,13 @@ pub(crate) fn allocate(core: &Arc<StreamCore>, bytes: usize) -> Result<(CUdevice
         });
     }
     let mut address = NOWHERE;
+    let relaxed = Relaxed::enter()?;
     let (seq, result) = bound.enqueue(op, |stream| {
         // SAFETY: the call writes one address, to a local that outlives it; the stream is live
         // while it is bound.
         unsafe { cu::cuMemAllocAsync(&mut address, bytes, stream) }
     });
+    drop(relaxed);
     drop(bound);
     result.map_err(|error| explain(core.context(), error, op, bytes))?;
     Ok((address, seq))
@@ -70,11 +74,12 @@ pub(crate) fn allocate(core: &Arc<StreamCore>, bytes: usize) -> Result<(CUdevice
 /// # Safety
 /// The block was allocated by `cuMemAllocAsync` and is given up; all work on it that is not on the
 /// stream comes before this point of it.
-pub(crate) unsafe fn free(bound: &Bound<'_>, address: CUdeviceptr) -> Result<()> {
+pub(crate) unsafe fn free(bound: &Bound<'_>, address: CUdeviceptr) -> Result<(), Unreleased> {
+    let _relaxed = Relaxed::enter()?;
     let (_, freed) = bound.enqueue("cuMemFreeAsync", |stream| {
         // SAFETY: an address of `cuMemAllocAsync`, freed once and behind all other work on it, by
         // the caller's promise; the stream is live while it is bound.
         unsafe { cu::cuMemFreeAsync(address, stream) }
     });
-    freed
+    freed.map_err(Unreleased::Unknown)
 }

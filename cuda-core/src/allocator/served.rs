@@ -53,7 +53,7 @@ pub(crate) unsafe fn free(
     fences: &Fences,
 ) -> Result<(), Unreleased> {
     if !fences.is_empty() {
-        let bound = home.bind()?;
+        let bound = home.bind("cuStreamWaitEvent")?;
         if fences.wait_on(&bound).is_err() {
             // The stream could not be made to wait, so the host does.
             fences.wait_host()?;

@@ -53,7 +53,7 @@ impl<K: StreamKind> Stream<K> {
         if view.is_empty() {
             return Ok(());
         }
-        let stream = core.bind()?;
+        let stream = core.bind(OP)?;
         let mut touches = [source.into_touch(), destination.write()];
         // SAFETY: both sides have all of the extent, and the touches are of both.
         unsafe { enqueue(core, &stream, &copy, &mut touches) }.1
@@ -91,7 +91,7 @@ impl<K: StreamKind> Stream<K> {
         if source.is_empty() {
             return Ok(());
         }
-        let stream = core.bind()?;
+        let stream = core.bind(OP)?;
         let mut touches = [source.read(), destination.into_touch()];
         // SAFETY: both sides have all of the extent, and the touches are of both.
         unsafe { enqueue(core, &stream, &copy, &mut touches) }.1

@@ -53,7 +53,7 @@ impl<K: StreamKind> Stream<K> {
         if source.is_empty() {
             return Ok(());
         }
-        let stream = core.bind()?;
+        let stream = core.bind(OP)?;
         let extent = destination.extent();
         let mut rest = source;
         let several = size_of_val(source) > CHUNK;
@@ -115,7 +115,7 @@ impl<K: StreamKind> Stream<K> {
         if destination.is_empty() {
             return Ok(());
         }
-        let stream = core.bind()?;
+        let stream = core.bind(OP)?;
         let mut in_flight: VecDeque<(Region, u64, &mut [T])> = VecDeque::new();
         let mut rest = destination;
         for (origin, extent) in pieces::<T>(source.extent()) {

@@ -11,6 +11,7 @@ use super::heap::{ALL, Heap, LOOKED_AT, Pending};
 use super::space::{Fate, Piece, Segment};
 use crate::allocator::handle::Choice;
 use crate::allocator::{plain as upstream, served};
+use crate::capture::held;
 use crate::drops::{self, Resource};
 use crate::error::{Error, Result};
 use crate::memory::ledger::Fences;
@@ -191,7 +192,7 @@ fn take_behind(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Option<Piec
 
 /// Makes the stream wait for all the points; the point of its own from which on it has.
 fn wait(core: &Arc<StreamCore>, marks: &[Mark]) -> Result<Mark> {
-    let bound = core.bind()?;
+    let bound = core.bind("cuStreamWaitEvent")?;
     for mark in marks {
         bound.wait_for(mark)?;
     }
@@ -344,6 +345,7 @@ impl Heap {
 
     /// [`Heap::release`] of what the driver says is idle, that of all streams' arenas included.
     pub(super) fn trim(&self, keep: usize) -> Result<usize> {
+        held::retry();
         for core in self.served() {
             self.collect(&core, Bins::take_all);
         }

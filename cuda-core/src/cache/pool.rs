@@ -371,7 +371,7 @@ unsafe impl DeviceAllocator for CachingPool {
         let heap = self.heap_of(core);
         // A number of its own: events that were recorded before do not cover what the caller may have
         // made the stream wait for since.
-        let seq = core.bind()?.count();
+        let seq = core.reach()?.count();
         let timeline = core.timeline().clone();
         heap.free(address, Mark { timeline, seq });
         Ok(())

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use cuda_sys::symbol as cu;
 
 use super::{Context, Inner, Kind, REGISTRY, RawContext, Ref, green};
+use crate::capture::Relaxed;
 use crate::current;
 use crate::driver;
 use crate::drops::{self, Resource};
@@ -106,8 +107,11 @@ fn wait_for_work(raw: RawContext) -> Result<(), (RawContext, Error)> {
     };
     match current::set_or_undo(before, raw) {
         Ok(()) => {
+            // Where the mode cannot be had the context is waited for all the same.
+            let relaxed = Relaxed::enter();
             // SAFETY: takes nothing; a live context is current.
             drops::while_waiting(|| unsafe { cu::cuCtxSynchronize() });
+            drop(relaxed);
             current::restore(before).map_err(|error| (before, error))
         }
         // Undone, so nothing was waited for; or it is current all the same.

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use cuda_sys::{CUcontext, symbol as cu};
 
+use crate::capture::Relaxed;
 use crate::current::{self, Current};
 use crate::device::{self, Device};
 use crate::driver;
@@ -15,6 +16,7 @@ use crate::drops::{Contained, Resource};
 use crate::error::{Error, Result, check};
 use crate::guard::{Entered, Guard};
 use crate::release::unless_given_up;
+use crate::stream;
 use crate::stream_core::{Owner, StreamCore};
 use crate::sync::lock;
 
@@ -394,8 +396,13 @@ impl Context {
 
     /// Waits for all work of the context: `cuCtxSynchronize`.
     ///
+    /// That call ends every capture of a stream of the context, by whomever. So it is not made where a
+    /// stream that this crate knows of is being captured, a blocking stream of whoever made it, or this
+    /// thread's default stream: only a capture of another non-blocking stream, which never came here, is
+    /// lost with the driver's error.
+    ///
     /// # Errors
-    /// The driver's; errors of earlier asynchronous work are reported here.
+    /// [`Error::Capturing`]; the driver's, where errors of earlier asynchronous work are reported.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -407,9 +414,12 @@ impl Context {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn synchronize(&self) -> Result<()> {
+        let op = "cuCtxSynchronize";
         let _entered = self.enter_briefly()?;
+        stream::refuse_captured_in(self, op)?;
+        let _relaxed = Relaxed::enter()?;
         // SAFETY: takes nothing; a live context is current.
-        check("cuCtxSynchronize", unsafe { cu::cuCtxSynchronize() })
+        check(op, unsafe { cu::cuCtxSynchronize() })
     }
 }
 

@@ -231,7 +231,7 @@ impl<K: StreamKind> Stream<K> {
         let created = matches!(flavor, Flavor::Created | Flavor::Foreign);
         let at_once = created && together.len() > 1;
         let op = if at_once { OP } else { first.op };
-        let stream = core.bind()?;
+        let stream = core.bind(op)?;
         // The driver refuses batches while nothing is current, whatever stream they are for.
         let _entered = match at_once {
             true => Some(core.context().enter_briefly()?),

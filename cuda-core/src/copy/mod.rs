@@ -90,7 +90,7 @@ fn transfer<T: Pod, A: Endpoint, B: Endpoint>(
     if source.byte_len() == 0 {
         return Ok(());
     }
-    let stream = core.bind()?;
+    let stream = core.bind(op)?;
     let _crossing = crossing_of(near, far);
     let mut touches = [source.read(), destination.write()];
     submit_copy(core, &stream, op, &mut touches, call).1

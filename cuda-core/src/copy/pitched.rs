@@ -231,7 +231,7 @@ impl<K: StreamKind> Stream<K> {
             context.map_or(ptr::null_mut(), |context| context.as_raw())
         };
         let (of, into) = (raw(source.bytes.owner()), raw(view.owner()));
-        let stream = core.bind()?;
+        let stream = core.bind(op)?;
         let _crossing = crossing_of(near, far);
         let mut touches = [source.bytes.read(), destination.bytes.write()];
         let (row, height, depth) = (to.row, to.extent.height, to.extent.depth);

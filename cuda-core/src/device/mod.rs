@@ -441,8 +441,7 @@ impl Device {
     /// Waits for all work of the primary context: `cuCtxSynchronize`.
     ///
     /// # Errors
-    /// Those of [`Device::context`]; the driver's. Errors of earlier asynchronous work are reported
-    /// here.
+    /// Those of [`Device::context`] and [`Context::synchronize`].
     pub fn synchronize(self) -> Result<()> {
         self.primary()?.synchronize()
     }

@@ -4,6 +4,7 @@ use std::ptr;
 
 use cuda_sys::symbol as cu;
 
+use crate::capture::Relaxed;
 use crate::context::settings::ContextFlags;
 use crate::device::Device;
 use crate::driver;
@@ -108,6 +109,7 @@ impl Device {
     /// which the device is of no use to this process.
     pub unsafe fn reset_primary(self) -> Result<()> {
         driver::ensure()?;
+        let _relaxed = Relaxed::enter()?;
         // SAFETY: nothing refers to what is destroyed, by the caller's promise.
         check("cuDevicePrimaryCtxReset", unsafe {
             cu::cuDevicePrimaryCtxReset_v2(self.as_raw())

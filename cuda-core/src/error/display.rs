@@ -166,6 +166,10 @@ impl fmt::Display for Error {
                 f,
                 "{what} was given up: nobody knows whether the driver has released it"
             ),
+            Self::Capturing { op } => write!(
+                f,
+                "{op}: the stream is being captured by other code, and is left alone until that ends"
+            ),
             Self::StreamContext => {
                 f.write_str("the stream belongs to another context than the one that was named")
             }

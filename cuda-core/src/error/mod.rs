@@ -365,6 +365,17 @@ pub enum Error {
         what: Resource,
     },
 
+    /// Other code is capturing a stream: nothing is enqueued on it here, and what is on it since before
+    /// cannot be waited for, until the capture ends; the capture is not disturbed. For the legacy
+    /// default stream also where a blocking stream of its context is being captured, since CUDA puts
+    /// one behind the other.
+    #[non_exhaustive]
+    Capturing {
+        /// The driver call that was not made; `cuEventRecord` also where an operation on another stream
+        /// would have to wait for the one that is being captured.
+        op: &'static str,
+    },
+
     /// A stream was said to belong to a context that it does not belong to.
     StreamContext,
 

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use cuda_sys::{CUipcEventHandle, symbol as cu};
 
+use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::error::{Error, Result, check};
 use crate::event::{Event, EventFlags, RawEvent};
@@ -107,11 +108,13 @@ impl Event {
         let handle = CUipcEventHandle {
             reserved: handle.0.map(|byte| byte as _),
         };
+        let relaxed = Relaxed::enter()?;
         // SAFETY: the call writes one handle, to a local that outlives it; what it opens is a
         // handle, by the caller's promise; a live context is current.
         check("cuIpcOpenEventHandle", unsafe {
             cu::cuIpcOpenEventHandle(&mut raw, handle)
         })?;
+        drop(relaxed);
         drop(entered);
         // SAFETY: just opened, and nobody else has it.
         let raw = unsafe { RawEvent::own(raw, context) };

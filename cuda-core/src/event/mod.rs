@@ -108,6 +108,9 @@ impl Event {
 
     /// The driver's handle, valid while `self` lives; null for one that was
     /// [given up](Error::GivenUp).
+    ///
+    /// A stream that waits for an event joins the capture that the event was last recorded in. So an event
+    /// that other code records into a capture is not waited for here until it is recorded outside of one.
     pub fn as_raw(&self) -> CUevent {
         self.raw.as_raw()
     }
@@ -136,7 +139,7 @@ impl Event {
     /// ```
     pub fn record<K: StreamKind>(&self, stream: &Stream<K>) -> Result<()> {
         let event = self.live()?;
-        let bound = stream.core().bind()?;
+        let bound = stream.core().bind("cuEventRecord")?;
         let timeline = bound.timeline();
         let shared = self.flags.contains(EventFlags::INTERPROCESS);
         let held_up = shared || timeline.is_held_up(timeline.issued());

@@ -4,6 +4,7 @@ use std::{mem, ptr};
 
 use cuda_sys::{CUevent, CUresult, symbol as cu};
 
+use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::drops::{self, Resource};
 use crate::error::{Result, check};
@@ -71,6 +72,7 @@ impl RawEvent {
     }
 
     pub(crate) fn synchronize(&self) -> Result<()> {
+        let _relaxed = Relaxed::enter()?;
         // SAFETY: by the invariant a live event, unless null, which the driver refuses as
         // INVALID_HANDLE.
         check("cuEventSynchronize", unsafe {
@@ -79,6 +81,7 @@ impl RawEvent {
     }
 
     pub(crate) fn query(&self) -> Result<bool> {
+        let _relaxed = Relaxed::enter()?;
         // SAFETY: by the invariant a live event, unless null, which the driver refuses as
         // INVALID_HANDLE.
         ready("cuEventQuery", unsafe { cu::cuEventQuery(self.raw) })

@@ -41,7 +41,7 @@ impl<'a> Round<'a> {
             fences.marks().iter().filter(new).try_for_each(cover)?;
         }
         for (stream, fences) in &self.waits {
-            let bound = stream.core().bind();
+            let bound = stream.core().bind("cuStreamWaitEvent");
             let waited = bound.and_then(|bound| fences.wait_on(&bound));
             waited.map_err(|error| error.on(stream.device()))?;
         }

@@ -204,7 +204,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     pub unsafe fn launch(&mut self) -> Result<()> {
         let op = "cuLaunchKernelEx";
         let core = self.stream.core();
-        let bound = core.bind()?;
+        let bound = core.bind(op)?;
         let mut config = self.config()?;
         config.hStream = bound.raw();
         let _crossings = self.touched.cross()?;
@@ -265,7 +265,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         self.stream.core().ensure()?;
         let entered = self.stream.context().enter_briefly()?;
         let mut config = self.config()?;
-        config.hStream = self.stream.as_raw();
+        config.hStream = self.stream.core().raw();
         let mut blocks = 0;
         // SAFETY: the call writes one number, to a local that outlives it; the function is loaded,
         // its context current; the configuration and its attributes live during the call.
@@ -284,7 +284,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         self.stream.core().ensure()?;
         let entered = self.stream.context().enter_briefly()?;
         let mut config = self.config()?;
-        config.hStream = self.stream.as_raw();
+        config.hStream = self.stream.core().raw();
         let mut clusters = 0;
         // SAFETY: the call writes one int, to a local that outlives it; the function is loaded, its
         // context current; the configuration and its attributes live during the call.

@@ -133,14 +133,14 @@ fn free_in_order(
     address: CUdeviceptr,
     fences: &Fences,
 ) -> Result<(), Unreleased> {
-    let bound = home.bind()?;
+    let bound = home.bind("cuMemFreeAsync")?;
     if fences.wait_on(&bound).is_err() {
         // The stream could not be made to wait, so the host does.
         fences.wait_host()?;
     }
     // SAFETY: the block was allocated by cuMemAllocAsync and is freed once; all other work on it
     // comes before this point of the stream.
-    unsafe { driver_pool::free(&bound, address) }.map_err(Unreleased::Unknown)
+    unsafe { driver_pool::free(&bound, address) }
 }
 
 /// Elements on a device. Any stream of the device may use them; which stream must wait for which is

@@ -2,6 +2,7 @@
 
 use std::mem::ManuallyDrop;
 
+use crate::capture::held;
 use crate::context::Context;
 use crate::driver;
 use crate::drops::{self, Resource};
@@ -92,12 +93,29 @@ pub(crate) struct Block<M: Kind> {
 impl<M: Kind> Block<M> {
     /// Frees the block, and says whether that worked.
     fn free_or_report(&mut self) -> bool {
-        let Err(error) = M::free(self) else {
-            return true;
-        };
+        let freed = M::free(self);
+        freed.map_err(|error| self.report(error.into())).is_ok()
+    }
+
+    /// What `Drop` does. A block whose last work is on a stream that other code captures is tried again
+    /// when later ones are freed.
+    fn free_or_keep(mut self)
+    where
+        M::Address: 'static,
+        M::Keeper: 'static,
+    {
+        match M::free(&mut self) {
+            Err(Unreleased::Kept(error)) if held::is_held(&error) => {
+                held::keep(move || self.free_or_keep());
+            }
+            Err(error) => self.report(error.into()),
+            Ok(()) => {}
+        }
+    }
+
+    fn report(&self, error: Error) {
         let address = M::number(self.address);
-        drops::report(M::RESOURCE, address, self.bytes, Some(error.into()));
-        false
+        drops::report(M::RESOURCE, address, self.bytes, Some(error));
     }
 
     pub(crate) fn whole(&self) -> Bytes {
@@ -172,17 +190,17 @@ impl<M: Kind> Drop for Storage<M> {
         if free && !driver::is_gone() && M::recycle(&mut self.block) {
             return;
         }
-        if free && drops::must_not_run_here() {
-            // SAFETY: the field is not touched after this, the only taking on this path.
-            let mut block = unsafe { ManuallyDrop::take(&mut self.block) };
-            drops::run_elsewhere(move || _ = block.free_or_report());
+        // SAFETY: the field is not touched after this, the only taking on this path.
+        let block = unsafe { ManuallyDrop::take(&mut self.block) };
+        if !free {
             return;
         }
-        if free {
-            self.block.free_or_report();
+        if drops::must_not_run_here() {
+            drops::run_elsewhere(move || block.free_or_keep());
+            return;
         }
-        // SAFETY: dropped once, here, and not touched after.
-        unsafe { ManuallyDrop::drop(&mut self.block) };
+        block.free_or_keep();
+        held::retry();
     }
 }
 

@@ -237,7 +237,8 @@ impl<T: Pod> ManagedBuffer<T> {
     ) -> Result<()> {
         let part = self.slice(range)?;
         let core = stream.core();
-        let bound = core.bind()?;
+        let op = "cuMemPrefetchAsync";
+        let bound = core.bind(op)?;
         let (address, bytes) = (part.as_raw(), part.byte_len());
         if bytes == 0 {
             return Ok(());
@@ -250,7 +251,7 @@ impl<T: Pod> ManagedBuffer<T> {
             // of this has completed.
             Err(node) => unsafe { node.prefetch(address, bytes, stream) },
         };
-        submit_copy(core, &bound, "cuMemPrefetchAsync", &mut [part.read()], call).1
+        submit_copy(core, &bound, op, &mut [part.read()], call).1
     }
 
     /// Tells the driver how some elements are going to be used: `cuMemAdvise`, or `cuMemAdvise_v2`
@@ -349,7 +350,8 @@ impl<T: Pod> ManagedBuffer<T> {
         attach: ManagedAttach,
     ) -> Result<()> {
         let core = stream.core();
-        let bound = core.bind()?;
+        let op = "cuStreamAttachMemAsync";
+        let bound = core.bind(op)?;
         let address = self.as_raw();
         if self.byte_len() == 0 {
             return Ok(());
@@ -360,7 +362,6 @@ impl<T: Pod> ManagedBuffer<T> {
             // completed; length zero stands for all of it.
             unsafe { cu::cuStreamAttachMemAsync(stream, address, 0, attach.as_raw()) }
         };
-        let op = "cuStreamAttachMemAsync";
         let (_, attached) = submit_copy(core, &bound, op, &mut [view.write()], call);
         // Where that failed, nobody knows, and the host least of all.
         self.attached = match attached {

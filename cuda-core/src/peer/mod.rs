@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use cuda_sys::{CUmemAccess_flags, symbol as cu};
 
+use crate::capture::Relaxed;
 use crate::context::{self, Context, RawContext};
 use crate::device::{Device, Pool};
 use crate::driver;
@@ -117,10 +118,12 @@ impl Context {
         let far = peer.live()?;
         let _changes = Changes::begin();
         let entered = self.enter_briefly()?;
+        let relaxed = Relaxed::enter()?;
         // SAFETY: `peer` is live; flags must be zero.
         let enabled = check("cuCtxEnablePeerAccess", unsafe {
             cu::cuCtxEnablePeerAccess(far.0, 0)
         });
+        drop(relaxed);
         drop(entered);
         match enabled {
             Err(Error::Driver { code, .. })
@@ -168,6 +171,7 @@ impl Context {
         let spaces = (self.address_space(), peer.address_space());
         let this = |access: &Access| access.is_of(spaces.0, spaces.1);
         let entered = self.enter_briefly()?;
+        let relaxed = Relaxed::enter()?;
         for access in lock(&ENABLED).iter_mut().filter(|access| this(access)) {
             access.ending = true;
         }
@@ -175,6 +179,7 @@ impl Context {
         let disabled = check("cuCtxDisablePeerAccess", unsafe {
             cu::cuCtxDisablePeerAccess(far.0)
         });
+        drop(relaxed);
         drop(entered);
         match disabled {
             // Once more after the pool could not be closed.

@@ -5,6 +5,7 @@ use std::ffi::c_int;
 use cuda_sys::{CUmemPool_attribute, symbol as cu};
 
 use super::handle::MemoryPool;
+use crate::capture::Relaxed;
 use crate::error::{Result, check};
 
 /// Bytes that a pool holds.
@@ -180,11 +181,13 @@ impl MemoryPool {
         let pool = self.live()?;
         let reserved = || self.bytes(cuda_sys::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
         let before = reserved()?;
+        let relaxed = Relaxed::enter()?;
         // SAFETY: `self` keeps the pool, and `live` refuses one that may be gone; any number of
         // bytes will do.
         check("cuMemPoolTrimTo", unsafe {
             cu::cuMemPoolTrimTo(pool, keep)
         })?;
+        drop(relaxed);
         Ok(before.saturating_sub(reserved()?))
     }
 

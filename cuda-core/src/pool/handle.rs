@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use cuda_sys::{CUmemAccess_flags, CUmemPoolProps, CUmemoryPool, symbol as cu};
 
+use crate::capture::Relaxed;
 use crate::copy::same_device;
 use crate::device::{Device, Pool};
 use crate::driver;
@@ -67,6 +68,8 @@ static POOLS: Mutex<Vec<(Pool, Weak<Inner>)>> = Mutex::new(Vec::new());
 
 /// `cuMemPoolDestroy`.
 fn destroy(raw: Pool) -> Result<(), Unreleased> {
+    // Where the mode cannot be had it is destroyed all the same.
+    let _relaxed = Relaxed::enter();
     // Out of sight first: the handle may be that of another pool as soon as it is destroyed.
     lock(&POOLS).retain(|(known, _)| known.0 != raw.0);
     peer::forget_pool(raw);
@@ -163,11 +166,13 @@ impl MemoryPoolBuilder {
             ..CUmemPoolProps::default()
         };
         let mut raw = ptr::null_mut();
+        let relaxed = Relaxed::enter()?;
         // SAFETY: the call writes one handle, to a local that outlives it; the properties are
         // zero where they are reserved.
         check("cuMemPoolCreate", unsafe {
             cu::cuMemPoolCreate(&mut raw, &properties)
         })?;
+        drop(relaxed);
         let pool = MemoryPool::made(raw, device, Kind::Created);
         pool.set_release_threshold(self.release_threshold)?;
         Ok(pool)
@@ -440,12 +445,14 @@ impl Stream {
         let mut address = NOWHERE;
         let mut ledger = Ledger::default();
         if bytes > 0 {
-            let bound = core.bind()?;
+            let bound = core.bind(op)?;
+            let relaxed = Relaxed::enter()?;
             let (seq, result) = bound.enqueue(op, |stream| {
                 // SAFETY: the call writes one address, to a local that outlives it; `self` keeps
                 // the pool, and the stream is live while it is bound.
                 unsafe { cu::cuMemAllocFromPoolAsync(&mut address, bytes, raw, stream) }
             });
+            drop(relaxed);
             drop(bound);
             result.map_err(|error| explain(self.context(), error, op, bytes))?;
             // Another stream may touch the memory only when the allocation has happened.

@@ -4,6 +4,7 @@ use std::ptr;
 
 use cuda_sys::{CUmemAccess_flags, symbol as cu};
 
+use crate::capture::Relaxed;
 use crate::device::{Device, Pool};
 use crate::error::{Result, check};
 use crate::location;
@@ -48,6 +49,7 @@ pub(crate) fn set_access(owner: Device, peer: Device, flags: CUmemAccess_flags) 
 /// `cuMemPoolSetAccess`. The caller holds a live pool.
 fn set_pool_access(pool: Pool, peer: Device, flags: CUmemAccess_flags) -> Result<()> {
     let access = location::access(peer, flags);
+    let _relaxed = Relaxed::enter()?;
     // SAFETY: the pool is live; one descriptor is passed and counted.
     check("cuMemPoolSetAccess", unsafe {
         cu::cuMemPoolSetAccess(pool.0, &access, 1)

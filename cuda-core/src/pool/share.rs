@@ -10,6 +10,7 @@ use cuda_sys::{CUdeviceptr, CUmemPoolPtrExportData, symbol as cu};
 #[cfg(unix)]
 use super::handle::Kind;
 use super::handle::MemoryPool;
+use crate::capture::Relaxed;
 use crate::context::Context;
 #[cfg(unix)]
 use crate::device::Device;
@@ -131,6 +132,7 @@ impl MemoryPool {
         crate::driver::ensure()?;
         let number = fd.as_fd().as_raw_fd();
         let mut raw = std::ptr::null_mut();
+        let relaxed = Relaxed::enter()?;
         // SAFETY: the call writes one handle, to a local that outlives it; for this type what it
         // imports is the descriptor's number, which is open for as long as `fd`; flags must be
         // zero.
@@ -142,6 +144,7 @@ impl MemoryPool {
                 0,
             )
         })?;
+        drop(relaxed);
         let pool = Self::made(raw, device, Kind::Imported);
         if pool.access(device)? != PeerAccess::ReadWrite {
             pool.set_access(device, PeerAccess::ReadWrite)?;
@@ -213,6 +216,7 @@ impl MemoryPool {
         let _entered = context.enter_briefly()?;
         let mut data = pointer.0;
         let mut address = 0;
+        let _relaxed = Relaxed::enter()?;
         // SAFETY: the call reads a structure of the size of `data` and writes one address, both
         // locals that outlive it; `self` keeps the pool.
         check(op, unsafe {

@@ -59,7 +59,7 @@ impl Way for Up<'_, '_> {
 
 impl End<'_, DeviceSliceMut<'_, u8>> {
     fn send(&mut self, piece: &Piece, region: &Region) -> Result<()> {
-        let stream = self.core.bind()?;
+        let stream = self.core.bind("cuMemcpyHtoDAsync")?;
         let to = &mut self.memory;
         send(region, self.core, &stream, to, piece.start, piece.len)?;
         if piece.is_last {
@@ -94,7 +94,7 @@ impl Way for Down<'_, '_> {
 impl End<'_, DeviceSlice<'_, u8>> {
     /// Enqueues the copy, and an event behind it.
     fn fetch(&self, piece: &Piece, region: &Region) -> Result<Arrival> {
-        let stream = self.core.bind()?;
+        let stream = self.core.bind("cuMemcpyDtoHAsync")?;
         let from = &self.memory;
         let seq = fetch(region, self.core, &stream, from, piece.start, piece.len)?;
         let timeline = self.core.timeline();

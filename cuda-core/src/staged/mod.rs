@@ -65,7 +65,7 @@ impl<K: StreamKind> Stream<K> {
             let memory = destination.cast()?;
             return large::upload(bytes, vec![End { core, memory }], Portion::Whole, not_told);
         }
-        let stream = core.bind()?;
+        let stream = core.bind(op)?;
         let mut region = staging::reserve(core, &stream, bytes.len())?;
         region.write(bytes)?;
         send(&region, core, &stream, &mut destination, 0, bytes.len())
@@ -101,7 +101,7 @@ impl<K: StreamKind> Stream<K> {
         if is_more_than(bytes.len(), CHUNK) {
             return download_large(core, source, bytes);
         }
-        let stream = core.bind()?;
+        let stream = core.bind("cuMemcpyDtoHAsync")?;
         let region = stage(core, &stream, &source, 0, bytes.len())?;
         core.synchronize_bound(&stream)?;
         region.read(bytes)
@@ -194,7 +194,7 @@ impl<'env> Scope<'_, 'env> {
         if bytes.len() > SCOPE_LIMIT {
             return download_large(self.core, source, bytes);
         }
-        let stream = self.core.bind()?;
+        let stream = self.core.bind("cuMemcpyDtoHAsync")?;
         for (index, piece) in bytes.chunks_mut(CHUNK).enumerate() {
             let region = stage(self.core, &stream, &source, index * CHUNK, piece.len())?;
             self.bytes += piece.len();
@@ -207,7 +207,7 @@ impl<'env> Scope<'_, 'env> {
         if self.staged.is_empty() {
             return Ok(());
         }
-        self.core.synchronize_bound(&self.core.bind()?)?;
+        self.core.synchronize()?;
         let staged = std::mem::take(&mut self.staged);
         if is_more_than(std::mem::take(&mut self.bytes), CHUNK) {
             return large::copy_out(staged);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use cuda_sys::{CUstream, symbol as cu};
 
+use crate::capture;
 use crate::context::Context;
 use crate::driver;
 use crate::drops::Contained;
@@ -13,6 +14,7 @@ use crate::error::{Error, Result, check};
 use crate::stream::default::{legacy_handle, per_thread_handle};
 use crate::stream::{Stream, registry};
 use crate::stream_core::StreamCore;
+use crate::timeline::RawStream;
 
 impl Stream {
     /// Takes in a stream that somebody else made, with the owner that keeps it alive. Nothing here
@@ -29,11 +31,17 @@ impl Stream {
     ///
     /// # Errors
     /// [`Error::PerThreadHandle`] for `CU_STREAM_PER_THREAD` (2); [`Error::StreamContext`] for a
-    /// stream of another context, by `cuStreamGetCtx`; the driver's.
+    /// stream of another context, by `cuStreamGetCtx`; [`Error::Capturing`] for one that is being
+    /// captured, by `cuStreamIsCapturing`; the driver's.
     ///
     /// # Safety
-    /// `raw` is a stream, and stays one for as long as `owner` or a clone of it lives. It is not
-    /// being captured, now or later, while work is enqueued on it here.
+    /// `raw` is a stream, and stays one for as long as `owner` or a clone of it lives.
+    ///
+    /// It may be captured by raw calls: while it is, operations of this crate that would enqueue on it,
+    /// or would have to wait for what is on it since before, are refused with [`Error::Capturing`], and
+    /// the capture is not disturbed. But no capture begins or ends on it while another thread is inside
+    /// an operation of this crate on this very stream: what was enqueued into the capture by accident
+    /// would count as done when the stream goes on.
     ///
     /// ```no_run
     /// # use std::{any::Any, sync::Arc};
@@ -70,6 +78,7 @@ impl Stream {
         if found != context.as_raw() {
             return Err(Error::StreamContext);
         }
+        capture::refuse_captured(RawStream(raw), "Stream::from_raw")?;
         let core = registry::find_or(raw, || StreamCore::foreign(context, raw, owner));
         Ok(Self::new(core))
     }

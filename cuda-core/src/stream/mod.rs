@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use cuda_sys::{CUstream, symbol as cu};
 
+use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result, check};
@@ -24,7 +25,7 @@ mod semaphore;
 pub(crate) mod signal;
 mod value;
 
-pub(crate) use registry::forget;
+pub(crate) use registry::{forget, note, refuse_captured_in};
 
 pub use builder::StreamBuilder;
 pub use current::StreamGuard;
@@ -151,9 +152,21 @@ impl<K: StreamKind> Stream<K> {
         self.core.device()
     }
 
-    /// The driver's handle, valid while `self` lives. Work that is enqueued through it is unknown
-    /// to the buffers it uses. Null for one that was [given up](Error::GivenUp).
+    /// The driver's handle, valid while `self` lives. Null for one that was
+    /// [given up](Error::GivenUp).
+    ///
+    /// Work that is enqueued through it is unknown to the buffers it uses: see
+    /// [`Buffer::note_use`](crate::Buffer::note_use). Other code may capture the stream: while it does,
+    /// operations of this crate on the stream are refused ([`Error::Capturing`]), and so are those that
+    /// would have to wait for work which is on the stream since before; the capture is not disturbed.
+    /// From the first call of this method on, each operation on the stream asks the driver whether it is
+    /// being captured (28 ns on an H200).
+    ///
+    /// Such a capture must not begin or end while another thread is inside an operation of this crate
+    /// on this very stream: what was enqueued into the capture by accident would count as done when
+    /// the stream goes on. Operations on other streams may run meanwhile, whatever they wait for.
     pub fn as_raw(&self) -> CUstream {
+        self.core.timeline().exposure().expose();
         self.core.raw()
     }
 
@@ -166,7 +179,7 @@ impl<K: StreamKind> Stream<K> {
     /// Blocks the thread until everything on the stream has completed: `cuStreamSynchronize`.
     ///
     /// # Errors
-    /// The driver's; errors of earlier asynchronous work are reported here.
+    /// [`Error::Capturing`]; the driver's, where errors of earlier asynchronous work are reported.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -183,7 +196,7 @@ impl<K: StreamKind> Stream<K> {
     /// Whether everything on the stream has completed: `cuStreamQuery`.
     ///
     /// # Errors
-    /// The driver's; errors of earlier asynchronous work are reported here.
+    /// [`Error::Capturing`]; the driver's, where errors of earlier asynchronous work are reported.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -194,10 +207,12 @@ impl<K: StreamKind> Stream<K> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn query(&self) -> Result<bool> {
-        let bound = self.core.bind()?;
+        let op = "cuStreamQuery";
+        let bound = self.core.bind(op)?;
+        let _relaxed = Relaxed::enter()?;
         let issued = self.core.timeline().issued();
         // SAFETY: `bound` keeps the stream, with its context current where it needs that.
-        let done = ready("cuStreamQuery", unsafe { cu::cuStreamQuery(bound.raw()) })?;
+        let done = ready(op, unsafe { cu::cuStreamQuery(bound.raw()) })?;
         if done {
             self.core.timeline().complete(issued);
         }
@@ -226,7 +241,7 @@ impl<K: StreamKind> Stream<K> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn wait_event(&self, event: &Event) -> Result<()> {
-        let bound = self.core.bind()?;
+        let bound = self.core.bind("cuStreamWaitEvent")?;
         bound.wait_for_event(event.live()?, event.may_come_at_any_time())
     }
 
@@ -251,6 +266,7 @@ impl<K: StreamKind> Stream<K> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn wait_stream<L: StreamKind>(&self, other: &Stream<L>) -> Result<()> {
+        let op = "cuStreamWaitEvent";
         let timeline = Arc::clone(other.core.timeline());
         let seq = match timeline.flavor() {
             Flavor::Created | Flavor::GivenUp => {
@@ -258,9 +274,9 @@ impl<K: StreamKind> Stream<K> {
                 timeline.issued()
             }
             // A point of its own, behind work that is not counted.
-            Flavor::Foreign | Flavor::Legacy | Flavor::PerThread => other.core.bind()?.count(),
+            Flavor::Foreign | Flavor::Legacy | Flavor::PerThread => other.core.bind(op)?.count(),
         };
-        self.core.bind()?.wait_for(&Mark { timeline, seq })
+        self.core.bind(op)?.wait_for(&Mark { timeline, seq })
     }
 
     /// Records an event here and now, for streams that will wait for what is on the stream so far
@@ -285,7 +301,7 @@ impl<K: StreamKind> Stream<K> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn checkpoint(&self) -> Result<()> {
-        let bound = self.core.bind()?;
+        let bound = self.core.bind("cuEventRecord")?;
         self.core.timeline().checkpoint(false, bound.entered())
     }
 
@@ -294,7 +310,7 @@ impl<K: StreamKind> Stream<K> {
     /// # Errors
     /// The driver's.
     pub fn is_non_blocking(&self) -> Result<bool> {
-        let bound = self.core.bind()?;
+        let bound = self.core.reach()?;
         let mut flags = 0;
         // SAFETY: `bound` keeps the stream, with its context current where it needs that; the call
         // writes one number, to a local that outlives it.
@@ -309,7 +325,7 @@ impl<K: StreamKind> Stream<K> {
     /// # Errors
     /// The driver's.
     pub fn priority(&self) -> Result<i32> {
-        let bound = self.core.bind()?;
+        let bound = self.core.reach()?;
         let mut priority = 0;
         // SAFETY: `bound` keeps the stream, with its context current where it needs that; the call
         // writes one number, to a local that outlives it.
@@ -332,7 +348,7 @@ impl<K: StreamKind> Stream<K> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn driver_id(&self) -> Result<u64> {
-        let bound = self.core.bind()?;
+        let bound = self.core.reach()?;
         let mut id = 0;
         // SAFETY: bound, the stream is kept, with its context current where it needs that; the call
         // writes one number, to a local that outlives it.
@@ -350,7 +366,8 @@ impl<K: StreamKind> Stream<K> {
     /// one that somebody else made: nothing here destroys it.
     ///
     /// # Errors
-    /// The driver's, with a stream that is [given up](Error::GivenUp), and has another
+    /// [`Error::Capturing`], with the stream as it was, for one that other code captures while memory waits
+    /// for its work. The driver's, with a stream that is [given up](Error::GivenUp), and has another
     /// [`id`](Self::id).
     ///
     /// ```no_run
@@ -367,11 +384,9 @@ impl<K: StreamKind> Stream<K> {
         // What is kept for its handles does not keep the stream.
         drop(self);
         match Arc::try_unwrap(core) {
-            Ok(core) => {
-                let context = core.context().clone();
-                let closed = core.close();
-                closed.map_err(|error| (error, Self::new(StreamCore::given_up(&context))))
-            }
+            Ok(core) => core
+                .close()
+                .map_err(|(error, left)| (error, Self::new(left))),
             Err(_shared) => Ok(()),
         }
     }

@@ -4,16 +4,21 @@ use std::sync::{Arc, Mutex, Weak};
 
 use cuda_sys::CUstream;
 
+use crate::capture;
+use crate::context::Context;
+use crate::error::Result;
 use crate::sorted::Sorted;
+use crate::stream::default::{legacy_handle, per_thread_handle};
 use crate::stream_core::StreamCore;
 use crate::sync::lock;
+use crate::timeline::RawStream;
 
 /// Created and foreign streams by the address that their handle is. Handles are unique among the
 /// streams of a process that live.
 static STREAMS: Mutex<Sorted<usize, Weak<StreamCore>>> = Mutex::new(Sorted::new());
 
 /// Enters a stream, which replaces whatever had the handle before it.
-pub(super) fn note(core: Arc<StreamCore>) -> Arc<StreamCore> {
+pub(crate) fn note(core: Arc<StreamCore>) -> Arc<StreamCore> {
     lock(&STREAMS).insert(core.raw().addr(), Arc::downgrade(&core));
     core
 }
@@ -27,6 +32,23 @@ pub(super) fn find_or(raw: CUstream, new: impl FnOnce() -> Arc<StreamCore>) -> A
     let core = new();
     streams.insert(raw.addr(), Arc::downgrade(&core));
     core
+}
+
+/// Refuses `op`, which concerns all streams of the context, where other code captures one of those
+/// that are known: the [exposed](capture::Exposure) ones, and by the legacy default stream all blocking
+/// ones. The context is current.
+pub(crate) fn refuse_captured_in(context: &Context, op: &'static str) -> Result<()> {
+    capture::refuse_captured(RawStream(legacy_handle()), op)?;
+    capture::refuse_captured(RawStream(per_thread_handle()), op)?;
+    // The last reference to a stream destroys it: not under the lock.
+    let streams: Vec<_> = {
+        let streams = lock(&STREAMS);
+        streams.values().filter_map(Weak::upgrade).collect()
+    };
+    let mut exposed = streams
+        .iter()
+        .filter(|core| core.context() == context && core.timeline().exposure().is_exposed());
+    exposed.try_for_each(|core| capture::refuse_captured(RawStream(core.raw()), op))
 }
 
 /// Takes out the entry of a stream that nobody refers to any more, before its handle can be another

@@ -153,7 +153,7 @@ impl ExternalSemaphore {
                 what: "the semaphore",
             });
         }
-        let stream = core.bind()?;
+        let stream = core.bind(op)?;
         let entered = match stream.entered() {
             Some(_) => None,
             None => Some(self.context.enter_briefly()?),

@@ -185,7 +185,7 @@ impl<K: StreamKind> Stream<K> {
     pub fn write_signal<T: StreamValue>(&self, signal: &Signal<T>, value: T) -> Result<()> {
         let op = value::write_op::<T>();
         let core = self.core();
-        let stream = core.bind()?;
+        let stream = core.bind(op)?;
         value::require::<T>(self.device(), None)?;
         let address = signal.as_raw();
         let call = |stream| {
@@ -226,7 +226,7 @@ impl<K: StreamKind> Stream<K> {
         let op = value::wait_op::<T>();
         until.check(op)?;
         let core = self.core();
-        let stream = core.bind()?;
+        let stream = core.bind(op)?;
         value::require(self.device(), Some(until))?;
         core.timeline().hold_up(stream.entered())?;
         let address = signal.as_raw();

@@ -153,7 +153,7 @@ impl<K: StreamKind> Stream<K> {
         let core = self.core();
         same_device(op, core, destination.as_view().device())?;
         not_stream_ordered(op, &destination.as_view())?;
-        let stream = core.bind()?;
+        let stream = core.bind(op)?;
         require::<T>(self.device(), None)?;
         let address = destination.as_raw();
         let call = |stream| {
@@ -204,7 +204,7 @@ impl<K: StreamKind> Stream<K> {
         let core = self.core();
         same_device(op, core, source.device())?;
         not_stream_ordered(op, &source)?;
-        let stream = core.bind()?;
+        let stream = core.bind(op)?;
         require(self.device(), Some(until))?;
         core.timeline().hold_up(stream.entered())?;
         let address = source.as_raw();

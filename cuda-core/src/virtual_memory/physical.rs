@@ -200,6 +200,7 @@ impl PhysicalMemory {
         let _entered = context.enter_briefly()?;
         let mut handle = 0;
         let descriptor = std::ptr::without_provenance_mut(fd.as_fd().as_raw_fd() as usize);
+        let _relaxed = Relaxed::enter()?;
         // SAFETY: the call writes one handle, to a local that outlives it; this type of handle is
         // passed by value in the place of a pointer.
         check("cuMemImportFromShareableHandle", unsafe {

@@ -14,6 +14,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use crate::capture::Relaxed;
 use crate::sync::lock;
 
 #[cfg(test)]
@@ -248,6 +249,7 @@ fn serve(generation: u64) {
             if wants_more {
                 wake(FAN_OUT);
             }
+            Relaxed::for_life();
             // SAFETY: `enter` has counted this thread as inside.
             unsafe { help(job) };
             woken = false;

@@ -2,6 +2,8 @@
 //! what was not ordered behind it then runs too soon. The suite on the simulated driver has the
 //! rest.
 
+mod captures;
+mod captures_global;
 mod contexts;
 mod inputs;
 mod order;

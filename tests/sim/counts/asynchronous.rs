@@ -27,12 +27,7 @@ fn a_wait_costs_an_event() {
         let mut host = PinnedBuffer::<u32>::zeroed(&context, 8)?;
         let buffer = stream.alloc_zeroed::<u32>(8)?;
         stream.download(&buffer, &mut host)?;
-        let event = [
-            &[EXCHANGE][..],
-            &entered(["cuEventCreate"]),
-            &[RECORD, EXCHANGE],
-        ]
-        .concat();
+        let event = [&entered(["cuEventCreate"])[..], &[RECORD]].concat();
         let query = relaxed("cuEventQuery");
         let whole = [&event[..], &query].concat();
         let mark = driver.session.mark();
@@ -47,6 +42,33 @@ fn a_wait_costs_an_event() {
             (2, 2)
         );
         drop((buffer, host));
+        Ok(())
+    });
+}
+
+#[test]
+fn a_thread_that_waits_is_relaxed_once() {
+    Counted::run(|driver| {
+        let (_, stream, _) = two_streams()?;
+        let mark = driver.session.mark();
+        for _ in 0..3 {
+            drop(stream.alloc_zeroed::<u32>(8)?);
+            block_on(stream.finished())?;
+        }
+        let calls = driver.session.since(mark);
+        let mut waits: Vec<_> = calls
+            .iter()
+            .filter(|call| call.name == "cuEventSynchronize")
+            .map(|call| call.thread)
+            .collect();
+        assert_eq!(waits.len(), 3);
+        waits.dedup();
+        for thread in waits {
+            let exchanges = calls
+                .iter()
+                .filter(|call| call.thread == thread && call.name == EXCHANGE);
+            assert_eq!(exchanges.count(), 1);
+        }
         Ok(())
     });
 }

@@ -71,7 +71,16 @@ fn context_is_created_with_2_calls_and_destroyed_after_a_wait() {
         let device = Device::get(0)?;
         let create = || Context::create(device, ContextFlags::SCHED_AUTO);
         let context = driver.expect(["cuCtxCreate_v2", "cuCtxPopCurrent_v2"], create)?;
-        let destroy = [GET, SET, "cuCtxSynchronize", SET, GET, "cuCtxDestroy_v2"];
+        let destroy = [
+            GET,
+            SET,
+            EXCHANGE,
+            "cuCtxSynchronize",
+            EXCHANGE,
+            SET,
+            GET,
+            "cuCtxDestroy_v2",
+        ];
         driver.expect(destroy, || {
             drop(context);
             Ok(())
@@ -80,7 +89,7 @@ fn context_is_created_with_2_calls_and_destroyed_after_a_wait() {
 }
 
 #[test]
-fn event_operations_cost_1_each() {
+fn event_operations_cost_1_each_and_waits_are_relaxed() {
     Counted::run(|driver| {
         let context = Device::get(0)?.context()?;
         let stream = context.create_stream()?;
@@ -91,10 +100,10 @@ fn event_operations_cost_1_each() {
         driver.expect([RECORD], || start.record(&stream))?;
         driver.expect([RECORD], || end.record(&stream))?;
         driver.expect([WAIT], || stream.wait_event(&start))?;
-        driver.expect(["cuEventQuery"], || end.query())?;
-        driver.expect(["cuEventSynchronize"], || end.synchronize())?;
-        driver.expect(["cuStreamQuery"], || stream.query())?;
-        driver.expect([SYNC], || stream.synchronize())?;
+        driver.expect(relaxed("cuEventQuery"), || end.query())?;
+        driver.expect(relaxed("cuEventSynchronize"), || end.synchronize())?;
+        driver.expect(relaxed("cuStreamQuery"), || stream.query())?;
+        driver.expect(relaxed(SYNC), || stream.synchronize())?;
         let mark = driver.session.mark();
         end.elapsed_since(&start)?;
         let names = driver.session.names_since(mark);
@@ -132,29 +141,33 @@ fn stack_operations_cost_what_they_say() {
 }
 
 #[test]
-fn default_stream_costs_its_context_on_top() {
+fn default_stream_costs_its_context_and_a_question_on_top() {
     Counted::run(|driver| {
         let context = Device::get(0)?.context()?;
         let stream = context.default_stream()?;
-        let mut buffer = driver.expect(entered([ALLOC]), || stream.alloc::<u32>(16))?;
+        let mut buffer = driver.expect(entered([ASK, EXCHANGE, ALLOC, EXCHANGE]), || {
+            stream.alloc::<u32>(16)
+        })?;
         let host = PinnedBuffer::from_slice(&context, &[7u32; 16])?;
-        driver.expect(entered([UPLOAD]), || stream.upload(&host, &mut buffer))?;
-        driver.expect(entered(["cuMemsetD32Async"]), || {
+        driver.expect(entered([ASK, UPLOAD]), || stream.upload(&host, &mut buffer))?;
+        driver.expect(entered([ASK, "cuMemsetD32Async"]), || {
             stream.fill(&mut buffer, 3)
         })?;
-        driver.expect(entered([SYNC]), || stream.synchronize())?;
-        driver.expect(entered([FREE]), || {
+        driver.expect(entered([ASK, EXCHANGE, SYNC, EXCHANGE]), || {
+            stream.synchronize()
+        })?;
+        driver.expect(entered([ASK, EXCHANGE, FREE, EXCHANGE]), || {
             drop(buffer);
             Ok(())
         })?;
         let _guard = context.enter()?;
-        let at_home = [GET, ALLOC];
+        let at_home = [GET, ASK, EXCHANGE, ALLOC, EXCHANGE];
         driver.expect(at_home, || stream.alloc::<u32>(16)).map(drop)
     });
 }
 
 #[test]
-fn per_thread_stream_costs_its_context_and_a_record_on_top() {
+fn per_thread_stream_costs_its_context_a_question_and_a_record_on_top() {
     Counted::run(|driver| {
         let context = Device::get(0)?.context()?;
         let home = context.create_stream()?;
@@ -162,10 +175,10 @@ fn per_thread_stream_costs_its_context_and_a_record_on_top() {
         home.synchronize()?;
         let stream = context.per_thread_stream()?;
         // The first record needs an event, whose creation finds the context current.
-        let first = entered(["cuMemsetD32Async", GET, "cuEventCreate", RECORD]);
+        let first = entered([ASK, "cuMemsetD32Async", GET, "cuEventCreate", RECORD]);
         driver.expect(first, || stream.fill(&mut buffer, 3))?;
         stream.synchronize()?;
-        driver.expect(entered(["cuMemsetD32Async", RECORD]), || {
+        driver.expect(entered([ASK, "cuMemsetD32Async", RECORD]), || {
             stream.fill(&mut buffer, 3)
         })
     });

@@ -28,8 +28,12 @@ fn copies_to_new_memory_cost_memory_and_the_copy() {
     Counted::run(|driver| {
         let (_, stream, _) = two_streams()?;
         drop(stream.copy_new(&stream.upload_new(&[0_u32; 16])?)?);
-        let buffer = driver.expect([ALLOC, UPLOAD], || stream.upload_new(&[1_u32; 16]))?;
-        let copy = driver.expect([ALLOC, COPY], || stream.copy_new(&buffer))?;
+        let buffer = driver.expect([EXCHANGE, ALLOC, EXCHANGE, UPLOAD], || {
+            stream.upload_new(&[1_u32; 16])
+        })?;
+        let copy = driver.expect([EXCHANGE, ALLOC, EXCHANGE, COPY], || {
+            stream.copy_new(&buffer)
+        })?;
         let down = [&[DOWNLOAD][..], &relaxed(SYNC)].concat();
         assert_eq!(driver.expect(down, || stream.download_vec(&copy))?, [1; 16]);
         let nothing = driver.expect([], || stream.upload_new(&[0_u64; 0]))?;

@@ -92,13 +92,31 @@ fn a_foreign_stream_is_looked_at_once_and_never_destroyed() {
             // SAFETY: the owner is a handle of the stream.
             unsafe { Stream::from_raw(raw, &context, owner.clone()) }
         };
-        driver.expect(["cuStreamGetCtx"], || wrap().map(drop))?;
+        driver.expect(["cuStreamGetCtx", ASK], || wrap().map(drop))?;
         let per_thread = std::ptr::without_provenance_mut(2);
         driver.refused(|| {
             // SAFETY: the handle is of no stream that could end.
             unsafe { Stream::from_raw(per_thread, &context, Arc::new(())) }
         });
         Ok(())
+    });
+}
+
+/// Other code may capture it.
+#[test]
+fn a_stream_whose_handle_was_given_away_is_asked_about() {
+    Counted::run(|driver| {
+        let (_, s, t) = two_streams()?;
+        let mut a = s.alloc_zeroed::<u32>(16)?;
+        driver.expect(["cuMemsetD32Async"], || s.fill(&mut a, 1))?;
+        driver.expect([], || Ok(s.as_raw()))?;
+        driver.expect([ASK, "cuMemsetD32Async"], || s.fill(&mut a, 1))?;
+        // A capture may begin while the event is recorded.
+        let behind = [ASK, RECORD, ASK, WAIT, "cuMemsetD32Async"];
+        driver.expect(behind, || t.fill(&mut a, 2))?;
+        driver.expect([ASK, EXCHANGE, SYNC, EXCHANGE], || s.synchronize())?;
+        driver.expect(["cuStreamGetFlags"], || s.is_non_blocking())?;
+        driver.expect([], || s.clone().alloc::<u32>(0).map(drop))
     });
 }
 

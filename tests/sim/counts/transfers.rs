@@ -105,7 +105,7 @@ fn a_default_stream_has_no_batches() {
         let mut batch = Batch::new();
         batch.upload(host.slice(..32)?, &mut low)?;
         batch.upload(host.slice(32..)?, &mut high)?;
-        driver.expect(entered([UPLOAD, UPLOAD]), || legacy.enqueue(batch))
+        driver.expect(entered([ASK, UPLOAD, UPLOAD]), || legacy.enqueue(batch))
     });
 }
 

@@ -3,6 +3,7 @@
 
 mod arrays;
 mod attacks;
+mod captures;
 mod contexts;
 mod elsewhere;
 mod forgotten;

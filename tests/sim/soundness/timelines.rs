@@ -112,7 +112,13 @@ fn s28_an_enqueue_that_failed_is_marked() {
         drop(buffer);
         assert_eq!(
             session.names_since(mark).last_chunk(),
-            Some(&["cuEventRecord", "cuStreamWaitEvent", "cuMemFreeAsync"])
+            Some(&[
+                "cuEventRecord",
+                "cuStreamWaitEvent",
+                "cuThreadExchangeStreamCaptureMode",
+                "cuMemFreeAsync",
+                "cuThreadExchangeStreamCaptureMode",
+            ])
         );
         Ok(())
     });

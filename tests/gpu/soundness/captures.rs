@@ -1,0 +1,312 @@
+//! Streams that other code captures: S45.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::{mem, ptr};
+
+use cuda_core::{Allocator, Context, Device, Event, EventFlags, Result, StableHost, Stream};
+use cuda_sys::{
+    CUDA_SUCCESS, CUresult, CUstream, CUstreamCaptureMode, cuCtxPopCurrent_v2, cuCtxPushCurrent_v2,
+    cuStreamBeginCapture_v2,
+};
+use support::{block_on, check, gpu_test};
+
+use super::{assert_all, pinned, primary};
+use crate::capture::{
+    MODES, NON_BLOCKING, Neighbour, Theirs, end_capture, is_capturing, refused, undisturbed,
+};
+use crate::stack;
+
+const LEN: usize = 1 << 16;
+
+/// A stream that other code made, and one whose handle it was given.
+fn exposed(context: &Context) -> Result<[Stream; 2]> {
+    let theirs = Theirs::create(context, NON_BLOCKING).wrap(context)?;
+    Ok([theirs, context.create_stream()?])
+}
+
+/// Allocators that free in different ways.
+fn allocators() -> [Allocator; 3] {
+    [
+        Allocator::cache(),
+        Allocator::driver_pool(),
+        Allocator::plain(),
+    ]
+}
+
+gpu_test! {
+    needs 1;
+    fn s45_memory_is_not_used_again_under_work_of_a_captured_stream() -> Result<()> {
+        let context = primary()?;
+        for allocator in allocators() {
+            for mode in MODES {
+                for theirs in exposed(&context)? {
+                    let ours = context.create_stream()?;
+                    let what = format!("{allocator:?}, {mode:?}, {theirs:?}");
+                    let mut buffer = ours.alloc_with::<u32>(&allocator, LEN)?;
+                    theirs.fill(&mut buffer, 0xdead)?;
+                    let capture = Neighbour::begin(theirs.as_raw(), mode);
+                    refused(ours.fill(&mut buffer, 2), &what);
+                    assert!(!is_capturing(ours.as_raw()), "{what}: it joined");
+                    drop(buffer);
+                    let mut mine = ours.alloc_with::<u32>(&allocator, LEN)?;
+                    ours.upload_from(&[7; LEN], &mut mine)?;
+                    undisturbed(capture, &what);
+                    theirs.synchronize()?;
+                    assert_all(&ours.download_vec(&mine)?, 7);
+                    drop(mine);
+                    cuda_core::flush_deferred_drops();
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn s45_a_captured_stream_is_left_alone_and_goes_on_afterwards() -> Result<()> {
+        let context = primary()?;
+        for mode in MODES {
+            for theirs in exposed(&context)? {
+                let ours = context.create_stream()?;
+                let mut buffer = ours.alloc_zeroed::<u32>(LEN)?;
+                let mut host = pinned(0u32, LEN)?;
+                let event = Event::new(&context, EventFlags::DISABLE_TIMING)?;
+                theirs.fill(&mut buffer, 1)?;
+                let capture = Neighbour::begin(theirs.as_raw(), mode);
+                refused(theirs.fill(&mut buffer, 2), "fill");
+                refused(theirs.download(&buffer, &mut host), "download");
+                refused(theirs.download_vec(&buffer), "download_vec");
+                refused(theirs.upload_from(&[3; 8], buffer.slice_mut(..8)?), "upload_from");
+                refused(theirs.alloc_with::<u32>(&Allocator::driver_pool(), 8), "alloc");
+                refused(theirs.launch_host_func(|| ()), "launch_host_func");
+                refused(theirs.synchronize(), "synchronize");
+                refused(theirs.query(), "query");
+                refused(theirs.checkpoint(), "checkpoint");
+                refused(theirs.wait_stream(&ours), "wait_stream");
+                refused(event.record(&theirs), "record");
+                refused(theirs.wait_event(&event), "wait_event");
+                refused(block_on(theirs.finished()), "finished");
+                // What would have to wait for it.
+                refused(ours.download_vec(&buffer), "download_vec of another stream");
+                refused(ours.wait_stream(&theirs), "wait_stream of another stream");
+                refused(buffer.synchronize(), "the host");
+                refused(block_on(buffer.ready()), "a future");
+                refused(context.synchronize(), "the context");
+                // What needs nothing of it.
+                assert!(theirs.is_non_blocking()?);
+                let mut other = ours.alloc::<u32>(LEN)?;
+                ours.fill(&mut other, 5)?;
+                assert_all(&ours.download_vec(&other)?, 5);
+                undisturbed(capture, &format!("{mode:?}, {theirs:?}"));
+
+                assert_all(&ours.download_vec(&buffer)?, 1);
+                theirs.fill(&mut buffer, 2)?;
+                ours.download(&buffer, &mut host)?;
+                assert_all(host.as_slice()?, 2);
+                context.synchronize()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn s45_an_event_from_before_the_capture_is_waited_for() -> Result<()> {
+        let context = primary()?;
+        for theirs in exposed(&context)? {
+            let ours = context.create_stream()?;
+            let mut buffer = ours.alloc_zeroed::<u32>(LEN)?;
+            theirs.fill(&mut buffer, 1)?;
+            theirs.checkpoint()?;
+            let capture = Neighbour::begin(theirs.as_raw(), MODES[0]);
+            assert_all(&ours.download_vec(&buffer)?, 1);
+            ours.fill(&mut buffer, 2)?;
+            assert_all(&ours.download_vec(&buffer)?, 2);
+            undisturbed(capture, "a checkpoint before");
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn s45_a_stream_that_is_captured_is_not_taken_in() -> Result<()> {
+        let context = primary()?;
+        let theirs = Theirs::create(&context, NON_BLOCKING);
+        let capture = Neighbour::begin(theirs.handle(), MODES[1]);
+        refused(theirs.wrap(&context), "from_raw");
+        undisturbed(capture, "from_raw");
+        let stream = theirs.wrap(&context)?;
+        stream.synchronize()
+    }
+}
+
+/// A capture of this thread's default stream by other code on the thread. It ends with this value.
+struct PerThread<'a>(&'a Context);
+
+impl<'a> PerThread<'a> {
+    #[track_caller]
+    fn begin(context: &'a Context, mode: CUstreamCaptureMode) -> Self {
+        stack::with(context.as_raw(), || {
+            // SAFETY: the context of the stream is current.
+            check("cuStreamBeginCapture", unsafe {
+                cuStreamBeginCapture_v2(Self::stream(), mode)
+            });
+        });
+        Self(context)
+    }
+
+    /// `CU_STREAM_PER_THREAD`.
+    fn stream() -> CUstream {
+        ptr::without_provenance_mut(2)
+    }
+
+    fn end(self) -> CUresult {
+        let code = stack::with(self.0.as_raw(), || end_capture(Self::stream()));
+        mem::forget(self);
+        code
+    }
+}
+
+impl Drop for PerThread<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the context is live.
+        let pushed = unsafe { cuCtxPushCurrent_v2(self.0.as_raw()) };
+        end_capture(Self::stream());
+        if pushed == CUDA_SUCCESS {
+            let mut popped = ptr::null_mut();
+            // SAFETY: the pointer is valid for a write.
+            let _ = unsafe { cuCtxPopCurrent_v2(&mut popped) };
+        }
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn s45_the_per_thread_stream_is_captured_on_its_own_thread() -> Result<()> {
+        let context = primary()?;
+        for allocator in allocators() {
+            for mode in MODES {
+                let what = format!("{allocator:?}, {mode:?}");
+                let ours = context.create_stream()?;
+                let stream = context.per_thread_stream()?;
+                let alloc = || ours.alloc_with::<u32>(&allocator, LEN);
+                let (mut first, mut second) = (alloc()?, alloc()?);
+                ours.fill(&mut second, 0)?;
+                stream.fill(&mut first, 0xdead)?;
+                let capture = PerThread::begin(&context, mode);
+                refused(stream.fill(&mut second, 2), &what);
+                refused(stream.synchronize(), &what);
+                refused(context.synchronize(), &what);
+                // Its operations have an event each, so what came before is no obstacle.
+                ours.fill(&mut second, 3)?;
+                drop(first);
+                let mut mine = alloc()?;
+                ours.upload_from(&[7; LEN], &mut mine)?;
+                assert_all(&ours.download_vec(&mine)?, 7);
+                assert_all(&ours.download_vec(&second)?, 3);
+                assert_eq!(capture.end(), CUDA_SUCCESS, "{what}");
+                stream.fill(&mut second, 4)?;
+                assert_all(&ours.download_vec(&second)?, 4);
+                assert_all(&ours.download_vec(&mine)?, 7);
+            }
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn s45_the_legacy_stream_keeps_off_captures_of_blocking_streams() -> Result<()> {
+        let context = primary()?;
+        let theirs = Theirs::create(&context, 0);
+        let (legacy, ours) = (context.default_stream()?, context.create_stream()?);
+        for mode in MODES {
+            let what = format!("{mode:?}");
+            let mut buffer = ours.alloc_zeroed::<u32>(LEN)?;
+            legacy.fill(&mut buffer, 1)?;
+            let capture = Neighbour::begin(theirs.handle(), mode);
+            refused(legacy.fill(&mut buffer, 2), &what);
+            refused(legacy.synchronize(), &what);
+            refused(legacy.query(), &what);
+            refused(context.synchronize(), &what);
+            // An event would be recorded late on the legacy stream.
+            refused(ours.fill(&mut buffer, 3), &what);
+            undisturbed(capture, &what);
+            assert_all(&ours.download_vec(&buffer)?, 1);
+        }
+        Ok(())
+    }
+}
+
+/// Elements that say when they go.
+struct Told(Vec<u32>, Arc<AtomicU32>);
+
+// SAFETY: the vector's own promise; nothing here uses it but its drop.
+unsafe impl StableHost for Told {
+    type Element = u32;
+
+    fn elements(&mut self) -> ptr::NonNull<[u32]> {
+        self.0.elements()
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        self.1.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn s45_owners_and_memory_go_when_the_capture_has_ended() -> Result<()> {
+        let context = primary()?;
+        let gone = Arc::new(AtomicU32::new(0));
+        for theirs in exposed(&context)? {
+            let before = gone.load(Ordering::SeqCst);
+            let mut buffer = context.create_stream()?.alloc::<u32>(LEN)?;
+            let owner = Told(vec![1; LEN], gone.clone());
+            let flight = theirs.upload_owned(owner, &mut buffer);
+            let flight = flight.map_err(|(error, _)| error)?;
+            let mut plain = context.alloc::<u32>(LEN)?;
+            theirs.fill(&mut plain, 1)?;
+            let capture = Neighbour::begin(theirs.as_raw(), MODES[0]);
+            drop((flight, plain, buffer));
+            cuda_core::flush_deferred_drops();
+            assert_eq!(gone.load(Ordering::SeqCst), before, "under its copy");
+            undisturbed(capture, "drops");
+            cuda_core::flush_deferred_drops();
+            assert_eq!(gone.load(Ordering::SeqCst), before + 1);
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn s45_a_stream_that_goes_while_it_is_captured() -> Result<()> {
+        let context = Device::get(0)?.context()?;
+        let ours = context.create_stream()?;
+        let mut buffer = ours.alloc_zeroed::<u32>(LEN)?;
+        let theirs = Theirs::create(&context, NON_BLOCKING);
+        let stream = theirs.wrap(&context)?;
+        stream.fill(&mut buffer, 1)?;
+        let capture = Neighbour::begin(theirs.handle(), MODES[0]);
+        // Nothing else tells when its work is done.
+        let (why, stream) = stream.close().expect_err("the buffer waits for it");
+        refused::<()>(Err(why), "close");
+        drop(stream);
+        cuda_core::flush_deferred_drops();
+        assert_eq!(Arc::strong_count(&theirs), 2, "it is kept");
+        refused(ours.fill(&mut buffer, 2), "the buffer");
+        undisturbed(capture, "the last handle");
+        ours.fill(&mut buffer, 3)?;
+        assert_all(&ours.download_vec(&buffer)?, 3);
+        cuda_core::flush_deferred_drops();
+        assert_eq!(Arc::strong_count(&theirs), 1, "nobody needs it any more");
+        Ok(())
+    }
+}

@@ -1,0 +1,237 @@
+//! Captures of other code in CUDA's default mode, beside whatever is done here: S46.
+//!
+//! While a thread captures in global mode, CUDA lets no other thread wait, ask, allocate or free, and
+//! ends the capture where one does; unless that thread's mode is relaxed.
+
+use std::future::IntoFuture;
+
+use cuda_core::{
+    Allocator, ArrayFlags, ArrayShape, CachingPool, Context, ContextFlags, CudaArray, Device,
+    Event, EventFlags, ManagedBuffer, MemoryPool, Module, PinnedBuffer, RegisterFlags, Registered,
+    Result, Stream, VirtualBuffer,
+};
+use support::{block_on, gpu_test};
+
+use super::{assert_all, primary};
+use crate::capture::{MODES, NON_BLOCKING, Neighbour, Theirs, refused, undisturbed};
+
+const LEN: usize = 1 << 12;
+
+const PTX: &str = ".version 7.0\n.target sm_52\n.address_size 64\n.visible .entry k() { ret; }\n";
+
+type Act = fn(&Context, &Stream) -> Result<()>;
+
+fn told<T, O>(result: Result<T, (cuda_core::Error, O)>) -> Result<T> {
+    result.map_err(|(error, _)| error)
+}
+
+fn event(context: &Context, stream: &Stream) -> Result<Event> {
+    let event = Event::new(context, EventFlags::DISABLE_TIMING)?;
+    event.record(stream)?;
+    Ok(event)
+}
+
+fn memory(stream: &Stream, allocator: &Allocator) -> Result<()> {
+    let mut buffer = stream.alloc_with::<u32>(allocator, LEN)?;
+    stream.fill(&mut buffer, 1)?;
+    drop(buffer);
+    Ok(())
+}
+
+const WAITS: [(&str, Act); 11] = [
+    ("Stream::synchronize", |_, stream| stream.synchronize()),
+    ("Stream::query", |_, stream| stream.query().map(drop)),
+    ("Event::synchronize", |context, stream| {
+        event(context, stream)?.synchronize()
+    }),
+    ("Event::query", |context, stream| {
+        event(context, stream)?.query().map(drop)
+    }),
+    ("Event::reached", |context, stream| {
+        block_on(event(context, stream)?.reached())
+    }),
+    ("Event::elapsed_since", |_, stream| {
+        let start = stream.record_event(EventFlags::DEFAULT)?;
+        let end = stream.record_event(EventFlags::DEFAULT)?;
+        stream.synchronize()?;
+        end.elapsed_since(&start).map(drop)
+    }),
+    ("Stream::finished", |_, stream| block_on(stream.finished())),
+    ("InFlight", |_, stream| {
+        let mut buffer = stream.alloc::<u32>(LEN)?;
+        let flight = told(stream.upload_owned(vec![1; LEN], &mut buffer))?;
+        block_on(flight.into_future()).map(drop)
+    }),
+    ("the drop of InFlight", |_, stream| {
+        let mut buffer = stream.alloc::<u32>(LEN)?;
+        drop(told(stream.upload_owned(vec![1; LEN], &mut buffer))?);
+        cuda_core::flush_deferred_drops();
+        Ok(())
+    }),
+    ("a buffer", |_, stream| {
+        let mut buffer = stream.alloc::<u32>(LEN)?;
+        stream.fill(&mut buffer, 1)?;
+        buffer.synchronize()?;
+        block_on(buffer.ready())
+    }),
+    ("borrowed slices", |_, stream| {
+        let buffer = stream.upload_new(&vec![1_u32; 1 << 20])?;
+        stream.download_vec(&buffer).map(drop)
+    }),
+];
+
+const MEMORY: [(&str, Act); 9] = [
+    ("a cache", |_, stream| {
+        let pool = CachingPool::new();
+        memory(stream, &pool.allocator())?;
+        stream.synchronize()?;
+        pool.trim(0).map(drop)
+    }),
+    ("the driver's pool", |_, stream| {
+        memory(stream, &Allocator::driver_pool())
+    }),
+    ("plain memory", |_, stream| {
+        memory(stream, &Allocator::plain())
+    }),
+    ("a pool", |context, stream| {
+        let pool = MemoryPool::builder(context.device()).build()?;
+        drop(stream.alloc_from::<u32>(&pool, LEN)?);
+        pool.trim(0)?;
+        told(pool.close())
+    }),
+    ("pinned memory", |context, stream| {
+        let buffer = stream.alloc_zeroed::<u32>(LEN)?;
+        let mut host = PinnedBuffer::new(context, LEN)?;
+        stream.download(&buffer, &mut host)?;
+        host.as_slice().map(drop)?;
+        drop(host);
+        cuda_core::trim_staging().map(drop)
+    }),
+    ("managed memory", |context, stream| {
+        let mut buffer = ManagedBuffer::<u32>::new(context, LEN)?;
+        stream.fill(&mut buffer, 1)?;
+        told(buffer.close())
+    }),
+    ("registered memory", |context, stream| {
+        let memory = told(Registered::new(
+            context,
+            vec![1_u32; LEN],
+            RegisterFlags::default(),
+        ))?;
+        let mut buffer = stream.alloc(LEN)?;
+        stream.upload(&memory, &mut buffer)?;
+        drop(memory);
+        Ok(())
+    }),
+    ("virtual memory", |context, stream| {
+        let mut buffer = VirtualBuffer::<u32>::reserve(context, 4 << 20)?;
+        buffer.grow_to(LEN)?;
+        stream.fill(&mut buffer, 1)?;
+        drop(buffer);
+        Ok(())
+    }),
+    ("an array", |context, _| {
+        let shape = ArrayShape::D2 {
+            width: 8,
+            height: 4,
+        };
+        drop(CudaArray::<f32>::new(
+            context,
+            shape,
+            ArrayFlags::default(),
+        )?);
+        Ok(())
+    }),
+];
+
+const OTHERS: [(&str, Act); 5] = [
+    ("streams and events", |context, _| {
+        let stream = context.create_stream()?;
+        event(context, &stream)?;
+        told(stream.close())
+    }),
+    ("a context that is dropped", |context, _| {
+        let created = Context::create(context.device(), ContextFlags::default())?;
+        let stream = created.create_stream()?;
+        let mut buffer = stream.alloc::<u32>(LEN)?;
+        stream.fill(&mut buffer, 1)?;
+        Ok(())
+    }),
+    ("a context that is closed", |context, _| {
+        let created = Context::create(context.device(), ContextFlags::default())?;
+        told(created.close())
+    }),
+    ("a module", |context, _| {
+        told(Module::from_ptx(context, PTX)?.close())
+    }),
+    ("host functions", |context, stream| {
+        let buffer = context.alloc::<u32>(LEN)?;
+        // Dropped on a thread of this crate's own.
+        stream.launch_host_func(move || drop(buffer))?;
+        stream.synchronize()?;
+        cuda_core::flush_deferred_drops();
+        Ok(())
+    }),
+];
+
+gpu_test! {
+    needs 1;
+    fn s46_nothing_here_ends_the_capture_of_a_neighbour() -> Result<()> {
+        let context = primary()?;
+        let theirs = Theirs::create(&context, NON_BLOCKING);
+        let acts = WAITS.into_iter().chain(MEMORY).chain(OTHERS);
+        for (what, act) in acts {
+            let stream = context.create_stream()?;
+            for mode in MODES {
+                let capture = Neighbour::begin(theirs.handle(), mode);
+                let done = act(&context, &stream);
+                undisturbed(capture, what);
+                done.unwrap_or_else(|error| panic!("{what} beside {mode:?}: {error}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn s46_nor_does_it_end_one_of_its_own_thread() -> Result<()> {
+        use crate::capture::Capture;
+
+        let context = primary()?;
+        let captured = context.create_stream()?;
+        for (what, act) in WAITS.into_iter().chain(MEMORY).chain(OTHERS) {
+            let stream = context.create_stream()?;
+            for mode in MODES {
+                let capture = Capture::begin(&captured, mode);
+                let done = act(&context, &stream);
+                assert_eq!(capture.end(), cuda_sys::CUDA_SUCCESS, "{what} in {mode:?}");
+                done.unwrap_or_else(|error| panic!("{what} in {mode:?}: {error}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn s46_a_context_is_not_waited_for_while_a_stream_of_it_is_captured() -> Result<()> {
+        let device = Device::get(0)?;
+        let context = device.context()?;
+        let known = context.create_stream()?;
+        let blocking = Theirs::create(&context, 0);
+        for mode in MODES {
+            for captured in [known.as_raw(), blocking.handle()] {
+                let capture = Neighbour::begin(captured, mode);
+                refused(context.synchronize(), "the context");
+                refused(device.synchronize(), "the device");
+                undisturbed(capture, "a wait for the context");
+                device.synchronize()?;
+            }
+        }
+        let stream = context.create_stream()?;
+        let buffer = stream.upload_new(&[1; LEN])?;
+        assert_all(&stream.download_vec(&buffer)?, 1);
+        Ok(())
+    }
+}
