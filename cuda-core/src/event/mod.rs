@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use cuda_sys::{CUevent, CUresult, symbol as cu};
 
+use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::device::Device;
 use crate::drops::Resource;
@@ -246,6 +247,7 @@ impl Event {
             }
         }
         let mut milliseconds = 0.0;
+        let _relaxed = Relaxed::enter()?;
         check(
             "cuEventElapsedTime",
             elapsed(&mut milliseconds, start.as_raw(), end.as_raw()),

@@ -16,7 +16,8 @@ use crate::timeline::Flavor;
 
 impl Context {
     /// The legacy default stream, which synchronises with all streams of the context but those
-    /// that are non-blocking. Its calls cost a guard each: prefer a created stream.
+    /// that are non-blocking. Its calls cost a guard each, and a question whether other code is
+    /// [capturing](crate::Error::Capturing) a blocking stream: prefer a created stream.
     ///
     /// # Errors
     /// [`Error::InCallback`](crate::Error::InCallback) inside a host function.
@@ -41,7 +42,8 @@ impl Context {
     }
 
     /// This thread's default stream in the context; see [`PerThreadStream`]. Every operation on it
-    /// costs a guard and an event's record: prefer a created stream.
+    /// costs a guard, a question whether other code is [capturing](crate::Error::Capturing) it, and an event's
+    /// record: prefer a created stream.
     ///
     /// # Errors
     /// [`Error::InCallback`](crate::Error::InCallback) inside a host function.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use cuda_core::sys::CUstream;
 use cuda_core::{Context, Device, Event, EventFlags, Stream};
 
 use super::goal::Goal;
@@ -95,6 +96,8 @@ impl Operation {
 pub(crate) struct Fixture {
     pub(crate) context: Context,
     pub(crate) stream: Stream,
+    /// For raw calls: a stream whose handle was given away is asked about in each operation.
+    raw: Stream,
     pub(crate) event: Event,
     pub(crate) effort: Effort,
 }
@@ -104,14 +107,21 @@ impl Fixture {
         let context = device.context()?;
         Ok(Self {
             stream: context.create_stream()?,
+            raw: context.create_stream()?,
             event: Event::new(&context, EventFlags::DISABLE_TIMING)?,
             context,
             effort,
         })
     }
 
-    /// Waits for the stream: what follows an untimed batch.
+    /// The stream for raw calls.
+    pub(crate) fn raw_stream(&self) -> CUstream {
+        self.raw.as_raw()
+    }
+
+    /// Waits for both streams: what follows an untimed batch.
     pub(crate) fn settle(&self) -> cuda_core::Result<()> {
+        self.raw.synchronize()?;
         self.stream.synchronize()
     }
 }

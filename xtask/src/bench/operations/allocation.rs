@@ -36,7 +36,8 @@ pub(super) fn operations() -> Vec<Operation> {
             .goal(Goal::Absolute(CACHED_OWN, Unit::Nanoseconds)),
         Operation::new("alloc + free 1 MiB, cached, 16 threads", together)
             .goal(Goal::Absolute(TOGETHER, Unit::Millions)),
-        Operation::new("alloc + free 1 MiB, stream-ordered", stream_ordered).calls(2),
+        // Around each call the thread's capture mode is exchanged, twice.
+        Operation::new("alloc + free 1 MiB, stream-ordered", stream_ordered).calls(4),
     ]
 }
 
@@ -56,7 +57,7 @@ fn cached(fixture: &Fixture) -> anyhow::Result<Measured> {
             fixture.effort,
             BATCH * 10,
             || stream.alloc::<u8>(BLOCK).map(drop),
-            || raw_pair(stream.as_raw()),
+            || raw_pair(fixture.raw_stream()),
             || fixture.settle(),
         )
     })
@@ -69,7 +70,7 @@ fn cached_own(fixture: &Fixture) -> anyhow::Result<Measured> {
         fixture.effort,
         BATCH * 10,
         || stream.alloc_with::<u8>(&allocator, BLOCK).map(drop),
-        || raw_pair(stream.as_raw()),
+        || raw_pair(fixture.raw_stream()),
         || fixture.settle(),
     )
 }
@@ -82,7 +83,7 @@ fn stream_ordered(fixture: &Fixture) -> anyhow::Result<Measured> {
             fixture.effort,
             BATCH,
             || stream.alloc::<u8>(BLOCK).map(drop),
-            || raw_pair(stream.as_raw()),
+            || raw_pair(fixture.raw_stream()),
             || fixture.settle(),
         )
     })

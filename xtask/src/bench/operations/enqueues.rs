@@ -30,7 +30,7 @@ fn upload(fixture: &Fixture) -> anyhow::Result<Measured> {
         BATCH,
         || stream.upload(&host, &mut buffer),
         // SAFETY: both sides have SMALL bytes that outlive the batch, which is waited for.
-        || unsafe { cuMemcpyHtoDAsync_v2(to, from.cast(), SMALL, stream.as_raw()) },
+        || unsafe { cuMemcpyHtoDAsync_v2(to, from.cast(), SMALL, fixture.raw_stream()) },
         || fixture.settle(),
     )
 }
@@ -45,7 +45,7 @@ fn download(fixture: &Fixture) -> anyhow::Result<Measured> {
         BATCH,
         || stream.download(&buffer, &mut host),
         // SAFETY: as in `upload`.
-        || unsafe { cuMemcpyDtoHAsync_v2(to.cast(), from, SMALL, stream.as_raw()) },
+        || unsafe { cuMemcpyDtoHAsync_v2(to.cast(), from, SMALL, fixture.raw_stream()) },
         || fixture.settle(),
     )
 }
@@ -60,7 +60,7 @@ fn copy(fixture: &Fixture) -> anyhow::Result<Measured> {
         BATCH,
         || stream.copy(&source, &mut target),
         // SAFETY: as in `upload`.
-        || unsafe { cuMemcpyDtoDAsync_v2(to, from, SMALL, stream.as_raw()) },
+        || unsafe { cuMemcpyDtoDAsync_v2(to, from, SMALL, fixture.raw_stream()) },
         || fixture.settle(),
     )
 }
@@ -74,7 +74,7 @@ fn fill(fixture: &Fixture) -> anyhow::Result<Measured> {
         BATCH,
         || stream.fill(&mut buffer, 1),
         // SAFETY: as in `upload`.
-        || unsafe { cuMemsetD8Async(address, 1, SMALL, stream.as_raw()) },
+        || unsafe { cuMemsetD8Async(address, 1, SMALL, fixture.raw_stream()) },
         || fixture.settle(),
     )
 }
@@ -106,7 +106,7 @@ fn plane(fixture: &Fixture) -> anyhow::Result<Measured> {
         BATCH,
         || stream.copy_pitched(source.pitched(shape)?, target.pitched_mut(shape)?),
         // SAFETY: both sides have so many rows, which outlive the batch, which is waited for.
-        || unsafe { cuMemcpy2DAsync_v2(&raw, stream.as_raw()) },
+        || unsafe { cuMemcpy2DAsync_v2(&raw, fixture.raw_stream()) },
         || fixture.settle(),
     )
 }

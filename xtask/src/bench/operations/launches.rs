@@ -38,7 +38,7 @@ fn kernel(fixture: &Fixture, name: &str) -> anyhow::Result<Function> {
 
 /// `cuLaunchKernel` of one block of 32 threads.
 fn raw_launch(fixture: &Fixture, function: &Function, arguments: &mut [*mut c_void]) -> CUresult {
-    let stream = fixture.stream.as_raw();
+    let stream = fixture.raw_stream();
     let arguments = arguments.as_mut_ptr();
     let extra = ptr::null_mut();
     // SAFETY: function and stream are live; there is a pointer a parameter; the kernel touches
@@ -118,7 +118,7 @@ fn host_function(fixture: &Fixture) -> anyhow::Result<Measured> {
             stream.synchronize()
         },
         || {
-            let raw = stream.as_raw();
+            let raw = fixture.raw_stream();
             // SAFETY: the stream is live; the function takes any data.
             let launched = unsafe { cuLaunchHostFunc(raw, Some(nothing), ptr::null_mut()) };
             // SAFETY: the stream is live.

@@ -25,7 +25,7 @@ fn upload_from(fixture: &Fixture) -> anyhow::Result<Measured> {
         BATCH,
         || stream.upload_from(&source, &mut buffer),
         // SAFETY: both sides have SMALL bytes; the driver copies pageable memory before it returns.
-        || unsafe { cuMemcpyHtoDAsync_v2(to, from.cast(), SMALL, stream.as_raw()) },
+        || unsafe { cuMemcpyHtoDAsync_v2(to, from.cast(), SMALL, fixture.raw_stream()) },
         || fixture.settle(),
     )
 }

@@ -23,7 +23,7 @@ pub(super) fn operations() -> Vec<Operation> {
 }
 
 fn record(fixture: &Fixture) -> anyhow::Result<Measured> {
-    let (stream, event) = (fixture.stream.as_raw(), fixture.event.as_raw());
+    let (stream, event) = (fixture.raw_stream(), fixture.event.as_raw());
     pair(
         fixture.effort,
         BATCH,
@@ -35,7 +35,7 @@ fn record(fixture: &Fixture) -> anyhow::Result<Measured> {
 }
 
 fn wait(fixture: &Fixture) -> anyhow::Result<Measured> {
-    let (stream, event) = (fixture.stream.as_raw(), fixture.event.as_raw());
+    let (stream, event) = (fixture.raw_stream(), fixture.event.as_raw());
     fixture.event.record(&fixture.stream)?;
     pair(
         fixture.effort,
