@@ -371,8 +371,8 @@ pub enum Error {
     /// one behind the other.
     #[non_exhaustive]
     Capturing {
-        /// The driver call that was not made; `cuEventRecord` also where an operation on another stream
-        /// would have to wait for the one that is being captured.
+        /// The driver call, or the method, that was refused: `cuEventRecord` also where an operation on
+        /// another stream, or the host, would have to wait for the one that is being captured.
         op: &'static str,
     },
 
