@@ -22,7 +22,7 @@ use crate::release::{Unreleased, released};
 use crate::staging::Lease;
 use crate::stream;
 use crate::sync::lock;
-use crate::timeline::{Flavor, Mark, RawStream, Timeline};
+use crate::timeline::{Flavor, ImplicitOrder, Mark, RawStream, Timeline};
 
 /// The driver's stream with its timeline; destroyed with the last handle and the last buffer that
 /// calls it home.
@@ -58,23 +58,35 @@ pub(crate) struct Bound<'a> {
 }
 
 impl StreamCore {
-    pub(crate) fn new(context: &Context, flavor: Flavor, raw: CUstream) -> Arc<Self> {
-        Self::with_owner(context, flavor, raw, None)
+    pub(crate) fn new(
+        context: &Context,
+        flavor: Flavor,
+        order: ImplicitOrder,
+        raw: CUstream,
+    ) -> Arc<Self> {
+        Self::with_owner(context, flavor, order, raw, None)
     }
 
     /// A stream of `context` that lives for as long as `owner` does.
-    pub(crate) fn foreign(context: &Context, raw: CUstream, owner: Owner) -> Arc<Self> {
-        Self::with_owner(context, Flavor::Foreign, raw, Some(owner))
+    pub(crate) fn foreign(
+        context: &Context,
+        order: ImplicitOrder,
+        raw: CUstream,
+        owner: Owner,
+    ) -> Arc<Self> {
+        Self::with_owner(context, Flavor::Foreign, order, raw, Some(owner))
     }
 
     /// What is left of a stream of which nobody knows whether it was destroyed.
     pub(crate) fn given_up(context: &Context) -> Arc<Self> {
-        Self::new(context, Flavor::GivenUp, ptr::null_mut())
+        let order = ImplicitOrder::NonBlocking;
+        Self::new(context, Flavor::GivenUp, order, ptr::null_mut())
     }
 
     fn with_owner(
         context: &Context,
         flavor: Flavor,
+        order: ImplicitOrder,
         raw: CUstream,
         owner: Option<Owner>,
     ) -> Arc<Self> {
@@ -82,7 +94,7 @@ impl StreamCore {
         Arc::new(Self {
             raw,
             device: context.device(),
-            timeline: ManuallyDrop::new(Timeline::new(context.clone(), flavor, raw)),
+            timeline: ManuallyDrop::new(Timeline::new(context.clone(), flavor, order, raw)),
             retired: flavor == Flavor::GivenUp,
             owner,
             arena: Arena::new(),
@@ -257,6 +269,9 @@ impl Bound<'_> {
         op: &'static str,
         call: impl FnOnce(CUstream) -> CUresult,
     ) -> (u64, Result<()>) {
+        if let Err(error) = self.pass_on_hold_ups() {
+            return (self.count(), Err(error));
+        }
         let code = call(self.raw());
         (self.count(), check(op, code))
     }
@@ -275,6 +290,9 @@ impl Bound<'_> {
         op: &'static str,
         mut call: impl FnMut(CUstream) -> CUresult,
     ) -> (u64, Result<()>) {
+        if let Err(error) = self.pass_on_hold_ups() {
+            return (self.count(), Err(error));
+        }
         let mut code = call(self.raw());
         if code == cuda_sys::CUDA_ERROR_INVALID_VALUE && self.entered.is_none() {
             if let Some(_entered) = self.enter_if_that_changes_anything() {
@@ -282,6 +300,12 @@ impl Bound<'_> {
             }
         }
         (self.count(), check(op, code))
+    }
+
+    /// [`Timeline::pass_on_hold_ups`].
+    #[inline]
+    pub(crate) fn pass_on_hold_ups(&self) -> Result<()> {
+        self.timeline().pass_on_hold_ups(self.entered())
     }
 
     #[cold]

@@ -95,6 +95,7 @@ pub(crate) fn note_use(
     let mut fences = Fences::none();
     ledger.conflicts(range, access, Some(timeline), &mut fences);
     fences.wait_on(&bound)?;
+    bound.pass_on_hold_ups()?;
     let seq = bound.count();
     ledger.mark(range, access, timeline, seq, &fences);
     Ok(())

@@ -12,6 +12,8 @@ use cuda_sys::{CUstream, symbol as cu};
 
 use crate::capture::{Exposure, held};
 use crate::context::Context;
+use crate::context::timelines::Slot;
+use crate::driver;
 use crate::drops;
 use crate::error::{Error, Result, check};
 use crate::event::RawEvent;
@@ -20,6 +22,10 @@ use crate::sync::lock;
 use crate::turns::Turns;
 
 mod captured;
+
+mod held_up;
+
+use held_up::HeldUp;
 
 /// A stream's handle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,6 +54,14 @@ pub(crate) enum Flavor {
     GivenUp,
 }
 
+/// Whether CUDA orders a stream with its context's legacy stream without being told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ImplicitOrder {
+    /// The legacy stream itself, per-thread ones, and those created without `CU_STREAM_NON_BLOCKING`.
+    Blocking,
+    NonBlocking,
+}
+
 /// What is known of a stream, shared by its handles and by every mark that names it.
 // In this order what every enqueue touches shares one cache line with the counts of its `Arc`.
 #[repr(C)]
@@ -68,15 +82,8 @@ pub(crate) struct Timeline {
     /// How far this stream has waited for others.
     waited: Mutex<Turns<Waited>>,
     held_up: HeldUp,
-}
-
-/// Points that may come at any time, with all behind them: those of host functions, of waits for a
-/// value, and of waits for what is behind one of these.
-#[derive(Default)]
-struct HeldUp {
-    /// A lower bound of the first such point that is not known to be complete.
-    first: AtomicU64,
-    last: AtomicU64,
+    /// In the context's list.
+    slot: Slot,
 }
 
 /// A point of a timeline: everything up to `seq`.
@@ -114,9 +121,15 @@ const RING: usize = 8;
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 impl Timeline {
-    pub(crate) fn new(context: Context, flavor: Flavor, raw: RawStream) -> Arc<Self> {
-        Arc::new(Self {
+    pub(crate) fn new(
+        context: Context,
+        flavor: Flavor,
+        order: ImplicitOrder,
+        raw: RawStream,
+    ) -> Arc<Self> {
+        let new = Arc::new_cyclic(|this| Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            slot: context.timelines().enter(this.clone(), order),
             context,
             flavor,
             exposure: match flavor {
@@ -129,7 +142,9 @@ impl Timeline {
             events: Mutex::default(),
             waited: Mutex::default(),
             held_up: HeldUp::default(),
-        })
+        });
+        new.begin_held_up();
+        new
     }
 
     #[inline]
@@ -239,6 +254,7 @@ impl Timeline {
         event: &RawEvent,
         entered: Option<&Entered>,
     ) -> Result<Option<u64>> {
+        self.pass_on_hold_ups(entered)?;
         // Left when the lock is free again: a drop hook may have waited for that.
         let _brief = match (self.flavor, entered) {
             (Flavor::Created | Flavor::Foreign | Flavor::GivenUp, _) | (_, Some(_)) => None,
@@ -316,33 +332,6 @@ impl Timeline {
             }
         }
         self.record(barrier, entered).map(|_| ())
-    }
-
-    /// [`Timeline::checkpoint`] before something that may take any time is enqueued. What was
-    /// enqueued before must not be covered only by an event behind it: who waits for that could be
-    /// the one that it waits for.
-    pub(crate) fn hold_up(&self, entered: Option<&Entered>) -> Result<()> {
-        self.checkpoint(true, entered)?;
-        self.held_up_at(self.issued() + 1);
-        Ok(())
-    }
-
-    /// What may take any time has this point.
-    pub(crate) fn held_up_at(&self, seq: u64) {
-        let HeldUp { first, last } = &self.held_up;
-        let anew = self.has_completed(last.load(Ordering::Acquire));
-        let earliest = |first| {
-            let anew = anew && self.has_completed(first);
-            Some(if anew { seq } else { seq.min(first) })
-        };
-        let _ = first.fetch_update(Ordering::AcqRel, Ordering::Acquire, earliest);
-        last.fetch_max(seq, Ordering::AcqRel);
-    }
-
-    /// Whether what covers the points up to `seq` may come at any time.
-    pub(crate) fn is_held_up(&self, seq: u64) -> bool {
-        let HeldUp { first, last } = &self.held_up;
-        !self.has_completed(last.load(Ordering::Acquire)) && first.load(Ordering::Acquire) <= seq
     }
 
     /// What the stream has to wait for to come after `mark`: an event, and the point that it covers.
@@ -470,5 +459,14 @@ impl Timeline {
                 .unwrap_or_else(PoisonError::into_inner) = None;
         }
         result.map(|_| ())
+    }
+}
+
+impl Drop for Timeline {
+    fn drop(&mut self) {
+        // In a forked child the lock may be held by a thread that no longer exists.
+        if !driver::is_gone() {
+            self.context.timelines().leave(&self.slot);
+        }
     }
 }

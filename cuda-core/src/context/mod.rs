@@ -24,6 +24,9 @@ mod create;
 mod destroy;
 pub(crate) mod green;
 pub(crate) mod settings;
+pub(crate) mod timelines;
+
+use timelines::Timelines;
 
 /// A context of the driver.
 ///
@@ -65,6 +68,7 @@ pub(crate) struct Inner {
     kind: Kind,
     /// The legacy default stream's bookkeeping, shared by all its handles.
     pub(crate) legacy: Mutex<Weak<StreamCore>>,
+    timelines: Timelines,
 }
 
 enum Kind {
@@ -257,6 +261,11 @@ impl Context {
             Ref::Primary(inner) => inner,
             Ref::Counted(inner) => inner,
         }
+    }
+
+    #[inline]
+    pub(crate) fn timelines(&self) -> &Timelines {
+        &self.inner().timelines
     }
 
     /// The handle of a green context.
@@ -453,6 +462,7 @@ impl Inner {
             device,
             kind,
             legacy: Mutex::new(Weak::new()),
+            timelines: Timelines::default(),
         }
     }
 }

@@ -141,9 +141,9 @@ impl Event {
     pub fn record<K: StreamKind>(&self, stream: &Stream<K>) -> Result<()> {
         let event = self.live()?;
         let bound = stream.core().bind("cuEventRecord")?;
-        let timeline = bound.timeline();
+        bound.pass_on_hold_ups()?;
         let shared = self.flags.contains(EventFlags::INTERPROCESS);
-        let held_up = shared || timeline.is_held_up(timeline.issued());
+        let held_up = shared || bound.timeline().is_held_up_now();
         // Said before others can wait for this record, and never taken back: another thread may record
         // the event at the same time, and nobody knows whose record comes last.
         self.held_up.fetch_or(held_up, Ordering::AcqRel);

@@ -10,7 +10,7 @@ use crate::error::{Error, Result, check};
 use crate::stream::pool::StreamPool;
 use crate::stream::{NON_BLOCKING, Stream, registry};
 use crate::stream_core::StreamCore;
-use crate::timeline::Flavor;
+use crate::timeline::{Flavor, ImplicitOrder};
 
 impl Context {
     /// A new stream that does not synchronise with the legacy default stream:
@@ -94,7 +94,11 @@ impl StreamBuilder<'_> {
             Some(raw) => raw,
             None => self.create()?,
         };
-        let core = StreamCore::new(self.context, Flavor::Created, raw);
+        let order = match self.blocking {
+            true => ImplicitOrder::Blocking,
+            false => ImplicitOrder::NonBlocking,
+        };
+        let core = StreamCore::new(self.context, Flavor::Created, order, raw);
         Ok(Stream::new(registry::note(core)))
     }
 

@@ -12,7 +12,7 @@ use crate::driver;
 use crate::drops::Contained;
 use crate::error::{Error, Result, check};
 use crate::stream::default::{legacy_handle, per_thread_handle};
-use crate::stream::{Stream, registry};
+use crate::stream::{Stream, implicit_order, registry};
 use crate::stream_core::StreamCore;
 use crate::timeline::RawStream;
 
@@ -79,7 +79,9 @@ impl Stream {
             return Err(Error::StreamContext);
         }
         capture::refuse_captured(RawStream(raw), "Stream::from_raw")?;
-        let core = registry::find_or(raw, || StreamCore::foreign(context, raw, owner));
+        // SAFETY: the stream is live by the caller's promise, and no default stream.
+        let order = unsafe { implicit_order(raw) }?;
+        let core = registry::find_or(raw, || StreamCore::foreign(context, order, raw, owner));
         Ok(Self::new(core))
     }
 }

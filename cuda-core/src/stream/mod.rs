@@ -13,7 +13,7 @@ use crate::device::Device;
 use crate::error::{Error, Result, check};
 use crate::event::{Event, ready};
 use crate::stream_core::StreamCore;
-use crate::timeline::{Flavor, Mark};
+use crate::timeline::{Flavor, ImplicitOrder, Mark};
 
 mod builder;
 mod current;
@@ -311,13 +311,9 @@ impl<K: StreamKind> Stream<K> {
     /// The driver's.
     pub fn is_non_blocking(&self) -> Result<bool> {
         let bound = self.core.reach()?;
-        let mut flags = 0;
-        // SAFETY: `bound` keeps the stream, with its context current where it needs that; the call
-        // writes one number, to a local that outlives it.
-        check("cuStreamGetFlags", unsafe {
-            cu::cuStreamGetFlags(bound.raw(), &mut flags)
-        })?;
-        Ok(flags & NON_BLOCKING != 0)
+        // SAFETY: `bound` keeps the stream, with its context current where it needs that.
+        let order = unsafe { implicit_order(bound.raw()) }?;
+        Ok(order == ImplicitOrder::NonBlocking)
     }
 
     /// The priority that the driver gave it: `cuStreamGetPriority`.
@@ -357,7 +353,26 @@ impl<K: StreamKind> Stream<K> {
         })?;
         Ok(id)
     }
+}
 
+/// `cuStreamGetFlags`.
+///
+/// # Safety
+/// The stream is live, and its context current where it needs that.
+unsafe fn implicit_order(raw: CUstream) -> Result<ImplicitOrder> {
+    let mut flags = 0;
+    // SAFETY: the caller vouches for the stream; the call writes one number, to a local that
+    // outlives it.
+    check("cuStreamGetFlags", unsafe {
+        cu::cuStreamGetFlags(raw, &mut flags)
+    })?;
+    Ok(match flags & NON_BLOCKING {
+        0 => ImplicitOrder::Blocking,
+        _ => ImplicitOrder::NonBlocking,
+    })
+}
+
+impl Stream {
     /// Destroys the stream, if nothing else refers to it, and says whether that worked:
     /// `cuStreamDestroy_v2`. Dropping it reports a failure to the hook of
     /// [`set_drop_hook`](crate::set_drop_hook) instead. Pending work completes either way.

@@ -5,6 +5,7 @@
 mod captures;
 mod captures_global;
 mod contexts;
+mod implicit_order;
 mod inputs;
 mod order;
 mod owners;

@@ -92,7 +92,9 @@ fn a_foreign_stream_is_looked_at_once_and_never_destroyed() {
             // SAFETY: the owner is a handle of the stream.
             unsafe { Stream::from_raw(raw, &context, owner.clone()) }
         };
-        driver.expect(["cuStreamGetCtx", ASK], || wrap().map(drop))?;
+        // Whose it is, whether it is captured, and whether the legacy stream waits for it.
+        let looked = ["cuStreamGetCtx", ASK, "cuStreamGetFlags"];
+        driver.expect(looked, || wrap().map(drop))?;
         let per_thread = std::ptr::without_provenance_mut(2);
         driver.refused(|| {
             // SAFETY: the handle is of no stream that could end.

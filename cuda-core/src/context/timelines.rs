@@ -1,0 +1,158 @@
+//! The timelines of a context, for as long as anything refers to them.
+
+use std::mem;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use crate::sync::lock;
+use crate::timeline::{ImplicitOrder, Timeline};
+
+/// The timelines of a context, those of streams that are gone included while a mark names them.
+#[derive(Default)]
+pub(crate) struct Timelines {
+    /// Of the legacy stream and of all that CUDA orders with it.
+    blocking: Mutex<Slots>,
+    non_blocking: Mutex<Slots>,
+    pub(crate) hold_ups: HoldUps,
+}
+
+/// What may come at any time on the context's legacy and blocking streams; see
+/// [`Timeline::hold_up`].
+#[derive(Default)]
+pub(crate) struct HoldUps {
+    /// How often a blocking stream was held up.
+    blocking: AtomicU64,
+    /// How many of these the legacy stream's work has come behind.
+    passed_on: AtomicU64,
+    /// The legacy stream's timeline that was held up last, unless that is known to be over.
+    legacy: Mutex<Option<Weak<Timeline>>>,
+}
+
+/// Where a timeline is entered.
+pub(crate) struct Slot {
+    order: ImplicitOrder,
+    at: usize,
+}
+
+/// No larger than the greatest number of entries that there were at once.
+#[derive(Default)]
+struct Slots {
+    entries: Vec<Weak<Timeline>>,
+    /// Entries of timelines that are gone.
+    vacant: Vec<usize>,
+}
+
+impl Slot {
+    #[inline]
+    pub(crate) fn order(&self) -> ImplicitOrder {
+        self.order
+    }
+}
+
+impl Timelines {
+    /// Enters a timeline, until [`Timelines::leave`].
+    pub(crate) fn enter(&self, timeline: Weak<Timeline>, order: ImplicitOrder) -> Slot {
+        let mut slots = lock(self.slots(order));
+        let Slots { entries, vacant } = &mut *slots;
+        let at = match vacant.pop() {
+            Some(at) => {
+                entries[at] = timeline;
+                at
+            }
+            None => {
+                entries.push(timeline);
+                entries.len() - 1
+            }
+        };
+        Slot { order, at }
+    }
+
+    /// Takes out a timeline that nothing refers to any more.
+    pub(crate) fn leave(&self, slot: &Slot) {
+        let mut slots = lock(self.slots(slot.order));
+        let gone = mem::take(&mut slots.entries[slot.at]);
+        slots.vacant.push(slot.at);
+        drop(slots);
+        drop(gone);
+    }
+
+    pub(crate) fn entry(&self, slot: &Slot) -> Weak<Timeline> {
+        lock(self.slots(slot.order)).entries[slot.at].clone()
+    }
+
+    /// All timelines.
+    pub(crate) fn all(&self) -> Vec<Arc<Timeline>> {
+        let mut all = Self::live(&self.blocking);
+        all.append(&mut Self::live(&self.non_blocking));
+        all
+    }
+
+    /// Those of the legacy stream and of all that CUDA orders with it.
+    pub(crate) fn blocking(&self) -> Vec<Arc<Timeline>> {
+        Self::live(&self.blocking)
+    }
+
+    /// References, since the last one to a timeline takes it out: not under the lock.
+    fn live(slots: &Mutex<Slots>) -> Vec<Arc<Timeline>> {
+        let slots = lock(slots);
+        let mut live = Vec::with_capacity(slots.entries.len() - slots.vacant.len());
+        live.extend(slots.entries.iter().filter_map(Weak::upgrade));
+        live
+    }
+
+    fn slots(&self, order: ImplicitOrder) -> &Mutex<Slots> {
+        match order {
+            ImplicitOrder::Blocking => &self.blocking,
+            ImplicitOrder::NonBlocking => &self.non_blocking,
+        }
+    }
+}
+
+impl HoldUps {
+    /// A blocking stream was held up.
+    pub(crate) fn add(&self) {
+        self.blocking.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// How many there are, if the legacy stream's work has not come behind all of them.
+    #[inline]
+    pub(crate) fn to_pass_on(&self) -> Option<u64> {
+        let blocking = self.blocking.load(Ordering::Acquire);
+        (blocking > self.passed_on.load(Ordering::Acquire)).then_some(blocking)
+    }
+
+    /// The legacy stream's work has come behind so many.
+    pub(crate) fn passed_on(&self, blocking: u64) {
+        self.passed_on.fetch_max(blocking, Ordering::AcqRel);
+    }
+
+    /// The legacy stream was held up.
+    pub(crate) fn hold_up_legacy(&self, legacy: Weak<Timeline>) {
+        let before = lock(&self.legacy).replace(legacy);
+        drop(before);
+    }
+
+    /// Whether new streams of the set may be behind what the legacy stream was held up by. Of a
+    /// timeline that is gone nobody knows when that is over.
+    pub(crate) fn is_legacy_held_up(&self) -> bool {
+        let Some(legacy) = lock(&self.legacy).clone() else {
+            return false;
+        };
+        legacy.upgrade().is_none_or(|legacy| legacy.may_be_held_up())
+    }
+
+    /// A timeline of the legacy stream that was held up and is gone.
+    pub(crate) fn orphan(&self) -> Option<Weak<Timeline>> {
+        let legacy = lock(&self.legacy);
+        legacy.clone().filter(|legacy| legacy.strong_count() == 0)
+    }
+
+    /// Everything on the legacy stream has completed that was there when `orphan` was found.
+    pub(crate) fn forget(&self, orphan: Option<&Weak<Timeline>>) {
+        let mut legacy = lock(&self.legacy);
+        let same = |(held, orphan): (&Weak<Timeline>, &Weak<Timeline>)| held.ptr_eq(orphan);
+        if legacy.as_ref().zip(orphan).is_some_and(same) {
+            *legacy = None;
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! The legacy stream and blocking streams, which CUDA orders without being told: S52.
+
+use std::sync::mpsc;
+
+use cuda_core::{
+    Context, DeviceBuffer, Event, EventFlags, PinnedBuffer, Result, Signal, Stream, WaitValue,
+};
+use support::gpu_test;
+
+use super::{LEN, device, pinned};
+
+/// A host function that ends when the sender is gone, whatever becomes of the test.
+fn blocks(stream: &Stream) -> Result<mpsc::Sender<()>> {
+    let (release, gate) = mpsc::channel::<()>();
+    stream.launch_host_func(move || {
+        let _ = gate.recv();
+    })?;
+    Ok(release)
+}
+
+/// The legacy stream, and two blocking ones.
+fn set(context: &Context) -> Result<[Stream; 3]> {
+    let blocking = || context.stream_builder().blocking().build();
+    Ok([context.default_stream()?, blocking()?, blocking()?])
+}
+
+/// Memory of both sides, with nothing on its way.
+struct Copy {
+    host: PinnedBuffer<u32>,
+    device: DeviceBuffer<u32>,
+}
+
+impl Copy {
+    fn new(stream: &Stream) -> Result<Self> {
+        let device = stream.alloc_zeroed(LEN)?;
+        stream.synchronize()?;
+        let host = pinned(7, LEN)?;
+        Ok(Self { host, device })
+    }
+
+    fn enqueue(&mut self, stream: &Stream) -> Result<()> {
+        stream.upload(&self.host, &mut self.device)
+    }
+
+    /// Waits for the copy, and for nothing else, or for ever.
+    fn wait(&mut self) -> Result<()> {
+        self.host.as_mut_slice()?.fill(9);
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, asynchronous;
+    fn s52_a_copy_does_not_wait_for_a_host_function_of_the_set() -> Result<()> {
+        let context = device()?.context()?;
+        let [legacy, blocking, other] = set(&context)?;
+        for (copies, held) in [(&legacy, &blocking), (&blocking, &legacy), (&other, &blocking)] {
+            let mut copy = Copy::new(copies)?;
+            copy.enqueue(copies)?;
+            let release = blocks(held)?;
+            copy.wait()?;
+            drop(release);
+            held.synchronize()?;
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, asynchronous;
+    fn s52_nor_for_one_of_a_per_thread_stream() -> Result<()> {
+        let context = device()?.context()?;
+        let [legacy, blocking, _] = set(&context)?;
+        let per_thread = context.per_thread_stream()?;
+        let (mut early, mut late) = (Copy::new(&legacy)?, Copy::new(&blocking)?);
+        let mut fills = legacy.alloc::<u32>(LEN)?;
+        early.enqueue(&legacy)?;
+        let (release, gate) = mpsc::channel::<()>();
+        per_thread.launch_host_func(move || {
+            let _ = gate.recv();
+        })?;
+        late.enqueue(&blocking)?;
+        legacy.fill(&mut fills, 1)?;
+        early.wait()?;
+        late.wait()?;
+        drop(release);
+        per_thread.synchronize()
+    }
+}
+
+gpu_test! {
+    needs 1, asynchronous;
+    fn s52_nor_for_a_wait_for_a_signal() -> Result<()> {
+        let context = device()?.context()?;
+        let [legacy, blocking, _] = set(&context)?;
+        for (copies, held) in [(&legacy, &blocking), (&blocking, &legacy)] {
+            let signal = Signal::new(device()?, 0u32)?;
+            let mut copy = Copy::new(copies)?;
+            copy.enqueue(copies)?;
+            held.wait_signal(&signal, WaitValue::Geq(1))?;
+            copy.wait()?;
+            signal.set(1);
+            held.synchronize()?;
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, asynchronous;
+    fn s52_nor_for_what_a_stream_of_the_set_was_made_to_wait_for() -> Result<()> {
+        let context = device()?.context()?;
+        let [legacy, blocking, other] = set(&context)?;
+        let outside = context.create_stream()?;
+        for (copies, held) in [(&legacy, &blocking), (&blocking, &legacy), (&other, &blocking)] {
+            let (mut copy, mut late) = (Copy::new(copies)?, Copy::new(&outside)?);
+            let release = blocks(&outside)?;
+            late.enqueue(&outside)?;
+            copy.enqueue(copies)?;
+            held.wait_stream(&outside)?;
+            copy.wait()?;
+            drop(release);
+            late.wait()?;
+            held.synchronize()?;
+        }
+        Ok(())
+    }
+}
+
+gpu_test! {
+    needs 1, asynchronous;
+    fn s52_nor_for_work_of_the_legacy_stream_that_is_held_up() -> Result<()> {
+        let context = device()?.context()?;
+        let [legacy, held, copies] = set(&context)?;
+        let mut fills = legacy.alloc::<u32>(LEN)?;
+        let event = Event::new(&context, EventFlags::DISABLE_TIMING)?;
+        legacy.synchronize()?;
+        for by_event in [false, true] {
+            let (mut copy, mut second) = (Copy::new(&copies)?, Copy::new(&copies)?);
+            let release = blocks(&held)?;
+            // Beside the host function, and before what the legacy stream has behind it.
+            copy.enqueue(&copies)?;
+            if by_event {
+                event.record(&legacy)?;
+            } else {
+                legacy.fill(&mut fills, 1)?;
+            }
+            copy.wait()?;
+            drop(release);
+            held.synchronize()?;
+            // Nothing of that is left.
+            second.enqueue(&copies)?;
+            legacy.fill(&mut fills, 2)?;
+            second.wait()?;
+        }
+        legacy.synchronize()
+    }
+}
+
+gpu_test! {
+    needs 1, asynchronous;
+    fn s52_a_stream_outside_the_set_sees_that_the_set_is_held_up() -> Result<()> {
+        let context = device()?.context()?;
+        let [legacy, held, idle] = set(&context)?;
+        let outside = context.create_stream()?;
+        let event = Event::new(&context, EventFlags::DISABLE_TIMING)?;
+        let mut shared = legacy.alloc::<u32>(LEN)?;
+        for round in 0..3 {
+            let mut copy = Copy::new(&outside)?;
+            copy.enqueue(&outside)?;
+            let release = blocks(&held)?;
+            match round {
+                // Nobody asked for that wait: it comes from the ledger.
+                0 => {
+                    legacy.fill(&mut shared, 1)?;
+                    outside.fill(&mut shared, 2)?;
+                }
+                1 => {
+                    legacy.fill(&mut shared, 1)?;
+                    event.record(&idle)?;
+                    outside.wait_event(&event)?;
+                }
+                _ => {
+                    event.record(&legacy)?;
+                    outside.wait_event(&event)?;
+                }
+            }
+            copy.wait()?;
+            drop(release);
+            outside.synchronize()?;
+        }
+        context.synchronize()
+    }
+}
+
+gpu_test! {
+    needs 1, asynchronous;
+    fn s52_a_host_function_of_a_handle_that_is_gone_is_not_forgotten() -> Result<()> {
+        let context = device()?.context()?;
+        let outside = context.create_stream()?;
+        for made_later in [false, true] {
+            let mut copy = Copy::new(&outside)?;
+            copy.enqueue(&outside)?;
+            let release = blocks(&context.default_stream()?)?;
+            if made_later {
+                let blocking = context.stream_builder().blocking().build()?;
+                let event = Event::new(&context, EventFlags::DISABLE_TIMING)?;
+                event.record(&blocking)?;
+                outside.wait_event(&event)?;
+            } else {
+                outside.wait_stream(&context.default_stream()?)?;
+            }
+            copy.wait()?;
+            drop(release);
+            outside.synchronize()?;
+        }
+        context.synchronize()
+    }
+}
