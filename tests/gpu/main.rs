@@ -11,6 +11,7 @@ mod capture;
 mod contexts;
 mod copies;
 mod current;
+mod device_waits;
 mod devices;
 mod driver_pools;
 mod errors;

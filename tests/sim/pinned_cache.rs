@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use cuda_core::{
-    Context, Device, Error, PinnedBackend, PinnedBuffer, Pod, Result, pinned_usage,
+    Context, ContextFlags, Device, Error, PinnedBackend, PinnedBuffer, Pod, Result, pinned_usage,
     reset_pinned_peaks, set_pinned_backend, set_pinned_limit, trim_pinned,
 };
 use cuda_sim::{Mode, Session};
@@ -43,6 +43,25 @@ fn finish(session: &Session) -> Result<()> {
     assert_eq!((usage.used, usage.cached, usage.pending), (0, 0, 0));
     session.assert_clean();
     Ok(())
+}
+
+/// Chunks of the process name the streams that used them, and those their context, until it is known
+/// that they are done.
+#[test]
+fn a_context_that_was_waited_for_can_be_closed() -> Result<()> {
+    let session = cached();
+    let context = Context::create(Device::get(0)?, ContextFlags::default())?;
+    let stream = context.create_stream()?;
+    let mut buffer = stream.alloc::<u8>(1000)?;
+    let host = PinnedBuffer::<u8>::zeroed(&context, 1000)?;
+    stream.upload(&host, &mut buffer)?;
+    drop((host, buffer, stream));
+    let (error, context) = context.close().expect_err("its copy may run");
+    assert!(matches!(error, Error::ContextInUse), "{error}");
+    context.synchronize()?;
+    cuda_core::flush_deferred_drops();
+    context.close().map_err(|(error, _)| error)?;
+    finish(&session)
 }
 
 fn context() -> Result<Context> {

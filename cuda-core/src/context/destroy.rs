@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use cuda_sys::symbol as cu;
 
+use super::synchronize::forget_reached;
 use super::{Context, Inner, Kind, REGISTRY, RawContext, Ref, green};
 use crate::capture::Relaxed;
 use crate::current;
@@ -27,8 +28,12 @@ impl Context {
     ///
     /// # Errors
     /// [`Error::ContextInUse`], with the context as it was, for one that clones, streams, buffers,
-    /// events or guards keep, or a thread on which it is current. The driver's of the call that
-    /// destroys it, with a context that is [given up](Error::GivenUp).
+    /// events or guards keep, or a thread on which it is current, or work that is not known to be done:
+    /// after [`Context::synchronize`] none is, and after [`flush_deferred_drops`] nothing waits for it
+    /// any more. The driver's of the call that destroys it, with a context that is
+    /// [given up](Error::GivenUp).
+    ///
+    /// [`flush_deferred_drops`]: crate::flush_deferred_drops
     ///
     /// ```no_run
     /// use cuda_core::{Context, ContextFlags, Device};
@@ -48,7 +53,12 @@ impl Context {
         let Ref::Counted(shared) = self.0 else {
             return Ok(());
         };
-        let mut inner = match Arc::try_unwrap(shared) {
+        let sole = Arc::try_unwrap(shared).or_else(|shared| {
+            // The marks of work that is done name it, too.
+            forget_reached();
+            Arc::try_unwrap(shared)
+        });
+        let mut inner = match sole {
             Ok(inner) => inner,
             Err(shared) => return Err((Error::ContextInUse, Self(Ref::Counted(shared)))),
         };

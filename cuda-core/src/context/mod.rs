@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, Weak};
 
 use cuda_sys::{CUcontext, symbol as cu};
 
-use crate::capture::Relaxed;
 use crate::current::{self, Current};
 use crate::device::{self, Device};
 use crate::driver;
@@ -16,7 +15,6 @@ use crate::drops::{Contained, Resource};
 use crate::error::{Error, Result, check};
 use crate::guard::{Entered, Guard};
 use crate::release::unless_given_up;
-use crate::stream;
 use crate::stream_core::{Owner, StreamCore};
 use crate::sync::lock;
 
@@ -24,6 +22,7 @@ mod create;
 mod destroy;
 pub(crate) mod green;
 pub(crate) mod settings;
+mod synchronize;
 pub(crate) mod timelines;
 
 use timelines::Timelines;
@@ -401,34 +400,6 @@ impl Context {
         let value = f(self)?;
         guard.restore()?;
         Ok(value)
-    }
-
-    /// Waits for all work of the context: `cuCtxSynchronize`.
-    ///
-    /// That call ends every capture of a stream of the context, by whomever. So it is not made where a
-    /// stream that this crate knows of is being captured, a blocking stream of whoever made it, or this
-    /// thread's default stream: only a capture of another non-blocking stream, which never came here, is
-    /// lost with the driver's error.
-    ///
-    /// # Errors
-    /// [`Error::Capturing`]; the driver's, where errors of earlier asynchronous work are reported.
-    ///
-    /// ```no_run
-    /// # let context = cuda_core::Device::get(0)?.context()?;
-    /// # let stream = context.create_stream()?;
-    /// let mut buffer = stream.alloc::<u32>(1 << 20)?;
-    /// stream.fill(&mut buffer, 7)?;
-    /// context.synchronize()?; // all streams of the context
-    /// assert!(stream.query()?);
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
-    pub fn synchronize(&self) -> Result<()> {
-        let op = "cuCtxSynchronize";
-        let _entered = self.enter_briefly()?;
-        stream::refuse_captured_in(self, op)?;
-        let _relaxed = Relaxed::enter()?;
-        // SAFETY: takes nothing; a live context is current.
-        check(op, unsafe { cu::cuCtxSynchronize() })
     }
 }
 

@@ -34,6 +34,13 @@ pub(crate) struct Slot {
     at: usize,
 }
 
+/// What a context's streams had at some moment.
+pub(crate) struct Issued {
+    points: Vec<(u64, Arc<Timeline>)>,
+    /// See [`HoldUps::orphan`].
+    orphan: Option<Weak<Timeline>>,
+}
+
 /// No larger than the greatest number of entries that there were at once.
 #[derive(Default)]
 struct Slots {
@@ -80,11 +87,15 @@ impl Timelines {
         lock(self.slots(slot.order)).entries[slot.at].clone()
     }
 
-    /// All timelines.
-    pub(crate) fn all(&self) -> Vec<Arc<Timeline>> {
-        let mut all = Self::live(&self.blocking);
-        all.append(&mut Self::live(&self.non_blocking));
-        all
+    /// Everything that has been enqueued so far.
+    pub(crate) fn issued(&self) -> Issued {
+        let orphan = self.hold_ups.orphan();
+        let all = [Self::live(&self.blocking), Self::live(&self.non_blocking)];
+        let issued = |timeline: Arc<Timeline>| (timeline.issued(), timeline);
+        Issued {
+            points: all.into_iter().flatten().map(issued).collect(),
+            orphan,
+        }
     }
 
     /// Those of the legacy stream and of all that CUDA orders with it.
@@ -104,6 +115,18 @@ impl Timelines {
         match order {
             ImplicitOrder::Blocking => &self.blocking,
             ImplicitOrder::NonBlocking => &self.non_blocking,
+        }
+    }
+}
+
+impl Issued {
+    /// Notes that all of it has completed, as the driver said.
+    pub(crate) fn complete(self, timelines: &Timelines) {
+        for (issued, timeline) in &self.points {
+            timeline.complete(*issued);
+        }
+        if let Some(orphan) = &self.orphan {
+            timelines.hold_ups.forget(orphan);
         }
     }
 }
@@ -138,20 +161,21 @@ impl HoldUps {
         let Some(legacy) = lock(&self.legacy).clone() else {
             return false;
         };
-        legacy.upgrade().is_none_or(|legacy| legacy.may_be_held_up())
+        legacy
+            .upgrade()
+            .is_none_or(|legacy| legacy.may_be_held_up())
     }
 
     /// A timeline of the legacy stream that was held up and is gone.
-    pub(crate) fn orphan(&self) -> Option<Weak<Timeline>> {
+    fn orphan(&self) -> Option<Weak<Timeline>> {
         let legacy = lock(&self.legacy);
         legacy.clone().filter(|legacy| legacy.strong_count() == 0)
     }
 
-    /// Everything on the legacy stream has completed that was there when `orphan` was found.
-    pub(crate) fn forget(&self, orphan: Option<&Weak<Timeline>>) {
+    /// All has completed that the orphan had.
+    fn forget(&self, orphan: &Weak<Timeline>) {
         let mut legacy = lock(&self.legacy);
-        let same = |(held, orphan): (&Weak<Timeline>, &Weak<Timeline>)| held.ptr_eq(orphan);
-        if legacy.as_ref().zip(orphan).is_some_and(same) {
+        if legacy.as_ref().is_some_and(|held| held.ptr_eq(orphan)) {
             *legacy = None;
         }
     }

@@ -200,13 +200,19 @@ impl Cache {
         !self.retired.is_empty() && self.retired.contains(&slab)
     }
 
-    /// Makes stretches of all idle chunks, so that they can be cut anew.
-    pub(super) fn merge(&mut self, spent: &mut Spent) {
+    /// Keeps all pending chunks that are known to be done with. Asks no driver.
+    pub(super) fn settle_all(&mut self, spent: &mut Spent) {
         for node in 0..self.shelves.len() {
             for bin in 0..=CLASSES {
                 self.settle(node, bin, usize::MAX, spent);
             }
-            let shelf = &mut self.shelves[node];
+        }
+    }
+
+    /// Makes stretches of all idle chunks, so that they can be cut anew.
+    pub(super) fn merge(&mut self, spent: &mut Spent) {
+        self.settle_all(spent);
+        for shelf in &mut self.shelves {
             for bin in shelf.bins.iter_mut().filter(|bin| !bin.idle.is_empty()) {
                 for chunk in bin.idle.drain(..) {
                     if let Some(slab) = chunk.slab {

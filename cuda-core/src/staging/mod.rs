@@ -378,6 +378,19 @@ fn set_aside(chunk: Chunk, last: Fences, error: Error) {
     chunk.report_lost(error);
 }
 
+/// Forgets points that are known to have been reached, with what they name. No driver call.
+pub(crate) fn prune() {
+    let mut pool = lock(&POOL);
+    let all = std::mem::take(&mut pool.pending).into_iter();
+    let (done, pending): (Vec<_>, Vec<_>) = all.partition(|(_, last)| last.are_known_reached());
+    pool.pending = pending.into();
+    let (chunks, spent): (Vec<_>, Vec<_>) = done.into_iter().unzip();
+    pool.idle.extend(chunks);
+    // The last reference to a timeline destroys its events: not under the lock.
+    drop(pool);
+    drop(spent);
+}
+
 /// Frees the pinned memory that this crate keeps for copies of borrowed slices and for
 /// [signals](crate::Signal), except what is in use, and says how many bytes went:
 /// [`trim_pinned`](crate::trim_pinned), then `cuMemFreeHost`, which stops all devices for a moment, and

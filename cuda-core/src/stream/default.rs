@@ -33,7 +33,12 @@ impl Context {
         driver::ensure()?;
         let mut slot = lock(&self.inner().legacy);
         let core = slot.upgrade().unwrap_or_else(|| {
-            let core = StreamCore::new(self, Flavor::Legacy, ImplicitOrder::Blocking, legacy_handle());
+            let core = StreamCore::new(
+                self,
+                Flavor::Legacy,
+                ImplicitOrder::Blocking,
+                legacy_handle(),
+            );
             *slot = Arc::downgrade(&core);
             core
         });
@@ -59,7 +64,14 @@ impl Context {
     /// ```
     pub fn per_thread_stream(&self) -> Result<PerThreadStream> {
         driver::ensure()?;
-        let new = || StreamCore::new(self, Flavor::PerThread, ImplicitOrder::Blocking, per_thread_handle());
+        let new = || {
+            StreamCore::new(
+                self,
+                Flavor::PerThread,
+                ImplicitOrder::Blocking,
+                per_thread_handle(),
+            )
+        };
         let core = PER_THREAD.try_with(|streams| {
             let mut streams = streams.borrow_mut();
             let found = streams

@@ -324,6 +324,23 @@ fn take(device: Device) -> Result<Word> {
     })
 }
 
+/// Gives back the retired words that are known to be idle, and forgets what their points name. No
+/// driver call.
+pub(crate) fn prune() {
+    let mut pool = lock(&POOL);
+    let all = std::mem::take(&mut pool.retired).into_iter();
+    let (done, retired): (Vec<_>, Vec<_>) = all.partition(|(_, last)| last.are_known_reached());
+    pool.retired = retired.into();
+    let give = |(word, spent)| {
+        pool.give(word);
+        spent
+    };
+    let spent: Vec<_> = done.into_iter().map(give).collect();
+    // The last reference to a timeline destroys its events: not under the lock.
+    drop(pool);
+    drop(spent);
+}
+
 /// Looks which retired words are idle by now.
 fn reap(most: usize) {
     let count = lock(&POOL).retired.len().min(most);

@@ -25,7 +25,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Flavor, ImplicitOrder, Timeline};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::guard::Entered;
 
 /// Points that may come at any time, with all behind them.
@@ -84,7 +84,9 @@ impl Timeline {
     fn hold_up_the_set(&self, entered: Option<&Entered>) -> Result<()> {
         // First of all, so that streams made meanwhile know.
         let timelines = self.context.timelines();
-        timelines.hold_ups.hold_up_legacy(timelines.entry(&self.slot));
+        timelines
+            .hold_ups
+            .hold_up_legacy(timelines.entry(&self.slot));
         self.checkpoint_the_set(entered)?;
         for other in timelines.blocking() {
             if other.id != self.id {
@@ -104,7 +106,14 @@ impl Timeline {
             Flavor::Legacy => self.flavor != Flavor::Legacy,
             _ => other.id != self.id,
         });
-        others.try_for_each(|other| other.checkpoint(true, entered))
+        others.try_for_each(|other| match other.checkpoint(true, entered) {
+            // No event can be recorded there before the capture ends, and then it comes behind this.
+            Err(Error::Capturing { .. }) => {
+                other.may_come_late(1);
+                Ok(())
+            }
+            checkpointed => checkpointed,
+        })
     }
 
     fn may_come_late(&self, seq: u64) {

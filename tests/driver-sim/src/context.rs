@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cuda_sys::CUresult;
 
+use crate::engine::clock::Clock;
 use crate::engine::stream::{Stream, StreamKind};
 use crate::engine::work::Work;
 use crate::handle::Id;
@@ -30,6 +31,8 @@ pub(crate) struct Context {
     pub(crate) peers: BTreeSet<Id>,
     pub(crate) legacy: Id,
     pub(crate) per_thread: Table<Id>,
+    /// The last points of streams that were destroyed, as far as the host may not know them.
+    pub(crate) buried: Clock,
     /// The error that every call of this context returns from now on.
     pub(crate) lost: Option<CUresult>,
 }
@@ -68,6 +71,7 @@ impl State {
             peers: BTreeSet::new(),
             legacy,
             per_thread: Table::new(),
+            buried: Clock::default(),
             lost: None,
         };
         self.contexts.insert(id, context);

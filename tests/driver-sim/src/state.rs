@@ -190,11 +190,20 @@ impl State {
     /// Takes a destroyed stream without work out of the tables.
     pub(crate) fn bury(&mut self, id: Id) {
         if let Some(stream) = self.streams.remove(&id) {
-            self.dead.push(Point {
+            let point = Point {
                 stream: id,
                 seq: stream.issued,
-            });
+            };
+            self.dead.push(point);
             self.retire_dead();
+            let Self { contexts, dead, .. } = self;
+            if let Some(context) = contexts.get_mut(&stream.context) {
+                context.buried.set(point);
+                if context.buried.len() > 2 * dead.len() + 64 {
+                    let known = |stream: Id| dead.iter().all(|point| point.stream != stream);
+                    context.buried.forget_all(known);
+                }
+            }
         }
     }
 
@@ -216,6 +225,7 @@ impl State {
         // one.
         let idle = |stream: &Stream| stream.is_idle() && stream.capture.is_none();
         for context in self.contexts.values_mut() {
+            context.buried = Clock::default();
             context.per_thread.retain(|_, id| {
                 let keep = self.streams.get(id).is_some_and(|stream| !idle(stream));
                 if !keep {

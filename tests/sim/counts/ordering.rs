@@ -206,6 +206,9 @@ fn the_host_waits_on_one_event() {
         t.download(&a, &mut host)?;
         t.synchronize()?;
         driver.expect([], || host.as_mut_slice().map(drop))?;
+        t.download(&a, &mut host)?;
+        context.synchronize()?;
+        driver.expect([], || host.as_mut_slice().map(drop))?;
         // Nor do readers keep the host from reading.
         let mut b = s.alloc::<u32>(16)?;
         s.upload(&host, &mut b)?;

@@ -49,6 +49,10 @@ impl Clock {
         }
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     pub(crate) fn forget_all(&mut self, gone: impl Fn(Id) -> bool) {
         self.0.retain(|p| !gone(p.stream));
     }

@@ -213,5 +213,11 @@ fn synchronize(call: &mut Call, context: u64) -> Outcome {
     call.forbid_in_capture()?;
     let streams = call.streams_of_context(context);
     call.synchronize(&streams);
+    // Also for the work of streams that were destroyed, and are done.
+    let buried = call
+        .contexts
+        .get(&context)
+        .map(|context| context.buried.clone());
+    call.host_join(&buried.unwrap_or_default());
     Ok(())
 }

@@ -124,6 +124,25 @@ fn events_and_contexts() {
 }
 
 #[test]
+fn a_wait_for_a_context_is_one_for_the_streams_that_it_had() {
+    for mode in [Mode::Lazy, Mode::Eager] {
+        let session = begin();
+        session.set_mode(mode);
+        bind(0);
+        let (gone, later) = (stream(), stream());
+        let d = alloc(4);
+        ok!(cuMemsetD8Async(d, 1, 4, gone));
+        ok!(cuStreamDestroy_v2(gone));
+        ok!(cuCtxSynchronize());
+        ok!(cuMemsetD8Async(d, 2, 4, later));
+        ok!(cuStreamSynchronize(later));
+        ok!(cuMemFree_v2(d));
+        ok!(cuStreamDestroy_v2(later));
+        session.assert_clean();
+    }
+}
+
+#[test]
 fn the_legacy_stream_stands_between_blocking_streams() {
     let session = begin();
     bind(0);
