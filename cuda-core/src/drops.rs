@@ -62,7 +62,8 @@ pub enum Resource {
     Event,
     /// A semaphore of another interface, such as Vulkan, that was not destroyed.
     ExternalSemaphore,
-    /// A context that was not destroyed.
+    /// A context that was not destroyed; or is not going to be, since memory of it was left behind that
+    /// work may use for all that could be proven.
     Context,
     /// A module, or a library, that was not unloaded.
     Module,

@@ -7,7 +7,8 @@
 //! * It is **gone**.
 //! * It was **[kept](Unreleased::Kept)**: something stood in the way before the driver was asked to
 //!   release it, such as a failed wait for its last work. All is as before. `close` gives the owner
-//!   back as it was; a `Drop` leaves it behind.
+//!   back as it was; a `Drop` [leaves it behind](leave_behind), for good, and its context with it: that
+//!   would take the memory along under the work that could not be waited for.
 //! * That is **[unknown](Unreleased::Unknown)**: the call that releases it failed. It may be gone, and
 //!   its address or handle somebody else's by now, so it is *given up*: neither used nor released
 //!   again, and reported as left behind. `close` gives back an owner without it. Memory of that kind
@@ -15,6 +16,7 @@
 
 use cuda_sys::CUresult;
 
+use crate::context::Context;
 use crate::driver;
 use crate::drops::{self, Resource};
 use crate::error::{Error, check};
@@ -40,6 +42,21 @@ pub(crate) fn unless_given_up<T>(raw: *mut T, what: Resource) -> Result<*mut T, 
 /// another attempt would end no better.
 pub(crate) fn released(op: &'static str, code: CUresult) -> Result<(), Unreleased> {
     check(op, code).map_err(Unreleased::Unknown)
+}
+
+/// What a `Drop` does with memory that was not released: it is reported, and if it was kept, so is its
+/// context. Work of another context may use it, which could not be proven to be done.
+pub(crate) fn leave_behind(
+    context: &Context,
+    what: Resource,
+    handle: u64,
+    bytes: usize,
+    why: Unreleased,
+) {
+    if let Unreleased::Kept(error) = &why {
+        context.leave_behind(error);
+    }
+    drops::report(what, handle, bytes, Some(why.into()));
 }
 
 impl Unreleased {

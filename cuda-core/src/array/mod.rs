@@ -77,6 +77,10 @@ impl memory::Kind for ArrayMemory {
         }
     }
 
+    fn context_of(keeper: &Context) -> &Context {
+        keeper
+    }
+
     fn number(address: RawArray) -> u64 {
         match address {
             RawArray::Single(raw) => raw.addr() as u64,

@@ -16,7 +16,7 @@ use crate::drops::{self, Resource};
 use crate::error::{Error, Result};
 use crate::memory::ledger::Fences;
 use crate::memory::plain;
-use crate::release::Unreleased;
+use crate::release::{Unreleased, leave_behind};
 use crate::stream_core::StreamCore;
 use crate::timeline::Mark;
 
@@ -335,8 +335,9 @@ impl Heap {
                 }
                 // It may be gone all the same: it is neither used nor given back any more.
                 Err(why) => {
-                    let error = why.into();
-                    report(vec![(segment.base, segment.bytes)], &error);
+                    let error: Error = why.into();
+                    let (base, bytes) = (segment.base, segment.bytes);
+                    drops::report(Resource::DeviceMemory, base, bytes, Some(error.clone()));
                     failed.get_or_insert(error);
                 }
             }
@@ -388,7 +389,7 @@ impl Heap {
             (given_up, spent)
         });
         drop(spent);
-        report(given_up, &Error::LostStream);
+        self.leave_behind(given_up);
     }
 
     /// Gives everything back that no work uses, and reports the rest, which stays allocated: nobody
@@ -401,8 +402,16 @@ impl Heap {
         let _ = self.release(0);
         let _ = self.release(0);
         let lost = self.with(|state| state.space.give_up_all());
-        report(lost, &Error::LostStream);
+        self.leave_behind(lost);
         drop(self.with(std::mem::take));
+    }
+
+    /// Segments that work may use, of which nobody can prove that it is done.
+    fn leave_behind(&self, segments: Vec<(CUdeviceptr, usize)>) {
+        for (base, bytes) in segments {
+            let why = Unreleased::Kept(Error::LostStream);
+            leave_behind(&self.context, Resource::DeviceMemory, base, bytes, why);
+        }
     }
 
     /// The most that the heap can ever have.
@@ -422,11 +431,5 @@ impl Heap {
             usage: Box::new(self.usage()),
             memory: self.context.memory_info().ok(),
         }
-    }
-}
-
-fn report(segments: Vec<(CUdeviceptr, usize)>, error: &Error) {
-    for (base, bytes) in segments {
-        drops::report(Resource::DeviceMemory, base, bytes, Some(error.clone()));
     }
 }

@@ -3,6 +3,7 @@
 use std::mem;
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use cuda_sys::symbol as cu;
 
@@ -70,6 +71,21 @@ impl Context {
             let nothing = Inner::new(ptr::null_mut(), inner.device, Kind::GivenUp);
             (error, Self(Ref::Counted(Arc::new(nothing))))
         })
+    }
+}
+
+impl Context {
+    /// Never destroys the context, and reports that, once: memory that is in it may be in use for all
+    /// that anybody can prove. A primary context lives on in any case.
+    pub(crate) fn leave_behind(&self, why: &Error) {
+        let Ref::Counted(inner) = &self.0 else {
+            return;
+        };
+        if !inner.left_behind.swap(true, Ordering::AcqRel) {
+            mem::forget(inner.clone());
+            let handle = self.as_raw().addr() as u64;
+            drops::report(Resource::Context, handle, 0, Some(why.clone()));
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ptr;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, Weak};
 
 use cuda_sys::{CUcontext, symbol as cu};
@@ -68,6 +69,8 @@ pub(crate) struct Inner {
     /// The legacy default stream's bookkeeping, shared by all its handles.
     pub(crate) legacy: Mutex<Weak<StreamCore>>,
     timelines: Timelines,
+    /// It is never destroyed; see [`Context::leave_behind`].
+    left_behind: AtomicBool,
 }
 
 enum Kind {
@@ -434,6 +437,7 @@ impl Inner {
             kind,
             legacy: Mutex::new(Weak::new()),
             timelines: Timelines::default(),
+            left_behind: AtomicBool::new(false),
         }
     }
 }

@@ -122,6 +122,10 @@ impl memory::Kind for DeviceMemory {
         true
     }
 
+    fn context_of(keeper: &Origin) -> &Context {
+        keeper.context()
+    }
+
     fn number(address: CUdeviceptr) -> u64 {
         address
     }

@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::driver;
 use crate::drops::{self, Resource};
 use crate::error::{Error, Result};
-use crate::release::Unreleased;
+use crate::release::{Unreleased, leave_behind};
 
 pub(crate) mod attributes;
 pub(crate) mod buffer;
@@ -76,6 +76,9 @@ pub(crate) trait Kind: Sized + 'static {
         false
     }
 
+    /// The context that the block is allocated in.
+    fn context_of(keeper: &Self::Keeper) -> &Context;
+
     /// The address as a number, for reports.
     fn number(address: Self::Address) -> u64;
 }
@@ -94,7 +97,7 @@ impl<M: Kind> Block<M> {
     /// Frees the block, and says whether that worked.
     fn free_or_report(&mut self) -> bool {
         let freed = M::free(self);
-        freed.map_err(|error| self.report(error.into())).is_ok()
+        freed.map_err(|why| self.leave_behind(why)).is_ok()
     }
 
     /// What `Drop` does. A block whose last work is on a stream that other code captures is tried again
@@ -108,14 +111,14 @@ impl<M: Kind> Block<M> {
             Err(Unreleased::Kept(error)) if held::is_held(&error) => {
                 held::keep(move || self.free_or_keep());
             }
-            Err(error) => self.report(error.into()),
+            Err(why) => self.leave_behind(why),
             Ok(()) => {}
         }
     }
 
-    fn report(&self, error: Error) {
-        let address = M::number(self.address);
-        drops::report(M::RESOURCE, address, self.bytes, Some(error));
+    fn leave_behind(&self, why: Unreleased) {
+        let (context, address) = (M::context_of(&self.keeper), M::number(self.address));
+        leave_behind(context, M::RESOURCE, address, self.bytes, why);
     }
 
     pub(crate) fn whole(&self) -> Bytes {

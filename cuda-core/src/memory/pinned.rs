@@ -125,6 +125,12 @@ impl memory::Kind for PinnedMemory {
         }
     }
 
+    fn context_of(keeper: &PinnedOrigin) -> &Context {
+        use PinnedOrigin::{Allocated, Cached, Registered};
+        let (Allocated(context) | Cached(context, _) | Registered(context)) = keeper;
+        context
+    }
+
     fn number(address: HostAddress) -> u64 {
         address.0.addr().get() as u64
     }
@@ -363,11 +369,7 @@ impl<T: Pod> PinnedBuffer<T> {
 impl<T: Pod> PinnedBuffer<T> {
     /// The context that the buffer was made in.
     pub fn context(&self) -> &Context {
-        match &self.storage.block().keeper {
-            PinnedOrigin::Allocated(context)
-            | PinnedOrigin::Cached(context, _)
-            | PinnedOrigin::Registered(context) => context,
-        }
+        <PinnedMemory as memory::Kind>::context_of(&self.storage.block().keeper)
     }
 
     /// The flags that the memory has: `cuMemHostGetFlags`, or what slabs have, which are portable and

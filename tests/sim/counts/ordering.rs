@@ -160,26 +160,26 @@ fn host_functions_of_a_blocking_stream_cost_a_checkpoint_of_each_stream_of_its_s
         for stream in [&legacy, &a, &b] {
             warm(stream)?;
         }
+        let mut fill = legacy.alloc::<u8>(1)?;
+        context.synchronize()?;
         // Nothing is pending on any of them.
         driver.expect([launch], || a.launch_host_func(|| {}))?;
         context.synchronize()?;
         let (_on_s, _on_b) = (s.alloc::<u8>(1)?, b.alloc::<u8>(1)?);
         driver.expect([RECORD, launch], || a.launch_host_func(|| {}))?;
-        driver.expect([launch], || a.launch_host_func(|| {}))?;
+        // Its own, that of the other being there.
+        driver.expect([RECORD, launch], || a.launch_host_func(|| {}))?;
         // A stream outside the set takes no part in it.
         driver.expect([RECORD, launch], || s.launch_host_func(|| {}))?;
-        let _also_on_b = b.alloc::<u8>(1)?;
-        // The legacy stream's first work behind it is held up, all that it has later only with it.
-        let mut fill = legacy.alloc::<u8>(1)?;
-        let _on_b_behind_that = b.alloc::<u8>(1)?;
-        let set = entered(["cuMemsetD8Async"]);
-        driver.expect(set.clone(), || legacy.fill(&mut fill, 1))?;
         context.synchronize()?;
         driver.expect([launch], || a.launch_host_func(|| {}))?;
-        let _on_b_again = b.alloc::<u8>(1)?;
-        let passed_on = entered([RECORD, "cuMemsetD8Async"]);
-        driver.expect(passed_on, || legacy.fill(&mut fill, 2))?;
-        driver.expect(set, || legacy.fill(&mut fill, 3))?;
+        let _beside_it = b.alloc::<u8>(1)?;
+        // The legacy stream's first work behind it holds up the set, and no other does.
+        let first = entered([RECORD, RECORD, "cuMemsetD8Async"]);
+        driver.expect(first, || legacy.fill(&mut fill, 1))?;
+        let _behind_it = b.alloc::<u8>(1)?;
+        let second = entered(["cuMemsetD8Async"]);
+        driver.expect(second, || legacy.fill(&mut fill, 2))?;
         context.synchronize()
     });
 }

@@ -10,6 +10,7 @@ mod forgotten;
 mod guards;
 mod host_functions;
 mod inputs;
+mod kept;
 mod ledger;
 mod leftovers;
 mod lifetimes;

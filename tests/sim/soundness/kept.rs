@@ -1,0 +1,133 @@
+//! Memory of a created context that could not be proven to be idle: S51.
+
+use std::any::Any;
+
+use cuda_core::{
+    Allocator, ArrayFlags, ArrayShape, CachingPool, Context, ContextFlags, CudaArray,
+    ManagedBuffer, PinnedBuffer, PinnedFlags, RegisterFlags, Registered, Resource, Result, Stream,
+};
+use cuda_sim::{Fault, LeakKind, Mode};
+use cuda_sys::CUDA_ERROR_UNKNOWN;
+use support::judge::{self, DropFailures};
+
+use super::{device, primary, within};
+
+const LEN: usize = 1024;
+
+/// Whatever owns memory of a context.
+type Owners = Box<dyn Any>;
+
+/// Drops memory of a created context that a stream of another one uses, as `share` says, while all
+/// waits fail; then the last reference to the context. Both stay, and are reported.
+fn kept(what: Resource, share: impl Fn(&Context, &Stream) -> Result<Owners> + Sync) {
+    let session = support::simulator();
+    session.set_mode(Mode::Lazy);
+    // Nothing comes by asking.
+    session.set_polls(u32::MAX);
+    let failures = DropFailures::begin();
+    within(|| {
+        let run = || {
+            let far = primary().create_stream()?;
+            let context = Context::create(device(), ContextFlags::default())?;
+            let owners = share(&context, &far)?;
+            for call in ["cuEventSynchronize", "cuStreamWaitEvent"] {
+                session.inject(Fault::new(CUDA_ERROR_UNKNOWN).function(call).from_then_on());
+            }
+            drop(owners);
+            drop(context);
+            cuda_core::flush_deferred_drops();
+            session.clear_faults();
+            assert_eq!(session.calls("cuCtxDestroy_v2"), 0);
+            far.synchronize()
+        };
+        run().expect("no operation of the test fails");
+    });
+    let reported = failures.end();
+    let of = |what| {
+        reported
+            .failures
+            .iter()
+            .filter(move |failure| failure.resource == what)
+    };
+    assert!(of(what).count() > 0, "{reported:?}");
+    assert_eq!(of(Resource::Context).count(), 1, "{reported:?}");
+    session.settle();
+    cuda_core::trim_staging().expect("idle chunks can be freed");
+    assert_eq!(session.violations(), []);
+    let leaks = session.leaks();
+    assert!(leaks.iter().any(|leak| leak.kind == LeakKind::Context));
+    judge::compare(&leaks, &reported, false, |_| false).expect("what stays is what was reported");
+    judge::take_away(leaks);
+}
+
+#[test]
+fn s51_memory_of_the_context() {
+    kept(Resource::DeviceMemory, |context, far| {
+        let mut buffers = [context.alloc::<u32>(LEN)?, context.alloc::<u32>(LEN)?];
+        for buffer in &mut buffers {
+            far.fill(buffer, 7)?;
+        }
+        Ok(Box::new(buffers))
+    });
+}
+
+#[test]
+fn s51_managed_memory() {
+    kept(Resource::DeviceMemory, |context, far| {
+        let mut buffer = ManagedBuffer::<u32>::new(context, LEN)?;
+        far.fill(&mut buffer, 7)?;
+        Ok(Box::new(buffer))
+    });
+}
+
+#[test]
+fn s51_pinned_memory() {
+    kept(Resource::PinnedMemory, |context, far| {
+        let flags = PinnedFlags::PORTABLE | PinnedFlags::MAPPED;
+        let mut host = PinnedBuffer::<u32>::with_flags(context, LEN, flags)?;
+        let buffer = far.alloc_zeroed::<u32>(LEN)?;
+        far.download(&buffer, &mut host)?;
+        far.checkpoint()?;
+        Ok(Box::new(host))
+    });
+}
+
+#[test]
+fn s51_registered_memory() {
+    kept(Resource::PinnedMemory, |context, far| {
+        let host = Registered::new(context, vec![1_u32; LEN], RegisterFlags::PORTABLE);
+        let host = host.map_err(|(error, _)| error)?;
+        let mut buffer = far.alloc::<u32>(LEN)?;
+        far.upload(&host, &mut buffer)?;
+        Ok(Box::new(host))
+    });
+}
+
+#[test]
+fn s51_arrays() {
+    kept(Resource::Array, |context, far| {
+        let shape = ArrayShape::D1 { width: LEN };
+        let mut array = CudaArray::<u32>::new(context, shape, ArrayFlags::default())?;
+        far.upload_to_array(&[7; LEN], &mut array)?;
+        Ok(Box::new(array))
+    });
+}
+
+#[test]
+fn s51_memory_of_allocators() {
+    let allocators: [fn() -> Allocator; 3] = [
+        Allocator::plain,
+        Allocator::cache,
+        // Its pool goes, too.
+        || CachingPool::new().allocator(),
+    ];
+    for allocator in allocators {
+        kept(Resource::DeviceMemory, |context, far| {
+            let (home, allocator) = (context.create_stream()?, allocator());
+            let mut buffer = home.alloc_with::<u32>(&allocator, LEN)?;
+            home.synchronize()?;
+            far.fill(&mut buffer, 7)?;
+            Ok(Box::new((buffer, home, allocator)))
+        });
+    }
+}
