@@ -321,16 +321,17 @@ thread_local! {
     static REAPS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Between the thread of deferred drops and the end of the process.
+/// Between threads of this crate and the end of the process.
 struct Gate {
-    /// A job runs, and may call the driver.
-    inside: bool,
-    /// The process exits: no job may.
+    /// Threads of this crate that are calling the driver: the one whose job runs, and those that ask for
+    /// points.
+    inside: usize,
+    /// The process exits: none may.
     closed: bool,
 }
 
 static GATE: Mutex<Gate> = Mutex::new(Gate {
-    inside: false,
+    inside: 0,
     closed: false,
 });
 
@@ -340,11 +341,11 @@ impl Gate {
     /// Does not return once the process exits.
     fn enter() {
         let gate = GATE_CHANGED.wait_while(lock(&GATE), |gate| gate.closed);
-        gate.unwrap_or_else(PoisonError::into_inner).inside = true;
+        gate.unwrap_or_else(PoisonError::into_inner).inside += 1;
     }
 
     fn leave() {
-        lock(&GATE).inside = false;
+        lock(&GATE).inside -= 1;
         GATE_CHANGED.notify_all();
     }
 }
@@ -359,6 +360,15 @@ pub(crate) fn while_waiting<R>(wait: impl FnOnce() -> R) -> R {
     let waited = wait();
     Gate::enter();
     waited
+}
+
+/// Makes a call on a thread of this crate that does not wait for the device. Does not return once the
+/// process exits.
+pub(crate) fn unless_exiting<R>(call: impl FnOnce() -> R) -> R {
+    Gate::enter();
+    let result = call();
+    Gate::leave();
+    result
 }
 
 /// Hands `job` to a thread that ends when there is nothing left to do: drops in host functions are
@@ -408,7 +418,7 @@ fn reap() {
     }
 }
 
-/// Keeps the thread of deferred drops out of the driver from now on; called as the process exits.
+/// Keeps threads of this crate out of the driver from now on; called as the process exits.
 #[cfg_attr(any(not(unix), miri), allow(dead_code))]
 pub(crate) fn park() {
     /// A job may be in a call that waits for the device, which may wait for what nobody will do any
@@ -421,7 +431,7 @@ pub(crate) fn park() {
     if is_reaper() || driver::in_callback() {
         return;
     }
-    drop(GATE_CHANGED.wait_timeout_while(gate, PATIENCE, |gate| gate.inside));
+    drop(GATE_CHANGED.wait_timeout_while(gate, PATIENCE, |gate| gate.inside > 0));
 }
 
 /// Waits until every drop deferred before this call has run. For tests and orderly shutdowns.

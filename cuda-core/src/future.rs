@@ -54,6 +54,8 @@ enum State {
     /// Not polled yet.
     New(Result<Vec<Pending>>),
     Waiting(Arc<Ticket>),
+    /// It has said so, and says so again.
+    Done(Result<()>),
 }
 
 /// Where a future and the threads that wait for it meet.
@@ -141,7 +143,8 @@ impl Future for Ready<'_> {
     type Output = Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<Result<()>> {
-        let ticket = match &mut self.state {
+        let started = match &mut self.state {
+            State::Done(result) => return Poll::Ready(result.clone()),
             // In a fork's child the threads that would wake it are no more, and may have held locks.
             State::Waiting(ticket) => {
                 return match driver::gone() {
@@ -152,13 +155,16 @@ impl Future for Ready<'_> {
             State::New(pending) => std::mem::replace(pending, Ok(Vec::new()))
                 .and_then(|pending| Self::start(pending, task.waker())),
         };
-        match ticket {
-            Ok(Some(ticket)) => {
+        match started.transpose() {
+            Some(Ok(ticket)) => {
                 self.state = State::Waiting(ticket);
                 Poll::Pending
             }
-            Ok(None) => Poll::Ready(Ok(())),
-            Err(error) => Poll::Ready(Err(error)),
+            over => {
+                let result = over.map_or(Ok(()), |over| over.map(drop));
+                self.state = State::Done(result.clone());
+                Poll::Ready(result)
+            }
         }
     }
 }

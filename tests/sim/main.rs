@@ -24,3 +24,4 @@ mod soundness;
 mod staged_groups;
 mod staged_large;
 mod streams;
+mod waiters;

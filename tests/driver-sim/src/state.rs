@@ -70,6 +70,8 @@ pub(crate) struct State {
     pub(crate) host: Host,
     /// Destroyed streams with their last operation, which the host has not waited for yet.
     pub(crate) dead: Vec<Point>,
+    /// Some stream may have a wait for a value.
+    pub(crate) values_awaited: bool,
     /// Host functions that were thrown away with their context.
     pub(crate) dropped_calls: u64,
     pub(crate) callbacks: Callbacks,
@@ -133,6 +135,7 @@ impl State {
             stacks: Table::new(),
             host: Host::new(&DOOR),
             dead: Vec::new(),
+            values_awaited: false,
             dropped_calls: 0,
             callbacks: Callbacks::default(),
             log: Log {

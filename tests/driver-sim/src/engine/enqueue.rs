@@ -80,6 +80,7 @@ impl State {
         for access in accesses {
             self.check_access(call, access, point, &clock);
         }
+        self.values_awaited |= work.waits();
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.issued = seq;
             let tells = work.shows().then(|| clock.clone());

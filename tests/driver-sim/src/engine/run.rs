@@ -5,7 +5,7 @@ use std::time::Instant;
 use crate::Mode;
 use crate::engine::clock::Point;
 use crate::engine::mover::touches_host;
-use crate::engine::stream::Recorded;
+use crate::engine::stream::{Recorded, Stream};
 use crate::engine::work::{Place, Work};
 use crate::handle::Id;
 use crate::memory::block::Phase;
@@ -64,10 +64,18 @@ impl State {
     }
 
     /// Whether some stream waits for a value in memory, which needs no driver call to arrive.
-    pub(crate) fn waits_for_value(&self) -> bool {
-        self.streams
-            .values()
-            .any(|stream| stream.queue.front().is_some_and(|op| op.work.waits()))
+    pub(crate) fn waits_for_value(&mut self) -> bool {
+        if !self.values_awaited {
+            return false;
+        }
+        let mut streams = self.streams.values();
+        if streams.any(|stream| stream.queue.front().is_some_and(|op| op.work.waits())) {
+            return true;
+        }
+        // Not looked for again before there is one more: there may be many streams.
+        let waits = |stream: &Stream| stream.queue.iter().any(|op| op.work.waits());
+        self.values_awaited = self.streams.values().any(waits);
+        false
     }
 
     /// In threaded mode the device goes on between two calls, as far as the schedule says.

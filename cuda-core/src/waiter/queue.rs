@@ -1,0 +1,129 @@
+//! Points of one stream that are waited for.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::mem;
+use std::sync::Arc;
+
+use super::{Pending, Then};
+
+/// A queue's timeline, and a number that is never used twice.
+pub(super) type Key = (u64, u64);
+
+/// All queues.
+#[derive(Default)]
+pub(super) struct Queues {
+    queues: BTreeMap<Key, Queue>,
+    /// That nobody looks for, the longest left alone first.
+    free: VecDeque<Key>,
+    /// Of the queue made last.
+    number: u64,
+}
+
+/// Points of one stream in its order; never empty.
+struct Queue {
+    /// The point that a thread looks for, if one does. It does not see what comes up before that.
+    looked_for: Option<u64>,
+    waits: VecDeque<Wait>,
+}
+
+pub(super) struct Wait {
+    pending: Pending,
+    pub(super) then: Vec<Then>,
+}
+
+impl Queues {
+    /// Queues that nobody looks for.
+    pub(super) fn free(&self) -> usize {
+        self.free.len()
+    }
+
+    fn of(&self, id: u64) -> impl Iterator<Item = (&Key, &Queue)> {
+        self.queues.range((id, 0)..=(id, u64::MAX))
+    }
+
+    /// The earliest point that covers the stream's `seq`.
+    pub(super) fn covering(&self, id: u64, seq: u64) -> Option<Pending> {
+        let covering = self.of(id).filter_map(|(_, queue)| {
+            let mut pending = queue.waits.iter().map(|wait| &wait.pending);
+            // They come in the stream's order.
+            pending.find(|pending| pending.seq >= seq)
+        });
+        covering.min_by_key(|pending| pending.seq).cloned()
+    }
+
+    /// The queue in which a thread sees the point when it comes.
+    pub(super) fn find(&self, pending: &Pending) -> Option<Key> {
+        let in_time = |queue: &Queue| queue.looked_for.is_none_or(|seq| seq <= pending.seq);
+        let mut queues = self.of(pending.timeline.id());
+        queues.find_map(|(key, queue)| in_time(queue).then_some(*key))
+    }
+
+    /// Adds the point to the queue that was [found](Self::find), or to a new one.
+    pub(super) fn add(&mut self, found: Option<Key>, pending: Pending, then: Then) {
+        let key = found.unwrap_or_else(|| {
+            self.number += 1;
+            let key = (pending.timeline.id(), self.number);
+            self.free.push_back(key);
+            key
+        });
+        let queue = self.queues.entry(key).or_insert_with(|| Queue {
+            looked_for: None,
+            waits: VecDeque::new(),
+        });
+        queue.add(pending, then);
+    }
+
+    /// A queue that nobody looks for, to look for its first point.
+    pub(super) fn take_free(&mut self) -> Option<(Key, Pending)> {
+        let key = self.free.pop_front()?;
+        let queue = self.queues.get_mut(&key)?;
+        let first = queue.waits.front()?.pending.clone();
+        queue.looked_for = Some(first.seq);
+        Some((key, first))
+    }
+
+    /// The first point has not come: somebody else may look for it.
+    pub(super) fn leave(&mut self, key: Key) {
+        if let Some(queue) = self.queues.get_mut(&key) {
+            queue.looked_for = None;
+            self.free.push_back(key);
+        }
+    }
+
+    /// Takes out what is due now that `first` was reached, or has failed, and leaves the rest.
+    pub(super) fn take(&mut self, key: Key, first: &Pending, failed: bool) -> Vec<Wait> {
+        let Some(queue) = self.queues.get_mut(&key) else {
+            return Vec::new();
+        };
+        let due = queue.take(first, failed);
+        if queue.waits.is_empty() {
+            self.queues.remove(&key);
+        } else {
+            self.leave(key);
+        }
+        due
+    }
+}
+
+impl Queue {
+    fn add(&mut self, pending: Pending, then: Then) {
+        let same = |wait: &&mut Wait| Arc::ptr_eq(&wait.pending.event, &pending.event);
+        if let Some(wait) = self.waits.iter_mut().find(same) {
+            wait.then.push(then);
+            return;
+        }
+        let at = self.waits.partition_point(|w| w.pending.seq <= pending.seq);
+        let then = vec![then];
+        self.waits.insert(at, Wait { pending, then });
+    }
+
+    fn take(&mut self, first: &Pending, failed: bool) -> Vec<Wait> {
+        let due = |wait: &Wait| {
+            let same = Arc::ptr_eq(&wait.pending.event, &first.event);
+            same || (!failed && wait.pending.seq <= first.seq)
+        };
+        let (due, left): (Vec<_>, Vec<_>) = mem::take(&mut self.waits).into_iter().partition(due);
+        self.waits = left.into();
+        due
+    }
+}

@@ -1,0 +1,134 @@
+//! Waiting without blocking, where there is much to wait for, and where waiting fails.
+
+use std::sync::mpsc;
+use std::task::Poll;
+
+use cuda_core::{Device, Result, Signal, Stream, WaitValue};
+use cuda_sim::{Fault, Mode};
+use cuda_sys::CUDA_ERROR_UNKNOWN;
+use support::{Alarm, block_on};
+
+/// Threads of this process, where the system tells.
+fn threads() -> Option<usize> {
+    let tasks = std::fs::read_dir("/proc/self/task").ok()?;
+    Some(tasks.count())
+}
+
+/// Streams that all wait for the signal.
+fn held_up(streams: usize) -> Result<(Vec<Stream>, Signal<u32>)> {
+    let device = Device::get(0)?;
+    let signal = Signal::new(device, 0_u32)?;
+    let streams: Vec<_> = (0..streams)
+        .map(|_| device.create_stream())
+        .collect::<Result<_>>()?;
+    streams[0].wait_signal(&signal, WaitValue::Geq(1))?;
+    for stream in &streams[1..] {
+        stream.wait_stream(&streams[0])?;
+    }
+    Ok((streams, signal))
+}
+
+#[test]
+fn many_awaited_streams_have_few_threads() -> Result<()> {
+    let many = if cfg!(miri) { 40 } else { 10_000 };
+    let session = support::simulator();
+    session.set_mode(Mode::Lazy);
+    let before = threads();
+    let alarm = Alarm::new();
+    let device = Device::get(0)?;
+    let streams: Vec<_> = (0..many)
+        .map(|_| device.create_stream())
+        .collect::<Result<_>>()?;
+    let (release, gate) = mpsc::channel::<()>();
+    streams[0].launch_host_func(move || {
+        let _ = gate.recv();
+    })?;
+    for stream in &streams[1..] {
+        stream.wait_stream(&streams[0])?;
+    }
+
+    let mut all: Vec<_> = streams.iter().map(Stream::finished).collect();
+    for finished in &mut all {
+        assert!(alarm.poll(finished).is_pending());
+    }
+    // Whatever comes meanwhile does not wait for them, again and again.
+    let free = device.create_stream()?;
+    for round in 0..20 {
+        let mut buffer = free.alloc::<u32>(16)?;
+        free.fill(&mut buffer, round)?;
+        block_on(free.finished())?;
+    }
+    if let (Some(before), Some(now)) = (before, threads()) {
+        assert!(now < before + 40, "{now} threads, {before} before");
+    }
+    assert_eq!(alarm.wakes(), 0);
+    drop(release);
+    for finished in &mut all {
+        alarm.block_on(finished)?;
+    }
+    drop((all, streams, free));
+    cuda_core::flush_deferred_drops();
+    cuda_core::trim_staging()?;
+    session.assert_clean();
+    Ok(())
+}
+
+/// Points that come while the same number of others never do, each awaited before the next.
+#[test]
+fn points_that_come_do_not_wait_for_those_that_do_not() -> Result<()> {
+    let session = support::simulator();
+    session.set_mode(Mode::Lazy);
+    let (streams, signal) = held_up(30)?;
+    let never = Alarm::new();
+    let mut all: Vec<_> = streams.iter().map(Stream::finished).collect();
+    for finished in &mut all {
+        assert!(never.poll(finished).is_pending());
+    }
+    let (second, second_signal) = held_up(30)?;
+    let alarm = Alarm::new();
+    let mut those: Vec<_> = second.iter().map(Stream::finished).collect();
+    for finished in &mut those {
+        assert!(alarm.poll(finished).is_pending());
+    }
+    second_signal.set(1);
+    for finished in &mut those {
+        alarm.block_on(finished)?;
+    }
+    assert_eq!(never.wakes(), 0);
+    signal.set(1);
+    for finished in &mut all {
+        never.block_on(finished)?;
+    }
+    drop((all, streams, signal, those, second, second_signal));
+    cuda_core::flush_deferred_drops();
+    cuda_core::trim_staging()?;
+    session.assert_clean();
+    Ok(())
+}
+
+#[test]
+fn a_future_says_its_error_again() -> Result<()> {
+    let session = support::simulator();
+    session.set_mode(Mode::Lazy);
+    let stream = Device::get(0)?.create_stream()?;
+    let mut buffer = stream.alloc::<u32>(16)?;
+    for call in ["cuEventRecord", "cuEventQuery", "cuEventSynchronize"] {
+        session.inject(Fault::new(CUDA_ERROR_UNKNOWN).function(call).from_then_on());
+        stream.fill(&mut buffer, 7)?;
+        let mut finished = stream.finished();
+        let alarm = Alarm::new();
+        alarm.block_on(&mut finished).expect_err(call);
+        session.clear_faults();
+        assert!(session.pending_ops() > 0);
+        for _ in 0..2 {
+            let again = alarm.poll(&mut finished);
+            assert!(matches!(again, Poll::Ready(Err(_))), "{call}: {again:?}");
+        }
+        stream.synchronize()?;
+    }
+    drop((buffer, stream));
+    cuda_core::flush_deferred_drops();
+    cuda_core::trim_staging()?;
+    session.assert_clean();
+    Ok(())
+}
