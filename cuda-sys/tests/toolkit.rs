@@ -185,7 +185,9 @@ fn only_what_is_asked_on_the_way_is_watched() {
     };
     let machine = Machine::new().header("b/include", 12_040);
     let everywhere = asked(&machine);
-    assert!(everywhere.contains(&"PATH".to_owned()) && everywhere.contains(&"CUDA_ROOT".to_owned()));
+    assert!(
+        everywhere.contains(&"PATH".to_owned()) && everywhere.contains(&"CUDA_ROOT".to_owned())
+    );
     assert!(everywhere.contains(&"CONDA_PREFIX".to_owned()));
 
     let machine = machine.var("CUDA_PATH", "b");
@@ -196,7 +198,9 @@ fn only_what_is_asked_on_the_way_is_watched() {
     let machine = machine.var("CUDA_SYS_INCLUDE_DIR", "b/include");
     let pointed = asked(&machine);
     assert!(
-        pointed.iter().all(|name| name.ends_with("CUDA_SYS_INCLUDE_DIR")),
+        pointed
+            .iter()
+            .all(|name| name.ends_with("CUDA_SYS_INCLUDE_DIR")),
         "{pointed:?}"
     );
 }
@@ -215,9 +219,7 @@ fn a_path_that_is_not_utf_8_is_said_to_be_one() {
     use std::os::unix::ffi::OsStringExt;
 
     let mut machine = Machine::new();
-    let place = machine
-        .root
-        .join(OsString::from_vec(b"caf\xe9".to_vec()));
+    let place = machine.root.join(OsString::from_vec(b"caf\xe9".to_vec()));
     fs::create_dir_all(&place).expect("a directory");
     fs::write(place.join("cuda.h"), "#define CUDA_VERSION 12040\n").expect("a header");
     machine

@@ -129,7 +129,7 @@ impl Row {
         self.bound = bound.len();
         self.completed = bound.difference(declared).count();
         for name in declared
-            .union(&bundled)
+            .union(bundled)
             .filter(|name| !bound.contains(*name))
         {
             self.problems.push(format!("{name} is not bound"));

@@ -202,7 +202,7 @@ fn strip_script(directory: &Path) -> anyhow::Result<()> {
 }
 
 /// Copies a directory, what git keeps there apart.
-fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
+pub(super) fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {
         let entry = entry?;

@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::{Context, ensure};
 
 use super::consume::build_and_run;
+use super::link::copy;
 use crate::package::build::output;
 use crate::package::consumer::{Consumer, Crates, Features, Source};
 use crate::package::workshop::{Target, Workshop};
@@ -13,12 +14,22 @@ use crate::package::workshop::{Target, Workshop};
 /// What crates.io takes at most.
 const LIMIT: u64 = 10 << 20;
 
-/// Packages both crates of the snapshot's commit and consumes the packages.
+/// What keeps cargo from publishing a package.
+const PRIVATE: &str = "publish = false\n";
+
+/// Packages both crates and consumes the packages.
 ///
-/// Both names are taken on crates.io. Packaged in one go, `cuda-core` is verified against the
+/// Neither may be published until their names are settled, which is taken out of a copy here. Both names are taken on crates.io. Packaged in one go, `cuda-core` is verified against the
 /// `cuda-sys` packaged with it, not against the stranger of that name.
 pub(super) fn package(workshop: &Workshop) -> anyhow::Result<String> {
-    let source = workshop.source();
+    let source = workshop.directory("publishable")?;
+    copy(&workshop.source(), &source)?;
+    for krate in ["cuda-sys", "cuda-core"] {
+        let manifest = source.join(krate).join("Cargo.toml");
+        let text = fs::read_to_string(&manifest)?;
+        ensure!(text.contains(PRIVATE), "{krate} can be published");
+        fs::write(&manifest, text.replace(PRIVATE, ""))?;
+    }
     output(
         workshop
             .cargo(&source, Target::Shared)?
