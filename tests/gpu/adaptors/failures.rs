@@ -90,10 +90,7 @@ impl Moody {
         let mood = *self.mood.lock().unwrap_or_else(PoisonError::into_inner);
         match mood {
             Mood::Good => Ok(()),
-            Mood::Refuses => Err(Error::Driver {
-                op: "good mood",
-                code: cuda_sys::CUDA_ERROR_NOT_SUPPORTED,
-            }),
+            Mood::Refuses => Err(Error::EmptyPool),
             Mood::Panics => panic!("in a bad mood"),
             Mood::ReturnsNull => Ok(()),
         }
