@@ -79,7 +79,7 @@ impl<T> Awaiting<T> {
     }
 
     /// The first points that values wait for, of streams whose turn it is to be asked.
-    pub(super) fn to_ask(&mut self, most: usize) -> Vec<Mark> {
+    pub(super) fn next_asked(&mut self, most: usize) -> Vec<Mark> {
         let streams = self.lines.following(self.asked, most);
         self.asked = streams.last().map_or(0, |last| last + 1);
         let first = |stream: &u64| {

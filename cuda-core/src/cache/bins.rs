@@ -218,8 +218,8 @@ impl Bins {
     }
 
     /// What to ask of streams that may still use blocks.
-    pub(super) fn to_ask(&mut self, most: usize) -> Vec<Mark> {
-        self.pending.to_ask(most)
+    pub(super) fn next_asked(&mut self, most: usize) -> Vec<Mark> {
+        self.pending.next_asked(most)
     }
 
     /// Takes all blocks out.

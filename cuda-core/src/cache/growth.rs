@@ -75,8 +75,8 @@ fn without_waiting(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<
 /// Memory that was freed while other streams used it, if the driver says that they have finished.
 /// Two calls for each stream that is asked.
 fn take_finished(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Option<Piece> {
-    let mut awaited = core.arena.with(heap, |bins| bins.to_ask(ASKED));
-    awaited.extend(heap.with(|state| state.pending.to_ask(ASKED)));
+    let mut awaited = core.arena.with(heap, |bins| bins.next_asked(ASKED));
+    awaited.extend(heap.with(|state| state.pending.next_asked(ASKED)));
     if awaited.is_empty() {
         return None;
     }

@@ -25,7 +25,7 @@ const SIZES: [usize; 3] = [10, 1_000, 20_000];
 const MOST: f64 = 5.0;
 
 /// Processes of which the fastest counts.
-const RUNS: usize = 3;
+const RUNS: usize = 5;
 
 /// What takes longer is not flat, whatever it is.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -162,7 +162,11 @@ impl Entries {
             many.enter(range, access, mark(), spent);
         }
         let one_more = many.streams() > streams;
-        let asked = one_more.then(|| many.to_ask()).unwrap_or_default();
+        let asked = if one_more {
+            many.next_asked()
+        } else {
+            Vec::new()
+        };
         *self = many.packed();
         // A write may have taken out what another stream had.
         (access == Access::Write || !raised).then_some(asked)

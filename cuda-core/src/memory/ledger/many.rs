@@ -180,7 +180,7 @@ impl Many {
     }
 
     /// What to ask the driver about: the last points of streams whose turn it is.
-    pub(super) fn to_ask(&mut self) -> Vec<Mark> {
+    pub(super) fn next_asked(&mut self) -> Vec<Mark> {
         if self.streams.len() <= CROWD {
             return Vec::new();
         }
