@@ -2,29 +2,37 @@
 //!
 //! A program is a list of steps, each for one of three threads, which take turns. The order of its
 //! steps is the order of their effects, whatever streams they use: that is what the library
-//! promises, and what the model in [`world`] does. In [`concurrent`] programs each thread has steps
-//! of its own, and nobody knows their order. `PROPTEST_CASES` sets the number of programs,
-//! `PROPTEST_RNG_SEED` chooses them; a failure says which.
+//! promises, and what the model in [`world`] does. In [`failing`] programs driver calls fail. In
+//! [`concurrent`] programs each thread has steps of its own, and their order is unknown.
+//! `PROPTEST_CASES` sets the number of programs, `PROPTEST_RNG_SEED` chooses them; a failure says
+//! which.
 
 mod concurrent;
+mod failing;
+mod outcome;
 mod program;
+mod steps;
 mod threads;
 mod world;
 
 use std::fmt::Debug;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use cuda_sim::{LeakKind, Mode};
+use cuda_core::{Context, Resource, StagingOptions};
+use cuda_sim::{Mode, Session};
+use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, RngSeed, TestCaseError, TestError, TestRunner};
 
-use program::Step;
-use support::judge::take_away;
-use threads::Threads;
-use world::World;
+use failing::Failure;
+use outcome::{Departure, Done};
+use program::{Op, Step};
+use support::judge::DropFailures;
+use threads::{Answer, Threads};
+use world::{Ending, Forgotten, World};
 
-/// Some ten seconds; a handful under Miri, which takes a thousand times as long.
-const CASES: u32 = if cfg!(miri) { 2 } else { 1000 };
+/// A few seconds; a handful under Miri, which takes a thousand times as long.
+const CASES: u32 = if cfg!(miri) { 2 } else { 300 };
 
 /// Steps of a program.
 const LONGEST: usize = if cfg!(miri) { 10 } else { 60 };
@@ -44,27 +52,76 @@ fn threaded() {
     check(schedules());
 }
 
+/// What comes after the steps.
+#[derive(Debug, Clone, Copy)]
+enum End {
+    /// All work ends, and all memory is compared.
+    Compare,
+    /// Everything is dropped as it is, with work on the way.
+    Drop,
+}
+
+/// A random program.
+#[derive(Debug, Clone)]
+struct Program {
+    steps: Vec<Step>,
+    end: End,
+    ending: Ending,
+    /// Driver calls that fail while everything is dropped.
+    failures: Vec<Failure>,
+}
+
+fn programs(
+    steps: impl Strategy<Value = Vec<Step>>,
+    failures: impl Strategy<Value = Vec<Failure>>,
+) -> impl Strategy<Value = Program> {
+    let end = prop_oneof![Just(End::Compare), Just(End::Drop)];
+    let ending = vec(any::<u8>(), 0..24);
+    (steps, end, ending, failures).prop_map(|(steps, end, ending, failures)| Program {
+        steps,
+        end,
+        ending,
+        failures,
+    })
+}
+
+fn print(program: &Program) -> String {
+    let Program {
+        steps,
+        end,
+        ending,
+        failures,
+    } = program;
+    let print = |step: &Step| {
+        let Step {
+            thread,
+            op,
+            failure,
+        } = step;
+        match failure {
+            Some(failure) => format!("    thread {thread}: {op:?}, with {failure:?}\n"),
+            None => format!("    thread {thread}: {op:?}\n"),
+        }
+    };
+    let steps: String = steps.iter().map(print).collect();
+    format!("{steps}    then: {end:?}, in the order {ending:?}, with {failures:?}\n")
+}
+
 /// How many random inputs a property is tested with, whoever tests it.
 pub(crate) fn config(cases: u32) -> Config {
     Config {
         cases,
         failure_persistence: None,
-        // Better random numbers take an interpreter longer than many a program made of them.
-        rng_algorithm: match cfg!(miri) {
-            true => RngAlgorithm::XorShift,
-            false => RngAlgorithm::default(),
-        },
+        // Better random numbers take as long as the programs made of them.
+        rng_algorithm: RngAlgorithm::XorShift,
         ..Config::default()
     }
 }
 
 fn check(modes: impl Strategy<Value = Mode>) {
-    prove(
-        CASES,
-        (modes, program::programs(LONGEST)),
-        |steps| steps.iter().map(|step| format!("    {step:?}\n")).collect(),
-        run,
-    );
+    let steps = program::programs(LONGEST, Just(None));
+    let programs = programs(steps, Just(Vec::new()));
+    prove(CASES, (modes, programs), print, run);
 }
 
 /// Threaded mode under any seed.
@@ -103,45 +160,161 @@ fn prove<P: Clone + Debug>(
 }
 
 /// Runs one program, and says where it departs from the model.
-fn run(mode: Mode, steps: Vec<Step>) -> Result<(), String> {
+fn run(mode: Mode, program: Program) -> Result<(), String> {
+    crate::faults::harness::prepare();
     let session = support::simulator();
     session.set_mode(mode);
-    let failures = cuda_core::drop_failures();
+    let settings = cuda_core::staging_options().map_err(|error| error.to_string())?;
+    let before = cuda_sim::context_stack();
+    let in_steps = program.steps.iter().filter_map(|step| step.failure);
+    let failures = in_steps.chain(program.failures.iter().copied());
+    let took_effect = failures.filter(|failure| failure.takes_effect()).count();
+    let mut run = Run {
+        session: &session,
+        drops: DropFailures::begin(),
+        injected: 0,
+        kept: Vec::new(),
+        lost_current: 0,
+        fired: false,
+    };
     let mut threads = Threads::start();
-    let outcome = (|| {
-        let mut world = World::new()?;
-        for (number, step) in steps.into_iter().enumerate() {
-            let told = format!("step {number}, {step:?}");
-            world = threads
-                .run(step, world)
-                .map_err(|error| format!("{told}: {error}"))?;
-        }
-        world.compare_everything()?;
-        Ok::<_, String>(world.into_forgotten())
-    })();
-    threads.end()?;
+    let outcome = run.enact(&mut threads, program);
+    let ended = threads.end();
     cuda_core::flush_deferred_drops();
-    session.settle();
-    cuda_core::flush_deferred_drops();
+    run.clear_faults();
+    let outcome = outcome.and_then(|forgotten| {
+        run.excuse(forgotten.compare())?;
+        Ok(forgotten.into_left())
+    });
     // What was dropped last may have recorded an event.
-    session.settle();
-    cuda_core::trim_staging().map_err(|error| error.to_string())?;
-    let forgotten = outcome?;
+    for _ in 0..2 {
+        session.settle();
+        run.kept.clear();
+        cuda_core::flush_deferred_drops();
+    }
+    let peers = outcome.as_ref().map_or(&[][..], |left| &left.peers);
+    let tidied = tidy(&session, settings, peers).map_err(|error| format!("afterwards: {error}"));
+    let (reported, fired) = (run.drops.end(), run.fired);
     let violations = session.take_violations();
-    if !violations.is_empty() {
-        return Err(format!("{violations:#?}"));
-    }
-    if cuda_core::drop_failures() != failures {
-        return Err("a drop failed".to_owned());
-    }
     let leaks = session.leaks();
-    let explained = forgotten.explain(&leaks);
-    // A context may still be current somewhere; it stays.
-    take_away(
-        leaks
-            .into_iter()
-            .filter(|leak| leak.kind != LeakKind::Context)
-            .collect(),
-    );
-    explained
+    (|| {
+        if !violations.is_empty() {
+            return Err(format!("{violations:#?}"));
+        }
+        let left = outcome?;
+        ended?;
+        tidied?;
+        let current = reported
+            .failures
+            .iter()
+            .any(|failure| failure.resource == Resource::Current);
+        if cuda_sim::context_stack() != before && !current {
+            return Err("what is current has changed".to_owned());
+        }
+        if reported.counted != reported.failures.len() as u64 {
+            return Err(format!("counter and hook disagree: {reported:#?}"));
+        }
+        if fired {
+            let destroyed = session.calls("cuCtxDestroy_v2") > 0;
+            return failing::compare(&leaks, &reported, &left, destroyed, took_effect);
+        }
+        if reported.counted > 0 {
+            return Err(format!("drops failed: {reported:#?}"));
+        }
+        left.explain(&leaks)
+    })()
+}
+
+/// Gives back what the process keeps, so that the next program finds what this one found.
+fn tidy(
+    session: &Session,
+    settings: StagingOptions,
+    peers: &[(Context, Context)],
+) -> cuda_core::Result<()> {
+    for (from, to) in peers {
+        from.disable_peer_access(to)?;
+    }
+    cuda_core::set_staging_options(settings)?;
+    cuda_core::trim_staging()?;
+    cuda_core::trim_pinned()?;
+    support::trim_cache(session)
+}
+
+/// A program that runs.
+struct Run<'a> {
+    session: &'a Session,
+    drops: DropFailures,
+    /// How many driver calls were asked to fail.
+    injected: usize,
+    /// Contexts that the program must not destroy.
+    kept: Vec<Context>,
+    /// How often the hook was told that a guard could not bring back what was current.
+    lost_current: usize,
+    /// Whether a driver call has failed as it was asked to.
+    fired: bool,
+}
+
+impl Run<'_> {
+    fn enact(&mut self, threads: &mut Threads, program: Program) -> Result<Forgotten, String> {
+        let mut world = World::new().map_err(|error| error.to_string())?;
+        let in_steps = program.steps.iter().any(|step| step.failure.is_some());
+        let may_fail = in_steps || !program.failures.is_empty();
+        for (number, step) in program.steps.into_iter().enumerate() {
+            let told = format!("step {number}");
+            self.inject(step.failure);
+            let op = step.op.clone();
+            let answer = threads.run(step, world)?;
+            world = self
+                .judge(&op, answer)
+                .map_err(|wrong| format!("{told}: {wrong}"))?;
+            if failing::S51_IS_OPEN && may_fail {
+                let all = world.contexts.iter();
+                let new = all.filter(|context| !self.kept.contains(context));
+                let new: Vec<_> = new.cloned().collect();
+                self.kept.extend(new);
+            }
+        }
+        self.clear_faults();
+        if let End::Compare = program.end {
+            self.excuse(world.compare_everything())?;
+        }
+        self.inject(program.failures);
+        Ok(world.into_forgotten(&program.ending))
+    }
+
+    fn inject(&mut self, failures: impl IntoIterator<Item = Failure>) {
+        for failure in failures {
+            self.injected += failure.calls();
+            self.session.inject(failure.fault());
+        }
+    }
+
+    fn clear_faults(&mut self) {
+        self.fired |= self.session.fault_fired();
+        self.session.clear_faults();
+    }
+
+    /// Errors are no departure once a driver call has failed.
+    fn excuse(&mut self, done: Done) -> Result<(), String> {
+        self.fired |= self.session.fault_fired();
+        match done {
+            Err(Departure::Failed(_)) if self.fired => Ok(()),
+            done => done.map_err(|departure| departure.to_string()),
+        }
+    }
+
+    fn judge(&mut self, op: &Op, answer: Answer) -> Result<World, String> {
+        let lost = self.drops.reported(Resource::Current);
+        let changing = matches!(op, Op::Context(op) if op.changes_current());
+        // Where a call and the one that was to make up for it fail, the error is all that there is.
+        let told = (changing || self.injected > 1) && answer.done.is_err();
+        let excused = lost > self.lost_current || told;
+        self.lost_current = lost;
+        self.excuse(answer.done)?;
+        match answer.current {
+            Err(_) if excused => {}
+            other => other?,
+        }
+        Ok(answer.world)
+    }
 }

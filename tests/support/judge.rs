@@ -41,6 +41,14 @@ impl DropFailures {
         }
     }
 
+    /// How often the hook was told so far that such a thing could not be released.
+    #[must_use]
+    pub fn reported(&self, resource: Resource) -> usize {
+        let seen = locked(&self.seen);
+        let same = seen.iter().filter(|failure| failure.resource == resource);
+        same.count()
+    }
+
     /// Takes the hook away and says what it was told.
     #[must_use]
     pub fn end(self) -> Reported {
@@ -69,33 +77,9 @@ pub fn compare(
     destroyed: bool,
     excused: impl Fn(&Leak) -> bool,
 ) -> Result<(), String> {
-    let Reported { failures, counted } = reported;
-    let mut unexplained = leaks.to_vec();
-    let mut excess = Vec::new();
-    for failure in failures {
-        let Some(kind) = kind(failure.resource) else {
-            continue;
-        };
-        let same = |leak: &Leak| {
-            let sized = matches!(kind, LeakKind::Device | LeakKind::Pinned);
-            // Device memory that is mapped rather than allocated is named by its addresses.
-            let mapped = kind == LeakKind::Device && leak.kind == LeakKind::Addresses;
-            (leak.kind == kind || mapped)
-                && leak.handle == failure.handle
-                && (!sized || leak.bytes == failure.bytes)
-        };
-        match unexplained.iter().position(same) {
-            Some(at) => drop(unexplained.swap_remove(at)),
-            None => excess.push(failure),
-        }
-    }
-    unexplained.retain(|leak| !excused(leak));
-    let elsewhere = counted.saturating_sub(failures.len() as u64);
-    if unexplained.len() as u64 > elsewhere {
-        return Err(format!(
-            "leaked without a word: {unexplained:#?}, reported: {reported:#?}"
-        ));
-    }
+    leaked_unsaid(leaks, reported, excused)?;
+    let failures = &reported.failures;
+    let (_, mut excess) = matched(leaks, failures);
     let with_context = |failure: &DropFailure| {
         destroyed
             && matches!(
@@ -124,6 +108,51 @@ pub fn compare(
     } else {
         Err(format!("reported, but not leaked: {excess:#?}"))
     }
+}
+
+/// The first half of [`compare`]: what exists was reported.
+///
+/// # Errors
+/// In words, what leaked unsaid.
+pub fn leaked_unsaid(
+    leaks: &[Leak],
+    reported: &Reported,
+    excused: impl Fn(&Leak) -> bool,
+) -> Result<(), String> {
+    let Reported { failures, counted } = reported;
+    let (mut unexplained, _) = matched(leaks, failures);
+    unexplained.retain(|leak| !excused(leak));
+    let elsewhere = counted.saturating_sub(failures.len() as u64);
+    if unexplained.len() as u64 > elsewhere {
+        return Err(format!(
+            "leaked without a word: {unexplained:#?}, reported: {reported:#?}"
+        ));
+    }
+    Ok(())
+}
+
+/// Leaks that were not reported, and what was reported but is no leak.
+fn matched<'a>(leaks: &[Leak], failures: &'a [DropFailure]) -> (Vec<Leak>, Vec<&'a DropFailure>) {
+    let mut unexplained = leaks.to_vec();
+    let mut excess = Vec::new();
+    for failure in failures {
+        let Some(kind) = kind(failure.resource) else {
+            continue;
+        };
+        let same = |leak: &Leak| {
+            let sized = matches!(kind, LeakKind::Device | LeakKind::Pinned);
+            // Device memory that is mapped rather than allocated is named by its addresses.
+            let mapped = kind == LeakKind::Device && leak.kind == LeakKind::Addresses;
+            (leak.kind == kind || mapped)
+                && leak.handle == failure.handle
+                && (!sized || leak.bytes == failure.bytes)
+        };
+        match unexplained.iter().position(same) {
+            Some(at) => drop(unexplained.swap_remove(at)),
+            None => excess.push(failure),
+        }
+    }
+    (unexplained, excess)
 }
 
 /// Whether there is memory at an address of a device.

@@ -42,6 +42,16 @@ pub fn thread_number() -> u64 {
     thread::number()
 }
 
+/// Handles of the contexts on the calling thread's stack, from the top down. No driver call, so that no
+/// fault meets it.
+#[must_use]
+pub fn context_stack() -> Vec<usize> {
+    let state = state::lock();
+    let stack = state.stacks.get(&thread::number());
+    let entries = stack.into_iter().flatten().rev();
+    entries.map(|entry| entry.handle).collect()
+}
+
 /// A handle of `bytes` of memory, as another process would send it, for `cuIpcOpenMemHandle_v2`.
 #[must_use]
 pub fn foreign_memory(bytes: usize) -> [u8; 64] {

@@ -232,7 +232,7 @@ fn enact(session: &Session, scenario: Scenario, run: Run) -> Seen {
 }
 
 /// What happens once a process is not part of a scenario: `process.rs` sees to it.
-pub(super) fn prepare() {
+pub(crate) fn prepare() {
     static DONE: OnceLock<()> = OnceLock::new();
     DONE.get_or_init(|| {
         let _session = support::simulator();

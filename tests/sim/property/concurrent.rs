@@ -16,7 +16,7 @@ use cuda_core::{Context, Device, DeviceBuffer, PinnedBuffer, Stream};
 use cuda_sim::Mode;
 use proptest::prelude::*;
 
-use super::world::{Contents, same};
+use super::outcome::{Contents, same};
 use super::{prove, schedules};
 use act::{Hands, Worker};
 use program::Step;

@@ -4,11 +4,26 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
+use super::failing::Failure;
+use super::steps::contexts::{self, ContextOp};
+use super::steps::copies::{self, Copying};
+use super::steps::drops::{self, DropOp};
+use super::steps::flights::{self, FlightOp};
+use super::steps::groups::{self, GroupOp};
+use super::steps::host::{self, HostOp};
+use super::steps::memory::{self, MemoryOp};
+use super::steps::order::{self, Ordering};
+use super::steps::parts::{self, Splitting};
+use super::steps::settings::{self, SettingOp};
+use super::steps::streams::{self, StreamOp};
+
 /// One of the threads does something.
 #[derive(Debug, Clone)]
 pub(super) struct Step {
     pub(super) thread: u8,
     pub(super) op: Op,
+    /// A driver call that fails from here on.
+    pub(super) failure: Option<Failure>,
 }
 
 /// A stream, as a thread names it.
@@ -23,149 +38,83 @@ pub(super) enum On {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Part {
     pub(super) buffer: u8,
-    pub(super) start: u8,
-    pub(super) len: u8,
+    pub(super) start: u16,
+    pub(super) len: u16,
+}
+
+impl Part {
+    /// Start and end within `len` elements.
+    pub(super) fn of(self, len: usize) -> std::ops::Range<usize> {
+        let start = usize::from(self.start).min(len);
+        start..(start + usize::from(self.len)).min(len)
+    }
 }
 
 #[derive(Debug, Clone)]
 pub(super) enum Op {
-    CreateContext {
-        device: u8,
-    },
-    DropContext {
-        context: u8,
-    },
-    Enter {
-        context: u8,
-    },
-    Leave {
-        guard: u8,
-        explicit: bool,
-    },
-    ForgetGuard {
-        guard: u8,
-    },
-    Push {
-        context: u8,
-    },
-    SetCurrent {
-        context: u8,
-    },
-
-    CreateStream {
-        context: u8,
-        blocking: bool,
-    },
-    DropStream {
-        stream: u8,
-        explicit: bool,
-    },
-    WaitStream {
-        stream: On,
-        other: On,
-    },
-    Checkpoint {
-        stream: On,
-    },
-    Synchronize {
-        stream: On,
-    },
-    Query {
-        stream: On,
-    },
-    HostFunction {
-        stream: On,
-    },
-    HostFunctionThatOwns {
-        stream: On,
-        buffer: u8,
-    },
-
-    Alloc {
-        stream: On,
-        len: u8,
-        zeroed: bool,
-    },
-    DropDevice {
-        buffer: u8,
-        explicit: bool,
-    },
-    ForgetDevice {
-        buffer: u8,
-    },
-    Pin {
-        context: u8,
-        len: u8,
-    },
-    DropPinned {
-        buffer: u8,
-        explicit: bool,
-    },
-    ForgetPinned {
-        buffer: u8,
-    },
-
-    Upload {
-        stream: On,
-        from: Part,
-        to: Part,
-    },
-    Download {
-        stream: On,
-        from: Part,
-        to: Part,
-    },
-    Copy {
-        stream: On,
-        from: Part,
-        to: Part,
-    },
-    CopyWithin {
-        stream: On,
-        buffer: u8,
-        mid: u8,
-    },
-    Fill {
-        stream: On,
-        to: Part,
-        value: u8,
-    },
-    FillHalves {
-        streams: [On; 2],
-        buffer: u8,
-        mid: u8,
-        value: u8,
-    },
-    UploadFrom {
-        stream: On,
-        to: Part,
-        value: u8,
-    },
-    DownloadTo {
-        stream: On,
-        from: Part,
-    },
-    Scope {
-        stream: On,
-        parts: [Part; 2],
-    },
-
-    Read {
-        from: Part,
-    },
-    TryRead {
-        from: Part,
-    },
-    Write {
-        to: Part,
-        value: u8,
-    },
+    Context(ContextOp),
+    Stream(StreamOp),
+    Memory(MemoryOp),
+    Drop(DropOp),
+    Host(HostOp),
+    Flight(FlightOp),
+    Group(GroupOp),
+    Setting(SettingOp),
+    /// What one stream does.
+    On(On, Work),
+    /// What two streams do with the parts of one buffer.
+    OnTwo([On; 2], Splitting),
 }
 
-/// Programs of up to `longest` steps.
-pub(super) fn programs(longest: usize) -> impl Strategy<Value = Vec<Step>> {
-    let step = (0..3u8, op()).prop_map(|(thread, op)| Step { thread, op });
-    vec(step, 1..=longest)
+#[derive(Debug, Clone)]
+pub(super) enum Work {
+    Order(Ordering),
+    Copy(Copying),
+}
+
+/// Programs of up to `longest` steps, of which the first make memory to work with.
+pub(super) fn programs(
+    longest: usize,
+    failure: impl Strategy<Value = Option<Failure>> + 'static,
+) -> impl Strategy<Value = Vec<Step>> {
+    let of = |op: BoxedStrategy<Op>, failure| {
+        (0..3u8, op, failure).prop_map(|(thread, op, failure)| Step {
+            thread,
+            op,
+            failure,
+        })
+    };
+    let first = of(
+        memory::ops().prop_map(Op::Memory).boxed(),
+        Just(None).boxed(),
+    );
+    let rest = of(op().boxed(), failure.boxed());
+    let room = longest / 6;
+    (vec(first, 0..=room), vec(rest, 1..=longest - room)).prop_map(|(mut all, rest)| {
+        all.extend(rest);
+        all
+    })
+}
+
+/// One of the devices; most programs use two.
+pub(super) fn device() -> impl Strategy<Value = u8> {
+    prop_oneof![4 => 0..2u8, 1 => 0..4u8]
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        3 => contexts::ops().prop_map(Op::Context),
+        2 => streams::ops().prop_map(Op::Stream),
+        4 => memory::ops().prop_map(Op::Memory),
+        3 => drops::ops().prop_map(Op::Drop),
+        3 => host::ops().prop_map(Op::Host),
+        2 => flights::ops().prop_map(Op::Flight),
+        1 => groups::ops().prop_map(Op::Group),
+        2 => settings::ops().prop_map(Op::Setting),
+        3 => (on(), order::work()).prop_map(|(stream, work)| Op::On(stream, Work::Order(work))),
+        9 => (on(), copies::work()).prop_map(|(stream, work)| Op::On(stream, Work::Copy(work))),
+        1 => ([on(), on()], parts::work()).prop_map(|(streams, work)| Op::OnTwo(streams, work)),
+    ]
 }
 
 pub(super) fn on() -> impl Strategy<Value = On> {
@@ -177,65 +126,12 @@ pub(super) fn on() -> impl Strategy<Value = On> {
 }
 
 pub(super) fn part() -> impl Strategy<Value = Part> {
-    (any::<u8>(), 0..24u8, 0..24u8).prop_map(|(buffer, start, len)| Part { buffer, start, len })
+    let start = prop_oneof![1 => Just(0), 1 => 0..24u16];
+    let len = prop_oneof![1 => 0..24u16, 1 => Just(u16::MAX)];
+    (any::<u8>(), start, len).prop_map(|(buffer, start, len)| Part { buffer, start, len })
 }
 
-fn op() -> impl Strategy<Value = Op> {
-    let small = || any::<u8>();
-    let contexts = prop_oneof![
-        (0..4u8).prop_map(|device| Op::CreateContext { device }),
-        small().prop_map(|context| Op::DropContext { context }),
-        small().prop_map(|context| Op::Enter { context }),
-        (small(), any::<bool>()).prop_map(|(guard, explicit)| Op::Leave { guard, explicit }),
-        small().prop_map(|guard| Op::ForgetGuard { guard }),
-        small().prop_map(|context| Op::Push { context }),
-        small().prop_map(|context| Op::SetCurrent { context }),
-    ];
-    let streams = prop_oneof![
-        2 => (small(), any::<bool>())
-            .prop_map(|(context, blocking)| Op::CreateStream { context, blocking }),
-        2 => (small(), any::<bool>())
-            .prop_map(|(stream, explicit)| Op::DropStream { stream, explicit }),
-        1 => (on(), on()).prop_map(|(stream, other)| Op::WaitStream { stream, other }),
-        1 => on().prop_map(|stream| Op::Checkpoint { stream }),
-        1 => on().prop_map(|stream| Op::Synchronize { stream }),
-        1 => on().prop_map(|stream| Op::Query { stream }),
-        1 => on().prop_map(|stream| Op::HostFunction { stream }),
-        1 => (on(), small())
-            .prop_map(|(stream, buffer)| Op::HostFunctionThatOwns { stream, buffer }),
-    ];
-    let memory = prop_oneof![
-        4 => (on(), 0..24u8, any::<bool>())
-            .prop_map(|(stream, len, zeroed)| Op::Alloc { stream, len, zeroed }),
-        2 => (small(), any::<bool>())
-            .prop_map(|(buffer, explicit)| Op::DropDevice { buffer, explicit }),
-        1 => small().prop_map(|buffer| Op::ForgetDevice { buffer }),
-        2 => (small(), 0..24u8).prop_map(|(context, len)| Op::Pin { context, len }),
-        2 => (small(), any::<bool>())
-            .prop_map(|(buffer, explicit)| Op::DropPinned { buffer, explicit }),
-        1 => small().prop_map(|buffer| Op::ForgetPinned { buffer }),
-    ];
-    let copies = prop_oneof![
-        3 => (on(), part(), part()).prop_map(|(stream, from, to)| Op::Upload { stream, from, to }),
-        3 => (on(), part(), part())
-            .prop_map(|(stream, from, to)| Op::Download { stream, from, to }),
-        3 => (on(), part(), part()).prop_map(|(stream, from, to)| Op::Copy { stream, from, to }),
-        1 => (on(), small(), 0..24u8)
-            .prop_map(|(stream, buffer, mid)| Op::CopyWithin { stream, buffer, mid }),
-        2 => (on(), part(), small())
-            .prop_map(|(stream, to, value)| Op::Fill { stream, to, value }),
-        1 => ([on(), on()], small(), 0..24u8, small()).prop_map(
-            |(streams, buffer, mid, value)| Op::FillHalves { streams, buffer, mid, value }
-        ),
-        2 => (on(), part(), small())
-            .prop_map(|(stream, to, value)| Op::UploadFrom { stream, to, value }),
-        1 => (on(), part()).prop_map(|(stream, from)| Op::DownloadTo { stream, from }),
-        1 => (on(), [part(), part()]).prop_map(|(stream, parts)| Op::Scope { stream, parts }),
-    ];
-    let host = prop_oneof![
-        1 => part().prop_map(|from| Op::Read { from }),
-        1 => part().prop_map(|from| Op::TryRead { from }),
-        2 => (part(), small()).prop_map(|(to, value)| Op::Write { to, value }),
-    ];
-    prop_oneof![3 => contexts, 4 => streams, 4 => memory, 9 => copies, 3 => host]
+/// Elements of a buffer: few, or more than fit a chunk of the smallest size.
+pub(super) fn len() -> impl Strategy<Value = u16> {
+    prop_oneof![9 => 0..24u16, 1 => 300..9000u16]
 }

@@ -5,12 +5,19 @@ use std::thread::{self, JoinHandle};
 
 use cuda_core::{Context, Guard, PerThreadStream};
 
+use super::outcome::Done;
 use super::program::{Op, Step};
 use super::world::World;
-use crate::faults::stack;
 
 type Turn = (Op, World);
-type Answer = Result<World, String>;
+
+/// What a step came to.
+pub(super) struct Answer {
+    pub(super) world: World,
+    pub(super) done: Done,
+    /// Whether the driver's stack of contexts is the model's.
+    pub(super) current: Result<(), String>,
+}
 
 pub(super) struct Threads(Vec<Worker>);
 
@@ -26,11 +33,11 @@ impl Threads {
     }
 
     /// Has the step's thread do it, and waits for that.
-    pub(super) fn run(&mut self, step: Step, world: World) -> Answer {
+    pub(super) fn run(&mut self, step: Step, world: World) -> Result<Answer, String> {
         let worker = &self.0[usize::from(step.thread) % self.0.len()];
         let gone = |_| "the thread panicked".to_owned();
         worker.turns.send((step.op, world)).map_err(|_| gone(()))?;
-        worker.answers.recv().map_err(|_| gone(()))?
+        worker.answers.recv().map_err(|_| gone(()))
     }
 
     /// Ends the threads, one after the other.
@@ -52,8 +59,14 @@ impl Worker {
         let thread = thread::spawn(move || {
             let mut local = Local::default();
             for (op, mut world) in incoming {
-                let done = world.act(op, &mut local).and_then(|()| local.compare());
-                if outgoing.send(done.map(|()| world)).is_err() {
+                let done = world.act(op, &mut local);
+                let current = local.compare();
+                let answer = Answer {
+                    world,
+                    done,
+                    current,
+                };
+                if outgoing.send(answer).is_err() {
                     return;
                 }
             }
@@ -71,12 +84,22 @@ impl Worker {
 pub(super) struct Local {
     /// Guards with what each of them saved.
     guards: Vec<(Guard, Option<usize>)>,
-    pub(super) streams: Vec<PerThreadStream>,
+    streams: Vec<PerThreadStream>,
     /// The model of the context stack, the top last.
     stack: Vec<usize>,
 }
 
 impl Local {
+    /// The thread's default stream; a thread keeps the first one that it uses, and makes others for
+    /// one operation.
+    pub(super) fn per_thread(&mut self, context: &Context) -> cuda_core::Result<PerThreadStream> {
+        let stream = context.per_thread_stream()?;
+        if self.streams.is_empty() {
+            self.streams.push(stream.clone());
+        }
+        Ok(stream)
+    }
+
     pub(super) fn has_guards(&self) -> bool {
         !self.guards.is_empty()
     }
@@ -129,16 +152,18 @@ impl Local {
         self.stack.push(context.as_raw().addr());
     }
 
-    /// The driver's stack is the model's.
-    fn compare(&self) -> Result<(), String> {
-        let mut expected = self.stack.clone();
-        expected.reverse();
-        let actual = stack::snapshot();
-        if actual == expected {
+    /// The driver's stack is the model's. Where it is not, the model learns it.
+    fn compare(&mut self) -> Result<(), String> {
+        let mut actual = cuda_sim::context_stack();
+        actual.reverse();
+        if actual == self.stack {
             return Ok(());
         }
-        Err(format!(
-            "the context stack is {actual:x?}, expected {expected:x?}"
-        ))
+        let wrong = format!(
+            "the context stack is {actual:x?}, expected {:x?}",
+            self.stack
+        );
+        self.stack = actual;
+        Err(wrong)
     }
 }

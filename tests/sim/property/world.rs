@@ -1,40 +1,50 @@
-//! The objects of a program with the model of their contents, and what each step does to both.
+//! The objects of a program with the model of their contents.
 
-pub(super) mod act;
 mod forgotten;
+pub(super) mod memory;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cuda_core::{Context, Device, DeviceBuffer, PinnedBuffer, Stream};
+use cuda_core::{
+    CachingPool, Context, ContextFlags, Device, DeviceGroup, Event, InFlight, MemoryPool, Signal,
+    Stream,
+};
 
-pub(super) use forgotten::Forgotten;
-
-/// What is known of each element; [`None`]: nothing, since nobody wrote it.
-pub(super) type Contents = Vec<Option<u8>>;
+use super::outcome::{Contents, Done, same};
+pub(super) use forgotten::{Forgotten, Left};
+use memory::{Held, OfDevice, OfHost, compare, told};
 
 /// Everything that threads share.
 pub(super) struct World {
-    contexts: Vec<Context>,
-    streams: Vec<Stream>,
-    device: Vec<(DeviceBuffer<u8>, Contents)>,
-    /// Addresses that a default stream allocated. Such a buffer is not forgotten: it would keep the
-    /// stream, and what later programs do with it, for good.
-    on_default_streams: Vec<u64>,
-    pinned: Vec<(PinnedBuffer<u8>, Contents)>,
-    calls: Calls,
-    forgotten: Forgotten,
+    pub(super) contexts: Vec<Context>,
+    /// Of which the first has access to the second's memory.
+    pub(super) peers: Vec<(Context, Context)>,
+    pub(super) streams: Vec<Stream>,
+    pub(super) device: Vec<Held<OfDevice>>,
+    pub(super) host: Vec<Held<OfHost>>,
+    /// Owned copies, with what their memory holds in the end.
+    pub(super) flights: Vec<(InFlight<Vec<u8>>, Contents)>,
+    /// Caching pools of the program's own.
+    pub(super) caches: [CachingPool; 2],
+    /// The driver's pools, of the program's own.
+    pub(super) pools: Vec<MemoryPool>,
+    pub(super) events: Vec<Event>,
+    pub(super) signals: Vec<Signal<u32>>,
+    pub(super) group: Option<DeviceGroup>,
+    pub(super) calls: Calls,
+    pub(super) forgotten: Forgotten,
 }
 
 /// Host functions: how many were launched on each stream, by id, and which have run.
 #[derive(Debug, Default)]
-struct Calls {
+pub(super) struct Calls {
     launched: Vec<(u64, usize)>,
     ran: Arc<Mutex<Vec<(u64, usize)>>>,
 }
 
 impl Calls {
     /// A host function for that stream.
-    fn next(&mut self, stream: u64) -> impl FnOnce() + Send + use<> {
+    pub(super) fn next(&mut self, stream: u64) -> impl FnOnce() + Send + use<> {
         let number = self.launched.iter().filter(|(id, _)| *id == stream).count();
         self.launched.push((stream, number));
         let ran = Arc::clone(&self.ran);
@@ -46,7 +56,7 @@ impl Calls {
     }
 
     /// Each has run once, in the order of its stream.
-    fn compare(&self) -> Result<(), String> {
+    pub(super) fn compare(&self) -> Result<(), String> {
         let ran = self.ran.lock().unwrap_or_else(PoisonError::into_inner);
         let of = |calls: &[(u64, usize)], stream: u64| -> Vec<usize> {
             calls
@@ -65,76 +75,84 @@ impl Calls {
         }
         Ok(())
     }
+
+    /// None is held by anything any more: each was called or dropped.
+    pub(super) fn are_gone(&self) -> bool {
+        Arc::strong_count(&self.ran) == 1
+    }
 }
+
+/// In which order a world ends: what is taken from what is left, modulo how much that is.
+pub(super) type Ending = Vec<u8>;
 
 impl World {
-    /// Two devices and a stream on each.
-    pub(super) fn new() -> Result<Self, String> {
-        let make = || -> cuda_core::Result<Self> {
-            let contexts = vec![Device::get(0)?.context()?, Device::get(1)?.context()?];
-            let streams = contexts.iter().map(Context::create_stream);
-            Ok(Self {
-                streams: streams.collect::<cuda_core::Result<_>>()?,
-                contexts,
-                device: Vec::new(),
-                on_default_streams: Vec::new(),
-                pinned: Vec::new(),
-                calls: Calls::default(),
-                forgotten: Forgotten::default(),
-            })
-        };
-        make().map_err(|error| error.to_string())
-    }
-
-    /// Waits for all work and compares all memory and all host functions with the model.
-    pub(super) fn compare_everything(&self) -> Result<(), String> {
-        let compare = || -> cuda_core::Result<Result<(), String>> {
-            for (index, (buffer, contents)) in self.device.iter().enumerate() {
-                let mut bytes = vec![0; buffer.len()];
-                let stream = buffer.device().create_stream()?;
-                stream.download_to(buffer, &mut bytes)?;
-                if let Err(error) = same(&bytes, contents) {
-                    return Ok(Err(format!("device buffer {index}: {error}")));
-                }
-            }
-            for (index, (buffer, contents)) in self.pinned.iter().enumerate() {
-                if let Err(error) = same(buffer.as_slice()?, contents) {
-                    return Ok(Err(format!("pinned buffer {index}: {error}")));
-                }
-            }
-            for device in Device::all()? {
-                device.synchronize()?;
-            }
-            for context in &self.contexts {
-                context.synchronize()?;
-            }
-            Ok(Ok(()))
-        };
-        compare().map_err(|error| error.to_string())?
-    }
-
-    /// Lets go of everything, and says what nobody can let go of any more.
-    pub(super) fn into_forgotten(self) -> Forgotten {
-        let Self {
+    /// Two devices and a stream on each, and a context beside.
+    pub(super) fn new() -> cuda_core::Result<Self> {
+        let (first, second) = (Device::get(0)?, Device::get(1)?);
+        let mut contexts = vec![first.context()?, second.context()?];
+        let streams: Vec<_> = contexts.iter().map(Context::create_stream).collect();
+        contexts.push(Context::create(first, ContextFlags::SCHED_AUTO)?);
+        Ok(Self {
+            streams: streams.into_iter().collect::<cuda_core::Result<_>>()?,
             contexts,
-            streams,
-            device,
-            pinned,
-            calls,
-            mut forgotten,
-            ..
-        } = self;
-        drop((device, contexts, pinned, streams));
-        forgotten.calls = calls;
-        forgotten
+            peers: Vec::new(),
+            device: Vec::new(),
+            host: Vec::new(),
+            flights: Vec::new(),
+            caches: [CachingPool::new(), CachingPool::new()],
+            pools: Vec::new(),
+            events: Vec::new(),
+            signals: Vec::new(),
+            group: None,
+            calls: Calls::default(),
+            forgotten: Forgotten::default(),
+        })
     }
-}
 
-/// Compares what is known.
-pub(super) fn same(bytes: &[u8], contents: &[Option<u8>]) -> Result<(), String> {
-    let wrong = |(byte, known): (&u8, &Option<u8>)| known.is_some_and(|known| known != *byte);
-    match bytes.iter().zip(contents).position(wrong) {
-        None if bytes.len() == contents.len() => Ok(()),
-        at => Err(format!("at {at:?} {bytes:?}, expected {contents:?}")),
+    /// Waits for all work and compares all memory with the model.
+    pub(super) fn compare_everything(&mut self) -> Done {
+        compare(&self.device, &self.host)?;
+        for (flight, contents) in self.flights.drain(..) {
+            let bytes = flight.wait().map_err(|(error, _)| error)?;
+            told(same(&bytes, &contents), "owned copy", 0)?;
+        }
+        for device in Device::all()? {
+            device.synchronize()?;
+        }
+        for context in &self.contexts {
+            context.synchronize()?;
+        }
+        Ok(())
+    }
+
+    /// Lets go of everything in any order, but for what was forgotten.
+    pub(super) fn into_forgotten(self, ending: &Ending) -> Forgotten {
+        let mut forgotten = self.forgotten;
+        forgotten.calls = self.calls;
+        let stays = |(from, to): &&(Context, Context)| from.is_primary() && to.is_primary();
+        forgotten.peers = self.peers.iter().filter(stays).cloned().collect();
+        let mut rest: Vec<Box<dyn FnOnce()>> = Vec::new();
+        fn later<T: 'static>(rest: &mut Vec<Box<dyn FnOnce()>>, all: Vec<T>) {
+            for value in all {
+                rest.push(Box::new(move || drop(value)));
+            }
+        }
+        later(&mut rest, self.device);
+        later(&mut rest, self.host);
+        later(&mut rest, self.flights);
+        later(&mut rest, self.contexts);
+        later(&mut rest, self.peers);
+        later(&mut rest, self.streams);
+        later(&mut rest, self.events);
+        later(&mut rest, self.signals);
+        later(&mut rest, self.pools);
+        later(&mut rest, self.caches.into());
+        later(&mut rest, self.group.into_iter().collect());
+        let mut next = ending.iter().chain(std::iter::repeat(&0));
+        while !rest.is_empty() {
+            let at = next.next().map_or(0, |at| usize::from(*at));
+            rest.remove(at % rest.len())();
+        }
+        forgotten
     }
 }

@@ -46,6 +46,22 @@ fn one_context_may_be_pushed_twice() {
 }
 
 #[test]
+fn a_look_at_the_stack_is_no_call() {
+    let session = begin();
+    let (a, b) = (primary(0), primary(1));
+    ok!(cuCtxPushCurrent_v2(a));
+    ok!(cuCtxPushCurrent_v2(b));
+    let calls = session.total_calls();
+    assert_eq!(cuda_sim::context_stack(), [b.addr(), a.addr()]);
+    assert_eq!(session.total_calls(), calls);
+    for _ in 0..2 {
+        ok!(cuCtxPopCurrent_v2(null_mut()));
+    }
+    assert_eq!(cuda_sim::context_stack(), [0; 0]);
+    session.assert_clean();
+}
+
+#[test]
 fn stacks_are_per_thread() {
     let session = begin();
     bind(0);

@@ -10,9 +10,8 @@ use cuda_core::{
 use super::Shared;
 use super::bank::{Bank, Owned};
 use super::program::{Step, Work};
+use crate::property::outcome::{Contents, Departure, alike, allowed, known, same};
 use crate::property::program::On;
-use crate::property::world::act::{Departure, alike, allowed, known};
-use crate::property::world::{Contents, same};
 
 /// Memory between two owners.
 #[derive(Default)]

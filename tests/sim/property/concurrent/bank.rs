@@ -2,8 +2,7 @@
 
 use cuda_core::{Buffer, Memory, Slice, SliceMut};
 
-use crate::property::world::Contents;
-use crate::property::world::act::take;
+use crate::property::outcome::{Contents, take};
 
 /// Buffers that a thread may have.
 const MOST: usize = 4;

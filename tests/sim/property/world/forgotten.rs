@@ -1,85 +1,70 @@
-//! What a program forgot on purpose, and what that keeps alive.
+//! What a program forgot on purpose.
+//!
+//! It is not dropped as long as there is anything else of the program, and compared and dropped then:
+//! so it must still be there, and nothing must be left afterwards.
 
-use cuda_core::{DeviceBuffer, PinnedBuffer};
+use cuda_core::{Context, InFlight};
 use cuda_sim::{Leak, LeakKind};
 
 use super::Calls;
+use super::memory::{Held, OfDevice, OfHost, compare};
+use crate::property::outcome::{Contents, Done};
 
-/// Size of a staging chunk.
-const CHUNK: usize = 1 << 20;
-
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(in crate::property) struct Forgotten {
-    /// Streams that forgotten buffers call home, each with the chunk that it stages in.
-    homes: usize,
-    /// Address and size of memory.
-    device: Vec<(u64, usize)>,
-    pinned: Vec<(u64, usize)>,
-    /// Contexts that a forgotten guard or pinned buffer keeps, an empty one too.
+    pub(in crate::property) device: Vec<Held<OfDevice>>,
+    pub(in crate::property) host: Vec<Held<OfHost>>,
+    pub(in crate::property) flights: Vec<(InFlight<Vec<u8>>, Contents)>,
+    /// How many contexts forgotten guards keep at most.
     contexts: usize,
+    /// Primary contexts that have access to each other's memory, which outlives the program.
+    pub(super) peers: Vec<(Context, Context)>,
     pub(super) calls: Calls,
 }
 
+/// What of a program is left for good.
+pub(in crate::property) struct Left {
+    pub(in crate::property) peers: Vec<(Context, Context)>,
+    contexts: usize,
+    calls: Calls,
+}
+
 impl Forgotten {
-    pub(super) fn device(&mut self, buffer: DeviceBuffer<u8>) {
-        self.homes += 1;
-        if !buffer.is_empty() {
-            self.device.push((buffer.as_raw(), buffer.byte_len()));
-        }
-        std::mem::forget(buffer);
-    }
-
-    /// Waits for the buffer's copies, whose address it needs.
-    pub(super) fn pinned(&mut self, buffer: PinnedBuffer<u8>) -> cuda_core::Result<()> {
-        self.contexts += 1;
-        if !buffer.is_empty() {
-            self.pinned
-                .push((buffer.as_slice()?.as_ptr().addr() as u64, buffer.byte_len()));
-        }
-        std::mem::forget(buffer);
-        Ok(())
-    }
-
-    pub(super) fn guard(&mut self) {
+    /// A guard is of one thread, which forgets it for good.
+    pub(in crate::property) fn guard(&mut self) {
         self.contexts += 2;
     }
 
-    /// Leaks must be what was forgotten. Forgotten memory keeps its home, the timelines of its
-    /// marks with their events, and their contexts; a forgotten guard keeps contexts.
+    /// Nobody has freed it, or written to it.
+    pub(in crate::property) fn compare(&self) -> Done {
+        compare(&self.device, &self.host)
+    }
+
+    pub(in crate::property) fn into_left(self) -> Left {
+        Left {
+            peers: self.peers,
+            contexts: self.contexts,
+            calls: self.calls,
+        }
+    }
+}
+
+impl Left {
+    /// Every host function has run, and nothing is left but contexts of forgotten guards.
     pub(in crate::property) fn explain(&self, leaks: &[Leak]) -> Result<(), String> {
         self.calls.compare()?;
-        let of = |kind| leaks.iter().filter(move |leak| leak.kind == kind);
-        let memory = |kind| {
-            of(kind)
-                .map(|leak| (leak.handle, leak.bytes))
-                .collect::<Vec<_>>()
-        };
-        let (mut device, mut pinned) = (memory(LeakKind::Device), memory(LeakKind::Pinned));
-        let missing = |leaked: &mut Vec<_>, forgotten: &[_]| {
-            let before = leaked.len();
-            leaked.retain(|leak| !forgotten.contains(leak));
-            before - leaked.len() != forgotten.len()
-        };
-        let lost = missing(&mut device, &self.device) || missing(&mut pinned, &self.pinned);
-        pinned.retain(|(_, bytes)| *bytes != CHUNK);
-        let chunks = of(LeakKind::Pinned).count() - self.pinned.len();
-        let events = of(LeakKind::Event).count();
-        let kept = self.homes > 0 || !self.pinned.is_empty();
-        let known = |leak: &Leak| {
-            use LeakKind::{Context, Device, Event, Pinned, Stream};
-            matches!(leak.kind, Device | Pinned | Stream | Event | Context)
-        };
-        let explained = !lost
-            && device.is_empty()
-            && pinned.is_empty()
-            && chunks <= self.homes
-            && of(LeakKind::Stream).count() <= self.homes
-            && (events == 0 || kept)
-            && (of(LeakKind::Context).count() <= self.contexts || kept)
-            && leaks.iter().all(known);
-        if explained {
+        if leaks.len() <= self.contexts && leaks.iter().all(|leak| self.keeps(leak)) {
             return Ok(());
         }
-        Err(format!("forgotten: {self:?}, but leaked: {leaks:#?}"))
+        Err(format!("leaked: {leaks:#?}"))
+    }
+
+    pub(in crate::property) fn keeps(&self, leak: &Leak) -> bool {
+        leak.kind == LeakKind::Context && self.contexts > 0
+    }
+
+    /// Whether host functions have all been called or dropped.
+    pub(in crate::property) fn calls_are_gone(&self) -> bool {
+        self.calls.are_gone()
     }
 }

@@ -1,0 +1,116 @@
+//! How a step ends, and what the model makes of that.
+
+use std::fmt;
+use std::ops::Range;
+
+use cuda_core::{Device, Error, Stream, StreamKind};
+
+/// What is known of each element; [`None`]: nothing, since nobody wrote it, or what wrote it failed.
+pub(super) type Contents = Vec<Option<u8>>;
+
+/// Whether the operation took place.
+pub(super) type Outcome = Result<bool, Departure>;
+
+pub(super) type Done = Result<(), Departure>;
+
+/// How a step departs from the model.
+#[derive(Debug)]
+pub(super) enum Departure {
+    /// An operation failed: a departure unless a call of the driver failed before.
+    Failed(Error),
+    /// Always a departure.
+    Wrong(String),
+}
+
+impl fmt::Display for Departure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(error) => error.fmt(f),
+            Self::Wrong(message) => f.write_str(message),
+        }
+    }
+}
+
+impl From<Error> for Departure {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<String> for Departure {
+    fn from(message: String) -> Self {
+        Self::Wrong(message)
+    }
+}
+
+/// The operation must succeed where the stream is on the memory's device, and be refused elsewhere.
+pub(super) fn allowed<K: StreamKind>(
+    stream: &Stream<K>,
+    devices: &[Device],
+    result: cuda_core::Result<()>,
+) -> Outcome {
+    match (devices.contains(&stream.device()), result) {
+        (true, Ok(())) => Ok(true),
+        (false, Err(Error::WrongDevice { .. })) => Ok(false),
+        (false, Ok(())) => Err(Departure::Wrong("not refused".to_owned())),
+        (_, Err(error)) => Err(Departure::Failed(error)),
+    }
+}
+
+/// What the operation's target holds: `new` if it took place, what it held if it was refused; if it
+/// failed, that is unknown.
+pub(super) fn note(
+    target: &mut [Option<u8>],
+    outcome: Outcome,
+    new: impl FnOnce(&mut [Option<u8>]),
+) -> Done {
+    match outcome {
+        Ok(true) => new(target),
+        Ok(false) => {}
+        Err(departure) => {
+            target.fill(None);
+            return Err(departure);
+        }
+    }
+    Ok(())
+}
+
+/// Compares what is known.
+pub(super) fn same(bytes: &[u8], contents: &[Option<u8>]) -> Result<(), String> {
+    let wrong = |(byte, known): (&u8, &Option<u8>)| known.is_some_and(|known| known != *byte);
+    match bytes.iter().zip(contents).position(wrong) {
+        None if bytes.len() == contents.len() => Ok(()),
+        Some(at) if bytes.len() > 64 => Err(format!(
+            "at {at} of {} stands {}, expected {:?}",
+            bytes.len(),
+            bytes[at],
+            contents[at]
+        )),
+        at => Err(format!("at {at:?} {bytes:?}, expected {contents:?}")),
+    }
+}
+
+pub(super) fn known(bytes: &[u8]) -> Contents {
+    bytes.iter().copied().map(Some).collect()
+}
+
+/// Two ranges of the same length.
+pub(super) fn alike(a: Range<usize>, b: Range<usize>) -> (Range<usize>, Range<usize>) {
+    let len = a.len().min(b.len());
+    (a.start..a.start + len, b.start..b.start + len)
+}
+
+/// Bytes that differ from their neighbours, and from those of the page before.
+pub(super) fn pattern(len: usize, value: u8) -> Vec<u8> {
+    (0..len).map(|i| (i ^ (i >> 8)) as u8 ^ value).collect()
+}
+
+pub(super) fn pick<T>(items: &mut [T], index: u8) -> Option<&mut T> {
+    let len = items.len();
+    items.get_mut(usize::from(index).checked_rem(len)?)
+}
+
+pub(super) fn take<T>(items: &mut Vec<T>, index: u8) -> Option<T> {
+    let index = usize::from(index).checked_rem(items.len())?;
+    Some(items.remove(index))
+}

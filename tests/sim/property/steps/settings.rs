@@ -1,0 +1,64 @@
+//! What holds for the whole process: how staging and pinned memory work, and what is given back.
+
+use cuda_core::{
+    CachingPool, PinnedBackend, StagingOptions, flush_deferred_drops, set_pinned_backend,
+    set_staging_options, trim_pinned, trim_staging,
+};
+use proptest::prelude::*;
+
+use crate::property::outcome::{Done, pick};
+use crate::property::world::World;
+
+#[derive(Debug, Clone)]
+pub(in crate::property) enum SettingOp {
+    TrimShared { keep: bool },
+    TrimPrivate { pool: u8 },
+    TrimPinned,
+    TrimStaging,
+    FlushDrops,
+    Slabs,
+    DriverPinned,
+    Staging { threads: u8, chunk: u8 },
+}
+
+pub(in crate::property) fn ops() -> impl Strategy<Value = SettingOp> {
+    let small = any::<u8>;
+    prop_oneof![
+        1 => any::<bool>().prop_map(|keep| SettingOp::TrimShared { keep }),
+        1 => small().prop_map(|pool| SettingOp::TrimPrivate { pool }),
+        1 => Just(SettingOp::TrimPinned),
+        1 => Just(SettingOp::TrimStaging),
+        1 => Just(SettingOp::FlushDrops),
+        3 => Just(SettingOp::Slabs),
+        1 => Just(SettingOp::DriverPinned),
+        2 => (0..3u8, small()).prop_map(|(threads, chunk)| SettingOp::Staging { threads, chunk }),
+    ]
+}
+
+/// Sizes of the chunks that large copies are staged in.
+const CHUNKS: [usize; 3] = [4 << 10, 64 << 10, 256 << 10];
+
+impl World {
+    pub(super) fn settings(&mut self, op: SettingOp) -> Done {
+        match op {
+            SettingOp::TrimShared { keep } => {
+                CachingPool::shared()?.trim(if keep { 2 << 20 } else { 0 })?;
+            }
+            SettingOp::TrimPrivate { pool } => {
+                if let Some(pool) = pick(&mut self.caches, pool) {
+                    pool.trim(0)?;
+                }
+            }
+            SettingOp::TrimPinned => drop(trim_pinned()?),
+            SettingOp::TrimStaging => drop(trim_staging()?),
+            SettingOp::FlushDrops => flush_deferred_drops(),
+            SettingOp::Slabs => set_pinned_backend(PinnedBackend::Slab),
+            SettingOp::DriverPinned => set_pinned_backend(PinnedBackend::Driver),
+            SettingOp::Staging { threads, chunk } => set_staging_options(StagingOptions {
+                threads: threads.into(),
+                chunk: CHUNKS[usize::from(chunk) % CHUNKS.len()],
+            })?,
+        }
+        Ok(())
+    }
+}
