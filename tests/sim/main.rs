@@ -16,7 +16,6 @@ mod libraries;
 mod linker;
 mod lost_context;
 mod memory_errors;
-mod one_interface;
 mod owners;
 mod pinned_cache;
 mod property;

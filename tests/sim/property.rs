@@ -173,7 +173,6 @@ fn run(mode: Mode, program: Program) -> Result<(), String> {
         session: &session,
         drops: DropFailures::begin(),
         injected: 0,
-        kept: Vec::new(),
         lost_current: 0,
         fired: false,
     };
@@ -189,7 +188,6 @@ fn run(mode: Mode, program: Program) -> Result<(), String> {
     // What was dropped last may have recorded an event.
     for _ in 0..2 {
         session.settle();
-        run.kept.clear();
         cuda_core::flush_deferred_drops();
     }
     let peers = outcome.as_ref().map_or(&[][..], |left| &left.peers);
@@ -246,8 +244,6 @@ struct Run<'a> {
     drops: DropFailures,
     /// How many driver calls were asked to fail.
     injected: usize,
-    /// Contexts that the program must not destroy.
-    kept: Vec<Context>,
     /// How often the hook was told that a guard could not bring back what was current.
     lost_current: usize,
     /// Whether a driver call has failed as it was asked to.
@@ -257,8 +253,6 @@ struct Run<'a> {
 impl Run<'_> {
     fn enact(&mut self, threads: &mut Threads, program: Program) -> Result<Forgotten, String> {
         let mut world = World::new().map_err(|error| error.to_string())?;
-        let in_steps = program.steps.iter().any(|step| step.failure.is_some());
-        let may_fail = in_steps || !program.failures.is_empty();
         for (number, step) in program.steps.into_iter().enumerate() {
             let told = format!("step {number}");
             self.inject(step.failure);
@@ -267,12 +261,6 @@ impl Run<'_> {
             world = self
                 .judge(&op, answer)
                 .map_err(|wrong| format!("{told}: {wrong}"))?;
-            if failing::S51_IS_OPEN && may_fail {
-                let all = world.contexts.iter();
-                let new = all.filter(|context| !self.kept.contains(context));
-                let new: Vec<_> = new.cloned().collect();
-                self.kept.extend(new);
-            }
         }
         self.clear_faults();
         if let End::Compare = program.end {

@@ -59,19 +59,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         "verdict",
     ]);
     let mut notes = Vec::new();
-    let mut first: Option<Row> = None;
     for release in releases {
         match one(&root, release) {
-            Ok(mut row) => {
-                if let Some(first) = &first {
-                    row.compare_tests(first);
-                }
+            Ok(row) => {
                 if !row.problems.is_empty() {
                     outcome = Outcome::Failed;
                 }
                 table.row(row.cells());
                 notes.extend(row.notes());
-                first.get_or_insert(row);
             }
             Err(error) => {
                 if outcome == Outcome::Passed {

@@ -175,10 +175,10 @@ fn host_functions_of_a_blocking_stream_cost_a_checkpoint_of_each_stream_of_its_s
         driver.expect([launch], || a.launch_host_func(|| {}))?;
         let _beside_it = b.alloc::<u8>(1)?;
         // The legacy stream's first work behind it holds up the set, and no other does.
-        let first = entered([RECORD, RECORD, "cuMemsetD8Async"]);
+        let first = entered([ASK, RECORD, RECORD, "cuMemsetD8Async"]);
         driver.expect(first, || legacy.fill(&mut fill, 1))?;
         let _behind_it = b.alloc::<u8>(1)?;
-        let second = entered(["cuMemsetD8Async"]);
+        let second = entered([ASK, "cuMemsetD8Async"]);
         driver.expect(second, || legacy.fill(&mut fill, 2))?;
         context.synchronize()
     });

@@ -46,10 +46,6 @@ fn check(modes: impl Strategy<Value = Mode>, most: usize) {
     prove(CASES, (modes, programs), print, run);
 }
 
-/// Whether memory that a failed wait kept goes with its created context, under the work of others
-/// (S51). While it does, contexts outlive the work of such programs.
-pub(super) const S51_IS_OPEN: bool = true;
-
 /// Whether two failures in one copy can leave work that a later copy does not wait for: seen once in
 /// ten thousand threaded programs, whose schedules it takes. While it can, those have one failure.
 const RACE_IS_OPEN: bool = true;

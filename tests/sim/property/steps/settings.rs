@@ -54,10 +54,10 @@ impl World {
             SettingOp::FlushDrops => flush_deferred_drops(),
             SettingOp::Slabs => set_pinned_backend(PinnedBackend::Slab),
             SettingOp::DriverPinned => set_pinned_backend(PinnedBackend::Driver),
-            SettingOp::Staging { threads, chunk } => set_staging_options(StagingOptions {
-                threads: threads.into(),
-                chunk: CHUNKS[usize::from(chunk) % CHUNKS.len()],
-            })?,
+            SettingOp::Staging { threads, chunk } => {
+                let chunk = CHUNKS[usize::from(chunk) % CHUNKS.len()];
+                set_staging_options(StagingOptions::new(threads.into(), chunk))?
+            }
         }
         Ok(())
     }
