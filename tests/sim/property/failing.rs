@@ -74,7 +74,7 @@ pub(super) struct Failure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Effect {
     Nothing,
-    /// The call does what it was asked to, and says that it failed.
+    /// The call does what it was asked to, and fails with what earlier work came to.
     AllTheSame,
     /// All later calls of its context fail.
     ContextLost,
@@ -88,6 +88,12 @@ const CODES: &[CUresult] = &[
     cuda_sys::CUDA_ERROR_LAUNCH_FAILED,
     cuda_sys::CUDA_ERROR_INVALID_VALUE,
     cuda_sys::CUDA_ERROR_NOT_SUPPORTED,
+];
+
+/// What work comes to. The others refuse a call, which then has no effect.
+const OF_WORK: &[CUresult] = &[
+    cuda_sys::CUDA_ERROR_UNKNOWN,
+    cuda_sys::CUDA_ERROR_LAUNCH_FAILED,
 ];
 
 /// Functions that fail more often than others.
@@ -142,19 +148,16 @@ fn failure(calls: u16, of_function: u16) -> impl Strategy<Value = Failure> {
         1 => Just(Effect::ContextLost),
     ];
     let of_function = (select(FUNCTIONS), 1..=of_function, effect);
-    let of_function = of_function.prop_map(|(function, nth, effect)| {
-        let effect = match effect {
-            // Memory that is pinned although its owner has it back, and frees it.
-            Effect::AllTheSame if function == "cuMemHostRegister_v2" => Effect::Nothing,
-            effect => effect,
-        };
-        (Some(function), nth, effect)
-    });
+    let of_function = of_function.prop_map(|(function, nth, effect)| (Some(function), nth, effect));
     let which = prop_oneof![of_function, of_any];
-    (which, select(CODES)).prop_map(|((function, nth, effect), code)| Failure {
+    let code = (select(CODES), select(OF_WORK));
+    (which, code).prop_map(|((function, nth, effect), (any, of_work))| Failure {
         function,
         nth,
-        code,
+        code: match effect {
+            Effect::AllTheSame => of_work,
+            _ => any,
+        },
         effect,
     })
 }
