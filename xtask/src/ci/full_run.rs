@@ -45,13 +45,17 @@ pub(super) fn write(root: &Path, began: State) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is wrong with the last full run, if anything. A checkout without a history says nothing.
+/// What is wrong with the last full run, if anything. A checkout without a history has none to compare,
+/// and before the first full run there is no file.
 pub(super) fn complaint(root: &Path) -> Option<String> {
     let shallow = git(root, &["rev-parse", "--is-shallow-repository"])?;
     if shallow == "true" {
         return None;
     }
-    let text = fs::read_to_string(root.join(FILE)).unwrap_or_default();
+    let Ok(text) = fs::read_to_string(root.join(FILE)) else {
+        println!("{FILE} is not there: no full run has passed yet");
+        return None;
+    };
     let Some(commit) = text.split_whitespace().next() else {
         return Some(format!(
             "{FILE}: names no commit: cargo xtask ci --full writes it"
