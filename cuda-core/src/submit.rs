@@ -2,7 +2,7 @@
 
 use cuda_sys::{CUresult, CUstream};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::memory::ledger::{Access, Bytes, Fences, Ledger, Touch};
 use crate::stream_core::{Bound, StreamCore};
 
@@ -78,7 +78,7 @@ fn order_behind(
 }
 
 /// Makes the stream wait for what conflicts with an access that is enqueued behind this crate's
-/// back, and marks that.
+/// back, and marks that, even if something failed: the access may be enqueued already.
 ///
 /// The callers are `unsafe`, and not because of the work alone: a write that is noted through a shared
 /// borrow supersedes what its own stream has read before in the ledger's order. A read that another
@@ -90,13 +90,22 @@ pub(crate) fn note_use(
     range: &Bytes,
     access: Access,
 ) -> Result<()> {
-    let bound = core.bind("note_use")?;
     let timeline = core.timeline();
     let mut fences = Fences::none();
-    ledger.conflicts(range, access, Some(timeline), &mut fences);
-    fences.wait_on(&bound)?;
-    bound.pass_on_hold_ups()?;
-    let seq = bound.count();
-    ledger.mark(range, access, timeline, seq, &fences);
-    Ok(())
+    let mut count = || {
+        let bound = core.bind("note_use")?;
+        ledger.conflicts(range, access, Some(timeline), &mut fences);
+        fences.wait_on(&bound)?;
+        bound.pass_on_hold_ups()?;
+        Ok(bound.count())
+    };
+    let (seq, noted) = match count() {
+        Ok(seq) => (seq, Ok(())),
+        Err(error @ Error::GivenUp { .. }) => return Err(error),
+        Err(error) => (timeline.issue(), Err(error)),
+    };
+    // What it may have waited for in part supersedes nothing.
+    let fences = if noted.is_ok() { &fences } else { &NO_FENCES };
+    ledger.mark(range, access, timeline, seq, fences);
+    noted
 }

@@ -162,6 +162,11 @@ impl Timeline {
         self.flavor
     }
 
+    /// Whether CUDA orders the stream with its context's legacy stream.
+    pub(crate) fn order(&self) -> ImplicitOrder {
+        self.slot.order()
+    }
+
     /// Counts one enqueue that has returned, and names it.
     #[inline]
     pub(crate) fn issue(&self) -> u64 {

@@ -26,12 +26,16 @@
 //! What this crate waits for and allocates is no business of other code's capture. So the rule is:
 //!
 //! * Whatever **waits or asks** whether work is done, **allocates or frees**, **maps, imports or
-//!   registers** and the reverse, **loads or unloads**, is called under [`Relaxed`], also by explicit
-//!   methods. (Found potentially unsafe by an H200 with driver 580: synchronising and querying streams
-//!   and events, memory of every kind and its pools, registering, arrays, unloading modules.)
+//!   registers** and the reverse, **loads or unloads**, makes or destroys **arrays, textures and
+//!   surfaces**, reads or sets what a **pool** does, sets a context's **limits**, is called under
+//!   [`Relaxed`], also by explicit methods. (An H200 with driver 580 ended captures at synchronising and
+//!   querying streams and events, memory of every kind, pools and their attributes, registering, arrays,
+//!   textures, unloading modules and libraries, `cuCtxSetLimit`, `cuCtxSetCacheConfig`.)
 //! * What **enqueues** on a stream, **makes or destroys** streams, events and contexts, **records**,
-//!   makes current or reads attributes, is not potentially unsafe, and is called as it is. (The same
-//!   H200 let all of these pass beside captures of every mode.)
+//!   makes current or reads other attributes, is not potentially unsafe, and is called as it is. (The
+//!   same H200 let all of these pass beside captures of every mode.)
+//! * `cuStreamGetFlags` and `cuStreamGetId` of a stream that is being captured end its capture, whatever
+//!   the mode, so they come behind the question; `cuStreamGetPriority` and `cuStreamGetCtx` do not.
 //! * `cuCtxSynchronize` ends every capture of a stream of its context, whatever the mode. It is called
 //!   when none of the streams that this crate knows of is being captured, and under [`Relaxed`].
 //! * Threads of this crate's own are relaxed [for as long as they live](Relaxed::for_life).

@@ -12,19 +12,20 @@ use crate::error::Result;
 /// Lets this thread make potentially unsafe calls, for as long as it lives, without a word from any
 /// capture: `cuThreadExchangeStreamCaptureMode`. See [`crate::capture`].
 pub(crate) struct Relaxed {
-    /// [`None`] on a thread that is relaxed for life.
+    /// [`None`] on a thread that was relaxed already.
     before: Option<CUstreamCaptureMode>,
     _not_send: PhantomData<*const ()>,
 }
 
 thread_local! {
-    static FOR_LIFE: Cell<bool> = const { Cell::new(false) };
+    /// The thread is relaxed by this module, for a while or for life.
+    static RELAXED: Cell<bool> = const { Cell::new(false) };
 }
 
 impl Relaxed {
-    /// Two driver calls with the drop; none on a thread that is [relaxed for life](Self::for_life).
+    /// Two driver calls with the drop; none on a thread that is relaxed already.
     pub(crate) fn enter() -> Result<Self> {
-        let before = match FOR_LIFE.try_with(Cell::get) {
+        let before = match RELAXED.try_with(Cell::get) {
             Ok(true) => None,
             _ => Some(relax()?),
         };
@@ -37,8 +38,9 @@ impl Relaxed {
     /// For a thread of this crate's own, before it calls the driver: one call, the first time. Where that
     /// fails, [`Relaxed::enter`] does what it does elsewhere.
     pub(crate) fn for_life() {
-        if !FOR_LIFE.get() && !driver::is_gone() && relax().is_ok() {
-            FOR_LIFE.set(true);
+        if !RELAXED.get() && !driver::is_gone() {
+            // What the mode was before is of no use to a thread that ends with it.
+            let _ = relax();
         }
     }
 }
@@ -55,7 +57,13 @@ fn relax() -> Result<CUstreamCaptureMode> {
             }
         })
     })?;
+    note(true);
     Ok(before)
+}
+
+/// Where the thread ends, and its locals are gone, nested calls exchange the mode once more.
+fn note(relaxed: bool) {
+    let _ = RELAXED.try_with(|now| now.set(relaxed));
 }
 
 impl Drop for Relaxed {
@@ -63,6 +71,7 @@ impl Drop for Relaxed {
         let Some(mut before) = self.before else {
             return;
         };
+        note(false);
         // Once more if it fails; a mode that stays relaxed forbids less, and harms nothing else.
         let _ = exchange(&mut before.clone()).or_else(|_| exchange(&mut before));
     }

@@ -2,6 +2,7 @@
 
 use cuda_sys::{CUfunc_cache, CUlimit, symbol as cu};
 
+use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::error::{Result, check};
 use crate::flags::flags;
@@ -131,6 +132,7 @@ impl Context {
     /// that cannot be set, `OUT_OF_MEMORY` where the device has no room for what it reserves.
     pub fn set_limit(&self, limit: CUlimit, value: usize) -> Result<()> {
         let _entered = self.enter_briefly()?;
+        let _relaxed = Relaxed::enter()?;
         // SAFETY: takes no pointer; an unknown limit is an error.
         check("cuCtxSetLimit", unsafe { cu::cuCtxSetLimit(limit, value) })
     }
@@ -156,6 +158,7 @@ impl Context {
     /// The driver's `INVALID_VALUE` for a value that is no `CUfunc_cache`.
     pub fn set_cache_config(&self, config: CUfunc_cache) -> Result<()> {
         let _entered = self.enter_briefly()?;
+        let _relaxed = Relaxed::enter()?;
         // SAFETY: takes no pointer; an unknown value is an error.
         check("cuCtxSetCacheConfig", unsafe {
             cu::cuCtxSetCacheConfig(config)

@@ -101,6 +101,7 @@ impl MemoryPool {
     pub fn reuse(&self, reuse: PoolReuse) -> Result<bool> {
         let pool = self.live()?;
         let mut value: c_int = 0;
+        let _relaxed = Relaxed::enter()?;
         // SAFETY: `self` keeps the pool; the attribute's value is an int, which the call writes to
         // a local of that type that outlives it.
         check("cuMemPoolGetAttribute", unsafe {
@@ -126,6 +127,7 @@ impl MemoryPool {
     pub fn set_reuse(&self, reuse: PoolReuse, on: bool) -> Result<()> {
         let pool = self.live()?;
         let mut value = c_int::from(on);
+        let _relaxed = Relaxed::enter()?;
         // SAFETY: `self` keeps the pool; the attribute's value is an int, which the call reads from
         // a local of that type that outlives it.
         check("cuMemPoolSetAttribute", unsafe {
@@ -145,6 +147,8 @@ impl MemoryPool {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn usage(&self) -> Result<PoolUsage> {
+        self.live()?;
+        let _relaxed = Relaxed::enter()?;
         Ok(PoolUsage {
             reserved: self.bytes(cuda_sys::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)?,
             reserved_peak: self.bytes(cuda_sys::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)?,
@@ -160,6 +164,8 @@ impl MemoryPool {
     /// [`Error::GivenUp`](crate::Error::GivenUp); the driver's, and then one peak may have been reset
     /// and the other not.
     pub fn reset_peaks(&self) -> Result<()> {
+        self.live()?;
+        let _relaxed = Relaxed::enter()?;
         self.set_bytes(cuda_sys::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 0)?;
         self.set_bytes(cuda_sys::CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0)
     }
@@ -179,21 +185,21 @@ impl MemoryPool {
     /// ```
     pub fn trim(&self, keep: usize) -> Result<usize> {
         let pool = self.live()?;
+        let _relaxed = Relaxed::enter()?;
         let reserved = || self.bytes(cuda_sys::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
         let before = reserved()?;
-        let relaxed = Relaxed::enter()?;
         // SAFETY: `self` keeps the pool, and `live` refuses one that may be gone; any number of
         // bytes will do.
         check("cuMemPoolTrimTo", unsafe {
             cu::cuMemPoolTrimTo(pool, keep)
         })?;
-        drop(relaxed);
         Ok(before.saturating_sub(reserved()?))
     }
 
     fn bytes(&self, attribute: CUmemPool_attribute) -> Result<usize> {
         let pool = self.live()?;
         let mut value = 0u64;
+        let _relaxed = Relaxed::enter()?;
         // SAFETY: `self` keeps the pool; the attribute's value is a cuuint64_t, which the call
         // writes to a local of that type that outlives it.
         check("cuMemPoolGetAttribute", unsafe {
@@ -206,6 +212,7 @@ impl MemoryPool {
     fn set_bytes(&self, attribute: CUmemPool_attribute, bytes: usize) -> Result<()> {
         let pool = self.live()?;
         let mut value = bytes as u64;
+        let _relaxed = Relaxed::enter()?;
         // SAFETY: `self` keeps the pool; all attributes that come here have a cuuint64_t, which the
         // call reads from a local that outlives it.
         check("cuMemPoolSetAttribute", unsafe {

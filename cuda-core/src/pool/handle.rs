@@ -166,13 +166,12 @@ impl MemoryPoolBuilder {
             ..CUmemPoolProps::default()
         };
         let mut raw = ptr::null_mut();
-        let relaxed = Relaxed::enter()?;
+        let _relaxed = Relaxed::enter()?;
         // SAFETY: the call writes one handle, to a local that outlives it; the properties are
         // zero where they are reserved.
         check("cuMemPoolCreate", unsafe {
             cu::cuMemPoolCreate(&mut raw, &properties)
         })?;
-        drop(relaxed);
         let pool = MemoryPool::made(raw, device, Kind::Created);
         pool.set_release_threshold(self.release_threshold)?;
         Ok(pool)
@@ -373,6 +372,7 @@ impl MemoryPool {
         let pool = self.live()?;
         let mut location = location::of(device);
         let mut flags = cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_NONE;
+        let _relaxed = Relaxed::enter()?;
         // SAFETY: `self` keeps the pool; the call reads a location and writes one number, both
         // locals that outlive it.
         check("cuMemPoolGetAccess", unsafe {

@@ -26,6 +26,7 @@ pub(crate) fn prepare_default(device: Device) -> Result<Option<Pool>> {
         cu::cuDeviceGetDefaultMemPool(&mut raw, device.as_raw())
     })?;
     let mut threshold = u64::MAX;
+    let _relaxed = Relaxed::enter()?;
     // SAFETY: the attribute's value is a cuuint64_t, which the call reads from a local that
     // outlives it; default pools are never destroyed.
     check("cuMemPoolSetAttribute", unsafe {

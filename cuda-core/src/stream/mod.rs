@@ -305,15 +305,14 @@ impl<K: StreamKind> Stream<K> {
         self.core.timeline().checkpoint(false, bound.entered())
     }
 
-    /// Whether the stream ignores the legacy default stream: `cuStreamGetFlags`.
+    /// Whether the stream ignores the legacy default stream. No driver call: a stream that other code made
+    /// was asked by `cuStreamGetFlags` when it was taken in.
     ///
     /// # Errors
-    /// The driver's.
+    /// [`Error::GivenUp`].
     pub fn is_non_blocking(&self) -> Result<bool> {
-        let bound = self.core.reach()?;
-        // SAFETY: `bound` keeps the stream, with its context current where it needs that.
-        let order = unsafe { implicit_order(bound.raw()) }?;
-        Ok(order == ImplicitOrder::NonBlocking)
+        self.core.ensure()?;
+        Ok(self.core.timeline().order() == ImplicitOrder::NonBlocking)
     }
 
     /// The priority that the driver gave it: `cuStreamGetPriority`.
@@ -344,7 +343,7 @@ impl<K: StreamKind> Stream<K> {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn driver_id(&self) -> Result<u64> {
-        let bound = self.core.reach()?;
+        let bound = self.core.bind("cuStreamGetId")?;
         let mut id = 0;
         // SAFETY: bound, the stream is kept, with its context current where it needs that; the call
         // writes one number, to a local that outlives it.

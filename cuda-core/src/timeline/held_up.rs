@@ -41,7 +41,7 @@ impl Timeline {
     /// streams that CUDA orders with this one.
     pub(crate) fn hold_up(&self, entered: Option<&Entered>) -> Result<()> {
         self.checkpoint(true, entered)?;
-        match (self.slot.order(), self.flavor) {
+        match (self.order(), self.flavor) {
             (ImplicitOrder::NonBlocking, _) => {}
             (ImplicitOrder::Blocking, Flavor::Legacy) => self.hold_up_the_set(entered)?,
             (ImplicitOrder::Blocking, _) => self.checkpoint_the_set(entered)?,
@@ -53,7 +53,7 @@ impl Timeline {
     /// What may take any time has this point.
     pub(crate) fn held_up_at(&self, seq: u64) {
         self.may_come_late(seq);
-        if self.slot.order() == ImplicitOrder::Blocking && self.flavor != Flavor::Legacy {
+        if self.order() == ImplicitOrder::Blocking && self.flavor != Flavor::Legacy {
             self.context.timelines().hold_ups.add();
         }
     }
@@ -145,7 +145,7 @@ impl Timeline {
 
     /// A new timeline of a set whose legacy stream is held up is behind that.
     pub(super) fn begin_held_up(&self) {
-        if self.slot.order() == ImplicitOrder::Blocking
+        if self.order() == ImplicitOrder::Blocking
             && self.context.timelines().hold_ups.is_legacy_held_up()
         {
             self.may_come_late(1);

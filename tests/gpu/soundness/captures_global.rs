@@ -7,9 +7,10 @@ use std::future::IntoFuture;
 
 use cuda_core::{
     Allocator, ArrayFlags, ArrayShape, CachingPool, Context, ContextFlags, CudaArray, Device,
-    Event, EventFlags, ManagedBuffer, MemoryPool, Module, PinnedBuffer, RegisterFlags, Registered,
-    Result, Stream, VirtualBuffer,
+    Event, EventFlags, ManagedBuffer, MemoryPool, MipmappedArray, Module, PinnedBuffer, PoolReuse,
+    RegisterFlags, Registered, Result, Stream, Texture, TextureDescriptor, VirtualBuffer,
 };
+use cuda_sys::CU_LIMIT_STACK_SIZE;
 use support::{block_on, gpu_test};
 
 use super::{assert_all, primary};
@@ -144,7 +145,30 @@ const MEMORY: [(&str, Act); 9] = [
     }),
 ];
 
-const OTHERS: [(&str, Act); 5] = [
+const OTHERS: [(&str, Act); 8] = [
+    ("a pool's attributes", |context, _| {
+        let pool = context.device().default_memory_pool()?;
+        pool.usage()?;
+        pool.access(context.device())?;
+        let reuse = pool.reuse(PoolReuse::Opportunistic)?;
+        pool.set_reuse(PoolReuse::Opportunistic, reuse)
+    }),
+    ("settings of the context", |context, _| {
+        let stack = context.limit(CU_LIMIT_STACK_SIZE)?;
+        context.set_limit(CU_LIMIT_STACK_SIZE, stack)?;
+        context.set_cache_config(context.cache_config()?)
+    }),
+    ("a texture", |context, _| {
+        let shape = ArrayShape::D2 {
+            width: 8,
+            height: 4,
+        };
+        let array = CudaArray::<f32>::new(context, shape, ArrayFlags::default())?;
+        drop(Texture::new(&array, &TextureDescriptor::default())?);
+        let levels = MipmappedArray::<f32>::new(context, shape, 2, ArrayFlags::default())?;
+        drop(levels);
+        Ok(())
+    }),
     ("streams and events", |context, _| {
         let stream = context.create_stream()?;
         event(context, &stream)?;

@@ -162,12 +162,8 @@ fn pools_cost_one_call_each() {
     Counted::run(|driver| {
         let (context, stream, _) = two_streams()?;
         let device = context.device();
-        let create = [
-            &[ATTRIBUTE][..],
-            &relaxed("cuMemPoolCreate"),
-            &["cuMemPoolSetAttribute"],
-        ]
-        .concat();
+        let set = "cuMemPoolSetAttribute";
+        let create = [ATTRIBUTE, EXCHANGE, "cuMemPoolCreate", set, EXCHANGE];
         let pool = driver.expect(create, || MemoryPool::builder(device).build())?;
         let buffer = driver.expect(relaxed("cuMemAllocFromPoolAsync"), || {
             stream.alloc_from::<u8>(&pool, 64)
@@ -177,15 +173,14 @@ fn pools_cost_one_call_each() {
             Ok(())
         })?;
         driver.expect([], || stream.alloc_from::<u8>(&pool, 0))?;
-        driver.expect(["cuMemPoolGetAttribute"; 4], || pool.usage())?;
-        driver.expect(["cuMemPoolSetAttribute"; 2], || pool.reset_peaks())?;
-        driver.expect(["cuMemPoolGetAttribute"], || {
-            pool.reuse(PoolReuse::Opportunistic)
-        })?;
-        let reserved = "cuMemPoolGetAttribute";
-        let trim = [&[reserved][..], &relaxed("cuMemPoolTrimTo"), &[reserved]].concat();
+        let get = "cuMemPoolGetAttribute";
+        let usage = [EXCHANGE, get, get, get, get, EXCHANGE];
+        driver.expect(usage, || pool.usage())?;
+        driver.expect([EXCHANGE, set, set, EXCHANGE], || pool.reset_peaks())?;
+        driver.expect(relaxed(get), || pool.reuse(PoolReuse::Opportunistic))?;
+        let trim = [EXCHANGE, get, "cuMemPoolTrimTo", get, EXCHANGE];
         driver.expect(trim, || pool.trim(0))?;
-        driver.expect(["cuMemPoolGetAccess"], || pool.access(device))?;
+        driver.expect(relaxed("cuMemPoolGetAccess"), || pool.access(device))?;
         driver.expect([], || device.default_memory_pool())?;
         driver.expect(["cuDeviceGetMemPool"], || device.memory_pool())?;
         driver.expect(relaxed("cuMemPoolDestroy"), || closed(pool.close()))?;

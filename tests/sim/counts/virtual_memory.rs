@@ -40,14 +40,18 @@ fn growing_costs_3_and_shrinking_2() {
         stream.synchronize()?;
         driver.expect([], || buffer.shrink_to(step + 1))?;
         let [get, set, exchange, exchange_back, set_back] = [GET, SET, EXCHANGE, EXCHANGE, SET];
-        // The release finds the context current.
-        let released = [GET, EXCHANGE, "cuMemRelease", EXCHANGE];
+        // The release finds the context current, and the thread relaxed.
         let shrinking = [
-            &[get, set, exchange, "cuMemUnmap"],
-            &released[..],
-            &[exchange_back, set_back],
+            get,
+            set,
+            exchange,
+            "cuMemUnmap",
+            GET,
+            "cuMemRelease",
+            exchange_back,
+            set_back,
         ];
-        driver.expect(shrinking.concat(), || buffer.shrink_to(step))?;
+        driver.expect(shrinking, || buffer.shrink_to(step))?;
         drop(buffer);
         Ok(())
     });

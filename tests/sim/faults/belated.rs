@@ -428,7 +428,7 @@ fn pinned_slabs_are_not_used_once_they_may_be_gone() {
             signal.set(value.into());
             host.as_mut_slice()?.fill(value);
             assert_eq!(host.as_slice()?, [value; 64]);
-            assert_eq!(signal.get(), value.into());
+            assert_eq!(signal.get(), u32::from(value));
             drop((signal, host));
             trimmed = trimmed.and(trim_staging().map(drop));
         }

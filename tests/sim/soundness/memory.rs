@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use cuda_core::{
-    Allocator, DeviceAllocator, DeviceBuffer, MemoryPool, RegisterFlags, Registered, Result,
-    StableHost, StableHostMut, Stream,
+    Access, Allocator, DeviceAllocator, DeviceBuffer, MemoryPool, RegisterFlags, Registered,
+    Result, StableHost, StableHostMut, Stream,
 };
 use cuda_sim::{Fault, LeakKind};
 use cuda_sys::CUstream;
@@ -258,5 +258,27 @@ fn s02_c_functions_free_behind_work_that_nobody_counts() {
             "freed under the wiping"
         );
         Ok(())
+    });
+}
+
+/// The first thing that noting a use does on a stream whose handle is out can fail, when the work is
+/// enqueued already.
+#[test]
+fn s02_a_use_that_could_not_be_noted_is_waited_for() {
+    clean(|session| {
+        let context = primary();
+        let stream = context.create_stream()?;
+        let buffer = context.alloc::<u8>(64)?;
+        let raw = stream.as_raw();
+        // SAFETY: the buffer is the test's alone, and the use is noted below.
+        let filled = unsafe { cuda_sys::cuMemsetD8Async(buffer.as_raw(), 1, 64, raw) };
+        assert_eq!(filled, cuda_sys::CUDA_SUCCESS);
+        session
+            .inject(Fault::new(cuda_sys::CUDA_ERROR_LAUNCH_FAILED).function("cuStreamIsCapturing"));
+        // SAFETY: the fill does no more than write the buffer, which nothing else uses.
+        let noted = unsafe { buffer.note_use(&stream, Access::Write) };
+        assert!(noted.is_err(), "{noted:?}");
+        drop(buffer);
+        stream.synchronize()
     });
 }

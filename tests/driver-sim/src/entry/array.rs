@@ -87,6 +87,7 @@ entries! {
         descriptor: *const CUDA_ARRAY3D_DESCRIPTOR,
         levels: c_uint,
     ) |call| {
+        call.forbid_in_capture()?;
         let context = call.current()?;
         // SAFETY: the caller passes a descriptor.
         let descriptor = unsafe { read(descriptor) }?;
@@ -128,6 +129,7 @@ entries! {
     }
 
     floor cuMipmappedArrayDestroy(mipmap: CUmipmappedArray) |call| {
+        call.forbid_in_capture()?;
         let id = call.mipmap(mipmap)?;
         call.forbid_in_capture()?;
         let Some(mipmap) = call.images.mipmaps.remove(&id) else {

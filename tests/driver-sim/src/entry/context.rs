@@ -118,6 +118,7 @@ entries! {
     }
 
     floor cuCtxSetLimit(limit: CUlimit, value: usize) |call| {
+        call.forbid_in_capture()?;
         let id = call.current()?;
         let limits = call.contexts.get_mut(&id).map(|context| &mut context.limits);
         let slot = limits.and_then(|limits| limits.get_mut(&(limit.0 as _)));
@@ -133,6 +134,7 @@ entries! {
     }
 
     floor cuCtxSetCacheConfig(config: CUfunc_cache) |call| {
+        call.forbid_in_capture()?;
         let id = call.current()?;
         let config: u32 = config.0 as _;
         if config > 3 {

@@ -48,6 +48,7 @@ entries! {
     }
 
     newer cuLibraryUnload(library: *mut u8) |call| {
+        call.forbid_in_capture()?;
         let id = find(call, library)?;
         let name = call.name;
         let modules: Vec<Id> = call.libraries.loaded[&id].modules.values().copied().collect();

@@ -118,6 +118,7 @@ entries! {
         attribute: CUmemPool_attribute,
         value: *mut c_void,
     ) |call| {
+        call.forbid_in_capture()?;
         let id = call.pool(pool)?;
         if value.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -144,6 +145,7 @@ entries! {
         attribute: CUmemPool_attribute,
         value: *mut c_void,
     ) |call| {
+        call.forbid_in_capture()?;
         let id = call.pool(pool)?;
         let pool = &call.pools[&id];
         if let Some(index) = reuse_index(attribute) {
@@ -167,6 +169,7 @@ entries! {
         map: *const CUmemAccessDesc,
         count: usize,
     ) |call| {
+        call.forbid_in_capture()?;
         let id = call.pool(pool)?;
         if map.is_null() && count > 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -205,6 +208,7 @@ entries! {
         pool: CUmemoryPool,
         location: *mut CUmemLocation,
     ) |call| {
+        call.forbid_in_capture()?;
         let id = call.pool(pool)?;
         if location.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);

@@ -93,6 +93,7 @@ entries! {
 
     floor cuStreamGetFlags(stream: CUstream, flags: *mut c_uint) |call| {
         let id = call.stream(stream)?;
+        call.forbid_capturing(id)?;
         let non_blocking = call.streams[&id].kind == StreamKind::NonBlocking;
         // SAFETY: the caller passes a place for the flags.
         unsafe { put(flags, if non_blocking { NON_BLOCKING } else { 0 }) }
@@ -106,6 +107,7 @@ entries! {
 
     newer cuStreamGetId(stream: CUstream, id: *mut c_ulonglong) |call| {
         let found = call.stream(stream)?;
+        call.forbid_capturing(found)?;
         // SAFETY: the caller passes a place for the id.
         unsafe { put(id, found) }
     }

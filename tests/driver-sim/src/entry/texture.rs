@@ -19,6 +19,7 @@ entries! {
         texture: *const CUDA_TEXTURE_DESC,
         view: *const CUDA_RESOURCE_VIEW_DESC,
     ) |call| {
+        call.forbid_in_capture()?;
         call.current()?;
         if texture.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -39,6 +40,7 @@ entries! {
     }
 
     floor cuTexObjectDestroy(object: CUtexObject) |call| {
+        call.forbid_in_capture()?;
         destroy(call, object, LeakKind::Texture)
     }
 
