@@ -139,6 +139,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "opens files")]
     #[cfg(unix)]
     fn s49_a_duplicate_that_was_refused_is_closed_and_one_that_may_be_taken_is_not() {
         use std::fs::File;

@@ -103,9 +103,9 @@ impl Guard {
     /// instead, whichever way the guard goes.
     ///
     /// # Errors
-    /// What the driver says; [`Error::ContextStack`] where entries
+    /// What the driver says; [`Error::ContextStack`](crate::Error::ContextStack) where entries
     /// that were pushed inside the scope cannot be removed;
-    /// [`Error::InCallback`].
+    /// [`Error::InCallback`](crate::Error::InCallback).
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;

@@ -6,7 +6,7 @@ use cuda_sys::CUstream;
 
 use crate::capture;
 use crate::context::Context;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::sorted::Sorted;
 use crate::stream::default::{legacy_handle, per_thread_handle};
 use crate::stream_core::StreamCore;
@@ -37,9 +37,16 @@ pub(super) fn find_or(raw: CUstream, new: impl FnOnce() -> Arc<StreamCore>) -> A
 /// Refuses `op`, which concerns all streams of the context, where other code captures one of those
 /// that are known: the [exposed](capture::Exposure) ones, and by the legacy default stream all blocking
 /// ones. The context is current.
+///
+/// What cannot be asked is not known to be captured: green contexts have no legacy stream, and what else
+/// is wrong the operation itself will say.
 pub(crate) fn refuse_captured_in(context: &Context, op: &'static str) -> Result<()> {
-    capture::refuse_captured(RawStream(legacy_handle()), op)?;
-    capture::refuse_captured(RawStream(per_thread_handle()), op)?;
+    let refuse = |stream| match capture::refuse_captured(RawStream(stream), op) {
+        Err(error @ Error::Capturing { .. }) => Err(error),
+        _ => Ok(()),
+    };
+    refuse(legacy_handle())?;
+    refuse(per_thread_handle())?;
     // The last reference to a stream destroys it: not under the lock.
     let streams: Vec<_> = {
         let streams = lock(&STREAMS);
@@ -48,7 +55,7 @@ pub(crate) fn refuse_captured_in(context: &Context, op: &'static str) -> Result<
     let mut exposed = streams
         .iter()
         .filter(|core| core.context() == context && core.timeline().exposure().is_exposed());
-    exposed.try_for_each(|core| capture::refuse_captured(RawStream(core.raw()), op))
+    exposed.try_for_each(|core| refuse(core.raw()))
 }
 
 /// Takes out the entry of a stream that nobody refers to any more, before its handle can be another

@@ -245,9 +245,11 @@ fn flights(n: usize) -> Result<f64> {
 fn landings(n: usize) -> Result<f64> {
     let stream = device()?.create_stream()?;
     let mut buffer = stream.alloc::<u8>(64)?;
-    let upload = |_| stream.upload_owned(vec![1; 64], &mut buffer);
-    let flights: Result<Vec<_>, _> = (0..n).map(upload).collect();
-    let flights = flights.map_err(|(error, _)| error)?;
+    let mut upload = || {
+        let flight = stream.upload_owned(vec![1; 64], &mut buffer);
+        flight.map_err(|(error, _)| error)
+    };
+    let flights: Vec<_> = (0..n).map(|_| upload()).collect::<Result<_>>()?;
     stream.synchronize()?;
     let start = Instant::now();
     for flight in flights {
