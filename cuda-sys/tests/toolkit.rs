@@ -1,110 +1,22 @@
 //! The search for `cuda.h`, over temporary directories; see `build/toolkit.rs`.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use choice::{Mode, Plan};
-use toolkit::{Found, Search, Source, Toolkit, Verdict};
+use machine::Machine;
+use toolkit::{Search, Source, Toolkit, Verdict};
 
 #[path = "../build/choice.rs"]
 mod choice;
+#[path = "toolkit/machine.rs"]
+mod machine;
 #[path = "../build/toolkit.rs"]
 mod toolkit;
 
 const LINUX: &str = "x86_64-unknown-linux-gnu";
 const ARM: &str = "aarch64-unknown-linux-gnu";
-
-/// A machine: a directory with files in it, and an environment.
-struct Machine {
-    root: PathBuf,
-    env: HashMap<String, OsString>,
-    target: &'static str,
-}
-
-impl Machine {
-    fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!(
-            "{}-{}",
-            std::process::id(),
-            NEXT.fetch_add(1, Ordering::Relaxed)
-        );
-        let root = Path::new(env!("CARGO_TARGET_TMPDIR"))
-            .join("toolkit")
-            .join(name);
-        fs::create_dir_all(&root).expect("a fresh directory");
-        Self {
-            root,
-            env: HashMap::new(),
-            target: LINUX,
-        }
-    }
-
-    fn target(mut self, target: &'static str) -> Self {
-        self.target = target;
-        self
-    }
-
-    fn file(self, path: &str, text: &str) -> Self {
-        let file = self.root.join(path);
-        fs::create_dir_all(file.parent().expect("below the root")).expect("directories");
-        fs::write(file, text).expect("a file");
-        self
-    }
-
-    /// NVIDIA's header, as far as the search looks at it.
-    fn header(self, directory: &str, version: u32) -> Self {
-        let text = format!("/* x */\n#define CUDA_VERSION {version}\n");
-        self.file(&format!("{directory}/cuda.h"), &text)
-    }
-
-    /// Sets a variable to a directory of the machine.
-    fn var(mut self, name: &str, path: &str) -> Self {
-        let path = self.root.join(path);
-        self.env.insert(name.to_owned(), path.into());
-        self
-    }
-
-    fn with<R>(&self, action: impl FnOnce(&Search<'_>) -> R) -> R {
-        action(&Search {
-            env: &|name| self.env.get(name).cloned(),
-            machine: &self.root,
-            host: LINUX,
-            target: self.target,
-        })
-    }
-
-    fn search(&self) -> Found {
-        self.with(|search| search.run())
-    }
-
-    /// Include directory, relative to the machine, and version of what is found.
-    fn found(&self) -> Option<(String, u32)> {
-        let toolkit = self.search().toolkit?;
-        Some((self.relative(&toolkit.include), toolkit.version))
-    }
-
-    fn relative(&self, path: &Path) -> String {
-        path.strip_prefix(&self.root)
-            .expect("below the root")
-            .to_string_lossy()
-            .into_owned()
-    }
-
-    fn plan(&self, mode: Mode) -> Result<Plan, String> {
-        mode.plan(&self.search(), true)
-    }
-}
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.root);
-    }
-}
 
 fn at(include: &str, version: u32) -> Option<(String, u32)> {
     Some((include.to_owned(), version))

@@ -249,7 +249,7 @@ fn landings(n: usize) -> Result<f64> {
         let flight = stream.upload_owned(vec![1; 64], &mut buffer);
         flight.map_err(|(error, _)| error)
     };
-    let flights: Vec<_> = (0..n).map(|_| upload()).collect::<Result<_>>()?;
+    let flights: Vec<_> = (0..n).map(|_| upload()).collect::<cuda_core::Result<_>>()?;
     stream.synchronize()?;
     let start = Instant::now();
     for flight in flights {
