@@ -145,7 +145,7 @@ fn blocks_of_streams_that_are_gone_are_found_behind_busy_ones() {
         let reserved = pool.usage(device()).reserved;
         go.set(1);
         session.settle();
-        assert!(reserved <= 2 * BUSY << 20, "{} MiB", reserved >> 20);
+        assert!(reserved <= (2 * BUSY) << 20, "{} MiB", reserved >> 20);
         Ok(())
     });
 }
