@@ -2,6 +2,7 @@
 
 use cuda_sys::{CUresult, CUstream};
 
+use crate::driver;
 use crate::error::{Error, Result};
 use crate::memory::ledger::{Access, Bytes, Fences, Ledger, Touch};
 use crate::stream_core::{Bound, StreamCore};
@@ -102,6 +103,8 @@ pub(crate) fn note_use(
     let (seq, noted) = match count() {
         Ok(seq) => (seq, Ok(())),
         Err(error @ Error::GivenUp { .. }) => return Err(error),
+        // In a forked child a thread that no longer exists may hold the ledger's lock.
+        Err(error) if driver::is_gone() => return Err(error),
         Err(error) => (timeline.issue(), Err(error)),
     };
     // What it may have waited for in part supersedes nothing.
