@@ -27,6 +27,8 @@ pub(crate) struct Thread {
     pub(crate) spans: Cell<Spans>,
     /// What waits for the end of those, in the order in which it came up.
     pub(crate) later: RefCell<Vec<Box<dyn FnOnce()>>>,
+    /// How often this crate failed to bring back what was current.
+    pub(crate) strays: Cell<u32>,
     /// The thread is ending, or about to: nothing new is kept for it.
     ended: Cell<bool>,
 }
@@ -39,6 +41,7 @@ thread_local! {
             guards: RefCell::new(Vec::new()),
             spans: Cell::new(Spans::NONE),
             later: RefCell::new(Vec::new()),
+            strays: Cell::new(0),
             ended: Cell::new(false),
         })
     };
