@@ -100,54 +100,103 @@
     reason = "`close` hands the value back with the error, and an error names what was asked"
 )]
 
-mod allocator;
-mod array;
-mod cache;
-mod callback;
-mod capture;
-mod context;
-mod copy;
-mod current;
-mod device;
-mod driver;
-mod drops;
-mod effect;
-mod error;
-mod event;
-mod fill;
-mod flags;
-mod future;
-mod group;
-mod guard;
-mod in_flight;
-mod launch;
-mod local;
-mod location;
-mod memory;
-mod module;
-pub mod nvrtc;
-mod peer;
-mod pool;
-mod profiler;
-mod quiet;
-mod release;
-mod runtime;
-mod slab;
-mod sorted;
-mod staged;
-mod staging;
-mod stream;
-mod stream_core;
-mod submit;
-mod sync;
-mod texture;
-mod thread;
-mod timeline;
-mod turns;
+// Rooms from the ground up: each uses only those before it.
+
 mod version;
-mod virtual_memory;
-mod waiter;
+
+mod flags;
+
+mod sorted;
+
+mod sync;
+
+mod turns;
+
 mod workers;
+
+mod error;
+
+mod driver;
+
+mod drops;
+
+mod effect;
+
+mod quiet;
+
+mod release;
+
+mod thread;
+
+mod device;
+
+mod location;
+
+mod runtime;
+
+mod context;
+
+mod current;
+
+mod guard;
+
+mod local;
+
+mod profiler;
+
+mod peer;
+
+mod capture;
+
+mod timeline;
+
+mod event;
+
+mod stream_core;
+
+mod submit;
+
+mod callback;
+
+mod stream;
+
+mod memory;
+
+mod future;
+
+mod waiter;
+
+mod allocator;
+
+mod cache;
+
+mod pool;
+
+mod virtual_memory;
+
+mod slab;
+
+mod staging;
+
+mod copy;
+
+mod fill;
+
+mod in_flight;
+
+mod staged;
+
+mod array;
+
+mod texture;
+
+mod launch;
+
+mod module;
+
+pub mod nvrtc;
+
+mod group;
 
 /// The raw bindings, of the very version that this crate's types come from.
 pub use cuda_sys as sys;
