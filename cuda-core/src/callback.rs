@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex};
 use cuda_sys::symbol as cu;
 
 use crate::driver::CallbackScope;
-use crate::drops::{self, Resource};
+use crate::drops;
 use crate::error::Result;
 use crate::stream::{Stream, StreamKind};
 use crate::sync::lock;
+use crate::types::resource::Resource;
 
 type HostFunction = Box<dyn FnOnce() + Send>;
 

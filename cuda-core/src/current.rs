@@ -9,10 +9,11 @@ use cuda_sys::{CUcontext, symbol as cu};
 
 use crate::context::{self, Context, RawContext};
 use crate::device::Device;
-use crate::drops::{self, Resource};
+use crate::drops;
 use crate::effect::{Failed, attempt};
 use crate::error::{Error, Result, check};
 use crate::thread;
+use crate::types::resource::Resource;
 
 /// What was current before a call that changed it.
 ///

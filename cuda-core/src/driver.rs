@@ -8,7 +8,7 @@ use std::time::Duration;
 use cuda_sys::symbol as cu;
 
 use crate::error::{Error, Result, check};
-use crate::version::Version;
+use crate::types::version::Version;
 
 /// The oldest driver that works.
 const FLOOR: Version = Version::new(11, 8);

@@ -6,9 +6,9 @@ use crate::copy::at_home;
 use crate::copy::pitched::PitchedMut;
 use crate::error::{Error, Result};
 use crate::memory::device::{DeviceMemory, DeviceSliceMut};
-use crate::memory::pod::{Pod, bytes_of};
 use crate::stream::{Stream, StreamKind};
 use crate::submit::submit_copy;
+use crate::types::pod::{Pod, bytes_of};
 
 /// What `cuMemset` can repeat.
 #[derive(Clone, Copy)]

@@ -17,11 +17,11 @@ use crate::event::Event;
 use crate::memory::Memory;
 use crate::memory::buffer::Buffer;
 use crate::memory::ledger::{Access, Fences};
-use crate::memory::pod::Pod;
 use crate::memory::view::{Slice, SliceMut};
 use crate::stream::{Stream, StreamKind};
 use crate::sync::lock;
 use crate::timeline::Mark;
+use crate::types::pod::Pod;
 use crate::waiter::Pending;
 
 /// Waits for points of streams: those of [`Buffer::ready`], [`Stream::finished`] and their like.

@@ -7,10 +7,11 @@ use std::ptr;
 use crate::context::{self, Context, RawContext};
 use crate::current;
 use crate::driver;
-use crate::drops::{self, Resource};
+use crate::drops;
 use crate::error::Result;
 use crate::quiet::Quiet;
 use crate::thread;
+use crate::types::resource::Resource;
 
 /// Makes a context current until it is dropped; then whatever was current before, *none* included,
 /// is current again.

@@ -12,7 +12,7 @@ use crate::capture::held;
 use crate::copy::{same_device, same_len};
 use crate::device::Device;
 use crate::driver;
-use crate::drops::{self, Contained, Resource};
+use crate::drops::{self, Contained};
 use crate::error::{Error, Result};
 use crate::future::Ready;
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
@@ -24,6 +24,7 @@ use crate::stream::{Stream, StreamKind};
 use crate::stream_core::StreamCore;
 use crate::submit::submit_copy;
 use crate::timeline::Mark;
+use crate::types::resource::Resource;
 use crate::waiter::Pending;
 
 /// A copy that owns its host memory: [`wait`](Self::wait) for it, or `.await` it, and get the owner

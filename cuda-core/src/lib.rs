@@ -102,7 +102,7 @@
 
 // Rooms from the ground up: each uses only those before it.
 
-mod version;
+mod types;
 
 mod flags;
 
@@ -150,11 +150,11 @@ mod capture;
 
 mod timeline;
 
-mod event;
-
 mod stream_core;
 
 mod submit;
+
+mod event;
 
 mod callback;
 
@@ -208,7 +208,6 @@ pub use allocator::functions::{AllocFunction, FreeFunction};
 pub use allocator::handle::Allocator;
 pub use array::CudaArray;
 pub use array::ends::{TexelDestination, TexelSource};
-pub use array::extent::{Extent, Origin};
 pub use array::mipmap::MipmappedArray;
 pub use array::shape::{ArrayDescriptor, ArrayFlags, ArrayMemoryRequirements, ArrayShape};
 pub use array::texel::{Half, Texel};
@@ -217,10 +216,9 @@ pub use cache::builder::CachingPoolBuilder;
 pub use cache::limit::PoolLimit;
 pub use cache::pool::CachingPool;
 pub use cache::segments::{CacheBlock, CacheBlockState, CacheSegment};
-pub use cache::usage::CacheUsage;
 pub use context::Context;
 pub use context::green::{SmResource, SmSplit};
-pub use context::settings::{ContextFlags, MemoryInfo};
+pub use context::settings::ContextFlags;
 pub use copy::batch::Batch;
 pub use copy::endpoint::Endpoint;
 pub use copy::pitched::{Pitched, PitchedMut};
@@ -229,12 +227,10 @@ pub use current::{Current, UnknownContext};
 pub use device::attributes::DeviceAttributes;
 pub use device::p2p::P2pAttribute;
 pub use device::primary::PrimaryState;
-pub use device::uuid::Uuid;
 pub use device::{Device, DeviceAttribute};
 pub use driver::driver_version;
 pub use drops::{
-    DropFailure, DropHook, Resource, drop_failures, flush_deferred_drops, set_drop_hook,
-    take_drop_hook,
+    DropFailure, DropHook, drop_failures, flush_deferred_drops, set_drop_hook, take_drop_hook,
 };
 pub use error::{AllocatorError, Error, LaunchError, ModuleError, Result};
 pub use event::{Event, EventFlags, IpcEventHandle};
@@ -257,9 +253,7 @@ pub use memory::managed::ManagedBuffer;
 pub use memory::pinned::{PinnedBuffer, PinnedFlags, PinnedMemory, PinnedSlice, PinnedSliceMut};
 pub use memory::pitched::PitchedBuffer;
 pub use memory::placement::{Advice, ManagedAttach, ManagedAttributes, MemoryLocation};
-pub use memory::pod::Pod;
 pub use memory::registered::{RegisterFlags, Registered};
-pub use memory::share::ShareableHandle;
 pub use memory::view::{Slice, SliceMut};
 pub use module::{
     BlockSize, Function, FunctionAttribute, FunctionAttributes, JitCache, JitFallback, JitOptions,
@@ -289,7 +283,13 @@ pub use texture::descriptor::{
 pub use texture::surface::{BoundSurface, Surface};
 pub use texture::view::TextureSource;
 pub use texture::{BoundTexture, Texture};
-pub use version::Version;
+pub use types::extent::{Extent, Origin};
+pub use types::pod::Pod;
+pub use types::resource::Resource;
+pub use types::shareable::ShareableHandle;
+pub use types::usage::{CacheUsage, MemoryInfo};
+pub use types::uuid::Uuid;
+pub use types::version::Version;
 pub use virtual_memory::Granularity;
 pub use virtual_memory::buffer::VirtualBuffer;
 pub use virtual_memory::physical::PhysicalMemory;

@@ -9,9 +9,10 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use crate::context::Context;
 use crate::driver;
-use crate::drops::{self, Resource};
+use crate::drops;
 use crate::error::{Error, Result};
 use crate::thread;
+use crate::types::resource::Resource;
 
 /// A value for each thread and context, made when it is first asked for: for libraries like cuBLAS,
 /// whose handles belong to a thread and a device.

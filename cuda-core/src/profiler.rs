@@ -8,8 +8,9 @@ use std::ptr;
 use cuda_sys::{CUresult, symbol as cu};
 
 use crate::context::Context;
-use crate::drops::{self, Resource};
+use crate::drops;
 use crate::error::{Error, Result, check};
+use crate::types::resource::Resource;
 
 impl Context {
     /// Starts what profilers record of the context, where they were told to wait:

@@ -18,8 +18,9 @@ use cuda_sys::CUresult;
 
 use crate::context::Context;
 use crate::driver;
-use crate::drops::{self, Resource};
+use crate::drops;
 use crate::error::{Error, check};
+use crate::types::resource::Resource;
 
 /// Why something was not released, as far as anybody can tell.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! The version of the CUDA runtime, for those who share the process with it.
 
-use crate::version::Version;
+use crate::types::version::Version;
 
 /// The version of the CUDA runtime library: `cudaRuntimeGetVersion`. [`None`] where there is no
 /// libcudart.

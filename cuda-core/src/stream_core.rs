@@ -13,7 +13,7 @@ use crate::capture::{Relaxed, held};
 use crate::context::Context;
 use crate::device::Device;
 use crate::driver;
-use crate::drops::{self, Contained, Resource};
+use crate::drops::{self, Contained};
 use crate::error::{Error, Result, check};
 use crate::event::RawEvent;
 use crate::guard::Entered;
@@ -23,6 +23,7 @@ use crate::staging::Lease;
 use crate::stream;
 use crate::sync::lock;
 use crate::timeline::{Flavor, ImplicitOrder, Mark, RawStream, Timeline};
+use crate::types::resource::Resource;
 
 /// The driver's stream with its timeline; destroyed with the last handle and the last buffer that
 /// calls it home.

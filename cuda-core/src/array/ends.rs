@@ -5,7 +5,6 @@ use std::marker::PhantomData;
 
 use cuda_sys::CUDA_MEMCPY3D;
 
-use super::extent::{Extent, Origin};
 use super::texel::Texel;
 use super::view::{ArraySlice, ArraySliceMut};
 use super::{CudaArray, CudaArrayHandle};
@@ -23,6 +22,7 @@ use crate::memory::managed::ManagedBuffer;
 use crate::memory::registered::Registered;
 use crate::memory::view::{Slice, SliceMut};
 use crate::stream_core::StreamCore;
+use crate::types::extent::{Extent, Origin};
 use crate::virtual_memory::buffer::VirtualBuffer;
 
 /// Where texels come from: memory whose elements are texels, row after row and slice after slice;

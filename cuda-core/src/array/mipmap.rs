@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use cuda_sys::{CUmipmappedArray, symbol as cu};
 
-use super::extent::Extent;
 use super::shape::{ArrayFlags, ArrayShape};
 use super::texel::Texel;
 use super::view::{self, ArraySlice, ArraySliceMut, Level};
@@ -20,6 +19,7 @@ use crate::memory::Storage;
 use crate::memory::ledger::Access;
 use crate::stream::{Stream, StreamKind};
 use crate::submit::note_use;
+use crate::types::extent::Extent;
 
 /// An array with levels, each half as large as the one before in every dimension that is filtered.
 ///

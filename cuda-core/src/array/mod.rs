@@ -12,24 +12,23 @@ use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::device::Device;
 use crate::driver;
-use crate::drops::Resource;
 use crate::error::{Error, Result, check};
 use crate::memory::ledger::{Access, Fences, Ledger};
 use crate::memory::{self, Block, Storage};
 use crate::release::{Unreleased, released};
 use crate::stream::{Stream, StreamKind};
 use crate::submit::note_use;
+use crate::types::resource::Resource;
 
 mod copy;
 pub(crate) mod ends;
-pub(crate) mod extent;
 pub(crate) mod mipmap;
 pub(crate) mod shape;
 mod staged;
 pub(crate) mod texel;
 pub(crate) mod view;
 
-use extent::{Extent, Origin};
+use crate::types::extent::{Extent, Origin};
 use shape::{ArrayDescriptor, ArrayFlags, ArrayMemoryRequirements, ArrayShape, DEFERRED_MAPPING};
 use texel::Texel;
 use view::{ArraySlice, ArraySliceMut, Level};

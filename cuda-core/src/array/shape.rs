@@ -2,10 +2,10 @@
 
 use cuda_sys::{CUDA_ARRAY3D_DESCRIPTOR, CUarray_format};
 
-use super::extent::Extent;
 use super::texel::Texel;
 use crate::error::{Error, Result};
 use crate::flags::flags;
+use crate::types::extent::Extent;
 
 /// The shape of an array, in texels.
 ///

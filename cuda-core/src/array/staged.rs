@@ -9,15 +9,15 @@ use super::ends::{
     Rows, enter_destination, enter_destination_memory, enter_extent, enter_source,
     enter_source_memory,
 };
-use super::extent::{Extent, Origin};
 use super::texel::Texel;
 use super::view::{ArraySlice, ArraySliceMut};
 use crate::copy::endpoint::Place;
 use crate::copy::{same_device, same_len};
 use crate::error::Result;
-use crate::memory::pod::{bytes_of, bytes_of_mut};
 use crate::staging::{self, CHUNK, Region};
 use crate::stream::{Stream, StreamKind};
+use crate::types::extent::{Extent, Origin};
+use crate::types::pod::{bytes_of, bytes_of_mut};
 
 /// Chunks of a large download that are in flight while another is emptied.
 const DEPTH: usize = 4;

@@ -2,7 +2,7 @@
 
 use cuda_sys::CUarray_format;
 
-use crate::memory::pod::Pod;
+use crate::types::pod::Pod;
 
 /// An element of a [`CudaArray`](crate::CudaArray): one, two or four numbers of a format that
 /// textures and surfaces know. Sealed.

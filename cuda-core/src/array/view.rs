@@ -3,13 +3,13 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use super::extent::{Extent, Origin};
 use super::texel::Texel;
 use super::{ArrayMemory, CudaArray, CudaArrayHandle};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::Storage;
 use crate::memory::ledger::{Access, Bytes, Fences, LedgerOf, Touch};
+use crate::types::extent::{Extent, Origin};
 
 /// An array, or a level of a mipmap, within its storage.
 #[derive(Clone, Copy)]

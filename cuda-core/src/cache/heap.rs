@@ -9,7 +9,6 @@ use super::bins::{Bins, Cached, Contents, Counts, Flushed};
 use super::builder::Settings;
 use super::class::Span;
 use super::space::{Piece, Rest, Space};
-use super::usage::CacheUsage;
 use crate::allocator::served;
 use crate::context::Context;
 use crate::driver;
@@ -19,6 +18,7 @@ use crate::stream_core::StreamCore;
 use crate::sync::lock;
 use crate::timeline::Mark;
 use crate::turns::Turns;
+use crate::types::usage::CacheUsage;
 use crate::waiter::Pending as Awaited;
 
 /// Segments of one context, and what is free of them. Locked for moments, never over a driver call.

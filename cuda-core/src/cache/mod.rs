@@ -42,7 +42,6 @@ mod owners;
 pub(crate) mod pool;
 pub(crate) mod segments;
 mod space;
-pub(crate) mod usage;
 
 use arena::Arena;
 use bins::{Bins, Cached};

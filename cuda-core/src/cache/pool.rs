@@ -10,7 +10,6 @@ use super::builder::{CachingPoolBuilder, SHARED, Settings, numbered};
 use super::heap::{Heap, LOOKED_AT};
 use super::limit::PoolLimit;
 use super::space::Rest;
-use super::usage::CacheUsage;
 use super::{class, growth};
 use crate::allocator::DeviceAllocator;
 use crate::allocator::handle::{Allocator, Choice};
@@ -22,6 +21,7 @@ use crate::stream::Stream;
 use crate::stream_core::StreamCore;
 use crate::sync::lock;
 use crate::timeline::Mark;
+use crate::types::usage::CacheUsage;
 
 /// A pool of device memory that keeps what is freed, in segments of its own.
 ///

@@ -12,12 +12,13 @@ use super::{Context, Inner, Kind, REGISTRY, RawContext, Ref, green};
 use crate::capture::Relaxed;
 use crate::current;
 use crate::driver;
-use crate::drops::{self, Resource};
+use crate::drops;
 use crate::error::Error;
 use crate::peer;
 use crate::quiet;
 use crate::release::{Unreleased, released};
 use crate::sync::lock;
+use crate::types::resource::Resource;
 
 impl Context {
     /// Waits for the context's work and destroys it, if it is one of ours, and says whether that

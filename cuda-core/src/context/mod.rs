@@ -12,12 +12,13 @@ use cuda_sys::{CUcontext, symbol as cu};
 use crate::current::{self, Current};
 use crate::device::{self, Device};
 use crate::driver;
-use crate::drops::{Contained, Resource};
+use crate::drops::Contained;
 use crate::error::{Error, Result, check};
 use crate::guard::{Entered, Guard};
 use crate::release::unless_given_up;
 use crate::stream_core::{Owner, StreamCore};
 use crate::sync::lock;
+use crate::types::resource::Resource;
 
 mod create;
 mod destroy;

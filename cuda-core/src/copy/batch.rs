@@ -12,12 +12,12 @@ use crate::error::Result;
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::ledger::{Access, LedgerOf, Touch};
 use crate::memory::pinned::{PinnedSlice, PinnedSliceMut};
-use crate::memory::pod::Pod;
 use crate::memory::view::{Slice, SliceMut};
 use crate::peer::Crossing;
 use crate::stream::{Stream, StreamKind};
 use crate::submit::submit_copy;
 use crate::timeline::Flavor;
+use crate::types::pod::Pod;
 
 /// Copies that are enqueued together: `cuMemcpyBatchAsync`, one driver call for all of them (and a
 /// context switch around it) where driver and header are of CUDA 12.8 or newer; otherwise one call

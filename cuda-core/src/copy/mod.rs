@@ -13,12 +13,12 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::pinned::{PinnedSlice, PinnedSliceMut};
-use crate::memory::pod::Pod;
 use crate::memory::view::{Slice, SliceMut, bounds};
 use crate::peer::{Crossing, crossing};
 use crate::stream::{Stream, StreamKind};
 use crate::stream_core::StreamCore;
 use crate::submit::submit_copy;
+use crate::types::pod::Pod;
 
 use endpoint::Endpoint;
 

@@ -14,10 +14,10 @@ use crate::memory::Memory;
 use crate::memory::buffer::Buffer;
 use crate::memory::device::DeviceMemory;
 use crate::memory::pitched::PitchedBuffer;
-use crate::memory::pod::Pod;
 use crate::memory::view::{Slice, SliceMut};
 use crate::stream::{Stream, StreamKind};
 use crate::submit::submit_copy;
+use crate::types::pod::Pod;
 
 /// A shared view of elements that lie in rows, of a [`Shape`].
 ///

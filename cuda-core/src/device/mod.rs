@@ -9,17 +9,17 @@ use std::sync::{Mutex, OnceLock};
 use cuda_sys::{CUdevice, CUdevice_attribute, CUdeviceptr, CUmemoryPool, symbol as cu};
 
 use crate::context::Context;
-use crate::context::settings::MemoryInfo;
 use crate::error::{Error, Result, c_text, check};
 use crate::guard::Guard;
 use crate::stream::Stream;
 use crate::sync::lock;
+use crate::types::usage::MemoryInfo;
 use crate::{driver, pool};
 
 pub(crate) mod attributes;
 pub(crate) mod p2p;
 pub(crate) mod primary;
-pub(crate) mod uuid;
+mod uuid;
 
 /// A device attribute, by CUDA's own name: `sys::CU_DEVICE_ATTRIBUTE_WARP_SIZE`.
 ///

@@ -6,8 +6,8 @@ use std::ptr;
 
 use cuda_sys::{CUresult, symbol as cu};
 
-use crate::context::settings::MemoryInfo;
 use crate::driver;
+use crate::types::usage::MemoryInfo;
 
 /// The code's name and sentence, as the driver gives them: "CUDA_ERROR_INVALID_VALUE (1): invalid
 /// argument".

@@ -9,11 +9,11 @@ use cuda_sys::{CUevent, CUresult, symbol as cu};
 use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::device::Device;
-use crate::drops::Resource;
 use crate::error::{Error, Result, check};
 use crate::flags::flags;
 use crate::release::unless_given_up;
 use crate::stream::{Stream, StreamKind};
+use crate::types::resource::Resource;
 
 mod ipc;
 mod raw;

@@ -6,10 +6,11 @@ use cuda_sys::{CUevent, CUresult, symbol as cu};
 
 use crate::capture::Relaxed;
 use crate::context::Context;
-use crate::drops::{self, Resource};
+use crate::drops;
 use crate::error::{Result, check};
 use crate::event::EventFlags;
 use crate::release::{Unreleased, released};
+use crate::types::resource::Resource;
 
 /// An event of the driver, alive together with its context.
 pub(crate) struct RawEvent {

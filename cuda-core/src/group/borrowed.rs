@@ -5,11 +5,11 @@ use crate::error::{Error, Result};
 use crate::group::DeviceGroup;
 use crate::group::views::total;
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
-use crate::memory::pod::{Pod, bytes_of, bytes_of_mut};
 use crate::memory::view::{Slice, SliceMut};
 use crate::staged::ends::{End, Portion};
 use crate::staged::large;
 use crate::staging::options::is_more_than;
+use crate::types::pod::{Pod, bytes_of, bytes_of_mut};
 
 /// Bytes up to which each stream stages its own copy: that is quicker than having a chunk of which
 /// little is used.

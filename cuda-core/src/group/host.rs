@@ -8,9 +8,9 @@ use crate::group::round::{Transfer, run};
 use crate::group::views::{parts, parts_mut, total};
 use crate::memory::device::{DeviceMemory, DeviceSlice, DeviceSliceMut};
 use crate::memory::pinned::{PinnedMemory, PinnedSlice};
-use crate::memory::pod::Pod;
 use crate::memory::view::{Slice, SliceMut};
 use crate::stream::Stream;
+use crate::types::pod::Pod;
 
 /// Memory whose parts [`DeviceGroup::scatter`] hands out and [`DeviceGroup::gather`] puts together:
 /// [`DeviceMemory`], of whatever device, and [`PinnedMemory`]. Sealed.

@@ -5,8 +5,8 @@ use crate::error::{Error, Result};
 use crate::group::DeviceGroup;
 use crate::memory::Memory;
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
-use crate::memory::pod::Pod;
 use crate::memory::view::{Slice, SliceMut};
+use crate::types::pod::Pod;
 
 impl DeviceGroup {
     /// One view for each member, on its device.

@@ -13,17 +13,17 @@ use crate::cache::pool::shared;
 use crate::context::Context;
 use crate::device::Device;
 use crate::driver;
-use crate::drops::Resource;
 use crate::error::Result;
 use crate::memory::buffer::Buffer;
 use crate::memory::ledger::{Access, Fences, Ledger};
 use crate::memory::origin::Origin;
-use crate::memory::pod::Pod;
 use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{self, Block, Storage, byte_len};
 use crate::release::Unreleased;
 use crate::stream::Stream;
 use crate::stream_core::StreamCore;
+use crate::types::pod::Pod;
+use crate::types::resource::Resource;
 
 /// Memory of a device.
 ///

@@ -12,7 +12,7 @@ use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::device::Device;
 use crate::driver;
-use crate::drops::{self, Resource};
+use crate::drops;
 #[cfg(unix)]
 use crate::effect::give_fd;
 use crate::error::{Error, Result, check};
@@ -20,8 +20,9 @@ use crate::memory::byte_len;
 use crate::memory::device::{ALIGNMENT, DeviceBuffer};
 use crate::memory::origin::Owner;
 use crate::memory::plain::{self, owned};
-use crate::memory::pod::Pod;
 use crate::release::{Unreleased, released, unless_given_up};
+use crate::types::pod::Pod;
+use crate::types::resource::Resource;
 
 /// How another interface allocated memory that an [`ExternalMemory`] imports.
 ///

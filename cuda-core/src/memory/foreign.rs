@@ -13,8 +13,8 @@ use crate::memory::byte_len;
 use crate::memory::device::{ALIGNMENT, DeviceBuffer, NOWHERE};
 use crate::memory::origin::Owner;
 use crate::memory::plain::owned;
-use crate::memory::pod::Pod;
 use crate::release::Unreleased;
+use crate::types::pod::Pod;
 
 /// What keeps the memory allocated. Leaked unless it is released: whoever drops it frees the memory,
 /// which work of ours may use until the host has seen that none does.

@@ -6,8 +6,8 @@ use std::mem;
 use crate::copy::at_home;
 use crate::error::{Error, Result};
 use crate::memory::device::{DeviceBuffer, DeviceSlice};
-use crate::memory::pod::Pod;
 use crate::stream::{Stream, StreamKind};
+use crate::types::pod::Pod;
 
 impl Stream {
     /// A new buffer with a copy of a borrowed slice: [`Stream::alloc`], [`Stream::upload_from`].

@@ -7,14 +7,15 @@ use cuda_sys::{CUdeviceptr, CUipcMemHandle, symbol as cu};
 use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::driver;
-use crate::drops::{self, Resource};
+use crate::drops;
 use crate::error::{Error, Result, check};
 use crate::memory::byte_len;
 use crate::memory::device::{ALIGNMENT, DeviceBuffer};
 use crate::memory::origin::{Origin, Owner};
 use crate::memory::plain::owned;
-use crate::memory::pod::Pod;
 use crate::release::{Unreleased, released};
+use crate::types::pod::Pod;
+use crate::types::resource::Resource;
 
 /// A name of device memory that another process of the machine can open: plain bytes, to be sent by
 /// whatever means.

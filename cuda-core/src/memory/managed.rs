@@ -20,10 +20,10 @@ use crate::memory::ledger::{Access, Fences};
 use crate::memory::origin::Owner;
 use crate::memory::placement::ManagedAttach;
 use crate::memory::plain::{self, owned};
-use crate::memory::pod::Pod;
 use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{byte_len, explain};
 use crate::release::Unreleased;
+use crate::types::pod::Pod;
 
 /// Elements in managed memory: `cuMemAllocManaged`.
 ///

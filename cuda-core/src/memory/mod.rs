@@ -5,9 +5,10 @@ use std::mem::ManuallyDrop;
 use crate::capture::held;
 use crate::context::Context;
 use crate::driver;
-use crate::drops::{self, Resource};
+use crate::drops;
 use crate::error::{Error, Result};
 use crate::release::{Unreleased, leave_behind};
+use crate::types::resource::Resource;
 
 pub(crate) mod attributes;
 pub(crate) mod buffer;
@@ -26,10 +27,8 @@ pub(crate) mod pinning;
 pub(crate) mod pitched;
 pub(crate) mod placement;
 pub(crate) mod plain;
-pub(crate) mod pod;
 pub(crate) mod registered;
 mod resize;
-pub(crate) mod share;
 pub(crate) mod view;
 
 use ledger::{Bytes, Ledger};

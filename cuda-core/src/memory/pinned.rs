@@ -8,18 +8,18 @@ use cuda_sys::{CUdeviceptr, symbol as cu};
 use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::driver;
-use crate::drops::Resource;
 use crate::error::{Error, Result, check};
 use crate::flags::flags;
 use crate::memory::buffer::Buffer;
 use crate::memory::ledger::{Access, Fences, Ledger};
 use crate::memory::pages;
 use crate::memory::pinning;
-use crate::memory::pod::Pod;
 use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{self, Block, Storage, byte_len};
 use crate::release::{Unreleased, released};
 use crate::slab::{self, Chunk};
+use crate::types::pod::Pod;
+use crate::types::resource::Resource;
 
 /// Pinned memory of the host.
 ///

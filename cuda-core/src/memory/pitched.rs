@@ -11,8 +11,8 @@ use crate::device::Device;
 use crate::error::{Error, Result, check};
 use crate::memory::device::{ALIGNMENT, DeviceBuffer, DeviceSlice, DeviceSliceMut, NOWHERE};
 use crate::memory::plain::{Plain, owned};
-use crate::memory::pod::Pod;
 use crate::memory::{byte_len, explain};
+use crate::types::pod::Pod;
 
 /// `height` rows of `width` elements in device memory: `cuMemAllocPitch`.
 ///

@@ -12,9 +12,9 @@ use crate::device::Device;
 use crate::error::{Result, check};
 use crate::location;
 use crate::memory::managed::ManagedBuffer;
-use crate::memory::pod::Pod;
 use crate::stream::{Stream, StreamKind};
 use crate::submit::submit_copy;
+use crate::types::pod::Pod;
 
 /// A place that pages of managed memory can be at.
 ///

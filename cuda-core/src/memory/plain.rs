@@ -9,9 +9,9 @@ use crate::memory::buffer::Buffer;
 use crate::memory::device::{ALIGNMENT, DeviceBuffer, NOWHERE};
 use crate::memory::ledger::Ledger;
 use crate::memory::origin::{Origin, Owner};
-use crate::memory::pod::Pod;
 use crate::memory::{Block, Storage, byte_len, explain};
 use crate::release::{Unreleased, released};
+use crate::types::pod::Pod;
 
 /// Who gives memory of `cuMemAlloc` back.
 pub(crate) struct Plain;

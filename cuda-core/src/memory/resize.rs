@@ -2,8 +2,8 @@
 
 use crate::error::{Error, Result};
 use crate::memory::device::DeviceBuffer;
-use crate::memory::pod::Pod;
 use crate::stream::Stream;
+use crate::types::pod::Pod;
 
 /// A buffer has room for at least as many elements as it has. Where more room is needed, or less is
 /// wanted, the elements move: to memory that is allocated on the stream that the caller names, which

@@ -13,9 +13,9 @@ use crate::memory::buffer::Buffer;
 use crate::memory::device::DeviceBuffer;
 use crate::memory::ledger::Ledger;
 use crate::memory::origin::{Origin, Owner};
-use crate::memory::pod::Pod;
 use crate::memory::{Block, Storage};
 use crate::release::Unreleased;
+use crate::types::pod::Pod;
 
 impl Module {
     /// The global or constant variable of that name, as a buffer over all of it:

@@ -17,12 +17,13 @@ use super::{Function, aligned, compiled, ptx_text, read_image};
 use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::driver;
-use crate::drops::{self, Resource};
+use crate::drops;
 use crate::error::{Error, Result, check};
 use crate::memory::device::DeviceBuffer;
-use crate::memory::pod::Pod;
 use crate::nvrtc::Cubin;
 use crate::release::{Unreleased, released, unless_given_up};
+use crate::types::pod::Pod;
+use crate::types::resource::Resource;
 
 /// Kernels and global variables of no context in particular: loaded once, and used in any context of
 /// any device. From CUDA 12.0 on.

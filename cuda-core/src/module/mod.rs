@@ -13,10 +13,11 @@ use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::device::Device;
 use crate::driver;
-use crate::drops::{self, Resource};
+use crate::drops;
 use crate::error::{Error, ModuleError, Result, check};
 use crate::nvrtc::Cubin;
 use crate::release::{Unreleased, released, unless_given_up};
+use crate::types::resource::Resource;
 
 pub(crate) mod code;
 mod function;
@@ -313,7 +314,7 @@ fn ptx_text(ptx: &str) -> Result<CString> {
 /// byte behind it.
 fn aligned(image: &[u8]) -> Vec<u64> {
     let mut aligned = vec![0; image.len() / size_of::<u64>() + 1];
-    crate::memory::pod::bytes_of_mut(&mut aligned)[..image.len()].copy_from_slice(image);
+    crate::types::pod::bytes_of_mut(&mut aligned)[..image.len()].copy_from_slice(image);
     aligned
 }
 

@@ -29,7 +29,7 @@ use std::ptr;
 
 use crate::device::Device;
 use crate::error::{Error, Result, c_text};
-use crate::version::Version;
+use crate::types::version::Version;
 
 mod library;
 mod output;

@@ -11,21 +11,22 @@ use crate::capture::Relaxed;
 use crate::copy::same_device;
 use crate::device::{Device, Pool};
 use crate::driver;
-use crate::drops::{self, Resource};
+use crate::drops;
 use crate::error::{Error, Result, check};
 use crate::location;
 use crate::memory::buffer::Buffer;
 use crate::memory::device::{ALIGNMENT, DeviceBuffer, NOWHERE};
 use crate::memory::ledger::Ledger;
 use crate::memory::origin::Origin;
-use crate::memory::pod::Pod;
-use crate::memory::share::ShareableHandle;
 use crate::memory::{Block, Storage, byte_len, explain};
 use crate::peer::{self, Changes, PeerAccess};
 use crate::quiet::Quiet;
 use crate::release::{Unreleased, released};
 use crate::stream::Stream;
 use crate::sync::lock;
+use crate::types::pod::Pod;
+use crate::types::resource::Resource;
+use crate::types::shareable::ShareableHandle;
 
 /// A pool of a device's memory, from which stream-ordered allocations come: `CUmemoryPool`.
 ///

@@ -19,12 +19,12 @@ use crate::memory::byte_len;
 use crate::memory::device::{ALIGNMENT, DeviceBuffer};
 use crate::memory::origin::Owner;
 use crate::memory::plain::{self, owned};
-use crate::memory::pod::Pod;
-#[cfg(unix)]
-use crate::memory::share::ShareableHandle;
 #[cfg(unix)]
 use crate::peer::PeerAccess;
 use crate::release::Unreleased;
+use crate::types::pod::Pod;
+#[cfg(unix)]
+use crate::types::shareable::ShareableHandle;
 
 /// A name of memory in a shared pool, for a process that has the pool: plain bytes, to be sent by
 /// whatever means.

@@ -9,12 +9,12 @@ use crate::copy::{at_home, same_len};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
-use crate::memory::pod::{Pod, bytes_of, bytes_of_mut};
 use crate::staging::options::is_more_than;
 use crate::staging::{self, CHUNK, Region};
 use crate::stream::{Stream, StreamKind};
 use crate::stream_core::{Bound, StreamCore};
 use crate::submit::submit_copy;
+use crate::types::pod::{Pod, bytes_of, bytes_of_mut};
 
 use ends::{End, Portion};
 

@@ -5,13 +5,14 @@ use std::ptr::NonNull;
 
 use super::POOL;
 use crate::device::Device;
-use crate::drops::{self, Resource};
+use crate::drops;
 use crate::error::{Error, Result};
 use crate::memory::ledger::Fences;
 use crate::memory::pinned::HostAddress;
 use crate::release::Unreleased;
 use crate::slab;
 use crate::sync::lock;
+use crate::types::resource::Resource;
 
 /// Alignment of pageable chunks: that of pages.
 const PAGE: usize = 4096;

@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::copy::same_device;
 use crate::device::Device;
 use crate::driver;
-use crate::drops::{self, Resource};
+use crate::drops;
 #[cfg(unix)]
 use crate::effect::give_fd;
 use crate::error::{Error, Result};
@@ -22,6 +22,7 @@ use crate::release::{Unreleased, released, unless_given_up};
 use crate::stream::{Stream, StreamKind};
 use crate::stream_core::{Bound, StreamCore};
 use crate::submit::submit;
+use crate::types::resource::Resource;
 
 /// What kind of semaphore an [`ExternalSemaphore`] imports.
 ///

@@ -8,7 +8,7 @@ use cuda_sys::CUdeviceptr;
 
 use crate::device::Device;
 use crate::driver;
-use crate::drops::{self, Resource};
+use crate::drops;
 use crate::error::{Error, Result};
 use crate::memory::ledger::{Access, Bytes, Fences, Ledger, LedgerOf, Touch};
 use crate::memory::pinned::{self, HostAddress, PinnedFlags};
@@ -17,6 +17,7 @@ use crate::stream::value::{self, StreamValue, WaitValue};
 use crate::stream::{Stream, StreamKind};
 use crate::submit::submit;
 use crate::sync::lock;
+use crate::types::resource::Resource;
 
 /// A value in host memory that streams of any device write and wait for, and that the host reads and
 /// changes at any time, inside host functions too.

@@ -9,10 +9,10 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::origin::Origin;
-use crate::memory::pod::Pod;
 use crate::stream::{Stream, StreamKind};
 use crate::submit::submit;
 use crate::sync::lock;
+use crate::types::pod::Pod;
 
 /// What a stream can write and wait for: `u32`, and `u64` where the device can. Sealed.
 ///

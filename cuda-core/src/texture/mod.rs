@@ -10,9 +10,9 @@ use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::device::Device;
 use crate::driver;
-use crate::drops::Resource;
 use crate::error::{Error, Result, check};
 use crate::memory::ledger::Touch;
+use crate::types::resource::Resource;
 
 pub(crate) mod descriptor;
 mod object;

@@ -7,10 +7,11 @@ use cuda_sys::{CUDA_RESOURCE_DESC, CUresourcetype, CUresult};
 use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::driver;
-use crate::drops::{self, Resource};
+use crate::drops;
 use crate::error::{Error, Result, check};
 use crate::memory::ledger::{Access, Fences, Ledger, LedgerOf, Touch};
 use crate::release::{Unreleased, released};
+use crate::types::resource::Resource;
 
 /// A texture or a surface.
 pub(super) trait ObjectKind: Send + 'static {

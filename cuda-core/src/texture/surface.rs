@@ -15,10 +15,10 @@ use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::device::Device;
 use crate::driver;
-use crate::drops::Resource;
 use crate::error::{Error, Result, check};
 use crate::memory::Storage;
 use crate::memory::ledger::{Access, Touch};
+use crate::types::resource::Resource;
 
 enum SurfaceKind {}
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use cuda_sys::{CUDA_RESOURCE_DESC, CUdeviceptr};
 
 use super::object::description;
-use crate::array::extent::Extent;
 use crate::array::mipmap::MipmappedArray;
 use crate::array::texel::Texel;
 use crate::array::{ArrayMemory, CudaArray, RawArray};
@@ -17,7 +16,8 @@ use crate::memory::Storage;
 use crate::memory::device::{DeviceBuffer, DeviceMemory, DeviceSlice};
 use crate::memory::ledger::{Access, LedgerOf, Touch};
 use crate::memory::managed::ManagedBuffer;
-use crate::memory::pod::Pod;
+use crate::types::extent::Extent;
+use crate::types::pod::Pod;
 use crate::virtual_memory::buffer::VirtualBuffer;
 
 /// What a texture is made of, and used with: an array, mipmapped or not; a row of device memory; or

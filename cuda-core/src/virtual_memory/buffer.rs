@@ -18,12 +18,12 @@ use crate::future::Ready;
 use crate::memory::device::{DeviceMemory, DeviceSlice, DeviceSliceMut};
 use crate::memory::ledger::{Access, Bytes, Fences, Ledger};
 use crate::memory::origin::Origin;
-use crate::memory::pod::Pod;
 use crate::memory::{Block, Storage, byte_len};
 use crate::peer::PeerAccess;
 use crate::stream::{Stream, StreamKind};
 use crate::submit::note_use;
 use crate::sync::lock;
+use crate::types::pod::Pod;
 
 /// Alignment that the elements may ask for: reserved addresses begin at a page of the device, none
 /// of which is smaller.

@@ -13,9 +13,9 @@ use crate::effect::{Failed, attempt};
 use crate::error::{Error, Result, check};
 use crate::location;
 use crate::memory::origin::Owner;
-use crate::memory::share::ShareableHandle;
 use crate::release::{Unreleased, released};
 use crate::sync::lock;
+use crate::types::shareable::ShareableHandle;
 
 /// See the module. Only whole chunks are mapped and unmapped, one after the other.
 pub(super) struct Mapping {

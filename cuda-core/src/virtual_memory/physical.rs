@@ -12,10 +12,11 @@ use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::device::Device;
 use crate::driver;
-use crate::drops::{self, Resource};
+use crate::drops;
 use crate::error::{Error, Result, check};
-use crate::memory::share::ShareableHandle;
 use crate::release::{Unreleased, released};
+use crate::types::resource::Resource;
+use crate::types::shareable::ShareableHandle;
 
 /// Physical memory of a device: `cuMemCreate`. It can be used once it is part of a
 /// [`VirtualBuffer`](crate::VirtualBuffer), which owns it from then on.

@@ -4,9 +4,9 @@ use cuda_sys::CUdeviceptr;
 
 use super::{Arguments, Touched, sealed};
 use crate::memory::managed::ManagedBuffer;
-use crate::memory::pod::Pod;
 use crate::texture::BoundTexture;
 use crate::texture::surface::BoundSurface;
+use crate::types::pod::Pod;
 use crate::virtual_memory::buffer::VirtualBuffer;
 
 impl<'a> sealed::Argument<'a> for BoundTexture<'a> {

@@ -15,10 +15,10 @@ use crate::memory::device::DeviceMemory;
 use crate::memory::ledger::{Access, Bytes, LedgerOf, Touch};
 use crate::memory::origin::Origin;
 use crate::memory::pinned::{PinnedMemory, device_ptr_of};
-use crate::memory::pod::{Pod, bytes_of};
 use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{Block, Memory};
 use crate::peer::{self, Confined, Crossing};
+use crate::types::pod::{Pod, bytes_of};
 
 /// What a kernel can be given.
 ///

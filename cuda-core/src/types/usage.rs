@@ -1,4 +1,21 @@
-//! What a pool holds.
+//! How much memory there is, and what a pool has of it.
+
+/// Free and total memory of a device, in bytes.
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// let memory = context.memory_info()?;
+/// println!("{} of {} MiB are free", memory.free >> 20, memory.total >> 20);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemoryInfo {
+    /// Bytes that an allocation could get.
+    pub free: usize,
+    /// Bytes that the device has.
+    pub total: usize,
+}
 
 /// Bytes that a [`CachingPool`](crate::CachingPool) holds of one device's memory.
 ///
@@ -46,7 +63,7 @@ pub struct CacheUsage {
 
 impl CacheUsage {
     /// The usage of two parts of a pool together.
-    pub(super) fn and(self, other: Self) -> Self {
+    pub(crate) fn and(self, other: Self) -> Self {
         Self {
             reserved: self.reserved + other.reserved,
             reserved_peak: self.reserved_peak + other.reserved_peak,

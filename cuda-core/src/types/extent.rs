@@ -62,7 +62,7 @@ impl Extent {
     }
 
     /// Some levels further down a mipmap: half of everything each time, but not nothing.
-    pub(super) fn halved(self, times: u32) -> Self {
+    pub(crate) fn halved(self, times: u32) -> Self {
         let half = |size: usize| size.checked_shr(times).unwrap_or(0).max(1);
         Self {
             width: half(self.width),
