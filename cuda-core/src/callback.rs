@@ -10,8 +10,8 @@ use crate::driver::CallbackScope;
 use crate::drops;
 use crate::error::Result;
 use crate::stream::{Stream, StreamKind};
-use crate::sync::lock;
 use crate::types::resource::Resource;
+use crate::util::sync::lock;
 
 type HostFunction = Box<dyn FnOnce() + Send>;
 

@@ -22,8 +22,8 @@ use crate::capture::{Relaxed, held};
 use crate::driver;
 use crate::error::Error;
 use crate::quiet;
-use crate::sync::lock;
 use crate::types::resource::Resource;
+use crate::util::sync::lock;
 use crate::waiter;
 
 /// One thing that a `Drop` could not do.

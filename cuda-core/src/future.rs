@@ -19,9 +19,9 @@ use crate::memory::buffer::Buffer;
 use crate::memory::ledger::{Access, Fences};
 use crate::memory::view::{Slice, SliceMut};
 use crate::stream::{Stream, StreamKind};
-use crate::sync::lock;
 use crate::timeline::Mark;
 use crate::types::pod::Pod;
+use crate::util::sync::lock;
 use crate::waiter::Pending;
 
 /// Waits for points of streams: those of [`Buffer::ready`], [`Stream::finished`] and their like.

@@ -104,15 +104,9 @@
 
 mod types;
 
-mod flags;
-
-mod sorted;
-
-mod sync;
-
-mod turns;
-
 mod workers;
+
+mod util;
 
 mod error;
 

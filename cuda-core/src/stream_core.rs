@@ -21,9 +21,9 @@ use crate::quiet;
 use crate::release::{Unreleased, released};
 use crate::staging::Lease;
 use crate::stream;
-use crate::sync::lock;
 use crate::timeline::{Flavor, ImplicitOrder, Mark, RawStream, Timeline};
 use crate::types::resource::Resource;
+use crate::util::sync::lock;
 
 /// The driver's stream with its timeline; destroyed with the last handle and the last buffer that
 /// calls it home.

@@ -18,8 +18,8 @@ use crate::drops;
 use crate::error::{Error, Result, check};
 use crate::event::RawEvent;
 use crate::guard::Entered;
-use crate::sync::lock;
-use crate::turns::Turns;
+use crate::util::sync::lock;
+use crate::util::turns::Turns;
 
 mod captured;
 

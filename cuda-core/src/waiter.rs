@@ -29,8 +29,8 @@ use crate::driver;
 use crate::drops;
 use crate::error::{Error, Result};
 use crate::event::RawEvent;
-use crate::sync::lock;
 use crate::timeline::{Flavor, Mark, Timeline};
+use crate::util::sync::lock;
 
 mod queue;
 mod watch;

@@ -4,8 +4,8 @@ use cuda_sys::{CUDA_ARRAY3D_DESCRIPTOR, CUarray_format};
 
 use super::texel::Texel;
 use crate::error::{Error, Result};
-use crate::flags::flags;
 use crate::types::extent::Extent;
+use crate::util::flags::flags;
 
 /// The shape of an array, in texels.
 ///

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::memory::ledger::Fences;
 use crate::timeline::Mark;
-use crate::turns::Turns;
+use crate::util::turns::Turns;
 
 /// Values that wait for points of streams, each filed under the first of its points that is not known
 /// to be reached. So nothing looks at those whose streams have not come that far.

@@ -11,7 +11,7 @@ use super::pool::CachingPool;
 use crate::allocator::handle::Allocator;
 use crate::drops::Contained;
 use crate::error::{Error, Result};
-use crate::sync::lock;
+use crate::util::sync::lock;
 
 /// The number of the process's own pool.
 pub(crate) const SHARED: u64 = 0;

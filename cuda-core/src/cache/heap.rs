@@ -15,10 +15,10 @@ use crate::driver;
 use crate::drops;
 use crate::memory::ledger::Fences;
 use crate::stream_core::StreamCore;
-use crate::sync::lock;
 use crate::timeline::Mark;
-use crate::turns::Turns;
 use crate::types::usage::CacheUsage;
+use crate::util::sync::lock;
+use crate::util::turns::Turns;
 use crate::waiter::Pending as Awaited;
 
 /// Segments of one context, and what is free of them. Locked for moments, never over a driver call.

@@ -8,7 +8,7 @@ use cuda_sys::CUdeviceptr;
 
 use super::class::Span;
 use crate::timeline::{Mark, Timeline};
-use crate::turns::Turns;
+use crate::util::turns::Turns;
 
 /// The owner of ranges that no work uses.
 pub(super) const NOBODY: u64 = 0;

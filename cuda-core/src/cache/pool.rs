@@ -19,9 +19,9 @@ use crate::driver;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
 use crate::stream_core::StreamCore;
-use crate::sync::lock;
 use crate::timeline::Mark;
 use crate::types::usage::CacheUsage;
+use crate::util::sync::lock;
 
 /// A pool of device memory that keeps what is freed, in segments of its own.
 ///

@@ -12,9 +12,9 @@ use super::class::Span;
 use super::owners::{Free, NOBODY, Owner, Owners};
 use super::segments::{CacheBlock, CacheBlockState, CacheSegment};
 use crate::device::Device;
-use crate::sorted::Sorted;
 use crate::stream_core::StreamCore;
 use crate::timeline::{Mark, Timeline};
+use crate::util::flat_map::Sorted;
 
 /// Segments, and the ranges that tile them.
 #[derive(Default)]

@@ -11,7 +11,7 @@ use crate::driver;
 use crate::drops::contain;
 use crate::error::Error;
 use crate::quiet;
-use crate::sync::lock;
+use crate::util::sync::lock;
 
 type Job = Box<dyn FnOnce() + Send>;
 

@@ -17,8 +17,8 @@ use crate::error::Error;
 use crate::peer;
 use crate::quiet;
 use crate::release::{Unreleased, released};
-use crate::sync::lock;
 use crate::types::resource::Resource;
+use crate::util::sync::lock;
 
 impl Context {
     /// Waits for the context's work and destroys it, if it is one of ours, and says whether that

@@ -17,8 +17,8 @@ use crate::error::{Error, Result, check};
 use crate::guard::{Entered, Guard};
 use crate::release::unless_given_up;
 use crate::stream_core::{Owner, StreamCore};
-use crate::sync::lock;
 use crate::types::resource::Resource;
+use crate::util::sync::lock;
 
 mod create;
 mod destroy;

@@ -5,8 +5,8 @@ use cuda_sys::{CUfunc_cache, CUlimit, symbol as cu};
 use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::error::{Result, check};
-use crate::flags::flags;
 use crate::types::usage::MemoryInfo;
+use crate::util::flags::flags;
 
 flags! {
     /// How a created context waits and what it allows: the flags of `cuCtxCreate`.

@@ -4,8 +4,8 @@ use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use crate::sync::lock;
 use crate::timeline::{ImplicitOrder, Timeline};
+use crate::util::sync::lock;
 
 /// The timelines of a context, those of streams that are gone included while a mark names them.
 #[derive(Default)]

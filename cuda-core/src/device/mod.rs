@@ -12,8 +12,8 @@ use crate::context::Context;
 use crate::error::{Error, Result, c_text, check};
 use crate::guard::Guard;
 use crate::stream::Stream;
-use crate::sync::lock;
 use crate::types::usage::MemoryInfo;
+use crate::util::sync::lock;
 use crate::{driver, pool};
 
 pub(crate) mod attributes;

@@ -10,10 +10,10 @@ use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result, check};
-use crate::flags::flags;
 use crate::release::unless_given_up;
 use crate::stream::{Stream, StreamKind};
 use crate::types::resource::Resource;
+use crate::util::flags::flags;
 
 mod ipc;
 mod raw;

@@ -12,7 +12,6 @@ use crate::submit::submit;
 mod argument;
 mod attributes;
 mod dimensions;
-mod few;
 pub(crate) mod limits;
 
 pub use argument::{Argument, DeviceVisible};

@@ -11,9 +11,9 @@ use crate::driver;
 use crate::error::{Error, Result};
 use crate::quiet::Quiet;
 use crate::release::Unreleased;
-use crate::sync::lock;
 use crate::timeline::Mark;
-use crate::turns::Turns;
+use crate::util::sync::lock;
+use crate::util::turns::Turns;
 
 /// Pages of 64 KiB, the largest that systems use for ordinary memory. Where they are smaller, more
 /// is waited for than need be.

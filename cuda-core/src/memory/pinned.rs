@@ -9,7 +9,6 @@ use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::driver;
 use crate::error::{Error, Result, check};
-use crate::flags::flags;
 use crate::memory::buffer::Buffer;
 use crate::memory::ledger::{Access, Fences, Ledger};
 use crate::memory::pages;
@@ -20,6 +19,7 @@ use crate::release::{Unreleased, released};
 use crate::slab::{self, Chunk};
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;
+use crate::util::flags::flags;
 
 /// Pinned memory of the host.
 ///

@@ -14,7 +14,7 @@ use crate::memory::attributes::is_pinned;
 use crate::memory::pinned::HostAddress;
 use crate::memory::registered::RegisterFlags;
 use crate::release::{Unreleased, released};
-use crate::sync::lock;
+use crate::util::sync::lock;
 
 pub(super) const REGISTER: &str = "cuMemHostRegister";
 

@@ -9,7 +9,6 @@ use cuda_sys::CUdeviceptr;
 use crate::context::Context;
 use crate::drops::{self, Contained};
 use crate::error::{Error, Result};
-use crate::flags::flags;
 use crate::future::Ready;
 use crate::memory::buffer::Buffer;
 use crate::memory::host::{ReadOnly, StableHost, StableHostMut};
@@ -18,6 +17,7 @@ use crate::memory::pinned::{HostAddress, PinnedBuffer, PinnedOrigin, PinnedSlice
 use crate::memory::pinning::{REGISTER, pin};
 use crate::memory::{Block, Storage};
 use crate::stream::{Stream, StreamKind};
+use crate::util::flags::flags;
 
 flags! {
     /// How memory is registered: the flags of `cuMemHostRegister`.

@@ -7,8 +7,8 @@ use super::Loaded;
 use super::library::LoadedLibrary;
 use crate::error::{Error, Result};
 use crate::memory::ledger::{Access, Fences, Ledger};
-use crate::sync::lock;
 use crate::timeline::Timeline;
+use crate::util::sync::lock;
 
 /// What keeps a kernel or a global variable loaded.
 #[derive(Clone)]

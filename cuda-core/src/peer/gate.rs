@@ -8,7 +8,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 
 use crate::device::Device;
 use crate::quiet::Quiet;
-use crate::sync::lock;
+use crate::util::sync::lock;
 
 /// Enqueueing work between two devices, from before its driver call to after it.
 #[must_use = "the work is enqueued while this lives"]

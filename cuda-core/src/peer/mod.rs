@@ -13,7 +13,7 @@ use crate::driver;
 use crate::error::{Error, Result, check};
 use crate::pool;
 use crate::quiet::Quiet;
-use crate::sync::lock;
+use crate::util::sync::lock;
 
 pub(crate) use gate::{Closed, Crossing, crossing};
 

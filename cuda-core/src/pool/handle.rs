@@ -23,10 +23,10 @@ use crate::peer::{self, Changes, PeerAccess};
 use crate::quiet::Quiet;
 use crate::release::{Unreleased, released};
 use crate::stream::Stream;
-use crate::sync::lock;
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;
 use crate::types::shareable::ShareableHandle;
+use crate::util::sync::lock;
 
 /// A pool of a device's memory, from which stream-ordered allocations come: `CUmemoryPool`.
 ///

@@ -11,7 +11,7 @@ use super::{Chunk, ask_about_all};
 use crate::context::Context;
 use crate::driver;
 use crate::error::{Error, Result};
-use crate::sync::lock;
+use crate::util::sync::lock;
 
 /// The first slab for chunks that have a class: no slower to get than a mebibyte of the driver's.
 /// Later ones are as large as all before, so that there are never many.

@@ -35,7 +35,7 @@ use crate::error::{Error, Result};
 use crate::memory::ledger::Fences;
 use crate::memory::pinned::{self, HostAddress, PinnedFlags};
 use crate::release::Unreleased;
-use crate::sync::lock;
+use crate::util::sync::lock;
 
 /// Pinned memory that is the holder's alone, from [`take`] to [`give`].
 #[derive(Clone, Copy)]

@@ -3,7 +3,7 @@
 use super::cache::CACHE;
 use crate::driver;
 use crate::error::Result;
-use crate::sync::lock;
+use crate::util::sync::lock;
 
 /// Bytes of pinned memory that the process keeps for [`PinnedBuffer`](crate::PinnedBuffer)s.
 ///

@@ -11,8 +11,8 @@ use crate::memory::ledger::Fences;
 use crate::memory::pinned::HostAddress;
 use crate::release::Unreleased;
 use crate::slab;
-use crate::sync::lock;
 use crate::types::resource::Resource;
+use crate::util::sync::lock;
 
 /// Alignment of pageable chunks: that of pages.
 const PAGE: usize = 4096;

@@ -16,8 +16,8 @@ use crate::release::Unreleased;
 use crate::slab;
 use crate::stream::signal;
 use crate::stream_core::{Bound, StreamCore};
-use crate::sync::lock;
 use crate::timeline::{Mark, Timeline};
+use crate::util::sync::lock;
 use crate::workers;
 
 use chunk::Chunk;

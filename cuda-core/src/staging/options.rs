@@ -8,7 +8,7 @@ use std::thread;
 use super::copying;
 use crate::driver;
 use crate::error::{Error, Result};
-use crate::sync::lock;
+use crate::util::sync::lock;
 use crate::workers;
 
 /// The names of the settings in the environment.

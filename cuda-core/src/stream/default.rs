@@ -11,8 +11,8 @@ use crate::driver;
 use crate::error::Result;
 use crate::stream::{PerThreadStream, Stream};
 use crate::stream_core::StreamCore;
-use crate::sync::lock;
 use crate::timeline::{Flavor, ImplicitOrder};
+use crate::util::sync::lock;
 
 impl Context {
     /// The legacy default stream, which synchronises with all streams of the context but those

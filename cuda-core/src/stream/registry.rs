@@ -7,11 +7,11 @@ use cuda_sys::CUstream;
 use crate::capture;
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::sorted::Sorted;
 use crate::stream::default::{legacy_handle, per_thread_handle};
 use crate::stream_core::StreamCore;
-use crate::sync::lock;
 use crate::timeline::RawStream;
+use crate::util::flat_map::Sorted;
+use crate::util::sync::lock;
 
 /// Created and foreign streams by the address that their handle is. Handles are unique among the
 /// streams of a process that live.

@@ -16,8 +16,8 @@ use crate::release::Unreleased;
 use crate::stream::value::{self, StreamValue, WaitValue};
 use crate::stream::{Stream, StreamKind};
 use crate::submit::submit;
-use crate::sync::lock;
 use crate::types::resource::Resource;
+use crate::util::sync::lock;
 
 /// A value in host memory that streams of any device write and wait for, and that the host reads and
 /// changes at any time, inside host functions too.

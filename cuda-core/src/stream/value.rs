@@ -11,8 +11,8 @@ use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::origin::Origin;
 use crate::stream::{Stream, StreamKind};
 use crate::submit::submit;
-use crate::sync::lock;
 use crate::types::pod::Pod;
+use crate::util::sync::lock;
 
 /// What a stream can write and wait for: `u32`, and `u64` where the device can. Sealed.
 ///

@@ -6,7 +6,7 @@ use super::{Flavor, RawStream, Recorded, Timeline};
 use crate::capture::{self, Exposure};
 use crate::error::{Error, Result};
 use crate::event::RawEvent;
-use crate::sync::lock;
+use crate::util::sync::lock;
 
 impl Timeline {
     /// Whether other code can capture the stream.

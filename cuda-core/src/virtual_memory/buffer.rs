@@ -22,8 +22,8 @@ use crate::memory::{Block, Storage, byte_len};
 use crate::peer::PeerAccess;
 use crate::stream::{Stream, StreamKind};
 use crate::submit::note_use;
-use crate::sync::lock;
 use crate::types::pod::Pod;
+use crate::util::sync::lock;
 
 /// Alignment that the elements may ask for: reserved addresses begin at a page of the device, none
 /// of which is smaller.

@@ -14,8 +14,8 @@ use crate::error::{Error, Result, check};
 use crate::location;
 use crate::memory::origin::Owner;
 use crate::release::{Unreleased, released};
-use crate::sync::lock;
 use crate::types::shareable::ShareableHandle;
+use crate::util::sync::lock;
 
 /// See the module. Only whole chunks are mapped and unmapped, one after the other.
 pub(super) struct Mapping {

@@ -11,7 +11,7 @@ use super::{Pending, Then, WAITS, stay_if_gone};
 use crate::capture::Relaxed;
 use crate::drops::{self, contain};
 use crate::error::{Error, Result};
-use crate::sync::lock;
+use crate::util::sync::lock;
 
 /// Threads that sleep for one point each.
 pub(super) const SLEEPERS: usize = 16;

@@ -15,7 +15,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::capture::Relaxed;
-use crate::sync::lock;
+use crate::util::sync::lock;
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, ThreadId};
 
 use super::{Work, end, with_help};
-use crate::sync::lock;
+use crate::util::sync::lock;
 
 /// The threads are everybody's.
 static TURN: Mutex<()> = Mutex::new(());

@@ -15,7 +15,7 @@ use super::{Rollback, ask, contained, thread_number};
 use crate::allocator::DeviceAllocator;
 use crate::error::Result;
 use crate::stream::Stream;
-use crate::sync::lock;
+use crate::util::sync::lock;
 
 /// What a log begins with.
 const HEADING: &str = "# cuda-core allocation log, version 1\n\

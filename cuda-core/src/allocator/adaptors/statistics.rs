@@ -8,7 +8,7 @@ use super::ask;
 use crate::allocator::DeviceAllocator;
 use crate::error::{AllocatorError, Result};
 use crate::stream::Stream;
-use crate::sync::lock;
+use crate::util::sync::lock;
 
 /// One quantity over time.
 ///

@@ -12,7 +12,7 @@ use crate::allocator::DeviceAllocator;
 use crate::device::Device;
 use crate::error::{AllocatorError, Bytes, Result};
 use crate::stream::Stream;
-use crate::sync::lock;
+use crate::util::sync::lock;
 
 /// A block that is allocated.
 ///

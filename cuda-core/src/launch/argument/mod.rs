@@ -6,7 +6,6 @@ use std::ffi::c_void;
 
 use cuda_sys::CUdeviceptr;
 
-use super::few::Few;
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -19,6 +18,7 @@ use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{Block, Memory};
 use crate::peer::{self, Confined, Crossing};
 use crate::types::pod::{Pod, bytes_of};
+use crate::util::inline_vec::Few;
 
 /// What a kernel can be given.
 ///

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::entries::{Entries, Entry, has_completed, within};
 use super::{Access, Bytes};
 use crate::timeline::Mark;
-use crate::turns::Turns;
+use crate::util::turns::Turns;
 
 /// Entries, found by their bytes and by their streams: no access looks at more of them than concern
 /// its own bytes, or lie near.

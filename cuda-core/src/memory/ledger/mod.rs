@@ -13,8 +13,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use crate::sync::lock;
 use crate::timeline::{Mark, Timeline};
+use crate::util::sync::lock;
 use entries::{Entries, Entry, overlap};
 
 pub(crate) use fences::Fences;

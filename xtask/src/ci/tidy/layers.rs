@@ -59,6 +59,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("thread", "local"),
     ("timeline", "event"),
     ("workers", "capture"),
+    ("workers", "util"),
 ];
 
 /// The rooms, and which of them uses which.

@@ -4,7 +4,7 @@ use std::mem::{MaybeUninit, needs_drop};
 use std::ptr;
 
 /// A list of `N` elements inline, or of any number on the heap. The elements have no `Drop`.
-pub(super) struct Few<T, const N: usize> {
+pub(crate) struct Few<T, const N: usize> {
     // INVARIANT: while nothing has spilled, the first `len` are initialised.
     inline: [MaybeUninit<T>; N],
     len: usize,
@@ -18,7 +18,7 @@ impl<T, const N: usize> Few<T, N> {
 
     /// An empty list. Writes nothing where no element is yet.
     #[inline]
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let () = Self::PLAIN;
         Self {
             inline: [const { MaybeUninit::uninit() }; N],
@@ -30,7 +30,7 @@ impl<T, const N: usize> Few<T, N> {
     /// Appends what `make` makes, in its place: an element that is handed over goes through memory,
     /// written in small pieces and read in large ones, which processors do not like.
     #[inline]
-    pub(super) fn push(&mut self, make: impl FnOnce() -> T) {
+    pub(crate) fn push(&mut self, make: impl FnOnce() -> T) {
         match self.inline.get_mut(self.len) {
             Some(place) => _ = place.write(make()),
             None => self.spill(make()),
@@ -54,7 +54,7 @@ impl<T, const N: usize> Few<T, N> {
     }
 
     #[inline]
-    pub(super) fn as_slice(&self) -> &[T] {
+    pub(crate) fn as_slice(&self) -> &[T] {
         if !self.spilled.is_empty() {
             return &self.spilled;
         }
@@ -64,7 +64,7 @@ impl<T, const N: usize> Few<T, N> {
     }
 
     #[inline]
-    pub(super) fn as_mut_slice(&mut self) -> &mut [T] {
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [T] {
         if !self.spilled.is_empty() {
             return &mut self.spilled;
         }
