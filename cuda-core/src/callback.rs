@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use cuda_sys::symbol as cu;
 
-use crate::driver::CallbackScope;
-use crate::drops;
 use crate::error::Result;
+use crate::process::driver::CallbackScope;
+use crate::process::drops;
 use crate::stream::{Stream, StreamKind};
 use crate::types::resource::Resource;
 use crate::util::sync::lock;
@@ -51,7 +51,7 @@ impl<K: StreamKind> Stream<K> {
         });
         core.timeline().held_up_at(seq);
         if launched.is_err() {
-            // The error may be that of earlier work (`crate::effect`): then the driver may call `run` all
+            // The error may be that of earlier work (`crate::process::effect`): then the driver may call `run` all
             // the same. It keeps its count of the slot, for good if it
             // does not call, and finds nothing in it.
             let function = lock(&slot).take();

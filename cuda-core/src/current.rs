@@ -7,12 +7,12 @@ use std::ptr;
 
 use cuda_sys::{CUcontext, symbol as cu};
 
+use crate::context::thread;
 use crate::context::{self, Context, RawContext};
 use crate::device::Device;
-use crate::drops;
-use crate::effect::{Failed, attempt};
 use crate::error::{Error, Result, check};
-use crate::thread;
+use crate::process::drops;
+use crate::process::effect::{Failed, attempt};
 use crate::types::resource::Resource;
 
 /// What was current before a call that changed it.

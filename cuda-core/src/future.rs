@@ -10,14 +10,14 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context as Task, Poll, Waker};
 
-use crate::driver;
-use crate::drops;
 use crate::error::Result;
 use crate::event::Event;
 use crate::memory::Memory;
 use crate::memory::buffer::Buffer;
 use crate::memory::ledger::{Access, Fences};
 use crate::memory::view::{Slice, SliceMut};
+use crate::process::driver;
+use crate::process::drops;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::Mark;
 use crate::types::pod::Pod;

@@ -4,13 +4,13 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ptr;
 
+use crate::context::thread;
 use crate::context::{self, Context, RawContext};
 use crate::current;
-use crate::driver;
-use crate::drops;
 use crate::error::Result;
-use crate::quiet::Quiet;
-use crate::thread;
+use crate::process::driver;
+use crate::process::drops;
+use crate::process::foreign_code::Quiet;
 use crate::types::resource::Resource;
 
 /// Makes a context current until it is dropped; then whatever was current before, *none* included,

@@ -8,18 +8,18 @@ use std::task::{Context as Task, Poll};
 
 use cuda_sys::{CUresult, CUstream, symbol as cu};
 
-use crate::capture::held;
 use crate::copy::{same_device, same_len};
 use crate::device::Device;
-use crate::driver;
-use crate::drops::{self, Contained};
 use crate::error::{Error, Result};
 use crate::future::Ready;
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::host::{StableHost, StableHostMut};
 use crate::memory::ledger::Touch;
 use crate::memory::pages::{self, Carried};
-use crate::quiet::Quiet;
+use crate::process::driver;
+use crate::process::drops::{self, Contained};
+use crate::process::foreign_code::Quiet;
+use crate::process::held;
 use crate::stream::{Stream, StreamKind};
 use crate::stream_core::StreamCore;
 use crate::submit::submit_copy;

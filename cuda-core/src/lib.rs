@@ -104,23 +104,11 @@
 
 mod types;
 
-mod workers;
-
 mod util;
 
 mod error;
 
-mod driver;
-
-mod drops;
-
-mod effect;
-
-mod quiet;
-
-mod release;
-
-mod thread;
+mod process;
 
 mod device;
 
@@ -222,10 +210,6 @@ pub use device::attributes::DeviceAttributes;
 pub use device::p2p::P2pAttribute;
 pub use device::primary::PrimaryState;
 pub use device::{Device, DeviceAttribute};
-pub use driver::driver_version;
-pub use drops::{
-    DropFailure, DropHook, drop_failures, flush_deferred_drops, set_drop_hook, take_drop_hook,
-};
 pub use error::{AllocatorError, Error, LaunchError, ModuleError, Result};
 pub use event::{Event, EventFlags, IpcEventHandle};
 pub use future::Ready;
@@ -258,6 +242,10 @@ pub use peer::PeerAccess;
 pub use pool::attributes::{PoolReuse, PoolUsage};
 pub use pool::handle::{MemoryPool, MemoryPoolBuilder};
 pub use pool::share::PoolPointer;
+pub use process::driver::driver_version;
+pub use process::drops::{
+    DropFailure, DropHook, drop_failures, flush_deferred_drops, set_drop_hook, take_drop_hook,
+};
 pub use profiler::ProfilerRange;
 pub use runtime::runtime_version;
 pub use slab::{

@@ -8,10 +8,10 @@ use std::rc::Rc;
 use std::sync::{Arc, OnceLock, Weak};
 
 use crate::context::Context;
-use crate::driver;
-use crate::drops;
+use crate::context::thread;
 use crate::error::{Error, Result};
-use crate::thread;
+use crate::process::driver;
+use crate::process::drops;
 use crate::types::resource::Resource;
 
 /// A value for each thread and context, made when it is first asked for: for libraries like cuBLAS,

@@ -8,8 +8,8 @@ use std::ptr;
 use cuda_sys::{CUresult, symbol as cu};
 
 use crate::context::Context;
-use crate::drops;
 use crate::error::{Error, Result, check};
+use crate::process::drops;
 use crate::types::resource::Resource;
 
 impl Context {

@@ -9,16 +9,17 @@ use std::sync::{Arc, Mutex};
 use cuda_sys::{CUresult, CUstream, symbol as cu};
 
 use crate::cache::arena::Arena;
-use crate::capture::{Relaxed, held};
 use crate::context::Context;
 use crate::device::Device;
-use crate::driver;
-use crate::drops::{self, Contained};
 use crate::error::{Error, Result, check};
 use crate::event::RawEvent;
 use crate::guard::Entered;
-use crate::quiet;
-use crate::release::{Unreleased, released};
+use crate::process::capture_mode::Relaxed;
+use crate::process::driver;
+use crate::process::drops::{self, Contained};
+use crate::process::foreign_code;
+use crate::process::held;
+use crate::process::release::{Unreleased, released};
 use crate::staging::Lease;
 use crate::stream;
 use crate::timeline::{Flavor, ImplicitOrder, Mark, RawStream, Timeline};
@@ -374,7 +375,7 @@ fn let_go(timeline: Arc<Timeline>, raw: RawStream, owner: Option<Owner>) {
     // The handle is of no use to anybody here any more. Its owner goes before its context's.
     let context = owner.is_some().then(|| timeline.context().clone());
     drop(timeline);
-    quiet::after(|| drop((owner, context)));
+    foreign_code::after(|| drop((owner, context)));
 }
 
 impl Drop for StreamCore {

@@ -2,9 +2,9 @@
 
 use cuda_sys::{CUresult, CUstream};
 
-use crate::driver;
 use crate::error::{Error, Result};
 use crate::memory::ledger::{Access, Bytes, Fences, Ledger, Touch};
+use crate::process::driver;
 use crate::stream_core::{Bound, StreamCore};
 
 /// Enqueues one operation: makes the stream wait for what conflicts with it, calls the driver,

@@ -10,14 +10,15 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use cuda_sys::{CUstream, symbol as cu};
 
-use crate::capture::{Exposure, held};
+use crate::capture::Exposure;
 use crate::context::Context;
 use crate::context::timelines::Slot;
-use crate::driver;
-use crate::drops;
 use crate::error::{Error, Result, check};
 use crate::event::RawEvent;
 use crate::guard::Entered;
+use crate::process::driver;
+use crate::process::drops;
+use crate::process::held;
 use crate::util::sync::lock;
 use crate::util::turns::Turns;
 

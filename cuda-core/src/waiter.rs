@@ -25,10 +25,10 @@ use std::cell::Cell;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use crate::driver;
-use crate::drops;
 use crate::error::{Error, Result};
 use crate::event::RawEvent;
+use crate::process::driver;
+use crate::process::drops;
 use crate::timeline::{Flavor, Mark, Timeline};
 use crate::util::sync::lock;
 

@@ -9,8 +9,8 @@ use std::sync::{Once, OnceLock, PoisonError, RwLock};
 use super::handle::{Allocator, Choice};
 use crate::cache::builder::SHARED;
 use crate::device::Device;
-use crate::driver;
 use crate::error::{AllocatorError, Error, Result};
+use crate::process::driver;
 
 /// What [`Stream::alloc`](crate::Stream::alloc) asks where nothing else is said.
 #[derive(Default)]

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use cuda_sys::{CUdeviceptr, symbol as cu};
 
 use super::DeviceAllocator;
-use crate::capture::Relaxed;
 use crate::error::{Error, Result};
 use crate::memory::device::NOWHERE;
 use crate::memory::explain;
-use crate::release::Unreleased;
+use crate::process::capture_mode::Relaxed;
+use crate::process::release::Unreleased;
 use crate::stream::Stream;
 use crate::stream_core::{Bound, StreamCore};
 

@@ -10,8 +10,8 @@ use super::driver_pool::DriverPool;
 use super::plain::PlainMemory;
 use crate::cache::builder::SHARED;
 use crate::cache::pool::{self, CachingPool};
-use crate::drops::Contained;
 use crate::error::Result;
+use crate::process::drops::Contained;
 use crate::stream::Stream;
 
 /// An allocator to choose: one of this crate's, or any [`DeviceAllocator`]. A clone is a reference.

@@ -3,11 +3,11 @@
 use cuda_sys::{CUdeviceptr, symbol as cu};
 
 use super::DeviceAllocator;
-use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::error::{Result, check};
 use crate::memory::device::NOWHERE;
 use crate::memory::{explain, plain};
+use crate::process::capture_mode::Relaxed;
 use crate::stream::Stream;
 
 /// `cuMemAlloc_v2` and `cuMemFree_v2`.

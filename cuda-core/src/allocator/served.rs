@@ -11,7 +11,7 @@ use super::handle::Allocator;
 use crate::error::{AllocatorError, Error, Result};
 use crate::memory::device::ALIGNMENT;
 use crate::memory::ledger::{Fences, Ledger};
-use crate::release::Unreleased;
+use crate::process::release::Unreleased;
 use crate::stream::Stream;
 use crate::stream_core::StreamCore;
 

@@ -9,8 +9,8 @@ use super::class;
 use super::limit::PoolLimit;
 use super::pool::CachingPool;
 use crate::allocator::handle::Allocator;
-use crate::drops::Contained;
 use crate::error::{Error, Result};
+use crate::process::drops::Contained;
 use crate::util::sync::lock;
 
 /// The number of the process's own pool.

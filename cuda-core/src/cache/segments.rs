@@ -7,7 +7,7 @@ use cuda_sys::CUdeviceptr;
 use super::heap::Heap;
 use super::pool::CachingPool;
 use crate::device::Device;
-use crate::driver;
+use crate::process::driver;
 
 /// Memory that a [`CachingPool`] has taken from a device in one piece.
 ///

@@ -41,8 +41,5 @@
 //! * Threads of this crate's own are relaxed [for as long as they live](Relaxed::for_life).
 
 mod exposure;
-pub(crate) mod held;
-mod relaxed;
 
 pub(crate) use exposure::{Exposure, refuse_captured};
-pub(crate) use relaxed::Relaxed;

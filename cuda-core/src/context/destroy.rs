@@ -9,14 +9,14 @@ use cuda_sys::symbol as cu;
 
 use super::synchronize::forget_reached;
 use super::{Context, Inner, Kind, REGISTRY, RawContext, Ref, green};
-use crate::capture::Relaxed;
 use crate::current;
-use crate::driver;
-use crate::drops;
 use crate::error::Error;
 use crate::peer;
-use crate::quiet;
-use crate::release::{Unreleased, released};
+use crate::process::capture_mode::Relaxed;
+use crate::process::driver;
+use crate::process::drops;
+use crate::process::foreign_code;
+use crate::process::release::{Unreleased, released};
 use crate::types::resource::Resource;
 use crate::util::sync::lock;
 
@@ -154,7 +154,7 @@ fn destroy(raw: RawContext, kind: Kind) -> Result<(), Unreleased> {
         Kind::Created => None,
         Kind::Green(green) => Some(green),
         Kind::Foreign(owner) => {
-            quiet::after(|| drop(owner));
+            foreign_code::after(|| drop(owner));
             return Ok(());
         }
         Kind::Primary | Kind::GivenUp => return Ok(()),

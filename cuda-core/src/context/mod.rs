@@ -11,11 +11,11 @@ use cuda_sys::{CUcontext, symbol as cu};
 
 use crate::current::{self, Current};
 use crate::device::{self, Device};
-use crate::driver;
-use crate::drops::Contained;
 use crate::error::{Error, Result, check};
 use crate::guard::{Entered, Guard};
-use crate::release::unless_given_up;
+use crate::process::driver;
+use crate::process::drops::Contained;
+use crate::process::release::unless_given_up;
 use crate::stream_core::{Owner, StreamCore};
 use crate::types::resource::Resource;
 use crate::util::sync::lock;
@@ -25,6 +25,7 @@ mod destroy;
 pub(crate) mod green;
 pub(crate) mod settings;
 mod synchronize;
+pub(crate) mod thread;
 pub(crate) mod timelines;
 
 use timelines::Timelines;

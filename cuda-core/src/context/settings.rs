@@ -2,9 +2,9 @@
 
 use cuda_sys::{CUfunc_cache, CUlimit, symbol as cu};
 
-use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::error::{Result, check};
+use crate::process::capture_mode::Relaxed;
 use crate::types::usage::MemoryInfo;
 use crate::util::flags::flags;
 

@@ -3,8 +3,8 @@
 use cuda_sys::symbol as cu;
 
 use super::{Context, Ref};
-use crate::capture::Relaxed;
 use crate::error::{Result, check};
+use crate::process::capture_mode::Relaxed;
 use crate::slab;
 use crate::staging;
 use crate::stream::{self, signal};

@@ -11,10 +11,11 @@ use cuda_sys::{CUdevice, CUdevice_attribute, CUdeviceptr, CUmemoryPool, symbol a
 use crate::context::Context;
 use crate::error::{Error, Result, c_text, check};
 use crate::guard::Guard;
+use crate::pool;
+use crate::process::driver;
 use crate::stream::Stream;
 use crate::types::usage::MemoryInfo;
 use crate::util::sync::lock;
-use crate::{driver, pool};
 
 pub(crate) mod attributes;
 pub(crate) mod p2p;

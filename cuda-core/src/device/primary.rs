@@ -4,11 +4,11 @@ use std::ptr;
 
 use cuda_sys::symbol as cu;
 
-use crate::capture::Relaxed;
 use crate::context::settings::ContextFlags;
 use crate::device::Device;
-use crate::driver;
 use crate::error::{Error, Result, check};
+use crate::process::capture_mode::Relaxed;
+use crate::process::driver;
 
 /// What `cuDevicePrimaryCtxGetState` says.
 ///

@@ -6,8 +6,8 @@ use std::str::FromStr;
 use cuda_sys::{CUuuid, symbol as cu};
 
 use crate::device::Device;
-use crate::driver;
 use crate::error::{Error, Result, check};
+use crate::process::driver;
 use crate::types::uuid::Uuid;
 
 impl FromStr for Uuid {

@@ -6,7 +6,7 @@ use std::ptr;
 
 use cuda_sys::{CUresult, symbol as cu};
 
-use crate::driver;
+use crate::process::driver;
 use crate::types::usage::MemoryInfo;
 
 /// The code's name and sentence, as the driver gives them: "CUDA_ERROR_INVALID_VALUE (1): invalid

@@ -5,10 +5,10 @@ use std::sync::atomic::AtomicBool;
 
 use cuda_sys::{CUipcEventHandle, symbol as cu};
 
-use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::error::{Error, Result, check};
 use crate::event::{Event, EventFlags, RawEvent};
+use crate::process::capture_mode::Relaxed;
 
 /// What another process opens an event with: 64 bytes that only the driver understands, to be sent
 /// by any means.

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use cuda_sys::{CUevent, CUresult, symbol as cu};
 
-use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result, check};
-use crate::release::unless_given_up;
+use crate::process::capture_mode::Relaxed;
+use crate::process::release::unless_given_up;
 use crate::stream::{Stream, StreamKind};
 use crate::types::resource::Resource;
 use crate::util::flags::flags;

@@ -4,12 +4,12 @@ use std::{mem, ptr};
 
 use cuda_sys::{CUevent, CUresult, symbol as cu};
 
-use crate::capture::Relaxed;
 use crate::context::Context;
-use crate::drops;
 use crate::error::{Result, check};
 use crate::event::EventFlags;
-use crate::release::{Unreleased, released};
+use crate::process::capture_mode::Relaxed;
+use crate::process::drops;
+use crate::process::release::{Unreleased, released};
 use crate::types::resource::Resource;
 
 /// An event of the driver, alive together with its context.

@@ -6,8 +6,8 @@ use std::thread;
 
 use crate::context::Context;
 use crate::device::Device;
-use crate::driver;
 use crate::error::Result;
+use crate::process::driver;
 use crate::util::sync::lock;
 
 impl Device {

@@ -3,11 +3,11 @@
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
 
-use crate::driver;
 use crate::error::{Error, Result};
 use crate::memory::ledger::{Access, Fences};
 use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{Memory, Storage};
+use crate::process::driver;
 use crate::stream::{Stream, StreamKind};
 use crate::submit::note_use;
 use crate::types::pod::Pod;

@@ -8,19 +8,19 @@ use std::ptr;
 
 use cuda_sys::{CUdeviceptr, CUexternalMemory, symbol as cu};
 
-use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::device::Device;
-use crate::driver;
-use crate::drops;
-#[cfg(unix)]
-use crate::effect::give_fd;
 use crate::error::{Error, Result, check};
 use crate::memory::byte_len;
 use crate::memory::device::{ALIGNMENT, DeviceBuffer};
 use crate::memory::origin::Owner;
 use crate::memory::plain::{self, owned};
-use crate::release::{Unreleased, released, unless_given_up};
+use crate::process::capture_mode::Relaxed;
+use crate::process::driver;
+use crate::process::drops;
+#[cfg(unix)]
+use crate::process::effect::give_fd;
+use crate::process::release::{Unreleased, released, unless_given_up};
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;
 

@@ -6,14 +6,14 @@ use std::mem::ManuallyDrop;
 use cuda_sys::CUdeviceptr;
 
 use crate::context::Context;
-use crate::driver;
-use crate::drops::Contained;
 use crate::error::{Error, Result};
 use crate::memory::byte_len;
 use crate::memory::device::{ALIGNMENT, DeviceBuffer, NOWHERE};
 use crate::memory::origin::Owner;
 use crate::memory::plain::owned;
-use crate::release::Unreleased;
+use crate::process::driver;
+use crate::process::drops::Contained;
+use crate::process::release::Unreleased;
 use crate::types::pod::Pod;
 
 /// What keeps the memory allocated. Leaked unless it is released: whoever drops it frees the memory,

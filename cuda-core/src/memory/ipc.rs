@@ -4,16 +4,16 @@ use std::fmt;
 
 use cuda_sys::{CUdeviceptr, CUipcMemHandle, symbol as cu};
 
-use crate::capture::Relaxed;
 use crate::context::Context;
-use crate::driver;
-use crate::drops;
 use crate::error::{Error, Result, check};
 use crate::memory::byte_len;
 use crate::memory::device::{ALIGNMENT, DeviceBuffer};
 use crate::memory::origin::{Origin, Owner};
 use crate::memory::plain::owned;
-use crate::release::{Unreleased, released};
+use crate::process::capture_mode::Relaxed;
+use crate::process::driver;
+use crate::process::drops;
+use crate::process::release::{Unreleased, released};
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;
 

@@ -7,10 +7,8 @@ use std::ptr;
 
 use cuda_sys::{CUdeviceptr, symbol as cu};
 
-use crate::capture::Relaxed;
 use crate::context::{self, Context};
 use crate::device::Device;
-use crate::driver;
 use crate::error::{Error, Result, check};
 use crate::future::Ready;
 use crate::memory::device::{
@@ -22,7 +20,9 @@ use crate::memory::placement::ManagedAttach;
 use crate::memory::plain::{self, owned};
 use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{byte_len, explain};
-use crate::release::Unreleased;
+use crate::process::capture_mode::Relaxed;
+use crate::process::driver;
+use crate::process::release::Unreleased;
 use crate::types::pod::Pod;
 
 /// Elements in managed memory: `cuMemAllocManaged`.

@@ -2,12 +2,12 @@
 
 use std::mem::ManuallyDrop;
 
-use crate::capture::held;
 use crate::context::Context;
-use crate::driver;
-use crate::drops;
 use crate::error::{Error, Result};
-use crate::release::{Unreleased, leave_behind};
+use crate::process::driver;
+use crate::process::drops;
+use crate::process::held;
+use crate::process::release::{Unreleased, leave_behind};
 use crate::types::resource::Resource;
 
 pub(crate) mod attributes;
@@ -129,7 +129,7 @@ impl<M: Kind> Block<M> {
 pub(crate) struct Storage<M: Kind> {
     // INVARIANT: taken by `Drop` alone.
     block: ManuallyDrop<Block<M>>,
-    /// It had bytes, and may have them still; see [`crate::release`].
+    /// It had bytes, and may have them still; see [`crate::process::release`].
     given_up: bool,
 }
 

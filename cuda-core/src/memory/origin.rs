@@ -9,7 +9,7 @@ use crate::allocator::served;
 use crate::cache::Home;
 use crate::context::Context;
 use crate::device::Device;
-use crate::release::Unreleased;
+use crate::process::release::Unreleased;
 use crate::stream_core::StreamCore;
 
 /// What keeps a block of device memory allocated.

@@ -7,10 +7,10 @@
 use std::ops::Range;
 use std::sync::{Condvar, Mutex, PoisonError};
 
-use crate::driver;
 use crate::error::{Error, Result};
-use crate::quiet::Quiet;
-use crate::release::Unreleased;
+use crate::process::driver;
+use crate::process::foreign_code::Quiet;
+use crate::process::release::Unreleased;
 use crate::timeline::Mark;
 use crate::util::sync::lock;
 use crate::util::turns::Turns;

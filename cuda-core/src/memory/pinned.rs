@@ -5,9 +5,7 @@ use std::ptr::{self, NonNull};
 
 use cuda_sys::{CUdeviceptr, symbol as cu};
 
-use crate::capture::Relaxed;
 use crate::context::Context;
-use crate::driver;
 use crate::error::{Error, Result, check};
 use crate::memory::buffer::Buffer;
 use crate::memory::ledger::{Access, Fences, Ledger};
@@ -15,7 +13,9 @@ use crate::memory::pages;
 use crate::memory::pinning;
 use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{self, Block, Storage, byte_len};
-use crate::release::{Unreleased, released};
+use crate::process::capture_mode::Relaxed;
+use crate::process::driver;
+use crate::process::release::{Unreleased, released};
 use crate::slab::{self, Chunk};
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;

@@ -6,14 +6,14 @@ use std::sync::Mutex;
 use cuda_sys::symbol as cu;
 
 use super::pages::{overlap, pages};
-use crate::capture::Relaxed;
 use crate::context::Context;
-use crate::effect::attempt;
 use crate::error::Result;
 use crate::memory::attributes::is_pinned;
 use crate::memory::pinned::HostAddress;
 use crate::memory::registered::RegisterFlags;
-use crate::release::{Unreleased, released};
+use crate::process::capture_mode::Relaxed;
+use crate::process::effect::attempt;
+use crate::process::release::{Unreleased, released};
 use crate::util::sync::lock;
 
 pub(super) const REGISTER: &str = "cuMemHostRegister";

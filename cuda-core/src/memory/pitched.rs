@@ -5,13 +5,13 @@ use std::marker::PhantomData;
 
 use cuda_sys::symbol as cu;
 
-use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result, check};
 use crate::memory::device::{ALIGNMENT, DeviceBuffer, DeviceSlice, DeviceSliceMut, NOWHERE};
 use crate::memory::plain::{Plain, owned};
 use crate::memory::{byte_len, explain};
+use crate::process::capture_mode::Relaxed;
 use crate::types::pod::Pod;
 
 /// `height` rows of `width` elements in device memory: `cuMemAllocPitch`.

@@ -2,7 +2,6 @@
 
 use cuda_sys::{CUdeviceptr, symbol as cu};
 
-use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::error::{Result, check};
 use crate::memory::buffer::Buffer;
@@ -10,7 +9,8 @@ use crate::memory::device::{ALIGNMENT, DeviceBuffer, NOWHERE};
 use crate::memory::ledger::Ledger;
 use crate::memory::origin::{Origin, Owner};
 use crate::memory::{Block, Storage, byte_len, explain};
-use crate::release::{Unreleased, released};
+use crate::process::capture_mode::Relaxed;
+use crate::process::release::{Unreleased, released};
 use crate::types::pod::Pod;
 
 /// Who gives memory of `cuMemAlloc` back.

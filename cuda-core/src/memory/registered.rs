@@ -7,7 +7,6 @@ use std::ops::RangeBounds;
 use cuda_sys::CUdeviceptr;
 
 use crate::context::Context;
-use crate::drops::{self, Contained};
 use crate::error::{Error, Result};
 use crate::future::Ready;
 use crate::memory::buffer::Buffer;
@@ -16,6 +15,7 @@ use crate::memory::ledger::{Access, Ledger};
 use crate::memory::pinned::{HostAddress, PinnedBuffer, PinnedOrigin, PinnedSlice, PinnedSliceMut};
 use crate::memory::pinning::{REGISTER, pin};
 use crate::memory::{Block, Storage};
+use crate::process::drops::{self, Contained};
 use crate::stream::{Stream, StreamKind};
 use crate::util::flags::flags;
 

@@ -11,9 +11,9 @@ use cuda_sys::{CUfunc_cache, CUfunction, CUfunction_attribute, symbol as cu};
 use super::code::{Code, Users};
 use super::{Loaded, Module};
 use crate::context::Context;
-use crate::driver;
 use crate::error::{Error, Result, check};
 use crate::launch::limits::Limits;
+use crate::process::driver;
 
 /// A kernel's attribute, by CUDA's own name: `sys::CU_FUNC_ATTRIBUTE_NUM_REGS`.
 ///

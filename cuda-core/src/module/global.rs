@@ -14,7 +14,7 @@ use crate::memory::device::DeviceBuffer;
 use crate::memory::ledger::Ledger;
 use crate::memory::origin::{Origin, Owner};
 use crate::memory::{Block, Storage};
-use crate::release::Unreleased;
+use crate::process::release::Unreleased;
 use crate::types::pod::Pod;
 
 impl Module {

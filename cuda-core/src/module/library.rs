@@ -14,14 +14,14 @@ use super::code::{Code, Users};
 use super::global;
 use super::jit::{JitOptions, Outputs};
 use super::{Function, aligned, compiled, ptx_text, read_image};
-use crate::capture::Relaxed;
 use crate::context::Context;
-use crate::driver;
-use crate::drops;
 use crate::error::{Error, Result, check};
 use crate::memory::device::DeviceBuffer;
 use crate::nvrtc::Cubin;
-use crate::release::{Unreleased, released, unless_given_up};
+use crate::process::capture_mode::Relaxed;
+use crate::process::driver;
+use crate::process::drops;
+use crate::process::release::{Unreleased, released, unless_given_up};
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;
 

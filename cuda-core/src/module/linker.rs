@@ -9,13 +9,13 @@ use cuda_sys::{CUjitInputType, CUlinkState, CUresult, symbol as cu};
 
 use super::jit::{JitOptions, Outputs};
 use super::{aligned, compiled, ptx_text, read_image};
-use crate::capture::Relaxed;
 use crate::context::Context;
-use crate::driver;
-use crate::drops;
 use crate::error::{Error, Result};
 use crate::nvrtc::Cubin;
-use crate::release::{Unreleased, released, unless_given_up};
+use crate::process::capture_mode::Relaxed;
+use crate::process::driver;
+use crate::process::drops;
+use crate::process::release::{Unreleased, released, unless_given_up};
 use crate::types::resource::Resource;
 
 /// What kind of image a [`Linker`] is given. PTX text has a method of its own, [`Linker::add_ptx`].

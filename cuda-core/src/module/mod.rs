@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use cuda_sys::{CUmodule, symbol as cu};
 
-use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::device::Device;
-use crate::driver;
-use crate::drops;
 use crate::error::{Error, ModuleError, Result, check};
 use crate::nvrtc::Cubin;
-use crate::release::{Unreleased, released, unless_given_up};
+use crate::process::capture_mode::Relaxed;
+use crate::process::driver;
+use crate::process::drops;
+use crate::process::release::{Unreleased, released, unless_given_up};
 use crate::types::resource::Resource;
 
 pub(crate) mod code;

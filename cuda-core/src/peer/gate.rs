@@ -7,7 +7,7 @@
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use crate::device::Device;
-use crate::quiet::Quiet;
+use crate::process::foreign_code::Quiet;
 use crate::util::sync::lock;
 
 /// Enqueueing work between two devices, from before its driver call to after it.

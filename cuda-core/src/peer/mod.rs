@@ -6,13 +6,13 @@ use std::sync::{Mutex, MutexGuard};
 
 use cuda_sys::{CUmemAccess_flags, symbol as cu};
 
-use crate::capture::Relaxed;
 use crate::context::{self, Context, RawContext};
 use crate::device::{Device, Pool};
-use crate::driver;
 use crate::error::{Error, Result, check};
 use crate::pool;
-use crate::quiet::Quiet;
+use crate::process::capture_mode::Relaxed;
+use crate::process::driver;
+use crate::process::foreign_code::Quiet;
 use crate::util::sync::lock;
 
 pub(crate) use gate::{Closed, Crossing, crossing};

@@ -5,8 +5,8 @@ use std::ffi::c_int;
 use cuda_sys::{CUmemPool_attribute, symbol as cu};
 
 use super::handle::MemoryPool;
-use crate::capture::Relaxed;
 use crate::error::{Result, check};
+use crate::process::capture_mode::Relaxed;
 
 /// Bytes that a pool holds.
 ///

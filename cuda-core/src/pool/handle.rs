@@ -7,11 +7,8 @@ use std::sync::{Arc, Mutex, Weak};
 
 use cuda_sys::{CUmemAccess_flags, CUmemPoolProps, CUmemoryPool, symbol as cu};
 
-use crate::capture::Relaxed;
 use crate::copy::same_device;
 use crate::device::{Device, Pool};
-use crate::driver;
-use crate::drops;
 use crate::error::{Error, Result, check};
 use crate::location;
 use crate::memory::buffer::Buffer;
@@ -20,8 +17,11 @@ use crate::memory::ledger::Ledger;
 use crate::memory::origin::Origin;
 use crate::memory::{Block, Storage, byte_len, explain};
 use crate::peer::{self, Changes, PeerAccess};
-use crate::quiet::Quiet;
-use crate::release::{Unreleased, released};
+use crate::process::capture_mode::Relaxed;
+use crate::process::driver;
+use crate::process::drops;
+use crate::process::foreign_code::Quiet;
+use crate::process::release::{Unreleased, released};
 use crate::stream::Stream;
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;

@@ -4,10 +4,10 @@ use std::ptr;
 
 use cuda_sys::{CUmemAccess_flags, symbol as cu};
 
-use crate::capture::Relaxed;
 use crate::device::{Device, Pool};
 use crate::error::{Result, check};
 use crate::location;
+use crate::process::capture_mode::Relaxed;
 
 pub(crate) mod attributes;
 pub(crate) mod handle;

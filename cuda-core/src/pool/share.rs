@@ -10,7 +10,6 @@ use cuda_sys::{CUdeviceptr, CUmemPoolPtrExportData, symbol as cu};
 #[cfg(unix)]
 use super::handle::Kind;
 use super::handle::MemoryPool;
-use crate::capture::Relaxed;
 use crate::context::Context;
 #[cfg(unix)]
 use crate::device::Device;
@@ -21,7 +20,8 @@ use crate::memory::origin::Owner;
 use crate::memory::plain::{self, owned};
 #[cfg(unix)]
 use crate::peer::PeerAccess;
-use crate::release::Unreleased;
+use crate::process::capture_mode::Relaxed;
+use crate::process::release::Unreleased;
 use crate::types::pod::Pod;
 #[cfg(unix)]
 use crate::types::shareable::ShareableHandle;
@@ -129,7 +129,7 @@ impl MemoryPool {
     /// pool on `device`.
     #[cfg(unix)]
     pub unsafe fn import_fd(device: Device, fd: impl AsFd) -> Result<Self> {
-        crate::driver::ensure()?;
+        crate::process::driver::ensure()?;
         let number = fd.as_fd().as_raw_fd();
         let mut raw = std::ptr::null_mut();
         let relaxed = Relaxed::enter()?;

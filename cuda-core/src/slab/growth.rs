@@ -9,8 +9,8 @@ use super::node::Node;
 use super::source::Slab;
 use super::{Chunk, ask_about_all};
 use crate::context::Context;
-use crate::driver;
 use crate::error::{Error, Result};
+use crate::process::driver;
 use crate::util::sync::lock;
 
 /// The first slab for chunks that have a class: no slower to get than a mebibyte of the driver's.

@@ -30,11 +30,11 @@ use node::Node;
 use spans::{SlabId, Span};
 
 use crate::context::Context;
-use crate::driver;
 use crate::error::{Error, Result};
 use crate::memory::ledger::Fences;
 use crate::memory::pinned::{self, HostAddress, PinnedFlags};
-use crate::release::Unreleased;
+use crate::process::driver;
+use crate::process::release::Unreleased;
 use crate::util::sync::lock;
 
 /// Pinned memory that is the holder's alone, from [`take`] to [`give`].

@@ -10,12 +10,12 @@ use super::node::Node;
 use super::room;
 use super::spans::{SlabId, Span};
 use crate::context::Context;
-use crate::drops;
 use crate::error::{Error, Result};
 use crate::memory::pinned::{self, HostAddress, PinnedFlags};
 use crate::memory::pinning;
 use crate::memory::registered::RegisterFlags;
-use crate::release::Unreleased;
+use crate::process::drops;
+use crate::process::release::Unreleased;
 use crate::types::resource::Resource;
 
 /// Pinned memory, in one piece.

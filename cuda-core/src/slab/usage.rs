@@ -1,8 +1,8 @@
 //! How much there is, and what becomes of it.
 
 use super::cache::CACHE;
-use crate::driver;
 use crate::error::Result;
+use crate::process::driver;
 use crate::util::sync::lock;
 
 /// Bytes of pinned memory that the process keeps for [`PinnedBuffer`](crate::PinnedBuffer)s.

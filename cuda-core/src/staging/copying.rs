@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
 use super::lines::{self, LINE};
-use crate::driver;
 use crate::error::{Error, Result};
+use crate::process::driver;
 
 /// Threads that touch pinned memory at this moment, each counted in one lane or another: many of
 /// them at once would be slow in one.

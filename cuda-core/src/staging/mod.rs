@@ -9,16 +9,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::device::Device;
-use crate::driver;
 use crate::error::{Error, Result};
 use crate::memory::ledger::Fences;
-use crate::release::Unreleased;
+use crate::process::driver;
+use crate::process::release::Unreleased;
+use crate::process::workers;
 use crate::slab;
 use crate::stream::signal;
 use crate::stream_core::{Bound, StreamCore};
 use crate::timeline::{Mark, Timeline};
 use crate::util::sync::lock;
-use crate::workers;
 
 use chunk::Chunk;
 use copying::Pass;

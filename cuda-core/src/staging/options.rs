@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use super::copying;
-use crate::driver;
 use crate::error::{Error, Result};
+use crate::process::driver;
+use crate::process::workers;
 use crate::util::sync::lock;
-use crate::workers;
 
 /// The names of the settings in the environment.
 const THREADS: &str = "CUDA_CORE_COPY_THREADS";

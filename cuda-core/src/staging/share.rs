@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use super::Region;
 use super::copying::{self, Pass, Path};
 use super::plan;
-use crate::driver;
 use crate::error::{Error, Result};
-use crate::workers::{Help, Work};
+use crate::process::driver;
+use crate::process::workers::{Help, Work};
 
 /// Which way bytes go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -111,7 +111,7 @@ impl StreamBuilder<'_> {
         let Some(green) = self.context.green() else {
             return Ok(None);
         };
-        crate::driver::ensure()?;
+        crate::process::driver::ensure()?;
         let mut raw = ptr::null_mut();
         match green::create_stream(green, &mut raw, self.priority) {
             cuda_sys::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER => Ok(None),

@@ -7,8 +7,8 @@ use std::sync::{Arc, Weak};
 use cuda_sys::CUstream;
 
 use crate::context::Context;
-use crate::driver;
 use crate::error::Result;
+use crate::process::driver;
 use crate::stream::{PerThreadStream, Stream};
 use crate::stream_core::StreamCore;
 use crate::timeline::{Flavor, ImplicitOrder};

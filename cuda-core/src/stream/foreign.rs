@@ -8,9 +8,9 @@ use cuda_sys::{CUstream, symbol as cu};
 
 use crate::capture;
 use crate::context::Context;
-use crate::driver;
-use crate::drops::Contained;
 use crate::error::{Error, Result, check};
+use crate::process::driver;
+use crate::process::drops::Contained;
 use crate::stream::default::{legacy_handle, per_thread_handle};
 use crate::stream::{Stream, implicit_order, registry};
 use crate::stream_core::StreamCore;

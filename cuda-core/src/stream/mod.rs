@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use cuda_sys::{CUstream, symbol as cu};
 
-use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result, check};
 use crate::event::{Event, ready};
+use crate::process::capture_mode::Relaxed;
 use crate::stream_core::StreamCore;
 use crate::timeline::{Flavor, ImplicitOrder, Mark};
 

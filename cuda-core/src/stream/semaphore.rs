@@ -7,18 +7,18 @@ use std::ptr;
 
 use cuda_sys::{CUexternalSemaphore, symbol as cu};
 
-use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::copy::same_device;
 use crate::device::Device;
-use crate::driver;
-use crate::drops;
-#[cfg(unix)]
-use crate::effect::give_fd;
 use crate::error::{Error, Result};
 use crate::guard::Entered;
 use crate::memory::ledger::{Access, Bytes, Fences, Ledger, LedgerOf, Touch};
-use crate::release::{Unreleased, released, unless_given_up};
+use crate::process::capture_mode::Relaxed;
+use crate::process::driver;
+use crate::process::drops;
+#[cfg(unix)]
+use crate::process::effect::give_fd;
+use crate::process::release::{Unreleased, released, unless_given_up};
 use crate::stream::{Stream, StreamKind};
 use crate::stream_core::{Bound, StreamCore};
 use crate::submit::submit;

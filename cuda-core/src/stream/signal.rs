@@ -7,12 +7,12 @@ use std::sync::Mutex;
 use cuda_sys::CUdeviceptr;
 
 use crate::device::Device;
-use crate::driver;
-use crate::drops;
 use crate::error::{Error, Result};
 use crate::memory::ledger::{Access, Bytes, Fences, Ledger, LedgerOf, Touch};
 use crate::memory::pinned::{self, HostAddress, PinnedFlags};
-use crate::release::Unreleased;
+use crate::process::driver;
+use crate::process::drops;
+use crate::process::release::Unreleased;
 use crate::stream::value::{self, StreamValue, WaitValue};
 use crate::stream::{Stream, StreamKind};
 use crate::submit::submit;

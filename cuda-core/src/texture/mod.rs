@@ -6,12 +6,12 @@ use std::marker::PhantomData;
 use cuda_sys::{CUDA_RESOURCE_DESC, CUresult, CUtexObject, symbol as cu};
 
 use crate::array::texel::Texel;
-use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::device::Device;
-use crate::driver;
 use crate::error::{Error, Result, check};
 use crate::memory::ledger::Touch;
+use crate::process::capture_mode::Relaxed;
+use crate::process::driver;
 use crate::types::resource::Resource;
 
 pub(crate) mod descriptor;

@@ -4,13 +4,13 @@ use std::mem::MaybeUninit;
 
 use cuda_sys::{CUDA_RESOURCE_DESC, CUresourcetype, CUresult};
 
-use crate::capture::Relaxed;
 use crate::context::Context;
-use crate::driver;
-use crate::drops;
 use crate::error::{Error, Result, check};
 use crate::memory::ledger::{Access, Fences, Ledger, LedgerOf, Touch};
-use crate::release::{Unreleased, released};
+use crate::process::capture_mode::Relaxed;
+use crate::process::driver;
+use crate::process::drops;
+use crate::process::release::{Unreleased, released};
 use crate::types::resource::Resource;
 
 /// A texture or a surface.

@@ -11,13 +11,13 @@ use super::view::whole;
 use crate::array::shape::ArrayFlags;
 use crate::array::texel::Texel;
 use crate::array::{ArrayMemory, CudaArray};
-use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::device::Device;
-use crate::driver;
 use crate::error::{Error, Result, check};
 use crate::memory::Storage;
 use crate::memory::ledger::{Access, Touch};
+use crate::process::capture_mode::Relaxed;
+use crate::process::driver;
 use crate::types::resource::Resource;
 
 enum SurfaceKind {}

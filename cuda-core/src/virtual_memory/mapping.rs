@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex};
 use cuda_sys::{CUdeviceptr, CUmemAccess_flags, symbol as cu};
 
 use super::physical::{PhysicalMemory, round_up};
-use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::device::Device;
-use crate::effect::{Failed, attempt};
 use crate::error::{Error, Result, check};
 use crate::location;
 use crate::memory::origin::Owner;
-use crate::release::{Unreleased, released};
+use crate::process::capture_mode::Relaxed;
+use crate::process::effect::{Failed, attempt};
+use crate::process::release::{Unreleased, released};
 use crate::types::shareable::ShareableHandle;
 use crate::util::sync::lock;
 

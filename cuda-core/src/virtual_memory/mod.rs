@@ -3,9 +3,9 @@
 use cuda_sys::{CUmemAllocationHandleType, CUmemAllocationProp, symbol as cu};
 
 use crate::device::Device;
-use crate::driver;
 use crate::error::{Error, Result, check};
 use crate::location;
+use crate::process::driver;
 
 pub(crate) mod buffer;
 mod mapping;

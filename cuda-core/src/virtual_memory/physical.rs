@@ -8,13 +8,13 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use cuda_sys::{CUmemGenericAllocationHandle, symbol as cu};
 
 use super::{Granularity, granularity, properties};
-use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::device::Device;
-use crate::driver;
-use crate::drops;
 use crate::error::{Error, Result, check};
-use crate::release::{Unreleased, released};
+use crate::process::capture_mode::Relaxed;
+use crate::process::driver;
+use crate::process::drops;
+use crate::process::release::{Unreleased, released};
 use crate::types::resource::Resource;
 use crate::types::shareable::ShareableHandle;
 

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use super::queue::{Key, Queues};
 use super::{Pending, Then, WAITS, stay_if_gone};
-use crate::capture::Relaxed;
-use crate::drops::{self, contain};
 use crate::error::{Error, Result};
+use crate::process::capture_mode::Relaxed;
+use crate::process::drops::{self, contain};
 use crate::util::sync::lock;
 
 /// Threads that sleep for one point each.

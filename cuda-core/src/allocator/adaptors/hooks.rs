@@ -10,8 +10,8 @@ use cuda_sys::CUdeviceptr;
 use super::{ask, contained};
 use crate::allocator::DeviceAllocator;
 use crate::device::Device;
-use crate::drops;
 use crate::error::{Error, Result};
+use crate::process::drops;
 use crate::stream::Stream;
 
 /// When a hook is called.

@@ -42,8 +42,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cuda_sys::CUdeviceptr;
 
 use crate::allocator::DeviceAllocator;
-use crate::drops;
 use crate::error::{AllocatorError, Result};
+use crate::process::drops;
 use crate::stream::Stream;
 
 /// Asks the inner allocator for a block. Null, with which one written in C says that it has none,

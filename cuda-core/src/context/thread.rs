@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::current;
 use crate::guard::Guard;
 use crate::local;
-use crate::quiet::Spans;
+use crate::process::foreign_code::Spans;
 
 /// Each list is borrowed for moments in which no foreign code runs.
 pub(crate) struct Thread {

@@ -162,7 +162,7 @@ mod hooks {
         let before = super::STATE.swap(super::EXITING, Ordering::AcqRel);
         // In a fork's child there is nobody to wait for.
         if before != super::FORKED {
-            crate::drops::park();
+            crate::process::drops::park();
             crate::staging::copying::park();
         }
     }

@@ -7,8 +7,8 @@
 
 use std::marker::PhantomData;
 
-use crate::drops::contain;
-use crate::thread;
+use crate::context::thread;
+use crate::process::drops::contain;
 
 /// As long as one lives, what [`after`] is given waits.
 pub(crate) struct Quiet {

@@ -6,7 +6,7 @@
 //! to undo or to leave alone. Three kinds are decided in one place for all:
 //!
 //! * What an enqueue that failed touches is marked as used ([`crate::submit`]).
-//! * What a failed call was to release is given up ([`crate::release`]).
+//! * What a failed call was to release is given up ([`crate::process::release`]).
 //! * A descriptor that a failed call may have taken is not closed ([`give_fd`]).
 
 #[cfg(unix)]

@@ -1,7 +1,7 @@
 //! What a `Drop` could not do: counted, told to a hook, and never a panic.
 //!
 //! An owner whose `Drop` can fail has an explicit twin that returns the error instead: `close`,
-//! `restore`, `into_inner`, `wait`. [`crate::release`] says what becomes of what was owned.
+//! `restore`, `into_inner`, `wait`. [`crate::process::release`] says what becomes of what was owned.
 //!
 //! Some have none. A stream pool and a group are streams, each of which has one; the memory of a
 //! signal is kept for the next; a caching pool gives its memory back by `trim`, which says what it
@@ -18,10 +18,11 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::capture::{Relaxed, held};
-use crate::driver;
 use crate::error::Error;
-use crate::quiet;
+use crate::process::capture_mode::Relaxed;
+use crate::process::driver;
+use crate::process::foreign_code;
+use crate::process::held;
 use crate::types::resource::Resource;
 use crate::util::sync::lock;
 use crate::waiter;
@@ -153,7 +154,7 @@ pub(crate) fn report(resource: Resource, handle: u64, bytes: usize, error: Optio
             bytes,
             error,
         };
-        quiet::after(move || hook(&failure));
+        foreign_code::after(move || hook(&failure));
     }
 }
 

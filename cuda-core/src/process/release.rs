@@ -1,6 +1,6 @@
 //! Giving something back to the driver, and what is left of it where that fails.
 //!
-//! An error of the call that releases something may be that of earlier work: see [`crate::effect`]. So an
+//! An error of the call that releases something may be that of earlier work: see [`crate::process::effect`]. So an
 //! attempt has three outcomes, and this is what each `close` and each `Drop` of this crate makes of
 //! them:
 //!
@@ -17,9 +17,9 @@
 use cuda_sys::CUresult;
 
 use crate::context::Context;
-use crate::driver;
-use crate::drops;
 use crate::error::{Error, check};
+use crate::process::driver;
+use crate::process::drops;
 use crate::types::resource::Resource;
 
 /// Why something was not released, as far as anybody can tell.

@@ -14,7 +14,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::capture::Relaxed;
+use crate::process::capture_mode::Relaxed;
 use crate::util::sync::lock;
 
 #[cfg(test)]

@@ -5,9 +5,9 @@ use std::marker::PhantomData;
 
 use cuda_sys::{CUstreamCaptureMode, symbol as cu};
 
-use crate::driver;
-use crate::effect::{Failed, attempt};
 use crate::error::Result;
+use crate::process::driver;
+use crate::process::effect::{Failed, attempt};
 
 /// Lets this thread make potentially unsafe calls, for as long as it lives, without a word from any
 /// capture: `cuThreadExchangeStreamCaptureMode`. See [`crate::capture`].

@@ -7,10 +7,10 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::driver;
-use crate::drops::contain;
 use crate::error::Error;
-use crate::quiet;
+use crate::process::driver;
+use crate::process::drops::contain;
+use crate::process::foreign_code;
 use crate::util::sync::lock;
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -37,7 +37,7 @@ pub(crate) fn keep(job: impl FnOnce() + Send + 'static) {
 pub(crate) fn retry() {
     if COUNT.load(Ordering::Acquire) > 0 && !driver::is_gone() {
         // A job may drop what the caller owned.
-        quiet::after(run);
+        foreign_code::after(run);
     }
 }
 
