@@ -112,19 +112,7 @@ mod process;
 
 mod device;
 
-mod location;
-
-mod runtime;
-
 mod context;
-
-mod current;
-
-mod guard;
-
-mod local;
-
-mod profiler;
 
 mod peer;
 
@@ -199,26 +187,28 @@ pub use cache::limit::PoolLimit;
 pub use cache::pool::CachingPool;
 pub use cache::segments::{CacheBlock, CacheBlockState, CacheSegment};
 pub use context::Context;
+pub use context::context_local::ContextLocal;
+pub use context::current::{Current, UnknownContext};
 pub use context::green::{SmResource, SmSplit};
+pub use context::guard::Guard;
+pub use context::profiler::ProfilerRange;
 pub use context::settings::ContextFlags;
 pub use copy::batch::Batch;
 pub use copy::endpoint::Endpoint;
 pub use copy::pitched::{Pitched, PitchedMut};
 pub use copy::shape::Shape;
-pub use current::{Current, UnknownContext};
 pub use device::attributes::DeviceAttributes;
 pub use device::p2p::P2pAttribute;
 pub use device::primary::PrimaryState;
+pub use device::runtime::runtime_version;
 pub use device::{Device, DeviceAttribute};
 pub use error::{AllocatorError, Error, LaunchError, ModuleError, Result};
 pub use event::{Event, EventFlags, IpcEventHandle};
 pub use future::Ready;
 pub use group::{DeviceGroup, Divisible, PeerReport};
-pub use guard::Guard;
 pub use in_flight::{InFlight, Landing};
 pub use launch::MemorySyncDomain;
 pub use launch::{Argument, DeviceVisible, Dimensions, Launch};
-pub use local::ContextLocal;
 pub use memory::Memory;
 pub use memory::attributes::{MemoryType, PointerAttributes, host_pointer_of, is_pinned};
 pub use memory::buffer::Buffer;
@@ -246,8 +236,6 @@ pub use process::driver::driver_version;
 pub use process::drops::{
     DropFailure, DropHook, drop_failures, flush_deferred_drops, set_drop_hook, take_drop_hook,
 };
-pub use profiler::ProfilerRange;
-pub use runtime::runtime_version;
 pub use slab::{
     PinnedBackend, PinnedUsage, pinned_usage, reset_pinned_peaks, set_pinned_backend,
     set_pinned_limit, trim_pinned,

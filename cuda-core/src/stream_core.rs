@@ -10,10 +10,10 @@ use cuda_sys::{CUresult, CUstream, symbol as cu};
 
 use crate::cache::arena::Arena;
 use crate::context::Context;
+use crate::context::guard::Entered;
 use crate::device::Device;
 use crate::error::{Error, Result, check};
 use crate::event::RawEvent;
-use crate::guard::Entered;
 use crate::process::capture_mode::Relaxed;
 use crate::process::driver;
 use crate::process::drops::{self, Contained};

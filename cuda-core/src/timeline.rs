@@ -12,10 +12,10 @@ use cuda_sys::{CUstream, symbol as cu};
 
 use crate::capture::Exposure;
 use crate::context::Context;
+use crate::context::guard::Entered;
 use crate::context::timelines::Slot;
 use crate::error::{Error, Result, check};
 use crate::event::RawEvent;
-use crate::guard::Entered;
 use crate::process::driver;
 use crate::process::drops;
 use crate::process::held;

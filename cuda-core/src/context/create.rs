@@ -6,7 +6,7 @@ use cuda_sys::symbol as cu;
 
 use super::settings::ContextFlags;
 use super::{Context, Kind};
-use crate::current;
+use crate::context::current;
 use crate::device::Device;
 use crate::error::Result;
 use crate::process::driver;

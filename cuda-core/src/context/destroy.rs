@@ -9,7 +9,7 @@ use cuda_sys::symbol as cu;
 
 use super::synchronize::forget_reached;
 use super::{Context, Inner, Kind, REGISTRY, RawContext, Ref, green};
-use crate::current;
+use crate::context::current;
 use crate::error::Error;
 use crate::peer;
 use crate::process::capture_mode::Relaxed;

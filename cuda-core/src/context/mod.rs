@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, Weak};
 
 use cuda_sys::{CUcontext, symbol as cu};
 
-use crate::current::{self, Current};
+use crate::context::current::Current;
+use crate::context::guard::{Entered, Guard};
 use crate::device::{self, Device};
 use crate::error::{Error, Result, check};
-use crate::guard::{Entered, Guard};
 use crate::process::driver;
 use crate::process::drops::Contained;
 use crate::process::release::unless_given_up;
@@ -20,9 +20,13 @@ use crate::stream_core::{Owner, StreamCore};
 use crate::types::resource::Resource;
 use crate::util::sync::lock;
 
+pub(crate) mod context_local;
 mod create;
+pub(crate) mod current;
 mod destroy;
 pub(crate) mod green;
+pub(crate) mod guard;
+pub(crate) mod profiler;
 pub(crate) mod settings;
 mod synchronize;
 pub(crate) mod thread;

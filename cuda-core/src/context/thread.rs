@@ -9,15 +9,15 @@ use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
 
 use crate::context::Context;
-use crate::current;
-use crate::guard::Guard;
-use crate::local;
+use crate::context::context_local;
+use crate::context::current;
+use crate::context::guard::Guard;
 use crate::process::foreign_code::Spans;
 
 /// Each list is borrowed for moments in which no foreign code runs.
 pub(crate) struct Thread {
     /// Values of [`ContextLocal`](crate::ContextLocal)s, of all slots.
-    pub(crate) values: RefCell<Vec<local::Kept>>,
+    pub(crate) values: RefCell<Vec<context_local::Kept>>,
     /// Reference-counted contexts that this crate left on the thread's stack, from its bottom to its
     /// top. An entry may outlast the stack's, where others popped it, never the other way round.
     pub(crate) contexts: RefCell<Vec<Context>>,

@@ -9,8 +9,8 @@ use std::sync::{Mutex, OnceLock};
 use cuda_sys::{CUdevice, CUdevice_attribute, CUdeviceptr, CUmemoryPool, symbol as cu};
 
 use crate::context::Context;
+use crate::context::guard::Guard;
 use crate::error::{Error, Result, c_text, check};
-use crate::guard::Guard;
 use crate::pool;
 use crate::process::driver;
 use crate::stream::Stream;
@@ -18,8 +18,10 @@ use crate::types::usage::MemoryInfo;
 use crate::util::sync::lock;
 
 pub(crate) mod attributes;
+pub(crate) mod mem_location;
 pub(crate) mod p2p;
 pub(crate) mod primary;
+pub(crate) mod runtime;
 mod uuid;
 
 /// A device attribute, by CUDA's own name: `sys::CU_DEVICE_ATTRIBUTE_WARP_SIZE`.

@@ -9,8 +9,8 @@ use cuda_sys::{
 };
 
 use crate::device::Device;
+use crate::device::mem_location;
 use crate::error::{Result, check};
-use crate::location;
 use crate::memory::managed::ManagedBuffer;
 use crate::stream::{Stream, StreamKind};
 use crate::submit::submit_copy;
@@ -77,8 +77,8 @@ enum Node {
 impl Node {
     fn location(self) -> CUmemLocation {
         match self {
-            Self::Number(node) => location::host_numa(node),
-            Self::Closest => location::host_numa_current(),
+            Self::Number(node) => mem_location::host_numa(node),
+            Self::Closest => mem_location::host_numa_current(),
         }
     }
 

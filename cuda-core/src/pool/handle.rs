@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, Weak};
 use cuda_sys::{CUmemAccess_flags, CUmemPoolProps, CUmemoryPool, symbol as cu};
 
 use crate::copy::same_device;
+use crate::device::mem_location;
 use crate::device::{Device, Pool};
 use crate::error::{Error, Result, check};
-use crate::location;
 use crate::memory::buffer::Buffer;
 use crate::memory::device::{ALIGNMENT, DeviceBuffer, NOWHERE};
 use crate::memory::ledger::Ledger;
@@ -162,7 +162,7 @@ impl MemoryPoolBuilder {
         let properties = CUmemPoolProps {
             allocType: cuda_sys::CU_MEM_ALLOCATION_TYPE_PINNED,
             handleTypes: handle_types,
-            location: location::of(device),
+            location: mem_location::of(device),
             maxSize: self.max_size.unwrap_or(0),
             ..CUmemPoolProps::default()
         };
@@ -371,7 +371,7 @@ impl MemoryPool {
     /// The driver's.
     pub fn access(&self, device: Device) -> Result<PeerAccess> {
         let pool = self.live()?;
-        let mut location = location::of(device);
+        let mut location = mem_location::of(device);
         let mut flags = cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_NONE;
         let _relaxed = Relaxed::enter()?;
         // SAFETY: `self` keeps the pool; the call reads a location and writes one number, both

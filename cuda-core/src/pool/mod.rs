@@ -4,9 +4,9 @@ use std::ptr;
 
 use cuda_sys::{CUmemAccess_flags, symbol as cu};
 
+use crate::device::mem_location;
 use crate::device::{Device, Pool};
 use crate::error::{Result, check};
-use crate::location;
 use crate::process::capture_mode::Relaxed;
 
 pub(crate) mod attributes;
@@ -49,7 +49,7 @@ pub(crate) fn set_access(owner: Device, peer: Device, flags: CUmemAccess_flags) 
 
 /// `cuMemPoolSetAccess`. The caller holds a live pool.
 fn set_pool_access(pool: Pool, peer: Device, flags: CUmemAccess_flags) -> Result<()> {
-    let access = location::access(peer, flags);
+    let access = mem_location::access(peer, flags);
     let _relaxed = Relaxed::enter()?;
     // SAFETY: the pool is live; one descriptor is passed and counted.
     check("cuMemPoolSetAccess", unsafe {

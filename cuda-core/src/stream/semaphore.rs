@@ -8,10 +8,10 @@ use std::ptr;
 use cuda_sys::{CUexternalSemaphore, symbol as cu};
 
 use crate::context::Context;
+use crate::context::guard::Entered;
 use crate::copy::same_device;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::guard::Entered;
 use crate::memory::ledger::{Access, Bytes, Fences, Ledger, LedgerOf, Touch};
 use crate::process::capture_mode::Relaxed;
 use crate::process::driver;

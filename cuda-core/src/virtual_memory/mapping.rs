@@ -8,8 +8,8 @@ use cuda_sys::{CUdeviceptr, CUmemAccess_flags, symbol as cu};
 use super::physical::{PhysicalMemory, round_up};
 use crate::context::Context;
 use crate::device::Device;
+use crate::device::mem_location;
 use crate::error::{Error, Result, check};
-use crate::location;
 use crate::memory::origin::Owner;
 use crate::process::capture_mode::Relaxed;
 use crate::process::effect::{Failed, attempt};
@@ -190,7 +190,7 @@ impl Mapping {
     ) -> Result<()> {
         let descriptors: Vec<_> = access
             .iter()
-            .map(|&(device, flags)| location::access(device, flags))
+            .map(|&(device, flags)| mem_location::access(device, flags))
             .collect();
         let at = self.address + start as CUdeviceptr;
         // SAFETY: the addresses are ours and mapped; the descriptors are as many as counted.
@@ -221,7 +221,7 @@ impl Mapping {
         if self.accessible == 0 {
             return Ok(None);
         }
-        let location = location::of(device);
+        let location = mem_location::of(device);
         let mut flags = 0;
         // SAFETY: the call reads a location and writes one number, both locals that outlive it; the address is mapped.
         check("cuMemGetAccess", unsafe {

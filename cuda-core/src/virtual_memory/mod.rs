@@ -3,8 +3,8 @@
 use cuda_sys::{CUmemAllocationHandleType, CUmemAllocationProp, symbol as cu};
 
 use crate::device::Device;
+use crate::device::mem_location;
 use crate::error::{Error, Result, check};
-use crate::location;
 use crate::process::driver;
 
 pub(crate) mod buffer;
@@ -16,7 +16,7 @@ fn properties(device: Device, handle_types: CUmemAllocationHandleType) -> CUmemA
     CUmemAllocationProp {
         type_: cuda_sys::CU_MEM_ALLOCATION_TYPE_PINNED,
         requestedHandleTypes: handle_types,
-        location: location::of(device),
+        location: mem_location::of(device),
         ..CUmemAllocationProp::default()
     }
 }

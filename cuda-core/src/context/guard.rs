@@ -4,9 +4,9 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ptr;
 
+use crate::context::current;
 use crate::context::thread;
 use crate::context::{self, Context, RawContext};
-use crate::current;
 use crate::error::Result;
 use crate::process::driver;
 use crate::process::drops;
