@@ -7,7 +7,7 @@ use crate::copy::pitched::PitchedMut;
 use crate::error::{Error, Result};
 use crate::memory::device::{DeviceMemory, DeviceSliceMut};
 use crate::stream::{Stream, StreamKind};
-use crate::submit::submit_copy;
+use crate::timeline::submit::submit_copy;
 use crate::types::pod::{Pod, bytes_of};
 
 /// What `cuMemset` can repeat.

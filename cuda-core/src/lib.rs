@@ -116,13 +116,7 @@ mod context;
 
 mod peer;
 
-mod capture;
-
 mod timeline;
-
-mod stream_core;
-
-mod submit;
 
 mod event;
 
@@ -203,7 +197,7 @@ pub use device::primary::PrimaryState;
 pub use device::runtime::runtime_version;
 pub use device::{Device, DeviceAttribute};
 pub use error::{AllocatorError, Error, LaunchError, ModuleError, Result};
-pub use event::{Event, EventFlags, IpcEventHandle};
+pub use event::{Event, IpcEventHandle};
 pub use future::Ready;
 pub use group::{DeviceGroup, Divisible, PeerReport};
 pub use in_flight::{InFlight, Landing};
@@ -216,7 +210,6 @@ pub use memory::device::{DeviceBuffer, DeviceMemory, DeviceSlice, DeviceSliceMut
 pub use memory::external::{ExternalMemory, ExternalMemoryKind};
 pub use memory::host::{ReadOnly, StableHost, StableHostMut};
 pub use memory::ipc::IpcMemoryHandle;
-pub use memory::ledger::Access;
 pub use memory::managed::ManagedBuffer;
 pub use memory::pinned::{PinnedBuffer, PinnedFlags, PinnedMemory, PinnedSlice, PinnedSliceMut};
 pub use memory::pitched::PitchedBuffer;
@@ -253,6 +246,8 @@ pub use texture::descriptor::{
 pub use texture::surface::{BoundSurface, Surface};
 pub use texture::view::TextureSource;
 pub use texture::{BoundTexture, Texture};
+pub use timeline::event::EventFlags;
+pub use timeline::ledger::Access;
 pub use types::extent::{Extent, Origin};
 pub use types::pod::Pod;
 pub use types::resource::Resource;

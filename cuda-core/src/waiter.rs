@@ -26,9 +26,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use crate::error::{Error, Result};
-use crate::event::RawEvent;
 use crate::process::driver;
 use crate::process::drops;
+use crate::timeline::event::RawEvent;
 use crate::timeline::{Flavor, Mark, Timeline};
 use crate::util::sync::lock;
 

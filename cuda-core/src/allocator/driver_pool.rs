@@ -11,7 +11,7 @@ use crate::memory::explain;
 use crate::process::capture_mode::Relaxed;
 use crate::process::release::Unreleased;
 use crate::stream::Stream;
-use crate::stream_core::{Bound, StreamCore};
+use crate::timeline::core::{Bound, StreamCore};
 
 /// The pool that the driver has for a stream's device.
 pub(crate) struct DriverPool;

@@ -10,10 +10,10 @@ use super::DeviceAllocator;
 use super::handle::Allocator;
 use crate::error::{AllocatorError, Error, Result};
 use crate::memory::device::ALIGNMENT;
-use crate::memory::ledger::{Fences, Ledger};
 use crate::process::release::Unreleased;
 use crate::stream::Stream;
-use crate::stream_core::StreamCore;
+use crate::timeline::core::StreamCore;
+use crate::timeline::ledger::{Fences, Ledger};
 
 /// `bytes` of the allocator's for the stream: where, and the ledger of the new block.
 pub(crate) fn allocate(

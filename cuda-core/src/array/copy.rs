@@ -7,10 +7,10 @@ use super::texel::Texel;
 use super::view::{ArraySlice, ArraySliceMut};
 use crate::copy::same_device;
 use crate::error::Result;
-use crate::memory::ledger::Touch;
 use crate::stream::{Stream, StreamKind};
-use crate::stream_core::{Bound, StreamCore};
-use crate::submit::submit_copy;
+use crate::timeline::core::{Bound, StreamCore};
+use crate::timeline::ledger::Touch;
+use crate::timeline::submit::submit_copy;
 
 pub(super) const OP: &str = "cuMemcpy3DAsync";
 

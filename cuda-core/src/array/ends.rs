@@ -17,11 +17,11 @@ use crate::error::{Error, Result};
 use crate::memory::buffer::Buffer;
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::host::{StableHost, StableHostMut};
-use crate::memory::ledger::{Access, Touch};
 use crate::memory::managed::ManagedBuffer;
 use crate::memory::registered::Registered;
 use crate::memory::view::{Slice, SliceMut};
-use crate::stream_core::StreamCore;
+use crate::timeline::core::StreamCore;
+use crate::timeline::ledger::{Access, Touch};
 use crate::types::extent::{Extent, Origin};
 use crate::virtual_memory::buffer::VirtualBuffer;
 

@@ -15,10 +15,10 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result, check};
 use crate::memory::Storage;
-use crate::memory::ledger::Access;
 use crate::process::driver;
 use crate::stream::{Stream, StreamKind};
-use crate::submit::note_use;
+use crate::timeline::ledger::Access;
+use crate::timeline::submit::note_use;
 use crate::types::extent::Extent;
 
 /// An array with levels, each half as large as the one before in every dimension that is filtered.

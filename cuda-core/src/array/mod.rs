@@ -11,13 +11,13 @@ use cuda_sys::{CUDA_ARRAY_MEMORY_REQUIREMENTS, CUarray, CUmipmappedArray, symbol
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result, check};
-use crate::memory::ledger::{Access, Fences, Ledger};
 use crate::memory::{self, Block, Storage};
 use crate::process::capture_mode::Relaxed;
 use crate::process::driver;
 use crate::process::release::{Unreleased, released};
 use crate::stream::{Stream, StreamKind};
-use crate::submit::note_use;
+use crate::timeline::ledger::{Access, Fences, Ledger};
+use crate::timeline::submit::note_use;
 use crate::types::resource::Resource;
 
 mod copy;

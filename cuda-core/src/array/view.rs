@@ -8,7 +8,7 @@ use super::{ArrayMemory, CudaArray, CudaArrayHandle};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::Storage;
-use crate::memory::ledger::{Access, Bytes, Fences, LedgerOf, Touch};
+use crate::timeline::ledger::{Access, Bytes, Fences, LedgerOf, Touch};
 use crate::types::extent::{Extent, Origin};
 
 /// An array, or a level of a mipmap, within its storage.

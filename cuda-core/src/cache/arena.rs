@@ -10,8 +10,8 @@ use super::bins::{Bins, Cached, Contents};
 use super::builder::SHARED;
 use super::heap::Heap;
 use super::space::Rest;
-use crate::memory::ledger::Fences;
 use crate::process::driver;
+use crate::timeline::ledger::Fences;
 
 /// A stream's own blocks. On cache lines of its own, since streams are used by different threads.
 #[repr(align(128))]

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::memory::ledger::Fences;
 use crate::timeline::Mark;
+use crate::timeline::ledger::Fences;
 use crate::util::turns::Turns;
 
 /// Values that wait for points of streams, each filed under the first of its points that is not known

@@ -8,8 +8,8 @@ use super::awaiting::Awaiting;
 use super::class;
 use super::heap::Heap;
 use super::segments::CacheBlockState;
-use crate::memory::ledger::Fences;
-use crate::stream_core::StreamCore;
+use crate::timeline::core::StreamCore;
+use crate::timeline::ledger::Fences;
 use crate::timeline::{Mark, Timeline};
 
 /// The blocks of one pool that a stream has.

@@ -12,13 +12,13 @@ use super::space::{Fate, Piece, Segment};
 use crate::allocator::handle::Choice;
 use crate::allocator::{plain as upstream, served};
 use crate::error::{Error, Result};
-use crate::memory::ledger::Fences;
 use crate::memory::plain;
 use crate::process::drops;
 use crate::process::held;
 use crate::process::release::{Unreleased, leave_behind};
-use crate::stream_core::StreamCore;
 use crate::timeline::Mark;
+use crate::timeline::core::StreamCore;
+use crate::timeline::ledger::Fences;
 use crate::types::resource::Resource;
 
 /// A block of `bytes`, which are rounded, where the heap has none that the stream may use at once.

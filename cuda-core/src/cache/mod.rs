@@ -25,9 +25,9 @@ use cuda_sys::CUdeviceptr;
 use crate::error::Result;
 use crate::memory::Block;
 use crate::memory::device::DeviceMemory;
-use crate::memory::ledger::{Fences, Ledger};
 use crate::memory::origin::Origin;
-use crate::stream_core::StreamCore;
+use crate::timeline::core::StreamCore;
+use crate::timeline::ledger::{Fences, Ledger};
 use crate::timeline::{Mark, Timeline};
 
 pub(crate) mod arena;

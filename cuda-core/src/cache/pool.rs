@@ -18,8 +18,8 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::process::driver;
 use crate::stream::Stream;
-use crate::stream_core::StreamCore;
 use crate::timeline::Mark;
+use crate::timeline::core::StreamCore;
 use crate::types::usage::CacheUsage;
 use crate::util::sync::lock;
 

@@ -12,7 +12,7 @@ use super::class::Span;
 use super::owners::{Free, NOBODY, Owner, Owners};
 use super::segments::{CacheBlock, CacheBlockState, CacheSegment};
 use crate::device::Device;
-use crate::stream_core::StreamCore;
+use crate::timeline::core::StreamCore;
 use crate::timeline::{Mark, Timeline};
 use crate::util::flat_map::Sorted;
 

@@ -16,7 +16,7 @@ use crate::error::{Error, Result, check};
 use crate::process::driver;
 use crate::process::drops::Contained;
 use crate::process::release::unless_given_up;
-use crate::stream_core::{Owner, StreamCore};
+use crate::timeline::core::{Owner, StreamCore};
 use crate::types::resource::Resource;
 use crate::util::sync::lock;
 

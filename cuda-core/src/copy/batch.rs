@@ -10,13 +10,13 @@ use crate::copy::{at_one_end, between, crossing_of, same_len};
 use crate::device::Device;
 use crate::error::Result;
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
-use crate::memory::ledger::{Access, LedgerOf, Touch};
 use crate::memory::pinned::{PinnedSlice, PinnedSliceMut};
 use crate::memory::view::{Slice, SliceMut};
 use crate::peer::Crossing;
 use crate::stream::{Stream, StreamKind};
-use crate::submit::submit_copy;
 use crate::timeline::Flavor;
+use crate::timeline::ledger::{Access, LedgerOf, Touch};
+use crate::timeline::submit::submit_copy;
 use crate::types::pod::Pod;
 
 /// Copies that are enqueued together: `cuMemcpyBatchAsync`, one driver call for all of them (and a

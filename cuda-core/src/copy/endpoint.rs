@@ -12,7 +12,7 @@ use crate::memory::origin::Origin;
 use crate::memory::pinned::PinnedMemory;
 use crate::memory::view::Slice;
 use crate::memory::{Block, Kind, Memory};
-use crate::stream_core::StreamCore;
+use crate::timeline::core::StreamCore;
 use crate::types::pod::Pod;
 
 /// A kind of memory that copies begin and end at, be they [in rows](crate::Stream::copy_pitched) or

@@ -16,8 +16,8 @@ use crate::memory::pinned::{PinnedSlice, PinnedSliceMut};
 use crate::memory::view::{Slice, SliceMut, bounds};
 use crate::peer::{Crossing, crossing};
 use crate::stream::{Stream, StreamKind};
-use crate::stream_core::StreamCore;
-use crate::submit::submit_copy;
+use crate::timeline::core::StreamCore;
+use crate::timeline::submit::submit_copy;
 use crate::types::pod::Pod;
 
 use endpoint::Endpoint;

@@ -16,7 +16,7 @@ use crate::memory::device::DeviceMemory;
 use crate::memory::pitched::PitchedBuffer;
 use crate::memory::view::{Slice, SliceMut};
 use crate::stream::{Stream, StreamKind};
-use crate::submit::submit_copy;
+use crate::timeline::submit::submit_copy;
 use crate::types::pod::Pod;
 
 /// A shared view of elements that lie in rows, of a [`Shape`].

@@ -12,40 +12,12 @@ use crate::error::{Error, Result, check};
 use crate::process::capture_mode::Relaxed;
 use crate::process::release::unless_given_up;
 use crate::stream::{Stream, StreamKind};
+use crate::timeline::event::{EventFlags, RawEvent};
 use crate::types::resource::Resource;
-use crate::util::flags::flags;
 
 mod ipc;
-mod raw;
-
-pub(crate) use raw::{RawEvent, ready};
 
 pub use ipc::IpcEventHandle;
-
-flags! {
-    /// Flags of an [`Event`]: `cuEventCreate`'s.
-    ///
-    /// ```no_run
-    /// # let context = cuda_core::Device::get(0)?.context()?;
-    /// use cuda_core::{Event, EventFlags};
-    ///
-    /// let flags = EventFlags::DISABLE_TIMING | EventFlags::BLOCKING_SYNC;
-    /// let event = Event::new(&context, flags)?;
-    /// assert!(event.flags().contains(EventFlags::BLOCKING_SYNC));
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
-    EventFlags {
-        /// The same as [`NONE`](Self::NONE). Takes times; a waiting thread spins: `CU_EVENT_DEFAULT`.
-        DEFAULT = 0;
-        /// A thread that waits for the event sleeps instead of spinning: `CU_EVENT_BLOCKING_SYNC`.
-        BLOCKING_SYNC = 1;
-        /// Takes no times, and is six times cheaper to record: `CU_EVENT_DISABLE_TIMING`.
-        DISABLE_TIMING = 2;
-        /// May be opened by another process, see [`Event::ipc_handle`]; goes with
-        /// [`EventFlags::DISABLE_TIMING`] only: `CU_EVENT_INTERPROCESS`.
-        INTERPROCESS = 4;
-    }
-}
 
 /// A point of a stream, recorded by the caller.
 ///

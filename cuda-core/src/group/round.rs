@@ -2,9 +2,9 @@
 
 use crate::error::Result;
 use crate::memory::Memory;
-use crate::memory::ledger::{Fences, Touch};
 use crate::memory::view::{Slice, SliceMut};
 use crate::stream::Stream;
+use crate::timeline::ledger::{Fences, Touch};
 use crate::timeline::{Flavor, Mark};
 use crate::types::pod::Pod;
 

@@ -7,7 +7,7 @@ use cuda_sys::{CUlaunchConfig, symbol as cu};
 use crate::error::{Error, Result, check};
 use crate::module::Function;
 use crate::stream::{Stream, StreamKind};
-use crate::submit::submit;
+use crate::timeline::submit::submit;
 
 mod argument;
 mod attributes;

@@ -14,14 +14,14 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::error::Result;
 use crate::memory::buffer::Buffer;
-use crate::memory::ledger::{Access, Fences, Ledger};
 use crate::memory::origin::Origin;
 use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{self, Block, Storage, byte_len};
 use crate::process::driver;
 use crate::process::release::Unreleased;
 use crate::stream::Stream;
-use crate::stream_core::StreamCore;
+use crate::timeline::core::StreamCore;
+use crate::timeline::ledger::{Access, Fences, Ledger};
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;
 

@@ -14,7 +14,6 @@ use crate::future::Ready;
 use crate::memory::device::{
     ALIGNMENT, DeviceBuffer, DeviceMemory, DeviceSlice, DeviceSliceMut, NOWHERE,
 };
-use crate::memory::ledger::{Access, Fences};
 use crate::memory::origin::Owner;
 use crate::memory::placement::ManagedAttach;
 use crate::memory::plain::{self, owned};
@@ -23,6 +22,7 @@ use crate::memory::{byte_len, explain};
 use crate::process::capture_mode::Relaxed;
 use crate::process::driver;
 use crate::process::release::Unreleased;
+use crate::timeline::ledger::{Access, Fences};
 use crate::types::pod::Pod;
 
 /// Elements in managed memory: `cuMemAllocManaged`.

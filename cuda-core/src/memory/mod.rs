@@ -18,7 +18,6 @@ mod foreign;
 mod fresh;
 pub(crate) mod host;
 pub(crate) mod ipc;
-pub(crate) mod ledger;
 pub(crate) mod managed;
 pub(crate) mod origin;
 pub(crate) mod pages;
@@ -31,7 +30,7 @@ pub(crate) mod registered;
 mod resize;
 pub(crate) mod view;
 
-use ledger::{Bytes, Ledger};
+use crate::timeline::ledger::{Bytes, Ledger};
 
 /// A kind of memory: of the device ([`DeviceMemory`](crate::DeviceMemory)), or pinned on the host
 /// ([`PinnedMemory`](crate::PinnedMemory)). Sealed.

@@ -10,7 +10,7 @@ use crate::cache::Home;
 use crate::context::Context;
 use crate::device::Device;
 use crate::process::release::Unreleased;
-use crate::stream_core::StreamCore;
+use crate::timeline::core::StreamCore;
 
 /// What keeps a block of device memory allocated.
 pub(crate) enum Origin {

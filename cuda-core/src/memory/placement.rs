@@ -13,7 +13,7 @@ use crate::device::mem_location;
 use crate::error::{Result, check};
 use crate::memory::managed::ManagedBuffer;
 use crate::stream::{Stream, StreamKind};
-use crate::submit::submit_copy;
+use crate::timeline::submit::submit_copy;
 use crate::types::pod::Pod;
 
 /// A place that pages of managed memory can be at.

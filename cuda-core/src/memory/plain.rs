@@ -6,11 +6,11 @@ use crate::context::Context;
 use crate::error::{Result, check};
 use crate::memory::buffer::Buffer;
 use crate::memory::device::{ALIGNMENT, DeviceBuffer, NOWHERE};
-use crate::memory::ledger::Ledger;
 use crate::memory::origin::{Origin, Owner};
 use crate::memory::{Block, Storage, byte_len, explain};
 use crate::process::capture_mode::Relaxed;
 use crate::process::release::{Unreleased, released};
+use crate::timeline::ledger::Ledger;
 use crate::types::pod::Pod;
 
 /// Who gives memory of `cuMemAlloc` back.

@@ -11,12 +11,12 @@ use crate::error::{Error, Result};
 use crate::future::Ready;
 use crate::memory::buffer::Buffer;
 use crate::memory::host::{ReadOnly, StableHost, StableHostMut};
-use crate::memory::ledger::{Access, Ledger};
 use crate::memory::pinned::{HostAddress, PinnedBuffer, PinnedOrigin, PinnedSlice, PinnedSliceMut};
 use crate::memory::pinning::{REGISTER, pin};
 use crate::memory::{Block, Storage};
 use crate::process::drops::{self, Contained};
 use crate::stream::{Stream, StreamKind};
+use crate::timeline::ledger::{Access, Ledger};
 use crate::util::flags::flags;
 
 flags! {

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use super::Loaded;
 use super::library::LoadedLibrary;
 use crate::error::{Error, Result};
-use crate::memory::ledger::{Access, Fences, Ledger};
 use crate::timeline::Timeline;
+use crate::timeline::ledger::{Access, Fences, Ledger};
 use crate::util::sync::lock;
 
 /// What keeps a kernel or a global variable loaded.

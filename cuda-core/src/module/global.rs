@@ -11,10 +11,10 @@ use crate::error::{Error, ModuleError, Result, check};
 use crate::memory::attributes::PointerAttributes;
 use crate::memory::buffer::Buffer;
 use crate::memory::device::DeviceBuffer;
-use crate::memory::ledger::Ledger;
 use crate::memory::origin::{Origin, Owner};
 use crate::memory::{Block, Storage};
 use crate::process::release::Unreleased;
+use crate::timeline::ledger::Ledger;
 use crate::types::pod::Pod;
 
 impl Module {

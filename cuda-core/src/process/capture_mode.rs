@@ -10,7 +10,7 @@ use crate::process::driver;
 use crate::process::effect::{Failed, attempt};
 
 /// Lets this thread make potentially unsafe calls, for as long as it lives, without a word from any
-/// capture: `cuThreadExchangeStreamCaptureMode`. See [`crate::capture`].
+/// capture: `cuThreadExchangeStreamCaptureMode`. See [`crate::timeline::capture`].
 pub(crate) struct Relaxed {
     /// [`None`] on a thread that was relaxed already.
     before: Option<CUstreamCaptureMode>,

@@ -5,7 +5,7 @@
 //! such call of this crate goes through [`attempt`], and each caller decides by [`Failed`] what there is
 //! to undo or to leave alone. Three kinds are decided in one place for all:
 //!
-//! * What an enqueue that failed touches is marked as used ([`crate::submit`]).
+//! * What an enqueue that failed touches is marked as used ([`crate::timeline::submit`]).
 //! * What a failed call was to release is given up ([`crate::process::release`]).
 //! * A descriptor that a failed call may have taken is not closed ([`give_fd`]).
 

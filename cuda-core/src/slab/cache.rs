@@ -8,8 +8,8 @@ use super::class::{CLASSES, Class};
 use super::node::Node;
 use super::source::Slab;
 use super::spans::{SlabId, Span, Spans};
-use crate::memory::ledger::Fences;
 use crate::timeline::Mark;
+use crate::timeline::ledger::Fences;
 
 /// Pending chunks of a bin that are looked at when one is wanted.
 const MANY: usize = 64;

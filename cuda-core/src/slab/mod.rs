@@ -31,10 +31,10 @@ use spans::{SlabId, Span};
 
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::memory::ledger::Fences;
 use crate::memory::pinned::{self, HostAddress, PinnedFlags};
 use crate::process::driver;
 use crate::process::release::Unreleased;
+use crate::timeline::ledger::Fences;
 use crate::util::sync::lock;
 
 /// Pinned memory that is the holder's alone, from [`take`] to [`give`].

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::staging::Region;
 use crate::staging::plan::Piece;
-use crate::stream_core::StreamCore;
+use crate::timeline::core::StreamCore;
 
 /// Where on a device bytes go or come from, and by which stream.
 pub(crate) struct End<'s, V> {

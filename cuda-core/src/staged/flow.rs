@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::event::RawEvent;
 use crate::process::workers::Help;
 use crate::staging::Region;
 use crate::staging::plan::Piece;
 use crate::staging::ring::Ring;
 use crate::staging::share::Share;
 use crate::timeline::Timeline;
+use crate::timeline::event::RawEvent;
 
 /// What the driver is asked for each piece, before or after threads have copied it.
 pub(super) trait Way {

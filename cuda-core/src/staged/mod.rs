@@ -12,8 +12,8 @@ use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::staging::options::is_more_than;
 use crate::staging::{self, CHUNK, Region};
 use crate::stream::{Stream, StreamKind};
-use crate::stream_core::{Bound, StreamCore};
-use crate::submit::submit_copy;
+use crate::timeline::core::{Bound, StreamCore};
+use crate::timeline::submit::submit_copy;
 use crate::types::pod::{Pod, bytes_of, bytes_of_mut};
 
 use ends::{End, Portion};

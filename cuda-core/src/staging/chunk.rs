@@ -6,11 +6,11 @@ use std::ptr::NonNull;
 use super::POOL;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::memory::ledger::Fences;
 use crate::memory::pinned::HostAddress;
 use crate::process::drops;
 use crate::process::release::Unreleased;
 use crate::slab;
+use crate::timeline::ledger::Fences;
 use crate::types::resource::Resource;
 use crate::util::sync::lock;
 

@@ -10,13 +10,13 @@ use std::sync::{Arc, Mutex};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::memory::ledger::Fences;
 use crate::process::driver;
 use crate::process::release::Unreleased;
 use crate::process::workers;
 use crate::slab;
 use crate::stream::signal;
-use crate::stream_core::{Bound, StreamCore};
+use crate::timeline::core::{Bound, StreamCore};
+use crate::timeline::ledger::Fences;
 use crate::timeline::{Mark, Timeline};
 use crate::util::sync::lock;
 

@@ -8,8 +8,8 @@ use super::{
 };
 use crate::device::Device;
 use crate::error::Result;
-use crate::memory::ledger::Fences;
-use crate::stream_core::StreamCore;
+use crate::timeline::core::StreamCore;
+use crate::timeline::ledger::Fences;
 
 /// Chunks of one copy that are in use at once. As many events as a stream keeps for points that may
 /// be pending: beyond, waiting for the oldest would mean waiting for a younger one.

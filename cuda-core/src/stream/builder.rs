@@ -9,7 +9,7 @@ use crate::context::green;
 use crate::error::{Error, Result, check};
 use crate::stream::pool::StreamPool;
 use crate::stream::{NON_BLOCKING, Stream, registry};
-use crate::stream_core::StreamCore;
+use crate::timeline::core::StreamCore;
 use crate::timeline::{Flavor, ImplicitOrder};
 
 impl Context {

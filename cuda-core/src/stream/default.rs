@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::process::driver;
 use crate::stream::{PerThreadStream, Stream};
-use crate::stream_core::StreamCore;
+use crate::timeline::core::StreamCore;
 use crate::timeline::{Flavor, ImplicitOrder};
 use crate::util::sync::lock;
 

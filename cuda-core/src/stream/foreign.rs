@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use cuda_sys::{CUstream, symbol as cu};
 
-use crate::capture;
 use crate::context::Context;
 use crate::error::{Error, Result, check};
 use crate::process::driver;
 use crate::process::drops::Contained;
 use crate::stream::default::{legacy_handle, per_thread_handle};
 use crate::stream::{Stream, implicit_order, registry};
-use crate::stream_core::StreamCore;
 use crate::timeline::RawStream;
+use crate::timeline::capture;
+use crate::timeline::core::StreamCore;
 
 impl Stream {
     /// Takes in a stream that somebody else made, with the owner that keeps it alive. Nothing here

@@ -10,9 +10,10 @@ use cuda_sys::{CUstream, symbol as cu};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result, check};
-use crate::event::{Event, ready};
+use crate::event::Event;
 use crate::process::capture_mode::Relaxed;
-use crate::stream_core::StreamCore;
+use crate::timeline::core::StreamCore;
+use crate::timeline::event::ready;
 use crate::timeline::{Flavor, ImplicitOrder, Mark};
 
 mod builder;

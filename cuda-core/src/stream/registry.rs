@@ -4,12 +4,12 @@ use std::sync::{Arc, Mutex, Weak};
 
 use cuda_sys::CUstream;
 
-use crate::capture;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::stream::default::{legacy_handle, per_thread_handle};
-use crate::stream_core::StreamCore;
 use crate::timeline::RawStream;
+use crate::timeline::capture;
+use crate::timeline::core::StreamCore;
 use crate::util::flat_map::Sorted;
 use crate::util::sync::lock;
 

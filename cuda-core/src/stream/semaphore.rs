@@ -12,7 +12,6 @@ use crate::context::guard::Entered;
 use crate::copy::same_device;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::memory::ledger::{Access, Bytes, Fences, Ledger, LedgerOf, Touch};
 use crate::process::capture_mode::Relaxed;
 use crate::process::driver;
 use crate::process::drops;
@@ -20,8 +19,9 @@ use crate::process::drops;
 use crate::process::effect::give_fd;
 use crate::process::release::{Unreleased, released, unless_given_up};
 use crate::stream::{Stream, StreamKind};
-use crate::stream_core::{Bound, StreamCore};
-use crate::submit::submit;
+use crate::timeline::core::{Bound, StreamCore};
+use crate::timeline::ledger::{Access, Bytes, Fences, Ledger, LedgerOf, Touch};
+use crate::timeline::submit::submit;
 use crate::types::resource::Resource;
 
 /// What kind of semaphore an [`ExternalSemaphore`] imports.

@@ -8,14 +8,14 @@ use cuda_sys::CUdeviceptr;
 
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::memory::ledger::{Access, Bytes, Fences, Ledger, LedgerOf, Touch};
 use crate::memory::pinned::{self, HostAddress, PinnedFlags};
 use crate::process::driver;
 use crate::process::drops;
 use crate::process::release::Unreleased;
 use crate::stream::value::{self, StreamValue, WaitValue};
 use crate::stream::{Stream, StreamKind};
-use crate::submit::submit;
+use crate::timeline::ledger::{Access, Bytes, Fences, Ledger, LedgerOf, Touch};
+use crate::timeline::submit::submit;
 use crate::types::resource::Resource;
 use crate::util::sync::lock;
 

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::origin::Origin;
 use crate::stream::{Stream, StreamKind};
-use crate::submit::submit;
+use crate::timeline::submit::submit;
 use crate::types::pod::Pod;
 use crate::util::sync::lock;
 

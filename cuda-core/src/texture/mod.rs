@@ -9,9 +9,9 @@ use crate::array::texel::Texel;
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result, check};
-use crate::memory::ledger::Touch;
 use crate::process::capture_mode::Relaxed;
 use crate::process::driver;
+use crate::timeline::ledger::Touch;
 use crate::types::resource::Resource;
 
 pub(crate) mod descriptor;

@@ -6,11 +6,11 @@ use cuda_sys::{CUDA_RESOURCE_DESC, CUresourcetype, CUresult};
 
 use crate::context::Context;
 use crate::error::{Error, Result, check};
-use crate::memory::ledger::{Access, Fences, Ledger, LedgerOf, Touch};
 use crate::process::capture_mode::Relaxed;
 use crate::process::driver;
 use crate::process::drops;
 use crate::process::release::{Unreleased, released};
+use crate::timeline::ledger::{Access, Fences, Ledger, LedgerOf, Touch};
 use crate::types::resource::Resource;
 
 /// A texture or a surface.

@@ -15,9 +15,9 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result, check};
 use crate::memory::Storage;
-use crate::memory::ledger::{Access, Touch};
 use crate::process::capture_mode::Relaxed;
 use crate::process::driver;
+use crate::timeline::ledger::{Access, Touch};
 use crate::types::resource::Resource;
 
 enum SurfaceKind {}

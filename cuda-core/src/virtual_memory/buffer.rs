@@ -15,13 +15,13 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::future::Ready;
 use crate::memory::device::{DeviceMemory, DeviceSlice, DeviceSliceMut};
-use crate::memory::ledger::{Access, Bytes, Fences, Ledger};
 use crate::memory::origin::Origin;
 use crate::memory::{Block, Storage, byte_len};
 use crate::peer::PeerAccess;
 use crate::process::driver;
 use crate::stream::{Stream, StreamKind};
-use crate::submit::note_use;
+use crate::timeline::ledger::{Access, Bytes, Fences, Ledger};
+use crate::timeline::submit::note_use;
 use crate::types::pod::Pod;
 use crate::util::sync::lock;
 

@@ -11,12 +11,12 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::buffer::Buffer;
 use crate::memory::device::DeviceMemory;
-use crate::memory::ledger::{Access, Bytes, LedgerOf, Touch};
 use crate::memory::origin::Origin;
 use crate::memory::pinned::{PinnedMemory, device_ptr_of};
 use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{Block, Memory};
 use crate::peer::{self, Confined, Crossing};
+use crate::timeline::ledger::{Access, Bytes, LedgerOf, Touch};
 use crate::types::pod::{Pod, bytes_of};
 use crate::util::inline_vec::Few;
 

@@ -10,12 +10,10 @@ const ROOT: &str = "cuda-core/src/";
 const KNOWN: &[(&str, &str)] = &[
     ("allocator", "cache"),
     ("callback", "stream"),
-    ("capture", "timeline"),
     ("context", "peer"),
     ("context", "slab"),
     ("context", "staging"),
     ("context", "stream"),
-    ("context", "stream_core"),
     ("context", "timeline"),
     ("device", "context"),
     ("device", "pool"),
@@ -38,12 +36,9 @@ const KNOWN: &[(&str, &str)] = &[
     ("process", "waiter"),
     ("stream", "copy"),
     ("stream", "memory"),
-    ("stream_core", "cache"),
-    ("stream_core", "event"),
-    ("stream_core", "staging"),
-    ("stream_core", "stream"),
-    ("submit", "memory"),
-    ("timeline", "event"),
+    ("timeline", "cache"),
+    ("timeline", "staging"),
+    ("timeline", "stream"),
 ];
 
 /// The rooms, and which of them uses which.

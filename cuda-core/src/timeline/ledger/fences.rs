@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 
 use crate::error::Result;
-use crate::stream_core::Bound;
 use crate::timeline::Mark;
+use crate::timeline::core::Bound;
 
 /// Points of other streams that an access has to come after.
 // INVARIANT: one of each timeline, by its id.

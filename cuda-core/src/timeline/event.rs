@@ -6,17 +6,42 @@ use cuda_sys::{CUevent, CUresult, symbol as cu};
 
 use crate::context::Context;
 use crate::error::{Result, check};
-use crate::event::EventFlags;
 use crate::process::capture_mode::Relaxed;
 use crate::process::drops;
 use crate::process::release::{Unreleased, released};
 use crate::types::resource::Resource;
+use crate::util::flags::flags;
+
+flags! {
+    /// Flags of an [`Event`]: `cuEventCreate`'s.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use cuda_core::{Event, EventFlags};
+    ///
+    /// let flags = EventFlags::DISABLE_TIMING | EventFlags::BLOCKING_SYNC;
+    /// let event = Event::new(&context, flags)?;
+    /// assert!(event.flags().contains(EventFlags::BLOCKING_SYNC));
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    EventFlags {
+        /// The same as [`NONE`](Self::NONE). Takes times; a waiting thread spins: `CU_EVENT_DEFAULT`.
+        DEFAULT = 0;
+        /// A thread that waits for the event sleeps instead of spinning: `CU_EVENT_BLOCKING_SYNC`.
+        BLOCKING_SYNC = 1;
+        /// Takes no times, and is six times cheaper to record: `CU_EVENT_DISABLE_TIMING`.
+        DISABLE_TIMING = 2;
+        /// May be opened by another process, see [`Event::ipc_handle`]; goes with
+        /// [`EventFlags::DISABLE_TIMING`] only: `CU_EVENT_INTERPROCESS`.
+        INTERPROCESS = 4;
+    }
+}
 
 /// An event of the driver, alive together with its context.
 pub(crate) struct RawEvent {
     // INVARIANT: a live event of `context`; null from its destruction on.
     raw: CUevent,
-    pub(super) context: Context,
+    pub(crate) context: Context,
 }
 
 // SAFETY: events may be recorded, waited for and destroyed from any thread; the driver locks.
@@ -26,7 +51,7 @@ unsafe impl Send for RawEvent {}
 unsafe impl Sync for RawEvent {}
 
 impl RawEvent {
-    pub(super) fn create(context: &Context, flags: EventFlags) -> Result<Self> {
+    pub(crate) fn create(context: &Context, flags: EventFlags) -> Result<Self> {
         let entered = context.enter_briefly()?;
         let mut raw = ptr::null_mut();
         // SAFETY: the call writes one handle, to a local that outlives it; a live context is
@@ -41,7 +66,7 @@ impl RawEvent {
 
     /// # Safety
     /// `raw` is a live event of `context` that nobody else destroys.
-    pub(super) unsafe fn own(raw: CUevent, context: &Context) -> Self {
+    pub(crate) unsafe fn own(raw: CUevent, context: &Context) -> Self {
         Self {
             raw,
             context: context.clone(),
@@ -67,7 +92,7 @@ impl RawEvent {
     }
 
     /// What `Drop` does, with its error. The event is not to be used after this.
-    pub(super) fn destroy(&mut self) -> Result<()> {
+    pub(crate) fn destroy(&mut self) -> Result<()> {
         let raw = mem::replace(&mut self.raw, ptr::null_mut());
         destroy(RawHandle(raw)).map_err(|why| why.into_told(Resource::Event, raw.addr() as u64, 0))
     }

@@ -3,9 +3,9 @@
 use cuda_sys::{CUresult, CUstream};
 
 use crate::error::{Error, Result};
-use crate::memory::ledger::{Access, Bytes, Fences, Ledger, Touch};
 use crate::process::driver;
-use crate::stream_core::{Bound, StreamCore};
+use crate::timeline::core::{Bound, StreamCore};
+use crate::timeline::ledger::{Access, Bytes, Fences, Ledger, Touch};
 
 /// Enqueues one operation: makes the stream wait for what conflicts with it, calls the driver,
 /// and marks what was touched, even if the call failed.

@@ -13,7 +13,6 @@ use crate::context::Context;
 use crate::context::guard::Entered;
 use crate::device::Device;
 use crate::error::{Error, Result, check};
-use crate::event::RawEvent;
 use crate::process::capture_mode::Relaxed;
 use crate::process::driver;
 use crate::process::drops::{self, Contained};
@@ -22,6 +21,7 @@ use crate::process::held;
 use crate::process::release::{Unreleased, released};
 use crate::staging::Lease;
 use crate::stream;
+use crate::timeline::event::RawEvent;
 use crate::timeline::{Flavor, ImplicitOrder, Mark, RawStream, Timeline};
 use crate::types::resource::Resource;
 use crate::util::sync::lock;
@@ -130,7 +130,7 @@ impl StreamCore {
     ///
     /// # Errors
     /// [`Error::Capturing`] for a stream that other code captures. The driver is asked about those that
-    /// [other code can capture](crate::capture), by one call.
+    /// [other code can capture](crate::timeline::capture), by one call.
     // Through memory, what it returns would cost as much as all else.
     #[inline(always)]
     pub(crate) fn bind(&self, op: &'static str) -> Result<Bound<'_>> {

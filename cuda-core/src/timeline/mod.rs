@@ -10,19 +10,24 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use cuda_sys::{CUstream, symbol as cu};
 
-use crate::capture::Exposure;
 use crate::context::Context;
 use crate::context::guard::Entered;
 use crate::context::timelines::Slot;
 use crate::error::{Error, Result, check};
-use crate::event::RawEvent;
 use crate::process::driver;
 use crate::process::drops;
 use crate::process::held;
+use crate::timeline::capture::Exposure;
+use crate::timeline::event::RawEvent;
 use crate::util::sync::lock;
 use crate::util::turns::Turns;
 
+pub(crate) mod capture;
 mod captured;
+pub(crate) mod core;
+pub(crate) mod event;
+pub(crate) mod ledger;
+pub(crate) mod submit;
 
 mod held_up;
 

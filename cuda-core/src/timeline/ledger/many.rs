@@ -330,7 +330,7 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
-    use crate::memory::ledger::entries::overlap;
+    use crate::timeline::ledger::entries::overlap;
 
     thread_local! {
         pub(super) static LOOKS: Cell<usize> = const { Cell::new(0) };
