@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context as Task, Poll, Waker};
 
 use crate::error::Result;
-use crate::event::Event;
 use crate::memory::Memory;
 use crate::memory::buffer::Buffer;
 use crate::memory::view::{Slice, SliceMut};
 use crate::process::driver;
 use crate::process::drops;
+use crate::stream::event::Event;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::Mark;
 use crate::timeline::ledger::{Access, Fences};

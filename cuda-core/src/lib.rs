@@ -118,10 +118,6 @@ mod peer;
 
 mod timeline;
 
-mod event;
-
-mod callback;
-
 mod stream;
 
 mod memory;
@@ -149,6 +145,8 @@ mod fill;
 mod in_flight;
 
 mod staged;
+
+mod signal;
 
 mod array;
 
@@ -197,7 +195,6 @@ pub use device::primary::PrimaryState;
 pub use device::runtime::runtime_version;
 pub use device::{Device, DeviceAttribute};
 pub use error::{AllocatorError, Error, LaunchError, ModuleError, Result};
-pub use event::{Event, IpcEventHandle};
 pub use future::Ready;
 pub use group::{DeviceGroup, Divisible, PeerReport};
 pub use in_flight::{InFlight, Landing};
@@ -229,6 +226,9 @@ pub use process::driver::driver_version;
 pub use process::drops::{
     DropFailure, DropHook, drop_failures, flush_deferred_drops, set_drop_hook, take_drop_hook,
 };
+pub use signal::Signal;
+pub use signal::semaphore::{ExternalSemaphore, ExternalSemaphoreKind};
+pub use signal::value::{StreamValue, WaitValue};
 pub use slab::{
     PinnedBackend, PinnedUsage, pinned_usage, reset_pinned_peaks, set_pinned_backend,
     set_pinned_limit, trim_pinned,
@@ -236,9 +236,10 @@ pub use slab::{
 pub use staged::Scope;
 pub use staging::options::{StagingOptions, set_staging_options, staging_options};
 pub use staging::trim_staging;
+pub use stream::event::{Event, IpcEventHandle};
 pub use stream::{
-    AnyThread, ExternalSemaphore, ExternalSemaphoreKind, OneThread, PerThreadStream, Signal,
-    Stream, StreamBuilder, StreamGuard, StreamKind, StreamPool, StreamValue, WaitValue,
+    AnyThread, OneThread, PerThreadStream, Stream, StreamBuilder, StreamGuard, StreamKind,
+    StreamPool,
 };
 pub use texture::descriptor::{
     AddressMode, Coordinates, FilterMode, MipmapSampling, ReadMode, TextureDescriptor,

@@ -7,7 +7,7 @@ use crate::error::{Result, check};
 use crate::process::capture_mode::Relaxed;
 use crate::slab;
 use crate::staging;
-use crate::stream::{self, signal};
+use crate::{signal, stream};
 
 impl Context {
     /// Waits for all work of the context: `cuCtxSynchronize`. All that was enqueued on its streams

@@ -1,5 +1,8 @@
 //! Signals: values that streams and the host tell each other.
 
+pub(crate) mod semaphore;
+pub(crate) mod value;
+
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Mutex;
@@ -12,7 +15,7 @@ use crate::memory::pinned::{self, HostAddress, PinnedFlags};
 use crate::process::driver;
 use crate::process::drops;
 use crate::process::release::Unreleased;
-use crate::stream::value::{self, StreamValue, WaitValue};
+use crate::signal::value::{StreamValue, WaitValue};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::{Access, Bytes, Fences, Ledger, LedgerOf, Touch};
 use crate::timeline::submit::submit;

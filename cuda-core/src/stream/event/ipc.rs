@@ -7,8 +7,8 @@ use cuda_sys::{CUipcEventHandle, symbol as cu};
 
 use crate::context::Context;
 use crate::error::{Error, Result, check};
-use crate::event::{Event, EventFlags};
 use crate::process::capture_mode::Relaxed;
+use crate::stream::event::{Event, EventFlags};
 use crate::timeline::event::RawEvent;
 
 /// What another process opens an event with: 64 bytes that only the driver understands, to be sent
