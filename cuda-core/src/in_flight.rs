@@ -11,7 +11,6 @@ use cuda_sys::{CUresult, CUstream, symbol as cu};
 use crate::copy::{same_device, same_len};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::future::Ready;
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::host::{StableHost, StableHostMut};
 use crate::memory::pages::{self, Carried};
@@ -25,7 +24,8 @@ use crate::timeline::core::StreamCore;
 use crate::timeline::ledger::Touch;
 use crate::timeline::submit::submit_copy;
 use crate::types::resource::Resource;
-use crate::waiter::Pending;
+use crate::wait::Pending;
+use crate::wait::future::Ready;
 
 /// A copy that owns its host memory: [`wait`](Self::wait) for it, or `.await` it, and get the owner
 /// back.

@@ -122,9 +122,7 @@ mod stream;
 
 mod memory;
 
-mod future;
-
-mod waiter;
+mod wait;
 
 mod allocator;
 
@@ -195,7 +193,6 @@ pub use device::primary::PrimaryState;
 pub use device::runtime::runtime_version;
 pub use device::{Device, DeviceAttribute};
 pub use error::{AllocatorError, Error, LaunchError, ModuleError, Result};
-pub use future::Ready;
 pub use group::{DeviceGroup, Divisible, PeerReport};
 pub use in_flight::{InFlight, Landing};
 pub use launch::MemorySyncDomain;
@@ -259,3 +256,4 @@ pub use types::version::Version;
 pub use virtual_memory::Granularity;
 pub use virtual_memory::buffer::VirtualBuffer;
 pub use virtual_memory::physical::PhysicalMemory;
+pub use wait::future::Ready;

@@ -19,7 +19,7 @@ use crate::timeline::ledger::Fences;
 use crate::types::usage::CacheUsage;
 use crate::util::sync::lock;
 use crate::util::turns::Turns;
-use crate::waiter::Pending as Awaited;
+use crate::wait::Pending as Awaited;
 
 /// Segments of one context, and what is free of them. Locked for moments, never over a driver call.
 pub(crate) struct Heap {

@@ -10,7 +10,6 @@ use cuda_sys::{CUdeviceptr, symbol as cu};
 use crate::context::{self, Context};
 use crate::device::Device;
 use crate::error::{Error, Result, check};
-use crate::future::Ready;
 use crate::memory::device::{
     ALIGNMENT, DeviceBuffer, DeviceMemory, DeviceSlice, DeviceSliceMut, NOWHERE,
 };
@@ -24,6 +23,7 @@ use crate::process::driver;
 use crate::process::release::Unreleased;
 use crate::timeline::ledger::{Access, Fences};
 use crate::types::pod::Pod;
+use crate::wait::future::Ready;
 
 /// Elements in managed memory: `cuMemAllocManaged`.
 ///

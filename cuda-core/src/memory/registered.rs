@@ -8,7 +8,6 @@ use cuda_sys::CUdeviceptr;
 
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::future::Ready;
 use crate::memory::buffer::Buffer;
 use crate::memory::host::{ReadOnly, StableHost, StableHostMut};
 use crate::memory::pinned::{HostAddress, PinnedBuffer, PinnedOrigin, PinnedSlice, PinnedSliceMut};
@@ -18,6 +17,7 @@ use crate::process::drops::{self, Contained};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::{Access, Ledger};
 use crate::util::flags::flags;
+use crate::wait::future::Ready;
 
 flags! {
     /// How memory is registered: the flags of `cuMemHostRegister`.

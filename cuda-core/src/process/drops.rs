@@ -25,7 +25,7 @@ use crate::process::foreign_code;
 use crate::process::held;
 use crate::types::resource::Resource;
 use crate::util::sync::lock;
-use crate::waiter;
+use crate::wait;
 
 /// One thing that a `Drop` could not do.
 ///
@@ -373,7 +373,7 @@ pub(crate) fn park() {
 /// ```
 pub fn flush_deferred_drops() {
     // Before the driver was called there is nothing to wait for.
-    if is_reaper() || waiter::is_waiter() || !driver::is_ready() {
+    if is_reaper() || wait::is_waiter() || !driver::is_ready() {
         return;
     }
     // One at a time: whoever comes second must not return before the thread has ended.
@@ -390,7 +390,7 @@ pub fn flush_deferred_drops() {
                 None => break,
             }
         }
-        if !waiter::flush(all) {
+        if !wait::flush(all) {
             return;
         }
         // A job that has run, or whoever was told, may have begun further waits on a thread of ours:

@@ -13,7 +13,6 @@ use super::physical::PhysicalMemory;
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::future::Ready;
 use crate::memory::device::{DeviceMemory, DeviceSlice, DeviceSliceMut};
 use crate::memory::origin::Origin;
 use crate::memory::{Block, Storage, byte_len};
@@ -24,6 +23,7 @@ use crate::timeline::ledger::{Access, Bytes, Fences, Ledger};
 use crate::timeline::submit::note_use;
 use crate::types::pod::Pod;
 use crate::util::sync::lock;
+use crate::wait::future::Ready;
 
 /// Alignment that the elements may ask for: reserved addresses begin at a page of the device, none
 /// of which is smaller.

@@ -32,6 +32,7 @@ use crate::timeline::event::RawEvent;
 use crate::timeline::{Flavor, Mark, Timeline};
 use crate::util::sync::lock;
 
+pub(crate) mod future;
 mod queue;
 mod watch;
 

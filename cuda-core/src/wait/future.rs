@@ -22,7 +22,7 @@ use crate::timeline::Mark;
 use crate::timeline::ledger::{Access, Fences};
 use crate::types::pod::Pod;
 use crate::util::sync::lock;
-use crate::waiter::Pending;
+use crate::wait::Pending;
 
 /// Waits for points of streams: those of [`Buffer::ready`], [`Stream::finished`] and their like.
 ///
