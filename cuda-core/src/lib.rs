@@ -124,11 +124,7 @@ mod memory;
 
 mod wait;
 
-mod allocator;
-
-mod cache;
-
-mod pool;
+mod alloc;
 
 mod virtual_memory;
 
@@ -161,21 +157,24 @@ mod group;
 /// The raw bindings, of the very version that this crate's types come from.
 pub use cuda_sys as sys;
 
-pub use allocator::DeviceAllocator;
-pub use allocator::adaptors;
-pub use allocator::choice::{set_default_allocator, with_allocator};
-pub use allocator::functions::{AllocFunction, FreeFunction};
-pub use allocator::handle::Allocator;
+pub use alloc::DeviceAllocator;
+pub use alloc::adaptors;
+pub use alloc::caching::builder::CachingPoolBuilder;
+pub use alloc::caching::limit::PoolLimit;
+pub use alloc::caching::pool::CachingPool;
+pub use alloc::caching::segments::{CacheBlock, CacheBlockState, CacheSegment};
+pub use alloc::choice::{set_default_allocator, with_allocator};
+pub use alloc::driver_pool::attributes::{PoolReuse, PoolUsage};
+pub use alloc::driver_pool::handle::{MemoryPool, MemoryPoolBuilder};
+pub use alloc::driver_pool::share::PoolPointer;
+pub use alloc::functions::{AllocFunction, FreeFunction};
+pub use alloc::handle::Allocator;
 pub use array::CudaArray;
 pub use array::ends::{TexelDestination, TexelSource};
 pub use array::mipmap::MipmappedArray;
 pub use array::shape::{ArrayDescriptor, ArrayFlags, ArrayMemoryRequirements, ArrayShape};
 pub use array::texel::{Half, Texel};
 pub use array::view::{ArraySlice, ArraySliceMut};
-pub use cache::builder::CachingPoolBuilder;
-pub use cache::limit::PoolLimit;
-pub use cache::pool::CachingPool;
-pub use cache::segments::{CacheBlock, CacheBlockState, CacheSegment};
 pub use context::Context;
 pub use context::context_local::ContextLocal;
 pub use context::current::{Current, UnknownContext};
@@ -216,9 +215,6 @@ pub use module::{
 };
 pub use module::{Kernel, Library};
 pub use peer::PeerAccess;
-pub use pool::attributes::{PoolReuse, PoolUsage};
-pub use pool::handle::{MemoryPool, MemoryPoolBuilder};
-pub use pool::share::PoolPointer;
 pub use process::driver::driver_version;
 pub use process::drops::{
     DropFailure, DropHook, drop_failures, flush_deferred_drops, set_drop_hook, take_drop_hook,

@@ -8,10 +8,10 @@ use std::sync::{Mutex, OnceLock};
 
 use cuda_sys::{CUdevice, CUdevice_attribute, CUdeviceptr, CUmemoryPool, symbol as cu};
 
+use crate::alloc::driver_pool;
 use crate::context::Context;
 use crate::context::guard::Guard;
 use crate::error::{Error, Result, c_text, check};
-use crate::pool;
 use crate::process::driver;
 use crate::stream::Stream;
 use crate::types::usage::MemoryInfo;
@@ -470,7 +470,7 @@ impl Device {
         if let Some(pool) = self.state.default_pool.get() {
             return Ok(*pool);
         }
-        let pool = pool::prepare_default(self)?;
+        let pool = driver_pool::prepare_default(self)?;
         Ok(*self.state.default_pool.get_or_init(|| pool))
     }
 }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use cuda_sys::CUdeviceptr;
 
-use crate::allocator::handle::{Allocator, Choice};
-use crate::allocator::{choice, driver_pool, served};
-use crate::cache;
-use crate::cache::builder::SHARED;
-use crate::cache::pool::shared;
+use crate::alloc::caching;
+use crate::alloc::caching::builder::SHARED;
+use crate::alloc::caching::pool::shared;
+use crate::alloc::driver_pool::stream_ordered;
+use crate::alloc::handle::{Allocator, Choice};
+use crate::alloc::{choice, custom};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::Result;
@@ -94,13 +95,13 @@ impl memory::Kind for DeviceMemory {
         match &mut block.keeper {
             Origin::Cached(home) => {
                 // SAFETY: a block is freed once, and not used after; this cannot fail.
-                unsafe { cache::free(block.address, home, fences) };
+                unsafe { caching::free(block.address, home, fences) };
                 Ok(())
             }
             Origin::Home(home) => free_in_order(home, block.address, &fences),
             // SAFETY: `Stream::alloc` got it there for this stream; a block is freed once.
             Origin::Served { home, allocator } => unsafe {
-                served::free(allocator, home, block.address, block.bytes, &fences)
+                custom::free(allocator, home, block.address, block.bytes, &fences)
             },
             Origin::Owned { owner, .. } => {
                 fences.wait_host()?;
@@ -118,7 +119,7 @@ impl memory::Kind for DeviceMemory {
             return false;
         };
         // SAFETY: a block is freed once, and not used after.
-        unsafe { cache::recycle(block.address, home, timeline) };
+        unsafe { caching::recycle(block.address, home, timeline) };
         true
     }
 
@@ -144,7 +145,7 @@ fn free_in_order(
     }
     // SAFETY: the block was allocated by cuMemAllocAsync and is freed once; all other work on it
     // comes before this point of the stream.
-    unsafe { driver_pool::free(&bound, address) }
+    unsafe { stream_ordered::free(&bound, address) }
 }
 
 /// Elements on a device. Any stream of the device may use them; which stream must wait for which is
@@ -190,7 +191,7 @@ fn allocate(core: &Arc<StreamCore>, bytes: usize) -> Result<Block<DeviceMemory>>
     if bytes == 0 {
         return Ok(empty(core));
     }
-    if let Some(block) = choice::pool().and_then(|pool| cache::find(pool, core, bytes)) {
+    if let Some(block) = choice::pool().and_then(|pool| caching::find(pool, core, bytes)) {
         return Ok(block);
     }
     allocate_from(&choice::current(core.device())?, core, bytes)
@@ -203,16 +204,16 @@ fn allocate_from(
     bytes: usize,
 ) -> Result<Block<DeviceMemory>> {
     let (address, ledger, keeper) = match &allocator.0 {
-        Choice::Shared => return cache::allocate(shared()?, core, bytes),
-        Choice::Pool(pool) => return cache::allocate(pool, core, bytes),
+        Choice::Shared => return caching::allocate(shared()?, core, bytes),
+        Choice::Pool(pool) => return caching::allocate(pool, core, bytes),
         Choice::Driver => {
-            let (address, seq) = driver_pool::allocate(core, bytes)?;
+            let (address, seq) = stream_ordered::allocate(core, bytes)?;
             // Another stream may touch the memory only when the allocation has happened.
             let ledger = Ledger::allocated(0..bytes, core.timeline(), seq);
             (address, ledger, Origin::Home(core.clone()))
         }
         Choice::Plain | Choice::Custom(_) => {
-            let (address, ledger) = served::allocate(allocator, core, bytes)?;
+            let (address, ledger) = custom::allocate(allocator, core, bytes)?;
             let (home, allocator) = (core.clone(), allocator.clone());
             (address, ledger, Origin::Served { home, allocator })
         }
@@ -253,7 +254,7 @@ impl Stream {
     pub fn alloc<T: Pod>(&self, len: usize) -> Result<DeviceBuffer<T>> {
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
         if driver::is_ready() && choice::is_cache() {
-            if let Some(block) = cache::find(SHARED, self.core(), bytes) {
+            if let Some(block) = caching::find(SHARED, self.core(), bytes) {
                 return Ok(Buffer::from_storage(Storage::new(block), len));
             }
         }
@@ -280,7 +281,7 @@ impl Stream {
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
         if driver::is_ready() {
             let pool = allocator.pool();
-            if let Some(block) = pool.and_then(|pool| cache::find(pool, self.core(), bytes)) {
+            if let Some(block) = pool.and_then(|pool| caching::find(pool, self.core(), bytes)) {
                 return Ok(Buffer::from_storage(Storage::new(block), len));
             }
         }

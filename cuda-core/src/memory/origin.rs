@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use cuda_sys::CUdeviceptr;
 
-use crate::allocator::handle::Allocator;
-use crate::allocator::served;
-use crate::cache::Home;
+use crate::alloc::caching::Home;
+use crate::alloc::custom;
+use crate::alloc::handle::Allocator;
 use crate::context::Context;
 use crate::device::Device;
 use crate::process::release::Unreleased;
@@ -76,7 +76,7 @@ impl Origin {
         match self {
             Origin::Cached(home) => home.is_in_the_context(),
             Origin::Home(_) => false,
-            Origin::Served { allocator, .. } => served::is_in_the_context(allocator),
+            Origin::Served { allocator, .. } => custom::is_in_the_context(allocator),
             Origin::Owned { owner, .. } => owner.is_in_the_context(),
         }
     }

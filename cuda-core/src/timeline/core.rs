@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use cuda_sys::{CUresult, CUstream, symbol as cu};
 
-use crate::cache::arena::Arena;
+use crate::alloc::caching::stream_cache::Arena;
 use crate::context::Context;
 use crate::context::guard::Entered;
 use crate::device::Device;

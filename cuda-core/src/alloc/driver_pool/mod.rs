@@ -12,6 +12,7 @@ use crate::process::capture_mode::Relaxed;
 pub(crate) mod attributes;
 pub(crate) mod handle;
 pub(crate) mod share;
+pub(crate) mod stream_ordered;
 
 /// Finds a device's default pool and keeps it from giving memory back at every synchronisation.
 pub(crate) fn prepare_default(device: Device) -> Result<Option<Pool>> {

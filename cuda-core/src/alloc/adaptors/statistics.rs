@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use cuda_sys::CUdeviceptr;
 
 use super::ask;
-use crate::allocator::DeviceAllocator;
+use crate::alloc::DeviceAllocator;
 use crate::error::{AllocatorError, Result};
 use crate::stream::Stream;
 use crate::util::sync::lock;

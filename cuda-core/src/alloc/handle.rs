@@ -6,10 +6,10 @@ use std::sync::Arc;
 use cuda_sys::CUdeviceptr;
 
 use super::DeviceAllocator;
-use super::driver_pool::DriverPool;
+use super::driver_pool::stream_ordered::DriverPool;
 use super::plain::PlainMemory;
-use crate::cache::builder::SHARED;
-use crate::cache::pool::{self, CachingPool};
+use crate::alloc::caching::builder::SHARED;
+use crate::alloc::caching::pool::{self, CachingPool};
 use crate::error::Result;
 use crate::process::drops::Contained;
 use crate::stream::Stream;

@@ -8,12 +8,13 @@ use crate::error::Result;
 use crate::stream::Stream;
 
 pub mod adaptors;
+pub(crate) mod caching;
 pub(crate) mod choice;
+pub(crate) mod custom;
 pub(crate) mod driver_pool;
 pub(crate) mod functions;
 pub(crate) mod handle;
 pub(crate) mod plain;
-pub(crate) mod served;
 
 /// An allocator of device memory, in the order of streams.
 ///

@@ -3,9 +3,9 @@
 use std::fmt::Write;
 
 use super::{Outstanding, Tracking};
-use crate::allocator::DeviceAllocator;
-use crate::cache::pool::CachingPool;
-use crate::cache::segments::{CacheBlock, CacheBlockState, CacheSegment};
+use crate::alloc::DeviceAllocator;
+use crate::alloc::caching::pool::CachingPool;
+use crate::alloc::caching::segments::{CacheBlock, CacheBlockState, CacheSegment};
 use crate::device::Device;
 use crate::error::Result;
 

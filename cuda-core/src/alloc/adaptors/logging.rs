@@ -12,7 +12,7 @@ use std::time::Instant;
 use cuda_sys::CUdeviceptr;
 
 use super::{Rollback, ask, contained, thread_number};
-use crate::allocator::DeviceAllocator;
+use crate::alloc::DeviceAllocator;
 use crate::error::Result;
 use crate::stream::Stream;
 use crate::util::sync::lock;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use cuda_sys::CUdeviceptr;
 
 use super::{Rollback, ask};
-use crate::allocator::DeviceAllocator;
+use crate::alloc::DeviceAllocator;
 use crate::error::{AllocatorError, Result};
 use crate::stream::Stream;
 

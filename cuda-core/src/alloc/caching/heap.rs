@@ -9,7 +9,7 @@ use super::bins::{Bins, Cached, Contents, Counts, Flushed};
 use super::builder::Settings;
 use super::class::Span;
 use super::space::{Piece, Rest, Space};
-use crate::allocator::served;
+use crate::alloc::custom;
 use crate::context::Context;
 use crate::process::driver;
 use crate::process::drops;
@@ -60,7 +60,7 @@ pub(super) struct Pending {
 impl Heap {
     /// Whether its segments are in its context, as what comes from `cuMemAlloc` is.
     pub(crate) fn is_in_the_context(&self) -> bool {
-        served::is_in_the_context(&self.settings.upstream)
+        custom::is_in_the_context(&self.settings.upstream)
     }
 
     pub(super) fn new(context: &Context, settings: &Arc<Settings>) -> Arc<Self> {

@@ -30,7 +30,6 @@ use crate::timeline::core::StreamCore;
 use crate::timeline::ledger::{Fences, Ledger};
 use crate::timeline::{Mark, Timeline};
 
-pub(crate) mod arena;
 mod awaiting;
 mod bins;
 pub(crate) mod builder;
@@ -42,12 +41,13 @@ mod owners;
 pub(crate) mod pool;
 pub(crate) mod segments;
 mod space;
+pub(crate) mod stream_cache;
 
-use arena::Arena;
 use bins::{Bins, Cached};
 use class::Span;
 use heap::Heap;
 use pool::CachingPool;
+use stream_cache::Arena;
 
 /// The stream that a cached block was allocated on.
 pub(crate) struct Home {

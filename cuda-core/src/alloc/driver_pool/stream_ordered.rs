@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cuda_sys::{CUdeviceptr, symbol as cu};
 
-use super::DeviceAllocator;
+use crate::alloc::DeviceAllocator;
 use crate::error::{Error, Result};
 use crate::memory::device::NOWHERE;
 use crate::memory::explain;

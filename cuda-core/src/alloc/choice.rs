@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Once, OnceLock, PoisonError, RwLock};
 
 use super::handle::{Allocator, Choice};
-use crate::cache::builder::SHARED;
+use crate::alloc::caching::builder::SHARED;
 use crate::device::Device;
 use crate::error::{AllocatorError, Error, Result};
 use crate::process::driver;

@@ -9,8 +9,8 @@ use super::builder::Settings;
 use super::class::{self, Span};
 use super::heap::{ALL, Heap, LOOKED_AT, Pending};
 use super::space::{Fate, Piece, Segment};
-use crate::allocator::handle::Choice;
-use crate::allocator::{plain as upstream, served};
+use crate::alloc::handle::Choice;
+use crate::alloc::{custom, plain as upstream};
 use crate::error::{Error, Result};
 use crate::memory::plain;
 use crate::process::drops;
@@ -262,7 +262,7 @@ fn obtain(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<(Segment,
         let base = upstream::allocate(&heap.context, bytes)?;
         return Ok((segment(base, None), None));
     }
-    let (base, _) = served::allocate(allocator, core, bytes)?;
+    let (base, _) = custom::allocate(allocator, core, bytes)?;
     let timeline = core.timeline().clone();
     let seq = timeline.issued();
     Ok((
@@ -277,7 +277,7 @@ fn give_back(segment: &Segment, settings: &Settings) -> Result<(), Unreleased> {
         None => plain::free(segment.base),
         // SAFETY: `obtain` got it there for this stream; no work uses it any more.
         Some(home) => unsafe {
-            served::free(
+            custom::free(
                 &settings.upstream,
                 home,
                 segment.base,

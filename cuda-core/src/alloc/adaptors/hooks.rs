@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cuda_sys::CUdeviceptr;
 
 use super::{ask, contained};
-use crate::allocator::DeviceAllocator;
+use crate::alloc::DeviceAllocator;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::process::drops;

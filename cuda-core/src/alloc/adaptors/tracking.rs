@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use cuda_sys::CUdeviceptr;
 
 use super::{Rollback, ask, thread_number};
-use crate::allocator::DeviceAllocator;
+use crate::alloc::DeviceAllocator;
 use crate::device::Device;
 use crate::error::{AllocatorError, Bytes, Result};
 use crate::stream::Stream;

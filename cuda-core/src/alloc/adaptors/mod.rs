@@ -41,7 +41,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cuda_sys::CUdeviceptr;
 
-use crate::allocator::DeviceAllocator;
+use crate::alloc::DeviceAllocator;
 use crate::error::{AllocatorError, Result};
 use crate::process::drops;
 use crate::stream::Stream;

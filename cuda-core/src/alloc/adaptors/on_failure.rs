@@ -5,7 +5,7 @@ use std::fmt;
 use cuda_sys::CUdeviceptr;
 
 use super::{ask, contained};
-use crate::allocator::DeviceAllocator;
+use crate::alloc::DeviceAllocator;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
