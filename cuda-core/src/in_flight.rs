@@ -10,8 +10,8 @@ use cuda_sys::{CUresult, CUstream, symbol as cu};
 
 use crate::copy::{same_device, same_len};
 use crate::device::Device;
+use crate::device_memory::{DeviceSlice, DeviceSliceMut};
 use crate::error::{Error, Result};
-use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::host::{StableHost, StableHostMut};
 use crate::memory::pages::{self, Carried};
 use crate::process::driver;

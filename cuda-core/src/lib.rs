@@ -126,7 +126,7 @@ mod wait;
 
 mod alloc;
 
-mod virtual_memory;
+mod device_memory;
 
 mod slab;
 
@@ -191,6 +191,15 @@ pub use device::p2p::P2pAttribute;
 pub use device::primary::PrimaryState;
 pub use device::runtime::runtime_version;
 pub use device::{Device, DeviceAttribute};
+pub use device_memory::external::{ExternalMemory, ExternalMemoryKind};
+pub use device_memory::ipc::IpcMemoryHandle;
+pub use device_memory::managed::ManagedBuffer;
+pub use device_memory::pitched::PitchedBuffer;
+pub use device_memory::placement::{Advice, ManagedAttach, ManagedAttributes, MemoryLocation};
+pub use device_memory::virtual_memory::Granularity;
+pub use device_memory::virtual_memory::buffer::VirtualBuffer;
+pub use device_memory::virtual_memory::physical::PhysicalMemory;
+pub use device_memory::{DeviceBuffer, DeviceMemory, DeviceSlice, DeviceSliceMut};
 pub use error::{AllocatorError, Error, LaunchError, ModuleError, Result};
 pub use group::{DeviceGroup, Divisible, PeerReport};
 pub use in_flight::{InFlight, Landing};
@@ -199,14 +208,8 @@ pub use launch::{Argument, DeviceVisible, Dimensions, Launch};
 pub use memory::Memory;
 pub use memory::attributes::{MemoryType, PointerAttributes, host_pointer_of, is_pinned};
 pub use memory::buffer::Buffer;
-pub use memory::device::{DeviceBuffer, DeviceMemory, DeviceSlice, DeviceSliceMut};
-pub use memory::external::{ExternalMemory, ExternalMemoryKind};
 pub use memory::host::{ReadOnly, StableHost, StableHostMut};
-pub use memory::ipc::IpcMemoryHandle;
-pub use memory::managed::ManagedBuffer;
 pub use memory::pinned::{PinnedBuffer, PinnedFlags, PinnedMemory, PinnedSlice, PinnedSliceMut};
-pub use memory::pitched::PitchedBuffer;
-pub use memory::placement::{Advice, ManagedAttach, ManagedAttributes, MemoryLocation};
 pub use memory::registered::{RegisterFlags, Registered};
 pub use memory::view::{Slice, SliceMut};
 pub use module::{
@@ -249,7 +252,4 @@ pub use types::shareable::ShareableHandle;
 pub use types::usage::{CacheUsage, MemoryInfo};
 pub use types::uuid::Uuid;
 pub use types::version::Version;
-pub use virtual_memory::Granularity;
-pub use virtual_memory::buffer::VirtualBuffer;
-pub use virtual_memory::physical::PhysicalMemory;
 pub use wait::future::Ready;

@@ -4,8 +4,8 @@ use cuda_sys::{CUdeviceptr, symbol as cu};
 
 use super::DeviceAllocator;
 use crate::context::Context;
+use crate::device_memory::NOWHERE;
 use crate::error::{Result, check};
-use crate::memory::device::NOWHERE;
 use crate::memory::{explain, plain};
 use crate::process::capture_mode::Relaxed;
 use crate::stream::Stream;

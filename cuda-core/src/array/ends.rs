@@ -13,17 +13,17 @@ use crate::copy::pitched::{Pitched, PitchedMut};
 use crate::copy::shape::Geometry;
 use crate::copy::{same_device, same_len};
 use crate::device::Device;
+use crate::device_memory::managed::ManagedBuffer;
+use crate::device_memory::virtual_memory::buffer::VirtualBuffer;
+use crate::device_memory::{DeviceSlice, DeviceSliceMut};
 use crate::error::{Error, Result};
 use crate::memory::buffer::Buffer;
-use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::host::{StableHost, StableHostMut};
-use crate::memory::managed::ManagedBuffer;
 use crate::memory::registered::Registered;
 use crate::memory::view::{Slice, SliceMut};
 use crate::timeline::core::StreamCore;
 use crate::timeline::ledger::{Access, Touch};
 use crate::types::extent::{Extent, Origin};
-use crate::virtual_memory::buffer::VirtualBuffer;
 
 /// Where texels come from: memory whose elements are texels, row after row and slice after slice;
 /// memory in rows ([`Buffer::pitched`](crate::Buffer::pitched)); or another array.

@@ -7,7 +7,7 @@ use cuda_sys::{CUdeviceptr, CUmemorytype};
 
 use crate::context::Context;
 use crate::device::Device;
-use crate::memory::device::DeviceMemory;
+use crate::device_memory::DeviceMemory;
 use crate::memory::origin::Origin;
 use crate::memory::pinned::PinnedMemory;
 use crate::memory::view::Slice;

@@ -10,8 +10,8 @@ use std::ops::RangeBounds;
 use cuda_sys::{CUresult, CUstream, symbol as cu};
 
 use crate::device::Device;
+use crate::device_memory::{DeviceSlice, DeviceSliceMut};
 use crate::error::{Error, Result};
-use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::pinned::{PinnedSlice, PinnedSliceMut};
 use crate::memory::view::{Slice, SliceMut, bounds};
 use crate::peer::{Crossing, crossing};

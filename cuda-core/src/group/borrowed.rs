@@ -1,10 +1,10 @@
 //! Borrowed slices and all devices, through the pinned chunks of other copies of borrowed slices.
 
 use crate::copy::same_len;
+use crate::device_memory::{DeviceSlice, DeviceSliceMut};
 use crate::error::{Error, Result};
 use crate::group::DeviceGroup;
 use crate::group::views::total;
-use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::view::{Slice, SliceMut};
 use crate::staged::ends::{End, Portion};
 use crate::staged::large;

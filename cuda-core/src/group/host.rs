@@ -2,11 +2,11 @@
 
 use crate::copy::endpoint::Endpoint;
 use crate::copy::same_len;
+use crate::device_memory::{DeviceMemory, DeviceSlice, DeviceSliceMut};
 use crate::error::Result;
 use crate::group::DeviceGroup;
 use crate::group::round::{Transfer, run};
 use crate::group::views::{parts, parts_mut, total};
-use crate::memory::device::{DeviceMemory, DeviceSlice, DeviceSliceMut};
 use crate::memory::pinned::{PinnedMemory, PinnedSlice};
 use crate::memory::view::{Slice, SliceMut};
 use crate::stream::Stream;

@@ -12,22 +12,14 @@ use crate::types::resource::Resource;
 
 pub(crate) mod attributes;
 pub(crate) mod buffer;
-pub(crate) mod device;
-pub(crate) mod external;
-mod foreign;
 mod fresh;
 pub(crate) mod host;
-pub(crate) mod ipc;
-pub(crate) mod managed;
 pub(crate) mod origin;
 pub(crate) mod pages;
 pub(crate) mod pinned;
 pub(crate) mod pinning;
-pub(crate) mod pitched;
-pub(crate) mod placement;
 pub(crate) mod plain;
 pub(crate) mod registered;
-mod resize;
 pub(crate) mod view;
 
 use crate::timeline::ledger::{Bytes, Ledger};

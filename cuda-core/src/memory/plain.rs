@@ -3,9 +3,9 @@
 use cuda_sys::{CUdeviceptr, symbol as cu};
 
 use crate::context::Context;
+use crate::device_memory::{ALIGNMENT, DeviceBuffer, NOWHERE};
 use crate::error::{Result, check};
 use crate::memory::buffer::Buffer;
-use crate::memory::device::{ALIGNMENT, DeviceBuffer, NOWHERE};
 use crate::memory::origin::{Origin, Owner};
 use crate::memory::{Block, Storage, byte_len, explain};
 use crate::process::capture_mode::Relaxed;

@@ -6,8 +6,8 @@ use cuda_sys::{CUdeviceptr, CUresult, CUstream, symbol as cu};
 
 use crate::copy::{same_device, same_len};
 use crate::device::Device;
+use crate::device_memory::{DeviceSlice, DeviceSliceMut};
 use crate::error::{Error, Result};
-use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::origin::Origin;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::submit::submit;

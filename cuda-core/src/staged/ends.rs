@@ -2,8 +2,8 @@
 
 use super::flow::{Arrival, Failure, Way};
 use super::{fetch, send};
+use crate::device_memory::{DeviceSlice, DeviceSliceMut};
 use crate::error::{Error, Result};
-use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::staging::Region;
 use crate::staging::plan::Piece;
 use crate::timeline::core::StreamCore;

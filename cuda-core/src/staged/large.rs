@@ -6,8 +6,8 @@
 
 use super::ends::{Down, End, Portion, Up};
 use super::flow::{Blame, Flow, Limits};
+use crate::device_memory::{DeviceSlice, DeviceSliceMut};
 use crate::error::Result;
-use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::process::driver;
 use crate::process::workers::{Work, with_help};
 use crate::staging::options::{StagingOptions, is_more_than, staging_options};

@@ -7,8 +7,8 @@ use cuda_sys::symbol as cu;
 
 use crate::copy::{at_home, same_len};
 use crate::device::Device;
+use crate::device_memory::{DeviceSlice, DeviceSliceMut};
 use crate::error::{Error, Result};
-use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::staging::options::is_more_than;
 use crate::staging::{self, CHUNK, Region};
 use crate::stream::{Stream, StreamKind};

@@ -11,14 +11,14 @@ use crate::array::{ArrayMemory, CudaArray, RawArray};
 use crate::context::{Context, RawContext};
 use crate::copy::pitched::Pitched;
 use crate::device::DeviceAttribute;
+use crate::device_memory::managed::ManagedBuffer;
+use crate::device_memory::virtual_memory::buffer::VirtualBuffer;
+use crate::device_memory::{DeviceBuffer, DeviceMemory, DeviceSlice};
 use crate::error::{Error, Result};
 use crate::memory::Storage;
-use crate::memory::device::{DeviceBuffer, DeviceMemory, DeviceSlice};
-use crate::memory::managed::ManagedBuffer;
 use crate::timeline::ledger::{Access, LedgerOf, Touch};
 use crate::types::extent::Extent;
 use crate::types::pod::Pod;
-use crate::virtual_memory::buffer::VirtualBuffer;
 
 /// What a texture is made of, and used with: an array, mipmapped or not; a row of device memory; or
 /// rows of it, one below the other.

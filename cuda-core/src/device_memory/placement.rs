@@ -10,8 +10,8 @@ use cuda_sys::{
 
 use crate::device::Device;
 use crate::device::mem_location;
+use crate::device_memory::managed::ManagedBuffer;
 use crate::error::{Result, check};
-use crate::memory::managed::ManagedBuffer;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::submit::submit_copy;
 use crate::types::pod::Pod;

@@ -7,8 +7,8 @@ use cuda_sys::symbol as cu;
 
 use crate::context::Context;
 use crate::device::Device;
+use crate::device_memory::{ALIGNMENT, DeviceBuffer, DeviceSlice, DeviceSliceMut, NOWHERE};
 use crate::error::{Error, Result, check};
-use crate::memory::device::{ALIGNMENT, DeviceBuffer, DeviceSlice, DeviceSliceMut, NOWHERE};
 use crate::memory::plain::{Plain, owned};
 use crate::memory::{byte_len, explain};
 use crate::process::capture_mode::Relaxed;

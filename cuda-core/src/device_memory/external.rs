@@ -10,9 +10,9 @@ use cuda_sys::{CUdeviceptr, CUexternalMemory, symbol as cu};
 
 use crate::context::Context;
 use crate::device::Device;
+use crate::device_memory::{ALIGNMENT, DeviceBuffer};
 use crate::error::{Error, Result, check};
 use crate::memory::byte_len;
-use crate::memory::device::{ALIGNMENT, DeviceBuffer};
 use crate::memory::origin::Owner;
 use crate::memory::plain::{self, owned};
 use crate::process::capture_mode::Relaxed;

@@ -1,5 +1,14 @@
 //! Device memory, and its stream-ordered allocation.
 
+pub(crate) mod external;
+pub(crate) mod foreign;
+pub(crate) mod ipc;
+pub(crate) mod managed;
+pub(crate) mod pitched;
+pub(crate) mod placement;
+pub(crate) mod resize;
+pub(crate) mod virtual_memory;
+
 use std::fmt;
 use std::sync::Arc;
 

@@ -9,12 +9,12 @@ use cuda_sys::{CUdeviceptr, symbol as cu};
 
 use crate::context::{self, Context};
 use crate::device::Device;
-use crate::error::{Error, Result, check};
-use crate::memory::device::{
+use crate::device_memory::placement::ManagedAttach;
+use crate::device_memory::{
     ALIGNMENT, DeviceBuffer, DeviceMemory, DeviceSlice, DeviceSliceMut, NOWHERE,
 };
+use crate::error::{Error, Result, check};
 use crate::memory::origin::Owner;
-use crate::memory::placement::ManagedAttach;
 use crate::memory::plain::{self, owned};
 use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{byte_len, explain};

@@ -6,9 +6,9 @@ use std::mem::ManuallyDrop;
 use cuda_sys::CUdeviceptr;
 
 use crate::context::Context;
+use crate::device_memory::{ALIGNMENT, DeviceBuffer, NOWHERE};
 use crate::error::{Error, Result};
 use crate::memory::byte_len;
-use crate::memory::device::{ALIGNMENT, DeviceBuffer, NOWHERE};
 use crate::memory::origin::Owner;
 use crate::memory::plain::owned;
 use crate::process::driver;

@@ -5,9 +5,9 @@ use std::fmt;
 use cuda_sys::{CUdeviceptr, CUipcMemHandle, symbol as cu};
 
 use crate::context::Context;
+use crate::device_memory::{ALIGNMENT, DeviceBuffer};
 use crate::error::{Error, Result, check};
 use crate::memory::byte_len;
-use crate::memory::device::{ALIGNMENT, DeviceBuffer};
 use crate::memory::origin::{Origin, Owner};
 use crate::memory::plain::owned;
 use crate::process::capture_mode::Relaxed;
