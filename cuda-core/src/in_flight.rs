@@ -12,8 +12,8 @@ use crate::copy::{same_device, same_len};
 use crate::device::Device;
 use crate::device_memory::{DeviceSlice, DeviceSliceMut};
 use crate::error::{Error, Result};
-use crate::memory::host::{StableHost, StableHostMut};
-use crate::memory::pages::{self, Carried};
+use crate::host::pin_gate::{self, Carried};
+use crate::host::stable_host::{StableHost, StableHostMut};
 use crate::process::driver;
 use crate::process::drops::{self, Contained};
 use crate::process::foreign_code::Quiet;
@@ -267,7 +267,7 @@ fn carry<H: StableHost>(
         Ok(bound) => bound,
         Err(error) => return Err((error, flight)),
     };
-    let carried = pages::carry(ends.host, touch.range.len());
+    let carried = pin_gate::carry(ends.host, touch.range.len());
     let (seq, enqueued) = submit_copy(core, &bound, op, &mut [touch], call);
     let timeline = core.timeline().clone();
     // Also where the call failed: what it failed of may be somebody else's work.

@@ -128,9 +128,9 @@ mod alloc;
 
 mod device_memory;
 
-mod slab;
-
 mod staging;
+
+mod host;
 
 mod copy;
 
@@ -202,15 +202,19 @@ pub use device_memory::virtual_memory::physical::PhysicalMemory;
 pub use device_memory::{DeviceBuffer, DeviceMemory, DeviceSlice, DeviceSliceMut};
 pub use error::{AllocatorError, Error, LaunchError, ModuleError, Result};
 pub use group::{DeviceGroup, Divisible, PeerReport};
+pub use host::pinned::{PinnedBuffer, PinnedFlags, PinnedMemory, PinnedSlice, PinnedSliceMut};
+pub use host::pinned_pool::{
+    PinnedBackend, PinnedUsage, pinned_usage, reset_pinned_peaks, set_pinned_backend,
+    set_pinned_limit, trim_pinned,
+};
+pub use host::registered::{RegisterFlags, Registered};
+pub use host::stable_host::{ReadOnly, StableHost, StableHostMut};
 pub use in_flight::{InFlight, Landing};
 pub use launch::MemorySyncDomain;
 pub use launch::{Argument, DeviceVisible, Dimensions, Launch};
 pub use memory::Memory;
 pub use memory::attributes::{MemoryType, PointerAttributes, host_pointer_of, is_pinned};
 pub use memory::buffer::Buffer;
-pub use memory::host::{ReadOnly, StableHost, StableHostMut};
-pub use memory::pinned::{PinnedBuffer, PinnedFlags, PinnedMemory, PinnedSlice, PinnedSliceMut};
-pub use memory::registered::{RegisterFlags, Registered};
 pub use memory::view::{Slice, SliceMut};
 pub use module::{
     BlockSize, Function, FunctionAttribute, FunctionAttributes, JitCache, JitFallback, JitOptions,
@@ -225,10 +229,6 @@ pub use process::drops::{
 pub use signal::Signal;
 pub use signal::semaphore::{ExternalSemaphore, ExternalSemaphoreKind};
 pub use signal::value::{StreamValue, WaitValue};
-pub use slab::{
-    PinnedBackend, PinnedUsage, pinned_usage, reset_pinned_peaks, set_pinned_backend,
-    set_pinned_limit, trim_pinned,
-};
 pub use staged::Scope;
 pub use staging::options::{StagingOptions, set_staging_options, staging_options};
 pub use staging::trim_staging;

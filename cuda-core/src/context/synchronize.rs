@@ -4,8 +4,8 @@ use cuda_sys::symbol as cu;
 
 use super::{Context, Ref};
 use crate::error::{Result, check};
+use crate::host::pinned_pool;
 use crate::process::capture_mode::Relaxed;
-use crate::slab;
 use crate::staging;
 use crate::{signal, stream};
 
@@ -54,6 +54,6 @@ impl Context {
 /// the streams and contexts that they name. No driver call.
 pub(super) fn forget_reached() {
     staging::prune();
-    slab::prune();
+    pinned_pool::prune();
     signal::prune();
 }

@@ -10,7 +10,7 @@ use crate::copy::{at_one_end, between, crossing_of, same_len};
 use crate::device::Device;
 use crate::device_memory::{DeviceSlice, DeviceSliceMut};
 use crate::error::Result;
-use crate::memory::pinned::{PinnedSlice, PinnedSliceMut};
+use crate::host::pinned::{PinnedSlice, PinnedSliceMut};
 use crate::memory::view::{Slice, SliceMut};
 use crate::peer::Crossing;
 use crate::stream::{Stream, StreamKind};

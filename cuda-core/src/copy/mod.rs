@@ -12,7 +12,7 @@ use cuda_sys::{CUresult, CUstream, symbol as cu};
 use crate::device::Device;
 use crate::device_memory::{DeviceSlice, DeviceSliceMut};
 use crate::error::{Error, Result};
-use crate::memory::pinned::{PinnedSlice, PinnedSliceMut};
+use crate::host::pinned::{PinnedSlice, PinnedSliceMut};
 use crate::memory::view::{Slice, SliceMut, bounds};
 use crate::peer::{Crossing, crossing};
 use crate::stream::{Stream, StreamKind};

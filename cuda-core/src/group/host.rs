@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::group::DeviceGroup;
 use crate::group::round::{Transfer, run};
 use crate::group::views::{parts, parts_mut, total};
-use crate::memory::pinned::{PinnedMemory, PinnedSlice};
+use crate::host::pinned::{PinnedMemory, PinnedSlice};
 use crate::memory::view::{Slice, SliceMut};
 use crate::stream::Stream;
 use crate::types::pod::Pod;

@@ -13,13 +13,8 @@ use crate::types::resource::Resource;
 pub(crate) mod attributes;
 pub(crate) mod buffer;
 mod fresh;
-pub(crate) mod host;
 pub(crate) mod origin;
-pub(crate) mod pages;
-pub(crate) mod pinned;
-pub(crate) mod pinning;
 pub(crate) mod plain;
-pub(crate) mod registered;
 pub(crate) mod view;
 
 use crate::timeline::ledger::{Bytes, Ledger};

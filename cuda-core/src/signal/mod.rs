@@ -11,7 +11,7 @@ use cuda_sys::CUdeviceptr;
 
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::memory::pinned::{self, HostAddress, PinnedFlags};
+use crate::host::pinned::{self, HostAddress, PinnedFlags};
 use crate::process::driver;
 use crate::process::drops;
 use crate::process::release::Unreleased;

@@ -6,10 +6,10 @@ use std::ptr::NonNull;
 use super::POOL;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::memory::pinned::HostAddress;
+use crate::host::pinned::HostAddress;
+use crate::host::pinned_pool;
 use crate::process::drops;
 use crate::process::release::Unreleased;
-use crate::slab;
 use crate::timeline::ledger::Fences;
 use crate::types::resource::Resource;
 use crate::util::sync::lock;
@@ -29,7 +29,7 @@ pub(super) struct Chunk {
 #[derive(Clone, Copy)]
 enum Memory {
     /// The pool's.
-    Pinned(slab::Chunk),
+    Pinned(pinned_pool::Chunk),
     /// Where nobody has pinned memory: the driver then copies it through some of its own.
     // INVARIANT: allocated with the layout of the chunk's bytes.
     Pageable(HostAddress),
@@ -38,7 +38,7 @@ enum Memory {
 impl Chunk {
     /// New pinned memory. It is of the device's primary context, which outlives all.
     pub(super) fn pinned(device: Device, bytes: usize) -> Result<Self> {
-        let memory = Memory::Pinned(slab::take(device.primary()?, bytes)?);
+        let memory = Memory::Pinned(pinned_pool::take(device.primary()?, bytes)?);
         Ok(Self { memory, bytes }.counted())
     }
 
@@ -87,10 +87,10 @@ impl Chunk {
         }
     }
 
-    /// Gives the memory back once the fences are reached; see [`slab::give`].
+    /// Gives the memory back once the fences are reached; see [`pinned_pool::give`].
     pub(super) fn give(self, fences: Fences) -> Result<(), Unreleased> {
         let base = match self.memory {
-            Memory::Pinned(memory) => return slab::give(memory, fences),
+            Memory::Pinned(memory) => return pinned_pool::give(memory, fences),
             Memory::Pageable(base) => base,
         };
         fences.wait_host().map_err(Unreleased::Kept)?;

@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::host::pinned_pool;
 use crate::process::driver;
 use crate::process::release::Unreleased;
 use crate::process::workers;
 use crate::signal;
-use crate::slab;
 use crate::timeline::core::{Bound, StreamCore};
 use crate::timeline::ledger::Fences;
 use crate::timeline::{Mark, Timeline};
@@ -425,7 +425,7 @@ pub fn trim_staging() -> Result<usize> {
     let mut gone = 0;
     loop {
         let Some(chunk) = lock(&POOL).idle.pop_front() else {
-            gone += slab::trim_pinned()?;
+            gone += pinned_pool::trim_pinned()?;
             return Ok(gone + signal::trim()?);
         };
         let given = chunk.give(Fences::none());

@@ -5,12 +5,12 @@ use std::sync::Mutex;
 
 use cuda_sys::symbol as cu;
 
-use super::pages::{overlap, pages};
+use super::pin_gate::{overlap, pages};
 use crate::context::Context;
 use crate::error::Result;
+use crate::host::pinned::HostAddress;
+use crate::host::registered::RegisterFlags;
 use crate::memory::attributes::is_pinned;
-use crate::memory::pinned::HostAddress;
-use crate::memory::registered::RegisterFlags;
 use crate::process::capture_mode::Relaxed;
 use crate::process::effect::attempt;
 use crate::process::release::{Unreleased, released};

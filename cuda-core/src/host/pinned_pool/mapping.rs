@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::thread;
 
 use super::node::Node;
-use crate::memory::pinned::HostAddress;
+use crate::host::pinned::HostAddress;
 
 /// What mappings are multiples of, and aligned to: a huge page, so that none is cut.
 pub(super) const UNIT: usize = if cfg!(miri) { 64 << 10 } else { 2 << 20 };

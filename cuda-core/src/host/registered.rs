@@ -8,10 +8,10 @@ use cuda_sys::CUdeviceptr;
 
 use crate::context::Context;
 use crate::error::{Error, Result};
+use crate::host::pinned::{HostAddress, PinnedBuffer, PinnedOrigin, PinnedSlice, PinnedSliceMut};
+use crate::host::pinning::{REGISTER, pin};
+use crate::host::stable_host::{ReadOnly, StableHost, StableHostMut};
 use crate::memory::buffer::Buffer;
-use crate::memory::host::{ReadOnly, StableHost, StableHostMut};
-use crate::memory::pinned::{HostAddress, PinnedBuffer, PinnedOrigin, PinnedSlice, PinnedSliceMut};
-use crate::memory::pinning::{REGISTER, pin};
 use crate::memory::{Block, Storage};
 use crate::process::drops::{self, Contained};
 use crate::stream::{Stream, StreamKind};

@@ -31,7 +31,7 @@ use spans::{SlabId, Span};
 
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::memory::pinned::{self, HostAddress, PinnedFlags};
+use crate::host::pinned::{self, HostAddress, PinnedFlags};
 use crate::process::driver;
 use crate::process::release::Unreleased;
 use crate::timeline::ledger::Fences;

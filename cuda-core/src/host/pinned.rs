@@ -7,15 +7,15 @@ use cuda_sys::{CUdeviceptr, symbol as cu};
 
 use crate::context::Context;
 use crate::error::{Error, Result, check};
+use crate::host::pin_gate;
+use crate::host::pinned_pool::{self, Chunk};
+use crate::host::pinning;
 use crate::memory::buffer::Buffer;
-use crate::memory::pages;
-use crate::memory::pinning;
 use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{self, Block, Storage, byte_len};
 use crate::process::capture_mode::Relaxed;
 use crate::process::driver;
 use crate::process::release::{Unreleased, released};
-use crate::slab::{self, Chunk};
 use crate::timeline::ledger::{Access, Fences, Ledger};
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;
@@ -111,14 +111,14 @@ impl memory::Kind for PinnedMemory {
             .ledger
             .conflicts_exclusive(&range, Access::Write, None, &mut fences);
         match &block.keeper {
-            PinnedOrigin::Cached(_, chunk) => slab::give(*chunk, fences),
+            PinnedOrigin::Cached(_, chunk) => pinned_pool::give(*chunk, fences),
             PinnedOrigin::Allocated(_) => {
                 fences.wait_host()?;
                 free_raw(block.address)
             }
             PinnedOrigin::Registered(context) => {
                 fences.wait_host()?;
-                pages::without_copies(block.address.0.addr().get(), block.bytes, || {
+                pin_gate::without_copies(block.address.0.addr().get(), block.bytes, || {
                     pinning::unpin(context, block.address)
                 })
             }
@@ -279,7 +279,7 @@ impl<T: Pod> PinnedBuffer<T> {
         let (address, keeper) = if bytes == 0 {
             (NOWHERE, PinnedOrigin::Allocated(context_of))
         } else if flags == PinnedFlags::PORTABLE {
-            let chunk = slab::take(context, bytes)?;
+            let chunk = pinned_pool::take(context, bytes)?;
             (chunk.base, PinnedOrigin::Cached(context_of, chunk))
         } else {
             let address = alloc_raw(context, bytes, flags)?;
