@@ -128,23 +128,13 @@ mod alloc;
 
 mod device_memory;
 
-mod staging;
-
 mod host;
 
 mod copy;
 
-mod fill;
-
-mod in_flight;
-
-mod staged;
-
 mod signal;
 
-mod array;
-
-mod texture;
+mod image;
 
 mod launch;
 
@@ -169,12 +159,6 @@ pub use alloc::driver_pool::handle::{MemoryPool, MemoryPoolBuilder};
 pub use alloc::driver_pool::share::PoolPointer;
 pub use alloc::functions::{AllocFunction, FreeFunction};
 pub use alloc::handle::Allocator;
-pub use array::CudaArray;
-pub use array::ends::{TexelDestination, TexelSource};
-pub use array::mipmap::MipmappedArray;
-pub use array::shape::{ArrayDescriptor, ArrayFlags, ArrayMemoryRequirements, ArrayShape};
-pub use array::texel::{Half, Texel};
-pub use array::view::{ArraySlice, ArraySliceMut};
 pub use context::Context;
 pub use context::context_local::ContextLocal;
 pub use context::current::{Current, UnknownContext};
@@ -183,7 +167,11 @@ pub use context::guard::Guard;
 pub use context::profiler::ProfilerRange;
 pub use context::settings::ContextFlags;
 pub use copy::batch::Batch;
+pub use copy::borrowed::Scope;
+pub use copy::borrowed::staging::options::{StagingOptions, set_staging_options, staging_options};
+pub use copy::borrowed::staging::trim_staging;
 pub use copy::endpoint::Endpoint;
+pub use copy::owned::{InFlight, Landing};
 pub use copy::pitched::{Pitched, PitchedMut};
 pub use copy::shape::Shape;
 pub use device::attributes::DeviceAttributes;
@@ -209,7 +197,18 @@ pub use host::pinned_pool::{
 };
 pub use host::registered::{RegisterFlags, Registered};
 pub use host::stable_host::{ReadOnly, StableHost, StableHostMut};
-pub use in_flight::{InFlight, Landing};
+pub use image::array::CudaArray;
+pub use image::array::ends::{TexelDestination, TexelSource};
+pub use image::array::mipmap::MipmappedArray;
+pub use image::array::shape::{ArrayDescriptor, ArrayFlags, ArrayMemoryRequirements, ArrayShape};
+pub use image::array::texel::{Half, Texel};
+pub use image::array::view::{ArraySlice, ArraySliceMut};
+pub use image::texture::descriptor::{
+    AddressMode, Coordinates, FilterMode, MipmapSampling, ReadMode, TextureDescriptor,
+};
+pub use image::texture::surface::{BoundSurface, Surface};
+pub use image::texture::view::TextureSource;
+pub use image::texture::{BoundTexture, Texture};
 pub use launch::MemorySyncDomain;
 pub use launch::{Argument, DeviceVisible, Dimensions, Launch};
 pub use memory::Memory;
@@ -229,20 +228,11 @@ pub use process::drops::{
 pub use signal::Signal;
 pub use signal::semaphore::{ExternalSemaphore, ExternalSemaphoreKind};
 pub use signal::value::{StreamValue, WaitValue};
-pub use staged::Scope;
-pub use staging::options::{StagingOptions, set_staging_options, staging_options};
-pub use staging::trim_staging;
 pub use stream::event::{Event, IpcEventHandle};
 pub use stream::{
     AnyThread, OneThread, PerThreadStream, Stream, StreamBuilder, StreamGuard, StreamKind,
     StreamPool,
 };
-pub use texture::descriptor::{
-    AddressMode, Coordinates, FilterMode, MipmapSampling, ReadMode, TextureDescriptor,
-};
-pub use texture::surface::{BoundSurface, Surface};
-pub use texture::view::TextureSource;
-pub use texture::{BoundTexture, Texture};
 pub use timeline::event::EventFlags;
 pub use timeline::ledger::Access;
 pub use types::extent::{Extent, Origin};

@@ -3,10 +3,10 @@
 use cuda_sys::symbol as cu;
 
 use super::{Context, Ref};
+use crate::copy::borrowed::staging;
 use crate::error::{Result, check};
 use crate::host::pinned_pool;
 use crate::process::capture_mode::Relaxed;
-use crate::staging;
 use crate::{signal, stream};
 
 impl Context {

@@ -1,7 +1,11 @@
 //! Copies between buffers: one driver call each, ordered by the buffers' ledgers.
 
 pub(crate) mod batch;
+pub(crate) mod borrowed;
 pub(crate) mod endpoint;
+pub(crate) mod fill;
+pub(crate) mod new;
+pub(crate) mod owned;
 pub(crate) mod pitched;
 pub(crate) mod shape;
 

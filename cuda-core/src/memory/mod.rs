@@ -12,7 +12,6 @@ use crate::types::resource::Resource;
 
 pub(crate) mod attributes;
 pub(crate) mod buffer;
-mod fresh;
 pub(crate) mod origin;
 pub(crate) mod plain;
 pub(crate) mod view;

@@ -163,7 +163,7 @@ mod hooks {
         // In a fork's child there is nobody to wait for.
         if before != super::FORKED {
             crate::process::drops::park();
-            crate::staging::copying::park();
+            crate::copy::borrowed::staging::copying::park();
         }
     }
 

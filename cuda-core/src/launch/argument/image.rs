@@ -5,8 +5,8 @@ use cuda_sys::CUdeviceptr;
 use super::{Arguments, Touched, sealed};
 use crate::device_memory::managed::ManagedBuffer;
 use crate::device_memory::virtual_memory::buffer::VirtualBuffer;
-use crate::texture::BoundTexture;
-use crate::texture::surface::BoundSurface;
+use crate::image::texture::BoundTexture;
+use crate::image::texture::surface::BoundSurface;
 use crate::types::pod::Pod;
 
 impl<'a> sealed::Argument<'a> for BoundTexture<'a> {

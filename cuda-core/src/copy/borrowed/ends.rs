@@ -2,10 +2,10 @@
 
 use super::flow::{Arrival, Failure, Way};
 use super::{fetch, send};
+use crate::copy::borrowed::staging::Region;
+use crate::copy::borrowed::staging::plan::Piece;
 use crate::device_memory::{DeviceSlice, DeviceSliceMut};
 use crate::error::{Error, Result};
-use crate::staging::Region;
-use crate::staging::plan::Piece;
 use crate::timeline::core::StreamCore;
 
 /// Where on a device bytes go or come from, and by which stream.

@@ -5,12 +5,12 @@ use std::marker::PhantomData;
 
 use cuda_sys::symbol as cu;
 
+use crate::copy::borrowed::staging::options::is_more_than;
+use crate::copy::borrowed::staging::{CHUNK, Region};
 use crate::copy::{at_home, same_len};
 use crate::device::Device;
 use crate::device_memory::{DeviceSlice, DeviceSliceMut};
 use crate::error::{Error, Result};
-use crate::staging::options::is_more_than;
-use crate::staging::{self, CHUNK, Region};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::core::{Bound, StreamCore};
 use crate::timeline::submit::submit_copy;
@@ -21,6 +21,7 @@ use ends::{End, Portion};
 pub(crate) mod ends;
 mod flow;
 pub(crate) mod large;
+pub(crate) mod staging;
 
 /// Bytes that a scope stages before it waits in between.
 const SCOPE_LIMIT: usize = 16 * CHUNK;

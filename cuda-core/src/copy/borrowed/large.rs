@@ -6,15 +6,15 @@
 
 use super::ends::{Down, End, Portion, Up};
 use super::flow::{Blame, Flow, Limits};
+use crate::copy::borrowed::staging::options::{StagingOptions, is_more_than, staging_options};
+use crate::copy::borrowed::staging::plan::{self, Piece, Sizes};
+use crate::copy::borrowed::staging::ring::{DEPTH, Ring};
+use crate::copy::borrowed::staging::share::Share;
+use crate::copy::borrowed::staging::{CHUNK, Region};
 use crate::device_memory::{DeviceSlice, DeviceSliceMut};
 use crate::error::Result;
 use crate::process::driver;
 use crate::process::workers::{Work, with_help};
-use crate::staging::options::{StagingOptions, is_more_than, staging_options};
-use crate::staging::plan::{self, Piece, Sizes};
-use crate::staging::ring::{DEPTH, Ring};
-use crate::staging::share::Share;
-use crate::staging::{CHUNK, Region};
 
 /// Bytes up to which nobody helps, and each part is one copy: others would come too late.
 pub(super) const ALONE: usize = CHUNK / 2;

@@ -2,8 +2,8 @@
 
 use cuda_sys::{CUDA_TEXTURE_DESC, CUaddress_mode, CUfilter_mode};
 
-use crate::array::texel::Texel;
 use crate::error::{Error, Result};
+use crate::image::array::texel::Texel;
 
 /// What a texture returns for a place beyond its edge, in one dimension.
 ///

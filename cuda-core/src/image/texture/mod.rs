@@ -5,10 +5,10 @@ use std::marker::PhantomData;
 
 use cuda_sys::{CUDA_RESOURCE_DESC, CUresult, CUtexObject, symbol as cu};
 
-use crate::array::texel::Texel;
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result, check};
+use crate::image::array::texel::Texel;
 use crate::process::capture_mode::Relaxed;
 use crate::process::driver;
 use crate::timeline::ledger::Touch;

@@ -8,12 +8,12 @@ use cuda_sys::{CUDA_RESOURCE_DESC, CUresult, CUsurfObject, symbol as cu};
 
 use super::object::{Object, ObjectKind, description, other_memory};
 use super::view::whole;
-use crate::array::shape::ArrayFlags;
-use crate::array::texel::Texel;
-use crate::array::{ArrayMemory, CudaArray};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result, check};
+use crate::image::array::shape::ArrayFlags;
+use crate::image::array::texel::Texel;
+use crate::image::array::{ArrayMemory, CudaArray};
 use crate::memory::Storage;
 use crate::process::capture_mode::Relaxed;
 use crate::process::driver;

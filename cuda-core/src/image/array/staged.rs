@@ -11,10 +11,10 @@ use super::ends::{
 };
 use super::texel::Texel;
 use super::view::{ArraySlice, ArraySliceMut};
+use crate::copy::borrowed::staging::{self, CHUNK, Region};
 use crate::copy::endpoint::Place;
 use crate::copy::{same_device, same_len};
 use crate::error::Result;
-use crate::staging::{self, CHUNK, Region};
 use crate::stream::{Stream, StreamKind};
 use crate::types::extent::{Extent, Origin};
 use crate::types::pod::{bytes_of, bytes_of_mut};

@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::copy::borrowed::staging::Region;
+use crate::copy::borrowed::staging::plan::Piece;
+use crate::copy::borrowed::staging::ring::Ring;
+use crate::copy::borrowed::staging::share::Share;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::process::workers::Help;
-use crate::staging::Region;
-use crate::staging::plan::Piece;
-use crate::staging::ring::Ring;
-use crate::staging::share::Share;
 use crate::timeline::Timeline;
 use crate::timeline::event::RawEvent;
 
