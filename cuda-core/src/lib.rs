@@ -136,11 +136,7 @@ mod signal;
 
 mod image;
 
-mod launch;
-
 mod module;
-
-pub mod nvrtc;
 
 mod group;
 
@@ -209,12 +205,13 @@ pub use image::texture::descriptor::{
 pub use image::texture::surface::{BoundSurface, Surface};
 pub use image::texture::view::TextureSource;
 pub use image::texture::{BoundTexture, Texture};
-pub use launch::MemorySyncDomain;
-pub use launch::{Argument, DeviceVisible, Dimensions, Launch};
 pub use memory::Memory;
 pub use memory::attributes::{MemoryType, PointerAttributes, host_pointer_of, is_pinned};
 pub use memory::buffer::Buffer;
 pub use memory::view::{Slice, SliceMut};
+pub use module::launch::MemorySyncDomain;
+pub use module::launch::{Argument, DeviceVisible, Dimensions, Launch};
+pub use module::nvrtc;
 pub use module::{
     BlockSize, Function, FunctionAttribute, FunctionAttributes, JitCache, JitFallback, JitOptions,
     LinkInput, Linker, Module,

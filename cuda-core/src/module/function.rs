@@ -12,7 +12,7 @@ use super::code::{Code, Users};
 use super::{Loaded, Module};
 use crate::context::Context;
 use crate::error::{Error, Result, check};
-use crate::launch::limits::Limits;
+use crate::module::launch::limits::Limits;
 use crate::process::driver;
 
 /// A kernel's attribute, by CUDA's own name: `sys::CU_FUNC_ATTRIBUTE_NUM_REGS`.

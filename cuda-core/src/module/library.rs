@@ -17,7 +17,7 @@ use super::{Function, aligned, compiled, ptx_text, read_image};
 use crate::context::Context;
 use crate::device_memory::DeviceBuffer;
 use crate::error::{Error, Result, check};
-use crate::nvrtc::Cubin;
+use crate::module::nvrtc::Cubin;
 use crate::process::capture_mode::Relaxed;
 use crate::process::driver;
 use crate::process::drops;

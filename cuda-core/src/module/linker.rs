@@ -11,7 +11,7 @@ use super::jit::{JitOptions, Outputs};
 use super::{aligned, compiled, ptx_text, read_image};
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::nvrtc::Cubin;
+use crate::module::nvrtc::Cubin;
 use crate::process::capture_mode::Relaxed;
 use crate::process::driver;
 use crate::process::drops;
@@ -56,7 +56,7 @@ impl LinkInput {
 /// Makes one binary of PTX texts and binaries that need each other's functions and variables.
 ///
 /// Binaries must have been compiled as relocatable device code: `nvcc -rdc=true`,
-/// [`Program::option`](crate::nvrtc::Program::option)`("-rdc=true")`. In the log the inputs are called
+/// [`Program::option`](crate::module::nvrtc::Program::option)`("-rdc=true")`. In the log the inputs are called
 /// `input 1`, `input 2` and so on in the order in which they came, files by their path.
 ///
 /// CUDA does not say what is linked after the driver has refused an input: begin anew then.
