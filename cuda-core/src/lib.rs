@@ -219,9 +219,7 @@ pub use module::{
 pub use module::{Kernel, Library};
 pub use peer::PeerAccess;
 pub use process::driver::driver_version;
-pub use process::drops::{
-    DropFailure, DropHook, drop_failures, flush_deferred_drops, set_drop_hook, take_drop_hook,
-};
+pub use process::drop_hook::{DropFailure, DropHook, drop_failures, set_drop_hook, take_drop_hook};
 pub use signal::Signal;
 pub use signal::semaphore::{ExternalSemaphore, ExternalSemaphoreKind};
 pub use signal::value::{StreamValue, WaitValue};
@@ -239,4 +237,5 @@ pub use types::shareable::ShareableHandle;
 pub use types::usage::{CacheUsage, MemoryInfo};
 pub use types::uuid::Uuid;
 pub use types::version::Version;
+pub use wait::flush::flush_deferred_drops;
 pub use wait::future::Ready;

@@ -11,8 +11,8 @@ use super::plain::PlainMemory;
 use crate::alloc::caching::builder::SHARED;
 use crate::alloc::caching::pool::{self, CachingPool};
 use crate::error::Result;
-use crate::process::drops::Contained;
 use crate::stream::Stream;
+use crate::util::panic::Contained;
 
 /// An allocator to choose: one of this crate's, or any [`DeviceAllocator`]. A clone is a reference.
 ///

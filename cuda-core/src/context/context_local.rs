@@ -10,9 +10,11 @@ use std::sync::{Arc, OnceLock, Weak};
 use crate::context::Context;
 use crate::context::thread;
 use crate::error::{Error, Result};
+use crate::process::deferred;
 use crate::process::driver;
-use crate::process::drops;
+use crate::process::drop_hook;
 use crate::types::resource::Resource;
+use crate::util::panic::contain;
 
 /// A value for each thread and context, made when it is first asked for: for libraries like cuBLAS,
 /// whose handles belong to a thread and a device.
@@ -93,7 +95,7 @@ impl<H: 'static, F> Drop for ContextLocal<H, F> {
         // The last reference goes before threads are asked whether it has.
         drop(self.identity.take());
         // On a thread that may not call the driver nothing was made, and nothing has to go.
-        if !drops::must_not_run_here() {
+        if !deferred::must_not_run_here() {
             drop_abandoned();
         }
     }
@@ -119,12 +121,12 @@ impl<H> Drop for Local<H> {
         }
         let guard = match self.context.enter().or_else(|_| self.context.enter()) {
             Ok(guard) => guard,
-            Err(error) => return drops::report(Resource::LibraryHandle, 0, 0, Some(error)),
+            Err(error) => return drop_hook::report(Resource::LibraryHandle, 0, 0, Some(error)),
         };
         // SAFETY: the field is not touched after this, the only taking.
         let handle = unsafe { ManuallyDrop::take(&mut self.handle) };
         // A panic must not leave a thread's last destructors, nor keep other values from theirs.
-        drops::contain(|| drop(handle));
+        contain(|| drop(handle));
         drop(guard);
     }
 }

@@ -11,7 +11,8 @@ use crate::context::thread;
 use crate::context::{self, Context, RawContext};
 use crate::device::Device;
 use crate::error::{Error, Result, check};
-use crate::process::drops;
+use crate::process::deferred;
+use crate::process::drop_hook;
 use crate::process::effect::{Failed, attempt};
 use crate::types::resource::Resource;
 
@@ -200,11 +201,11 @@ pub(crate) fn device() -> Result<Device> {
 pub(crate) fn end() {
     while let Some(context) = with_kept(Vec::pop) {
         let raw = context.raw();
-        if drops::must_not_run_here() {
+        if deferred::must_not_run_here() {
             continue;
         }
         if let Err(error) = take_out(raw) {
-            drops::report(Resource::Context, raw.0.addr() as u64, 0, Some(error));
+            drop_hook::report(Resource::Context, raw.0.addr() as u64, 0, Some(error));
             std::mem::forget(context);
         }
     }

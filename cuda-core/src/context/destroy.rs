@@ -13,8 +13,9 @@ use crate::context::current;
 use crate::error::Error;
 use crate::peer;
 use crate::process::capture_mode::Relaxed;
+use crate::process::deferred;
 use crate::process::driver;
-use crate::process::drops;
+use crate::process::drop_hook;
 use crate::process::foreign_code;
 use crate::process::release::{Unreleased, released};
 use crate::types::resource::Resource;
@@ -85,9 +86,24 @@ impl Context {
         if !inner.left_behind.swap(true, Ordering::AcqRel) {
             mem::forget(inner.clone());
             let handle = self.as_raw().addr() as u64;
-            drops::report(Resource::Context, handle, 0, Some(why.clone()));
+            drop_hook::report(Resource::Context, handle, 0, Some(why.clone()));
         }
     }
+}
+
+/// What a `Drop` does with memory that was not released: it is reported, and if it was kept, so is its
+/// context. Work of another context may use it, which could not be proven to be done.
+pub(crate) fn leave_behind(
+    context: &Context,
+    what: Resource,
+    handle: u64,
+    bytes: usize,
+    why: Unreleased,
+) {
+    if let Unreleased::Kept(error) = &why {
+        context.leave_behind(error);
+    }
+    drop_hook::report(what, handle, bytes, Some(why.into()));
 }
 
 impl Inner {
@@ -115,10 +131,10 @@ impl Drop for Inner {
     fn drop(&mut self) {
         let raw = self.raw;
         if let Some(kind) = self.retire() {
-            drops::run_or_defer(move || {
+            deferred::run_or_defer(move || {
                 if let Err(error) = destroy(raw, kind) {
                     let handle = raw.0.addr() as u64;
-                    drops::report(Resource::Context, handle, 0, Some(error.into()));
+                    drop_hook::report(Resource::Context, handle, 0, Some(error.into()));
                 }
             });
         }
@@ -137,7 +153,7 @@ fn wait_for_work(raw: RawContext) -> Result<(), (RawContext, Error)> {
             // Where the mode cannot be had the context is waited for all the same.
             let relaxed = Relaxed::enter();
             // SAFETY: takes nothing; a live context is current.
-            drops::while_waiting(|| unsafe { cu::cuCtxSynchronize() });
+            deferred::while_waiting(|| unsafe { cu::cuCtxSynchronize() });
             drop(relaxed);
             current::restore(before).map_err(|error| (before, error))
         }
@@ -164,7 +180,7 @@ fn destroy(raw: RawContext, kind: Kind) -> Result<(), Unreleased> {
             // It may be current here, and destroying it would leave it so.
             return Err(Unreleased::Unknown(error));
         }
-        drops::report(Resource::Current, before.0.addr() as u64, 0, Some(error));
+        drop_hook::report(Resource::Current, before.0.addr() as u64, 0, Some(error));
     }
     match green {
         Some(green) => green::destroy(green),

@@ -9,7 +9,7 @@ use crate::context::thread;
 use crate::context::{self, Context, RawContext};
 use crate::error::Result;
 use crate::process::driver;
-use crate::process::drops;
+use crate::process::drop_hook;
 use crate::process::foreign_code::Quiet;
 use crate::types::resource::Resource;
 
@@ -190,7 +190,7 @@ impl Drop for Guard {
         }
         if let Err(error) = self.leave() {
             let handle = self.saved.0.addr() as u64;
-            drops::report(Resource::Current, handle, 0, Some(error));
+            drop_hook::report(Resource::Current, handle, 0, Some(error));
         }
     }
 }
@@ -260,5 +260,5 @@ fn set_once_more(saved: RawContext) {
         current::keep_present(&now);
     }
     let handle = saved.0.addr() as u64;
-    drops::report(Resource::Current, handle, 0, Some(failed.into()));
+    drop_hook::report(Resource::Current, handle, 0, Some(failed.into()));
 }

@@ -9,7 +9,8 @@ use cuda_sys::{CUresult, symbol as cu};
 
 use crate::context::Context;
 use crate::error::{Error, Result, check};
-use crate::process::drops;
+use crate::process::deferred;
+use crate::process::drop_hook;
 use crate::types::resource::Resource;
 
 impl Context {
@@ -115,9 +116,9 @@ impl ProfilerRange {
 impl Drop for ProfilerRange {
     fn drop(&mut self) {
         let context = self.0.clone();
-        drops::run_or_defer(move || {
+        deferred::run_or_defer(move || {
             if let Err(error) = context.stop_profiler() {
-                drops::report(Resource::ProfilerRange, 0, 0, Some(error));
+                drop_hook::report(Resource::ProfilerRange, 0, 0, Some(error));
             }
         });
     }

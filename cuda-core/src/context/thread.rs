@@ -12,7 +12,6 @@ use crate::context::Context;
 use crate::context::context_local;
 use crate::context::current;
 use crate::context::guard::Guard;
-use crate::process::foreign_code::Spans;
 
 /// Each list is borrowed for moments in which no foreign code runs.
 pub(crate) struct Thread {
@@ -24,9 +23,6 @@ pub(crate) struct Thread {
     /// Guards that were dropped in a function of this crate that the driver called on this thread.
     /// Another thread could not end their scopes.
     pub(crate) guards: RefCell<Vec<Guard>>,
-    pub(crate) spans: Cell<Spans>,
-    /// What waits for the end of those, in the order in which it came up.
-    pub(crate) later: RefCell<Vec<Box<dyn FnOnce()>>>,
     /// The thread is ending, or about to: nothing new is kept for it.
     ended: Cell<bool>,
 }
@@ -37,8 +33,6 @@ thread_local! {
             values: RefCell::new(Vec::new()),
             contexts: RefCell::new(Vec::new()),
             guards: RefCell::new(Vec::new()),
-            spans: Cell::new(Spans::NONE),
-            later: RefCell::new(Vec::new()),
             ended: Cell::new(false),
         })
     };

@@ -14,8 +14,9 @@ use crate::device_memory::{DeviceSlice, DeviceSliceMut};
 use crate::error::{Error, Result};
 use crate::host::pin_gate::{self, Carried};
 use crate::host::stable_host::{StableHost, StableHostMut};
+use crate::process::deferred;
 use crate::process::driver;
-use crate::process::drops::{self, Contained};
+use crate::process::drop_hook;
 use crate::process::foreign_code::Quiet;
 use crate::process::held;
 use crate::stream::{Stream, StreamKind};
@@ -24,6 +25,7 @@ use crate::timeline::core::StreamCore;
 use crate::timeline::ledger::Touch;
 use crate::timeline::submit::submit_copy;
 use crate::types::resource::Resource;
+use crate::util::panic::Contained;
 use crate::wait::Pending;
 use crate::wait::future::Ready;
 
@@ -290,7 +292,7 @@ impl<H: StableHost> Drop for InFlight<H> {
         };
         match self.mark.take() {
             Some(mark) if !mark.timeline.has_completed(mark.seq) => {
-                drops::run_or_defer(move || land(held, &mark));
+                deferred::run_or_defer(move || land(held, &mark));
             }
             _ => held.end(),
         }
@@ -319,7 +321,7 @@ fn land<H: StableHost>(held: Held<H>, mark: &Mark) {
 
 /// The owner is leaked: a device may still use its memory, and nobody can prove otherwise.
 fn give_up(error: Error) {
-    drops::report(Resource::HostMemory, 0, 0, Some(error));
+    drop_hook::report(Resource::HostMemory, 0, 0, Some(error));
 }
 
 impl<H: StableHost> IntoFuture for InFlight<H> {

@@ -475,6 +475,16 @@ impl Device {
     }
 }
 
+impl Error {
+    /// Says which device of several it concerns.
+    pub(crate) fn on(self, device: Device) -> Self {
+        Error::OnDevice {
+            device: device.ordinal(),
+            error: Box::new(self),
+        }
+    }
+}
+
 impl PartialEq for Device {
     fn eq(&self, other: &Self) -> bool {
         // One state a device.

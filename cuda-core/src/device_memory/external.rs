@@ -16,8 +16,9 @@ use crate::memory::byte_len;
 use crate::memory::origin::Owner;
 use crate::memory::plain::{self, owned};
 use crate::process::capture_mode::Relaxed;
+use crate::process::deferred;
 use crate::process::driver;
-use crate::process::drops;
+use crate::process::drop_hook;
 #[cfg(unix)]
 use crate::process::effect::give_fd;
 use crate::process::release::{Unreleased, released, unless_given_up};
@@ -298,10 +299,10 @@ impl Drop for ExternalMemory {
             return;
         }
         let (raw, context, size) = (self.raw, self.context.clone(), self.size);
-        drops::run_or_defer(move || {
+        deferred::run_or_defer(move || {
             if let Err(error) = destroy(raw, &context) {
                 let handle = raw.0.addr() as u64;
-                drops::report(Resource::ExternalMemory, handle, size, Some(error.into()));
+                drop_hook::report(Resource::ExternalMemory, handle, size, Some(error.into()));
             }
         });
     }
@@ -343,6 +344,6 @@ impl Drop for Mapped {
             what: Resource::DeviceMemory,
         };
         let handle = memory.raw.0.addr() as u64;
-        drops::report(Resource::ExternalMemory, handle, memory.size, Some(why));
+        drop_hook::report(Resource::ExternalMemory, handle, memory.size, Some(why));
     }
 }

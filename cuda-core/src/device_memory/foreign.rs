@@ -12,9 +12,9 @@ use crate::memory::byte_len;
 use crate::memory::origin::Owner;
 use crate::memory::plain::owned;
 use crate::process::driver;
-use crate::process::drops::Contained;
 use crate::process::release::Unreleased;
 use crate::types::pod::Pod;
+use crate::util::panic::Contained;
 
 /// What keeps the memory allocated. Leaked unless it is released: whoever drops it frees the memory,
 /// which work of ours may use until the host has seen that none does.

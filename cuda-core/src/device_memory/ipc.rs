@@ -12,7 +12,7 @@ use crate::memory::origin::{Origin, Owner};
 use crate::memory::plain::owned;
 use crate::process::capture_mode::Relaxed;
 use crate::process::driver;
-use crate::process::drops;
+use crate::process::drop_hook;
 use crate::process::release::{Unreleased, released};
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;
@@ -167,7 +167,7 @@ impl<T: Pod> DeviceBuffer<T> {
         if let Some(refused) = refused {
             if let Err(error) = opened.release(address, bytes) {
                 let bytes = room.unwrap_or(bytes);
-                drops::report(Resource::DeviceMemory, address, bytes, Some(error.into()));
+                drop_hook::report(Resource::DeviceMemory, address, bytes, Some(error.into()));
             }
             return Err(refused);
         }

@@ -13,10 +13,11 @@ use crate::host::pinning::{REGISTER, pin};
 use crate::host::stable_host::{ReadOnly, StableHost, StableHostMut};
 use crate::memory::buffer::Buffer;
 use crate::memory::{Block, Storage};
-use crate::process::drops::{self, Contained};
+use crate::process::deferred;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::{Access, Ledger};
 use crate::util::flags::flags;
+use crate::util::panic::Contained;
 use crate::wait::future::Ready;
 
 flags! {
@@ -96,7 +97,7 @@ impl<H: StableHost> Drop for Registered<H> {
     fn drop(&mut self) {
         // SAFETY: the field is not used again.
         let parts = unsafe { ManuallyDrop::take(&mut self.parts) };
-        drops::run_or_defer(move || parts.end());
+        deferred::run_or_defer(move || parts.end());
     }
 }
 

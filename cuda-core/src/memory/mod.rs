@@ -3,11 +3,12 @@
 use std::mem::ManuallyDrop;
 
 use crate::context::Context;
+use crate::context::destroy::leave_behind;
 use crate::error::{Error, Result};
+use crate::process::deferred;
 use crate::process::driver;
-use crate::process::drops;
 use crate::process::held;
-use crate::process::release::{Unreleased, leave_behind};
+use crate::process::release::Unreleased;
 use crate::types::resource::Resource;
 
 pub(crate) mod attributes;
@@ -182,8 +183,8 @@ impl<M: Kind> Drop for Storage<M> {
         if !free {
             return;
         }
-        if drops::must_not_run_here() {
-            drops::run_elsewhere(move || block.free_or_keep());
+        if deferred::must_not_run_here() {
+            deferred::run_elsewhere(move || block.free_or_keep());
             return;
         }
         block.free_or_keep();

@@ -19,8 +19,9 @@ use crate::device_memory::DeviceBuffer;
 use crate::error::{Error, Result, check};
 use crate::module::nvrtc::Cubin;
 use crate::process::capture_mode::Relaxed;
+use crate::process::deferred;
 use crate::process::driver;
-use crate::process::drops;
+use crate::process::drop_hook;
 use crate::process::release::{Unreleased, released, unless_given_up};
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;
@@ -320,9 +321,9 @@ impl Drop for LoadedLibrary {
         }
         let (raw, mut users) = (self.raw, std::mem::take(&mut self.users));
         let mut outputs = std::mem::take(&mut self.outputs);
-        drops::run_or_defer(move || {
+        deferred::run_or_defer(move || {
             if let Err(error) = unload(raw, &mut users, &mut outputs) {
-                drops::report(Resource::Module, raw.0.addr() as u64, 0, Some(error.into()));
+                drop_hook::report(Resource::Module, raw.0.addr() as u64, 0, Some(error.into()));
             }
         });
     }

@@ -13,8 +13,9 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::module::nvrtc::Cubin;
 use crate::process::capture_mode::Relaxed;
+use crate::process::deferred;
 use crate::process::driver;
-use crate::process::drops;
+use crate::process::drop_hook;
 use crate::process::release::{Unreleased, released, unless_given_up};
 use crate::types::resource::Resource;
 
@@ -346,9 +347,9 @@ impl Drop for Linker {
         }
         let (raw, context) = (self.raw, self.context.clone());
         let mut outputs = std::mem::take(&mut self.outputs);
-        drops::run_or_defer(move || {
+        deferred::run_or_defer(move || {
             if let Err(error) = destroy(raw, &context, &mut outputs) {
-                drops::report(Resource::Linker, raw.0.addr() as u64, 0, Some(error.into()));
+                drop_hook::report(Resource::Linker, raw.0.addr() as u64, 0, Some(error.into()));
             }
         });
     }

@@ -14,8 +14,9 @@ use crate::device::Device;
 use crate::error::{Error, ModuleError, Result, check};
 use crate::module::nvrtc::Cubin;
 use crate::process::capture_mode::Relaxed;
+use crate::process::deferred;
 use crate::process::driver;
-use crate::process::drops;
+use crate::process::drop_hook;
 use crate::process::release::{Unreleased, released, unless_given_up};
 use crate::types::resource::Resource;
 
@@ -423,10 +424,10 @@ impl Drop for Loaded {
             return;
         }
         let mut unload = self.unload();
-        drops::run_or_defer(move || {
+        deferred::run_or_defer(move || {
             if let Err(error) = unload.run() {
                 let handle = unload.raw.0.addr() as u64;
-                drops::report(Resource::Module, handle, 0, Some(error.into()));
+                drop_hook::report(Resource::Module, handle, 0, Some(error.into()));
             }
         });
     }

@@ -1,7 +1,6 @@
 //! The process and the driver: initialisation, and the states in which it must not be called.
 
-use std::cell::Cell;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
@@ -9,6 +8,9 @@ use cuda_sys::symbol as cu;
 
 use crate::error::{Error, Result, check};
 use crate::types::version::Version;
+use crate::util::process_state::{COLD, EXITING, FORKED, READY, STARTING, STATE};
+
+pub(crate) use crate::util::process_state::{CallbackScope, in_callback, is_gone};
 
 /// The oldest driver that works.
 const FLOOR: Version = Version::new(11, 8);
@@ -16,19 +18,6 @@ const FLOOR: Version = Version::new(11, 8);
 /// How often a thread looks whether another has initialised the driver, which takes milliseconds at
 /// least.
 const POLL: Duration = Duration::from_micros(100);
-
-const COLD: u8 = 0;
-const READY: u8 = 1;
-const FORKED: u8 = 2;
-const EXITING: u8 = 3;
-/// A thread initialises the driver, and the others wait for it.
-const STARTING: u8 = 4;
-
-static STATE: AtomicU8 = AtomicU8::new(COLD);
-
-thread_local! {
-    static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
-}
 
 /// Initialises the driver once, and refuses the call where CUDA cannot be called at all.
 ///
@@ -86,36 +75,6 @@ fn start() -> Result<()> {
     Ok(())
 }
 
-/// Whether this thread is running a host function of a stream.
-#[inline]
-pub(crate) fn in_callback() -> bool {
-    // A thread whose locals are gone is exiting, which the driver's callback thread does not do
-    // while it runs a host function.
-    IN_CALLBACK.try_with(Cell::get).unwrap_or(false)
-}
-
-/// Marks this thread as the driver's callback thread for as long as the value lives.
-pub(crate) struct CallbackScope(());
-
-impl CallbackScope {
-    pub(crate) fn enter() -> Self {
-        let _ = IN_CALLBACK.try_with(|flag| flag.set(true));
-        Self(())
-    }
-}
-
-impl Drop for CallbackScope {
-    fn drop(&mut self) {
-        let _ = IN_CALLBACK.try_with(|flag| flag.set(false));
-    }
-}
-
-/// Whether the driver is beyond reach for good: the process exits, or is a fork's child.
-#[inline]
-pub(crate) fn is_gone() -> bool {
-    matches!(STATE.load(Ordering::Acquire), FORKED | EXITING)
-}
-
 /// Why, if the driver [is gone](is_gone).
 pub(crate) fn gone() -> Option<Error> {
     match STATE.load(Ordering::Acquire) {
@@ -162,8 +121,8 @@ mod hooks {
         let before = super::STATE.swap(super::EXITING, Ordering::AcqRel);
         // In a fork's child there is nobody to wait for.
         if before != super::FORKED {
-            crate::process::drops::park();
-            crate::copy::borrowed::staging::copying::park();
+            crate::process::deferred::park();
+            crate::process::pinned_pass::park();
         }
     }
 

@@ -5,10 +5,11 @@
 //! or the `Drop` of what keeps another library's context alive, may make something else current: what
 //! comes up meanwhile waits for the end.
 
+use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 
-use crate::context::thread;
-use crate::process::drops::contain;
+use crate::util::panic::contain;
 
 /// As long as one lives, what [`after`] is given waits.
 pub(crate) struct Quiet {
@@ -17,36 +18,38 @@ pub(crate) struct Quiet {
 }
 
 #[derive(Clone, Copy)]
-pub(crate) struct Spans {
+struct Spans {
     /// Spans that the thread is in.
     open: u32,
     /// There is something to do when the outermost ends.
     awaited: bool,
 }
 
+thread_local! {
+    // Neither has a destructor: both are there for as long as the thread runs.
+    static SPANS: Cell<Spans> = const { Cell::new(Spans::NONE) };
+
+    /// What waits for the end of the spans, in the order in which it came up. Borrowed for moments in
+    /// which no foreign code runs.
+    static LATER: ManuallyDrop<RefCell<Vec<Job>>> =
+        const { ManuallyDrop::new(RefCell::new(Vec::new())) };
+}
+
+type Job = Box<dyn FnOnce()>;
+
 impl Spans {
-    pub(crate) const NONE: Self = Self {
+    const NONE: Self = Self {
         open: 0,
         awaited: false,
     };
-
-    #[inline]
-    fn get() -> Self {
-        thread::with(|thread| thread.spans.get())
-    }
-
-    #[inline]
-    fn set(self) {
-        thread::with(|thread| thread.spans.set(self));
-    }
 }
 
 impl Quiet {
     #[inline]
     pub(crate) fn begin() -> Self {
-        let mut spans = Spans::get();
+        let mut spans = SPANS.get();
         spans.open += 1;
-        spans.set();
+        SPANS.set(spans);
         Self {
             _not_send: PhantomData,
         }
@@ -56,9 +59,9 @@ impl Quiet {
 impl Drop for Quiet {
     #[inline]
     fn drop(&mut self) {
-        let mut spans = Spans::get();
+        let mut spans = SPANS.get();
         spans.open -= 1;
-        spans.set();
+        SPANS.set(spans);
         if spans.awaited && spans.open == 0 {
             catch_up();
         }
@@ -67,20 +70,20 @@ impl Drop for Quiet {
 
 /// Does `job`, which is somebody else's code, when no span is open on the thread: now, as a rule.
 pub(crate) fn after(job: impl FnOnce() + 'static) {
-    let mut spans = Spans::get();
+    let mut spans = SPANS.get();
     if spans.open == 0 {
         return contain(job);
     }
     let job = Box::new(job);
-    thread::with(|thread| thread.later.borrow_mut().push(job));
+    LATER.with(|later| later.borrow_mut().push(job));
     spans.awaited = true;
-    spans.set();
+    SPANS.set(spans);
 }
 
 #[cold]
 fn catch_up() {
-    Spans::NONE.set();
+    SPANS.set(Spans::NONE);
     // What comes up meanwhile, in spans of these jobs' own, is done at the end of those.
-    let later = thread::with(|thread| thread.later.take());
+    let later = LATER.with(|later| later.take());
     later.into_iter().for_each(contain);
 }

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::error::Error;
 use crate::process::driver;
-use crate::process::drops::contain;
 use crate::process::foreign_code;
+use crate::util::panic::contain;
 use crate::util::sync::lock;
 
 type Job = Box<dyn FnOnce() + Send>;

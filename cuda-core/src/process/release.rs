@@ -7,7 +7,7 @@
 //! * It is **gone**.
 //! * It was **[kept](Unreleased::Kept)**: something stood in the way before the driver was asked to
 //!   release it, such as a failed wait for its last work. All is as before. `close` gives the owner
-//!   back as it was; a `Drop` [leaves it behind](leave_behind), for good, and its context with it: that
+//!   back as it was; a `Drop` [leaves it behind](crate::context::destroy::leave_behind), for good, and its context with it: that
 //!   would take the memory along under the work that could not be waited for.
 //! * That is **[unknown](Unreleased::Unknown)**: the call that releases it failed. It may be gone, and
 //!   its address or handle somebody else's by now, so it is *given up*: neither used nor released
@@ -16,10 +16,9 @@
 
 use cuda_sys::CUresult;
 
-use crate::context::Context;
 use crate::error::{Error, check};
 use crate::process::driver;
-use crate::process::drops;
+use crate::process::drop_hook;
 use crate::types::resource::Resource;
 
 /// Why something was not released, as far as anybody can tell.
@@ -45,28 +44,13 @@ pub(crate) fn released(op: &'static str, code: CUresult) -> Result<(), Unrelease
     check(op, code).map_err(Unreleased::Unknown)
 }
 
-/// What a `Drop` does with memory that was not released: it is reported, and if it was kept, so is its
-/// context. Work of another context may use it, which could not be proven to be done.
-pub(crate) fn leave_behind(
-    context: &Context,
-    what: Resource,
-    handle: u64,
-    bytes: usize,
-    why: Unreleased,
-) {
-    if let Unreleased::Kept(error) = &why {
-        context.leave_behind(error);
-    }
-    drops::report(what, handle, bytes, Some(why.into()));
-}
-
 impl Unreleased {
     /// The error for whoever called `close`; what is given up with it is reported.
     pub(crate) fn into_told(self, what: Resource, handle: u64, bytes: usize) -> Error {
         match self {
             Unreleased::Kept(error) => error,
             Unreleased::Unknown(error) => {
-                drops::report(what, handle, bytes, Some(error.clone()));
+                drop_hook::report(what, handle, bytes, Some(error.clone()));
                 error
             }
         }

@@ -13,7 +13,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::host::pinned::{self, HostAddress, PinnedFlags};
 use crate::process::driver;
-use crate::process::drops;
+use crate::process::drop_hook;
 use crate::process::release::Unreleased;
 use crate::signal::value::{StreamValue, WaitValue};
 use crate::stream::{Stream, StreamKind};
@@ -286,7 +286,7 @@ impl Slab {
     /// Says that nobody gives the slab back.
     fn leak(self, why: Error) {
         let address = self.base.0.addr().get() as u64;
-        drops::report(Resource::PinnedMemory, address, SLAB, Some(why));
+        drop_hook::report(Resource::PinnedMemory, address, SLAB, Some(why));
     }
 }
 

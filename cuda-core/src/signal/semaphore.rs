@@ -13,8 +13,9 @@ use crate::copy::same_device;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::process::capture_mode::Relaxed;
+use crate::process::deferred;
 use crate::process::driver;
-use crate::process::drops;
+use crate::process::drop_hook;
 #[cfg(unix)]
 use crate::process::effect::give_fd;
 use crate::process::release::{Unreleased, released, unless_given_up};
@@ -301,10 +302,10 @@ impl Drop for ExternalSemaphore {
         }
         let (raw, context) = (self.raw, self.context.clone());
         let mut uses = std::mem::take(&mut self.uses);
-        drops::run_or_defer(move || {
+        deferred::run_or_defer(move || {
             if let Err(error) = destroy(raw, &context, &mut uses) {
                 let handle = raw.0.addr() as u64;
-                drops::report(Resource::ExternalSemaphore, handle, 0, Some(error.into()));
+                drop_hook::report(Resource::ExternalSemaphore, handle, 0, Some(error.into()));
             }
         });
     }

@@ -8,9 +8,10 @@ use cuda_sys::symbol as cu;
 
 use crate::error::Result;
 use crate::process::driver::CallbackScope;
-use crate::process::drops;
+use crate::process::drop_hook;
 use crate::stream::{Stream, StreamKind};
 use crate::types::resource::Resource;
+use crate::util::panic::contain;
 use crate::util::sync::lock;
 
 type HostFunction = Box<dyn FnOnce() + Send>;
@@ -57,7 +58,7 @@ impl<K: StreamKind> Stream<K> {
             let function = lock(&slot).take();
             // Its captures are the caller's, and so is the code that drops them: nothing is entered.
             drop(stream);
-            drops::contain(|| drop(function));
+            contain(|| drop(function));
         }
         launched
     }
@@ -76,7 +77,7 @@ unsafe extern "C" fn run(data: *mut c_void) {
         if let Err(second) = catch_unwind(AssertUnwindSafe(move || drop(payload))) {
             std::mem::forget(second);
         }
-        drops::report(Resource::HostFunction, 0, 0, None);
+        drop_hook::report(Resource::HostFunction, 0, 0, None);
     }
     drop(scope);
 }

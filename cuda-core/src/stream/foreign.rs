@@ -9,12 +9,12 @@ use cuda_sys::{CUstream, symbol as cu};
 use crate::context::Context;
 use crate::error::{Error, Result, check};
 use crate::process::driver;
-use crate::process::drops::Contained;
 use crate::stream::default::{legacy_handle, per_thread_handle};
 use crate::stream::{Stream, implicit_order, registry};
 use crate::timeline::RawStream;
 use crate::timeline::capture;
 use crate::timeline::core::StreamCore;
+use crate::util::panic::Contained;
 
 impl Stream {
     /// Takes in a stream that somebody else made, with the owner that keeps it alive. Nothing here

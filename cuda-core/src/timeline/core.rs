@@ -1,6 +1,5 @@
 //! The driver's stream behind all its handles, and the one place where work is enqueued.
 
-use std::any::Any;
 use std::mem::{self, ManuallyDrop};
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,8 +14,9 @@ use crate::copy::borrowed::staging::Lease;
 use crate::device::Device;
 use crate::error::{Error, Result, check};
 use crate::process::capture_mode::Relaxed;
+use crate::process::deferred;
 use crate::process::driver;
-use crate::process::drops::{self, Contained};
+use crate::process::drop_hook;
 use crate::process::foreign_code;
 use crate::process::held;
 use crate::process::release::{Unreleased, released};
@@ -24,6 +24,7 @@ use crate::stream;
 use crate::timeline::event::RawEvent;
 use crate::timeline::{Flavor, ImplicitOrder, Mark, RawStream, Timeline};
 use crate::types::resource::Resource;
+use crate::util::panic::Owner;
 use crate::util::sync::lock;
 
 /// The driver's stream with its timeline; destroyed with the last handle and the last buffer that
@@ -45,9 +46,6 @@ pub(crate) struct StreamCore {
     /// The chunk that small uploads are staged in.
     pub(crate) staging: Mutex<Option<Arc<Lease>>>,
 }
-
-/// Whoever made a stream that is not ours.
-pub(crate) type Owner = Contained<Arc<dyn Any + Send + Sync>>;
 
 const GIVEN_UP: Error = Error::GivenUp {
     what: Resource::Stream,
@@ -369,7 +367,7 @@ fn retire(timeline: &Arc<Timeline>, raw: RawStream) -> Result<(), Unreleased> {
 fn let_go(timeline: Arc<Timeline>, raw: RawStream, owner: Option<Owner>) {
     match retire(&timeline, raw) {
         Err(Unreleased::Kept(_)) => return held::keep(move || let_go(timeline, raw, owner)),
-        Err(why) => drops::report(Resource::Stream, raw.0.addr() as u64, 0, Some(why.into())),
+        Err(why) => drop_hook::report(Resource::Stream, raw.0.addr() as u64, 0, Some(why.into())),
         Ok(()) => {}
     }
     // The handle is of no use to anybody here any more. Its owner goes before its context's.
@@ -396,7 +394,7 @@ impl Drop for StreamCore {
         stream::forget(raw.0);
         // Its chunk goes back first, so that the mark it leaves is seen.
         let staging = lock(&self.staging).take();
-        drops::run_or_defer(move || {
+        deferred::run_or_defer(move || {
             drop(staging);
             let_go(timeline, raw, owner);
             held::retry();

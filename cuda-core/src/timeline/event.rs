@@ -7,7 +7,8 @@ use cuda_sys::{CUevent, CUresult, symbol as cu};
 use crate::context::Context;
 use crate::error::{Result, check};
 use crate::process::capture_mode::Relaxed;
-use crate::process::drops;
+use crate::process::deferred;
+use crate::process::drop_hook;
 use crate::process::release::{Unreleased, released};
 use crate::types::resource::Resource;
 use crate::util::flags::flags;
@@ -142,11 +143,11 @@ impl Drop for RawEvent {
         let raw = RawHandle(self.raw);
         // The context goes along, so that it outlives the event on whatever thread that dies.
         let context = self.context.clone();
-        drops::run_or_defer(move || {
+        deferred::run_or_defer(move || {
             let raw = raw;
             let handle = raw.0.addr() as u64;
             if let Err(error) = destroy(raw) {
-                drops::report(Resource::Event, handle, 0, Some(error.into()));
+                drop_hook::report(Resource::Event, handle, 0, Some(error.into()));
             }
             drop(context);
         });

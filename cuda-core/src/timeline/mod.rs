@@ -14,8 +14,8 @@ use crate::context::Context;
 use crate::context::guard::Entered;
 use crate::context::timelines::Slot;
 use crate::error::{Error, Result, check};
+use crate::process::deferred;
 use crate::process::driver;
-use crate::process::drops;
 use crate::process::held;
 use crate::timeline::capture::Exposure;
 use crate::timeline::event::RawEvent;
@@ -392,7 +392,7 @@ impl Timeline {
         let Some((event, covered)) = self.covering(seq)? else {
             return Ok(());
         };
-        drops::while_waiting(|| event.synchronize())
+        deferred::while_waiting(|| event.synchronize())
             .map_err(|error| self.forget_captured(&event, error))?;
         self.complete(covered);
         Ok(())

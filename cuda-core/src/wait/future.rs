@@ -15,12 +15,12 @@ use crate::memory::Memory;
 use crate::memory::buffer::Buffer;
 use crate::memory::view::{Slice, SliceMut};
 use crate::process::driver;
-use crate::process::drops;
 use crate::stream::event::Event;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::Mark;
 use crate::timeline::ledger::{Access, Fences};
 use crate::types::pod::Pod;
+use crate::util::panic::contain;
 use crate::util::sync::lock;
 use crate::wait::Pending;
 
@@ -174,7 +174,7 @@ impl Drop for Ready<'_> {
         if let (State::Waiting(ticket), false) = (&self.state, driver::is_gone()) {
             // Nobody is to be woken any more.
             let waker = lock(&ticket.0).waker.take();
-            drops::contain(|| drop(waker));
+            contain(|| drop(waker));
         }
     }
 }

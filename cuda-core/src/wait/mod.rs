@@ -26,12 +26,13 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use crate::error::{Error, Result};
+use crate::process::deferred;
 use crate::process::driver;
-use crate::process::drops;
 use crate::timeline::event::RawEvent;
 use crate::timeline::{Flavor, Mark, Timeline};
 use crate::util::sync::lock;
 
+pub(crate) mod flush;
 pub(crate) mod future;
 mod queue;
 mod watch;
@@ -131,7 +132,7 @@ impl Pending {
 
     /// Does `then` on a thread of ours when the point is reached.
     pub(crate) fn then(self, then: impl FnOnce(Result<()>) + Send + 'static) -> Result<()> {
-        let by_ours = is_waiter() || drops::is_reaper();
+        let by_ours = is_waiter() || deferred::is_reaper();
         let pool = if by_ours { &OURS } else { &ANYBODYS };
         pool.watch(self, Box::new(then))
     }

@@ -10,7 +10,8 @@ use super::queue::{Key, Queues};
 use super::{Pending, Then, WAITS, stay_if_gone};
 use crate::error::{Error, Result};
 use crate::process::capture_mode::Relaxed;
-use crate::process::drops::{self, contain};
+use crate::process::deferred;
+use crate::util::panic::contain;
 use crate::util::sync::lock;
 
 /// Threads that sleep for one point each.
@@ -152,7 +153,7 @@ impl Watch {
     /// Does what there is to do, until there has been nothing for a while.
     fn serve(self: Arc<Self>) {
         WAITS.set(true);
-        drops::unless_exiting(Relaxed::for_life);
+        deferred::unless_exiting(Relaxed::for_life);
         let mut state = lock(&self.state);
         state.called = false;
         loop {
@@ -285,7 +286,7 @@ impl Pending {
         if self.timeline.has_completed(self.seq) {
             return Some(Ok(()));
         }
-        match drops::unless_exiting(|| self.event.query()) {
+        match deferred::unless_exiting(|| self.event.query()) {
             Ok(false) => None,
             Ok(true) => Some(Ok(())),
             Err(error) => Some(Err(error)),

@@ -11,8 +11,8 @@ use super::{ask, contained};
 use crate::alloc::DeviceAllocator;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::process::drops;
 use crate::stream::Stream;
+use crate::util::panic::contain;
 
 /// When a hook is called.
 ///
@@ -191,7 +191,7 @@ impl Drop for Told {
         // Scopes of one thread end in reverse order. What the hook holds is dropped outside the
         // borrow.
         let hook = HOOKS.try_with(|hooks| hooks.borrow_mut().pop());
-        drops::contain(|| drop(hook));
+        contain(|| drop(hook));
     }
 }
 

@@ -43,8 +43,8 @@ use cuda_sys::CUdeviceptr;
 
 use crate::alloc::DeviceAllocator;
 use crate::error::{AllocatorError, Result};
-use crate::process::drops;
 use crate::stream::Stream;
+use crate::util::panic::contain;
 
 /// Asks the inner allocator for a block. Null, with which one written in C says that it has none,
 /// is an error here already: nobody gives it back.
@@ -81,7 +81,7 @@ impl<F: FnOnce()> Drop for Rollback<F> {
 /// free of a buffer, or an allocation whose block would be lost.
 fn contained<R>(f: impl FnOnce() -> R) -> Option<R> {
     let mut result = None;
-    drops::contain(|| result = Some(f()));
+    contain(|| result = Some(f()));
     result
 }
 

@@ -10,7 +10,7 @@ use super::limit::PoolLimit;
 use super::pool::CachingPool;
 use crate::alloc::handle::Allocator;
 use crate::error::{Error, Result};
-use crate::process::drops::Contained;
+use crate::util::panic::Contained;
 use crate::util::sync::lock;
 
 /// The number of the process's own pool.

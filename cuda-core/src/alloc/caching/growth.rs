@@ -11,11 +11,12 @@ use super::heap::{ALL, Heap, LOOKED_AT, Pending};
 use super::space::{Fate, Piece, Segment};
 use crate::alloc::handle::Choice;
 use crate::alloc::{custom, plain as upstream};
+use crate::context::destroy::leave_behind;
 use crate::error::{Error, Result};
 use crate::memory::plain;
-use crate::process::drops;
+use crate::process::drop_hook;
 use crate::process::held;
-use crate::process::release::{Unreleased, leave_behind};
+use crate::process::release::Unreleased;
 use crate::timeline::Mark;
 use crate::timeline::core::StreamCore;
 use crate::timeline::ledger::Fences;
@@ -338,7 +339,7 @@ impl Heap {
                 Err(why) => {
                     let error: Error = why.into();
                     let (base, bytes) = (segment.base, segment.bytes);
-                    drops::report(Resource::DeviceMemory, base, bytes, Some(error.clone()));
+                    drop_hook::report(Resource::DeviceMemory, base, bytes, Some(error.clone()));
                     failed.get_or_insert(error);
                 }
             }

@@ -11,8 +11,8 @@ use super::class::Span;
 use super::space::{Piece, Rest, Space};
 use crate::alloc::custom;
 use crate::context::Context;
+use crate::process::deferred;
 use crate::process::driver;
-use crate::process::drops;
 use crate::timeline::Mark;
 use crate::timeline::core::StreamCore;
 use crate::timeline::ledger::Fences;
@@ -327,8 +327,8 @@ impl Drop for Heap {
             state,
             arenas: Mutex::default(),
         };
-        if drops::must_not_run_here() {
-            drops::run_elsewhere(move || moved.end());
+        if deferred::must_not_run_here() {
+            deferred::run_elsewhere(move || moved.end());
         } else {
             moved.end();
         }

@@ -17,8 +17,9 @@ use crate::memory::origin::Origin;
 use crate::memory::{Block, Storage, byte_len, explain};
 use crate::peer::{self, Changes, PeerAccess};
 use crate::process::capture_mode::Relaxed;
+use crate::process::deferred;
 use crate::process::driver;
-use crate::process::drops;
+use crate::process::drop_hook;
 use crate::process::foreign_code::Quiet;
 use crate::process::release::{Unreleased, released};
 use crate::stream::Stream;
@@ -85,9 +86,9 @@ impl Drop for Inner {
             return;
         }
         let raw = self.raw;
-        drops::run_or_defer(move || {
+        deferred::run_or_defer(move || {
             if let Err(error) = destroy(raw) {
-                drops::report(
+                drop_hook::report(
                     Resource::MemoryPool,
                     raw.0.addr() as u64,
                     0,

@@ -12,8 +12,9 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result, check};
 use crate::process::capture_mode::Relaxed;
+use crate::process::deferred;
 use crate::process::driver;
-use crate::process::drops;
+use crate::process::drop_hook;
 use crate::process::release::{Unreleased, released};
 use crate::types::resource::Resource;
 use crate::types::shareable::ShareableHandle;
@@ -270,9 +271,9 @@ impl Drop for PhysicalMemory {
             return;
         };
         let (context, size) = (self.context.clone(), self.size);
-        drops::run_or_defer(move || {
+        deferred::run_or_defer(move || {
             if let Err(error) = release(&context, handle) {
-                drops::report(Resource::PhysicalMemory, handle, size, Some(error.into()));
+                drop_hook::report(Resource::PhysicalMemory, handle, size, Some(error.into()));
             }
         });
     }

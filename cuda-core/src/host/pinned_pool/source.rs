@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::host::pinned::{self, HostAddress, PinnedFlags};
 use crate::host::pinning;
 use crate::host::registered::RegisterFlags;
-use crate::process::drops;
+use crate::process::drop_hook;
 use crate::process::release::Unreleased;
 use crate::types::resource::Resource;
 
@@ -84,7 +84,7 @@ impl Slab {
         let address = self.base.0.addr().get() as u64;
         let bytes = self.bytes;
         mem::forget(self);
-        drops::report(Resource::PinnedMemory, address, bytes, Some(why));
+        drop_hook::report(Resource::PinnedMemory, address, bytes, Some(why));
     }
 
     /// A chunk of a stretch that is nobody else's.

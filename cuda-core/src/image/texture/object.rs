@@ -7,8 +7,9 @@ use cuda_sys::{CUDA_RESOURCE_DESC, CUresourcetype, CUresult};
 use crate::context::Context;
 use crate::error::{Error, Result, check};
 use crate::process::capture_mode::Relaxed;
+use crate::process::deferred;
 use crate::process::driver;
-use crate::process::drops;
+use crate::process::drop_hook;
 use crate::process::release::{Unreleased, released};
 use crate::timeline::ledger::{Access, Fences, Ledger, LedgerOf, Touch};
 use crate::types::resource::Resource;
@@ -147,9 +148,9 @@ impl<K: ObjectKind> Drop for Object<K> {
         let Some(mut live) = self.live.take() else {
             return;
         };
-        drops::run_or_defer(move || {
+        deferred::run_or_defer(move || {
             if let Err(error) = live.destroy() {
-                drops::report(K::RESOURCE, live.handle, 0, Some(error.into()));
+                drop_hook::report(K::RESOURCE, live.handle, 0, Some(error.into()));
             }
         });
     }

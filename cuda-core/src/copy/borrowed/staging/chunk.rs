@@ -8,7 +8,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::host::pinned::HostAddress;
 use crate::host::pinned_pool;
-use crate::process::drops;
+use crate::process::drop_hook;
 use crate::process::release::Unreleased;
 use crate::timeline::ledger::Fences;
 use crate::types::resource::Resource;
@@ -112,7 +112,7 @@ impl Chunk {
     /// Says that the chunk is nobody's any more, and why.
     pub(super) fn report_lost(&self, why: Error) {
         let address = self.base().addr() as u64;
-        drops::report(Resource::PinnedMemory, address, self.bytes, Some(why));
+        drop_hook::report(Resource::PinnedMemory, address, self.bytes, Some(why));
     }
 }
 

@@ -12,6 +12,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::host::pinned_pool;
 use crate::process::driver;
+use crate::process::pinned_pass::Pass;
 use crate::process::release::Unreleased;
 use crate::process::workers;
 use crate::signal;
@@ -21,7 +22,6 @@ use crate::timeline::{Mark, Timeline};
 use crate::util::sync::lock;
 
 use chunk::Chunk;
-use copying::Pass;
 
 mod chunk;
 pub(crate) mod copying;

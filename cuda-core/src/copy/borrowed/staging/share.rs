@@ -5,10 +5,11 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use super::Region;
-use super::copying::{self, Pass, Path};
+use super::copying::{self, Path};
 use super::plan;
 use crate::error::{Error, Result};
 use crate::process::driver;
+use crate::process::pinned_pass::Pass;
 use crate::process::workers::{Help, Work};
 
 /// Which way bytes go.
