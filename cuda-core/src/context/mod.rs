@@ -11,7 +11,7 @@ use cuda_sys::{CUcontext, symbol as cu};
 
 use crate::context::current::Current;
 use crate::context::guard::{Entered, Guard};
-use crate::device::{self, Device};
+use crate::device::Device;
 use crate::error::{Error, Result, check};
 use crate::process::driver;
 use crate::process::release::unless_given_up;
@@ -27,6 +27,7 @@ pub(crate) mod current;
 pub(crate) mod destroy;
 pub(crate) mod green;
 pub(crate) mod guard;
+pub(crate) mod primary;
 pub(crate) mod profiler;
 pub(crate) mod settings;
 mod synchronize;
@@ -103,7 +104,7 @@ static REGISTRY: Mutex<Vec<(RawContext, Weak<Inner>)>> = Mutex::new(Vec::new());
 
 /// The object for `raw`, if there is one.
 pub(crate) fn known(raw: RawContext) -> Option<Context> {
-    if let Some(primary) = device::retained_primaries().find(|primary| primary.raw() == raw) {
+    if let Some(primary) = primary::retained().find(|primary| primary.raw() == raw) {
         return Some(primary.clone());
     }
     let registry = lock(&REGISTRY);
@@ -113,7 +114,7 @@ pub(crate) fn known(raw: RawContext) -> Option<Context> {
 
 /// All contexts on some devices that there is an object for.
 pub(crate) fn known_on(devices: &[Device]) -> Vec<Context> {
-    let mut known: Vec<Context> = device::retained_primaries().cloned().collect();
+    let mut known: Vec<Context> = primary::retained().cloned().collect();
     for (_, weak) in &*lock(&REGISTRY) {
         known.extend(weak.upgrade().map(|inner| Context(Ref::Counted(inner))));
     }

@@ -6,9 +6,10 @@ use std::sync::{Mutex, MutexGuard};
 
 use cuda_sys::{CUmemAccess_flags, symbol as cu};
 
-use crate::alloc::driver_pool;
 use crate::context::{self, Context, RawContext};
-use crate::device::{Device, Pool};
+use crate::device::Device;
+use crate::device::default_pool;
+use crate::device::default_pool::Pool;
 use crate::error::{Error, Result, check};
 use crate::process::capture_mode::Relaxed;
 use crate::process::driver;
@@ -130,7 +131,7 @@ impl Context {
                 if code == cuda_sys::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => {}
             other => other?,
         }
-        driver_pool::set_access(
+        default_pool::set_access(
             peer.device(),
             self.device(),
             cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
@@ -193,7 +194,7 @@ impl Context {
             .any(|access| access.opens_pool(self.device(), peer.device()));
         let default = peer.device().default_pool()?;
         if !needed_by_others && !default.is_some_and(|pool| is_open(pool, self.device())) {
-            driver_pool::set_access(
+            default_pool::set_access(
                 peer.device(),
                 self.device(),
                 cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_NONE,

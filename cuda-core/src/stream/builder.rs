@@ -6,11 +6,23 @@ use cuda_sys::{CUstream, symbol as cu};
 
 use crate::context::Context;
 use crate::context::green;
+use crate::device::Device;
 use crate::error::{Error, Result, check};
 use crate::stream::pool::StreamPool;
 use crate::stream::{NON_BLOCKING, Stream, registry};
 use crate::timeline::core::StreamCore;
 use crate::timeline::{Flavor, ImplicitOrder};
+
+impl Device {
+    /// A new non-blocking stream in the primary context; see
+    /// [`Context::create_stream`](crate::Context::create_stream).
+    ///
+    /// # Errors
+    /// Those of [`Device::context`]; the driver's.
+    pub fn create_stream(self) -> Result<Stream> {
+        self.primary()?.create_stream()
+    }
+}
 
 impl Context {
     /// A new stream that does not synchronise with the legacy default stream:

@@ -8,8 +8,10 @@ use std::sync::{Arc, Mutex, Weak};
 use cuda_sys::{CUmemAccess_flags, CUmemPoolProps, CUmemoryPool, symbol as cu};
 
 use crate::copy::same_device;
+use crate::device::Device;
+use crate::device::default_pool;
+use crate::device::default_pool::Pool;
 use crate::device::mem_location;
-use crate::device::{Device, Pool};
 use crate::device_memory::{ALIGNMENT, DeviceBuffer, NOWHERE};
 use crate::error::{Error, Result, check};
 use crate::memory::buffer::Buffer;
@@ -356,7 +358,7 @@ impl MemoryPool {
             PeerAccess::Read | PeerAccess::None => Some(peer::close(peer, self.device())?),
         };
         let _changes = Changes::begin();
-        super::set_pool_access(self.0.raw, peer, access_flags(access))?;
+        default_pool::set_pool_access(self.0.raw, peer, access_flags(access))?;
         match access {
             PeerAccess::None => peer::pool_closed(self.0.raw, self.device(), peer),
             PeerAccess::Read | PeerAccess::ReadWrite => {

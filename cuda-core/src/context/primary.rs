@@ -1,14 +1,20 @@
-//! The primary context's state: looked at and changed without creating it.
+//! Each device's primary context: retained at its first use; its state is looked at and changed without creating it.
 
 use std::ptr;
+use std::sync::{Mutex, OnceLock};
 
 use cuda_sys::symbol as cu;
 
+use crate::context::Context;
+use crate::context::guard::Guard;
 use crate::context::settings::ContextFlags;
-use crate::device::Device;
+use crate::device::{self, Device, PrimaryContext};
 use crate::error::{Error, Result, check};
 use crate::process::capture_mode::Relaxed;
 use crate::process::driver;
+use crate::types::usage::MemoryInfo;
+use crate::util::pocket::Pocket;
+use crate::util::sync::lock;
 
 /// What `cuDevicePrimaryCtxGetState` says.
 ///
@@ -27,7 +33,122 @@ pub struct PrimaryState {
     pub flags: ContextFlags,
 }
 
+/// What the process has of a device's primary context.
+#[derive(Default)]
+pub(crate) struct Primary {
+    // INVARIANT: once set, the context stays retained until the process ends.
+    context: OnceLock<Context>,
+    /// Held while the context is being retained; the fast path reads `context` alone.
+    first_use: Mutex<()>,
+}
+
+impl Pocket for PrimaryContext {
+    type Content = Primary;
+}
+
+/// Primary contexts that this process has retained through this crate.
+pub(crate) fn retained() -> impl Iterator<Item = &'static Context> {
+    device::known().filter_map(Device::retained_primary)
+}
+
 impl Device {
+    /// The primary context, retained at its first use and kept for the life of the process:
+    /// `cuDevicePrimaryCtxRetain`. The thread's current context stays what it was.
+    ///
+    /// # Errors
+    /// The driver's, at the first use: `OUT_OF_MEMORY` among them; [`Error::InCallback`].
+    ///
+    /// ```no_run
+    /// use cuda_core::Device;
+    ///
+    /// let device = Device::get(0)?;
+    /// let context = device.context()?; // retained now
+    /// assert_eq!(device.context()?, context); // the same one for ever
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn context(self) -> Result<Context> {
+        self.primary().cloned()
+    }
+
+    pub(crate) fn primary(self) -> Result<&'static Context> {
+        driver::ensure()?;
+        let primary = self.primary_pocket();
+        if let Some(context) = primary.context.get() {
+            return Ok(context);
+        }
+        // One lock a device: contexts of several devices may be retained at the same time.
+        let _first_use = lock(&primary.first_use);
+        if let Some(context) = primary.context.get() {
+            return Ok(context);
+        }
+        self.default_pool()?;
+        let context = Context::retain_primary(self)?;
+        Ok(primary.context.get_or_init(|| context))
+    }
+
+    /// The primary context, if this crate has retained it.
+    pub(crate) fn retained_primary(self) -> Option<&'static Context> {
+        self.primary_pocket().context.get()
+    }
+
+    /// Makes the primary context current until the guard is dropped; see [`Guard`].
+    ///
+    /// # Errors
+    /// Those of [`Device::context`], and of [`Context::enter`].
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// {
+    ///     let _guard = device.guard()?;
+    ///     // cuBLAS, NCCL, the runtime API: whatever looks at the current context sees the device.
+    /// }
+    /// // What was current before is current again.
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn guard(self) -> Result<Guard> {
+        self.primary()?.enter()
+    }
+
+    /// Runs `f` with the primary context current, and brings back what was current before, also if
+    /// `f` panics: [`Device::guard`] for a closure.
+    ///
+    /// # Errors
+    /// Those of `f`; those of [`Device::guard`], and of [`Guard::restore`], with which the value of
+    /// `f` is lost.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// let free = device.with(|context| context.memory_info())?.free;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn with<R>(self, f: impl FnOnce(&Context) -> Result<R>) -> Result<R> {
+        self.primary()?.with(f)
+    }
+
+    /// Waits for all work of the primary context: `cuCtxSynchronize`.
+    ///
+    /// # Errors
+    /// Those of [`Device::context`] and [`Context::synchronize`].
+    pub fn synchronize(self) -> Result<()> {
+        self.primary()?.synchronize()
+    }
+
+    /// Free and total memory: `cuMemGetInfo_v2`. Needs the primary context.
+    ///
+    /// # Errors
+    /// Those of [`Device::context`]; the driver's.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// if device.memory_info()?.free < 1 << 30 {
+    ///     eprintln!("less than a gibibyte is free");
+    /// }
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn memory_info(self) -> Result<MemoryInfo> {
+        self.primary()?.memory_info()
+    }
+
     /// Whether the primary context exists, and with which flags: `cuDevicePrimaryCtxGetState`.
     /// Creates nothing.
     ///
