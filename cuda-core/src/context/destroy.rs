@@ -7,11 +7,10 @@ use std::sync::atomic::Ordering;
 
 use cuda_sys::symbol as cu;
 
-use super::synchronize::forget_reached;
+use super::kept::{KEPT, forget_reached};
 use super::{Context, Inner, Kind, REGISTRY, RawContext, Ref, green};
 use crate::context::current;
 use crate::error::Error;
-use crate::peer;
 use crate::process::capture_mode::Relaxed;
 use crate::process::deferred;
 use crate::process::driver;
@@ -122,7 +121,9 @@ impl Inner {
         let raw = self.raw;
         // Before the handle dies, so that a new context with the same handle is told apart.
         lock(&REGISTRY).retain(|(known, weak)| *known != raw || weak.strong_count() > 0);
-        peer::forget(raw);
+        if let Some(forget) = KEPT.access.get() {
+            forget(raw);
+        }
         Some(kind)
     }
 }

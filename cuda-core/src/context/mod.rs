@@ -15,10 +15,10 @@ use crate::device::Device;
 use crate::error::{Error, Result, check};
 use crate::process::driver;
 use crate::process::release::unless_given_up;
-use crate::timeline::core::StreamCore;
 use crate::types::resource::Resource;
 use crate::util::panic::Contained;
 use crate::util::panic::Owner;
+use crate::util::pocket::Pocket;
 use crate::util::sync::lock;
 
 pub(crate) mod context_local;
@@ -27,14 +27,11 @@ pub(crate) mod current;
 pub(crate) mod destroy;
 pub(crate) mod green;
 pub(crate) mod guard;
+pub(crate) mod kept;
 pub(crate) mod primary;
 pub(crate) mod profiler;
 pub(crate) mod settings;
-mod synchronize;
 pub(crate) mod thread;
-pub(crate) mod timelines;
-
-use timelines::Timelines;
 
 /// A context of the driver.
 ///
@@ -74,12 +71,13 @@ pub(crate) struct Inner {
     raw: RawContext,
     device: Device,
     kind: Kind,
-    /// The legacy default stream's bookkeeping, shared by all its handles.
-    pub(crate) legacy: Mutex<Weak<StreamCore>>,
-    timelines: Timelines,
+    streams: <Streams as Pocket>::Content,
     /// It is never destroyed; see [`Context::leave_behind`].
     left_behind: AtomicBool,
 }
+
+/// What is known of a context's streams.
+pub(crate) enum Streams {}
 
 enum Kind {
     Primary,
@@ -274,8 +272,8 @@ impl Context {
     }
 
     #[inline]
-    pub(crate) fn timelines(&self) -> &Timelines {
-        &self.inner().timelines
+    pub(crate) fn streams_pocket(&self) -> &<Streams as Pocket>::Content {
+        &self.inner().streams
     }
 
     /// The handle of a green context.
@@ -443,8 +441,7 @@ impl Inner {
             raw: RawContext(raw),
             device,
             kind,
-            legacy: Mutex::new(Weak::new()),
-            timelines: Timelines::default(),
+            streams: Default::default(),
             left_behind: AtomicBool::new(false),
         }
     }

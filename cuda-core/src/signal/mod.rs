@@ -9,6 +9,7 @@ use std::sync::Mutex;
 
 use cuda_sys::CUdeviceptr;
 
+use crate::context::kept::KEPT;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::host::pinned::{self, HostAddress, PinnedFlags};
@@ -319,6 +320,7 @@ fn take(device: Device) -> Result<Word> {
         return Ok(word);
     }
     let base = pinned::alloc_raw(device.primary()?, SLAB, PinnedFlags::PORTABLE)?;
+    let _ = KEPT.signals.set(prune);
     let mut pool = lock(&POOL);
     // The first word is the caller's, whatever others have given back meanwhile.
     pool.slabs.push(Slab { base, idle: !1 });
@@ -330,7 +332,7 @@ fn take(device: Device) -> Result<Word> {
 
 /// Gives back the retired words that are known to be idle, and forgets what their points name. No
 /// driver call.
-pub(crate) fn prune() {
+fn prune() {
     let mut pool = lock(&POOL);
     let all = std::mem::take(&mut pool.retired).into_iter();
     let (done, retired): (Vec<_>, Vec<_>) = all.partition(|(_, last)| last.are_known_reached());

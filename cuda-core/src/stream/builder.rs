@@ -9,8 +9,9 @@ use crate::context::green;
 use crate::device::Device;
 use crate::error::{Error, Result, check};
 use crate::stream::pool::StreamPool;
-use crate::stream::{NON_BLOCKING, Stream, registry};
+use crate::stream::{NON_BLOCKING, Stream};
 use crate::timeline::core::StreamCore;
+use crate::timeline::registry;
 use crate::timeline::{Flavor, ImplicitOrder};
 
 impl Device {

@@ -9,11 +9,11 @@ use cuda_sys::{CUstream, symbol as cu};
 use crate::context::Context;
 use crate::error::{Error, Result, check};
 use crate::process::driver;
-use crate::stream::default::{legacy_handle, per_thread_handle};
-use crate::stream::{Stream, implicit_order, registry};
+use crate::stream::{Stream, implicit_order};
 use crate::timeline::RawStream;
 use crate::timeline::capture;
 use crate::timeline::core::StreamCore;
+use crate::timeline::registry::{self, legacy_handle, per_thread_handle};
 use crate::util::panic::Contained;
 
 impl Stream {

@@ -23,9 +23,6 @@ mod default;
 pub(crate) mod event;
 mod foreign;
 mod pool;
-mod registry;
-
-pub(crate) use registry::{forget, note, refuse_captured_in};
 
 pub use builder::StreamBuilder;
 pub use current::StreamGuard;

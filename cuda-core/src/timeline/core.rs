@@ -20,8 +20,8 @@ use crate::process::drop_hook;
 use crate::process::foreign_code;
 use crate::process::held;
 use crate::process::release::{Unreleased, released};
-use crate::stream;
 use crate::timeline::event::RawEvent;
+use crate::timeline::registry;
 use crate::timeline::{Flavor, ImplicitOrder, Mark, RawStream, Timeline};
 use crate::types::resource::Resource;
 use crate::util::panic::Owner;
@@ -184,13 +184,13 @@ impl StreamCore {
     /// Destroys the stream now. On failure what is left of it: all, if it is captured.
     pub(crate) fn close(mut self) -> Result<(), (Error, Arc<Self>)> {
         drop(lock(&self.staging).take());
-        stream::forget(self.raw());
+        registry::forget(self.raw());
         self.retired = true;
         let handle = self.raw().addr() as u64;
         retire(&self.timeline, self.raw).map_err(|why| match why {
             Unreleased::Kept(error) => {
                 self.retired = false;
-                (error, stream::note(Arc::new(self)))
+                (error, registry::note(Arc::new(self)))
             }
             Unreleased::Unknown(_) => {
                 let nothing = Self::given_up(self.context());
@@ -391,7 +391,7 @@ impl Drop for StreamCore {
             return;
         }
         let raw = self.raw;
-        stream::forget(raw.0);
+        registry::forget(raw.0);
         // Its chunk goes back first, so that the mark it leaves is seen.
         let staging = lock(&self.staging).take();
         deferred::run_or_defer(move || {

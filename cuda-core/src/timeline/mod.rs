@@ -12,13 +12,13 @@ use cuda_sys::{CUstream, symbol as cu};
 
 use crate::context::Context;
 use crate::context::guard::Entered;
-use crate::context::timelines::Slot;
 use crate::error::{Error, Result, check};
 use crate::process::deferred;
 use crate::process::driver;
 use crate::process::held;
 use crate::timeline::capture::Exposure;
 use crate::timeline::event::RawEvent;
+use crate::timeline::timelines::Slot;
 use crate::util::sync::lock;
 use crate::util::turns::Turns;
 
@@ -27,7 +27,10 @@ mod captured;
 pub(crate) mod core;
 pub(crate) mod event;
 pub(crate) mod ledger;
+pub(crate) mod registry;
 pub(crate) mod submit;
+mod synchronize;
+pub(crate) mod timelines;
 
 mod held_up;
 

@@ -105,7 +105,7 @@ pub(crate) fn give(chunk: Chunk, fences: Fences) -> Result<(), Unreleased> {
 }
 
 /// Forgets points that are known to have been reached, with what they name. No driver call.
-pub(crate) fn prune() {
+fn prune() {
     let mut spent = Spent::new();
     lock(&CACHE).settle_all(&mut spent);
 }

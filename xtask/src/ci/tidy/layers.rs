@@ -10,18 +10,11 @@ const ROOT: &str = "cuda-core/src/";
 const KNOWN: &[(&str, &str)] = &[
     ("alloc", "copy"),
     ("alloc", "device_memory"),
-    ("context", "copy"),
-    ("context", "host"),
-    ("context", "peer"),
-    ("context", "signal"),
-    ("context", "stream"),
-    ("context", "timeline"),
     ("copy", "signal"),
     ("memory", "alloc"),
     ("memory", "device_memory"),
     ("timeline", "alloc"),
     ("timeline", "copy"),
-    ("timeline", "stream"),
 ];
 
 /// The rooms, and which of them uses which.

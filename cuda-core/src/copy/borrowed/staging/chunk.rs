@@ -3,7 +3,8 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 
-use super::POOL;
+use super::{POOL, prune};
+use crate::context::kept::KEPT;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::host::pinned::HostAddress;
@@ -52,6 +53,7 @@ impl Chunk {
     }
 
     fn counted(self) -> Self {
+        let _ = KEPT.staging.set(prune);
         *lock(&POOL).allocated(self.bytes) += self.bytes;
         self
     }

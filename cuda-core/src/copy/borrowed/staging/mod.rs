@@ -379,7 +379,7 @@ fn set_aside(chunk: Chunk, last: Fences, error: Error) {
 }
 
 /// Forgets points that are known to have been reached, with what they name. No driver call.
-pub(crate) fn prune() {
+fn prune() {
     let mut pool = lock(&POOL);
     let all = std::mem::take(&mut pool.pending).into_iter();
     let (done, pending): (Vec<_>, Vec<_>) = all.partition(|(_, last)| last.are_known_reached());

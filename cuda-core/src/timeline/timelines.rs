@@ -4,7 +4,10 @@ use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
+use crate::context::{Context, Streams};
+use crate::timeline::core::StreamCore;
 use crate::timeline::{ImplicitOrder, Timeline};
+use crate::util::pocket::Pocket;
 use crate::util::sync::lock;
 
 /// The timelines of a context, those of streams that are gone included while a mark names them.
@@ -14,6 +17,19 @@ pub(crate) struct Timelines {
     blocking: Mutex<Slots>,
     non_blocking: Mutex<Slots>,
     pub(crate) hold_ups: HoldUps,
+    /// The legacy default stream, shared by all its handles.
+    pub(crate) legacy: Mutex<Weak<StreamCore>>,
+}
+
+impl Pocket for Streams {
+    type Content = Timelines;
+}
+
+impl Context {
+    #[inline]
+    pub(crate) fn timelines(&self) -> &Timelines {
+        self.streams_pocket()
+    }
 }
 
 /// What may come at any time on the context's legacy and blocking streams; see

@@ -1,12 +1,12 @@
 //! Streams by their handles, so that whoever comes with a handle finds the timeline there is.
 
+use std::ptr;
 use std::sync::{Arc, Mutex, Weak};
 
 use cuda_sys::CUstream;
 
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::stream::default::{legacy_handle, per_thread_handle};
 use crate::timeline::RawStream;
 use crate::timeline::capture;
 use crate::timeline::core::StreamCore;
@@ -24,7 +24,7 @@ pub(crate) fn note(core: Arc<StreamCore>) -> Arc<StreamCore> {
 }
 
 /// The stream of that handle, or the one that `new` makes of it. `new` calls no driver.
-pub(super) fn find_or(raw: CUstream, new: impl FnOnce() -> Arc<StreamCore>) -> Arc<StreamCore> {
+pub(crate) fn find_or(raw: CUstream, new: impl FnOnce() -> Arc<StreamCore>) -> Arc<StreamCore> {
     let mut streams = lock(&STREAMS);
     if let Some(core) = streams.get(raw.addr()).and_then(Weak::upgrade) {
         return core;
@@ -66,4 +66,14 @@ pub(crate) fn forget(raw: CUstream) {
     if streams.get(raw.addr()).is_some_and(dead) {
         streams.remove(raw.addr());
     }
+}
+
+/// `CU_STREAM_LEGACY`, a macro with a cast that bindgen does not translate.
+pub(crate) fn legacy_handle() -> CUstream {
+    ptr::without_provenance_mut(1)
+}
+
+/// `CU_STREAM_PER_THREAD`, likewise.
+pub(crate) fn per_thread_handle() -> CUstream {
+    ptr::without_provenance_mut(2)
 }

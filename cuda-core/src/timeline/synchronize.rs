@@ -2,12 +2,11 @@
 
 use cuda_sys::symbol as cu;
 
-use super::{Context, Ref};
-use crate::copy::borrowed::staging;
+use super::registry;
+use crate::context::Context;
+use crate::context::kept::forget_reached;
 use crate::error::{Result, check};
-use crate::host::pinned_pool;
 use crate::process::capture_mode::Relaxed;
-use crate::{signal, stream};
 
 impl Context {
     /// Waits for all work of the context: `cuCtxSynchronize`. All that was enqueued on its streams
@@ -35,7 +34,7 @@ impl Context {
     pub fn synchronize(&self) -> Result<()> {
         let op = "cuCtxSynchronize";
         let entered = self.enter_briefly()?;
-        stream::refuse_captured_in(self, op)?;
+        registry::refuse_captured_in(self, op)?;
         let relaxed = Relaxed::enter()?;
         let issued = self.timelines().issued();
         // SAFETY: takes nothing; a live context is current.
@@ -43,17 +42,9 @@ impl Context {
         drop((relaxed, entered));
         issued.complete(self.timelines());
         // A primary context lives on in any case.
-        if let Ref::Counted(_) = self.0 {
+        if !self.is_primary() {
             forget_reached();
         }
         Ok(())
     }
-}
-
-/// Has what the process keeps for all contexts forget points that are known to have been reached, with
-/// the streams and contexts that they name. No driver call.
-pub(super) fn forget_reached() {
-    staging::prune();
-    pinned_pool::prune();
-    signal::prune();
 }
