@@ -130,9 +130,9 @@ mod device_memory;
 
 mod host;
 
-mod copy;
-
 mod signal;
+
+mod copy;
 
 mod image;
 
@@ -183,7 +183,6 @@ pub use device_memory::placement::{Advice, ManagedAttach, ManagedAttributes, Mem
 pub use device_memory::virtual_memory::Granularity;
 pub use device_memory::virtual_memory::buffer::VirtualBuffer;
 pub use device_memory::virtual_memory::physical::PhysicalMemory;
-pub use device_memory::{DeviceBuffer, DeviceMemory, DeviceSlice, DeviceSliceMut};
 pub use error::{AllocatorError, Error, LaunchError, ModuleError, Result};
 pub use group::{DeviceGroup, Divisible, PeerReport};
 pub use host::pinned::{PinnedBuffer, PinnedFlags, PinnedMemory, PinnedSlice, PinnedSliceMut};
@@ -208,6 +207,10 @@ pub use image::texture::{BoundTexture, Texture};
 pub use memory::Memory;
 pub use memory::attributes::{MemoryType, PointerAttributes, host_pointer_of, is_pinned};
 pub use memory::buffer::Buffer;
+pub use memory::device::DeviceBuffer;
+pub use memory::device::DeviceMemory;
+pub use memory::device::DeviceSlice;
+pub use memory::device::DeviceSliceMut;
 pub use memory::view::{Slice, SliceMut};
 pub use module::launch::MemorySyncDomain;
 pub use module::launch::{Argument, DeviceVisible, Dimensions, Launch};

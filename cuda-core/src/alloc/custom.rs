@@ -8,8 +8,8 @@ use cuda_sys::CUdeviceptr;
 
 use super::DeviceAllocator;
 use super::handle::Allocator;
-use crate::device_memory::ALIGNMENT;
 use crate::error::{AllocatorError, Error, Result};
+use crate::memory::device::ALIGNMENT;
 use crate::process::release::Unreleased;
 use crate::stream::Stream;
 use crate::timeline::core::StreamCore;

@@ -14,6 +14,7 @@ pub(crate) mod custom;
 pub(crate) mod driver_pool;
 pub(crate) mod functions;
 pub(crate) mod handle;
+pub(crate) mod origin;
 pub(crate) mod plain;
 
 /// An allocator of device memory, in the order of streams.

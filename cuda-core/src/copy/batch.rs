@@ -6,11 +6,13 @@ use cuda_sys::{CUdeviceptr, CUresult, CUstream, symbol as cu};
 
 use crate::context::Context;
 use crate::copy::endpoint::{Endpoint, Place};
-use crate::copy::{at_one_end, between, crossing_of, same_len};
+use crate::copy::{at_one_end, between, crossing_of};
 use crate::device::Device;
-use crate::device_memory::{DeviceSlice, DeviceSliceMut};
 use crate::error::Result;
 use crate::host::pinned::{PinnedSlice, PinnedSliceMut};
+use crate::memory::device::DeviceSlice;
+use crate::memory::device::DeviceSliceMut;
+use crate::memory::same_len;
 use crate::memory::view::{Slice, SliceMut};
 use crate::peer::Crossing;
 use crate::stream::{Stream, StreamKind};

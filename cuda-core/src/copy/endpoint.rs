@@ -5,11 +5,11 @@ use std::ptr;
 
 use cuda_sys::{CUdeviceptr, CUmemorytype};
 
+use crate::alloc::origin::Origin;
 use crate::context::Context;
 use crate::device::Device;
-use crate::device_memory::DeviceMemory;
 use crate::host::pinned::PinnedMemory;
-use crate::memory::origin::Origin;
+use crate::memory::device::DeviceMemory;
 use crate::memory::view::Slice;
 use crate::memory::{Block, Kind, Memory};
 use crate::timeline::core::StreamCore;

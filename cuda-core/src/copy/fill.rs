@@ -4,8 +4,9 @@ use cuda_sys::symbol as cu;
 
 use crate::copy::at_home;
 use crate::copy::pitched::PitchedMut;
-use crate::device_memory::{DeviceMemory, DeviceSliceMut};
 use crate::error::{Error, Result};
+use crate::memory::device::DeviceMemory;
+use crate::memory::device::DeviceSliceMut;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::submit::submit_copy;
 use crate::types::pod::{Pod, bytes_of};

@@ -14,41 +14,20 @@ use std::ops::RangeBounds;
 use cuda_sys::{CUresult, CUstream, symbol as cu};
 
 use crate::device::Device;
-use crate::device_memory::{DeviceSlice, DeviceSliceMut};
 use crate::error::{Error, Result};
 use crate::host::pinned::{PinnedSlice, PinnedSliceMut};
+use crate::memory::device::DeviceSlice;
+use crate::memory::device::DeviceSliceMut;
+use crate::memory::same_len;
 use crate::memory::view::{Slice, SliceMut, bounds};
 use crate::peer::{Crossing, crossing};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::core::StreamCore;
+use crate::timeline::core::same_device;
 use crate::timeline::submit::submit_copy;
 use crate::types::pod::Pod;
 
 use endpoint::Endpoint;
-
-/// Refuses a copy between slices of different length.
-pub(crate) fn same_len(op: &'static str, source_len: usize, destination_len: usize) -> Result<()> {
-    if source_len == destination_len {
-        return Ok(());
-    }
-    Err(Error::LengthMismatch {
-        op,
-        source_len,
-        destination_len,
-    })
-}
-
-/// Refuses memory of another device than the stream's.
-pub(crate) fn same_device(op: &'static str, core: &StreamCore, memory: Device) -> Result<()> {
-    if core.device() == memory {
-        return Ok(());
-    }
-    Err(Error::WrongDevice {
-        op,
-        memory: memory.ordinal(),
-        stream: core.device().ordinal(),
-    })
-}
 
 /// Refuses memory that streams of another device use.
 pub(crate) fn at_home<T: Pod>(

@@ -4,8 +4,9 @@ use std::alloc::{Layout, alloc_zeroed};
 use std::mem;
 
 use crate::copy::at_home;
-use crate::device_memory::{DeviceBuffer, DeviceSlice};
 use crate::error::{Error, Result};
+use crate::memory::device::DeviceBuffer;
+use crate::memory::device::DeviceSlice;
 use crate::stream::{Stream, StreamKind};
 use crate::types::pod::Pod;
 

@@ -8,12 +8,13 @@ use std::task::{Context as Task, Poll};
 
 use cuda_sys::{CUresult, CUstream, symbol as cu};
 
-use crate::copy::{same_device, same_len};
 use crate::device::Device;
-use crate::device_memory::{DeviceSlice, DeviceSliceMut};
 use crate::error::{Error, Result};
 use crate::host::pin_gate::{self, Carried};
 use crate::host::stable_host::{StableHost, StableHostMut};
+use crate::memory::device::DeviceSlice;
+use crate::memory::device::DeviceSliceMut;
+use crate::memory::same_len;
 use crate::process::deferred;
 use crate::process::driver;
 use crate::process::drop_hook;
@@ -22,6 +23,7 @@ use crate::process::held;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::Mark;
 use crate::timeline::core::StreamCore;
+use crate::timeline::core::same_device;
 use crate::timeline::ledger::Touch;
 use crate::timeline::submit::submit_copy;
 use crate::types::resource::Resource;

@@ -8,13 +8,14 @@ use std::ptr;
 
 use cuda_sys::{CUdeviceptr, CUexternalMemory, symbol as cu};
 
+use crate::alloc::origin::Owner;
+use crate::alloc::plain::{self, owned};
 use crate::context::Context;
 use crate::device::Device;
-use crate::device_memory::{ALIGNMENT, DeviceBuffer};
 use crate::error::{Error, Result, check};
 use crate::memory::byte_len;
-use crate::memory::origin::Owner;
-use crate::memory::plain::{self, owned};
+use crate::memory::device::ALIGNMENT;
+use crate::memory::device::DeviceBuffer;
 use crate::process::capture_mode::Relaxed;
 use crate::process::deferred;
 use crate::process::driver;

@@ -5,12 +5,14 @@ use std::mem::ManuallyDrop;
 
 use cuda_sys::CUdeviceptr;
 
+use crate::alloc::origin::Owner;
+use crate::alloc::plain::owned;
 use crate::context::Context;
-use crate::device_memory::{ALIGNMENT, DeviceBuffer, NOWHERE};
 use crate::error::{Error, Result};
 use crate::memory::byte_len;
-use crate::memory::origin::Owner;
-use crate::memory::plain::owned;
+use crate::memory::device::ALIGNMENT;
+use crate::memory::device::DeviceBuffer;
+use crate::memory::device::NOWHERE;
 use crate::process::driver;
 use crate::process::release::Unreleased;
 use crate::types::pod::Pod;

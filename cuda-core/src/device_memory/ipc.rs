@@ -4,12 +4,13 @@ use std::fmt;
 
 use cuda_sys::{CUdeviceptr, CUipcMemHandle, symbol as cu};
 
+use crate::alloc::origin::{Origin, Owner};
+use crate::alloc::plain::owned;
 use crate::context::Context;
-use crate::device_memory::{ALIGNMENT, DeviceBuffer};
 use crate::error::{Error, Result, check};
 use crate::memory::byte_len;
-use crate::memory::origin::{Origin, Owner};
-use crate::memory::plain::owned;
+use crate::memory::device::ALIGNMENT;
+use crate::memory::device::DeviceBuffer;
 use crate::process::capture_mode::Relaxed;
 use crate::process::driver;
 use crate::process::drop_hook;

@@ -7,15 +7,18 @@ use std::ptr;
 
 use cuda_sys::{CUdeviceptr, symbol as cu};
 
+use crate::alloc::origin::Owner;
+use crate::alloc::plain::{self, owned};
 use crate::context::{self, Context};
 use crate::device::Device;
 use crate::device_memory::placement::ManagedAttach;
-use crate::device_memory::{
-    ALIGNMENT, DeviceBuffer, DeviceMemory, DeviceSlice, DeviceSliceMut, NOWHERE,
-};
 use crate::error::{Error, Result, check};
-use crate::memory::origin::Owner;
-use crate::memory::plain::{self, owned};
+use crate::memory::device::ALIGNMENT;
+use crate::memory::device::DeviceBuffer;
+use crate::memory::device::DeviceMemory;
+use crate::memory::device::DeviceSlice;
+use crate::memory::device::DeviceSliceMut;
+use crate::memory::device::NOWHERE;
 use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{byte_len, explain};
 use crate::process::capture_mode::Relaxed;

@@ -19,13 +19,15 @@ use crate::alloc::caching::builder::SHARED;
 use crate::alloc::caching::pool::shared;
 use crate::alloc::driver_pool::stream_ordered;
 use crate::alloc::handle::{Allocator, Choice};
+use crate::alloc::origin::Origin;
 use crate::alloc::{choice, custom};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::Result;
 use crate::memory::buffer::Buffer;
-use crate::memory::origin::Origin;
-use crate::memory::view::{Slice, SliceMut};
+use crate::memory::device::{
+    ALIGNMENT, DeviceBuffer, DeviceMemory, DeviceSlice, DeviceSliceMut, NOWHERE,
+};
 use crate::memory::{self, Block, Storage, byte_len};
 use crate::process::driver;
 use crate::process::release::Unreleased;
@@ -34,58 +36,6 @@ use crate::timeline::core::StreamCore;
 use crate::timeline::ledger::{Access, Fences, Ledger};
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;
-
-/// Memory of a device.
-///
-/// ```no_run
-/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
-/// use cuda_core::{Buffer, DeviceBuffer, DeviceMemory};
-///
-/// let buffer: Buffer<f32, DeviceMemory> = stream.alloc(100)?;
-/// let same: DeviceBuffer<f32> = buffer;
-/// # Ok::<(), cuda_core::Error>(())
-/// ```
-#[derive(Debug)]
-pub enum DeviceMemory {}
-
-/// A shared view of a [`DeviceBuffer`].
-///
-/// ```no_run
-/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
-/// use cuda_core::{DeviceSlice, Result, Stream};
-///
-/// fn sum(stream: &Stream, values: DeviceSlice<'_, f32>) -> Result<f32> {
-///     let mut copy = vec![0.0; values.len()];
-///     stream.download_to(values, &mut copy)?;
-///     Ok(copy.iter().sum())
-/// }
-/// let buffer = stream.alloc_zeroed::<f32>(100)?;
-/// assert_eq!(sum(&stream, buffer.slice(..50)?)?, 0.0);
-/// # Ok::<(), cuda_core::Error>(())
-/// ```
-pub type DeviceSlice<'a, T> = Slice<'a, T, DeviceMemory>;
-
-/// An exclusive view of a [`DeviceBuffer`].
-///
-/// ```no_run
-/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
-/// use cuda_core::{DeviceSliceMut, Result, Stream};
-///
-/// fn clear(stream: &Stream, values: DeviceSliceMut<'_, f32>) -> Result<()> {
-///     stream.fill(values, 0.0)
-/// }
-/// let mut buffer = stream.alloc::<f32>(100)?;
-/// clear(&stream, buffer.slice_mut(50..)?)?;
-/// clear(&stream, buffer.as_view_mut())?;
-/// # Ok::<(), cuda_core::Error>(())
-/// ```
-pub type DeviceSliceMut<'a, T> = SliceMut<'a, T, DeviceMemory>;
-
-/// Alignment of every allocation: "aligned to at least 256 bytes".
-pub(crate) const ALIGNMENT: usize = 256;
-
-/// Where empty buffers are: nowhere in particular, but aligned and not null.
-pub(crate) const NOWHERE: CUdeviceptr = ALIGNMENT as CUdeviceptr;
 
 impl memory::Kind for DeviceMemory {
     type Address = CUdeviceptr;
@@ -156,32 +106,6 @@ fn free_in_order(
     // comes before this point of the stream.
     unsafe { stream_ordered::free(&bound, address) }
 }
-
-/// Elements on a device. Any stream of the device may use them; which stream must wait for which is
-/// sorted out without the caller.
-///
-/// [`Stream::alloc`] allocates in the order of a stream, which is the buffer's *home*: allocation and
-/// free happen in its order, and the buffer keeps it alive. Dropping it frees the memory behind all
-/// work that uses it, without waiting, but where the [allocator](Allocator) that it came from knows
-/// no streams and has to: [`Allocator::plain`], [`Allocator::from_functions`].
-/// [`Stream::alloc_from`] allocates from a pool of one's own.
-///
-/// Memory that belongs to no stream comes from [`Context::alloc`], from somebody else
-/// ([`DeviceBuffer::from_raw`]) or from another process ([`DeviceBuffer::open_ipc`]). Dropping such a
-/// buffer waits with the host for the work that uses it.
-///
-/// ```no_run
-/// use cuda_core::Device;
-///
-/// let stream = Device::get(0)?.create_stream()?;
-/// let mut buffer = stream.alloc::<u32>(1024)?;
-/// stream.upload_from(&[7; 1024], &mut buffer)?;
-/// let mut back = [0; 1024];
-/// stream.download_to(&buffer, &mut back)?;
-/// assert_eq!(back, [7; 1024]);
-/// # Ok::<(), cuda_core::Error>(())
-/// ```
-pub type DeviceBuffer<T> = Buffer<T, DeviceMemory>;
 
 /// A block of no bytes, which nobody frees.
 fn empty(core: &Arc<StreamCore>) -> Block<DeviceMemory> {

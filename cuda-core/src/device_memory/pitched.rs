@@ -5,11 +5,15 @@ use std::marker::PhantomData;
 
 use cuda_sys::symbol as cu;
 
+use crate::alloc::plain::{Plain, owned};
 use crate::context::Context;
 use crate::device::Device;
-use crate::device_memory::{ALIGNMENT, DeviceBuffer, DeviceSlice, DeviceSliceMut, NOWHERE};
 use crate::error::{Error, Result, check};
-use crate::memory::plain::{Plain, owned};
+use crate::memory::device::ALIGNMENT;
+use crate::memory::device::DeviceBuffer;
+use crate::memory::device::DeviceSlice;
+use crate::memory::device::DeviceSliceMut;
+use crate::memory::device::NOWHERE;
 use crate::memory::{byte_len, explain};
 use crate::process::capture_mode::Relaxed;
 use crate::types::pod::Pod;

@@ -1,7 +1,7 @@
 //! Buffers that change their length.
 
-use crate::device_memory::DeviceBuffer;
 use crate::error::{Error, Result};
+use crate::memory::device::DeviceBuffer;
 use crate::stream::Stream;
 use crate::types::pod::Pod;
 

@@ -3,11 +3,12 @@
 use crate::copy::borrowed::ends::{End, Portion};
 use crate::copy::borrowed::large;
 use crate::copy::borrowed::staging::options::is_more_than;
-use crate::copy::same_len;
-use crate::device_memory::{DeviceSlice, DeviceSliceMut};
 use crate::error::{Error, Result};
 use crate::group::DeviceGroup;
 use crate::group::views::total;
+use crate::memory::device::DeviceSlice;
+use crate::memory::device::DeviceSliceMut;
+use crate::memory::same_len;
 use crate::memory::view::{Slice, SliceMut};
 use crate::types::pod::{Pod, bytes_of, bytes_of_mut};
 

@@ -2,11 +2,12 @@
 
 use std::ops::Range;
 
-use crate::device_memory::{DeviceSlice, DeviceSliceMut};
 use crate::error::{Error, Result};
 use crate::group::DeviceGroup;
 use crate::group::round::{Round, Transfer, run};
 use crate::group::views::{parts, parts_mut};
+use crate::memory::device::DeviceSlice;
+use crate::memory::device::DeviceSliceMut;
 use crate::stream::Stream;
 use crate::types::pod::Pod;
 

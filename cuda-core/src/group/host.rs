@@ -1,13 +1,15 @@
 //! Pinned memory and all devices; and parts of one buffer, wherever it is.
 
 use crate::copy::endpoint::Endpoint;
-use crate::copy::same_len;
-use crate::device_memory::{DeviceMemory, DeviceSlice, DeviceSliceMut};
 use crate::error::Result;
 use crate::group::DeviceGroup;
 use crate::group::round::{Transfer, run};
 use crate::group::views::{parts, parts_mut, total};
 use crate::host::pinned::{PinnedMemory, PinnedSlice};
+use crate::memory::device::DeviceMemory;
+use crate::memory::device::DeviceSlice;
+use crate::memory::device::DeviceSliceMut;
+use crate::memory::same_len;
 use crate::memory::view::{Slice, SliceMut};
 use crate::stream::Stream;
 use crate::types::pod::Pod;

@@ -11,8 +11,8 @@ mod views;
 use std::fmt;
 
 use crate::device::Device;
-use crate::device_memory::DeviceBuffer;
 use crate::error::{Error, Result};
+use crate::memory::device::DeviceBuffer;
 use crate::stream::Stream;
 use crate::types::pod::Pod;
 

@@ -1,10 +1,11 @@
 //! What a group is given: one view for each member, and parts of views.
 
-use crate::copy::same_len;
-use crate::device_memory::{DeviceSlice, DeviceSliceMut};
 use crate::error::{Error, Result};
 use crate::group::DeviceGroup;
 use crate::memory::Memory;
+use crate::memory::device::DeviceSlice;
+use crate::memory::device::DeviceSliceMut;
+use crate::memory::same_len;
 use crate::memory::view::{Slice, SliceMut};
 use crate::types::pod::Pod;
 

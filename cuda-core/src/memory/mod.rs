@@ -13,8 +13,7 @@ use crate::types::resource::Resource;
 
 pub(crate) mod attributes;
 pub(crate) mod buffer;
-pub(crate) mod origin;
-pub(crate) mod plain;
+pub(crate) mod device;
 pub(crate) mod view;
 
 use crate::timeline::ledger::{Bytes, Ledger};
@@ -225,4 +224,16 @@ pub(crate) fn explain(
         device: context.device().ordinal(),
         memory: context.memory_info().ok(),
     }
+}
+
+/// Refuses a copy between slices of different length.
+pub(crate) fn same_len(op: &'static str, source_len: usize, destination_len: usize) -> Result<()> {
+    if source_len == destination_len {
+        return Ok(());
+    }
+    Err(Error::LengthMismatch {
+        op,
+        source_len,
+        destination_len,
+    })
 }

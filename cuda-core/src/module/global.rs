@@ -6,12 +6,12 @@ use cuda_sys::{CUdeviceptr, symbol as cu};
 
 use super::Module;
 use super::code::Code;
+use crate::alloc::origin::{Origin, Owner};
 use crate::context::Context;
-use crate::device_memory::DeviceBuffer;
 use crate::error::{Error, ModuleError, Result, check};
 use crate::memory::attributes::PointerAttributes;
 use crate::memory::buffer::Buffer;
-use crate::memory::origin::{Origin, Owner};
+use crate::memory::device::DeviceBuffer;
 use crate::memory::{Block, Storage};
 use crate::process::release::Unreleased;
 use crate::timeline::ledger::Ledger;

@@ -9,7 +9,6 @@ use cuda_sys::{CUexternalSemaphore, symbol as cu};
 
 use crate::context::Context;
 use crate::context::guard::Entered;
-use crate::copy::same_device;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::process::capture_mode::Relaxed;
@@ -20,6 +19,7 @@ use crate::process::drop_hook;
 use crate::process::effect::give_fd;
 use crate::process::release::{Unreleased, released, unless_given_up};
 use crate::stream::{Stream, StreamKind};
+use crate::timeline::core::same_device;
 use crate::timeline::core::{Bound, StreamCore};
 use crate::timeline::ledger::{Access, Bytes, Fences, Ledger, LedgerOf, Touch};
 use crate::timeline::submit::submit;

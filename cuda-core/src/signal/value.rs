@@ -4,12 +4,14 @@ use std::sync::Mutex;
 
 use cuda_sys::{CUdeviceptr, CUresult, CUstream, symbol as cu};
 
-use crate::copy::{same_device, same_len};
+use crate::alloc::origin::Origin;
 use crate::device::Device;
-use crate::device_memory::{DeviceSlice, DeviceSliceMut};
 use crate::error::{Error, Result};
-use crate::memory::origin::Origin;
+use crate::memory::device::DeviceSlice;
+use crate::memory::device::DeviceSliceMut;
+use crate::memory::same_len;
 use crate::stream::{Stream, StreamKind};
+use crate::timeline::core::same_device;
 use crate::timeline::submit::submit;
 use crate::types::pod::Pod;
 use crate::util::sync::lock;

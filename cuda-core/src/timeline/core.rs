@@ -2,15 +2,13 @@
 
 use std::mem::{self, ManuallyDrop};
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use cuda_sys::{CUresult, CUstream, symbol as cu};
 
-use crate::alloc::caching::stream_cache::Arena;
 use crate::context::Context;
 use crate::context::guard::Entered;
-use crate::copy::borrowed::staging::Lease;
 use crate::device::Device;
 use crate::error::{Error, Result, check};
 use crate::process::capture_mode::Relaxed;
@@ -25,6 +23,7 @@ use crate::timeline::registry;
 use crate::timeline::{Flavor, ImplicitOrder, Mark, RawStream, Timeline};
 use crate::types::resource::Resource;
 use crate::util::panic::Owner;
+use crate::util::pocket::Pocket;
 use crate::util::sync::lock;
 
 /// The driver's stream with its timeline; destroyed with the last handle and the last buffer that
@@ -40,12 +39,18 @@ pub(crate) struct StreamCore {
     /// What keeps the stream of somebody else alive.
     owner: Option<Owner>,
     /// Blocks that were freed here, for allocations to come.
-    pub(crate) arena: Arena,
+    pub(crate) arena: <FreeBlocks as Pocket>::Content,
     /// Handles of the user's: while there are any, somebody may allocate here.
     handles: AtomicUsize,
     /// The chunk that small uploads are staged in.
-    pub(crate) staging: Mutex<Option<Arc<Lease>>>,
+    pub(crate) staging: <StagingChunk as Pocket>::Content,
 }
+
+/// What the allocators keep with a stream.
+pub(crate) enum FreeBlocks {}
+
+/// What copies of borrowed slices keep with it.
+pub(crate) enum StagingChunk {}
 
 const GIVEN_UP: Error = Error::GivenUp {
     what: Resource::Stream,
@@ -97,9 +102,9 @@ impl StreamCore {
             timeline: ManuallyDrop::new(Timeline::new(context.clone(), flavor, order, raw)),
             retired: flavor == Flavor::GivenUp,
             owner,
-            arena: Arena::new(),
+            arena: Default::default(),
             handles: AtomicUsize::new(0),
-            staging: Mutex::new(None),
+            staging: Default::default(),
         })
     }
 
@@ -342,6 +347,18 @@ impl Bound<'_> {
     pub(crate) fn entered(&self) -> Option<&Entered> {
         self.entered.as_ref()
     }
+}
+
+/// Refuses memory of another device than the stream's.
+pub(crate) fn same_device(op: &'static str, core: &StreamCore, memory: Device) -> Result<()> {
+    if core.device() == memory {
+        return Ok(());
+    }
+    Err(Error::WrongDevice {
+        op,
+        memory: memory.ordinal(),
+        stream: core.device().ordinal(),
+    })
 }
 
 /// Records a last event for the marks that outlive the stream, then destroys it, if that is ours to

@@ -22,10 +22,10 @@ use std::sync::Arc;
 
 use cuda_sys::CUdeviceptr;
 
-use crate::device_memory::DeviceMemory;
+use crate::alloc::origin::Origin;
 use crate::error::Result;
 use crate::memory::Block;
-use crate::memory::origin::Origin;
+use crate::memory::device::DeviceMemory;
 use crate::timeline::core::StreamCore;
 use crate::timeline::ledger::{Fences, Ledger};
 use crate::timeline::{Mark, Timeline};

@@ -11,9 +11,12 @@ use super::builder::SHARED;
 use super::heap::Heap;
 use super::space::Rest;
 use crate::process::driver;
+use crate::timeline::core::FreeBlocks;
 use crate::timeline::ledger::Fences;
+use crate::util::pocket::Pocket;
 
 /// A stream's own blocks. On cache lines of its own, since streams are used by different threads.
+#[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct Arena {
     locked: AtomicBool,
@@ -45,15 +48,11 @@ pub(super) struct Branch {
     bins: Bins,
 }
 
-impl Arena {
-    pub(crate) fn new() -> Self {
-        Self {
-            locked: AtomicBool::new(false),
-            kept: UnsafeCell::default(),
-            heap: OnceLock::new(),
-        }
-    }
+impl Pocket for FreeBlocks {
+    type Content = Arena;
+}
 
+impl Arena {
     /// The address space of the process's pool, [`None`] before the first miss.
     pub(super) fn heap(&self) -> Option<&Arc<Heap>> {
         self.heap.get()

@@ -7,15 +7,16 @@ use std::sync::{Arc, Mutex, Weak};
 
 use cuda_sys::{CUmemAccess_flags, CUmemPoolProps, CUmemoryPool, symbol as cu};
 
-use crate::copy::same_device;
+use crate::alloc::origin::Origin;
 use crate::device::Device;
 use crate::device::default_pool;
 use crate::device::default_pool::Pool;
 use crate::device::mem_location;
-use crate::device_memory::{ALIGNMENT, DeviceBuffer, NOWHERE};
 use crate::error::{Error, Result, check};
 use crate::memory::buffer::Buffer;
-use crate::memory::origin::Origin;
+use crate::memory::device::ALIGNMENT;
+use crate::memory::device::DeviceBuffer;
+use crate::memory::device::NOWHERE;
 use crate::memory::{Block, Storage, byte_len, explain};
 use crate::peer::{self, Changes, PeerAccess};
 use crate::process::capture_mode::Relaxed;
@@ -25,6 +26,7 @@ use crate::process::drop_hook;
 use crate::process::foreign_code::Quiet;
 use crate::process::release::{Unreleased, released};
 use crate::stream::Stream;
+use crate::timeline::core::same_device;
 use crate::timeline::ledger::Ledger;
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;

@@ -10,14 +10,15 @@ use cuda_sys::{CUdeviceptr, CUmemPoolPtrExportData, symbol as cu};
 #[cfg(unix)]
 use super::handle::Kind;
 use super::handle::MemoryPool;
+use crate::alloc::origin::Owner;
+use crate::alloc::plain::{self, owned};
 use crate::context::Context;
 #[cfg(unix)]
 use crate::device::Device;
-use crate::device_memory::{ALIGNMENT, DeviceBuffer};
 use crate::error::{Error, Result, check};
 use crate::memory::byte_len;
-use crate::memory::origin::Owner;
-use crate::memory::plain::{self, owned};
+use crate::memory::device::ALIGNMENT;
+use crate::memory::device::DeviceBuffer;
 #[cfg(unix)]
 use crate::peer::PeerAccess;
 use crate::process::capture_mode::Relaxed;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use cuda_sys::{CUdeviceptr, symbol as cu};
 
 use crate::alloc::DeviceAllocator;
-use crate::device_memory::NOWHERE;
 use crate::error::{Error, Result};
+use crate::memory::device::NOWHERE;
 use crate::memory::explain;
 use crate::process::capture_mode::Relaxed;
 use crate::process::release::Unreleased;

@@ -4,8 +4,9 @@ use super::flow::{Arrival, Failure, Way};
 use super::{fetch, send};
 use crate::copy::borrowed::staging::Region;
 use crate::copy::borrowed::staging::plan::Piece;
-use crate::device_memory::{DeviceSlice, DeviceSliceMut};
 use crate::error::{Error, Result};
+use crate::memory::device::DeviceSlice;
+use crate::memory::device::DeviceSliceMut;
 use crate::timeline::core::StreamCore;
 
 /// Where on a device bytes go or come from, and by which stream.

@@ -11,8 +11,9 @@ use crate::copy::borrowed::staging::plan::{self, Piece, Sizes};
 use crate::copy::borrowed::staging::ring::{DEPTH, Ring};
 use crate::copy::borrowed::staging::share::Share;
 use crate::copy::borrowed::staging::{CHUNK, Region};
-use crate::device_memory::{DeviceSlice, DeviceSliceMut};
 use crate::error::Result;
+use crate::memory::device::DeviceSlice;
+use crate::memory::device::DeviceSliceMut;
 use crate::process::driver;
 use crate::process::workers::{Work, with_help};
 

@@ -5,12 +5,14 @@ use std::marker::PhantomData;
 
 use cuda_sys::symbol as cu;
 
+use crate::copy::at_home;
 use crate::copy::borrowed::staging::options::is_more_than;
 use crate::copy::borrowed::staging::{CHUNK, Region};
-use crate::copy::{at_home, same_len};
 use crate::device::Device;
-use crate::device_memory::{DeviceSlice, DeviceSliceMut};
 use crate::error::{Error, Result};
+use crate::memory::device::DeviceSlice;
+use crate::memory::device::DeviceSliceMut;
+use crate::memory::same_len;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::core::{Bound, StreamCore};
 use crate::timeline::submit::submit_copy;

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex};
 use cuda_sys::{CUdeviceptr, CUmemAccess_flags, symbol as cu};
 
 use super::physical::{PhysicalMemory, round_up};
+use crate::alloc::origin::Owner;
 use crate::context::Context;
 use crate::device::Device;
 use crate::device::mem_location;
 use crate::error::{Error, Result, check};
-use crate::memory::origin::Owner;
 use crate::process::capture_mode::Relaxed;
 use crate::process::effect::{Failed, attempt};
 use crate::process::release::{Unreleased, released};

@@ -13,9 +13,10 @@ use super::texel::Texel;
 use super::view::{ArraySlice, ArraySliceMut};
 use crate::copy::borrowed::staging::{self, CHUNK, Region};
 use crate::copy::endpoint::Place;
-use crate::copy::{same_device, same_len};
 use crate::error::Result;
+use crate::memory::same_len;
 use crate::stream::{Stream, StreamKind};
+use crate::timeline::core::same_device;
 use crate::types::extent::{Extent, Origin};
 use crate::types::pod::{bytes_of, bytes_of_mut};
 

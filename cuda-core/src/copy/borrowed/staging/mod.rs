@@ -16,9 +16,10 @@ use crate::process::pinned_pass::Pass;
 use crate::process::release::Unreleased;
 use crate::process::workers;
 use crate::signal;
-use crate::timeline::core::{Bound, StreamCore};
+use crate::timeline::core::{Bound, StagingChunk, StreamCore};
 use crate::timeline::ledger::Fences;
 use crate::timeline::{Mark, Timeline};
+use crate::util::pocket::Pocket;
 use crate::util::sync::lock;
 
 use chunk::Chunk;
@@ -77,6 +78,10 @@ pub(crate) struct Region {
     // INVARIANT: `start + len` is at most the chunk's size, and no other region has these bytes.
     start: usize,
     len: usize,
+}
+
+impl Pocket for StagingChunk {
+    type Content = Mutex<Option<Arc<Lease>>>;
 }
 
 impl Lease {

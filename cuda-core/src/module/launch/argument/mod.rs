@@ -6,13 +6,13 @@ use std::ffi::c_void;
 
 use cuda_sys::CUdeviceptr;
 
+use crate::alloc::origin::Origin;
 use crate::context::Context;
 use crate::device::Device;
-use crate::device_memory::DeviceMemory;
 use crate::error::{Error, Result};
 use crate::host::pinned::{PinnedMemory, device_ptr_of};
 use crate::memory::buffer::Buffer;
-use crate::memory::origin::Origin;
+use crate::memory::device::DeviceMemory;
 use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{Block, Memory};
 use crate::peer::{self, Confined, Crossing};
