@@ -100,51 +100,68 @@
     reason = "`close` hands the value back with the error, and an error names what was asked"
 )]
 
-// Rooms from the ground up: each uses only those before it.
+// Rooms from the ground up: each uses only those before it, which `cargo xtask ci --step tidy` checks.
 
+// Plain data, which errors carry.
 mod types;
 
+// Containers, locks and macros, and whether the process may call the driver.
 mod util;
 
+// One error for every operation.
 mod error;
 
+// The driver, deferred drops, capture modes, the end of the process.
 mod process;
 
+// What devices are and can do.
 mod device;
 
+// Contexts, and what is current on a thread.
 mod context;
 
+// Access of devices to each other's memory.
 mod peer;
 
+// The order of each stream's work, and the ledgers of who uses which bytes.
 mod timeline;
 
+// Streams, events and host functions.
 mod stream;
 
+// Blocks, buffers and views of any kind of memory.
 mod memory;
 
+// Futures, and the threads that wait for devices.
 mod wait;
 
+// Allocators of device memory: caching, the driver's, one's own.
 mod alloc;
 
+// Device, managed, virtual and imported memory.
 mod device_memory;
 
+// Pinned and registered memory of the host.
 mod host;
 
+// Signals, values in memory, semaphores.
 mod signal;
 
+// Copies and fills.
 mod copy;
 
+// Arrays, textures and surfaces.
 mod image;
 
+// Device code: compiling, loading, launching.
 mod module;
 
+// Several devices as one.
 mod group;
 
 /// The raw bindings, of the very version that this crate's types come from.
 pub use cuda_sys as sys;
 
-pub use alloc::DeviceAllocator;
-pub use alloc::adaptors;
 pub use alloc::caching::builder::CachingPoolBuilder;
 pub use alloc::caching::limit::PoolLimit;
 pub use alloc::caching::pool::CachingPool;
@@ -155,6 +172,7 @@ pub use alloc::driver_pool::handle::{MemoryPool, MemoryPoolBuilder};
 pub use alloc::driver_pool::share::PoolPointer;
 pub use alloc::functions::{AllocFunction, FreeFunction};
 pub use alloc::handle::Allocator;
+pub use alloc::{DeviceAllocator, adaptors};
 pub use context::Context;
 pub use context::context_local::ContextLocal;
 pub use context::current::{Current, UnknownContext};
@@ -207,19 +225,13 @@ pub use image::texture::{BoundTexture, Texture};
 pub use memory::Memory;
 pub use memory::attributes::{MemoryType, PointerAttributes, host_pointer_of, is_pinned};
 pub use memory::buffer::Buffer;
-pub use memory::device::DeviceBuffer;
-pub use memory::device::DeviceMemory;
-pub use memory::device::DeviceSlice;
-pub use memory::device::DeviceSliceMut;
+pub use memory::device::{DeviceBuffer, DeviceMemory, DeviceSlice, DeviceSliceMut};
 pub use memory::view::{Slice, SliceMut};
-pub use module::launch::MemorySyncDomain;
-pub use module::launch::{Argument, DeviceVisible, Dimensions, Launch};
-pub use module::nvrtc;
+pub use module::launch::{Argument, DeviceVisible, Dimensions, Launch, MemorySyncDomain};
 pub use module::{
     BlockSize, Function, FunctionAttribute, FunctionAttributes, JitCache, JitFallback, JitOptions,
-    LinkInput, Linker, Module,
+    Kernel, Library, LinkInput, Linker, Module, nvrtc,
 };
-pub use module::{Kernel, Library};
 pub use peer::PeerAccess;
 pub use process::driver::driver_version;
 pub use process::drop_hook::{DropFailure, DropHook, drop_failures, set_drop_hook, take_drop_hook};

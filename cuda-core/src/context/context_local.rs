@@ -7,12 +7,9 @@ use std::mem::ManuallyDrop;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock, Weak};
 
-use crate::context::Context;
-use crate::context::thread;
+use crate::context::{Context, thread};
 use crate::error::{Error, Result};
-use crate::process::deferred;
-use crate::process::driver;
-use crate::process::drop_hook;
+use crate::process::{deferred, driver, drop_hook};
 use crate::types::resource::Resource;
 use crate::util::panic::contain;
 

@@ -7,13 +7,11 @@ use std::ptr;
 
 use cuda_sys::{CUcontext, symbol as cu};
 
-use crate::context::thread;
-use crate::context::{self, Context, RawContext};
+use crate::context::{self, Context, RawContext, thread};
 use crate::device::Device;
 use crate::error::{Error, Result, check};
-use crate::process::deferred;
-use crate::process::drop_hook;
 use crate::process::effect::{Failed, attempt};
+use crate::process::{deferred, drop_hook};
 use crate::types::resource::Resource;
 
 /// What was current before a call that changed it.

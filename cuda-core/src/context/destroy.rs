@@ -12,11 +12,8 @@ use super::{Context, Inner, Kind, REGISTRY, RawContext, Ref, green};
 use crate::context::current;
 use crate::error::Error;
 use crate::process::capture_mode::Relaxed;
-use crate::process::deferred;
-use crate::process::driver;
-use crate::process::drop_hook;
-use crate::process::foreign_code;
 use crate::process::release::{Unreleased, released};
+use crate::process::{deferred, driver, drop_hook, foreign_code};
 use crate::types::resource::Resource;
 use crate::util::sync::lock;
 

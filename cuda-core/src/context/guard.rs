@@ -4,13 +4,10 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ptr;
 
-use crate::context::current;
-use crate::context::thread;
-use crate::context::{self, Context, RawContext};
+use crate::context::{self, Context, RawContext, current, thread};
 use crate::error::Result;
-use crate::process::driver;
-use crate::process::drop_hook;
 use crate::process::foreign_code::Quiet;
+use crate::process::{driver, drop_hook};
 use crate::types::resource::Resource;
 
 /// Makes a context current until it is dropped; then whatever was current before, *none* included,

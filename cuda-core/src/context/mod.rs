@@ -16,8 +16,7 @@ use crate::error::{Error, Result, check};
 use crate::process::driver;
 use crate::process::release::unless_given_up;
 use crate::types::resource::Resource;
-use crate::util::panic::Contained;
-use crate::util::panic::Owner;
+use crate::util::panic::{Contained, Owner};
 use crate::util::pocket::Pocket;
 use crate::util::sync::lock;
 
@@ -31,7 +30,7 @@ pub(crate) mod kept;
 pub(crate) mod primary;
 pub(crate) mod profiler;
 pub(crate) mod settings;
-pub(crate) mod thread;
+mod thread;
 
 /// A context of the driver.
 ///

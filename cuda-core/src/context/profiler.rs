@@ -9,8 +9,7 @@ use cuda_sys::{CUresult, symbol as cu};
 
 use crate::context::Context;
 use crate::error::{Error, Result, check};
-use crate::process::deferred;
-use crate::process::drop_hook;
+use crate::process::{deferred, drop_hook};
 use crate::types::resource::Resource;
 
 impl Context {

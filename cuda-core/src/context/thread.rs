@@ -8,10 +8,8 @@
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
 
-use crate::context::Context;
-use crate::context::context_local;
-use crate::context::current;
 use crate::context::guard::Guard;
+use crate::context::{Context, context_local, current};
 
 /// Each list is borrowed for moments in which no foreign code runs.
 pub(crate) struct Thread {

@@ -3,8 +3,8 @@
 pub(crate) mod batch;
 pub(crate) mod borrowed;
 pub(crate) mod endpoint;
-pub(crate) mod fill;
-pub(crate) mod new;
+mod fill;
+mod new;
 pub(crate) mod owned;
 pub(crate) mod pitched;
 pub(crate) mod shape;
@@ -16,14 +16,12 @@ use cuda_sys::{CUresult, CUstream, symbol as cu};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::host::pinned::{PinnedSlice, PinnedSliceMut};
-use crate::memory::device::DeviceSlice;
-use crate::memory::device::DeviceSliceMut;
+use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::same_len;
 use crate::memory::view::{Slice, SliceMut, bounds};
 use crate::peer::{Crossing, crossing};
 use crate::stream::{Stream, StreamKind};
-use crate::timeline::core::StreamCore;
-use crate::timeline::core::same_device;
+use crate::timeline::core::{StreamCore, same_device};
 use crate::timeline::submit::submit_copy;
 use crate::types::pod::Pod;
 

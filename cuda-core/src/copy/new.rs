@@ -5,8 +5,7 @@ use std::mem;
 
 use crate::copy::at_home;
 use crate::error::{Error, Result};
-use crate::memory::device::DeviceBuffer;
-use crate::memory::device::DeviceSlice;
+use crate::memory::device::{DeviceBuffer, DeviceSlice};
 use crate::stream::{Stream, StreamKind};
 use crate::types::pod::Pod;
 

@@ -14,15 +14,12 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result, check};
 use crate::memory::byte_len;
-use crate::memory::device::ALIGNMENT;
-use crate::memory::device::DeviceBuffer;
+use crate::memory::device::{ALIGNMENT, DeviceBuffer};
 use crate::process::capture_mode::Relaxed;
-use crate::process::deferred;
-use crate::process::driver;
-use crate::process::drop_hook;
 #[cfg(unix)]
 use crate::process::effect::give_fd;
 use crate::process::release::{Unreleased, released, unless_given_up};
+use crate::process::{deferred, driver, drop_hook};
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;
 

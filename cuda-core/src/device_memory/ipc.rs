@@ -9,12 +9,10 @@ use crate::alloc::plain::owned;
 use crate::context::Context;
 use crate::error::{Error, Result, check};
 use crate::memory::byte_len;
-use crate::memory::device::ALIGNMENT;
-use crate::memory::device::DeviceBuffer;
+use crate::memory::device::{ALIGNMENT, DeviceBuffer};
 use crate::process::capture_mode::Relaxed;
-use crate::process::driver;
-use crate::process::drop_hook;
 use crate::process::release::{Unreleased, released};
+use crate::process::{driver, drop_hook};
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;
 

@@ -13,12 +13,9 @@ use crate::context::{self, Context};
 use crate::device::Device;
 use crate::device_memory::placement::ManagedAttach;
 use crate::error::{Error, Result, check};
-use crate::memory::device::ALIGNMENT;
-use crate::memory::device::DeviceBuffer;
-use crate::memory::device::DeviceMemory;
-use crate::memory::device::DeviceSlice;
-use crate::memory::device::DeviceSliceMut;
-use crate::memory::device::NOWHERE;
+use crate::memory::device::{
+    ALIGNMENT, DeviceBuffer, DeviceMemory, DeviceSlice, DeviceSliceMut, NOWHERE,
+};
 use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{byte_len, explain};
 use crate::process::capture_mode::Relaxed;

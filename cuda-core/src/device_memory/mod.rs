@@ -1,12 +1,12 @@
 //! Device memory, and its stream-ordered allocation.
 
 pub(crate) mod external;
-pub(crate) mod foreign;
+mod foreign;
 pub(crate) mod ipc;
 pub(crate) mod managed;
 pub(crate) mod pitched;
 pub(crate) mod placement;
-pub(crate) mod resize;
+mod resize;
 pub(crate) mod virtual_memory;
 
 use std::fmt;
@@ -14,13 +14,12 @@ use std::sync::Arc;
 
 use cuda_sys::CUdeviceptr;
 
-use crate::alloc::caching;
 use crate::alloc::caching::builder::SHARED;
 use crate::alloc::caching::pool::shared;
 use crate::alloc::driver_pool::stream_ordered;
 use crate::alloc::handle::{Allocator, Choice};
 use crate::alloc::origin::Origin;
-use crate::alloc::{choice, custom};
+use crate::alloc::{caching, choice, custom};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::Result;

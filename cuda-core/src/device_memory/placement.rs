@@ -8,8 +8,7 @@ use cuda_sys::{
     symbol as cu,
 };
 
-use crate::device::Device;
-use crate::device::mem_location;
+use crate::device::{Device, mem_location};
 use crate::device_memory::managed::ManagedBuffer;
 use crate::error::{Result, check};
 use crate::stream::{Stream, StreamKind};

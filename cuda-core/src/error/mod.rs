@@ -4,8 +4,7 @@ use cuda_sys::{CUresult, LoadError};
 
 use crate::types::extent::Extent;
 use crate::types::resource::Resource;
-use crate::types::usage::CacheUsage;
-use crate::types::usage::MemoryInfo;
+use crate::types::usage::{CacheUsage, MemoryInfo};
 use crate::types::uuid::Uuid;
 use crate::types::version::Version;
 

@@ -6,8 +6,7 @@ use crate::error::{Error, Result};
 use crate::group::DeviceGroup;
 use crate::group::round::{Round, Transfer, run};
 use crate::group::views::{parts, parts_mut};
-use crate::memory::device::DeviceSlice;
-use crate::memory::device::DeviceSliceMut;
+use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
 use crate::types::pod::Pod;
 

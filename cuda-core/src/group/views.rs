@@ -2,11 +2,9 @@
 
 use crate::error::{Error, Result};
 use crate::group::DeviceGroup;
-use crate::memory::Memory;
-use crate::memory::device::DeviceSlice;
-use crate::memory::device::DeviceSliceMut;
-use crate::memory::same_len;
+use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::view::{Slice, SliceMut};
+use crate::memory::{Memory, same_len};
 use crate::types::pod::Pod;
 
 impl DeviceGroup {

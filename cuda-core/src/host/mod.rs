@@ -3,6 +3,6 @@
 pub(crate) mod pin_gate;
 pub(crate) mod pinned;
 pub(crate) mod pinned_pool;
-pub(crate) mod pinning;
+mod pinning;
 pub(crate) mod registered;
 pub(crate) mod stable_host;

@@ -7,9 +7,8 @@ use cuda_sys::{CUdeviceptr, symbol as cu};
 
 use crate::context::Context;
 use crate::error::{Error, Result, check};
-use crate::host::pin_gate;
 use crate::host::pinned_pool::{self, Chunk};
-use crate::host::pinning;
+use crate::host::{pin_gate, pinning};
 use crate::memory::buffer::Buffer;
 use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{self, Block, Storage, byte_len};

@@ -5,10 +5,8 @@ use std::mem::ManuallyDrop;
 use crate::context::Context;
 use crate::context::destroy::leave_behind;
 use crate::error::{Error, Result};
-use crate::process::deferred;
-use crate::process::driver;
-use crate::process::held;
 use crate::process::release::Unreleased;
+use crate::process::{deferred, driver, held};
 use crate::types::resource::Resource;
 
 pub(crate) mod attributes;

@@ -19,10 +19,8 @@ use crate::error::{Error, Result, check};
 use crate::memory::device::DeviceBuffer;
 use crate::module::nvrtc::Cubin;
 use crate::process::capture_mode::Relaxed;
-use crate::process::deferred;
-use crate::process::driver;
-use crate::process::drop_hook;
 use crate::process::release::{Unreleased, released, unless_given_up};
+use crate::process::{deferred, driver, drop_hook};
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;
 

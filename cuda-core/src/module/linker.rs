@@ -13,10 +13,8 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::module::nvrtc::Cubin;
 use crate::process::capture_mode::Relaxed;
-use crate::process::deferred;
-use crate::process::driver;
-use crate::process::drop_hook;
 use crate::process::release::{Unreleased, released, unless_given_up};
+use crate::process::{deferred, driver, drop_hook};
 use crate::types::resource::Resource;
 
 /// What kind of image a [`Linker`] is given. PTX text has a method of its own, [`Linker::add_ptx`].

@@ -8,8 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::error::Error;
-use crate::process::driver;
-use crate::process::foreign_code;
+use crate::process::{driver, foreign_code};
 use crate::util::panic::contain;
 use crate::util::sync::lock;
 

@@ -17,8 +17,7 @@
 use cuda_sys::CUresult;
 
 use crate::error::{Error, check};
-use crate::process::driver;
-use crate::process::drop_hook;
+use crate::process::{driver, drop_hook};
 use crate::types::resource::Resource;
 
 /// Why something was not released, as far as anybody can tell.

@@ -12,15 +12,12 @@ use crate::context::guard::Entered;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::process::capture_mode::Relaxed;
-use crate::process::deferred;
-use crate::process::driver;
-use crate::process::drop_hook;
 #[cfg(unix)]
 use crate::process::effect::give_fd;
 use crate::process::release::{Unreleased, released, unless_given_up};
+use crate::process::{deferred, driver, drop_hook};
 use crate::stream::{Stream, StreamKind};
-use crate::timeline::core::same_device;
-use crate::timeline::core::{Bound, StreamCore};
+use crate::timeline::core::{Bound, StreamCore, same_device};
 use crate::timeline::ledger::{Access, Bytes, Fences, Ledger, LedgerOf, Touch};
 use crate::timeline::submit::submit;
 use crate::types::resource::Resource;

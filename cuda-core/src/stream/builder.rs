@@ -4,15 +4,13 @@ use std::ptr;
 
 use cuda_sys::{CUstream, symbol as cu};
 
-use crate::context::Context;
-use crate::context::green;
+use crate::context::{Context, green};
 use crate::device::Device;
 use crate::error::{Error, Result, check};
 use crate::stream::pool::StreamPool;
 use crate::stream::{NON_BLOCKING, Stream};
 use crate::timeline::core::StreamCore;
-use crate::timeline::registry;
-use crate::timeline::{Flavor, ImplicitOrder};
+use crate::timeline::{Flavor, ImplicitOrder, registry};
 
 impl Device {
     /// A new non-blocking stream in the primary context; see

@@ -10,10 +10,9 @@ use crate::context::Context;
 use crate::error::{Error, Result, check};
 use crate::process::driver;
 use crate::stream::{Stream, implicit_order};
-use crate::timeline::RawStream;
-use crate::timeline::capture;
 use crate::timeline::core::StreamCore;
 use crate::timeline::registry::{self, legacy_handle, per_thread_handle};
+use crate::timeline::{RawStream, capture};
 use crate::util::panic::Contained;
 
 impl Stream {

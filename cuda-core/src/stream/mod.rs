@@ -17,7 +17,7 @@ use crate::timeline::event::ready;
 use crate::timeline::{Flavor, ImplicitOrder, Mark};
 
 mod builder;
-pub(crate) mod callback;
+mod callback;
 mod current;
 mod default;
 pub(crate) mod event;

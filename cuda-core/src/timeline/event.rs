@@ -7,9 +7,8 @@ use cuda_sys::{CUevent, CUresult, symbol as cu};
 use crate::context::Context;
 use crate::error::{Result, check};
 use crate::process::capture_mode::Relaxed;
-use crate::process::deferred;
-use crate::process::drop_hook;
 use crate::process::release::{Unreleased, released};
+use crate::process::{deferred, drop_hook};
 use crate::types::resource::Resource;
 use crate::util::flags::flags;
 

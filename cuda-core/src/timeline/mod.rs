@@ -13,9 +13,7 @@ use cuda_sys::{CUstream, symbol as cu};
 use crate::context::Context;
 use crate::context::guard::Entered;
 use crate::error::{Error, Result, check};
-use crate::process::deferred;
-use crate::process::driver;
-use crate::process::held;
+use crate::process::{deferred, driver, held};
 use crate::timeline::capture::Exposure;
 use crate::timeline::event::RawEvent;
 use crate::timeline::timelines::Slot;
@@ -26,13 +24,12 @@ pub(crate) mod capture;
 mod captured;
 pub(crate) mod core;
 pub(crate) mod event;
+mod held_up;
 pub(crate) mod ledger;
 pub(crate) mod registry;
 pub(crate) mod submit;
 mod synchronize;
-pub(crate) mod timelines;
-
-mod held_up;
+mod timelines;
 
 use held_up::HeldUp;
 

@@ -7,9 +7,8 @@ use cuda_sys::CUstream;
 
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::timeline::RawStream;
-use crate::timeline::capture;
 use crate::timeline::core::StreamCore;
+use crate::timeline::{RawStream, capture};
 use crate::util::flat_map::Sorted;
 use crate::util::sync::lock;
 

@@ -26,8 +26,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use crate::error::{Error, Result};
-use crate::process::deferred;
-use crate::process::driver;
+use crate::process::{deferred, driver};
 use crate::timeline::event::RawEvent;
 use crate::timeline::{Flavor, Mark, Timeline};
 use crate::util::sync::lock;

@@ -10,13 +10,11 @@ use super::class::{self, Span};
 use super::heap::{ALL, Heap, LOOKED_AT, Pending};
 use super::space::{Fate, Piece, Segment};
 use crate::alloc::handle::Choice;
-use crate::alloc::plain;
-use crate::alloc::{custom, plain as upstream};
+use crate::alloc::{custom, plain};
 use crate::context::destroy::leave_behind;
 use crate::error::{Error, Result};
-use crate::process::drop_hook;
-use crate::process::held;
 use crate::process::release::Unreleased;
+use crate::process::{drop_hook, held};
 use crate::timeline::Mark;
 use crate::timeline::core::StreamCore;
 use crate::timeline::ledger::Fences;
@@ -260,7 +258,7 @@ fn obtain(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<(Segment,
     };
     let allocator = &heap.settings.upstream;
     if let Choice::Plain = allocator.0 {
-        let base = upstream::allocate(&heap.context, bytes)?;
+        let base = plain::allocate(&heap.context, bytes)?;
         return Ok((segment(base, None), None));
     }
     let (base, _) = custom::allocate(allocator, core, bytes)?;

@@ -35,13 +35,13 @@ mod bins;
 pub(crate) mod builder;
 mod class;
 mod growth;
-pub(crate) mod heap;
+mod heap;
 pub(crate) mod limit;
 mod owners;
 pub(crate) mod pool;
 pub(crate) mod segments;
 mod space;
-pub(crate) mod stream_cache;
+mod stream_cache;
 
 use bins::{Bins, Cached};
 use class::Span;

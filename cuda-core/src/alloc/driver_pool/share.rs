@@ -17,8 +17,7 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result, check};
 use crate::memory::byte_len;
-use crate::memory::device::ALIGNMENT;
-use crate::memory::device::DeviceBuffer;
+use crate::memory::device::{ALIGNMENT, DeviceBuffer};
 #[cfg(unix)]
 use crate::peer::PeerAccess;
 use crate::process::capture_mode::Relaxed;

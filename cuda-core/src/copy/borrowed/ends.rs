@@ -5,8 +5,7 @@ use super::{fetch, send};
 use crate::copy::borrowed::staging::Region;
 use crate::copy::borrowed::staging::plan::Piece;
 use crate::error::{Error, Result};
-use crate::memory::device::DeviceSlice;
-use crate::memory::device::DeviceSliceMut;
+use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::timeline::core::StreamCore;
 
 /// Where on a device bytes go or come from, and by which stream.

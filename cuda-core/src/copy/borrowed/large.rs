@@ -12,8 +12,7 @@ use crate::copy::borrowed::staging::ring::{DEPTH, Ring};
 use crate::copy::borrowed::staging::share::Share;
 use crate::copy::borrowed::staging::{CHUNK, Region};
 use crate::error::Result;
-use crate::memory::device::DeviceSlice;
-use crate::memory::device::DeviceSliceMut;
+use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::process::driver;
 use crate::process::workers::{Work, with_help};
 

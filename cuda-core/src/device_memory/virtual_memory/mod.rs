@@ -2,8 +2,7 @@
 
 use cuda_sys::{CUmemAllocationHandleType, CUmemAllocationProp, symbol as cu};
 
-use crate::device::Device;
-use crate::device::mem_location;
+use crate::device::{Device, mem_location};
 use crate::error::{Error, Result, check};
 use crate::process::driver;
 

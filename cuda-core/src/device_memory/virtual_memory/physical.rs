@@ -12,10 +12,8 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result, check};
 use crate::process::capture_mode::Relaxed;
-use crate::process::deferred;
-use crate::process::driver;
-use crate::process::drop_hook;
 use crate::process::release::{Unreleased, released};
+use crate::process::{deferred, driver, drop_hook};
 use crate::types::resource::Resource;
 use crate::types::shareable::ShareableHandle;
 

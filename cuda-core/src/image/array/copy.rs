@@ -7,8 +7,7 @@ use super::texel::Texel;
 use super::view::{ArraySlice, ArraySliceMut};
 use crate::error::Result;
 use crate::stream::{Stream, StreamKind};
-use crate::timeline::core::same_device;
-use crate::timeline::core::{Bound, StreamCore};
+use crate::timeline::core::{Bound, StreamCore, same_device};
 use crate::timeline::ledger::Touch;
 use crate::timeline::submit::submit_copy;
 

@@ -18,12 +18,10 @@ use crate::error::{Error, Result};
 use crate::host::registered::Registered;
 use crate::host::stable_host::{StableHost, StableHostMut};
 use crate::memory::buffer::Buffer;
-use crate::memory::device::DeviceSlice;
-use crate::memory::device::DeviceSliceMut;
+use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::same_len;
 use crate::memory::view::{Slice, SliceMut};
-use crate::timeline::core::StreamCore;
-use crate::timeline::core::same_device;
+use crate::timeline::core::{StreamCore, same_device};
 use crate::timeline::ledger::{Access, Touch};
 use crate::types::extent::{Extent, Origin};
 

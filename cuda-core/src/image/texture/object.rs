@@ -7,10 +7,8 @@ use cuda_sys::{CUDA_RESOURCE_DESC, CUresourcetype, CUresult};
 use crate::context::Context;
 use crate::error::{Error, Result, check};
 use crate::process::capture_mode::Relaxed;
-use crate::process::deferred;
-use crate::process::driver;
-use crate::process::drop_hook;
 use crate::process::release::{Unreleased, released};
+use crate::process::{deferred, driver, drop_hook};
 use crate::timeline::ledger::{Access, Fences, Ledger, LedgerOf, Touch};
 use crate::types::resource::Resource;
 

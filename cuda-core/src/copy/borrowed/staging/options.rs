@@ -7,8 +7,7 @@ use std::thread;
 
 use super::copying;
 use crate::error::{Error, Result};
-use crate::process::driver;
-use crate::process::workers;
+use crate::process::{driver, workers};
 use crate::util::sync::lock;
 
 /// The names of the settings in the environment.
