@@ -6,7 +6,7 @@ use std::ptr;
 
 use crate::context::{self, Context, RawContext, current, thread};
 use crate::error::Result;
-use crate::process::foreign_code::Quiet;
+use crate::process::foreign_code::DeferForeignCode;
 use crate::process::{driver, drop_hook};
 use crate::types::resource::Resource;
 
@@ -209,7 +209,7 @@ pub(crate) struct Entered {
     /// What to bring back, if it was another.
     saved: Option<RawContext>,
     /// Ends when that is done.
-    _quiet: Quiet,
+    _quiet: DeferForeignCode,
 }
 
 impl Entered {
@@ -223,7 +223,7 @@ impl Entered {
         }
         Ok(Self {
             saved: differs.then_some(saved),
-            _quiet: Quiet::begin(),
+            _quiet: DeferForeignCode::begin(),
         })
     }
 

@@ -1,4 +1,5 @@
-//! Each device's primary context: retained at its first use; its state is looked at and changed without creating it.
+//! Each device's primary context, retained at its first use; its state can be looked at and changed
+//! before.
 
 use std::ptr;
 use std::sync::{Mutex, OnceLock};

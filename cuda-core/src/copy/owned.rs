@@ -14,7 +14,7 @@ use crate::host::pin_gate::{self, Carried};
 use crate::host::stable_host::{StableHost, StableHostMut};
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::same_len;
-use crate::process::foreign_code::Quiet;
+use crate::process::foreign_code::DeferForeignCode;
 use crate::process::{deferred, driver, drop_hook, held};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::Mark;
@@ -261,7 +261,7 @@ fn carry<H: StableHost>(
         return Ok(flight);
     }
     // Begun first, so that it ends last: a drop hook may unregister these very pages.
-    let _quiet = Quiet::begin();
+    let _quiet = DeferForeignCode::begin();
     let bound = match checked.and_then(|()| core.bind(op)) {
         Ok(bound) => bound,
         Err(error) => return Err((error, flight)),

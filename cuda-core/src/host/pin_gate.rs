@@ -9,7 +9,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 
 use crate::error::{Error, Result};
 use crate::process::driver;
-use crate::process::foreign_code::Quiet;
+use crate::process::foreign_code::DeferForeignCode;
 use crate::process::release::Unreleased;
 use crate::timeline::Mark;
 use crate::util::sync::lock;
@@ -145,7 +145,7 @@ pub(crate) fn without_copies(
 ) -> Result<(), Unreleased> {
     let addresses = address..address + bytes;
     // Begun first, so that it ends last: a drop hook may copy to these very pages.
-    let _quiet = Quiet::begin();
+    let _quiet = DeferForeignCode::begin();
     let _closed = loop {
         match close(&addresses)? {
             Ok(closed) => break closed,

@@ -23,13 +23,19 @@ pub enum DeviceMemory {}
 ///
 /// [`Stream::alloc`] allocates in the order of a stream, which is the buffer's *home*: allocation and
 /// free happen in its order, and the buffer keeps it alive. Dropping it frees the memory behind all
-/// work that uses it, without waiting, but where the [allocator](Allocator) that it came from knows
-/// no streams and has to: [`Allocator::plain`], [`Allocator::from_functions`].
+/// work that uses it, without waiting, but where the [allocator](crate::Allocator) that it came from
+/// knows no streams and has to: [`Allocator::plain`], [`Allocator::from_functions`].
 /// [`Stream::alloc_from`] allocates from a pool of one's own.
 ///
 /// Memory that belongs to no stream comes from [`Context::alloc`], from somebody else
 /// ([`DeviceBuffer::from_raw`]) or from another process ([`DeviceBuffer::open_ipc`]). Dropping such a
 /// buffer waits with the host for the work that uses it.
+///
+/// [`Stream::alloc`]: crate::Stream::alloc
+/// [`Stream::alloc_from`]: crate::Stream::alloc_from
+/// [`Context::alloc`]: crate::Context::alloc
+/// [`Allocator::plain`]: crate::Allocator::plain
+/// [`Allocator::from_functions`]: crate::Allocator::from_functions
 ///
 /// ```no_run
 /// use cuda_core::Device;

@@ -13,7 +13,7 @@ use crate::device::default_pool::{self, Pool};
 use crate::error::{Error, Result, check};
 use crate::process::capture_mode::Relaxed;
 use crate::process::driver;
-use crate::process::foreign_code::Quiet;
+use crate::process::foreign_code::DeferForeignCode;
 use crate::util::sync::lock;
 
 pub(crate) use gate::{Closed, Crossing, crossing};
@@ -167,7 +167,7 @@ impl Context {
     pub fn disable_peer_access(&self, peer: &Context) -> Result<()> {
         let far = peer.live()?;
         // Begun first, so that it ends last: a drop hook may copy between these very devices.
-        let _quiet = Quiet::begin();
+        let _quiet = DeferForeignCode::begin();
         let _closed = close(self.device(), peer.device())?;
         let _changes = Changes::begin();
         let spaces = (self.address_space(), peer.address_space());
@@ -211,13 +211,13 @@ impl Context {
 pub(crate) struct Changes {
     _one: MutexGuard<'static, ()>,
     /// Ends last: a drop hook may do the same.
-    _quiet: Quiet,
+    _quiet: DeferForeignCode,
 }
 
 impl Changes {
     pub(crate) fn begin() -> Self {
         static CHANGES: Mutex<()> = Mutex::new(());
-        let _quiet = Quiet::begin();
+        let _quiet = DeferForeignCode::begin();
         Self {
             _one: lock(&CHANGES),
             _quiet,

@@ -12,7 +12,7 @@ use std::mem::ManuallyDrop;
 use crate::util::panic::contain;
 
 /// As long as one lives, what [`after`] is given waits.
-pub(crate) struct Quiet {
+pub(crate) struct DeferForeignCode {
     /// The thread's.
     _not_send: PhantomData<*const ()>,
 }
@@ -44,7 +44,7 @@ impl Spans {
     };
 }
 
-impl Quiet {
+impl DeferForeignCode {
     #[inline]
     pub(crate) fn begin() -> Self {
         let mut spans = SPANS.get();
@@ -56,7 +56,7 @@ impl Quiet {
     }
 }
 
-impl Drop for Quiet {
+impl Drop for DeferForeignCode {
     #[inline]
     fn drop(&mut self) {
         let mut spans = SPANS.get();

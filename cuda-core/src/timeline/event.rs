@@ -13,7 +13,7 @@ use crate::types::resource::Resource;
 use crate::util::flags::flags;
 
 flags! {
-    /// Flags of an [`Event`]: `cuEventCreate`'s.
+    /// Flags of an [`Event`](crate::Event): `cuEventCreate`'s.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -31,7 +31,7 @@ flags! {
         BLOCKING_SYNC = 1;
         /// Takes no times, and is six times cheaper to record: `CU_EVENT_DISABLE_TIMING`.
         DISABLE_TIMING = 2;
-        /// May be opened by another process, see [`Event::ipc_handle`]; goes with
+        /// May be opened by another process, see [`Event::ipc_handle`](crate::Event::ipc_handle); goes with
         /// [`EventFlags::DISABLE_TIMING`] only: `CU_EVENT_INTERPROCESS`.
         INTERPROCESS = 4;
     }

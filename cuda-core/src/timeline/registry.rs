@@ -9,12 +9,12 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::timeline::core::StreamCore;
 use crate::timeline::{RawStream, capture};
-use crate::util::flat_map::Sorted;
+use crate::util::flat_map::FlatMap;
 use crate::util::sync::lock;
 
 /// Created and foreign streams by the address that their handle is. Handles are unique among the
 /// streams of a process that live.
-static STREAMS: Mutex<Sorted<usize, Weak<StreamCore>>> = Mutex::new(Sorted::new());
+static STREAMS: Mutex<FlatMap<usize, Weak<StreamCore>>> = Mutex::new(FlatMap::new());
 
 /// Enters a stream, which replaces whatever had the handle before it.
 pub(crate) fn note(core: Arc<StreamCore>) -> Arc<StreamCore> {

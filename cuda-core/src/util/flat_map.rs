@@ -2,12 +2,12 @@
 
 /// A map in one vector, for entries that are few, or come and go beside calls of the driver. A tree
 /// of the standard library is ten times the code, anew for each type.
-pub(crate) struct Sorted<K, V> {
+pub(crate) struct FlatMap<K, V> {
     /// By key, each of which is there once.
     entries: Vec<(K, V)>,
 }
 
-impl<K, V> Sorted<K, V> {
+impl<K, V> FlatMap<K, V> {
     pub(crate) const fn new() -> Self {
         Self {
             entries: Vec::new(),
@@ -23,13 +23,13 @@ impl<K, V> Sorted<K, V> {
     }
 }
 
-impl<K, V> Default for Sorted<K, V> {
+impl<K, V> Default for FlatMap<K, V> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<K: Ord + Copy, V> Sorted<K, V> {
+impl<K: Ord + Copy, V> FlatMap<K, V> {
     /// Where the key is, or would be.
     fn place(&self, key: K) -> Result<usize, usize> {
         self.entries.binary_search_by_key(&key, |(key, _)| *key)
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn entries_are_found_replaced_and_removed() {
-        let mut map = Sorted::new();
+        let mut map = FlatMap::new();
         for key in [5, 1, 9, 3] {
             map.insert(key, key * 10);
         }

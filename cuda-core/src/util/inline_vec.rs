@@ -4,7 +4,7 @@ use std::mem::{MaybeUninit, needs_drop};
 use std::ptr;
 
 /// A list of `N` elements inline, or of any number on the heap. The elements have no `Drop`.
-pub(crate) struct Few<T, const N: usize> {
+pub(crate) struct InlineVec<T, const N: usize> {
     // INVARIANT: while nothing has spilled, the first `len` are initialised.
     inline: [MaybeUninit<T>; N],
     len: usize,
@@ -12,7 +12,7 @@ pub(crate) struct Few<T, const N: usize> {
     spilled: Vec<T>,
 }
 
-impl<T, const N: usize> Few<T, N> {
+impl<T, const N: usize> InlineVec<T, N> {
     /// Inline elements are not dropped, so they must not need it.
     const PLAIN: () = assert!(!needs_drop::<T>());
 
@@ -77,11 +77,11 @@ impl<T, const N: usize> Few<T, N> {
 
 #[cfg(test)]
 mod tests {
-    use super::Few;
+    use super::InlineVec;
 
     #[test]
     fn keeps_its_order_when_it_spills() {
-        let mut few = Few::<_, 3>::new();
+        let mut few = InlineVec::<_, 3>::new();
         for count in 0..10 {
             assert_eq!(few.as_slice(), (0..count).collect::<Vec<_>>());
             few.push(|| count);
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn moves_what_cannot_be_copied() {
         let mut words = [0; 5];
-        let mut few = Few::<_, 2>::new();
+        let mut few = InlineVec::<_, 2>::new();
         words.iter_mut().for_each(|word| few.push(|| word));
         for (index, word) in few.as_mut_slice().iter_mut().enumerate() {
             **word = index;

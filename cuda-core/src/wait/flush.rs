@@ -11,7 +11,7 @@ use crate::util::sync::lock;
 /// for the device, and for all else that futures of this crate wait for. What a waker or the `Drop` of an
 /// owner begins to wait for on a thread of this crate is waited for as well, for as long as there is more.
 ///
-/// Drops that found a stream [captured by other code](Error::Capturing) are tried again, once.
+/// Drops that found a stream [captured by other code](crate::Error::Capturing) are tried again, once.
 ///
 /// Does nothing inside a host function, since the drops may be waiting for that very function, nor
 /// on threads of this crate, which it would wait for: in a hook that a deferred drop calls, in the

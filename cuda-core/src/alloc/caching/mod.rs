@@ -1,6 +1,6 @@
 //! The caching pool: blocks that were freed, kept for those to come.
 //!
-//! Each stream has an [arena]: for each pool that it has allocated from, [bins] of blocks that it
+//! Each stream has an [arena](stream_cache): for each pool that it has allocated from, [bins] of blocks that it
 //! may use at once, by size. A block that is allocated and freed while its bin has one costs two
 //! exchanges of one flag on a cache line of the stream's own, whatever thread does it, and brings
 //! along the references that it needs.

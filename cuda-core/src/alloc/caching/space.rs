@@ -14,12 +14,12 @@ use super::segments::{CacheBlock, CacheBlockState, CacheSegment};
 use crate::device::Device;
 use crate::timeline::core::StreamCore;
 use crate::timeline::{Mark, Timeline};
-use crate::util::flat_map::Sorted;
+use crate::util::flat_map::FlatMap;
 
 /// Segments, and the ranges that tile them.
 #[derive(Default)]
 pub(super) struct Space {
-    segments: Sorted<CUdeviceptr, Segment>,
+    segments: FlatMap<CUdeviceptr, Segment>,
     ranges: BTreeMap<CUdeviceptr, Range>,
     /// The free ranges by the stream that may use them at once.
     owners: Owners,

@@ -16,7 +16,7 @@ use crate::memory::device::{ALIGNMENT, DeviceBuffer, NOWHERE};
 use crate::memory::{Block, Storage, byte_len, explain};
 use crate::peer::{self, Changes, PeerAccess};
 use crate::process::capture_mode::Relaxed;
-use crate::process::foreign_code::Quiet;
+use crate::process::foreign_code::DeferForeignCode;
 use crate::process::release::{Unreleased, released};
 use crate::process::{deferred, driver, drop_hook};
 use crate::stream::Stream;
@@ -347,7 +347,7 @@ impl MemoryPool {
             return Ok(());
         }
         // Begun first, so that it ends last: a drop hook may copy between these very devices.
-        let _quiet = Quiet::begin();
+        let _quiet = DeferForeignCode::begin();
         // Until others are told that the access is gone.
         let _closed = match access {
             PeerAccess::ReadWrite => None,

@@ -17,7 +17,7 @@
 //! recorded, so nothing waits for it.
 //!
 //! Memory that such a stream used last is neither freed nor used again meanwhile. A caching pool has it
-//! for busy; what has to be given back to the driver [is kept](held) and tried again with later drops.
+//! for busy; what has to be given back to the driver [is kept](crate::process::held) and tried again with later drops.
 //!
 //! # Threads
 //! CUDA calls some calls *potentially unsafe*: made on a thread that captures, or on any thread while
@@ -38,7 +38,9 @@
 //!   the mode, so they come behind the question; `cuStreamGetPriority` and `cuStreamGetCtx` do not.
 //! * `cuCtxSynchronize` ends every capture of a stream of its context, whatever the mode. It is called
 //!   when none of the streams that this crate knows of is being captured, and under [`Relaxed`].
-//! * Threads of this crate's own are relaxed [for as long as they live](Relaxed::for_life).
+//! * Threads of this crate's own are relaxed [for as long as they live](crate::process::capture_mode::Relaxed::for_life).
+//!
+//! [`Relaxed`]: crate::process::capture_mode::Relaxed
 
 mod exposure;
 

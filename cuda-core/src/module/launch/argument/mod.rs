@@ -18,7 +18,7 @@ use crate::memory::{Block, Memory};
 use crate::peer::{self, Confined, Crossing};
 use crate::timeline::ledger::{Access, Bytes, LedgerOf, Touch};
 use crate::types::pod::{Pod, bytes_of};
-use crate::util::inline_vec::Few;
+use crate::util::inline_vec::InlineVec;
 
 /// What a kernel can be given.
 ///
@@ -216,8 +216,8 @@ const EMPTY: Unit = Unit([0; UNIT]);
 /// Bytes of the arguments, each beginning at a unit of its own.
 #[expect(missing_debug_implementations, reason = "only the seal is public")]
 pub struct Arguments {
-    units: Few<Unit, 16>,
-    places: Few<Place, 8>,
+    units: InlineVec<Unit, 16>,
+    places: InlineVec<Place, 8>,
 }
 
 #[derive(Clone, Copy)]
@@ -228,14 +228,14 @@ struct Place {
 }
 
 /// A pointer a parameter.
-pub(super) type Pointers = Few<*mut c_void, 8>;
+pub(super) type Pointers = InlineVec<*mut c_void, 8>;
 
 impl Arguments {
     #[inline]
     pub(super) fn new() -> Self {
         Self {
-            units: Few::new(),
-            places: Few::new(),
+            units: InlineVec::new(),
+            places: InlineVec::new(),
         }
     }
 
@@ -274,7 +274,7 @@ impl Arguments {
 /// What a launch touches.
 #[expect(missing_debug_implementations, reason = "only the seal is public")]
 pub struct Touched<'a> {
-    touches: Few<Touch<'a>, 8>,
+    touches: InlineVec<Touch<'a>, 8>,
     /// The stream's context.
     context: &'a Context,
     /// Memory of other devices, which needs access.
@@ -287,7 +287,7 @@ impl<'a> Touched<'a> {
     #[inline]
     pub(super) fn new(context: &'a Context) -> Self {
         Self {
-            touches: Few::new(),
+            touches: InlineVec::new(),
             context,
             far: Vec::new(),
             error: None,
