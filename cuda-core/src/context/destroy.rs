@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use cuda_sys::symbol as cu;
 
-use super::kept::{KEPT, forget_reached};
+use super::kept::{self, forget_reached};
 use super::{Context, Inner, Kind, REGISTRY, RawContext, Ref, green};
 use crate::context::current;
 use crate::error::Error;
@@ -118,7 +118,7 @@ impl Inner {
         let raw = self.raw;
         // Before the handle dies, so that a new context with the same handle is told apart.
         lock(&REGISTRY).retain(|(known, weak)| *known != raw || weak.strong_count() > 0);
-        if let Some(forget) = KEPT.access.get() {
+        if let Some(forget) = kept::ACCESS.get() {
             forget(raw);
         }
         Some(kind)

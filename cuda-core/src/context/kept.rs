@@ -1,32 +1,27 @@
-//! What rooms above keep for the process that names contexts, and forget when they are asked to.
+//! How rooms above forget what they keep for the process and what names contexts. Each sets its function
+//! before it keeps the first such thing.
 
 use std::sync::OnceLock;
 
 use crate::context::RawContext;
 
-/// How each of them forgets; set before the first thing is kept.
-pub(crate) struct Kept {
-    /// Points that are known to have been reached, of the pinned chunks of buffers, of staging and of
-    /// signals, with the streams and contexts that they name. No driver call.
-    pub(crate) pinned: OnceLock<fn()>,
-    pub(crate) staging: OnceLock<fn()>,
-    pub(crate) signals: OnceLock<fn()>,
-    /// The access that a context has to others' memory, and they to its.
-    pub(crate) access: OnceLock<fn(RawContext)>,
-}
+/// Has the chunks of staging forget points that are known to have been reached, with the streams and
+/// contexts that they name. No driver call.
+pub(crate) static STAGING: OnceLock<fn()> = OnceLock::new();
 
-pub(crate) static KEPT: Kept = Kept {
-    pinned: OnceLock::new(),
-    staging: OnceLock::new(),
-    signals: OnceLock::new(),
-    access: OnceLock::new(),
-};
+/// The same of the chunks of pinned buffers.
+pub(crate) static PINNED: OnceLock<fn()> = OnceLock::new();
+
+/// The same of the words of signals.
+pub(crate) static SIGNALS: OnceLock<fn()> = OnceLock::new();
+
+/// Has peers forget the access of a context whose handle is about to die.
+pub(crate) static ACCESS: OnceLock<fn(RawContext)> = OnceLock::new();
 
 /// Has points forgotten that are known to have been reached.
 pub(crate) fn forget_reached() {
-    let points = [&KEPT.staging, &KEPT.pinned, &KEPT.signals];
-    points
-        .into_iter()
-        .filter_map(OnceLock::get)
+    let kept = [&STAGING, &PINNED, &SIGNALS];
+    kept.iter()
+        .filter_map(|kept| kept.get())
         .for_each(|forget| forget());
 }

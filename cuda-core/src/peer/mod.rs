@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use cuda_sys::{CUmemAccess_flags, symbol as cu};
 
-use crate::context::kept::KEPT;
+use crate::context::kept;
 use crate::context::{self, Context, RawContext};
 use crate::device::Device;
 use crate::device::default_pool::{self, Pool};
@@ -137,7 +137,7 @@ impl Context {
             cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
         )?;
         let (context, far) = (self.address_space(), peer.address_space());
-        let _ = KEPT.access.set(forget);
+        let _ = kept::ACCESS.set(forget);
         let mut enabled = lock(&ENABLED);
         enabled.retain(|access| !access.is_of(context, far));
         enabled.push(Access {

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 
 use cuda_sys::CUdeviceptr;
 
-use crate::context::kept::KEPT;
+use crate::context::kept;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::host::pinned::{self, HostAddress, PinnedFlags};
@@ -319,7 +319,7 @@ fn take(device: Device) -> Result<Word> {
         return Ok(word);
     }
     let base = pinned::alloc_raw(device.primary()?, SLAB, PinnedFlags::PORTABLE)?;
-    let _ = KEPT.signals.set(prune);
+    let _ = kept::SIGNALS.set(prune);
     let mut pool = lock(&POOL);
     // The first word is the caller's, whatever others have given back meanwhile.
     pool.slabs.push(Slab { base, idle: !1 });

@@ -28,7 +28,6 @@ mod held_up;
 pub(crate) mod ledger;
 pub(crate) mod registry;
 pub(crate) mod submit;
-mod synchronize;
 mod timelines;
 
 use held_up::HeldUp;

@@ -9,7 +9,7 @@ use super::node::Node;
 use super::prune;
 use super::source::Slab;
 use super::spans::{SlabId, Span, Spans};
-use crate::context::kept::KEPT;
+use crate::context::kept;
 use crate::timeline::Mark;
 use crate::timeline::ledger::Fences;
 
@@ -227,7 +227,7 @@ impl Cache {
 
     /// Takes in a new slab, and cuts its first chunk.
     pub(super) fn adopt(&mut self, slab: Slab, bytes: usize) -> Chunk {
-        let _ = KEPT.pinned.set(prune);
+        let _ = kept::PINNED.set(prune);
         let span = slab.whole();
         let (first, rest) = span.split(bytes);
         let chunk = slab.chunk(first);

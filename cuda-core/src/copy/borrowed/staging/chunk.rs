@@ -4,7 +4,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 
 use super::{POOL, prune};
-use crate::context::kept::KEPT;
+use crate::context::kept;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::host::pinned::HostAddress;
@@ -53,7 +53,7 @@ impl Chunk {
     }
 
     fn counted(self) -> Self {
-        let _ = KEPT.staging.set(prune);
+        let _ = kept::STAGING.set(prune);
         *lock(&POOL).allocated(self.bytes) += self.bytes;
         self
     }
