@@ -16,9 +16,9 @@ use crate::error::{Error, Result, check};
 use crate::memory::byte_len;
 use crate::memory::device::{ALIGNMENT, DeviceBuffer};
 use crate::process::capture_mode::Relaxed;
+#[cfg(unix)]
 use crate::process::effect::give_fd;
 use crate::process::release::{Unreleased, released, unless_given_up};
-#[cfg(unix)]
 use crate::process::{deferred, driver, drop_hook};
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;

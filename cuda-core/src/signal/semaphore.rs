@@ -12,9 +12,9 @@ use crate::context::guard::Entered;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::process::capture_mode::Relaxed;
+#[cfg(unix)]
 use crate::process::effect::give_fd;
 use crate::process::release::{Unreleased, released, unless_given_up};
-#[cfg(unix)]
 use crate::process::{deferred, driver, drop_hook};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::core::{Bound, StreamCore, same_device};
