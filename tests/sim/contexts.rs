@@ -7,7 +7,7 @@ use cuda_core::{
     Context, ContextFlags, Device, DropFailure, Event, EventFlags, PinnedBuffer, Resource, Result,
     drop_failures, set_drop_hook, take_drop_hook,
 };
-use cuda_sim::{Fault, Session};
+use cuda_sim::{Fault, Mode, Session};
 use cuda_sys::{CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_INVALID_CONTEXT, CUresult};
 use support::{context, simulator};
 
@@ -145,6 +145,58 @@ fn a31_creating_leaves_current_alone_on_errors_too() -> Result<()> {
     assert_eq!(context::pop(), Some(c0.as_raw()));
     assert_eq!(context::pop(), None);
     session.assert_clean();
+    Ok(())
+}
+
+/// What a failed call made is looked for with a call that may fail, too.
+#[test]
+fn a31_a_context_that_a_failed_call_made_is_not_left_current() -> Result<()> {
+    let session = simulator();
+    let [(d0, c0), _] = devices()?;
+    context::push(c0.as_raw());
+    let made = Fault::new(CUDA_ERROR_ILLEGAL_ADDRESS).function("cuCtxCreate_v2");
+    session.inject(made.takes_effect());
+    session.fail_nth(Some("cuCtxGetCurrent"), 1, CUDA_ERROR_ILLEGAL_ADDRESS);
+    let told = failures(|| {
+        Context::create(d0, ContextFlags::SCHED_AUTO).expect_err("the call failed");
+    });
+    assert!(told.is_empty(), "{told:?}");
+    assert_eq!(context::pop(), Some(c0.as_raw()));
+    assert_eq!(context::pop(), None);
+    session.assert_clean();
+    Ok(())
+}
+
+/// A default stream's handle means the stream of whatever context is current. To wait for the other
+/// device's default stream, that one's context is made current for a moment.
+#[test]
+fn a22_a_restore_that_fails_inside_does_not_move_work_to_another_stream() -> Result<()> {
+    let session = simulator();
+    session.set_mode(Mode::Lazy);
+    let [(_, c0), (_, c1)] = devices()?;
+    let (here, there) = (c0.default_stream()?, c1.default_stream()?);
+    let (mut x, mut y) = (here.alloc_zeroed::<u8>(64)?, there.alloc::<u8>(64)?);
+    here.synchronize()?;
+    let mut host = PinnedBuffer::<u8>::zeroed(&c0, 64)?;
+    there.fill(&mut y, 7)?;
+    there.download(&y, &mut host)?;
+    // The first enters this context, the second the other; then two fail to bring this one back.
+    for nth in [3, 4] {
+        session.fail_nth(Some("cuCtxSetCurrent"), nth, CUDA_ERROR_ILLEGAL_ADDRESS);
+    }
+    let mut uploaded = Ok(());
+    let told = failures(|| uploaded = here.upload(&host, &mut x));
+    assert!(session.fault_fired());
+    uploaded?;
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(told[0].resource, Resource::Current);
+    assert!(context::current().is_null());
+    let mut back = [0; 64];
+    here.download_to(&x, &mut back)?;
+    assert_eq!(back, [7; 64]);
+    drop((x, y, host));
+    session.settle();
+    assert_eq!(session.violations(), []);
     Ok(())
 }
 

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cuda_core::{
-    Context, ContextFlags, Device, DeviceBuffer, Error, Event, EventFlags, PinnedBuffer, Result,
-    StagingOptions, Stream,
+    Access, Context, ContextFlags, Device, DeviceBuffer, Error, Event, EventFlags, PinnedBuffer,
+    Result, StagingOptions, Stream,
 };
 use support::{gpu_test, pattern};
 
@@ -50,6 +50,15 @@ pub(crate) fn in_a_fork(child: impl FnOnce() -> u8) {
     );
 }
 
+/// Ends the parent's other threads, also where a child failed.
+pub(crate) struct Stop<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// What a program has when it forks.
 struct Alive {
     context: Context,
@@ -77,6 +86,12 @@ impl Alive {
             buffer,
             pinned,
         })
+    }
+
+    /// Notes a use of the buffer.
+    fn noted(&self) -> Result<()> {
+        // SAFETY: nothing is enqueued, and no other thread uses this stream.
+        unsafe { self.buffer.note_use(&self.stream, Access::Read) }
     }
 
     /// Numbers the first operation that is not refused as it should be; 0 if there is none.
@@ -116,6 +131,7 @@ impl Alive {
             self.event.query().err(),
             self.event.synchronize().err(),
             self.buffer.synchronize().err(),
+            self.noted().err(),
             self.pinned.as_slice().err(),
             self.pinned.as_mut_slice().err(),
             PinnedBuffer::<u8>::new(&self.context, 1).err(),
@@ -198,6 +214,7 @@ gpu_test! {
         };
         std::thread::scope(|scope| {
             let threads = [scope.spawn(work), scope.spawn(work)];
+            let stopped = Stop(&stop);
             let started = std::time::Instant::now();
             while started.elapsed() < Duration::from_secs(2) {
                 let mut alive = Some(Alive::new()?);
@@ -207,7 +224,36 @@ gpu_test! {
                     answer
                 });
             }
-            stop.store(true, Ordering::Relaxed);
+            drop(stopped);
+            threads.map(|thread| thread.join().expect("no panic")).into_iter().collect()
+        })
+    }
+}
+
+gpu_test! {
+    needs 1;
+    fn s35_fork_beside_threads_that_note_uses_of_one_buffer() -> Result<()> {
+        const FORKS: u32 = 200;
+        let alive = Alive::new()?;
+        let stop = AtomicBool::new(false);
+        let note = || {
+            let stream = alive.context.create_stream()?;
+            while !stop.load(Ordering::Relaxed) {
+                // SAFETY: nothing is enqueued, and no other thread uses this stream.
+                unsafe { alive.buffer.note_use(&stream, Access::Read) }?;
+            }
+            stream.synchronize()
+        };
+        std::thread::scope(|scope| {
+            let threads = [scope.spawn(note), scope.spawn(note)];
+            let stopped = Stop(&stop);
+            for _ in 0..FORKS {
+                in_a_fork(|| match alive.noted() {
+                    Err(Error::Forked) => 0,
+                    _ => 1,
+                });
+            }
+            drop(stopped);
             threads.map(|thread| thread.join().expect("no panic")).into_iter().collect()
         })
     }

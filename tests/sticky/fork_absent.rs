@@ -5,22 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use cuda_core::{Device, Error};
 
 use crate::child;
-use crate::fork::in_a_fork;
+use crate::fork::{Stop, in_a_fork};
 
 /// Forks. On two cores one in ten children met a lock that a thread of the parent held.
 const FORKS: u32 = 300;
 
 /// Forks beside threads that look for a device; each child looks for one itself.
 fn fork_beside_threads_that_look(expected: fn(&Error) -> bool) {
-    /// Ends the threads, also where a child failed.
-    struct Stop<'a>(&'a AtomicBool);
-
-    impl Drop for Stop<'_> {
-        fn drop(&mut self) {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
-
     let stopped = AtomicBool::new(false);
     let look = || {
         while !stopped.load(Ordering::Relaxed) {

@@ -5,10 +5,10 @@ use cuda_sys::{CUdeviceptr, symbol as cu};
 use super::DeviceAllocator;
 use crate::alloc::origin::{Origin, Owner};
 use crate::context::Context;
-use crate::error::{Result, check};
+use crate::error::Result;
 use crate::memory::buffer::Buffer;
 use crate::memory::device::{ALIGNMENT, DeviceBuffer, NOWHERE};
-use crate::memory::{Block, Storage, byte_len, explain};
+use crate::memory::{Block, Storage, byte_len};
 use crate::process::capture_mode::Relaxed;
 use crate::process::release::{Unreleased, released};
 use crate::stream::Stream;
@@ -39,20 +39,6 @@ unsafe impl DeviceAllocator for PlainMemory {
     }
 }
 
-/// `cuMemAlloc_v2`.
-pub(crate) fn allocate(context: &Context, bytes: usize) -> Result<CUdeviceptr> {
-    let op = "cuMemAlloc";
-    let mut address = NOWHERE;
-    let entered = context.enter_briefly()?;
-    let relaxed = Relaxed::enter()?;
-    // SAFETY: the call writes one address, to a local that outlives it; a live context is current.
-    let result = check(op, unsafe { cu::cuMemAlloc_v2(&mut address, bytes) });
-    drop(relaxed);
-    drop(entered);
-    result.map_err(|error| explain(context, error, op, bytes))?;
-    Ok(address)
-}
-
 /// Who gives memory of `cuMemAlloc` back.
 pub(crate) struct Plain;
 
@@ -64,6 +50,17 @@ impl Owner for Plain {
     fn is_plain(&self) -> bool {
         true
     }
+}
+
+/// `cuMemAlloc_v2`.
+pub(crate) fn allocate(context: &Context, bytes: usize) -> Result<CUdeviceptr> {
+    let op = "cuMemAlloc";
+    let mut address = NOWHERE;
+    context.allocate(op, bytes, || {
+        // SAFETY: the call writes one address, to a local that outlives it; a live context is current.
+        unsafe { cu::cuMemAlloc_v2(&mut address, bytes) }
+    })?;
+    Ok(address)
 }
 
 /// `cuMemFree_v2`.

@@ -34,7 +34,7 @@ impl Context {
         // Once more if it fails and the context is still there: whatever happens, the caller's must
         // come back. Should it fail twice, dropping the context destroys it, which pops it too.
         if let Err(first) = current::pop() {
-            if current::get()? == context.raw() {
+            if current::get_again()? == context.raw() {
                 current::pop().map_err(|_| first)?;
             }
         }
@@ -65,7 +65,7 @@ impl Context {
             Ok(()) => Ok(Self::register(raw, device, Kind::Created)),
             Err(failed) => Err(failed.undo(|| {
                 // It may have been created all the same, and pushed.
-                if !raw.is_null() && current::get().is_ok_and(|now| now.0 == raw) {
+                if !raw.is_null() && current::get_again().is_ok_and(|now| now.0 == raw) {
                     drop(Self::register(raw, device, Kind::Created));
                 }
             })),

@@ -172,7 +172,9 @@ const DEEPEST: usize = 1024;
 /// empty, so every entry there is now was pushed since, and goes.
 pub(crate) fn restore(saved: RawContext) -> Result<()> {
     // Once more if it fails: leaving the wrong context current would break the caller elsewhere.
-    set(saved).or_else(|first| set(saved).map_err(|_| first))?;
+    set(saved)
+        .or_else(|first| set(saved).map_err(|_| first))
+        .inspect_err(|_| note_stray())?;
     if !saved.0.is_null() {
         return Ok(());
     }
@@ -192,6 +194,18 @@ pub(crate) fn device() -> Result<Device> {
     // an error.
     check("cuCtxGetDevice", unsafe { cu::cuCtxGetDevice(&mut raw) })?;
     Device::from_raw(raw)
+}
+
+/// A scope inside could not bring back what an outer one had made current.
+pub(crate) fn note_stray() {
+    thread::with(|thread| thread.strays.set(thread.strays.get().wrapping_add(1)));
+}
+
+/// Differs from an earlier answer on the same thread if what was current then may have been replaced
+/// for good since.
+#[inline]
+pub(crate) fn strays() -> u32 {
+    thread::with(|thread| thread.strays.get())
 }
 
 /// The thread ends, but its stack is still there, and destructors of other libraries' thread locals may

@@ -206,8 +206,11 @@ impl fmt::Debug for Guard {
 /// Between them no other code runs on the thread, so what is current at the end is known, and need
 /// not be asked for: one driver call if the context is current already, three otherwise.
 pub(crate) struct Entered {
+    raw: RawContext,
     /// What to bring back, if it was another.
     saved: Option<RawContext>,
+    /// [`current::strays`] when it was entered.
+    strays: u32,
     /// Ends when that is done.
     _quiet: DeferForeignCode,
 }
@@ -222,9 +225,21 @@ impl Entered {
             current::replace(saved, raw, context)?;
         }
         Ok(Self {
+            raw,
             saved: differs.then_some(saved),
+            strays: current::strays(),
             _quiet: DeferForeignCode::begin(),
         })
+    }
+
+    /// Makes the context current again where a scope inside this one failed to: a default stream's
+    /// handle would mean another context's stream. No driver call otherwise.
+    #[inline]
+    pub(crate) fn ensure_current(&self) -> Result<()> {
+        if self.strays == current::strays() {
+            return Ok(());
+        }
+        Ok(current::set(self.raw)?)
     }
 
     /// Whether something else, or nothing, was current before.
@@ -252,6 +267,7 @@ fn set_once_more(saved: RawContext) {
     let Err(failed) = current::set(saved) else {
         return;
     };
+    current::note_stray();
     // It stays so, with nobody but this thread to keep it.
     if let Some(now) = current::get_again().ok().and_then(context::known) {
         current::keep_present(&now);

@@ -20,6 +20,7 @@ use crate::util::panic::{Contained, Owner};
 use crate::util::pocket::Pocket;
 use crate::util::sync::lock;
 
+mod call;
 pub(crate) mod context_local;
 mod create;
 pub(crate) mod current;

@@ -21,6 +21,8 @@ pub(crate) struct Thread {
     /// Guards that were dropped in a function of this crate that the driver called on this thread.
     /// Another thread could not end their scopes.
     pub(crate) guards: RefCell<Vec<Guard>>,
+    /// How often this crate failed to bring back what was current.
+    pub(crate) strays: Cell<u32>,
     /// The thread is ending, or about to: nothing new is kept for it.
     ended: Cell<bool>,
 }
@@ -31,6 +33,7 @@ thread_local! {
             values: RefCell::new(Vec::new()),
             contexts: RefCell::new(Vec::new()),
             guards: RefCell::new(Vec::new()),
+            strays: Cell::new(0),
             ended: Cell::new(false),
         })
     };

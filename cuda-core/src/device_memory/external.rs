@@ -12,7 +12,7 @@ use crate::alloc::origin::Owner;
 use crate::alloc::plain::{self, owned};
 use crate::context::Context;
 use crate::device::Device;
-use crate::error::{Error, Result, check};
+use crate::error::{Error, Result};
 use crate::memory::byte_len;
 use crate::memory::device::{ALIGNMENT, DeviceBuffer};
 use crate::process::capture_mode::Relaxed;
@@ -186,13 +186,11 @@ impl ExternalMemory {
             size: bytes as _,
             ..Default::default()
         };
-        let _entered = self.context.enter_briefly()?;
-        let _relaxed = Relaxed::enter()?;
         let mut address = 0;
-        // SAFETY: the call reads a description and writes one address, both locals that outlive it; the
-        // memory is imported, and its context current.
-        check(op, unsafe {
-            cu::cuExternalMemoryGetMappedBuffer(&mut address, raw, &part)
+        self.context.call(op, || {
+            // SAFETY: the call reads a description and writes one address, both locals that outlive it;
+            // the memory is imported, and its context current.
+            unsafe { cu::cuExternalMemoryGetMappedBuffer(&mut address, raw, &part) }
         })?;
         Ok((address, bytes))
     }

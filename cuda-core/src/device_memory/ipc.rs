@@ -11,7 +11,7 @@ use crate::error::{Error, Result, check};
 use crate::memory::byte_len;
 use crate::memory::device::{ALIGNMENT, DeviceBuffer};
 use crate::process::capture_mode::Relaxed;
-use crate::process::release::{Unreleased, released};
+use crate::process::release::Unreleased;
 use crate::process::{driver, drop_hook};
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;
@@ -63,12 +63,10 @@ struct Opened(Context);
 
 impl Owner for Opened {
     fn release(&mut self, address: CUdeviceptr, _bytes: usize) -> Result<(), Unreleased> {
-        let _entered = self.0.enter_briefly()?;
-        let _relaxed = Relaxed::enter()?;
-        // SAFETY: opened by cuIpcOpenMemHandle in this context, closed once, and no work of this
-        // process uses it any more.
-        released("cuIpcCloseMemHandle", unsafe {
-            cu::cuIpcCloseMemHandle(address)
+        self.0.release("cuIpcCloseMemHandle", || {
+            // SAFETY: opened by cuIpcOpenMemHandle in this context, closed once, and no work of this
+            // process uses it any more.
+            unsafe { cu::cuIpcCloseMemHandle(address) }
         })
     }
 

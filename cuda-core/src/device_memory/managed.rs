@@ -12,13 +12,12 @@ use crate::alloc::plain::{self, owned};
 use crate::context::{self, Context};
 use crate::device::Device;
 use crate::device_memory::placement::ManagedAttach;
-use crate::error::{Error, Result, check};
+use crate::error::{Error, Result};
+use crate::memory::byte_len;
 use crate::memory::device::{
     ALIGNMENT, DeviceBuffer, DeviceMemory, DeviceSlice, DeviceSliceMut, NOWHERE,
 };
 use crate::memory::view::{Slice, SliceMut};
-use crate::memory::{byte_len, explain};
-use crate::process::capture_mode::Relaxed;
 use crate::process::driver;
 use crate::process::release::Unreleased;
 use crate::timeline::ledger::{Access, Fences};
@@ -115,16 +114,11 @@ impl<T: Pod> ManagedBuffer<T> {
         let concurrent = all_concurrent()?;
         let mut address = NOWHERE;
         if bytes > 0 {
-            let entered = context.enter_briefly()?;
-            let relaxed = Relaxed::enter()?;
-            // SAFETY: the call writes one address, to a local that outlives it; a live context is
-            // current.
-            let result = check(op, unsafe {
-                cu::cuMemAllocManaged(&mut address, bytes, attached.as_raw())
-            });
-            drop(relaxed);
-            drop(entered);
-            result.map_err(|error| explain(context, error, op, bytes))?;
+            context.allocate(op, bytes, || {
+                // SAFETY: the call writes one address, to a local that outlives it; a live context is
+                // current.
+                unsafe { cu::cuMemAllocManaged(&mut address, bytes, attached.as_raw()) }
+            })?;
         }
         Ok(Self {
             buffer: owned(context, address, bytes, Managed { concurrent }, len),

@@ -3,9 +3,16 @@
 //! Registering pins whole pages. So memory that a copy owns may be pinned by a registration that it
 //! knows nothing of: that of another owner of the same elements, or of a neighbour on the same page.
 //! Such a copy runs beside the host, and the registration must not end under it.
+//!
+//! An unregistration waits for the copies that it finds. So that those which begin meanwhile do not keep
+//! it waiting for ever, each of them is delayed for as long as the unregistration is [patient](Waiting),
+//! which doubles when it was not enough: as soon as that is longer than the copies take, none is left.
+//! It is a delay and not a lock, since a thread may have to enqueue another copy before the one that is
+//! waited for can end: where that is behind a signal which the thread has yet to give.
 
 use std::ops::Range;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::process::driver;
@@ -55,15 +62,30 @@ struct State {
     copies: Turns<Entry>,
     /// Pages that are being unregistered right now.
     closed: Vec<Pages>,
+    waiting: Vec<Waiting>,
 }
+
+/// An unregistration that waits for copies.
+struct Waiting {
+    pages: Pages,
+    /// How long copies of the pages are delayed that begin now.
+    patience: Duration,
+}
+
+/// More than most copies take which were enqueued when an unregistration began.
+const FIRST_PATIENCE: Duration = Duration::from_micros(100);
+
+/// What a copy is delayed by at most.
+const LAST_PATIENCE: Duration = Duration::from_secs(1);
 
 static STATE: Mutex<State> = Mutex::new(State {
     tickets: 0,
     copies: Turns::new(),
     closed: Vec::new(),
+    waiting: Vec::new(),
 });
 
-/// An enqueue has ended, or an unregistration.
+/// An enqueue has ended, or an unregistration, or its wait.
 static CHANGED: Condvar = Condvar::new();
 
 pub(super) fn pages(addresses: &Addresses) -> Pages {
@@ -78,10 +100,7 @@ pub(super) fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {
 pub(crate) fn carry(address: usize, bytes: usize) -> Carried {
     let addresses = address..address + bytes;
     let pages = pages(&addresses);
-    let mut state = lock(&STATE);
-    while state.closed.iter().any(|closed| overlap(closed, &pages)) {
-        state = CHANGED.wait(state).unwrap_or_else(PoisonError::into_inner);
-    }
+    let mut state = may_begin(&pages);
     state.tickets += 1;
     let ticket = state.tickets;
     let entry = Entry {
@@ -93,6 +112,28 @@ pub(crate) fn carry(address: usize, bytes: usize) -> Carried {
     drop(state);
     drop(spent);
     Carried(ticket)
+}
+
+/// Waits until a copy of the pages may begin.
+fn may_begin(pages: &Pages) -> MutexGuard<'static, State> {
+    let mut state = lock(&STATE);
+    let delays = state.waiting.iter().filter(|w| overlap(&w.pages, pages));
+    let delay = delays.map(|waiting| waiting.patience).max();
+    if let Some(delay) = delay {
+        let end = Instant::now() + delay;
+        while state.waiting.iter().any(|w| overlap(&w.pages, pages)) {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let woken = CHANGED.wait_timeout(state, left);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+    while state.closed.iter().any(|closed| overlap(closed, pages)) {
+        state = CHANGED.wait(state).unwrap_or_else(PoisonError::into_inner);
+    }
+    state
 }
 
 impl Carried {
@@ -146,8 +187,12 @@ pub(crate) fn without_copies(
     let addresses = address..address + bytes;
     // Begun first, so that it ends last: a drop hook may copy to these very pages.
     let _quiet = DeferForeignCode::begin();
+    let mut delay = Delay {
+        pages: pages(&addresses),
+        imposed: None,
+    };
     let _closed = loop {
-        match close(&addresses)? {
+        match close(&addresses, &mut delay)? {
             Ok(closed) => break closed,
             // Not under the lock: it may take long, and others may copy meanwhile.
             Err(pending) => {
@@ -160,15 +205,15 @@ pub(crate) fn without_copies(
     unregister()
 }
 
-/// Keeps copies of the pages from being enqueued; or, if there are any, says which.
-fn close(addresses: &Addresses) -> Result<Result<Closed, Vec<Mark>>> {
-    let concerned = pages(addresses);
+/// Keeps copies of the pages from being enqueued; or, if there are any, delays others and says which
+/// there are.
+fn close(addresses: &Addresses, delay: &mut Delay) -> Result<Result<Closed, Vec<Mark>>> {
     let mut state = lock(&STATE);
     let pending = loop {
         let mut beginning = false;
         let mut pending = Vec::new();
         for entry in state.copies.values() {
-            if !overlap(&pages(&entry.addresses), &concerned) || entry.is_over() {
+            if !overlap(&pages(&entry.addresses), &delay.pages) || entry.is_over() {
                 continue;
             }
             match &entry.copy {
@@ -180,6 +225,9 @@ fn close(addresses: &Addresses) -> Result<Result<Closed, Vec<Mark>>> {
                 Copy::Lost => {}
             }
         }
+        if beginning || !pending.is_empty() {
+            delay.impose(&mut state);
+        }
         if !beginning {
             break pending;
         }
@@ -189,8 +237,48 @@ fn close(addresses: &Addresses) -> Result<Result<Closed, Vec<Mark>>> {
     if !pending.is_empty() {
         return Ok(Err(pending));
     }
-    state.closed.push(concerned.clone());
-    Ok(Ok(Closed(concerned)))
+    let closed = delay.pages.clone();
+    state.closed.push(closed.clone());
+    Ok(Ok(Closed(closed)))
+}
+
+/// The delay that an unregistration imposes on copies of its pages, from its first wait on.
+struct Delay {
+    pages: Pages,
+    /// How long it is, and since when.
+    imposed: Option<(Duration, Instant)>,
+}
+
+impl Delay {
+    /// Imposes it, twice as long where that time is over and was not enough.
+    fn impose(&mut self, state: &mut State) {
+        let patience = match self.imposed {
+            None => FIRST_PATIENCE,
+            Some((patience, since)) if since.elapsed() < patience => return,
+            Some((patience, _)) => LAST_PATIENCE.min(patience * 2),
+        };
+        self.lift(state);
+        let pages = self.pages.clone();
+        state.waiting.push(Waiting { pages, patience });
+        self.imposed = Some((patience, Instant::now()));
+    }
+
+    fn lift(&self, state: &mut State) {
+        let Some((patience, _)) = self.imposed else {
+            return;
+        };
+        let same = |w: &Waiting| w.pages == self.pages && w.patience == patience;
+        if let Some(at) = state.waiting.iter().position(same) {
+            state.waiting.swap_remove(at);
+        }
+    }
+}
+
+impl Drop for Delay {
+    fn drop(&mut self) {
+        self.lift(&mut lock(&STATE));
+        CHANGED.notify_all();
+    }
 }
 
 struct Closed(Pages);

@@ -206,24 +206,6 @@ pub(crate) fn byte_len<T>(len: usize, alignment: usize) -> Result<usize> {
         })
 }
 
-/// Says how much memory there was, where there was not enough.
-pub(crate) fn explain(
-    context: &Context,
-    error: Error,
-    op: &'static str,
-    requested: usize,
-) -> Error {
-    if !error.is_out_of_memory() {
-        return error;
-    }
-    Error::OutOfMemory {
-        op,
-        requested,
-        device: context.device().ordinal(),
-        memory: context.memory_info().ok(),
-    }
-}
-
 /// Refuses a copy between slices of different length.
 pub(crate) fn same_len(op: &'static str, source_len: usize, destination_len: usize) -> Result<()> {
     if source_len == destination_len {

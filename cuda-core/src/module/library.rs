@@ -247,15 +247,12 @@ impl Library {
         let symbol = CString::new(name).map_err(|_| Error::Nul { what: "a name" })?;
         let library = self.live()?;
         let (mut address, mut bytes) = (0, 0);
-        let entered = context.enter_briefly()?;
-        let relaxed = Relaxed::enter()?;
-        // SAFETY: the call writes an address and a size, to two locals that outlive it; the name is
-        // NUL-terminated and read during the call only; the library is loaded and a live context
-        // current.
-        let code =
-            unsafe { cu::cuLibraryGetGlobal(&mut address, &mut bytes, library, symbol.as_ptr()) };
-        drop(relaxed);
-        drop(entered);
+        let code = context.relaxed(|| {
+            // SAFETY: the call writes an address and a size, to two locals that outlive it; the name
+            // is NUL-terminated and read during the call only; the library is loaded and a live
+            // context current.
+            unsafe { cu::cuLibraryGetGlobal(&mut address, &mut bytes, library, symbol.as_ptr()) }
+        })?;
         compiled(op, code, String::new()).map_err(|error| error.naming(name))?;
         global::buffer(Code::Library(self.0.clone()), context, address, bytes, name)
     }
@@ -394,14 +391,12 @@ impl Kernel {
     /// for the context's device; the driver's.
     pub fn function(&self, context: &Context) -> Result<Function> {
         let op = "cuKernelGetFunction";
-        let entered = context.enter_briefly()?;
-        let relaxed = Relaxed::enter()?;
         let mut raw = ptr::null_mut();
-        // SAFETY: the call writes one handle, to a local that outlives it; `self` keeps the
-        // kernel's library loaded; a live context is current.
-        let code = unsafe { cu::cuKernelGetFunction(&mut raw, self.as_raw()) };
-        drop(relaxed);
-        drop(entered);
+        let code = context.relaxed(|| {
+            // SAFETY: the call writes one handle, to a local that outlives it; `self` keeps the
+            // kernel's library loaded; a live context is current.
+            unsafe { cu::cuKernelGetFunction(&mut raw, self.as_raw()) }
+        })?;
         compiled(op, code, String::new())?;
         let code = Code::Library(self.0.library.clone());
         Ok(Function::new(raw, code, context, self.name()))

@@ -120,17 +120,15 @@ impl Linker {
     /// ```
     pub fn new_with(context: &Context, options: &JitOptions) -> Result<Self> {
         let op = "cuLinkCreate";
-        let entered = context.enter_briefly()?;
-        let relaxed = Relaxed::enter()?;
         let mut raw = ptr::null_mut();
         let mut call = options.prepare();
         let (keys, values, count) = call.pairs();
-        // SAFETY: the call writes one handle, to a local that outlives it; there are `count` keys
-        // with a value each, which stay where they are for as long as the state, with the buffers
-        // among them; a live context is current.
-        let code = unsafe { cu::cuLinkCreate_v2(count, keys, values, &mut raw) };
-        drop(relaxed);
-        drop(entered);
+        let code = context.relaxed(|| {
+            // SAFETY: the call writes one handle, to a local that outlives it; there are `count` keys
+            // with a value each, which stay where they are for as long as the state, with the buffers
+            // among them; a live context is current.
+            unsafe { cu::cuLinkCreate_v2(count, keys, values, &mut raw) }
+        })?;
         compiled(op, code, call.outcome().errors)?;
         Ok(Self {
             raw: RawLinkState(raw),
@@ -250,11 +248,7 @@ impl Linker {
     /// One call with the state, whose context is current meanwhile.
     fn call(&mut self, op: &'static str, f: impl FnOnce(CUlinkState) -> CUresult) -> Result<()> {
         let raw = unless_given_up(self.raw.0, Resource::Linker)?;
-        let entered = self.context.enter_briefly()?;
-        let relaxed = Relaxed::enter()?;
-        let code = f(raw);
-        drop(relaxed);
-        drop(entered);
+        let code = self.context.relaxed(|| f(raw))?;
         // The logs grow with every call. What was said of an earlier input says nothing of this one.
         let errors = self.outputs.outcome().errors;
         let earlier = std::mem::replace(&mut self.told, errors.len());

@@ -201,17 +201,15 @@ impl Module {
     /// `image` is what `cuModuleLoadDataEx` takes: NUL-terminated PTX text, or a whole binary image.
     unsafe fn load(context: &Context, image: *const c_void, options: &JitOptions) -> Result<Self> {
         let op = "cuModuleLoadDataEx";
-        let entered = context.enter_briefly()?;
-        let relaxed = Relaxed::enter()?;
         let mut raw = std::ptr::null_mut();
         let mut call = options.prepare();
         let (keys, values, count) = call.pairs();
-        // SAFETY: the call writes one handle, to a local that outlives it; the image is the
-        // caller's promise; there are `count` keys with a value each, which stay where they are for
-        // as long as the module, with the buffers among them; a live context is current.
-        let code = unsafe { cu::cuModuleLoadDataEx(&mut raw, image, count, keys, values) };
-        drop(relaxed);
-        drop(entered);
+        let code = context.relaxed(|| {
+            // SAFETY: the call writes one handle, to a local that outlives it; the image is the
+            // caller's promise; there are `count` keys with a value each, which stay where they are
+            // for as long as the module, with the buffers among them; a live context is current.
+            unsafe { cu::cuModuleLoadDataEx(&mut raw, image, count, keys, values) }
+        })?;
         let outcome = call.outcome();
         compiled(op, code, outcome.errors)?;
         Ok(Self(Arc::new(Loaded {

@@ -11,7 +11,6 @@ use crate::context::{self, Context, RawContext};
 use crate::device::Device;
 use crate::device::default_pool::{self, Pool};
 use crate::error::{Error, Result, check};
-use crate::process::capture_mode::Relaxed;
 use crate::process::driver;
 use crate::process::foreign_code::DeferForeignCode;
 use crate::util::sync::lock;
@@ -118,14 +117,10 @@ impl Context {
     pub fn enable_peer_access(&self, peer: &Context) -> Result<()> {
         let far = peer.live()?;
         let _changes = Changes::begin();
-        let entered = self.enter_briefly()?;
-        let relaxed = Relaxed::enter()?;
-        // SAFETY: `peer` is live; flags must be zero.
-        let enabled = check("cuCtxEnablePeerAccess", unsafe {
-            cu::cuCtxEnablePeerAccess(far.0, 0)
+        let enabled = self.call("cuCtxEnablePeerAccess", || {
+            // SAFETY: `peer` is live; flags must be zero.
+            unsafe { cu::cuCtxEnablePeerAccess(far.0, 0) }
         });
-        drop(relaxed);
-        drop(entered);
         match enabled {
             Err(Error::Driver { code, .. })
                 if code == cuda_sys::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => {}
@@ -172,17 +167,13 @@ impl Context {
         let _changes = Changes::begin();
         let spaces = (self.address_space(), peer.address_space());
         let this = |access: &Access| access.is_of(spaces.0, spaces.1);
-        let entered = self.enter_briefly()?;
-        let relaxed = Relaxed::enter()?;
-        for access in lock(&ENABLED).iter_mut().filter(|access| this(access)) {
-            access.ending = true;
-        }
-        // SAFETY: `peer` is live; no work that needs the access is queued.
-        let disabled = check("cuCtxDisablePeerAccess", unsafe {
-            cu::cuCtxDisablePeerAccess(far.0)
+        let disabled = self.call("cuCtxDisablePeerAccess", || {
+            for access in lock(&ENABLED).iter_mut().filter(|access| this(access)) {
+                access.ending = true;
+            }
+            // SAFETY: `peer` is live; no work that needs the access is queued.
+            unsafe { cu::cuCtxDisablePeerAccess(far.0) }
         });
-        drop(relaxed);
-        drop(entered);
         match disabled {
             // Once more after the pool could not be closed.
             Err(Error::Driver { code, .. })

@@ -215,6 +215,7 @@ impl StreamCore {
     /// [`StreamCore::synchronize`] of a stream that is bound.
     pub(crate) fn synchronize_bound(&self, bound: &Bound<'_>) -> Result<()> {
         let _relaxed = Relaxed::enter()?;
+        bound.ensure_current()?;
         let issued = self.timeline.issued();
         // SAFETY: `bound` keeps the stream, with its context current where it needs that.
         check("cuStreamSynchronize", unsafe {
@@ -269,7 +270,7 @@ impl Bound<'_> {
         op: &'static str,
         call: impl FnOnce(CUstream) -> CUresult,
     ) -> (u64, Result<()>) {
-        if let Err(error) = self.pass_on_hold_ups() {
+        if let Err(error) = self.prepare() {
             return (self.count(), Err(error));
         }
         let code = call(self.raw());
@@ -290,7 +291,7 @@ impl Bound<'_> {
         op: &'static str,
         mut call: impl FnMut(CUstream) -> CUresult,
     ) -> (u64, Result<()>) {
-        if let Err(error) = self.pass_on_hold_ups() {
+        if let Err(error) = self.prepare() {
             return (self.count(), Err(error));
         }
         let mut code = call(self.raw());
@@ -302,10 +303,18 @@ impl Bound<'_> {
         (self.count(), check(op, code))
     }
 
-    /// [`Timeline::pass_on_hold_ups`].
+    /// Right before something is enqueued, by this crate or behind its back: passes on
+    /// [what holds the stream up](Timeline::pass_on_hold_ups), and makes sure of what is current.
     #[inline]
-    pub(crate) fn pass_on_hold_ups(&self) -> Result<()> {
-        self.timeline().pass_on_hold_ups(self.entered())
+    pub(crate) fn prepare(&self) -> Result<()> {
+        self.timeline().pass_on_hold_ups(self.entered())?;
+        self.ensure_current()
+    }
+
+    /// [`Entered::ensure_current`].
+    #[inline]
+    fn ensure_current(&self) -> Result<()> {
+        self.entered().map_or(Ok(()), Entered::ensure_current)
     }
 
     #[cold]

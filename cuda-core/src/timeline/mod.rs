@@ -267,7 +267,11 @@ impl Timeline {
         self.pass_on_hold_ups(entered)?;
         // Left when the lock is free again: a drop hook may have waited for that.
         let _brief = match (self.flavor, entered) {
-            (Flavor::Created | Flavor::Foreign | Flavor::GivenUp, _) | (_, Some(_)) => None,
+            (Flavor::Created | Flavor::Foreign | Flavor::GivenUp, _) => None,
+            (_, Some(entered)) => {
+                entered.ensure_current()?;
+                None
+            }
             (Flavor::Legacy | Flavor::PerThread, None) => Some(self.context.enter_briefly()?),
         };
         let recorder = self.recorder.read().unwrap_or_else(PoisonError::into_inner);

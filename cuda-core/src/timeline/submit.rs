@@ -97,7 +97,7 @@ pub(crate) fn note_use(
         let bound = core.bind("note_use")?;
         ledger.conflicts(range, access, Some(timeline), &mut fences);
         fences.wait_on(&bound)?;
-        bound.pass_on_hold_ups()?;
+        bound.prepare()?;
         Ok(bound.count())
     };
     let (seq, noted) = match count() {

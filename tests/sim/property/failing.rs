@@ -15,7 +15,7 @@ use proptest::sample::select;
 use support::judge::{self, Reported};
 
 use super::world::Left;
-use super::{Program, print, program, programs, prove, run, schedules};
+use super::{print, program, programs, prove, run, schedules};
 
 /// Some seconds; one program under Miri.
 const CASES: u32 = if cfg!(miri) { 1 } else { 400 };
@@ -25,40 +25,24 @@ const LONGEST: usize = if cfg!(miri) { 10 } else { 60 };
 
 #[test]
 fn lazy() {
-    check(Just(Mode::Lazy), usize::MAX);
+    check(Just(Mode::Lazy));
 }
 
 #[test]
 fn eager() {
-    check(Just(Mode::Eager), usize::MAX);
+    check(Just(Mode::Eager));
 }
 
 #[test]
 fn threaded() {
-    check(schedules(), if RACE_IS_OPEN { 1 } else { usize::MAX });
+    check(schedules());
 }
 
-fn check(modes: impl Strategy<Value = Mode>, most: usize) {
+fn check(modes: impl Strategy<Value = Mode>) {
     let here = prop_oneof![9 => Just(None), 1 => failure(12, 3).prop_map(Some)];
     let at_the_end = vec(failure(60, 6), 0..=2);
     let programs = programs(program::programs(LONGEST, here), at_the_end);
-    let programs = programs.prop_map(move |program| with_failures(program, most));
     prove(CASES, (modes, programs), print, run);
-}
-
-/// Whether two failures in one copy can leave work that a later copy does not wait for: seen once in
-/// ten thousand threaded programs, whose schedules it takes. While it can, those have one failure.
-const RACE_IS_OPEN: bool = true;
-
-/// Takes all failures away but the first.
-fn with_failures(mut program: Program, most: usize) -> Program {
-    let mut left = most;
-    for step in &mut program.steps {
-        step.failure = step.failure.filter(|_| left > 0);
-        left -= usize::from(step.failure.is_some());
-    }
-    program.failures.truncate(left);
-    program
 }
 
 /// A driver call that fails.

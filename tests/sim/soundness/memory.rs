@@ -3,9 +3,10 @@
 use std::ffi::{c_int, c_void};
 use std::mem;
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use cuda_core::{
     Access, Allocator, DeviceAllocator, DeviceBuffer, MemoryPool, RegisterFlags, Registered,
@@ -42,6 +43,54 @@ fn s42_a_registration_that_fails_does_not_end_another_one() {
         assert_eq!(session.calls("cuMemHostUnregister"), 0);
         let stream = device().create_stream()?;
         stream.upload(&host, &mut stream.alloc(64)?)
+    });
+}
+
+/// Another thread keeps copies of the same page in flight: there is always one that began before the
+/// last one ended.
+#[test]
+fn s42_unregistering_ends_beside_copies_without_end() {
+    /// More than unregistering finds before it has delayed one for long enough.
+    const COPIES: usize = 100;
+    /// A copy that has not begun by then is being delayed.
+    const DELAYED: Duration = Duration::from_millis(5);
+    clean(|_| {
+        let shared: Arc<[u8]> = vec![7; 64].into();
+        let host = registered(shared.clone())?;
+        let streams = [device().create_stream()?, device().create_stream()?];
+        let mut buffers = [streams[0].alloc::<u8>(64)?, streams[1].alloc::<u8>(64)?];
+        let (end, ends) = mpsc::channel();
+        let (begun, begins) = mpsc::channel();
+        let begins = Arc::new(Mutex::new(begins));
+        // Each copy ends when the next one has begun.
+        let mut copy = |nth: usize| {
+            let stream = &streams[nth % 2];
+            let (end, begins) = (end.clone(), begins.clone());
+            stream.launch_host_func(move || {
+                let _ = end.send(());
+                let _ = begins.lock().expect("no panic").recv_timeout(DELAYED);
+            })?;
+            let flight = stream.upload_owned(shared.clone(), &mut buffers[nth % 2]);
+            flight.map_err(|(error, _)| error)
+        };
+        let mut flights = vec![copy(0)?];
+        let unregistered = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                drop(host);
+                unregistered.store(true, Ordering::Release);
+            });
+            while !unregistered.load(Ordering::Acquire) && flights.len() < COPIES {
+                if ends.recv_timeout(DELAYED).is_ok() {
+                    flights.push(copy(flights.len())?);
+                    let _ = begun.send(());
+                }
+            }
+            let copies = flights.len();
+            assert!(copies < COPIES, "still waiting after {copies} copies");
+            other.join().expect("no panic");
+            Ok(())
+        })
     });
 }
 

@@ -13,7 +13,7 @@ use crate::device::{Device, mem_location};
 use crate::error::{Error, Result, check};
 use crate::memory::buffer::Buffer;
 use crate::memory::device::{ALIGNMENT, DeviceBuffer, NOWHERE};
-use crate::memory::{Block, Storage, byte_len, explain};
+use crate::memory::{Block, Storage, byte_len};
 use crate::peer::{self, Changes, PeerAccess};
 use crate::process::capture_mode::Relaxed;
 use crate::process::foreign_code::DeferForeignCode;
@@ -454,7 +454,7 @@ impl Stream {
             });
             drop(relaxed);
             drop(bound);
-            result.map_err(|error| explain(self.context(), error, op, bytes))?;
+            result.map_err(|error| self.context().explain(error, op, bytes))?;
             // Another stream may touch the memory only when the allocation has happened.
             ledger = Ledger::allocated(0..bytes, core.timeline(), seq);
         }

@@ -7,7 +7,6 @@ use cuda_sys::{CUdeviceptr, symbol as cu};
 use crate::alloc::DeviceAllocator;
 use crate::error::{Error, Result};
 use crate::memory::device::NOWHERE;
-use crate::memory::explain;
 use crate::process::capture_mode::Relaxed;
 use crate::process::release::Unreleased;
 use crate::stream::Stream;
@@ -65,7 +64,7 @@ pub(crate) fn allocate(core: &Arc<StreamCore>, bytes: usize) -> Result<(CUdevice
     });
     drop(relaxed);
     drop(bound);
-    result.map_err(|error| explain(core.context(), error, op, bytes))?;
+    result.map_err(|error| core.context().explain(error, op, bytes))?;
     Ok((address, seq))
 }
 

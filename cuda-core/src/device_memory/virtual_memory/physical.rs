@@ -11,8 +11,7 @@ use super::{Granularity, granularity, properties};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result, check};
-use crate::process::capture_mode::Relaxed;
-use crate::process::release::{Unreleased, released};
+use crate::process::release::Unreleased;
 use crate::process::{deferred, driver, drop_hook};
 use crate::types::resource::Resource;
 use crate::types::shareable::ShareableHandle;
@@ -81,26 +80,12 @@ impl PhysicalMemory {
             return Ok(memory);
         }
         let properties = properties(context.device(), shareable.as_raw());
-        let entered = context.enter_briefly()?;
-        let relaxed = Relaxed::enter()?;
         let mut handle = 0;
-        // SAFETY: the call reads properties and writes one handle, both locals that outlive it; flags must be zero.
-        let created = check(op, unsafe {
-            cu::cuMemCreate(&mut handle, size, &properties, 0)
-        });
-        drop(relaxed);
-        drop(entered);
-        match created {
-            Err(error) if error.is_out_of_memory() => {
-                return Err(Error::OutOfMemory {
-                    op,
-                    requested: size,
-                    device: context.device().ordinal(),
-                    memory: context.memory_info().ok(),
-                });
-            }
-            other => other?,
-        }
+        context.allocate(op, size, || {
+            // SAFETY: the call reads properties and writes one handle, both locals that outlive it;
+            // flags must be zero.
+            unsafe { cu::cuMemCreate(&mut handle, size, &properties, 0) }
+        })?;
         memory.handle = Some(handle);
         Ok(memory)
     }
@@ -197,18 +182,13 @@ impl PhysicalMemory {
     /// has it does not touch it while work of this process may.
     #[cfg(unix)]
     pub unsafe fn import_fd(context: &Context, fd: impl AsFd, size: usize) -> Result<Self> {
-        let _entered = context.enter_briefly()?;
         let mut handle = 0;
+        let kind = ShareableHandle::PosixFd.as_raw();
         let descriptor = std::ptr::without_provenance_mut(fd.as_fd().as_raw_fd() as usize);
-        let _relaxed = Relaxed::enter()?;
-        // SAFETY: the call writes one handle, to a local that outlives it; this type of handle is
-        // passed by value in the place of a pointer.
-        check("cuMemImportFromShareableHandle", unsafe {
-            cu::cuMemImportFromShareableHandle(
-                &mut handle,
-                descriptor,
-                ShareableHandle::PosixFd.as_raw(),
-            )
+        context.call("cuMemImportFromShareableHandle", || {
+            // SAFETY: the call writes one handle, to a local that outlives it; this type of handle is
+            // passed by value in the place of a pointer.
+            unsafe { cu::cuMemImportFromShareableHandle(&mut handle, descriptor, kind) }
         })?;
         Ok(Self {
             context: context.clone(),
@@ -256,11 +236,11 @@ pub(super) fn round_up(bytes: usize, step: usize) -> Result<usize> {
 }
 
 fn release(context: &Context, handle: CUmemGenericAllocationHandle) -> Result<(), Unreleased> {
-    let _entered = context.enter_briefly()?;
-    let _relaxed = Relaxed::enter()?;
-    // SAFETY: the handle is ours, and released once. What is mapped of the memory stays: "freed
-    // when all outstanding mappings to the memory are unmapped".
-    released("cuMemRelease", unsafe { cu::cuMemRelease(handle) })
+    context.release("cuMemRelease", || {
+        // SAFETY: the handle is ours, and released once. What is mapped of the memory stays: "freed
+        // when all outstanding mappings to the memory are unmapped".
+        unsafe { cu::cuMemRelease(handle) }
+    })
 }
 
 impl Drop for PhysicalMemory {

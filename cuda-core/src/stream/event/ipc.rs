@@ -7,7 +7,6 @@ use cuda_sys::{CUipcEventHandle, symbol as cu};
 
 use crate::context::Context;
 use crate::error::{Error, Result, check};
-use crate::process::capture_mode::Relaxed;
 use crate::stream::event::{Event, EventFlags};
 use crate::timeline::event::RawEvent;
 
@@ -104,19 +103,15 @@ impl Event {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub unsafe fn open_ipc(context: &Context, handle: IpcEventHandle) -> Result<Self> {
-        let entered = context.enter_briefly()?;
         let mut raw = ptr::null_mut();
         let handle = CUipcEventHandle {
             reserved: handle.0.map(|byte| byte as _),
         };
-        let relaxed = Relaxed::enter()?;
-        // SAFETY: the call writes one handle, to a local that outlives it; what it opens is a
-        // handle, by the caller's promise; a live context is current.
-        check("cuIpcOpenEventHandle", unsafe {
-            cu::cuIpcOpenEventHandle(&mut raw, handle)
+        context.call("cuIpcOpenEventHandle", || {
+            // SAFETY: the call writes one handle, to a local that outlives it; what it opens is a
+            // handle, by the caller's promise; a live context is current.
+            unsafe { cu::cuIpcOpenEventHandle(&mut raw, handle) }
         })?;
-        drop(relaxed);
-        drop(entered);
         // SAFETY: just opened, and nobody else has it.
         let raw = unsafe { RawEvent::own(raw, context) };
         Ok(Self {

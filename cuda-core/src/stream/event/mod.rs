@@ -113,7 +113,7 @@ impl Event {
     pub fn record<K: StreamKind>(&self, stream: &Stream<K>) -> Result<()> {
         let event = self.live()?;
         let bound = stream.core().bind("cuEventRecord")?;
-        bound.pass_on_hold_ups()?;
+        bound.prepare()?;
         let shared = self.flags.contains(EventFlags::INTERPROCESS);
         let held_up = shared || bound.timeline().is_held_up_now();
         // Said before others can wait for this record, and never taken back: another thread may record
