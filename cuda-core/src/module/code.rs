@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use super::Loaded;
 use super::library::LoadedLibrary;
 use crate::error::{Error, Result};
+use crate::process::owned::Owned;
 use crate::timeline::Timeline;
 use crate::timeline::ledger::{Access, Fences, Ledger};
 use crate::util::sync::lock;
@@ -13,8 +14,8 @@ use crate::util::sync::lock;
 /// What keeps a kernel or a global variable loaded.
 #[derive(Clone)]
 pub(crate) enum Code {
-    Module(Arc<Loaded>),
-    Library(Arc<LoadedLibrary>),
+    Module(Arc<Owned<Loaded>>),
+    Library(Arc<Owned<LoadedLibrary>>),
 }
 
 impl Code {

@@ -14,6 +14,8 @@ use crate::context::Context;
 use crate::error::{Error, Result, check};
 use crate::module::launch::limits::Limits;
 use crate::process::driver;
+use crate::process::handle::Handle;
+use crate::process::owned::Owned;
 
 /// A kernel's attribute, by CUDA's own name: `sys::CU_FUNC_ATTRIBUTE_NUM_REGS`.
 ///
@@ -45,21 +47,12 @@ pub struct Function(Arc<Inner>);
 
 struct Inner {
     // INVARIANT: a function of `code` in `context`, both of which stay while this value exists.
-    raw: RawFunction,
+    raw: Handle<CUfunction>,
     context: Context,
     code: Code,
     name: String,
     limits: OnceLock<Limits>,
 }
-
-#[derive(Clone, Copy)]
-struct RawFunction(CUfunction);
-
-// SAFETY: a driver's handle, which any thread may use; the driver locks.
-unsafe impl Send for RawFunction {}
-// SAFETY: a shared reference gives out the handle alone, which threads may use at once, since the
-// driver locks.
-unsafe impl Sync for RawFunction {}
 
 /// What the driver tells of a kernel: the `CU_FUNC_ATTRIBUTE_*` that every driver knows.
 ///
@@ -100,9 +93,9 @@ pub struct FunctionAttributes {
 }
 
 impl Function {
-    pub(super) fn find(module: &Arc<Loaded>, name: &str) -> Result<Self> {
+    pub(super) fn find(module: &Arc<Owned<Loaded>>, name: &str) -> Result<Self> {
         let symbol = CString::new(name).map_err(|_| Error::Nul { what: "a name" })?;
-        let handle = module.live()?;
+        let handle = module.live()?.raw.0;
         let mut raw = ptr::null_mut();
         let entered = module.context().enter_briefly()?;
         // SAFETY: the call writes one handle, to a local that outlives it; the name is
@@ -120,7 +113,7 @@ impl Function {
     /// A function of `code` in `context`.
     pub(super) fn new(raw: CUfunction, code: Code, context: &Context, name: &str) -> Self {
         Self(Arc::new(Inner {
-            raw: RawFunction(raw),
+            raw: Handle(raw),
             context: context.clone(),
             code,
             name: name.to_owned(),

@@ -19,8 +19,10 @@ use crate::error::{Error, Result, check};
 use crate::memory::device::DeviceBuffer;
 use crate::module::nvrtc::Cubin;
 use crate::process::capture_mode::Relaxed;
-use crate::process::release::{Unreleased, released, unless_given_up};
-use crate::process::{deferred, driver, drop_hook};
+use crate::process::driver;
+use crate::process::handle::Handle;
+use crate::process::owned::{self, Owned, Release};
+use crate::process::release::{Unreleased, released};
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;
 
@@ -48,26 +50,17 @@ use crate::types::resource::Resource;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct Library(Arc<LoadedLibrary>);
+pub struct Library(Arc<Owned<LoadedLibrary>>);
 
 /// A loaded library; unloaded with its last handle.
 pub(crate) struct LoadedLibrary {
-    // INVARIANT: a loaded library; null from its unloading on.
-    raw: RawLibrary,
+    // INVARIANT: a loaded library, which `release` alone unloads.
+    raw: Handle<CUlibrary>,
     pub(super) users: Users,
     outputs: Outputs,
     log: String,
     wall_time: Duration,
 }
-
-#[derive(Clone, Copy)]
-struct RawLibrary(CUlibrary);
-
-// SAFETY: a driver's handle, which any thread may use; the driver locks.
-unsafe impl Send for RawLibrary {}
-// SAFETY: a shared reference gives out the handle alone, which threads may use at once, since the
-// driver locks.
-unsafe impl Sync for RawLibrary {}
 
 impl Library {
     /// Loads PTX text, with the options of [`JitOptions::new`]: `cuLibraryLoadData`. Needs no
@@ -192,13 +185,13 @@ impl Library {
         drop(relaxed);
         let outcome = call.outcome();
         compiled(op, code, outcome.errors)?;
-        Ok(Self(Arc::new(LoadedLibrary {
-            raw: RawLibrary(raw),
+        Ok(Self(Arc::new(Owned::new(LoadedLibrary {
+            raw: Handle(raw),
             users: Users::default(),
             outputs: Outputs::of(call),
             log: outcome.info,
             wall_time: outcome.wall_time,
-        })))
+        }))))
     }
 
     /// What the compiler had to say when the library was loaded: nothing, where the driver compiles
@@ -229,7 +222,7 @@ impl Library {
         });
         found.map_err(|error| error.naming(name))?;
         Ok(Kernel(Arc::new(KernelInner {
-            raw: RawKernel(raw),
+            raw: Handle(raw),
             library: self.0.clone(),
             name: name.to_owned(),
         })))
@@ -260,12 +253,12 @@ impl Library {
     /// The driver's handle, valid while `self`, a clone, or anything taken from it lives; null for a
     /// library that was [given up](Error::GivenUp).
     pub fn as_raw(&self) -> CUlibrary {
-        self.0.raw.0
+        self.0.get().map_or(ptr::null_mut(), |live| live.raw.0)
     }
 
     /// The handle, unless it was given up.
     fn live(&self) -> Result<CUlibrary> {
-        unless_given_up(self.as_raw(), Resource::Module)
+        Ok(self.0.live()?.raw.0)
     }
 
     /// Unloads the library, if nothing else refers to it, once the kernels launched from it have
@@ -278,49 +271,28 @@ impl Library {
     /// Those of the wait for those kernels, with the library as it was; the driver's of the call that
     /// unloads it, with a library that is [given up](Error::GivenUp).
     pub fn close(self) -> Result<(), (Error, Self)> {
-        if let Err(error) = self.live() {
-            return Err((error, self));
-        }
-        let mut library = match Arc::try_unwrap(self.0) {
-            Ok(library) => library,
-            Err(_shared) => return Ok(()),
-        };
-        let raw = library.raw;
-        let unloaded = unload(raw, &mut library.users, &mut library.outputs);
-        if !matches!(unloaded, Err(Unreleased::Kept(_))) {
-            library.raw = RawLibrary(ptr::null_mut());
-        }
-        unloaded.map_err(|why| {
-            let error = why.into_told(Resource::Module, raw.0.addr() as u64, 0);
-            (error, Self(Arc::new(library)))
-        })
+        owned::close(self.0).map_err(|(error, loaded)| (error, Self(loaded)))
     }
 }
 
-/// `cuLibraryUnload`, behind the kernels that were launched.
-fn unload(raw: RawLibrary, users: &mut Users, outputs: &mut Outputs) -> Result<(), Unreleased> {
-    users.wait()?;
-    let _relaxed = Relaxed::enter()?;
-    // SAFETY: the last reference is gone, so nobody uses the handle after this call, no kernel of
-    // the library runs or is queued, and nothing uses its globals.
-    released("cuLibraryUnload", unsafe { cu::cuLibraryUnload(raw.0) })?;
-    outputs.free();
-    Ok(())
-}
+impl Release for LoadedLibrary {
+    const RESOURCE: Resource = Resource::Module;
 
-impl Drop for LoadedLibrary {
-    fn drop(&mut self) {
-        // In a forked child our locks may be held by threads that no longer exist.
-        if self.raw.0.is_null() || driver::is_gone() {
-            return;
-        }
-        let (raw, mut users) = (self.raw, std::mem::take(&mut self.users));
-        let mut outputs = std::mem::take(&mut self.outputs);
-        deferred::run_or_defer(move || {
-            if let Err(error) = unload(raw, &mut users, &mut outputs) {
-                drop_hook::report(Resource::Module, raw.0.addr() as u64, 0, Some(error.into()));
-            }
-        });
+    fn number(&self) -> u64 {
+        self.raw.number()
+    }
+
+    /// Behind the kernels that were launched.
+    fn release(&mut self) -> Result<(), Unreleased> {
+        self.users.wait()?;
+        let _relaxed = Relaxed::enter()?;
+        // SAFETY: the last reference is gone, so nothing uses the handle after this call, no kernel of
+        // the library runs or is queued, and nothing uses its globals.
+        released("cuLibraryUnload", unsafe {
+            cu::cuLibraryUnload(self.raw.0)
+        })?;
+        self.outputs.free();
+        Ok(())
     }
 }
 
@@ -365,19 +337,10 @@ pub struct Kernel(Arc<KernelInner>);
 
 struct KernelInner {
     // INVARIANT: a kernel of `library`, which stays loaded while this value exists.
-    raw: RawKernel,
-    library: Arc<LoadedLibrary>,
+    raw: Handle<CUkernel>,
+    library: Arc<Owned<LoadedLibrary>>,
     name: String,
 }
-
-#[derive(Clone, Copy)]
-struct RawKernel(CUkernel);
-
-// SAFETY: a driver's handle, which any thread may use; the driver locks.
-unsafe impl Send for RawKernel {}
-// SAFETY: a shared reference gives out the handle alone, which threads may use at once, since the
-// driver locks.
-unsafe impl Sync for RawKernel {}
 
 impl Kernel {
     /// The kernel in a context, to be launched on the context's streams with

@@ -12,9 +12,9 @@ use super::{aligned, compiled, ptx_text, read_image};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::module::nvrtc::Cubin;
-use crate::process::capture_mode::Relaxed;
-use crate::process::release::{Unreleased, released, unless_given_up};
-use crate::process::{deferred, driver, drop_hook};
+use crate::process::handle::Handle;
+use crate::process::owned::{Owned, Release};
+use crate::process::release::Unreleased;
 use crate::types::resource::Resource;
 
 /// What kind of image a [`Linker`] is given. PTX text has a method of its own, [`Linker::add_ptx`].
@@ -55,7 +55,7 @@ impl LinkInput {
 /// Makes one binary of PTX texts and binaries that need each other's functions and variables.
 ///
 /// Binaries must have been compiled as relocatable device code: `nvcc -rdc=true`,
-/// [`Program::option`](crate::module::nvrtc::Program::option)`("-rdc=true")`. In the log the inputs are called
+/// [`Program::option`](crate::nvrtc::Program::option)`("-rdc=true")`. In the log the inputs are called
 /// `input 1`, `input 2` and so on in the order in which they came, files by their path.
 ///
 /// CUDA does not say what is linked after the driver has refused an input: begin anew then.
@@ -72,25 +72,21 @@ impl LinkInput {
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub struct Linker {
-    // INVARIANT: a link state made in `context`; null once it was destroyed or given up.
-    raw: RawLinkState,
-    context: Context,
-    // INVARIANT: what the state was created with, which the driver writes to until that is destroyed.
-    outputs: Outputs,
+    state: Owned<LinkState>,
     /// Inputs that were given, refused ones too.
     inputs: usize,
     /// Bytes of the error log that some error has told already.
     told: usize,
 }
 
-#[derive(Clone, Copy)]
-struct RawLinkState(CUlinkState);
-
-// SAFETY: a driver's handle, which any thread may use.
-unsafe impl Send for RawLinkState {}
-// SAFETY: a shared reference gives out the handle alone: every call that is given it has the linker
-// exclusively.
-unsafe impl Sync for RawLinkState {}
+struct LinkState {
+    // INVARIANT: a link state made in `context`, which `release` alone destroys. Calls that are given it
+    // have the linker exclusively.
+    raw: Handle<CUlinkState>,
+    context: Context,
+    // INVARIANT: what the state was created with, which the driver writes to until that is destroyed.
+    outputs: Outputs,
+}
 
 impl Linker {
     /// A linker for the context's device, with the options of [`JitOptions::new`]:
@@ -130,10 +126,13 @@ impl Linker {
             unsafe { cu::cuLinkCreate_v2(count, keys, values, &mut raw) }
         })?;
         compiled(op, code, call.outcome().errors)?;
-        Ok(Self {
-            raw: RawLinkState(raw),
+        let state = LinkState {
+            raw: Handle(raw),
             context: context.clone(),
             outputs: Outputs::of(call),
+        };
+        Ok(Self {
+            state: Owned::new(state),
             inputs: 0,
             told: 0,
         })
@@ -247,10 +246,10 @@ impl Linker {
 
     /// One call with the state, whose context is current meanwhile.
     fn call(&mut self, op: &'static str, f: impl FnOnce(CUlinkState) -> CUresult) -> Result<()> {
-        let raw = unless_given_up(self.raw.0, Resource::Linker)?;
-        let code = self.context.relaxed(|| f(raw))?;
+        self.state.live()?;
+        let code = self.state.context.relaxed(|| f(self.state.raw.0))?;
         // The logs grow with every call. What was said of an earlier input says nothing of this one.
-        let errors = self.outputs.outcome().errors;
+        let errors = self.state.outputs.outcome().errors;
         let earlier = std::mem::replace(&mut self.told, errors.len());
         let new = errors.get(earlier..).unwrap_or(&errors).trim().to_owned();
         compiled(op, code, new)
@@ -286,18 +285,21 @@ impl Linker {
         // SAFETY: not null, so the image, of that many bytes; "the cubin is owned by the state", which
         // is destroyed when `self` is dropped, and nothing else is asked of it until then.
         let image = unsafe { std::slice::from_raw_parts(image.cast::<u8>(), bytes) };
-        Ok(Cubin::linked(image.to_vec(), self.outputs.outcome().info))
+        Ok(Cubin::linked(
+            image.to_vec(),
+            self.state.outputs.outcome().info,
+        ))
     }
 
     /// The context that it links for.
     pub fn context(&self) -> &Context {
-        &self.context
+        &self.state.context
     }
 
     /// The driver's handle, valid while `self` lives; null for a linker that was
     /// [given up](Error::GivenUp).
     pub fn as_raw(&self) -> CUlinkState {
-        self.raw.0
+        self.state.get().map_or(ptr::null_mut(), |live| live.raw.0)
     }
 
     /// Destroys the linker without linking, and says whether that worked: `cuLinkDestroy`. Dropping
@@ -306,44 +308,26 @@ impl Linker {
     /// # Errors
     /// The driver's, with a linker that is [given up](Error::GivenUp) where it failed to destroy it.
     pub fn close(mut self) -> Result<(), (Error, Self)> {
-        let raw = match unless_given_up(self.raw.0, Resource::Linker) {
-            Ok(raw) => raw,
-            Err(error) => return Err((error, self)),
-        };
-        let destroyed = destroy(self.raw, &self.context, &mut self.outputs);
-        if !matches!(destroyed, Err(Unreleased::Kept(_))) {
-            self.raw = RawLinkState(ptr::null_mut());
-        }
-        destroyed
-            .map_err(|why| why.into_told(Resource::Linker, raw.addr() as u64, 0))
-            .map_err(|error| (error, self))
+        self.state.release().map_err(|error| (error, self))
     }
 }
 
-/// `cuLinkDestroy`, and with it goes what the driver wrote its answers to.
-fn destroy(raw: RawLinkState, context: &Context, outputs: &mut Outputs) -> Result<(), Unreleased> {
-    let _entered = context.enter_briefly()?;
-    let _relaxed = Relaxed::enter()?;
-    // SAFETY: the linker's owner is at its end, so nobody uses the handle after this call; the
-    // state's context is current.
-    released("cuLinkDestroy", unsafe { cu::cuLinkDestroy(raw.0) })?;
-    outputs.free();
-    Ok(())
-}
+impl Release for LinkState {
+    const RESOURCE: Resource = Resource::Linker;
 
-impl Drop for Linker {
-    fn drop(&mut self) {
-        // In a forked child our locks may be held by threads that no longer exist.
-        if self.raw.0.is_null() || driver::is_gone() {
-            return;
-        }
-        let (raw, context) = (self.raw, self.context.clone());
-        let mut outputs = std::mem::take(&mut self.outputs);
-        deferred::run_or_defer(move || {
-            if let Err(error) = destroy(raw, &context, &mut outputs) {
-                drop_hook::report(Resource::Linker, raw.0.addr() as u64, 0, Some(error.into()));
-            }
-        });
+    fn number(&self) -> u64 {
+        self.raw.number()
+    }
+
+    fn release(&mut self) -> Result<(), Unreleased> {
+        self.context.release("cuLinkDestroy", || {
+            // SAFETY: the linker is at its end, so nothing uses the handle after this call; the state's
+            // context is current.
+            unsafe { cu::cuLinkDestroy(self.raw.0) }
+        })?;
+        // The driver writes its answers there no more.
+        self.outputs.free();
+        Ok(())
     }
 }
 

@@ -4,6 +4,7 @@ use std::ffi::{CString, c_void};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::path::Path;
+use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,9 +14,9 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, ModuleError, Result, check};
 use crate::module::nvrtc::Cubin;
-use crate::process::capture_mode::Relaxed;
-use crate::process::release::{Unreleased, released, unless_given_up};
-use crate::process::{deferred, driver, drop_hook};
+use crate::process::handle::Handle;
+use crate::process::owned::{self, Owned, Release};
+use crate::process::release::Unreleased;
 use crate::types::resource::Resource;
 
 mod code;
@@ -60,27 +61,18 @@ use jit::Outputs;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct Module(Arc<Loaded>);
+pub struct Module(Arc<Owned<Loaded>>);
 
 /// A loaded module; unloaded with its last handle.
 pub(crate) struct Loaded {
-    // INVARIANT: a module loaded into `context`; null from its unloading on.
-    raw: RawModule,
+    // INVARIANT: a module loaded into `context`, which `release` alone unloads.
+    raw: Handle<CUmodule>,
     context: Context,
     users: Users,
     outputs: Outputs,
     log: String,
     wall_time: Duration,
 }
-
-#[derive(Clone, Copy)]
-struct RawModule(CUmodule);
-
-// SAFETY: a driver's handle, which any thread may use; the driver locks.
-unsafe impl Send for RawModule {}
-// SAFETY: a shared reference gives out the handle alone, which threads may use at once, since the
-// driver locks.
-unsafe impl Sync for RawModule {}
 
 impl Module {
     /// Compiles PTX text for the context's device, with the options of [`JitOptions::new`]:
@@ -212,14 +204,14 @@ impl Module {
         })?;
         let outcome = call.outcome();
         compiled(op, code, outcome.errors)?;
-        Ok(Self(Arc::new(Loaded {
-            raw: RawModule(raw),
+        Ok(Self(Arc::new(Owned::new(Loaded {
+            raw: Handle(raw),
             context: context.clone(),
             users: Users::default(),
             outputs: Outputs::of(call),
             log: outcome.info,
             wall_time: outcome.wall_time,
-        })))
+        }))))
     }
 
     /// The kernel of that name: `cuModuleGetFunction`. It keeps the module loaded.
@@ -265,7 +257,7 @@ impl Module {
     /// The driver's handle, valid while `self`, a clone, or anything taken from it lives; null for a
     /// module that was [given up](Error::GivenUp).
     pub fn as_raw(&self) -> CUmodule {
-        self.0.raw.0
+        self.0.get().map_or(ptr::null_mut(), |live| live.raw.0)
     }
 
     /// Unloads the module, if nothing else refers to it, once the kernels launched from it have
@@ -278,24 +270,7 @@ impl Module {
     /// Those of the wait for those kernels, with the module as it was; the driver's of the call that
     /// unloads it, with a module that is [given up](Error::GivenUp).
     pub fn close(self) -> Result<(), (Error, Self)> {
-        if let Err(error) = self.0.live() {
-            return Err((error, self));
-        }
-        let mut loaded = match Arc::try_unwrap(self.0) {
-            Ok(loaded) => loaded,
-            Err(_shared) => return Ok(()),
-        };
-        let mut unload = loaded.unload();
-        let unloaded = unload.run();
-        if let Err(Unreleased::Kept(_)) = unloaded {
-            (loaded.raw, loaded.users) = (unload.raw, unload.users);
-            loaded.outputs = unload.outputs;
-        }
-        let handle = unload.raw.0.addr() as u64;
-        unloaded.map_err(|why| {
-            let error = why.into_told(Resource::Module, handle, 0);
-            (error, Self(Arc::new(loaded)))
-        })
+        owned::close(self.0).map_err(|(error, loaded)| (error, Self(loaded)))
     }
 }
 
@@ -373,59 +348,26 @@ impl Loaded {
     pub(crate) fn context(&self) -> &Context {
         &self.context
     }
-
-    /// The handle, unless it was given up.
-    fn live(&self) -> Result<CUmodule> {
-        unless_given_up(self.raw.0, Resource::Module)
-    }
-
-    /// Takes out what unloading takes.
-    fn unload(&mut self) -> Unload {
-        Unload {
-            raw: std::mem::replace(&mut self.raw, RawModule(std::ptr::null_mut())),
-            context: self.context.clone(),
-            users: std::mem::take(&mut self.users),
-            outputs: std::mem::take(&mut self.outputs),
-        }
-    }
 }
 
-/// What unloading takes.
-struct Unload {
-    raw: RawModule,
-    context: Context,
-    users: Users,
-    outputs: Outputs,
-}
+impl Release for Loaded {
+    const RESOURCE: Resource = Resource::Module;
 
-impl Unload {
-    /// `cuModuleUnload`, behind the kernels that were launched.
-    fn run(&mut self) -> Result<(), Unreleased> {
+    fn number(&self) -> u64 {
+        self.raw.number()
+    }
+
+    /// Behind the kernels that were launched.
+    fn release(&mut self) -> Result<(), Unreleased> {
         self.users.wait()?;
-        let _entered = self.context.enter_briefly()?;
-        let _relaxed = Relaxed::enter()?;
-        // SAFETY: the last reference is gone, so nobody uses the handle after this call, and no
-        // kernel of the module runs or is queued, and nothing uses its globals; the module's
-        // context is current.
-        released("cuModuleUnload", unsafe { cu::cuModuleUnload(self.raw.0) })?;
+        self.context.release("cuModuleUnload", || {
+            // SAFETY: the last reference is gone, so nothing uses the handle after this call, no kernel
+            // of the module runs or is queued, and nothing uses its globals; the module's context is
+            // current.
+            unsafe { cu::cuModuleUnload(self.raw.0) }
+        })?;
         self.outputs.free();
         Ok(())
-    }
-}
-
-impl Drop for Loaded {
-    fn drop(&mut self) {
-        // In a forked child our locks may be held by threads that no longer exist.
-        if self.raw.0.is_null() || driver::is_gone() {
-            return;
-        }
-        let mut unload = self.unload();
-        deferred::run_or_defer(move || {
-            if let Err(error) = unload.run() {
-                let handle = unload.raw.0.addr() as u64;
-                drop_hook::report(Resource::Module, handle, 0, Some(error.into()));
-            }
-        });
     }
 }
 

@@ -6,8 +6,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use cuda_sys::{CUmemAccess_flags, symbol as cu};
 
-use crate::context::kept;
-use crate::context::{self, Context, RawContext};
+use crate::context::{self, Context, RawContext, kept};
 use crate::device::Device;
 use crate::device::default_pool::{self, Pool};
 use crate::error::{Error, Result, check};

@@ -1,7 +1,6 @@
 //! Physical memory of a device, which has no address until it is mapped.
 
 use std::fmt;
-use std::mem;
 #[cfg(unix)]
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
@@ -11,8 +10,9 @@ use super::{Granularity, granularity, properties};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result, check};
+use crate::process::driver;
+use crate::process::owned::{Owned, Release};
 use crate::process::release::Unreleased;
-use crate::process::{deferred, driver, drop_hook};
 use crate::types::resource::Resource;
 use crate::types::shareable::ShareableHandle;
 
@@ -33,9 +33,15 @@ use crate::types::shareable::ShareableHandle;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub struct PhysicalMemory {
+    /// [`None`]: no bytes.
+    allocation: Option<Owned<Allocation>>,
     context: Context,
-    // INVARIANT: while `Some`, a handle of ours that has not been released.
-    handle: Option<CUmemGenericAllocationHandle>,
+}
+
+struct Allocation {
+    // INVARIANT: a handle of this crate's, which `release` alone releases.
+    handle: CUmemGenericAllocationHandle,
+    context: Context,
     size: usize,
 }
 
@@ -70,29 +76,41 @@ impl PhysicalMemory {
         size: usize,
         shareable: ShareableHandle,
     ) -> Result<Self> {
-        let op = "cuMemCreate";
-        let mut memory = Self {
-            context: context.clone(),
-            handle: None,
-            size,
-        };
         if size == 0 {
-            return Ok(memory);
+            return Ok(Self {
+                allocation: None,
+                context: context.clone(),
+            });
         }
         let properties = properties(context.device(), shareable.as_raw());
         let mut handle = 0;
-        context.allocate(op, size, || {
+        context.allocate("cuMemCreate", size, || {
             // SAFETY: the call reads properties and writes one handle, both locals that outlive it;
             // flags must be zero.
             unsafe { cu::cuMemCreate(&mut handle, size, &properties, 0) }
         })?;
-        memory.handle = Some(handle);
-        Ok(memory)
+        Ok(Self::own(context, handle, size))
+    }
+
+    fn own(context: &Context, handle: CUmemGenericAllocationHandle, size: usize) -> Self {
+        let allocation = Allocation {
+            handle,
+            context: context.clone(),
+            size,
+        };
+        Self {
+            allocation: Some(Owned::new(allocation)),
+            context: context.clone(),
+        }
+    }
+
+    fn live(&self) -> Option<&Allocation> {
+        self.allocation.as_deref()
     }
 
     /// Size in bytes, a multiple of the granularity.
     pub fn size(&self) -> usize {
-        self.size
+        self.live().map_or(0, |allocation| allocation.size)
     }
 
     /// The device that the memory is on.
@@ -102,7 +120,7 @@ impl PhysicalMemory {
 
     /// The driver's handle, valid while `self` lives; zero for no memory.
     pub fn as_raw(&self) -> CUmemGenericAllocationHandle {
-        self.handle.unwrap_or(0)
+        self.live().map_or(0, |allocation| allocation.handle)
     }
 
     /// How the memory can be shared, as the driver says:
@@ -122,14 +140,14 @@ impl PhysicalMemory {
     /// ```
     pub fn shareable(&self) -> Result<ShareableHandle> {
         driver::ensure()?;
-        let Some(handle) = self.handle else {
+        let Some(Allocation { handle, .. }) = self.live() else {
             return Ok(ShareableHandle::None);
         };
         let mut properties = properties(self.device(), cuda_sys::CU_MEM_HANDLE_TYPE_NONE);
         // SAFETY: the call writes one structure of this type, to a local that outlives it; `self`
         // keeps the handle.
         check("cuMemGetAllocationPropertiesFromHandle", unsafe {
-            cu::cuMemGetAllocationPropertiesFromHandle(&mut properties, handle)
+            cu::cuMemGetAllocationPropertiesFromHandle(&mut properties, *handle)
         })?;
         let fd = cuda_sys::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0;
         Ok(if properties.requestedHandleTypes.0 & fd != 0 {
@@ -149,7 +167,7 @@ impl PhysicalMemory {
     pub fn export_fd(&self) -> Result<OwnedFd> {
         driver::ensure()?;
         let op = "cuMemExportToShareableHandle";
-        let Some(handle) = self.handle else {
+        let Some(Allocation { handle, .. }) = self.live() else {
             return Err(Error::Driver {
                 op,
                 code: cuda_sys::CUDA_ERROR_INVALID_VALUE,
@@ -161,7 +179,7 @@ impl PhysicalMemory {
         check(op, unsafe {
             cu::cuMemExportToShareableHandle(
                 (&raw mut fd).cast(),
-                handle,
+                *handle,
                 ShareableHandle::PosixFd.as_raw(),
                 0,
             )
@@ -190,11 +208,7 @@ impl PhysicalMemory {
             // passed by value in the place of a pointer.
             unsafe { cu::cuMemImportFromShareableHandle(&mut handle, descriptor, kind) }
         })?;
-        Ok(Self {
-            context: context.clone(),
-            handle: Some(handle),
-            size,
-        })
+        Ok(Self::own(context, handle, size))
     }
 
     /// Gives the memory back now and says whether that worked; dropping reports a failure to the
@@ -211,16 +225,14 @@ impl PhysicalMemory {
     /// What `Drop` does, with its error. Mapped memory stays until it is unmapped. Unless it is kept,
     /// no bytes are left.
     pub(super) fn release(&mut self) -> Result<()> {
-        let Some(handle) = self.handle else {
+        let Some(allocation) = &mut self.allocation else {
             return Ok(());
         };
-        let released = release(&self.context, handle);
-        if let Err(Unreleased::Kept(error)) = released {
-            return Err(error);
+        let released = allocation.release();
+        if allocation.get().is_none() {
+            self.allocation = None;
         }
-        self.handle = None;
-        let bytes = mem::take(&mut self.size);
-        released.map_err(|why| why.into_told(Resource::PhysicalMemory, handle, bytes))
+        released
     }
 }
 
@@ -235,32 +247,30 @@ pub(super) fn round_up(bytes: usize, step: usize) -> Result<usize> {
         })
 }
 
-fn release(context: &Context, handle: CUmemGenericAllocationHandle) -> Result<(), Unreleased> {
-    context.release("cuMemRelease", || {
-        // SAFETY: the handle is ours, and released once. What is mapped of the memory stays: "freed
-        // when all outstanding mappings to the memory are unmapped".
-        unsafe { cu::cuMemRelease(handle) }
-    })
-}
+impl Release for Allocation {
+    const RESOURCE: Resource = Resource::PhysicalMemory;
 
-impl Drop for PhysicalMemory {
-    fn drop(&mut self) {
-        let Some(handle) = self.handle else {
-            return;
-        };
-        let (context, size) = (self.context.clone(), self.size);
-        deferred::run_or_defer(move || {
-            if let Err(error) = release(&context, handle) {
-                drop_hook::report(Resource::PhysicalMemory, handle, size, Some(error.into()));
-            }
-        });
+    fn number(&self) -> u64 {
+        self.handle
+    }
+
+    fn bytes(&self) -> usize {
+        self.size
+    }
+
+    fn release(&mut self) -> Result<(), Unreleased> {
+        self.context.release("cuMemRelease", || {
+            // SAFETY: the handle is this crate's, and released once. What is mapped of the memory stays:
+            // "freed when all outstanding mappings to the memory are unmapped".
+            unsafe { cu::cuMemRelease(self.handle) }
+        })
     }
 }
 
 impl fmt::Debug for PhysicalMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PhysicalMemory")
-            .field("size", &self.size)
+            .field("size", &self.size())
             .field("device", &self.device())
             .finish()
     }
