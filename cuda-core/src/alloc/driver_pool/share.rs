@@ -20,6 +20,7 @@ use crate::memory::byte_len;
 use crate::memory::device::{ALIGNMENT, DeviceBuffer};
 #[cfg(unix)]
 use crate::peer::PeerAccess;
+#[cfg(unix)]
 use crate::process::capture_mode::Relaxed;
 use crate::process::release::Unreleased;
 use crate::types::pod::Pod;
