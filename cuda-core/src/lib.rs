@@ -100,149 +100,157 @@
     reason = "`close` hands the value back with the error, and an error names what was asked"
 )]
 
-mod allocator;
-mod array;
-mod cache;
-mod callback;
-mod capture;
-mod context;
-mod copy;
-mod current;
-mod device;
-mod driver;
-mod drops;
-mod effect;
+// Rooms from the ground up: each uses only those before it, which `cargo xtask ci --step tidy` checks.
+
+// Plain data, which errors carry.
+mod types;
+
+// Containers, locks and macros, and whether the process may call the driver.
+mod util;
+
+// One error for every operation.
 mod error;
-mod event;
-mod fill;
-mod flags;
-mod future;
-mod group;
-mod guard;
-mod handle;
-mod in_flight;
-mod launch;
-mod local;
-mod location;
-mod memory;
-mod module;
-pub mod nvrtc;
-mod owned;
+
+// The driver, deferred drops, capture modes, the end of the process.
+mod process;
+
+// What devices are and can do.
+mod device;
+
+// Contexts, and what is current on a thread.
+mod context;
+
+// Access of devices to each other's memory.
 mod peer;
-mod pool;
-mod profiler;
-mod quiet;
-mod release;
-mod runtime;
-mod slab;
-mod sorted;
-mod staged;
-mod staging;
-mod stream;
-mod stream_core;
-mod submit;
-mod sync;
-mod texture;
-mod thread;
+
+// The order of each stream's work, and the ledgers of who uses which bytes.
 mod timeline;
-mod turns;
-mod version;
-mod virtual_memory;
-mod waiter;
-mod workers;
+
+// Streams, events and host functions.
+mod stream;
+
+// Blocks, buffers and views of any kind of memory.
+mod memory;
+
+// Futures, and the threads that wait for devices.
+mod wait;
+
+// Allocators of device memory: caching, the driver's, one's own.
+mod alloc;
+
+// Device, managed, virtual and imported memory.
+mod device_memory;
+
+// Pinned and registered memory of the host.
+mod host;
+
+// Signals, values in memory, semaphores.
+mod signal;
+
+// Copies and fills.
+mod copy;
+
+// Arrays, textures and surfaces.
+mod image;
+
+// Device code: compiling, loading, launching.
+mod module;
+
+// Several devices as one.
+mod group;
 
 /// The raw bindings, of the very version that this crate's types come from.
 pub use cuda_sys as sys;
 
-pub use allocator::DeviceAllocator;
-pub use allocator::adaptors;
-pub use allocator::choice::{set_default_allocator, with_allocator};
-pub use allocator::functions::{AllocFunction, FreeFunction};
-pub use allocator::handle::Allocator;
-pub use array::CudaArray;
-pub use array::ends::{TexelDestination, TexelSource};
-pub use array::extent::{Extent, Origin};
-pub use array::mipmap::MipmappedArray;
-pub use array::shape::{ArrayDescriptor, ArrayFlags, ArrayMemoryRequirements, ArrayShape};
-pub use array::texel::{Half, Texel};
-pub use array::view::{ArraySlice, ArraySliceMut};
-pub use cache::builder::CachingPoolBuilder;
-pub use cache::limit::PoolLimit;
-pub use cache::pool::CachingPool;
-pub use cache::segments::{CacheBlock, CacheBlockState, CacheSegment};
-pub use cache::usage::CacheUsage;
+pub use alloc::caching::builder::CachingPoolBuilder;
+pub use alloc::caching::limit::PoolLimit;
+pub use alloc::caching::pool::CachingPool;
+pub use alloc::caching::segments::{CacheBlock, CacheBlockState, CacheSegment};
+pub use alloc::choice::{set_default_allocator, with_allocator};
+pub use alloc::driver_pool::attributes::{PoolReuse, PoolUsage};
+pub use alloc::driver_pool::handle::{MemoryPool, MemoryPoolBuilder};
+pub use alloc::driver_pool::share::PoolPointer;
+pub use alloc::functions::{AllocFunction, FreeFunction};
+pub use alloc::handle::Allocator;
+pub use alloc::{DeviceAllocator, adaptors};
 pub use context::Context;
+pub use context::context_local::ContextLocal;
+pub use context::current::{Current, UnknownContext};
 pub use context::green::{SmResource, SmSplit};
-pub use context::settings::{ContextFlags, MemoryInfo};
+pub use context::guard::Guard;
+pub use context::primary::PrimaryState;
+pub use context::profiler::ProfilerRange;
+pub use context::settings::ContextFlags;
 pub use copy::batch::Batch;
+pub use copy::borrowed::Scope;
+pub use copy::borrowed::staging::options::{StagingOptions, set_staging_options, staging_options};
+pub use copy::borrowed::staging::trim_staging;
 pub use copy::endpoint::Endpoint;
+pub use copy::owned::{InFlight, Landing};
 pub use copy::pitched::{Pitched, PitchedMut};
 pub use copy::shape::Shape;
-pub use current::{Current, UnknownContext};
 pub use device::attributes::DeviceAttributes;
 pub use device::p2p::P2pAttribute;
-pub use device::primary::PrimaryState;
-pub use device::uuid::Uuid;
+pub use device::runtime::runtime_version;
 pub use device::{Device, DeviceAttribute};
-pub use driver::driver_version;
-pub use drops::{
-    DropFailure, DropHook, Resource, drop_failures, flush_deferred_drops, set_drop_hook,
-    take_drop_hook,
-};
+pub use device_memory::external::{ExternalMemory, ExternalMemoryKind};
+pub use device_memory::ipc::IpcMemoryHandle;
+pub use device_memory::managed::ManagedBuffer;
+pub use device_memory::pitched::PitchedBuffer;
+pub use device_memory::placement::{Advice, ManagedAttach, ManagedAttributes, MemoryLocation};
+pub use device_memory::virtual_memory::Granularity;
+pub use device_memory::virtual_memory::buffer::VirtualBuffer;
+pub use device_memory::virtual_memory::physical::PhysicalMemory;
 pub use error::{AllocatorError, Error, LaunchError, ModuleError, Result};
-pub use event::{Event, EventFlags, IpcEventHandle};
-pub use future::Ready;
 pub use group::{DeviceGroup, Divisible, PeerReport};
-pub use guard::Guard;
-pub use in_flight::{InFlight, Landing};
-pub use launch::MemorySyncDomain;
-pub use launch::{Argument, DeviceVisible, Dimensions, Launch};
-pub use local::ContextLocal;
+pub use host::pinned::{PinnedBuffer, PinnedFlags, PinnedMemory, PinnedSlice, PinnedSliceMut};
+pub use host::pinned_pool::{
+    PinnedBackend, PinnedUsage, pinned_usage, reset_pinned_peaks, set_pinned_backend,
+    set_pinned_limit, trim_pinned,
+};
+pub use host::registered::{RegisterFlags, Registered};
+pub use host::stable_host::{ReadOnly, StableHost, StableHostMut};
+pub use image::array::CudaArray;
+pub use image::array::ends::{TexelDestination, TexelSource};
+pub use image::array::mipmap::MipmappedArray;
+pub use image::array::shape::{ArrayDescriptor, ArrayFlags, ArrayMemoryRequirements, ArrayShape};
+pub use image::array::texel::{Half, Texel};
+pub use image::array::view::{ArraySlice, ArraySliceMut};
+pub use image::texture::descriptor::{
+    AddressMode, Coordinates, FilterMode, MipmapSampling, ReadMode, TextureDescriptor,
+};
+pub use image::texture::surface::{BoundSurface, Surface};
+pub use image::texture::view::TextureSource;
+pub use image::texture::{BoundTexture, Texture};
 pub use memory::Memory;
 pub use memory::attributes::{MemoryType, PointerAttributes, host_pointer_of, is_pinned};
 pub use memory::buffer::Buffer;
 pub use memory::device::{DeviceBuffer, DeviceMemory, DeviceSlice, DeviceSliceMut};
-pub use memory::external::{ExternalMemory, ExternalMemoryKind};
-pub use memory::host::{ReadOnly, StableHost, StableHostMut};
-pub use memory::ipc::IpcMemoryHandle;
-pub use memory::ledger::Access;
-pub use memory::managed::ManagedBuffer;
-pub use memory::pinned::{PinnedBuffer, PinnedFlags, PinnedMemory, PinnedSlice, PinnedSliceMut};
-pub use memory::pitched::PitchedBuffer;
-pub use memory::placement::{Advice, ManagedAttach, ManagedAttributes, MemoryLocation};
-pub use memory::pod::Pod;
-pub use memory::registered::{RegisterFlags, Registered};
-pub use memory::share::ShareableHandle;
 pub use memory::view::{Slice, SliceMut};
+pub use module::launch::{Argument, DeviceVisible, Dimensions, Launch, MemorySyncDomain};
 pub use module::{
     BlockSize, Function, FunctionAttribute, FunctionAttributes, JitCache, JitFallback, JitOptions,
-    LinkInput, Linker, Module,
+    Kernel, Library, LinkInput, Linker, Module, nvrtc,
 };
-pub use module::{Kernel, Library};
 pub use peer::PeerAccess;
-pub use pool::attributes::{PoolReuse, PoolUsage};
-pub use pool::handle::{MemoryPool, MemoryPoolBuilder};
-pub use pool::share::PoolPointer;
-pub use profiler::ProfilerRange;
-pub use runtime::runtime_version;
-pub use slab::{
-    PinnedBackend, PinnedUsage, pinned_usage, reset_pinned_peaks, set_pinned_backend,
-    set_pinned_limit, trim_pinned,
-};
-pub use staged::Scope;
-pub use staging::options::{StagingOptions, set_staging_options, staging_options};
-pub use staging::trim_staging;
+pub use process::driver::driver_version;
+pub use process::drop_hook::{DropFailure, DropHook, drop_failures, set_drop_hook, take_drop_hook};
+pub use signal::Signal;
+pub use signal::semaphore::{ExternalSemaphore, ExternalSemaphoreKind};
+pub use signal::value::{StreamValue, WaitValue};
+pub use stream::event::{Event, IpcEventHandle};
 pub use stream::{
-    AnyThread, ExternalSemaphore, ExternalSemaphoreKind, OneThread, PerThreadStream, Signal,
-    Stream, StreamBuilder, StreamGuard, StreamKind, StreamPool, StreamValue, WaitValue,
+    AnyThread, OneThread, PerThreadStream, Stream, StreamBuilder, StreamGuard, StreamKind,
+    StreamPool,
 };
-pub use texture::descriptor::{
-    AddressMode, Coordinates, FilterMode, MipmapSampling, ReadMode, TextureDescriptor,
-};
-pub use texture::surface::{BoundSurface, Surface};
-pub use texture::view::TextureSource;
-pub use texture::{BoundTexture, Texture};
-pub use version::Version;
-pub use virtual_memory::Granularity;
-pub use virtual_memory::buffer::VirtualBuffer;
-pub use virtual_memory::physical::PhysicalMemory;
+pub use timeline::event::EventFlags;
+pub use timeline::ledger::Access;
+pub use types::extent::{Extent, Origin};
+pub use types::pod::Pod;
+pub use types::resource::Resource;
+pub use types::shareable::ShareableHandle;
+pub use types::usage::{CacheUsage, MemoryInfo};
+pub use types::uuid::Uuid;
+pub use types::version::Version;
+pub use wait::flush::flush_deferred_drops;
+pub use wait::future::Ready;

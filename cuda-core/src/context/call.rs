@@ -3,9 +3,9 @@
 use cuda_sys::CUresult;
 
 use super::Context;
-use crate::capture::Relaxed;
 use crate::error::{Error, Result, check};
-use crate::release::{Unreleased, released};
+use crate::process::capture_mode::Relaxed;
+use crate::process::release::{Unreleased, released};
 
 impl Context {
     /// Runs `calls` with this context current and the thread's capture mode relaxed. Both are as they

@@ -6,11 +6,11 @@ use cuda_sys::symbol as cu;
 
 use super::settings::ContextFlags;
 use super::{Context, Kind};
-use crate::current;
+use crate::context::current;
 use crate::device::Device;
-use crate::driver;
-use crate::effect::attempt;
 use crate::error::Result;
+use crate::process::driver;
+use crate::process::effect::attempt;
 
 impl Context {
     /// Creates a context beside the primary one; what is current stays current: `cuCtxCreate_v2`,

@@ -7,17 +7,15 @@ use std::sync::atomic::Ordering;
 
 use cuda_sys::symbol as cu;
 
-use super::synchronize::forget_reached;
+use super::kept::{self, forget_reached};
 use super::{Context, Inner, Kind, REGISTRY, RawContext, Ref, green};
-use crate::capture::Relaxed;
-use crate::current;
-use crate::driver;
-use crate::drops::{self, Resource};
+use crate::context::current;
 use crate::error::Error;
-use crate::peer;
-use crate::quiet;
-use crate::release::{Unreleased, released};
-use crate::sync::lock;
+use crate::process::capture_mode::Relaxed;
+use crate::process::release::{Unreleased, released};
+use crate::process::{deferred, driver, drop_hook, foreign_code};
+use crate::types::resource::Resource;
+use crate::util::sync::lock;
 
 impl Context {
     /// Waits for the context's work and destroys it, if it is one of ours, and says whether that
@@ -84,9 +82,24 @@ impl Context {
         if !inner.left_behind.swap(true, Ordering::AcqRel) {
             mem::forget(inner.clone());
             let handle = self.as_raw().addr() as u64;
-            drops::report(Resource::Context, handle, 0, Some(why.clone()));
+            drop_hook::report(Resource::Context, handle, 0, Some(why.clone()));
         }
     }
+}
+
+/// What a `Drop` does with memory that was not released: it is reported, and if it was kept, so is its
+/// context. Work of another context may use it, which could not be proven to be done.
+pub(crate) fn leave_behind(
+    context: &Context,
+    what: Resource,
+    handle: u64,
+    bytes: usize,
+    why: Unreleased,
+) {
+    if let Unreleased::Kept(error) = &why {
+        context.leave_behind(error);
+    }
+    drop_hook::report(what, handle, bytes, Some(why.into()));
 }
 
 impl Inner {
@@ -105,7 +118,9 @@ impl Inner {
         let raw = self.raw;
         // Before the handle dies, so that a new context with the same handle is told apart.
         lock(&REGISTRY).retain(|(known, weak)| *known != raw || weak.strong_count() > 0);
-        peer::forget(raw);
+        if let Some(forget) = kept::ACCESS.get() {
+            forget(raw);
+        }
         Some(kind)
     }
 }
@@ -114,10 +129,10 @@ impl Drop for Inner {
     fn drop(&mut self) {
         let raw = self.raw;
         if let Some(kind) = self.retire() {
-            drops::run_or_defer(move || {
+            deferred::run_or_defer(move || {
                 if let Err(error) = destroy(raw, kind) {
                     let handle = raw.0.addr() as u64;
-                    drops::report(Resource::Context, handle, 0, Some(error.into()));
+                    drop_hook::report(Resource::Context, handle, 0, Some(error.into()));
                 }
             });
         }
@@ -136,7 +151,7 @@ fn wait_for_work(raw: RawContext) -> Result<(), (RawContext, Error)> {
             // Where the mode cannot be had the context is waited for all the same.
             let relaxed = Relaxed::enter();
             // SAFETY: takes nothing; a live context is current.
-            drops::while_waiting(|| unsafe { cu::cuCtxSynchronize() });
+            deferred::while_waiting(|| unsafe { cu::cuCtxSynchronize() });
             drop(relaxed);
             current::restore(before).map_err(|error| (before, error))
         }
@@ -153,7 +168,7 @@ fn destroy(raw: RawContext, kind: Kind) -> Result<(), Unreleased> {
         Kind::Created => None,
         Kind::Green(green) => Some(green),
         Kind::Foreign(owner) => {
-            quiet::after(|| drop(owner));
+            foreign_code::after(|| drop(owner));
             return Ok(());
         }
         Kind::Primary | Kind::GivenUp => return Ok(()),
@@ -163,7 +178,7 @@ fn destroy(raw: RawContext, kind: Kind) -> Result<(), Unreleased> {
             // It may be current here, and destroying it would leave it so.
             return Err(Unreleased::Unknown(error));
         }
-        drops::report(Resource::Current, before.0.addr() as u64, 0, Some(error));
+        drop_hook::report(Resource::Current, before.0.addr() as u64, 0, Some(error));
     }
     match green {
         Some(green) => green::destroy(green),

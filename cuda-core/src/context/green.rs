@@ -8,9 +8,9 @@ use cuda_sys::{CUdevResource, symbol as cu};
 
 use crate::context::{Context, Kind};
 use crate::device::Device;
-use crate::driver;
 use crate::error::{Error, Result, check};
-use crate::release::{Unreleased, released};
+use crate::process::driver;
+use crate::process::release::{Unreleased, released};
 
 /// A green context's own handle, beside the `CUcontext` by which everything reaches it.
 #[derive(Clone, Copy)]

@@ -9,25 +9,29 @@ use std::sync::{Arc, Mutex, Weak};
 
 use cuda_sys::{CUcontext, symbol as cu};
 
-use crate::current::{self, Current};
-use crate::device::{self, Device};
-use crate::driver;
-use crate::drops::{Contained, Resource};
+use crate::context::current::Current;
+use crate::context::guard::{Entered, Guard};
+use crate::device::Device;
 use crate::error::{Error, Result, check};
-use crate::guard::{Entered, Guard};
-use crate::release::unless_given_up;
-use crate::stream_core::{Owner, StreamCore};
-use crate::sync::lock;
+use crate::process::driver;
+use crate::process::release::unless_given_up;
+use crate::types::resource::Resource;
+use crate::util::panic::{Contained, Owner};
+use crate::util::pocket::Pocket;
+use crate::util::sync::lock;
 
 mod call;
+pub(crate) mod context_local;
 mod create;
-mod destroy;
+pub(crate) mod current;
+pub(crate) mod destroy;
 pub(crate) mod green;
+pub(crate) mod guard;
+pub(crate) mod kept;
+pub(crate) mod primary;
+pub(crate) mod profiler;
 pub(crate) mod settings;
-mod synchronize;
-pub(crate) mod timelines;
-
-use timelines::Timelines;
+mod thread;
 
 /// A context of the driver.
 ///
@@ -67,12 +71,13 @@ pub(crate) struct Inner {
     raw: RawContext,
     device: Device,
     kind: Kind,
-    /// The legacy default stream's bookkeeping, shared by all its handles.
-    pub(crate) legacy: Mutex<Weak<StreamCore>>,
-    timelines: Timelines,
+    streams: <Streams as Pocket>::Content,
     /// It is never destroyed; see [`Context::leave_behind`].
     left_behind: AtomicBool,
 }
+
+/// What is known of a context's streams.
+pub(crate) enum Streams {}
 
 enum Kind {
     Primary,
@@ -97,7 +102,7 @@ static REGISTRY: Mutex<Vec<(RawContext, Weak<Inner>)>> = Mutex::new(Vec::new());
 
 /// The object for `raw`, if there is one.
 pub(crate) fn known(raw: RawContext) -> Option<Context> {
-    if let Some(primary) = device::retained_primaries().find(|primary| primary.raw() == raw) {
+    if let Some(primary) = primary::retained().find(|primary| primary.raw() == raw) {
         return Some(primary.clone());
     }
     let registry = lock(&REGISTRY);
@@ -107,7 +112,7 @@ pub(crate) fn known(raw: RawContext) -> Option<Context> {
 
 /// All contexts on some devices that there is an object for.
 pub(crate) fn known_on(devices: &[Device]) -> Vec<Context> {
-    let mut known: Vec<Context> = device::retained_primaries().cloned().collect();
+    let mut known: Vec<Context> = primary::retained().cloned().collect();
     for (_, weak) in &*lock(&REGISTRY) {
         known.extend(weak.upgrade().map(|inner| Context(Ref::Counted(inner))));
     }
@@ -267,8 +272,8 @@ impl Context {
     }
 
     #[inline]
-    pub(crate) fn timelines(&self) -> &Timelines {
-        &self.inner().timelines
+    pub(crate) fn streams_pocket(&self) -> &<Streams as Pocket>::Content {
+        &self.inner().streams
     }
 
     /// The handle of a green context.
@@ -436,8 +441,7 @@ impl Inner {
             raw: RawContext(raw),
             device,
             kind,
-            legacy: Mutex::new(Weak::new()),
-            timelines: Timelines::default(),
+            streams: Default::default(),
             left_behind: AtomicBool::new(false),
         }
     }

@@ -4,24 +4,8 @@ use cuda_sys::{CUfunc_cache, CUlimit, symbol as cu};
 
 use crate::context::Context;
 use crate::error::{Result, check};
-use crate::flags::flags;
-
-/// Free and total memory of a device, in bytes.
-///
-/// ```no_run
-/// # let context = cuda_core::Device::get(0)?.context()?;
-/// let memory = context.memory_info()?;
-/// println!("{} of {} MiB are free", memory.free >> 20, memory.total >> 20);
-/// # Ok::<(), cuda_core::Error>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct MemoryInfo {
-    /// Bytes that an allocation could get.
-    pub free: usize,
-    /// Bytes that the device has.
-    pub total: usize,
-}
+use crate::types::usage::MemoryInfo;
+use crate::util::flags::flags;
 
 flags! {
     /// How a created context waits and what it allows: the flags of `cuCtxCreate`.

@@ -6,18 +6,19 @@ use cuda_sys::{CUdeviceptr, CUresult, CUstream, symbol as cu};
 
 use crate::context::Context;
 use crate::copy::endpoint::{Endpoint, Place};
-use crate::copy::{at_one_end, between, crossing_of, same_len};
+use crate::copy::{at_one_end, between, crossing_of};
 use crate::device::Device;
 use crate::error::Result;
+use crate::host::pinned::{PinnedSlice, PinnedSliceMut};
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
-use crate::memory::ledger::{Access, LedgerOf, Touch};
-use crate::memory::pinned::{PinnedSlice, PinnedSliceMut};
-use crate::memory::pod::Pod;
+use crate::memory::same_len;
 use crate::memory::view::{Slice, SliceMut};
 use crate::peer::Crossing;
 use crate::stream::{Stream, StreamKind};
-use crate::submit::submit_copy;
 use crate::timeline::Flavor;
+use crate::timeline::ledger::{Access, LedgerOf, Touch};
+use crate::timeline::submit::submit_copy;
+use crate::types::pod::Pod;
 
 /// Copies that are enqueued together: `cuMemcpyBatchAsync`, one driver call for all of them (and a
 /// context switch around it) where driver and header are of CUDA 12.8 or newer; otherwise one call

@@ -5,15 +5,15 @@ use std::ptr;
 
 use cuda_sys::{CUdeviceptr, CUmemorytype};
 
+use crate::alloc::origin::Origin;
 use crate::context::Context;
 use crate::device::Device;
+use crate::host::pinned::PinnedMemory;
 use crate::memory::device::DeviceMemory;
-use crate::memory::origin::Origin;
-use crate::memory::pinned::PinnedMemory;
-use crate::memory::pod::Pod;
 use crate::memory::view::Slice;
 use crate::memory::{Block, Kind, Memory};
-use crate::stream_core::StreamCore;
+use crate::timeline::core::StreamCore;
+use crate::types::pod::Pod;
 
 /// A kind of memory that copies begin and end at, be they [in rows](crate::Stream::copy_pitched) or
 /// not: [`DeviceMemory`] and [`PinnedMemory`]. Sealed.

@@ -1,7 +1,11 @@
 //! Copies between buffers: one driver call each, ordered by the buffers' ledgers.
 
 pub(crate) mod batch;
+pub(crate) mod borrowed;
 pub(crate) mod endpoint;
+mod fill;
+mod new;
+pub(crate) mod owned;
 pub(crate) mod pitched;
 pub(crate) mod shape;
 
@@ -11,40 +15,17 @@ use cuda_sys::{CUresult, CUstream, symbol as cu};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::host::pinned::{PinnedSlice, PinnedSliceMut};
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
-use crate::memory::pinned::{PinnedSlice, PinnedSliceMut};
-use crate::memory::pod::Pod;
+use crate::memory::same_len;
 use crate::memory::view::{Slice, SliceMut, bounds};
 use crate::peer::{Crossing, crossing};
 use crate::stream::{Stream, StreamKind};
-use crate::stream_core::StreamCore;
-use crate::submit::submit_copy;
+use crate::timeline::core::{StreamCore, same_device};
+use crate::timeline::submit::submit_copy;
+use crate::types::pod::Pod;
 
 use endpoint::Endpoint;
-
-/// Refuses a copy between slices of different length.
-pub(crate) fn same_len(op: &'static str, source_len: usize, destination_len: usize) -> Result<()> {
-    if source_len == destination_len {
-        return Ok(());
-    }
-    Err(Error::LengthMismatch {
-        op,
-        source_len,
-        destination_len,
-    })
-}
-
-/// Refuses memory of another device than the stream's.
-pub(crate) fn same_device(op: &'static str, core: &StreamCore, memory: Device) -> Result<()> {
-    if core.device() == memory {
-        return Ok(());
-    }
-    Err(Error::WrongDevice {
-        op,
-        memory: memory.ordinal(),
-        stream: core.device().ordinal(),
-    })
-}
 
 /// Refuses memory that streams of another device use.
 pub(crate) fn at_home<T: Pod>(

@@ -9,15 +9,15 @@ use cuda_sys::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, symbol as cu};
 use crate::copy::endpoint::{Endpoint, Side};
 use crate::copy::shape::{Geometry, Shape};
 use crate::copy::{at_one_end, crossing_of};
+use crate::device_memory::pitched::PitchedBuffer;
 use crate::error::{Error, Result};
 use crate::memory::Memory;
 use crate::memory::buffer::Buffer;
 use crate::memory::device::DeviceMemory;
-use crate::memory::pitched::PitchedBuffer;
-use crate::memory::pod::Pod;
 use crate::memory::view::{Slice, SliceMut};
 use crate::stream::{Stream, StreamKind};
-use crate::submit::submit_copy;
+use crate::timeline::submit::submit_copy;
+use crate::types::pod::Pod;
 
 /// A shared view of elements that lie in rows, of a [`Shape`].
 ///

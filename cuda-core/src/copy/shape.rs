@@ -1,7 +1,7 @@
 //! The shape of elements that lie in rows, the rows in slices.
 
-use crate::array::extent::Extent;
 use crate::error::{Error, Result};
+use crate::types::extent::Extent;
 
 /// How many elements there are in each direction, and how far apart they lie.
 ///

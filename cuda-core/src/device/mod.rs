@@ -4,22 +4,21 @@ use std::ffi::{CString, c_char, c_int};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ptr;
-use std::sync::{Mutex, OnceLock};
+use std::sync::OnceLock;
 
-use cuda_sys::{CUdevice, CUdevice_attribute, CUdeviceptr, CUmemoryPool, symbol as cu};
+use cuda_sys::{CUdevice, CUdevice_attribute, CUdeviceptr, symbol as cu};
 
-use crate::context::Context;
-use crate::context::settings::MemoryInfo;
+use crate::device::default_pool::Pool;
 use crate::error::{Error, Result, c_text, check};
-use crate::guard::Guard;
-use crate::stream::Stream;
-use crate::sync::lock;
-use crate::{driver, pool};
+use crate::process::driver;
+use crate::util::pocket::Pocket;
 
 pub(crate) mod attributes;
+pub(crate) mod default_pool;
+pub(crate) mod mem_location;
 pub(crate) mod p2p;
-pub(crate) mod primary;
-pub(crate) mod uuid;
+pub(crate) mod runtime;
+mod uuid;
 
 /// A device attribute, by CUDA's own name: `sys::CU_DEVICE_ATTRIBUTE_WARP_SIZE`.
 ///
@@ -56,22 +55,12 @@ pub struct Device {
 pub(crate) struct DeviceState {
     ordinal: u32,
     raw: CUdevice,
-    // INVARIANT: once set, the context stays retained until the process ends.
-    primary: OnceLock<Context>,
+    primary: <PrimaryContext as Pocket>::Content,
     default_pool: OnceLock<Option<Pool>>,
-    /// Held while the primary context is being retained; the fast path reads `primary` alone.
-    first_use: Mutex<()>,
 }
 
-/// A pool handle. Pools of a device live as long as the driver.
-#[derive(Clone, Copy)]
-pub(crate) struct Pool(pub(crate) CUmemoryPool);
-
-// SAFETY: a driver handle; the driver's pool calls may come from any thread.
-unsafe impl Send for Pool {}
-// SAFETY: a shared reference gives out the handle alone, which the driver's pool calls take from
-// any threads at once.
-unsafe impl Sync for Pool {}
+/// The device's primary context.
+pub(crate) enum PrimaryContext {}
 
 static DEVICES: OnceLock<Box<[DeviceState]>> = OnceLock::new();
 
@@ -96,18 +85,17 @@ fn devices() -> Result<&'static [DeviceState]> {
         found.push(DeviceState {
             ordinal,
             raw,
-            primary: OnceLock::new(),
+            primary: Default::default(),
             default_pool: OnceLock::new(),
-            first_use: Mutex::new(()),
         });
     }
     Ok(DEVICES.get_or_init(|| found.into_boxed_slice()))
 }
 
-/// Primary contexts that this process has retained through this crate.
-pub(crate) fn retained_primaries() -> impl Iterator<Item = &'static Context> {
+/// The devices, as far as any were asked for.
+pub(crate) fn known() -> impl Iterator<Item = Device> {
     let devices = DEVICES.get().map_or(&[][..], |devices| devices);
-    devices.iter().filter_map(|device| device.primary.get())
+    devices.iter().map(|state| Device { state })
 }
 
 impl Device {
@@ -308,87 +296,6 @@ impl Device {
         ))
     }
 
-    /// Whether the device supports stream-ordered allocation, on which
-    /// [`Allocator::driver_pool`](crate::Allocator::driver_pool) rests.
-    ///
-    /// # Errors
-    /// The driver's.
-    pub fn supports_memory_pools(self) -> Result<bool> {
-        Ok(self.default_pool()?.is_some())
-    }
-
-    /// The primary context, retained at its first use and kept for the life of the process:
-    /// `cuDevicePrimaryCtxRetain`. The thread's current context stays what it was.
-    ///
-    /// # Errors
-    /// The driver's, at the first use: `OUT_OF_MEMORY` among them; [`Error::InCallback`].
-    ///
-    /// ```no_run
-    /// use cuda_core::Device;
-    ///
-    /// let device = Device::get(0)?;
-    /// let context = device.context()?; // retained now
-    /// assert_eq!(device.context()?, context); // the same one for ever
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
-    pub fn context(self) -> Result<Context> {
-        self.primary().cloned()
-    }
-
-    pub(crate) fn primary(self) -> Result<&'static Context> {
-        driver::ensure()?;
-        if let Some(context) = self.state.primary.get() {
-            return Ok(context);
-        }
-        // One lock a device: contexts of several devices may be retained at the same time.
-        let _first_use = lock(&self.state.first_use);
-        if let Some(context) = self.state.primary.get() {
-            return Ok(context);
-        }
-        self.default_pool()?;
-        let context = Context::retain_primary(self)?;
-        Ok(self.state.primary.get_or_init(|| context))
-    }
-
-    /// The primary context, if this crate has retained it.
-    pub(crate) fn retained_primary(self) -> Option<&'static Context> {
-        self.state.primary.get()
-    }
-
-    /// Makes the primary context current until the guard is dropped; see [`Guard`].
-    ///
-    /// # Errors
-    /// Those of [`Device::context`], and of [`Context::enter`].
-    ///
-    /// ```no_run
-    /// # let device = cuda_core::Device::get(0)?;
-    /// {
-    ///     let _guard = device.guard()?;
-    ///     // cuBLAS, NCCL, the runtime API: whatever looks at the current context sees the device.
-    /// }
-    /// // What was current before is current again.
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
-    pub fn guard(self) -> Result<Guard> {
-        self.primary()?.enter()
-    }
-
-    /// Runs `f` with the primary context current, and brings back what was current before, also if
-    /// `f` panics: [`Device::guard`] for a closure.
-    ///
-    /// # Errors
-    /// Those of `f`; those of [`Device::guard`], and of [`Guard::restore`], with which the value of
-    /// `f` is lost.
-    ///
-    /// ```no_run
-    /// # let device = cuda_core::Device::get(0)?;
-    /// let free = device.with(|context| context.memory_info())?.free;
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
-    pub fn with<R>(self, f: impl FnOnce(&Context) -> Result<R>) -> Result<R> {
-        self.primary()?.with(f)
-    }
-
     /// The device that holds the memory at `address`, which may lie anywhere in an allocation:
     /// `cuPointerGetAttribute` of `CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL`. [`None`] for an address
     /// that the driver does not know, as those of plain host memory. For pinned memory it is the
@@ -429,46 +336,19 @@ impl Device {
         }
     }
 
-    /// A new non-blocking stream in the primary context; see
-    /// [`Context::create_stream`](crate::Context::create_stream).
-    ///
-    /// # Errors
-    /// Those of [`Device::context`]; the driver's.
-    pub fn create_stream(self) -> Result<Stream> {
-        self.primary()?.create_stream()
+    #[inline]
+    pub(crate) fn primary_pocket(self) -> &'static <PrimaryContext as Pocket>::Content {
+        &self.state.primary
     }
+}
 
-    /// Waits for all work of the primary context: `cuCtxSynchronize`.
-    ///
-    /// # Errors
-    /// Those of [`Device::context`] and [`Context::synchronize`].
-    pub fn synchronize(self) -> Result<()> {
-        self.primary()?.synchronize()
-    }
-
-    /// Free and total memory: `cuMemGetInfo_v2`. Needs the primary context.
-    ///
-    /// # Errors
-    /// Those of [`Device::context`]; the driver's.
-    ///
-    /// ```no_run
-    /// # let device = cuda_core::Device::get(0)?;
-    /// if device.memory_info()?.free < 1 << 30 {
-    ///     eprintln!("less than a gibibyte is free");
-    /// }
-    /// # Ok::<(), cuda_core::Error>(())
-    /// ```
-    pub fn memory_info(self) -> Result<MemoryInfo> {
-        self.primary()?.memory_info()
-    }
-
-    /// The default pool with its threshold raised, or [`None`] where the device has no pools.
-    pub(crate) fn default_pool(self) -> Result<Option<Pool>> {
-        if let Some(pool) = self.state.default_pool.get() {
-            return Ok(*pool);
+impl Error {
+    /// Says which device of several it concerns.
+    pub(crate) fn on(self, device: Device) -> Self {
+        Error::OnDevice {
+            device: device.ordinal(),
+            error: Box::new(self),
         }
-        let pool = pool::prepare_default(self)?;
-        Ok(*self.state.default_pool.get_or_init(|| pool))
     }
 }
 

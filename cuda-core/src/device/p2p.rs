@@ -3,8 +3,8 @@
 use cuda_sys::{CUdevice_P2PAttribute, symbol as cu};
 
 use crate::device::Device;
-use crate::driver;
 use crate::error::{Result, check};
+use crate::process::driver;
 
 /// An attribute of the link from one device to another, by CUDA's own name:
 /// `sys::CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK`.

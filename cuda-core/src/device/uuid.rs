@@ -1,54 +1,14 @@
-//! The identifier that no other device has.
+//! Devices by their identifiers.
 
-use std::fmt;
 use std::mem::MaybeUninit;
 use std::str::FromStr;
 
 use cuda_sys::{CUuuid, symbol as cu};
 
 use crate::device::Device;
-use crate::driver;
 use crate::error::{Error, Result, check};
-
-/// A device's identifier, written as `nvidia-smi` and `CUDA_VISIBLE_DEVICES` have it:
-/// `GPU-5c8bbd1d-8e5e-4f6c-9f1c-0d6a52c1b0a7`.
-///
-/// ```
-/// let uuid: cuda_core::Uuid = "GPU-5c8bbd1d-8e5e-4f6c-9f1c-0d6a52c1b0a7".parse()?;
-/// assert_eq!(uuid.as_bytes()[0], 0x5c);
-/// assert_eq!(uuid.to_string(), "GPU-5c8bbd1d-8e5e-4f6c-9f1c-0d6a52c1b0a7");
-/// # Ok::<(), cuda_core::Error>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Uuid([u8; 16]);
-
-/// Bytes before which a dash stands.
-const DASHES: [usize; 4] = [4, 6, 8, 10];
-
-impl Uuid {
-    /// The identifier with these bytes.
-    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
-        Self(bytes)
-    }
-
-    /// Its bytes, as the driver has them.
-    pub const fn as_bytes(&self) -> &[u8; 16] {
-        &self.0
-    }
-}
-
-impl fmt::Display for Uuid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("GPU-")?;
-        for (index, byte) in self.0.iter().enumerate() {
-            if DASHES.contains(&index) {
-                f.write_str("-")?;
-            }
-            write!(f, "{byte:02x}")?;
-        }
-        Ok(())
-    }
-}
+use crate::process::driver;
+use crate::types::uuid::Uuid;
 
 impl FromStr for Uuid {
     type Err = Error;
@@ -75,7 +35,7 @@ impl FromStr for Uuid {
         if count != 2 * bytes.len() {
             return Err(refused());
         }
-        Ok(Self(bytes))
+        Ok(Self::from_bytes(bytes))
     }
 }
 
@@ -99,7 +59,7 @@ impl Device {
         })?;
         // SAFETY: zeroed at first, which is a valid CUuuid, then written by the driver.
         let uuid = unsafe { uuid.assume_init() };
-        Ok(Uuid(uuid.bytes.map(|byte| byte as u8)))
+        Ok(Uuid::from_bytes(uuid.bytes.map(|byte| byte as u8)))
     }
 
     /// The device with that identifier.

@@ -2,12 +2,11 @@
 
 use cuda_sys::{CUresult, LoadError};
 
-use crate::array::extent::Extent;
-use crate::cache::usage::CacheUsage;
-use crate::context::settings::MemoryInfo;
-use crate::device::uuid::Uuid;
-use crate::drops::Resource;
-use crate::version::Version;
+use crate::types::extent::Extent;
+use crate::types::resource::Resource;
+use crate::types::usage::{CacheUsage, MemoryInfo};
+use crate::types::uuid::Uuid;
+use crate::types::version::Version;
 
 mod allocator;
 mod display;

@@ -2,7 +2,6 @@
 
 use cuda_sys::CUresult;
 
-use crate::device::Device;
 use crate::error::{AllocatorError, Error, ModuleError};
 
 impl Error {
@@ -109,14 +108,6 @@ impl Error {
     /// ```
     pub fn is_out_of_memory(&self) -> bool {
         self.code() == Some(cuda_sys::CUDA_ERROR_OUT_OF_MEMORY)
-    }
-
-    /// Says which device of several it concerns.
-    pub(crate) fn on(self, device: Device) -> Self {
-        Error::OnDevice {
-            device: device.ordinal(),
-            error: Box::new(self),
-        }
     }
 
     /// Says what was not found, where that is what the driver says.

@@ -6,13 +6,13 @@ use std::ptr;
 
 use cuda_sys::{CUresult, symbol as cu};
 
-use crate::context::settings::MemoryInfo;
-use crate::driver;
+use crate::types::usage::MemoryInfo;
+use crate::util::process_state;
 
 /// The code's name and sentence, as the driver gives them: "CUDA_ERROR_INVALID_VALUE (1): invalid
 /// argument".
 pub(super) fn describe(code: CUresult) -> String {
-    if driver::in_callback() || driver::is_gone() {
+    if process_state::in_callback() || process_state::is_gone() {
         return format!("error {}", code.0);
     }
     let mut name: *const c_char = ptr::null();

@@ -1,15 +1,15 @@
 //! Borrowed slices and all devices, through the pinned chunks of other copies of borrowed slices.
 
-use crate::copy::same_len;
+use crate::copy::borrowed::ends::{End, Portion};
+use crate::copy::borrowed::large;
+use crate::copy::borrowed::staging::options::is_more_than;
 use crate::error::{Error, Result};
 use crate::group::DeviceGroup;
 use crate::group::views::total;
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
-use crate::memory::pod::{Pod, bytes_of, bytes_of_mut};
+use crate::memory::same_len;
 use crate::memory::view::{Slice, SliceMut};
-use crate::staged::ends::{End, Portion};
-use crate::staged::large;
-use crate::staging::options::is_more_than;
+use crate::types::pod::{Pod, bytes_of, bytes_of_mut};
 
 /// Bytes up to which each stream stages its own copy: that is quicker than having a chunk of which
 /// little is used.

@@ -6,9 +6,9 @@ use std::thread;
 
 use crate::context::Context;
 use crate::device::Device;
-use crate::driver;
 use crate::error::Result;
-use crate::sync::lock;
+use crate::process::driver;
+use crate::util::sync::lock;
 
 impl Device {
     /// The primary contexts of several devices, in their order. Those not retained yet are retained

@@ -7,8 +7,8 @@ use crate::group::DeviceGroup;
 use crate::group::round::{Round, Transfer, run};
 use crate::group::views::{parts, parts_mut};
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
-use crate::memory::pod::Pod;
 use crate::stream::Stream;
+use crate::types::pod::Pod;
 
 /// Bytes for each copy that is under way at the same time, below which enqueueing the pieces of a
 /// broadcast takes longer than copying them.

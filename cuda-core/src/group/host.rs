@@ -1,16 +1,16 @@
 //! Pinned memory and all devices; and parts of one buffer, wherever it is.
 
 use crate::copy::endpoint::Endpoint;
-use crate::copy::same_len;
 use crate::error::Result;
 use crate::group::DeviceGroup;
 use crate::group::round::{Transfer, run};
 use crate::group::views::{parts, parts_mut, total};
+use crate::host::pinned::{PinnedMemory, PinnedSlice};
 use crate::memory::device::{DeviceMemory, DeviceSlice, DeviceSliceMut};
-use crate::memory::pinned::{PinnedMemory, PinnedSlice};
-use crate::memory::pod::Pod;
+use crate::memory::same_len;
 use crate::memory::view::{Slice, SliceMut};
 use crate::stream::Stream;
+use crate::types::pod::Pod;
 
 /// Memory whose parts [`DeviceGroup::scatter`] hands out and [`DeviceGroup::gather`] puts together:
 /// [`DeviceMemory`], of whatever device, and [`PinnedMemory`]. Sealed.

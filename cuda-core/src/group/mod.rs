@@ -13,8 +13,8 @@ use std::fmt;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::device::DeviceBuffer;
-use crate::memory::pod::Pod;
 use crate::stream::Stream;
+use crate::types::pod::Pod;
 
 pub use host::Divisible;
 pub use peers::PeerReport;

@@ -2,11 +2,11 @@
 
 use crate::error::Result;
 use crate::memory::Memory;
-use crate::memory::ledger::{Fences, Touch};
-use crate::memory::pod::Pod;
 use crate::memory::view::{Slice, SliceMut};
 use crate::stream::Stream;
+use crate::timeline::ledger::{Fences, Touch};
 use crate::timeline::{Flavor, Mark};
+use crate::types::pod::Pod;
 
 /// What copies on several streams have to wait for.
 ///

@@ -1,12 +1,11 @@
 //! What a group is given: one view for each member, and parts of views.
 
-use crate::copy::same_len;
 use crate::error::{Error, Result};
 use crate::group::DeviceGroup;
-use crate::memory::Memory;
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
-use crate::memory::pod::Pod;
 use crate::memory::view::{Slice, SliceMut};
+use crate::memory::{Memory, same_len};
+use crate::types::pod::Pod;
 
 impl DeviceGroup {
     /// One view for each member, on its device.

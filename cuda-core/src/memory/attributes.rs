@@ -8,8 +8,8 @@ use cuda_sys::{
 };
 
 use crate::device::Device;
-use crate::driver;
 use crate::error::{Result, check};
+use crate::process::driver;
 
 /// What the driver knows of an address: `cuPointerGetAttributes`.
 ///

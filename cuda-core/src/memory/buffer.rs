@@ -3,14 +3,14 @@
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
 
-use crate::driver;
 use crate::error::{Error, Result};
-use crate::memory::ledger::{Access, Fences};
-use crate::memory::pod::Pod;
 use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{Memory, Storage};
+use crate::process::driver;
 use crate::stream::{Stream, StreamKind};
-use crate::submit::note_use;
+use crate::timeline::ledger::{Access, Fences};
+use crate::timeline::submit::note_use;
+use crate::types::pod::Pod;
 
 /// Elements in memory of one kind; [`DeviceBuffer`](crate::DeviceBuffer) and
 /// [`PinnedBuffer`](crate::PinnedBuffer) by name.

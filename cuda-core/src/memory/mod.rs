@@ -2,37 +2,19 @@
 
 use std::mem::ManuallyDrop;
 
-use crate::capture::held;
 use crate::context::Context;
-use crate::driver;
-use crate::drops::{self, Resource};
+use crate::context::destroy::leave_behind;
 use crate::error::{Error, Result};
-use crate::release::{Unreleased, leave_behind};
+use crate::process::release::Unreleased;
+use crate::process::{deferred, driver, held};
+use crate::types::resource::Resource;
 
 pub(crate) mod attributes;
 pub(crate) mod buffer;
 pub(crate) mod device;
-pub(crate) mod external;
-mod foreign;
-mod fresh;
-pub(crate) mod host;
-pub(crate) mod ipc;
-pub(crate) mod ledger;
-pub(crate) mod managed;
-pub(crate) mod origin;
-pub(crate) mod pages;
-pub(crate) mod pinned;
-pub(crate) mod pinning;
-pub(crate) mod pitched;
-pub(crate) mod placement;
-pub(crate) mod plain;
-pub(crate) mod pod;
-pub(crate) mod registered;
-mod resize;
-pub(crate) mod share;
 pub(crate) mod view;
 
-use ledger::{Bytes, Ledger};
+use crate::timeline::ledger::{Bytes, Ledger};
 
 /// A kind of memory: of the device ([`DeviceMemory`](crate::DeviceMemory)), or pinned on the host
 /// ([`PinnedMemory`](crate::PinnedMemory)). Sealed.
@@ -130,7 +112,7 @@ impl<M: Kind> Block<M> {
 pub(crate) struct Storage<M: Kind> {
     // INVARIANT: taken by `Drop` alone.
     block: ManuallyDrop<Block<M>>,
-    /// It had bytes, and may have them still; see [`crate::release`].
+    /// It had bytes, and may have them still; see [`crate::process::release`].
     given_up: bool,
 }
 
@@ -198,8 +180,8 @@ impl<M: Kind> Drop for Storage<M> {
         if !free {
             return;
         }
-        if drops::must_not_run_here() {
-            drops::run_elsewhere(move || block.free_or_keep());
+        if deferred::must_not_run_here() {
+            deferred::run_elsewhere(move || block.free_or_keep());
             return;
         }
         block.free_or_keep();
@@ -222,4 +204,16 @@ pub(crate) fn byte_len<T>(len: usize, alignment: usize) -> Result<usize> {
             len,
             element_size: size_of::<T>(),
         })
+}
+
+/// Refuses a copy between slices of different length.
+pub(crate) fn same_len(op: &'static str, source_len: usize, destination_len: usize) -> Result<()> {
+    if source_len == destination_len {
+        return Ok(());
+    }
+    Err(Error::LengthMismatch {
+        op,
+        source_len,
+        destination_len,
+    })
 }

@@ -5,9 +5,9 @@ use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 
 use crate::error::{Error, Result};
-use crate::memory::ledger::{Access, Bytes, Ledger, LedgerOf, Touch};
-use crate::memory::pod::Pod;
 use crate::memory::{Block, Memory, Storage};
+use crate::timeline::ledger::{Access, Bytes, Ledger, LedgerOf, Touch};
+use crate::types::pod::Pod;
 
 /// A shared view of a buffer's elements; [`DeviceSlice`](crate::DeviceSlice) and
 /// [`PinnedSlice`](crate::PinnedSlice) by name.

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 use super::Loaded;
 use super::library::LoadedLibrary;
 use crate::error::{Error, Result};
-use crate::memory::ledger::{Access, Fences, Ledger};
-use crate::owned::Owned;
-use crate::sync::lock;
+use crate::process::owned::Owned;
 use crate::timeline::Timeline;
+use crate::timeline::ledger::{Access, Fences, Ledger};
+use crate::util::sync::lock;
 
 /// What keeps a kernel or a global variable loaded.
 #[derive(Clone)]

@@ -11,11 +11,11 @@ use cuda_sys::{CUfunc_cache, CUfunction, CUfunction_attribute, symbol as cu};
 use super::code::{Code, Users};
 use super::{Loaded, Module};
 use crate::context::Context;
-use crate::driver;
 use crate::error::{Error, Result, check};
-use crate::handle::Handle;
-use crate::launch::limits::Limits;
-use crate::owned::Owned;
+use crate::module::launch::limits::Limits;
+use crate::process::driver;
+use crate::process::handle::Handle;
+use crate::process::owned::Owned;
 
 /// A kernel's attribute, by CUDA's own name: `sys::CU_FUNC_ATTRIBUTE_NUM_REGS`.
 ///

@@ -6,16 +6,16 @@ use cuda_sys::{CUdeviceptr, symbol as cu};
 
 use super::Module;
 use super::code::Code;
+use crate::alloc::origin::{Origin, Owner};
 use crate::context::Context;
 use crate::error::{Error, ModuleError, Result, check};
 use crate::memory::attributes::PointerAttributes;
 use crate::memory::buffer::Buffer;
 use crate::memory::device::DeviceBuffer;
-use crate::memory::ledger::Ledger;
-use crate::memory::origin::{Origin, Owner};
-use crate::memory::pod::Pod;
 use crate::memory::{Block, Storage};
-use crate::release::Unreleased;
+use crate::process::release::Unreleased;
+use crate::timeline::ledger::Ledger;
+use crate::types::pod::Pod;
 
 impl Module {
     /// The global or constant variable of that name, as a buffer over all of it:

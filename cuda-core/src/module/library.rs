@@ -14,17 +14,17 @@ use super::code::{Code, Users};
 use super::global;
 use super::jit::{JitOptions, Outputs};
 use super::{Function, aligned, compiled, ptx_text, read_image};
-use crate::capture::Relaxed;
 use crate::context::Context;
-use crate::driver;
-use crate::drops::Resource;
 use crate::error::{Error, Result, check};
-use crate::handle::Handle;
 use crate::memory::device::DeviceBuffer;
-use crate::memory::pod::Pod;
-use crate::nvrtc::Cubin;
-use crate::owned::{self, Owned, Release};
-use crate::release::{Unreleased, released};
+use crate::module::nvrtc::Cubin;
+use crate::process::capture_mode::Relaxed;
+use crate::process::driver;
+use crate::process::handle::Handle;
+use crate::process::owned::{self, Owned, Release};
+use crate::process::release::{Unreleased, released};
+use crate::types::pod::Pod;
+use crate::types::resource::Resource;
 
 /// Kernels and global variables of no context in particular: loaded once, and used in any context of
 /// any device. From CUDA 12.0 on.

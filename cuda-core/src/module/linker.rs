@@ -10,12 +10,12 @@ use cuda_sys::{CUjitInputType, CUlinkState, CUresult, symbol as cu};
 use super::jit::{JitOptions, Outputs};
 use super::{aligned, compiled, ptx_text, read_image};
 use crate::context::Context;
-use crate::drops::Resource;
 use crate::error::{Error, Result};
-use crate::handle::Handle;
-use crate::nvrtc::Cubin;
-use crate::owned::{Owned, Release};
-use crate::release::Unreleased;
+use crate::module::nvrtc::Cubin;
+use crate::process::handle::Handle;
+use crate::process::owned::{Owned, Release};
+use crate::process::release::Unreleased;
+use crate::types::resource::Resource;
 
 /// What kind of image a [`Linker`] is given. PTX text has a method of its own, [`Linker::add_ptx`].
 ///

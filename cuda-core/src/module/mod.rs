@@ -12,19 +12,21 @@ use cuda_sys::{CUmodule, symbol as cu};
 
 use crate::context::Context;
 use crate::device::Device;
-use crate::drops::Resource;
 use crate::error::{Error, ModuleError, Result, check};
-use crate::handle::Handle;
-use crate::nvrtc::Cubin;
-use crate::owned::{self, Owned, Release};
-use crate::release::Unreleased;
+use crate::module::nvrtc::Cubin;
+use crate::process::handle::Handle;
+use crate::process::owned::{self, Owned, Release};
+use crate::process::release::Unreleased;
+use crate::types::resource::Resource;
 
-pub(crate) mod code;
+mod code;
 mod function;
 mod global;
 mod jit;
-pub(crate) mod library;
+pub(crate) mod launch;
+mod library;
 mod linker;
+pub mod nvrtc;
 mod occupancy;
 
 pub use function::{Function, FunctionAttribute, FunctionAttributes};
@@ -286,7 +288,7 @@ fn ptx_text(ptx: &str) -> Result<CString> {
 /// byte behind it.
 fn aligned(image: &[u8]) -> Vec<u64> {
     let mut aligned = vec![0; image.len() / size_of::<u64>() + 1];
-    crate::memory::pod::bytes_of_mut(&mut aligned)[..image.len()].copy_from_slice(image);
+    crate::types::pod::bytes_of_mut(&mut aligned)[..image.len()].copy_from_slice(image);
     aligned
 }
 

@@ -7,9 +7,9 @@ use std::ptr;
 use cuda_sys::symbol as cu;
 
 use super::Function;
-use crate::driver::CallbackScope;
+use crate::context::guard;
 use crate::error::{Result, check};
-use crate::guard;
+use crate::process::driver::CallbackScope;
 
 /// What fills a device with a kernel.
 ///

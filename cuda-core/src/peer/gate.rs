@@ -7,8 +7,8 @@
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use crate::device::Device;
-use crate::quiet::Quiet;
-use crate::sync::lock;
+use crate::process::foreign_code::DeferForeignCode;
+use crate::util::sync::lock;
 
 /// Enqueueing work between two devices, from before its driver call to after it.
 #[must_use = "the work is enqueued while this lives"]
@@ -16,7 +16,7 @@ pub(crate) struct Crossing {
     between: Between,
     ticket: u64,
     /// Ends when the ticket was given back, for which a drop hook may wait.
-    _quiet: Quiet,
+    _quiet: DeferForeignCode,
 }
 
 /// Keeps new [`Crossing`]s of two devices out.
@@ -87,7 +87,7 @@ fn when<R>(
 /// To be held over the driver call that enqueues work which uses one device's memory from the
 /// other. Work on a single device has no business here.
 pub(crate) fn crossing(one: Device, other: Device) -> Crossing {
-    let _quiet = Quiet::begin();
+    let _quiet = DeferForeignCode::begin();
     let between = between(one, other);
     let ticket = when(
         between,

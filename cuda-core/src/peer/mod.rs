@@ -6,13 +6,13 @@ use std::sync::{Mutex, MutexGuard};
 
 use cuda_sys::{CUmemAccess_flags, symbol as cu};
 
-use crate::context::{self, Context, RawContext};
-use crate::device::{Device, Pool};
-use crate::driver;
+use crate::context::{self, Context, RawContext, kept};
+use crate::device::Device;
+use crate::device::default_pool::{self, Pool};
 use crate::error::{Error, Result, check};
-use crate::pool;
-use crate::quiet::Quiet;
-use crate::sync::lock;
+use crate::process::driver;
+use crate::process::foreign_code::DeferForeignCode;
+use crate::util::sync::lock;
 
 pub(crate) use gate::{Closed, Crossing, crossing};
 
@@ -125,12 +125,13 @@ impl Context {
                 if code == cuda_sys::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => {}
             other => other?,
         }
-        pool::set_access(
+        default_pool::set_access(
             peer.device(),
             self.device(),
             cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
         )?;
         let (context, far) = (self.address_space(), peer.address_space());
+        let _ = kept::ACCESS.set(forget);
         let mut enabled = lock(&ENABLED);
         enabled.retain(|access| !access.is_of(context, far));
         enabled.push(Access {
@@ -160,7 +161,7 @@ impl Context {
     pub fn disable_peer_access(&self, peer: &Context) -> Result<()> {
         let far = peer.live()?;
         // Begun first, so that it ends last: a drop hook may copy between these very devices.
-        let _quiet = Quiet::begin();
+        let _quiet = DeferForeignCode::begin();
         let _closed = close(self.device(), peer.device())?;
         let _changes = Changes::begin();
         let spaces = (self.address_space(), peer.address_space());
@@ -184,7 +185,7 @@ impl Context {
             .any(|access| access.opens_pool(self.device(), peer.device()));
         let default = peer.device().default_pool()?;
         if !needed_by_others && !default.is_some_and(|pool| is_open(pool, self.device())) {
-            pool::set_access(
+            default_pool::set_access(
                 peer.device(),
                 self.device(),
                 cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_NONE,
@@ -200,13 +201,13 @@ impl Context {
 pub(crate) struct Changes {
     _one: MutexGuard<'static, ()>,
     /// Ends last: a drop hook may do the same.
-    _quiet: Quiet,
+    _quiet: DeferForeignCode,
 }
 
 impl Changes {
     pub(crate) fn begin() -> Self {
         static CHANGES: Mutex<()> = Mutex::new(());
-        let _quiet = Quiet::begin();
+        let _quiet = DeferForeignCode::begin();
         Self {
             _one: lock(&CHANGES),
             _quiet,

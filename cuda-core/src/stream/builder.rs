@@ -4,13 +4,24 @@ use std::ptr;
 
 use cuda_sys::{CUstream, symbol as cu};
 
-use crate::context::Context;
-use crate::context::green;
+use crate::context::{Context, green};
+use crate::device::Device;
 use crate::error::{Error, Result, check};
 use crate::stream::pool::StreamPool;
-use crate::stream::{NON_BLOCKING, Stream, registry};
-use crate::stream_core::StreamCore;
-use crate::timeline::{Flavor, ImplicitOrder};
+use crate::stream::{NON_BLOCKING, Stream};
+use crate::timeline::core::StreamCore;
+use crate::timeline::{Flavor, ImplicitOrder, registry};
+
+impl Device {
+    /// A new non-blocking stream in the primary context; see
+    /// [`Context::create_stream`](crate::Context::create_stream).
+    ///
+    /// # Errors
+    /// Those of [`Device::context`]; the driver's.
+    pub fn create_stream(self) -> Result<Stream> {
+        self.primary()?.create_stream()
+    }
+}
 
 impl Context {
     /// A new stream that does not synchronise with the legacy default stream:
@@ -111,7 +122,7 @@ impl StreamBuilder<'_> {
         let Some(green) = self.context.green() else {
             return Ok(None);
         };
-        crate::driver::ensure()?;
+        crate::process::driver::ensure()?;
         let mut raw = ptr::null_mut();
         match green::create_stream(green, &mut raw, self.priority) {
             cuda_sys::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER => Ok(None),

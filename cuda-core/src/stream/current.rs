@@ -8,10 +8,10 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use crate::context::Context;
+use crate::context::guard::Guard;
 use crate::device::Device;
-use crate::driver;
 use crate::error::Result;
-use crate::guard::Guard;
+use crate::process::driver;
 use crate::stream::Stream;
 use crate::timeline::Flavor;
 

@@ -1,18 +1,16 @@
 //! The streams that nobody creates.
 
 use std::cell::RefCell;
-use std::ptr;
 use std::sync::{Arc, Weak};
 
-use cuda_sys::CUstream;
-
 use crate::context::Context;
-use crate::driver;
 use crate::error::Result;
+use crate::process::driver;
 use crate::stream::{PerThreadStream, Stream};
-use crate::stream_core::StreamCore;
-use crate::sync::lock;
+use crate::timeline::core::StreamCore;
+use crate::timeline::registry::{legacy_handle, per_thread_handle};
 use crate::timeline::{Flavor, ImplicitOrder};
+use crate::util::sync::lock;
 
 impl Context {
     /// The legacy default stream, which synchronises with all streams of the context but those
@@ -31,7 +29,7 @@ impl Context {
     /// ```
     pub fn default_stream(&self) -> Result<Stream> {
         driver::ensure()?;
-        let mut slot = lock(&self.inner().legacy);
+        let mut slot = lock(&self.timelines().legacy);
         let core = slot.upgrade().unwrap_or_else(|| {
             let core = StreamCore::new(
                 self,
@@ -94,14 +92,4 @@ impl Context {
 thread_local! {
     /// The thread's default streams, one a context, for as long as it has handles of them.
     static PER_THREAD: RefCell<Vec<Weak<StreamCore>>> = const { RefCell::new(Vec::new()) };
-}
-
-/// `CU_STREAM_LEGACY`, a macro with a cast that bindgen does not translate.
-pub(super) fn legacy_handle() -> CUstream {
-    ptr::without_provenance_mut(1)
-}
-
-/// `CU_STREAM_PER_THREAD`, likewise.
-pub(super) fn per_thread_handle() -> CUstream {
-    ptr::without_provenance_mut(2)
 }

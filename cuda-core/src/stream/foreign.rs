@@ -6,15 +6,14 @@ use std::sync::Arc;
 
 use cuda_sys::{CUstream, symbol as cu};
 
-use crate::capture;
 use crate::context::Context;
-use crate::driver;
-use crate::drops::Contained;
 use crate::error::{Error, Result, check};
-use crate::stream::default::{legacy_handle, per_thread_handle};
-use crate::stream::{Stream, implicit_order, registry};
-use crate::stream_core::StreamCore;
-use crate::timeline::RawStream;
+use crate::process::driver;
+use crate::stream::{Stream, implicit_order};
+use crate::timeline::core::StreamCore;
+use crate::timeline::registry::{self, legacy_handle, per_thread_handle};
+use crate::timeline::{RawStream, capture};
+use crate::util::panic::Contained;
 
 impl Stream {
     /// Takes in a stream that somebody else made, with the owner that keeps it alive. Nothing here

@@ -7,32 +7,26 @@ use std::sync::Arc;
 
 use cuda_sys::{CUstream, symbol as cu};
 
-use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result, check};
-use crate::event::{Event, ready};
-use crate::stream_core::StreamCore;
+use crate::process::capture_mode::Relaxed;
+use crate::stream::event::Event;
+use crate::timeline::core::StreamCore;
+use crate::timeline::event::ready;
 use crate::timeline::{Flavor, ImplicitOrder, Mark};
 
 mod builder;
+mod callback;
 mod current;
 mod default;
+pub(crate) mod event;
 mod foreign;
 mod pool;
-mod registry;
-mod semaphore;
-pub(crate) mod signal;
-mod value;
-
-pub(crate) use registry::{forget, note, refuse_captured_in};
 
 pub use builder::StreamBuilder;
 pub use current::StreamGuard;
 pub use pool::StreamPool;
-pub use semaphore::{ExternalSemaphore, ExternalSemaphoreKind};
-pub use signal::Signal;
-pub use value::{StreamValue, WaitValue};
 
 /// Which threads may use a stream's handle.
 ///

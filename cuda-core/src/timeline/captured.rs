@@ -1,12 +1,12 @@
-//! What a timeline has to do with captures of its stream by other code: [`crate::capture`].
+//! What a timeline has to do with captures of its stream by other code: [`crate::timeline::capture`].
 
 use std::sync::Arc;
 
 use super::{Flavor, RawStream, Recorded, Timeline};
-use crate::capture::{self, Exposure};
 use crate::error::{Error, Result};
-use crate::event::RawEvent;
-use crate::sync::lock;
+use crate::timeline::capture::{self, Exposure};
+use crate::timeline::event::RawEvent;
+use crate::util::sync::lock;
 
 impl Timeline {
     /// Whether other code can capture the stream.

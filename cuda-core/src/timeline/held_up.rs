@@ -25,8 +25,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Flavor, ImplicitOrder, Timeline};
+use crate::context::guard::Entered;
 use crate::error::{Error, Result};
-use crate::guard::Entered;
 
 /// Points that may come at any time, with all behind them.
 #[derive(Default)]

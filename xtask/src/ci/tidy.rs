@@ -1,5 +1,7 @@
 //! Rules about files that no compiler checks.
 
+mod layers;
+
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::Path;
@@ -9,6 +11,7 @@ use anyhow::{Context, bail};
 
 use super::{full_run, named};
 use crate::mutants;
+use layers::Layers;
 
 /// The page whose claims name their tests.
 const CLAIMS: &str = "docs/features.md";
@@ -52,6 +55,7 @@ const MACHINE_PATHS: [&str; 4] = [
 pub(crate) fn check(root: &Path) -> anyhow::Result<Vec<String>> {
     let mut complaints = Vec::new();
     let (mut pages, mut tests, mut words) = (HashMap::new(), HashSet::new(), HashSet::new());
+    let mut layers = Layers::default();
     for name in files(root)? {
         let Ok(bytes) = fs::read(root.join(&name)) else {
             // Deleted, and git does not know yet.
@@ -60,6 +64,7 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Vec<String>> {
         match std::str::from_utf8(&bytes) {
             Ok(text) => {
                 complaints.extend(complaints_of(&name, text));
+                layers.read(&name, text);
                 tests.extend(tests_of(&name, text));
                 if name.starts_with(API_SOURCE) {
                     words.extend(named::words_in(text).map(str::to_owned));
@@ -81,6 +86,7 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Vec<String>> {
         let complaint = |name| format!("{page}: {API_SOURCE} has no {name}");
         complaints.extend(unknown.into_iter().map(complaint));
     }
+    complaints.extend(layers.complaints());
     complaints.extend(mutants::complaints(root, &tests)?);
     complaints.extend(full_run::complaint(root));
     Ok(complaints)

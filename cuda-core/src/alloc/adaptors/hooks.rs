@@ -1,0 +1,233 @@
+//! Functions that are told of what a thread allocates and frees.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cuda_sys::CUdeviceptr;
+
+use super::{ask, contained};
+use crate::alloc::DeviceAllocator;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::stream::Stream;
+use crate::util::panic::contain;
+
+/// When a hook is called.
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// use std::sync::Arc;
+///
+/// use cuda_core::adaptors::{HookPoint, Hooks};
+/// use cuda_core::{Allocator, Stream};
+///
+/// let hooks = Arc::new(Hooks::new(Allocator::cache()));
+/// let allocator = Allocator::new(Arc::clone(&hooks));
+/// let hook = |event: &cuda_core::adaptors::HookEvent<'_>| {
+///     if event.point == HookPoint::BeforeAllocate {
+///         println!("{} bytes", event.bytes);
+///     }
+/// };
+/// let buffer = hooks.with(hook, || stream.alloc_with::<f32>(&allocator, 1024))?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum HookPoint {
+    /// The inner allocator is about to be asked for a block.
+    BeforeAllocate,
+    /// It has answered.
+    AfterAllocate,
+    /// The inner allocator is about to be given a block back.
+    BeforeDeallocate,
+    /// It has answered.
+    AfterDeallocate,
+}
+
+/// What a hook is told.
+///
+/// ```
+/// use cuda_core::adaptors::HookEvent;
+///
+/// let hook = |event: &HookEvent<'_>| match (event.address, event.error) {
+///     (_, Some(error)) => println!("{:?}: {error}", event.point),
+///     (Some(address), None) => println!("{:?}: {address:#x}", event.point),
+///     (None, None) => println!("{:?}: {} bytes", event.point, event.bytes),
+/// };
+/// ```
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct HookEvent<'a> {
+    /// When this is.
+    pub point: HookPoint,
+    /// The device that the block is on.
+    pub device: Device,
+    /// The stream in whose order it is allocated or freed: [`Stream::id`].
+    pub stream: u64,
+    /// Size of the block in bytes.
+    pub bytes: usize,
+    /// Where it is; [`None`] before it is allocated, and where it was not.
+    pub address: Option<CUdeviceptr>,
+    /// What the inner allocator failed with.
+    pub error: Option<&'a Error>,
+}
+
+/// An allocator that tells functions of the calling thread what goes through it.
+///
+/// [`Hooks::with`] has a function told, for as long as another one runs, of what that thread
+/// allocates and frees through this allocator, before and after the inner allocator is asked. Other
+/// threads are not told of it; what a buffer's drop leaves to another thread is told there or not
+/// at all.
+///
+/// Where a caching pool is, hooks above it are called for every allocation, hooks below it only
+/// when the pool had nothing that fits: put one of each around it to tell hits from misses. Freed
+/// blocks stay in the pool, so the hooks below hear of them when the pool is trimmed.
+///
+/// A hook may allocate and free; no hook is told of that. A panic in a hook is caught and ignored.
+/// Where the inner allocator panics, what would have come after it is left out.
+///
+/// ```
+/// use cuda_core::Allocator;
+/// use cuda_core::adaptors::{HookEvent, HookPoint, Hooks};
+///
+/// # fn work() {}
+/// let hooks = Hooks::new(Allocator::driver_pool());
+/// let told = |event: &HookEvent<'_>| {
+///     if event.point == HookPoint::AfterAllocate {
+///         println!("{} bytes on device {}", event.bytes, event.device.ordinal());
+///     }
+/// };
+/// hooks.with(told, || work());
+/// ```
+pub struct Hooks<A> {
+    inner: A,
+    /// Which allocator a thread's hooks are for.
+    id: u64,
+}
+
+type Hook = Rc<dyn Fn(&HookEvent<'_>)>;
+
+thread_local! {
+    /// This thread's hooks with their allocators. Borrowed for moments in which no foreign code
+    /// runs.
+    static HOOKS: RefCell<Vec<(u64, Hook)>> = const { RefCell::new(Vec::new()) };
+    /// A hook is running.
+    static TELLING: Cell<bool> = const { Cell::new(false) };
+}
+
+impl<A> Hooks<A> {
+    /// Around `inner`, without hooks yet.
+    pub fn new(inner: A) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self {
+            inner,
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+
+    /// The inner allocator.
+    pub fn inner(&self) -> &A {
+        &self.inner
+    }
+
+    /// Runs `f`, and tells `hook` meanwhile what this thread allocates and frees through this
+    /// allocator. Calls may nest; the outermost hook is told first.
+    pub fn with<R>(&self, hook: impl Fn(&HookEvent<'_>) + 'static, f: impl FnOnce() -> R) -> R {
+        let _told = Told::begin(self.id, Rc::new(hook));
+        f()
+    }
+
+    fn tell(&self, stream: &Stream, point: HookPoint, bytes: usize, block: Block<'_>) {
+        if TELLING.try_with(Cell::get).unwrap_or(true) {
+            return;
+        }
+        let hooks = HOOKS.try_with(|hooks| {
+            let hooks = hooks.borrow();
+            let own = hooks.iter().filter(|(id, _)| *id == self.id);
+            own.map(|(_, hook)| Rc::clone(hook)).collect::<Vec<_>>()
+        });
+        let hooks = hooks.unwrap_or_default();
+        if hooks.is_empty() {
+            return;
+        }
+        let event = HookEvent {
+            point,
+            device: stream.device(),
+            stream: stream.id(),
+            bytes,
+            address: block.address,
+            error: block.error,
+        };
+        TELLING.set(true);
+        for hook in hooks {
+            contained(move || hook(&event));
+        }
+        TELLING.set(false);
+    }
+}
+
+/// What is known of a block at some point.
+#[derive(Clone, Copy, Default)]
+struct Block<'a> {
+    address: Option<CUdeviceptr>,
+    error: Option<&'a Error>,
+}
+
+/// A hook for as long as this lives.
+struct Told;
+
+impl Told {
+    fn begin(id: u64, hook: Hook) -> Self {
+        // A thread that is losing its locals has no hooks.
+        let _ = HOOKS.try_with(|hooks| hooks.borrow_mut().push((id, hook)));
+        Self
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        // Scopes of one thread end in reverse order. What the hook holds is dropped outside the
+        // borrow.
+        let hook = HOOKS.try_with(|hooks| hooks.borrow_mut().pop());
+        contain(|| drop(hook));
+    }
+}
+
+impl<A: fmt::Debug> fmt::Debug for Hooks<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hooks")
+            .field("inner", &self.inner)
+            .finish_non_exhaustive()
+    }
+}
+
+// SAFETY: the inner allocator's memory is passed on as it is.
+unsafe impl<A: DeviceAllocator> DeviceAllocator for Hooks<A> {
+    fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
+        self.tell(stream, HookPoint::BeforeAllocate, bytes, Block::default());
+        let result = ask(&self.inner, stream, bytes);
+        let block = Block {
+            address: result.as_ref().ok().copied(),
+            error: result.as_ref().err(),
+        };
+        self.tell(stream, HookPoint::AfterAllocate, bytes, block);
+        result
+    }
+
+    unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, bytes: usize) -> Result<()> {
+        let mut block = Block {
+            address: Some(address),
+            error: None,
+        };
+        self.tell(stream, HookPoint::BeforeDeallocate, bytes, block);
+        // SAFETY: it came from there, and the caller's promise is the same.
+        let result = unsafe { self.inner.deallocate(stream, address, bytes) };
+        block.error = result.as_ref().err();
+        self.tell(stream, HookPoint::AfterDeallocate, bytes, block);
+        result
+    }
+
+    forward!();
+}

@@ -1,0 +1,110 @@
+//! No more than so many bytes.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use cuda_sys::CUdeviceptr;
+
+use super::{Rollback, ask};
+use crate::alloc::DeviceAllocator;
+use crate::error::{AllocatorError, Result};
+use crate::stream::Stream;
+
+/// An allocator that limits how many bytes are in use at once, on all devices together.
+///
+/// Bytes are counted as asked for. A block counts from before the inner allocator is asked until
+/// after it has taken the block back, so the limit holds at every moment, between threads too; what
+/// the inner allocator refuses is not counted.
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// use std::sync::Arc;
+///
+/// use cuda_core::Allocator;
+/// use cuda_core::adaptors::Limiting;
+///
+/// let limited = Arc::new(Limiting::new(Allocator::cache(), 1 << 20));
+/// let allocator = Allocator::new(Arc::clone(&limited));
+/// let buffer = stream.alloc_with::<u8>(&allocator, 1 << 20)?;
+/// assert!(stream.alloc_with::<u8>(&allocator, 1).is_err());
+/// assert_eq!(limited.used(), 1 << 20);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Limiting<A> {
+    inner: A,
+    used: AtomicUsize,
+    limit: AtomicUsize,
+}
+
+impl<A> Limiting<A> {
+    /// Hands out at most `limit` bytes of `inner`.
+    pub fn new(inner: A, limit: usize) -> Self {
+        Self {
+            inner,
+            used: AtomicUsize::new(0),
+            limit: AtomicUsize::new(limit),
+        }
+    }
+
+    /// The inner allocator.
+    pub fn inner(&self) -> &A {
+        &self.inner
+    }
+
+    /// Bytes that may be handed out at once.
+    pub fn limit(&self) -> usize {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Allows `limit` bytes from now on. What is handed out already stays, even if it is more.
+    pub fn set_limit(&self, limit: usize) {
+        self.limit.store(limit, Ordering::Relaxed);
+    }
+
+    /// Bytes handed out.
+    pub fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    fn reserve(&self, bytes: usize) -> Result<()> {
+        let limit = self.limit();
+        let within = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= limit);
+        // Counting is all that these are for: they order nothing else.
+        self.used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, within)
+            .map_err(|used| AllocatorError::LimitExceeded {
+                requested: bytes,
+                used,
+                limit,
+            })?;
+        Ok(())
+    }
+
+    fn release(&self, bytes: usize) {
+        let less = |used: usize| Some(used.saturating_sub(bytes));
+        // The closure never says no.
+        let _ = self
+            .used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+}
+
+// SAFETY: the inner allocator's memory is passed on as it is.
+unsafe impl<A: DeviceAllocator> DeviceAllocator for Limiting<A> {
+    fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
+        self.reserve(bytes)?;
+        let rollback = Rollback::new(|| self.release(bytes));
+        let address = ask(&self.inner, stream, bytes)?;
+        rollback.disarm();
+        Ok(address)
+    }
+
+    unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, bytes: usize) -> Result<()> {
+        // SAFETY: it came from there, and the caller's promise is the same.
+        unsafe { self.inner.deallocate(stream, address, bytes) }?;
+        self.release(bytes);
+        Ok(())
+    }
+
+    forward!();
+}

@@ -1,0 +1,205 @@
+//! A line for each allocation and free, in a format that can be replayed.
+
+use std::cell::Cell;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use cuda_sys::CUdeviceptr;
+
+use super::{Rollback, ask, contained, thread_number};
+use crate::alloc::DeviceAllocator;
+use crate::error::Result;
+use crate::stream::Stream;
+use crate::util::sync::lock;
+
+/// What a log begins with.
+const HEADING: &str = "# cuda-core allocation log, version 1\n\
+                       time_ns,thread,device,stream,op,address,bytes\n";
+
+/// An allocator that writes down what goes through it.
+///
+/// Each allocation and free is a line of comma-separated values:
+///
+/// | column | |
+/// |---|---|
+/// | `time_ns` | nanoseconds since the log began |
+/// | `thread` | a number that each thread has of its own |
+/// | `device` | the device's ordinal |
+/// | `stream` | [`Stream::id`] |
+/// | `op` | `allocate`, `allocate_failed`, `deallocate` or `deallocate_failed` |
+/// | `address` | of the block, `0x` and hexadecimal digits; `0x0` where there is none |
+/// | `bytes` | as asked for |
+///
+/// Lines that begin with `#` are comments. An address is free from its `deallocate` until its next
+/// `allocate`; a `deallocate_failed` takes the `deallocate` of the same address before it back.
+/// `cargo xtask replay` reads such a log, draws it, and runs it against allocators to compare them.
+///
+/// Lines are written one at a time, in an order in which the operations can have happened. When the
+/// writer fails, or panics, the log ends there and the allocator goes on: [`Logging::flush`] says
+/// why, [`Logging::lost`] how many lines are missing.
+///
+/// ```no_run
+/// use cuda_core::Allocator;
+/// use cuda_core::adaptors::Logging;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let allocator = Logging::to_file(Allocator::driver_pool(), "allocations.csv")?;
+/// // ...
+/// allocator.flush()?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Logging<A> {
+    inner: A,
+    began: Instant,
+    log: Mutex<Log>,
+    lost: AtomicU64,
+}
+
+struct Log {
+    writer: Box<dyn Write + Send>,
+    /// What ended the log.
+    error: Option<io::Error>,
+}
+
+thread_local! {
+    /// A line is being written.
+    static WRITING: Cell<bool> = const { Cell::new(false) };
+}
+
+impl<A> Logging<A> {
+    /// Logs to `writer` what goes through `inner` from now on, after a heading. Lines are written
+    /// as they come: let the writer be a buffered one.
+    ///
+    /// # Errors
+    /// The writer's, for the heading.
+    pub fn new(inner: A, writer: impl Write + Send + 'static) -> io::Result<Self> {
+        let mut writer = Box::new(writer);
+        writer.write_all(HEADING.as_bytes())?;
+        Ok(Self {
+            inner,
+            began: Instant::now(),
+            log: Mutex::new(Log {
+                writer,
+                error: None,
+            }),
+            lost: AtomicU64::new(0),
+        })
+    }
+
+    /// Logs to a file, which is made, or overwritten.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn to_file(inner: A, path: impl AsRef<Path>) -> io::Result<Self> {
+        Self::new(inner, BufWriter::new(File::create(path)?))
+    }
+
+    /// The inner allocator.
+    pub fn inner(&self) -> &A {
+        &self.inner
+    }
+
+    /// Has the writer write what it holds back. An allocator that lives until the process ends, as
+    /// the default one does, is never dropped: flush it before that.
+    ///
+    /// # Errors
+    /// The writer's, or the one that ended the log; that of a writer which flushes the log that it
+    /// is writing.
+    pub fn flush(&self) -> io::Result<()> {
+        let Some(_writing) = Writing::begin() else {
+            return Err(io::Error::other("the log is being written on this thread"));
+        };
+        let mut log = lock(&self.log);
+        log.attempt(|writer| writer.flush());
+        match &log.error {
+            Some(error) => Err(io::Error::new(error.kind(), error.to_string())),
+            None => Ok(()),
+        }
+    }
+
+    /// Lines that could not be written, or whose operation was the writer's own.
+    pub fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    fn line(&self, stream: &Stream, op: &str, address: CUdeviceptr, bytes: usize) {
+        let (thread, device) = (thread_number(), stream.device().ordinal());
+        let stream = stream.id();
+        let written = Writing::begin().is_some_and(|_writing| {
+            let mut log = lock(&self.log);
+            // Taken under the lock, so that times never go back from line to line.
+            let time = self.began.elapsed().as_nanos();
+            let line = format!("{time},{thread},{device},{stream},{op},{address:#x},{bytes}\n");
+            log.attempt(|writer| writer.write_all(line.as_bytes()))
+        });
+        if !written {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Log {
+    /// Whether `write` worked, which is not tried after it has failed once.
+    fn attempt(&mut self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> bool {
+        if self.error.is_none() {
+            let writer = &mut *self.writer;
+            let panicked = || Err(io::Error::other("the writer of the log panicked"));
+            self.error = contained(|| write(writer)).unwrap_or_else(panicked).err();
+        }
+        self.error.is_none()
+    }
+}
+
+/// This thread is writing a line: a writer that allocates does not come back for the lock.
+struct Writing;
+
+impl Writing {
+    fn begin() -> Option<Self> {
+        let writing = WRITING.try_with(|flag| flag.replace(true)).unwrap_or(true);
+        (!writing).then_some(Self)
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        let _ = WRITING.try_with(|flag| flag.set(false));
+    }
+}
+
+impl<A: fmt::Debug> fmt::Debug for Logging<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Logging")
+            .field("inner", &self.inner)
+            .field("lost", &self.lost())
+            .finish_non_exhaustive()
+    }
+}
+
+// SAFETY: the inner allocator's memory is passed on as it is.
+unsafe impl<A: DeviceAllocator> DeviceAllocator for Logging<A> {
+    fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
+        let rollback = Rollback::new(|| self.line(stream, "allocate_failed", 0, bytes));
+        let address = ask(&self.inner, stream, bytes)?;
+        rollback.disarm();
+        self.line(stream, "allocate", address, bytes);
+        Ok(address)
+    }
+
+    unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, bytes: usize) -> Result<()> {
+        // Before the fact: from there on another thread may be given the address, and log that.
+        self.line(stream, "deallocate", address, bytes);
+        let rollback = Rollback::new(|| self.line(stream, "deallocate_failed", address, bytes));
+        // SAFETY: it came from there, and the caller's promise is the same.
+        unsafe { self.inner.deallocate(stream, address, bytes) }?;
+        rollback.disarm();
+        Ok(())
+    }
+
+    forward!();
+}

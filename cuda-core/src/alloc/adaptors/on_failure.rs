@@ -1,0 +1,168 @@
+//! A second chance for allocations that fail.
+
+use std::fmt;
+
+use cuda_sys::CUdeviceptr;
+
+use super::{ask, contained};
+use crate::alloc::DeviceAllocator;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::stream::Stream;
+
+/// What [`OnFailure`] does about an allocation that failed.
+///
+/// ```
+/// use cuda_core::Allocator;
+/// use cuda_core::adaptors::{OnFailure, Verdict};
+///
+/// # fn drop_caches() -> bool { true }
+/// let allocator = OnFailure::new(Allocator::driver_pool(), |_| {
+///     if drop_caches() { Verdict::Retry } else { Verdict::GiveUp }
+/// });
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// Asks the inner allocator once more.
+    Retry,
+    /// Passes the error on.
+    GiveUp,
+}
+
+/// An allocation that failed.
+///
+/// ```
+/// use cuda_core::adaptors::{AllocationFailure, Verdict};
+///
+/// fn once_more(failure: &AllocationFailure<'_>) -> Verdict {
+///     match failure.attempt {
+///         1 => Verdict::Retry,
+///         _ => Verdict::GiveUp,
+///     }
+/// }
+/// let allocator = cuda_core::adaptors::OnFailure::new(cuda_core::Allocator::plain(), once_more);
+/// ```
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct AllocationFailure<'a> {
+    /// Bytes asked for.
+    pub bytes: usize,
+    /// The device asked.
+    pub device: Device,
+    /// How often it has failed now: 1 the first time.
+    pub attempt: u32,
+    /// Why.
+    pub error: &'a Error,
+}
+
+/// How often an allocation is tried again unless [`OnFailure::max_retries`] says otherwise.
+const MAX_RETRIES: u32 = 16;
+
+type Callback = dyn Fn(&AllocationFailure<'_>) -> Verdict + Send + Sync;
+
+/// An allocator that asks what to do when another one has not enough memory.
+///
+/// The callback may free what it can spare, through this allocator too, and have the allocation
+/// tried again. It is called where there is not enough memory, a limit is reached, or an
+/// allocator of C functions returns null, whatever adaptors lie between; other errors, which trying
+/// again does not cure, are passed on at once. A panic in it means [`Verdict::GiveUp`].
+///
+/// ```
+/// use cuda_core::Allocator;
+/// use cuda_core::adaptors::{OnFailure, Verdict};
+///
+/// # fn spare_some() -> bool { false }
+/// let allocator = OnFailure::new(Allocator::driver_pool(), |failure| {
+///     eprintln!("no {} bytes on device {}", failure.bytes, failure.device.ordinal());
+///     if spare_some() { Verdict::Retry } else { Verdict::GiveUp }
+/// });
+/// # let _ = allocator;
+/// ```
+pub struct OnFailure<A> {
+    inner: A,
+    callback: Box<Callback>,
+    max_retries: u32,
+}
+
+impl<A> OnFailure<A> {
+    /// Calls `callback` when `inner` has not enough memory.
+    pub fn new(
+        inner: A,
+        callback: impl Fn(&AllocationFailure<'_>) -> Verdict + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            inner,
+            callback: Box::new(callback),
+            max_retries: MAX_RETRIES,
+        }
+    }
+
+    /// Tries an allocation again at most so often, whatever the callback says: 16 times if nothing
+    /// is said.
+    ///
+    /// ```
+    /// use cuda_core::adaptors::{OnFailure, Verdict};
+    /// use cuda_core::{Allocator, CachingPool};
+    ///
+    /// let trim = |_: &cuda_core::adaptors::AllocationFailure<'_>| {
+    ///     match CachingPool::shared().and_then(|pool| pool.trim(0)) {
+    ///         Ok(1..) => Verdict::Retry,
+    ///         _ => Verdict::GiveUp,
+    ///     }
+    /// };
+    /// let allocator = OnFailure::new(Allocator::driver_pool(), trim).max_retries(1);
+    /// ```
+    #[must_use]
+    pub fn max_retries(mut self, retries: u32) -> Self {
+        self.max_retries = retries;
+        self
+    }
+
+    /// The inner allocator.
+    pub fn inner(&self) -> &A {
+        &self.inner
+    }
+}
+
+impl<A: fmt::Debug> fmt::Debug for OnFailure<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OnFailure")
+            .field("inner", &self.inner)
+            .field("max_retries", &self.max_retries)
+            .finish_non_exhaustive()
+    }
+}
+
+// SAFETY: the inner allocator's memory is passed on as it is.
+unsafe impl<A: DeviceAllocator> DeviceAllocator for OnFailure<A> {
+    fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
+        let mut attempt = 0;
+        loop {
+            let error = match ask(&self.inner, stream, bytes) {
+                Err(error) if error.is_out_of_memory() => error,
+                other => return other,
+            };
+            attempt += 1;
+            if attempt > self.max_retries {
+                return Err(error);
+            }
+            let failure = AllocationFailure {
+                bytes,
+                device: stream.device(),
+                attempt,
+                error: &error,
+            };
+            if contained(|| (self.callback)(&failure)) != Some(Verdict::Retry) {
+                return Err(error);
+            }
+        }
+    }
+
+    unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, bytes: usize) -> Result<()> {
+        // SAFETY: it came from there, and the caller's promise is the same.
+        unsafe { self.inner.deallocate(stream, address, bytes) }
+    }
+
+    forward!();
+}

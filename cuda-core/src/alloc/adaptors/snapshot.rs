@@ -1,0 +1,169 @@
+//! What is allocated and what is kept, as JSON.
+
+use std::fmt::Write;
+
+use super::{Outstanding, Tracking};
+use crate::alloc::DeviceAllocator;
+use crate::alloc::caching::pool::CachingPool;
+use crate::alloc::caching::segments::{CacheBlock, CacheBlockState, CacheSegment};
+use crate::device::Device;
+use crate::error::Result;
+
+/// What an allocator has handed out at one moment, and what a pool behind it keeps, for tools to
+/// read.
+///
+/// ```no_run
+/// use cuda_core::CachingPool;
+/// use cuda_core::adaptors::{Snapshot, Tracking};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = CachingPool::new();
+/// let tracking = Tracking::new(pool.allocator());
+/// // ...
+/// let snapshot = Snapshot::of(&tracking).with_pool(&pool)?;
+/// std::fs::write("memory.json", snapshot.to_json())?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[must_use]
+#[non_exhaustive]
+pub struct Snapshot {
+    /// What the allocator calls itself.
+    pub allocator: String,
+    /// Blocks that are allocated, in the order of their allocation.
+    pub outstanding: Vec<Outstanding>,
+    /// What pools have taken from their devices.
+    pub segments: Vec<CacheSegment>,
+}
+
+impl Snapshot {
+    /// What `tracking` has handed out.
+    pub fn of<A: DeviceAllocator>(tracking: &Tracking<A>) -> Self {
+        Self {
+            allocator: tracking.name().to_owned(),
+            outstanding: tracking.outstanding(),
+            segments: Vec::new(),
+        }
+    }
+
+    /// With the segments that `pool` holds, of all devices.
+    ///
+    /// # Errors
+    /// Those of [`Device::all`].
+    pub fn with_pool(mut self, pool: &CachingPool) -> Result<Self> {
+        for device in Device::all()? {
+            self.segments.extend(pool.segments(device));
+        }
+        Ok(self)
+    }
+
+    /// The snapshot as JSON: an object with `version`, which is 1, and this value's fields, in
+    /// which addresses are strings such as `"0x7f2c14000000"`.
+    pub fn to_json(&self) -> String {
+        let mut json = String::from("{\"version\":1,\"allocator\":");
+        string(&mut json, &self.allocator);
+        json.push_str(",\"outstanding\":");
+        list(&mut json, &self.outstanding, outstanding);
+        json.push_str(",\"segments\":");
+        list(&mut json, &self.segments, segment);
+        json.push_str("}\n");
+        json
+    }
+}
+
+fn outstanding(json: &mut String, block: &Outstanding) {
+    // Writing to a string does not fail.
+    let _ = write!(
+        json,
+        "{{\"number\":{},\"address\":\"{:#x}\",\"bytes\":{},\"device\":{},\
+         \"stream\":{},\"thread\":{}",
+        block.number,
+        block.address,
+        block.bytes,
+        block.device.ordinal(),
+        block.stream,
+        block.thread
+    );
+    if let Some(backtrace) = &block.backtrace {
+        json.push_str(",\"backtrace\":");
+        string(json, &backtrace.to_string());
+    }
+    json.push('}');
+}
+
+fn segment(json: &mut String, segment: &CacheSegment) {
+    let _ = write!(
+        json,
+        "{{\"device\":{},\"address\":\"{:#x}\",\"bytes\":{},\"blocks\":",
+        segment.device.ordinal(),
+        segment.address,
+        segment.bytes
+    );
+    list(json, &segment.blocks, block);
+    json.push('}');
+}
+
+fn block(json: &mut String, block: &CacheBlock) {
+    let state = match block.state {
+        CacheBlockState::Used => "used",
+        CacheBlockState::Free => "free",
+        CacheBlockState::Pending => "pending",
+    };
+    let _ = write!(
+        json,
+        "{{\"address\":\"{:#x}\",\"bytes\":{},\"state\":\"{state}\"}}",
+        block.address, block.bytes
+    );
+}
+
+/// An array with an element a line, for those who look at it all the same.
+fn list<T>(json: &mut String, elements: &[T], mut element: impl FnMut(&mut String, &T)) {
+    json.push('[');
+    for (index, value) in elements.iter().enumerate() {
+        json.push_str(if index == 0 { "\n" } else { ",\n" });
+        element(json, value);
+    }
+    json.push(']');
+}
+
+/// A string, with what JSON wants escaped.
+fn string(json: &mut String, text: &str) {
+    json.push('"');
+    for character in text.chars() {
+        match character {
+            '"' => json.push_str("\\\""),
+            '\\' => json.push_str("\\\\"),
+            '\n' => json.push_str("\\n"),
+            control if control < ' ' => {
+                let _ = write!(json, "\\u{:04x}", control as u32);
+            }
+            other => json.push(other),
+        }
+    }
+    json.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strings_are_escaped() {
+        let mut json = String::new();
+        string(&mut json, "a \"b\"\\\n\t\u{1}ü");
+        assert_eq!(json, "\"a \\\"b\\\"\\\\\\n\\u0009\\u0001ü\"");
+    }
+
+    #[test]
+    fn nothing_is_an_empty_list() {
+        let nothing = Snapshot {
+            allocator: "none".to_owned(),
+            outstanding: Vec::new(),
+            segments: Vec::new(),
+        };
+        let expected =
+            "{\"version\":1,\"allocator\":\"none\",\"outstanding\":[],\"segments\":[]}\n";
+        assert_eq!(nothing.to_json(), expected);
+    }
+}

@@ -1,0 +1,225 @@
+//! How much is allocated, was at most, and has been in all.
+
+use std::sync::Mutex;
+
+use cuda_sys::CUdeviceptr;
+
+use super::ask;
+use crate::alloc::DeviceAllocator;
+use crate::error::{AllocatorError, Result};
+use crate::stream::Stream;
+use crate::util::sync::lock;
+
+/// One quantity over time.
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// use std::sync::Arc;
+///
+/// use cuda_core::Allocator;
+/// use cuda_core::adaptors::Statistics;
+///
+/// let statistics = Arc::new(Statistics::new(Allocator::cache()));
+/// let allocator = Allocator::new(Arc::clone(&statistics));
+/// for _ in 0..3 {
+///     stream.alloc_with::<u8>(&allocator, 1000)?; // and drops it
+/// }
+/// let bytes = statistics.counters().bytes;
+/// assert_eq!((bytes.value, bytes.peak, bytes.total), (0, 1000, 3000));
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Counter {
+    /// How much there is. Negative where, since [`Statistics::push`], more was freed of what was
+    /// there before than has been allocated.
+    pub value: i64,
+    /// The most that there was at once, since the counter began or [`Statistics::reset_peaks`].
+    pub peak: i64,
+    /// All that has ever been added; frees take nothing away.
+    pub total: u64,
+}
+
+/// Bytes and blocks.
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// use std::sync::Arc;
+///
+/// use cuda_core::{Allocator, CachingPool, adaptors::Statistics};
+///
+/// let statistics = Arc::new(Statistics::new(CachingPool::shared()?.allocator()));
+/// let allocator = Allocator::new(Arc::clone(&statistics));
+/// let buffer = stream.alloc_with::<f32>(&allocator, 1000)?;
+/// let counters = statistics.counters();
+/// assert_eq!((counters.blocks.value, counters.bytes.value), (1, 4000));
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Bytes, as they were asked for.
+    pub bytes: Counter,
+    /// Blocks.
+    pub blocks: Counter,
+}
+
+impl Counter {
+    fn add(&mut self, amount: usize) {
+        self.value = self.value.saturating_add_unsigned(amount as u64);
+        self.peak = self.peak.max(self.value);
+        self.total = self.total.saturating_add(amount as u64);
+    }
+
+    fn take(&mut self, amount: usize) {
+        self.value = self.value.saturating_sub_unsigned(amount as u64);
+    }
+
+    /// Takes up the peak of an inner counter, which began when this one was as it is.
+    fn take_up_peak(&mut self, inner: Self) {
+        self.peak = self.peak.max(self.value.saturating_add(inner.peak));
+    }
+
+    /// Takes up all that an inner counter saw.
+    fn take_up(&mut self, inner: Self) {
+        self.take_up_peak(inner);
+        self.value = self.value.saturating_add(inner.value);
+        self.total = self.total.saturating_add(inner.total);
+    }
+}
+
+impl Counters {
+    fn take_up(&mut self, inner: Self) {
+        self.bytes.take_up(inner.bytes);
+        self.blocks.take_up(inner.blocks);
+    }
+}
+
+/// An allocator that counts what another one hands out.
+///
+/// Bytes are counted as asked for, whatever the inner allocator makes of them; a block counts from
+/// the moment that it is there until the inner allocator has taken it back. What fails is not
+/// counted. Counters nest: [`push`](Self::push) begins new ones at zero, [`pop`](Self::pop) ends
+/// them and adds them to those before. They are the same for all threads.
+///
+/// ```no_run
+/// use std::sync::Arc;
+///
+/// use cuda_core::adaptors::Statistics;
+/// use cuda_core::{Allocator, Device, with_allocator};
+///
+/// let stream = Device::get(0)?.create_stream()?;
+/// let statistics = Arc::new(Statistics::new(Allocator::driver_pool()));
+/// let counted = Allocator::new(Arc::clone(&statistics));
+/// let buffer = with_allocator(&counted, || stream.alloc::<f32>(1024))?;
+/// assert_eq!(statistics.counters().bytes.value, 4096);
+/// drop(buffer);
+/// assert_eq!(statistics.counters().blocks.value, 0);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Statistics<A> {
+    inner: A,
+    counters: Mutex<Stack>,
+}
+
+/// Counters and those within them, the innermost apart.
+#[derive(Debug, Default)]
+struct Stack {
+    innermost: Counters,
+    outer: Vec<Counters>,
+}
+
+impl<A> Statistics<A> {
+    /// Counts what `inner` hands out from now on.
+    pub fn new(inner: A) -> Self {
+        Self {
+            inner,
+            counters: Mutex::default(),
+        }
+    }
+
+    /// The inner allocator.
+    pub fn inner(&self) -> &A {
+        &self.inner
+    }
+
+    /// The innermost counters, which are the only ones unless there was a [`push`](Self::push).
+    pub fn counters(&self) -> Counters {
+        lock(&self.counters).innermost
+    }
+
+    /// Begins new counters within the present ones, which it returns.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # use std::sync::Arc;
+    /// # use cuda_core::Allocator;
+    /// # use cuda_core::adaptors::Statistics;
+    /// let statistics = Arc::new(Statistics::new(Allocator::cache()));
+    /// let allocator = Allocator::new(Arc::clone(&statistics));
+    /// let kept = stream.alloc_with::<u8>(&allocator, 1000)?;
+    /// statistics.push();
+    /// let scratch = stream.alloc_with::<u8>(&allocator, 24)?;
+    /// assert_eq!(statistics.pop()?.bytes.value, 24); // since the push
+    /// assert_eq!(statistics.counters().bytes.value, 1024);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn push(&self) -> Counters {
+        let mut counters = lock(&self.counters);
+        let present = std::mem::take(&mut counters.innermost);
+        counters.outer.push(present);
+        present
+    }
+
+    /// Ends the innermost counters, adds them to those around them, whose peaks then include
+    /// theirs, and returns them.
+    ///
+    /// # Errors
+    /// [`AllocatorError::NoInnerCounters`] if these are the outermost, which go on.
+    pub fn pop(&self) -> Result<Counters> {
+        let mut counters = lock(&self.counters);
+        let outer = counters.outer.pop();
+        let outer = outer.ok_or(AllocatorError::NoInnerCounters)?;
+        let inner = std::mem::replace(&mut counters.innermost, outer);
+        counters.innermost.take_up(inner);
+        Ok(inner)
+    }
+
+    /// Makes the innermost counters' peaks what there is now, and returns the counters as they
+    /// were. The peaks of those around them include what they were.
+    pub fn reset_peaks(&self) -> Counters {
+        let mut counters = lock(&self.counters);
+        let before = counters.innermost;
+        if let Some(outer) = counters.outer.last_mut() {
+            outer.bytes.take_up_peak(before.bytes);
+            outer.blocks.take_up_peak(before.blocks);
+        }
+        let counters = &mut counters.innermost;
+        counters.bytes.peak = counters.bytes.value;
+        counters.blocks.peak = counters.blocks.value;
+        before
+    }
+}
+
+// SAFETY: the inner allocator's memory is passed on as it is.
+unsafe impl<A: DeviceAllocator> DeviceAllocator for Statistics<A> {
+    fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
+        let address = ask(&self.inner, stream, bytes)?;
+        let counters = &mut lock(&self.counters).innermost;
+        counters.bytes.add(bytes);
+        counters.blocks.add(1);
+        Ok(address)
+    }
+
+    unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, bytes: usize) -> Result<()> {
+        // SAFETY: it came from there, and the caller's promise is the same.
+        unsafe { self.inner.deallocate(stream, address, bytes) }?;
+        let counters = &mut lock(&self.counters).innermost;
+        counters.bytes.take(bytes);
+        counters.blocks.take(1);
+        Ok(())
+    }
+
+    forward!();
+}

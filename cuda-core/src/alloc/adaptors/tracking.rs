@@ -1,0 +1,312 @@
+//! Which blocks are allocated, since when, and by whom.
+
+use std::backtrace::Backtrace;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use cuda_sys::CUdeviceptr;
+
+use super::{Rollback, ask, thread_number};
+use crate::alloc::DeviceAllocator;
+use crate::device::Device;
+use crate::error::{AllocatorError, Bytes, Result};
+use crate::stream::Stream;
+use crate::util::sync::lock;
+
+/// A block that is allocated.
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// use std::sync::Arc;
+///
+/// use cuda_core::Allocator;
+/// use cuda_core::adaptors::Tracking;
+///
+/// let tracking = Arc::new(Tracking::with_backtraces(Allocator::cache()));
+/// let allocator = Allocator::new(Arc::clone(&tracking));
+/// let buffer = stream.alloc_with::<u8>(&allocator, 1000)?;
+/// for block in tracking.outstanding() {
+///     println!("{} bytes of thread {}", block.bytes, block.thread);
+/// }
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Outstanding {
+    /// Which allocation it was, counted from zero.
+    pub number: u64,
+    /// Where it is.
+    pub address: CUdeviceptr,
+    /// Its size in bytes, as asked for.
+    pub bytes: usize,
+    /// The device that it is on.
+    pub device: Device,
+    /// The stream in whose order it was allocated: [`Stream::id`].
+    pub stream: u64,
+    /// A number that each thread has of its own.
+    pub thread: u64,
+    /// Where it was allocated, if [`Tracking::with_backtraces`] asked for that.
+    pub backtrace: Option<Arc<Backtrace>>,
+}
+
+/// A block that was given back with another size than it had.
+///
+/// ```
+/// use cuda_core::{Allocator, adaptors::Tracking};
+///
+/// let tracking = Tracking::new(Allocator::driver_pool());
+/// for wrong in tracking.report().mismatches {
+///     eprintln!("{:#x} has {} bytes, not {}", wrong.address, wrong.allocated, wrong.given);
+/// }
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SizeMismatch {
+    /// Where it was.
+    pub address: CUdeviceptr,
+    /// Its size in bytes.
+    pub allocated: usize,
+    /// What was said to be its size.
+    pub given: usize,
+}
+
+/// So many are kept; others are only counted.
+const MISMATCHES: usize = 64;
+
+/// An allocator that remembers what another one has handed out.
+///
+/// For finding what is never freed. A block given back with a wrong size is freed with the size
+/// that it was allocated with, and the [report](Self::report) says so; an address that is not
+/// outstanding is refused, so that nothing is freed twice.
+///
+/// ```
+/// use cuda_core::Allocator;
+/// use cuda_core::adaptors::Tracking;
+///
+/// # fn work() {}
+/// let tracking = Tracking::with_backtraces(Allocator::driver_pool());
+/// let before = tracking.allocations();
+/// work();
+/// let report = tracking.report_since(before);
+/// assert!(report.is_empty(), "{report}"); // "Outstanding: 3 blocks, 12 MiB ..."
+/// ```
+#[derive(Debug)]
+pub struct Tracking<A> {
+    inner: A,
+    backtraces: bool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    live: HashMap<CUdeviceptr, Outstanding>,
+    allocations: u64,
+    mismatches: Vec<SizeMismatch>,
+    mismatched: u64,
+}
+
+impl<A> Tracking<A> {
+    /// Remembers what `inner` hands out from now on.
+    pub fn new(inner: A) -> Self {
+        Self {
+            inner,
+            backtraces: false,
+            state: Mutex::default(),
+        }
+    }
+
+    /// [`Tracking::new`] that remembers the backtrace of each allocation too, whatever
+    /// `RUST_BACKTRACE` says. That takes some microseconds an allocation.
+    pub fn with_backtraces(inner: A) -> Self {
+        Self {
+            backtraces: true,
+            ..Self::new(inner)
+        }
+    }
+
+    /// The inner allocator.
+    pub fn inner(&self) -> &A {
+        &self.inner
+    }
+
+    /// How many allocations there have been: the [number](Outstanding::number) of the next.
+    pub fn allocations(&self) -> u64 {
+        lock(&self.state).allocations
+    }
+
+    /// What is allocated, in the order of its allocation.
+    pub fn outstanding(&self) -> Vec<Outstanding> {
+        self.report().blocks
+    }
+
+    /// What is allocated, as a text that begins with "Outstanding".
+    pub fn report(&self) -> OutstandingReport {
+        self.report_since(0)
+    }
+
+    /// What has been allocated from that [number](Self::allocations) on and not been freed.
+    pub fn report_since(&self, number: u64) -> OutstandingReport {
+        let state = lock(&self.state);
+        let since = state.live.values().filter(|block| block.number >= number);
+        let mut blocks: Vec<_> = since.cloned().collect();
+        let (mismatches, mismatched) = (state.mismatches.clone(), state.mismatched);
+        drop(state);
+        blocks.sort_unstable_by_key(|block| block.number);
+        OutstandingReport {
+            blocks,
+            mismatches,
+            mismatched,
+        }
+    }
+
+    fn remember(&self, stream: &Stream, address: CUdeviceptr, bytes: usize) {
+        let backtrace = self
+            .backtraces
+            .then(|| Arc::new(Backtrace::force_capture()));
+        let (device, stream, thread) = (stream.device(), stream.id(), thread_number());
+        let mut state = lock(&self.state);
+        let number = state.allocations;
+        state.allocations += 1;
+        let block = Outstanding {
+            number,
+            address,
+            bytes,
+            device,
+            stream,
+            thread,
+            backtrace,
+        };
+        state.live.insert(address, block);
+    }
+
+    /// Takes a block out of what is outstanding.
+    fn take(&self, address: CUdeviceptr, given: usize) -> Result<Outstanding> {
+        let mut state = lock(&self.state);
+        let block = state.live.remove(&address);
+        let block = block.ok_or(AllocatorError::NotAllocated { address })?;
+        if block.bytes != given {
+            state.mismatched += 1;
+            if state.mismatches.len() < MISMATCHES {
+                let allocated = block.bytes;
+                state.mismatches.push(SizeMismatch {
+                    address,
+                    allocated,
+                    given,
+                });
+            }
+        }
+        Ok(block)
+    }
+}
+
+/// What a [`Tracking`] allocator knows; its text is for people.
+///
+/// ```text
+/// Outstanding: 1 block, 4 MiB
+///   #7: 4 MiB at 0x7f2c14000000 on device 0, stream 3, by thread 1
+/// ```
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// use std::sync::Arc;
+///
+/// use cuda_core::Allocator;
+/// use cuda_core::adaptors::Tracking;
+///
+/// let tracking = Arc::new(Tracking::new(Allocator::cache()));
+/// let allocator = Allocator::new(Arc::clone(&tracking));
+/// let buffer = stream.alloc_with::<u8>(&allocator, 1000)?;
+/// let report = tracking.report();
+/// assert_eq!((report.blocks.len(), report.bytes()), (1, 1000));
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct OutstandingReport {
+    /// What is allocated, in the order of its allocation.
+    pub blocks: Vec<Outstanding>,
+    /// The first blocks that were given back with a wrong size.
+    pub mismatches: Vec<SizeMismatch>,
+    /// How many there were.
+    pub mismatched: u64,
+}
+
+impl OutstandingReport {
+    /// Whether nothing is allocated.
+    pub fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    /// Bytes allocated.
+    pub fn bytes(&self) -> usize {
+        self.blocks.iter().map(|block| block.bytes).sum()
+    }
+}
+
+impl fmt::Display for OutstandingReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = if self.blocks.len() == 1 { "" } else { "s" };
+        let blocks = self.blocks.len();
+        write!(
+            f,
+            "Outstanding: {blocks} block{plural}, {}",
+            Bytes(self.bytes())
+        )?;
+        for block in &self.blocks {
+            write!(
+                f,
+                "\n  #{}: {} at {:#x} on device {}, stream {}, by thread {}",
+                block.number,
+                Bytes(block.bytes),
+                block.address,
+                block.device.ordinal(),
+                block.stream,
+                block.thread
+            )?;
+            if let Some(backtrace) = &block.backtrace {
+                for line in backtrace.to_string().lines() {
+                    write!(f, "\n    {line}")?;
+                }
+            }
+        }
+        if self.mismatched > 0 {
+            write!(f, "\nGiven back with a wrong size: {}", self.mismatched)?;
+        }
+        for mismatch in &self.mismatches {
+            write!(
+                f,
+                "\n  {:#x}: {}, said to be {}",
+                mismatch.address,
+                Bytes(mismatch.allocated),
+                Bytes(mismatch.given)
+            )?;
+        }
+        Ok(())
+    }
+}
+
+// SAFETY: the inner allocator's memory is passed on as it is.
+unsafe impl<A: DeviceAllocator> DeviceAllocator for Tracking<A> {
+    fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
+        let address = ask(&self.inner, stream, bytes)?;
+        self.remember(stream, address, bytes);
+        Ok(address)
+    }
+
+    unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, bytes: usize) -> Result<()> {
+        // Before the fact: from there on another thread may be given the address.
+        let block = self.take(address, bytes)?;
+        let bytes = block.bytes;
+        let rollback = Rollback::new(|| {
+            // It may have been freed all the same, and the address somebody else's meanwhile.
+            lock(&self.state).live.entry(address).or_insert(block);
+        });
+        // SAFETY: it came from there with so many bytes, and the caller's promise is the same.
+        unsafe { self.inner.deallocate(stream, address, bytes) }?;
+        rollback.disarm();
+        Ok(())
+    }
+
+    forward!();
+}

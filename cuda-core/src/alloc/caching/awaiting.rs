@@ -1,0 +1,113 @@
+//! What waits for work of other streams.
+
+use std::collections::BTreeMap;
+
+use crate::timeline::Mark;
+use crate::timeline::ledger::Fences;
+use crate::util::turns::Turns;
+
+/// Values that wait for points of streams, each filed under the first of its points that is not known
+/// to be reached. So nothing looks at those whose streams have not come that far.
+pub(super) struct Awaiting<T> {
+    lines: Turns<Line<T>>,
+    /// Which stream is asked next.
+    asked: u64,
+    entered: u64,
+}
+
+/// What waits for one stream, by the point, and as it came.
+type Line<T> = BTreeMap<(u64, u64), (T, Fences)>;
+
+/// Where a value is filed.
+pub(super) type Place = (u64, (u64, u64));
+
+impl<T> Awaiting<T> {
+    pub(super) fn enter(&mut self, value: T, fences: Fences) {
+        let mark = fences.first_unknown();
+        let (stream, seq) = mark.map_or((0, 0), |mark| (mark.timeline.id(), mark.seq));
+        self.entered += 1;
+        let line = self.lines.get_or_insert_with(stream, BTreeMap::new);
+        line.insert((seq, self.entered), (value, fences));
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Place, &T, &Fences)> {
+        let lines = self.lines.iter();
+        lines.flat_map(|(stream, line)| {
+            let values = line.iter();
+            values.map(move |(at, (value, fences))| ((stream, *at), value, fences))
+        })
+    }
+
+    pub(super) fn remove(&mut self, (stream, at): Place) -> Option<(T, Fences)> {
+        let line = self.lines.get_mut(stream)?;
+        let value = line.remove(&at);
+        if line.is_empty() {
+            self.lines.remove(stream);
+        }
+        value
+    }
+
+    /// Takes the values out that wait for nothing more, as far as is known of those streams.
+    pub(super) fn take_reached(&mut self, streams: &[u64]) -> Vec<(T, Fences)> {
+        let mut reached = Vec::new();
+        for stream in streams {
+            while let Some((value, fences)) = self.pop_reached(*stream) {
+                if fences.are_known_reached() {
+                    reached.push((value, fences));
+                } else {
+                    self.enter(value, fences);
+                }
+            }
+        }
+        reached
+    }
+
+    /// [`take_reached`](Self::take_reached) of streams whose turn it is.
+    pub(super) fn take_reached_in_turn(&mut self, most: usize) -> Vec<(T, Fences)> {
+        let streams = self.lines.in_turn(most);
+        self.take_reached(&streams)
+    }
+
+    /// The first value of a line, if the stream is known to have come that far.
+    fn pop_reached(&mut self, stream: u64) -> Option<(T, Fences)> {
+        let (at, (_, fences)) = self.lines.get(stream)?.first_key_value()?;
+        let waits = |mark: &Mark| mark.timeline.id() == stream;
+        if fences.first_unknown().is_some_and(waits) {
+            return None;
+        }
+        self.remove((stream, *at))
+    }
+
+    /// The first points that values wait for, of streams whose turn it is to be asked.
+    pub(super) fn next_asked(&mut self, most: usize) -> Vec<Mark> {
+        let streams = self.lines.following(self.asked, most);
+        self.asked = streams.last().map_or(0, |last| last + 1);
+        let first = |stream: &u64| {
+            let (_, (_, fences)) = self.lines.get(*stream)?.first_key_value()?;
+            fences.first_unknown().cloned()
+        };
+        streams.iter().filter_map(first).collect()
+    }
+}
+
+impl<T> Default for Awaiting<T> {
+    fn default() -> Self {
+        Self {
+            lines: Turns::new(),
+            asked: 0,
+            entered: 0,
+        }
+    }
+}
+
+/// All values, whatever they wait for.
+impl<T> IntoIterator for Awaiting<T> {
+    type Item = (T, Fences);
+    type IntoIter = std::vec::IntoIter<(T, Fences)>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        let lines = self.lines.into_values();
+        let all: Vec<_> = lines.flat_map(BTreeMap::into_values).collect();
+        all.into_iter()
+    }
+}

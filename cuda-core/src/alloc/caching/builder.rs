@@ -1,0 +1,188 @@
+//! What is said of a caching pool when it is made.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::class;
+use super::limit::PoolLimit;
+use super::pool::CachingPool;
+use crate::alloc::handle::Allocator;
+use crate::error::{Error, Result};
+use crate::util::panic::Contained;
+use crate::util::sync::lock;
+
+/// The number of the process's own pool.
+pub(crate) const SHARED: u64 = 0;
+
+/// What is said of a pool.
+pub(super) struct Settings {
+    /// What streams know the pool by. Never used twice.
+    pub(super) pool: u64,
+    pub(super) upstream: Allocator,
+    limit: Mutex<PoolLimit>,
+    pub(super) initial: usize,
+    on_shortage: Option<OnShortage>,
+}
+
+type OnShortage = Contained<Arc<dyn Fn(&Error) -> bool + Send + Sync>>;
+
+impl Settings {
+    /// Whether it is the process's own, whose memory of a context goes with the context's last stream.
+    pub(super) fn is_shared(&self) -> bool {
+        self.pool == SHARED
+    }
+
+    pub(super) fn limit(&self) -> PoolLimit {
+        *lock(&self.limit)
+    }
+
+    pub(super) fn set_limit(&self, limit: PoolLimit) -> Result<()> {
+        *lock(&self.limit) = limit.check()?;
+        Ok(())
+    }
+
+    /// Calls `on_shortage`, if one was set, and says whether it freed anything.
+    pub(super) fn relieve(&self, error: &Error) -> bool {
+        let Some(on_shortage) = &self.on_shortage else {
+            return false;
+        };
+        catch_unwind(AssertUnwindSafe(|| on_shortage(error))).unwrap_or_else(|payload| {
+            // Its own drop could panic.
+            std::mem::forget(payload);
+            false
+        })
+    }
+}
+
+/// Options of a new [`CachingPool`].
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// use cuda_core::{CachingPool, PoolLimit};
+///
+/// let pool = CachingPool::builder()
+///     .initial(256 << 20) // taken at the first allocation
+///     .limit(PoolLimit::Bytes(1 << 30))
+///     .on_shortage(|error| {
+///         eprintln!("{error}");
+///         false // nothing was freed: let the allocation fail
+///     })
+///     .build()?;
+/// let buffer = stream.alloc_with::<u8>(&pool.allocator(), 1 << 20)?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Clone)]
+#[must_use]
+pub struct CachingPoolBuilder {
+    upstream: Allocator,
+    limit: PoolLimit,
+    initial: usize,
+    on_shortage: Option<OnShortage>,
+}
+
+impl CachingPoolBuilder {
+    pub(super) const fn new() -> Self {
+        Self {
+            upstream: Allocator::plain(),
+            limit: PoolLimit::None,
+            initial: 0,
+            on_shortage: None,
+        }
+    }
+
+    /// Where segments come from; `cuMemAlloc` if nothing is said.
+    ///
+    /// ```no_run
+    /// use cuda_core::{Allocator, CachingPool};
+    ///
+    /// let pool = CachingPool::builder().upstream(&Allocator::driver_pool()).build()?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn upstream(mut self, allocator: &Allocator) -> Self {
+        self.upstream = allocator.clone();
+        self
+    }
+
+    /// The most that is taken from a device, in each context; zero is no limit.
+    pub fn limit(mut self, limit: PoolLimit) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Size of the first segment in each context, in bytes, rounded up to 2 MiB; smaller if the
+    /// device has not so much.
+    pub fn initial(mut self, bytes: usize) -> Self {
+        self.initial = bytes;
+        self
+    }
+
+    /// Called with the error that an allocation is about to fail with; if it says that it has freed
+    /// something, the allocation is tried again. A panic counts as no.
+    ///
+    /// ```no_run
+    /// use cuda_core::CachingPool;
+    ///
+    /// # fn evict_cached_tiles() -> usize { 0 }
+    /// let pool = CachingPool::builder().on_shortage(|_error| evict_cached_tiles() > 0).build()?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn on_shortage(mut self, f: impl Fn(&Error) -> bool + Send + Sync + 'static) -> Self {
+        self.on_shortage = Some(Contained::new(Arc::new(f)));
+        self
+    }
+
+    /// Makes the pool. No driver call.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] for a fraction that is not between 0 and 1, and for a first segment beyond
+    /// a limit in bytes. A limit that is a share is known only at a device's first allocation; a first
+    /// segment beyond it is then made smaller.
+    pub fn build(mut self) -> Result<CachingPool> {
+        let initial = self.initial.checked_next_multiple_of(class::SEGMENT);
+        self.limit = self.limit.check()?;
+        let most = match self.limit {
+            PoolLimit::Bytes(bytes) => bytes,
+            _ => isize::MAX as usize,
+        };
+        let initial =
+            initial
+                .filter(|initial| *initial <= most)
+                .ok_or_else(|| Error::Malformed {
+                    what: "a first segment for that limit",
+                    text: self.initial.to_string(),
+                    form: "at most as many bytes as the limit",
+                })?;
+        Ok(CachingPool::of(
+            self.initial(initial).into_settings(numbered()),
+        ))
+    }
+
+    /// What was said, of the pool with that number.
+    pub(super) fn into_settings(self, pool: u64) -> Settings {
+        Settings {
+            pool,
+            upstream: self.upstream,
+            limit: Mutex::new(self.limit),
+            initial: self.initial,
+            on_shortage: self.on_shortage,
+        }
+    }
+}
+
+impl fmt::Debug for CachingPoolBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CachingPoolBuilder")
+            .field("upstream", &self.upstream)
+            .field("limit", &self.limit)
+            .field("initial", &self.initial)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The number of a new pool.
+pub(super) fn numbered() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(SHARED + 1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}

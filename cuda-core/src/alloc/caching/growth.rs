@@ -1,0 +1,435 @@
+//! Where memory comes from when none is at hand: other streams, the device, and patience.
+
+use std::sync::Arc;
+
+use cuda_sys::CUdeviceptr;
+
+use super::bins::Bins;
+use super::builder::Settings;
+use super::class::{self, Span};
+use super::heap::{ALL, Heap, LOOKED_AT, Pending};
+use super::space::{Fate, Piece, Segment};
+use crate::alloc::handle::Choice;
+use crate::alloc::{custom, plain};
+use crate::context::destroy::leave_behind;
+use crate::error::{Error, Result};
+use crate::process::release::Unreleased;
+use crate::process::{drop_hook, held};
+use crate::timeline::Mark;
+use crate::timeline::core::StreamCore;
+use crate::timeline::ledger::Fences;
+use crate::types::resource::Resource;
+
+/// A block of `bytes`, which are rounded, where the heap has none that the stream may use at once.
+///
+/// Memory of other streams that turns out to be idle comes first, then new memory: waiting for
+/// another stream is worse than taking more. Only when there is no more of it, all that is known is
+/// asked of the driver, segments are given back, streams and at last the host wait.
+pub(super) fn allocate(
+    heap: &Heap,
+    core: &Arc<StreamCore>,
+    bytes: usize,
+    requested: usize,
+) -> Result<Piece> {
+    loop {
+        if let Some(piece) = without_waiting(heap, core, bytes)? {
+            return Ok(piece);
+        }
+        // Nobody is made to wait for what there can never be.
+        if bytes <= heap.most()? {
+            if let Some(piece) = by_waiting(heap, core, bytes)? {
+                return Ok(piece);
+            }
+        }
+        let error = heap.exhausted(requested);
+        if !heap.settings.relieve(&error) {
+            return Err(error);
+        }
+        if let Some(piece) = heap.find(core, bytes, ALL) {
+            return Ok(piece);
+        }
+    }
+}
+
+/// While there is memory: nobody waits.
+fn without_waiting(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<Option<Piece>> {
+    if Span::of(bytes) == Span::Large {
+        // Small blocks are left to the streams that keep them, and that would miss them at once.
+        for other in heap.served_in_turn(LOOKED_AT) {
+            heap.collect(&other, |bins| bins.take_from(bytes));
+            heap.collect(&other, |bins| bins.take_reached(LOOKED_AT));
+        }
+        if let Some(piece) = heap.find(core, bytes, LOOKED_AT) {
+            return Ok(Some(piece));
+        }
+    }
+    if let Some(piece) = take_finished(heap, core, bytes) {
+        return Ok(Some(piece));
+    }
+    match take_idle(heap, core, bytes) {
+        Some(piece) => Ok(Some(piece)),
+        None => grow(heap, core, bytes),
+    }
+}
+
+/// Memory that was freed while other streams used it, if the driver says that they have finished.
+/// Two calls for each stream that is asked.
+fn take_finished(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Option<Piece> {
+    let mut awaited = core.arena.with(heap, |bins| bins.next_asked(ASKED));
+    awaited.extend(heap.with(|state| state.pending.next_asked(ASKED)));
+    if awaited.is_empty() {
+        return None;
+    }
+    for mark in &awaited {
+        let _ = mark.timeline.query(mark.seq);
+    }
+    let streams: Vec<_> = awaited.iter().map(|mark| mark.timeline.id()).collect();
+    heap.collect(core, |bins| bins.take_reached_of(&streams));
+    let spent = heap.with(|state| state.reclaim_of(&streams));
+    drop(spent);
+    heap.take(core, bytes)
+}
+
+/// Streams that are asked before more memory is taken.
+const ASKED: usize = 8;
+
+/// When the device, or the limit, gives no more.
+fn by_waiting(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<Option<Piece>> {
+    for other in heap.served() {
+        heap.collect(&other, Bins::take_all);
+    }
+    for mark in heap.marks() {
+        // What the driver says of other streams' work is told to those who wait for it.
+        let _ = mark.timeline.query(mark.seq);
+    }
+    if let Some(piece) = find_or_release(heap, core, bytes)? {
+        return Ok(Some(piece));
+    }
+    if let Some(piece) = take_behind(heap, core, bytes) {
+        return Ok(Some(piece));
+    }
+    for mark in heap.marks() {
+        let _ = mark.timeline.wait_host(mark.seq);
+    }
+    find_or_release(heap, core, bytes)
+}
+
+/// What is free now, of whatever kind; else new memory in the place of unused segments.
+fn find_or_release(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<Option<Piece>> {
+    if let Some(piece) = heap.find(core, bytes, ALL) {
+        return Ok(Some(piece));
+    }
+    // What cannot be given back stays, and so does the shortage.
+    let released = heap.release(0).unwrap_or(0);
+    if released > 0 {
+        if let Some(piece) = grow(heap, core, bytes)? {
+            return Ok(Some(piece));
+        }
+    }
+    Ok(heap.find_anywhere(core, bytes))
+}
+
+/// Memory of another stream that the driver says is idle. Two calls for each stream that is asked.
+fn take_idle(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Option<Piece> {
+    let id = core.timeline().id();
+    let mut busy = vec![id];
+    while busy.len() <= ASKED {
+        let (address, mark) =
+            heap.with(|state| state.space.take_of_others(&busy, Span::of(bytes), bytes))?;
+        let idle = mark.timeline.query(mark.seq).unwrap_or(false);
+        let other = mark.timeline.id();
+        busy.push(other);
+        let found = heap.with(|state| {
+            state.space.give(address, Some(mark));
+            if !idle {
+                return None;
+            }
+            state.space.settle_of(other);
+            // Others may have been faster.
+            state.space.take(id, Span::of(bytes), bytes)
+        });
+        if found.is_some() {
+            return found;
+        }
+    }
+    None
+}
+
+/// Memory of another stream, for which this one is made to wait.
+fn take_behind(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Option<Piece> {
+    let id = core.timeline().id();
+    for span in Span::both(bytes) {
+        let mut tried = vec![id];
+        while let Some((address, mark)) =
+            heap.with(|state| state.space.take_of_others(&tried, span, bytes))
+        {
+            tried.push(mark.timeline.id());
+            match wait(core, std::slice::from_ref(&mark)) {
+                Ok(behind) => {
+                    heap.with(|state| state.space.give(address, Some(behind)));
+                    if let Some(piece) = heap.with(|state| state.space.take(id, span, bytes)) {
+                        return Some(piece);
+                    }
+                }
+                Err(_) => heap.with(|state| state.space.give(address, Some(mark))),
+            }
+        }
+    }
+    let pending = heap.with(|state| {
+        let blocks = state.pending.iter();
+        let large = blocks.filter(|(_, block, _)| block.bytes >= bytes);
+        let (smallest, ..) = large.min_by_key(|(_, block, _)| block.bytes)?;
+        state.take_pending(smallest)
+    })?;
+    let (Pending { address, home, .. }, fences) = pending;
+    let marks = [std::slice::from_ref(&home), fences.marks()].concat();
+    match wait(core, &marks) {
+        Ok(behind) => heap.with(|state| state.space.give(address, Some(behind))),
+        Err(_) => heap.with(|state| state.keep_pending(address, home, fences)),
+    }
+    heap.find_anywhere(core, bytes)
+}
+
+/// Makes the stream wait for all the points; the point of its own from which on it has.
+fn wait(core: &Arc<StreamCore>, marks: &[Mark]) -> Result<Mark> {
+    let bound = core.bind("cuStreamWaitEvent")?;
+    for mark in marks {
+        bound.wait_for(mark)?;
+    }
+    let timeline = core.timeline().clone();
+    let seq = timeline.issued();
+    Ok(Mark { timeline, seq })
+}
+
+/// A new segment, and a block of it. [`None`] if neither the device nor the limit allows one.
+fn grow(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<Option<Piece>> {
+    let limit = heap.limit()?;
+    let (mut wanted, least) = class::segments(bytes);
+    if heap.with(|state| state.space.reserved() == 0) {
+        wanted = wanted.max(heap.settings.initial);
+    }
+    let mut sizes = vec![wanted, least];
+    sizes.dedup();
+    for size in sizes {
+        let allowed = heap.with(|state| {
+            let total = state.space.reserved().saturating_add(state.growing);
+            let total = total.checked_add(size);
+            let allowed = total.is_some_and(|total| total <= limit.unwrap_or(isize::MAX as usize));
+            state.growing += if allowed { size } else { 0 };
+            allowed
+        });
+        if !allowed {
+            continue;
+        }
+        let got = obtain(heap, core, size);
+        let (segment, behind) = match got {
+            Ok(got) => got,
+            Err(error) => {
+                heap.with(|state| state.growing -= size);
+                if error.is_out_of_memory() {
+                    continue;
+                }
+                return Err(error);
+            }
+        };
+        let span = Span::of(bytes);
+        let base = segment.base;
+        let id = core.timeline().id();
+        // In one go, so that nobody else takes what this stream asked for.
+        return Ok(heap.with(|state| {
+            state.growing -= size;
+            state.space.add(Segment { span, ..segment });
+            state.note_reserved();
+            state.space.give(base, behind);
+            state.space.take(id, span, bytes)
+        }));
+    }
+    Ok(None)
+}
+
+/// Memory from whoever the pool takes it from, and the point behind which it is there.
+fn obtain(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<(Segment, Option<Mark>)> {
+    let segment = |base, home| Segment {
+        base,
+        bytes,
+        span: Span::Large,
+        home,
+        fate: Fate::Kept,
+    };
+    let allocator = &heap.settings.upstream;
+    if let Choice::Plain = allocator.0 {
+        let base = plain::allocate(&heap.context, bytes)?;
+        return Ok((segment(base, None), None));
+    }
+    let (base, _) = custom::allocate(allocator, core, bytes)?;
+    let timeline = core.timeline().clone();
+    let seq = timeline.issued();
+    Ok((
+        segment(base, Some(core.clone())),
+        Some(Mark { timeline, seq }),
+    ))
+}
+
+/// Gives a segment, which no work uses, back to whoever it came from.
+fn give_back(segment: &Segment, settings: &Settings) -> Result<(), Unreleased> {
+    match &segment.home {
+        None => plain::free(segment.base),
+        // SAFETY: `obtain` got it there for this stream; no work uses it any more.
+        Some(home) => unsafe {
+            custom::free(
+                &settings.upstream,
+                home,
+                segment.base,
+                segment.bytes,
+                &Fences::none(),
+            )
+        },
+    }
+}
+
+impl Heap {
+    /// The points that free and pending blocks wait for.
+    pub(super) fn marks(&self) -> Vec<Mark> {
+        self.with(|state| {
+            let mut marks = state.space.marks();
+            for (_, pending, fences) in state.pending.iter() {
+                marks.push(pending.home.clone());
+                marks.extend_from_slice(fences.marks());
+            }
+            marks
+        })
+    }
+
+    /// [`Heap::find`], in segments of either kind.
+    fn find_anywhere(&self, core: &StreamCore, bytes: usize) -> Option<Piece> {
+        let id = core.timeline().id();
+        self.with(|state| {
+            let mut spans = Span::both(bytes).into_iter();
+            spans.find_map(|span| state.space.take(id, span, bytes))
+        })
+    }
+
+    /// Gives unused segments back until no more than `keep` bytes are free, and says how many went.
+    pub(super) fn release(&self, keep: usize) -> Result<usize> {
+        let spent = self.with(|state| state.reclaim(ALL));
+        drop(spent);
+        self.with(|state| state.space.settle(ALL));
+        let mut refused = self.with(|state| state.space.take_refused());
+        let (mut went, mut failed) = (0, None);
+        loop {
+            let unused = refused.pop().or_else(|| {
+                self.with(|state| {
+                    let more = state.space.free() > keep;
+                    more.then(|| state.space.take_segment()).flatten()
+                })
+            });
+            let Some(segment) = unused else {
+                return failed.map_or(Ok(went), Err);
+            };
+            match give_back(&segment, &self.settings) {
+                Ok(()) => went += segment.bytes,
+                // Whoever it came from has it still, and is asked once more.
+                Err(Unreleased::Kept(error)) if segment.fate == Fate::Kept => {
+                    self.with(|state| state.space.keep_refused(segment));
+                    failed.get_or_insert(error);
+                }
+                // It may be gone all the same: it is neither used nor given back any more.
+                Err(why) => {
+                    let error: Error = why.into();
+                    let (base, bytes) = (segment.base, segment.bytes);
+                    drop_hook::report(Resource::DeviceMemory, base, bytes, Some(error.clone()));
+                    failed.get_or_insert(error);
+                }
+            }
+        }
+    }
+
+    /// [`Heap::release`] of what the driver says is idle, that of all streams' arenas included.
+    pub(super) fn trim(&self, keep: usize) -> Result<usize> {
+        held::retry();
+        for core in self.served() {
+            self.collect(&core, Bins::take_all);
+        }
+        for mark in self.marks() {
+            let _ = mark.timeline.query(mark.seq);
+        }
+        self.give_up_lost();
+        self.release(keep)
+    }
+
+    /// Gives up the segments that work may use which can never be proven complete, and reports them.
+    fn give_up_lost(&self) {
+        let lost: Vec<_> = self.marks();
+        let lost: Vec<_> = lost
+            .into_iter()
+            .filter(|mark| mark.timeline.is_lost(mark.seq))
+            .collect();
+        if lost.is_empty() {
+            return;
+        }
+        let owners: Vec<_> = lost.iter().map(|mark| mark.timeline.id()).collect();
+        let is_lost = |mark: &Mark| {
+            owners.contains(&mark.timeline.id()) && !mark.timeline.has_completed(mark.seq)
+        };
+        let (given_up, spent) = self.with(|state| {
+            let mut spent = Vec::new();
+            let mut given_up = state.space.give_up(&owners);
+            let pending = state.pending.iter();
+            let lost = pending.filter(|(_, pending, fences)| {
+                is_lost(&pending.home) || fences.marks().iter().any(is_lost)
+            });
+            let lost: Vec<_> = lost.map(|(place, ..)| place).collect();
+            for place in lost {
+                if let Some((pending, fences)) = state.take_pending(place) {
+                    given_up.extend(state.space.give_up_around(pending.address));
+                    state.space.give(pending.address, None);
+                    spent.push((pending, fences));
+                }
+            }
+            (given_up, spent)
+        });
+        drop(spent);
+        self.leave_behind(given_up);
+    }
+
+    /// Gives everything back that no work uses, and reports the rest, which stays allocated: nobody
+    /// refers to the heap any more.
+    pub(super) fn release_all(&self) {
+        for mark in self.marks() {
+            let _ = mark.timeline.query(mark.seq);
+        }
+        // The second time for what was refused; what fails then has been reported.
+        let _ = self.release(0);
+        let _ = self.release(0);
+        let lost = self.with(|state| state.space.give_up_all());
+        self.leave_behind(lost);
+        drop(self.with(std::mem::take));
+    }
+
+    /// Segments that work may use, of which nobody can prove that it is done.
+    fn leave_behind(&self, segments: Vec<(CUdeviceptr, usize)>) {
+        for (base, bytes) in segments {
+            let why = Unreleased::Kept(Error::LostStream);
+            leave_behind(&self.context, Resource::DeviceMemory, base, bytes, why);
+        }
+    }
+
+    /// The most that the heap can ever have.
+    fn most(&self) -> Result<usize> {
+        let total = self.context.device().total_memory()?;
+        Ok(self.limit()?.map_or(total, |limit| limit.min(total)))
+    }
+
+    fn limit(&self) -> Result<Option<usize>> {
+        self.settings.limit().bytes(self.context.device())
+    }
+
+    fn exhausted(&self, requested: usize) -> Error {
+        Error::PoolExhausted {
+            requested,
+            device: self.context.device().ordinal(),
+            usage: Box::new(self.usage()),
+            memory: self.context.memory_info().ok(),
+        }
+    }
+}

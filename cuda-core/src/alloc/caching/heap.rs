@@ -1,0 +1,335 @@
+//! The address space of one context, behind the arenas of its streams.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use cuda_sys::CUdeviceptr;
+
+use super::awaiting::{Awaiting, Place};
+use super::bins::{Bins, Cached, Contents, Counts, Flushed};
+use super::builder::Settings;
+use super::class::Span;
+use super::space::{Piece, Rest, Space};
+use crate::alloc::custom;
+use crate::context::Context;
+use crate::process::{deferred, driver};
+use crate::timeline::Mark;
+use crate::timeline::core::StreamCore;
+use crate::timeline::ledger::Fences;
+use crate::types::usage::CacheUsage;
+use crate::util::sync::lock;
+use crate::util::turns::Turns;
+use crate::wait::Pending as Awaited;
+
+/// Segments of one context, and what is free of them. Locked for moments, never over a driver call.
+pub(crate) struct Heap {
+    pub(super) context: Context,
+    pub(super) settings: Arc<Settings>,
+    state: Mutex<State>,
+    /// The streams that keep blocks of this heap in their arenas.
+    arenas: Mutex<Turns<Weak<StreamCore>>>,
+}
+
+/// Streams that a miss looks at, in turn: what is known of them, without a call.
+pub(super) const LOOKED_AT: usize = 16;
+
+/// All streams, where there is no more memory.
+pub(super) const ALL: usize = usize::MAX;
+
+/// What the lock guards.
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) space: Space,
+    /// Blocks of streams without handles that other streams may still use.
+    pub(super) pending: Awaiting<Pending>,
+    pub(super) pending_bytes: usize,
+    /// Bytes of segments that are being allocated.
+    pub(super) growing: usize,
+    pub(super) reserved_peak: usize,
+    /// Blocks that no arena counts, and the totals of arenas that were dropped.
+    pub(super) counts: Counts,
+}
+
+/// A block that was freed while other streams used it.
+pub(super) struct Pending {
+    pub(super) address: CUdeviceptr,
+    pub(super) bytes: usize,
+    pub(super) home: Mark,
+}
+
+impl Heap {
+    /// Whether its segments are in its context, as what comes from `cuMemAlloc` is.
+    pub(crate) fn is_in_the_context(&self) -> bool {
+        custom::is_in_the_context(&self.settings.upstream)
+    }
+
+    pub(super) fn new(context: &Context, settings: &Arc<Settings>) -> Arc<Self> {
+        Arc::new(Self {
+            context: context.clone(),
+            settings: settings.clone(),
+            state: Mutex::default(),
+            arenas: Mutex::default(),
+        })
+    }
+
+    /// What the heap and the arenas in front of it hold.
+    pub(super) fn usage(&self) -> CacheUsage {
+        let (mut arenas, mut free, mut largest) = (Counts::default(), 0, 0);
+        for core in self.served() {
+            core.arena.with(self, |bins| {
+                arenas.add(&bins.counts);
+                free += bins.free();
+                largest = bins.largest().max(largest);
+            });
+        }
+        let limit = self.settings.limit().bytes(self.context.device());
+        self.with(|state| {
+            arenas.add(&state.counts);
+            CacheUsage {
+                reserved: state.space.reserved(),
+                reserved_peak: state.reserved_peak,
+                used: arenas.used,
+                used_peak: arenas.peak.min(state.reserved_peak),
+                free: free + state.space.free(),
+                pending: arenas.pending + state.pending_bytes + state.space.lost(),
+                largest_free: state.space.largest_free().max(largest),
+                allocations: arenas.allocations,
+                allocated: arenas.allocated,
+                limit: limit.ok().flatten(),
+            }
+        })
+    }
+
+    /// Makes the peaks what is there now.
+    pub(super) fn reset_peaks(&self) {
+        for core in self.served() {
+            let reset = |bins: &mut Bins| bins.counts.peak = bins.counts.used;
+            core.arena.with(self, reset);
+        }
+        self.with(|state| {
+            state.counts.peak = state.counts.used;
+            state.reserved_peak = state.space.reserved();
+        });
+    }
+
+    /// Runs `f` on what the lock guards. Timelines that are needed no more are dropped behind it.
+    pub(super) fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
+        let mut state = lock(&self.state);
+        let result = f(&mut state);
+        let spent = state.space.take_spent();
+        drop(state);
+        drop(spent);
+        result
+    }
+
+    /// The stream keeps blocks of this heap from now on.
+    pub(super) fn serve(&self, core: &Arc<StreamCore>) {
+        let id = core.timeline().id();
+        let gone = |core: &Weak<StreamCore>| core.strong_count() == 0;
+        lock(&self.arenas).enter(id, Arc::downgrade(core), gone);
+    }
+
+    /// The streams that keep blocks of this heap. Dropped where nothing is locked.
+    pub(super) fn served(&self) -> Vec<Arc<StreamCore>> {
+        let arenas = lock(&self.arenas);
+        arenas.values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Some of them, in turn.
+    pub(super) fn served_in_turn(&self, most: usize) -> Vec<Arc<StreamCore>> {
+        let mut arenas = lock(&self.arenas);
+        let streams = arenas.in_turn(most).into_iter();
+        let cores = streams.filter_map(|stream| arenas.get(stream)?.upgrade());
+        cores.collect()
+    }
+
+    /// Takes in what `f` takes out of the stream's bins.
+    pub(super) fn collect(&self, core: &StreamCore, f: impl FnOnce(&mut Bins) -> Contents) {
+        let contents = core.arena.with(self, f);
+        self.take_back(contents.into_flushed(), Rest::Joins);
+    }
+
+    /// Takes in what an arena, which no longer counts it, has given up.
+    pub(super) fn take_back(&self, flushed: Flushed, rest: Rest) {
+        if flushed.free.is_empty() && flushed.pending.is_empty() {
+            return;
+        }
+        let spent = self.with(|state| {
+            for (address, mark) in flushed.free {
+                state.space.give_beside(address, Some(mark), rest);
+            }
+            let mut spent = state.reclaim(LOOKED_AT);
+            for (address, home, fences) in flushed.pending {
+                if fences.are_known_reached() {
+                    state.space.give_beside(address, Some(home), rest);
+                    spent.push(fences);
+                } else {
+                    state.keep_pending(address, home, fences);
+                }
+            }
+            spent
+        });
+        drop(spent);
+        drop(flushed.gone);
+    }
+
+    /// Takes in a block that its stream's arena does not keep.
+    pub(super) fn put(block: Cached) {
+        let Some(heap) = block.heap().cloned() else {
+            return;
+        };
+        let mark = Mark {
+            timeline: block.timeline,
+            seq: block.seq,
+        };
+        // A stream that has handles keeps all small ones.
+        let rest = match Span::of(block.bytes) {
+            Span::Small => Rest::Stays,
+            Span::Large => Rest::Joins,
+        };
+        heap.with(|state| {
+            let space = &mut state.space;
+            space.give_beside(block.address, Some(mark), rest);
+        });
+    }
+
+    /// Takes a block of the heap's own count back.
+    pub(super) fn free(&self, address: CUdeviceptr, home: Mark) {
+        let spent = self.with(|state| {
+            let bytes = state.space.taken(address).unwrap_or(0);
+            state.counts.used -= bytes.min(state.counts.used);
+            state.space.give(address, Some(home));
+            state.reclaim(LOOKED_AT)
+        });
+        drop(spent);
+    }
+
+    /// A free block for the stream, without asking the driver: its own, then anybody's, as far as is
+    /// known of so many streams.
+    pub(super) fn find(&self, core: &StreamCore, bytes: usize, streams: usize) -> Option<Piece> {
+        let (id, span) = (core.timeline().id(), Span::of(bytes));
+        let (found, spent) = self.with(|state| {
+            let mut spent = Vec::new();
+            let found = state.space.take(id, span, bytes).or_else(|| {
+                spent = state.reclaim(streams);
+                state.space.settle(streams);
+                state.space.take(id, span, bytes)
+            });
+            (found, spent)
+        });
+        drop(spent);
+        found
+    }
+
+    /// [`find`](Self::find) where nothing more is known since it was called.
+    pub(super) fn take(&self, core: &StreamCore, bytes: usize) -> Option<Piece> {
+        let id = core.timeline().id();
+        self.with(|state| state.space.take(id, Span::of(bytes), bytes))
+    }
+
+    /// The arena that is dropped allocated so much.
+    pub(super) fn remember(&self, counts: &Counts) {
+        self.with(|state| {
+            state.counts.peak += counts.peak;
+            state.counts.allocations += counts.allocations;
+            state.counts.allocated += counts.allocated;
+        });
+    }
+}
+
+impl State {
+    pub(super) fn keep_pending(&mut self, address: CUdeviceptr, home: Mark, fences: Fences) {
+        let bytes = self.space.taken(address).unwrap_or(0);
+        self.pending_bytes += bytes;
+        let pending = Pending {
+            address,
+            bytes,
+            home,
+        };
+        self.pending.enter(pending, fences);
+    }
+
+    /// Frees the blocks that other streams are known to have finished with, of so many streams. What
+    /// comes back is to be dropped where nothing is locked.
+    pub(super) fn reclaim(&mut self, streams: usize) -> Vec<Fences> {
+        let reached = self.pending.take_reached_in_turn(streams);
+        self.give_pending(reached)
+    }
+
+    /// [`reclaim`](Self::reclaim) of those streams.
+    pub(super) fn reclaim_of(&mut self, streams: &[u64]) -> Vec<Fences> {
+        let reached = self.pending.take_reached(streams);
+        self.give_pending(reached)
+    }
+
+    fn give_pending(&mut self, reached: Vec<(Pending, Fences)>) -> Vec<Fences> {
+        let give = |(pending, fences): (Pending, Fences)| {
+            self.pending_bytes -= pending.bytes;
+            self.space.give(pending.address, Some(pending.home));
+            fences
+        };
+        reached.into_iter().map(give).collect()
+    }
+
+    pub(super) fn take_pending(&mut self, place: Place) -> Option<(Pending, Fences)> {
+        let (pending, fences) = self.pending.remove(place)?;
+        self.pending_bytes -= pending.bytes;
+        Some((pending, fences))
+    }
+
+    pub(super) fn note_reserved(&mut self) {
+        self.reserved_peak = self.reserved_peak.max(self.space.reserved());
+    }
+}
+
+/// A heap that nobody refers to any more but those who wait for its work.
+struct Leaving(Heap);
+
+impl Heap {
+    /// Gives everything back when all work on it is done. Whoever drops a stream does not wait for
+    /// that, and whoever waits for deferred drops waits for all of it: it is asked for here and now.
+    fn end(self) {
+        let marks = self.marks();
+        // A second try: what cannot be waited for stays allocated.
+        let of = |mark| Awaited::of(mark).or_else(|_| Awaited::of(mark));
+        let awaited: Vec<_> = marks.iter().filter_map(|mark| of(mark).ok()?).collect();
+        let leaving = Arc::new(Leaving(self));
+        for awaited in awaited {
+            let leaving = Arc::clone(&leaving);
+            let _ = awaited.then(move |_| drop(leaving));
+        }
+    }
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        if !driver::is_gone() {
+            self.0.release_all();
+        }
+    }
+}
+
+impl Drop for Heap {
+    fn drop(&mut self) {
+        let mut state = std::mem::take(&mut self.state);
+        if driver::is_gone() {
+            // Whoever keeps it may run arbitrary user code, or call the driver, when dropped.
+            std::mem::forget(state);
+            return;
+        }
+        let inner = state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if inner.space.is_empty() {
+            return;
+        }
+        let moved = Self {
+            context: self.context.clone(),
+            settings: self.settings.clone(),
+            state,
+            arenas: Mutex::default(),
+        };
+        if deferred::must_not_run_here() {
+            deferred::run_elsewhere(move || moved.end());
+        } else {
+            moved.end();
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Free ranges by the stream whose work they come after.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use cuda_sys::CUdeviceptr;
+
+use super::class::Span;
+use crate::timeline::{Mark, Timeline};
+use crate::util::turns::Turns;
+
+/// The owner of ranges that no work uses.
+pub(super) const NOBODY: u64 = 0;
+
+/// Owners of free ranges: all streams may use those of [`NOBODY`].
+#[derive(Default)]
+pub(super) struct Owners {
+    owners: Turns<Owner>,
+    /// The others than [`NOBODY`] by their largest free range, for each [`Span`].
+    // INVARIANT: what `Owner::largest` says, of each that has one.
+    largest: [BTreeSet<(usize, u64)>; 2],
+    /// Which of those was asked about last.
+    asked: (usize, u64),
+}
+
+#[derive(Default)]
+pub(super) struct Owner {
+    pub(super) timeline: Option<Arc<Timeline>>,
+    /// Sizes and addresses, by [`Span`].
+    free: [BTreeSet<(usize, CUdeviceptr)>; 2],
+    /// The points behind which others may use them, and addresses.
+    points: BTreeSet<(u64, CUdeviceptr)>,
+}
+
+/// A free range.
+#[derive(Clone, Copy)]
+pub(super) struct Free {
+    pub(super) address: CUdeviceptr,
+    pub(super) bytes: usize,
+    pub(super) span: Span,
+    pub(super) seq: u64,
+}
+
+impl Owner {
+    fn largest(&self, span: Span) -> Option<usize> {
+        self.free[span as usize].last().map(|(bytes, _)| *bytes)
+    }
+
+    /// The ranges of which the owner's work is not known to be complete.
+    pub(super) fn unfinished(&self) -> impl Iterator<Item = CUdeviceptr> {
+        let unfinished = self.points.iter().filter(|(seq, _)| {
+            let timeline = self.timeline.as_ref();
+            timeline.is_some_and(|timeline| !timeline.has_completed(*seq))
+        });
+        unfinished.map(|(_, address)| *address)
+    }
+
+    /// A range of which the owner's work is known to be complete.
+    pub(super) fn finished(&self) -> Option<CUdeviceptr> {
+        let (seq, address) = self.points.first()?;
+        let timeline = self.timeline.as_ref()?;
+        timeline.has_completed(*seq).then_some(*address)
+    }
+
+    /// The point behind which all of it is free.
+    fn last(&self) -> Option<Mark> {
+        Some(Mark {
+            timeline: self.timeline.clone()?,
+            seq: self.points.last()?.0,
+        })
+    }
+}
+
+impl Owners {
+    pub(super) fn get(&self, owner: u64) -> Option<&Owner> {
+        self.owners.get(owner)
+    }
+
+    /// The owners whose turn it is, at most so many.
+    pub(super) fn in_turn(&mut self, most: usize) -> Vec<u64> {
+        self.owners.in_turn(most)
+    }
+
+    /// Enters a free range. What comes back is needed no more.
+    pub(super) fn insert(
+        &mut self,
+        owner: u64,
+        timeline: Option<Arc<Timeline>>,
+        free: Free,
+    ) -> Option<Arc<Timeline>> {
+        let entry = self.owners.get_or_insert_with(owner, Owner::default);
+        let before = entry.largest(free.span);
+        entry.free[free.span as usize].insert((free.bytes, free.address));
+        entry.points.insert((free.seq, free.address));
+        let after = entry.largest(free.span);
+        let spent = match entry.timeline {
+            None => std::mem::replace(&mut entry.timeline, timeline),
+            Some(_) => timeline,
+        };
+        self.note_largest(owner, free.span, before, after);
+        spent
+    }
+
+    /// Takes a free range out. What comes back is needed no more.
+    pub(super) fn remove(&mut self, owner: u64, free: Free) -> Option<Arc<Timeline>> {
+        let entry = self.owners.get_mut(owner)?;
+        let before = entry.largest(free.span);
+        entry.free[free.span as usize].remove(&(free.bytes, free.address));
+        entry.points.remove(&(free.seq, free.address));
+        let after = entry.largest(free.span);
+        let spent = match entry.points.is_empty() {
+            true => self.owners.remove(owner).and_then(|owner| owner.timeline),
+            false => None,
+        };
+        self.note_largest(owner, free.span, before, after);
+        spent
+    }
+
+    fn note_largest(
+        &mut self,
+        owner: u64,
+        span: Span,
+        before: Option<usize>,
+        after: Option<usize>,
+    ) {
+        if owner == NOBODY || before == after {
+            return;
+        }
+        let largest = &mut self.largest[span as usize];
+        if let Some(before) = before {
+            largest.remove(&(before, owner));
+        }
+        largest.extend(after.map(|after| (after, owner)));
+    }
+
+    /// The smallest range of the owner with room for `bytes`.
+    pub(super) fn best_of(
+        &self,
+        owner: u64,
+        span: Span,
+        bytes: usize,
+    ) -> Option<(usize, CUdeviceptr)> {
+        let set = &self.owners.get(owner)?.free[span as usize];
+        set.range((bytes, 0)..).next().copied()
+    }
+
+    /// A stream, other than those, that has room for `bytes`: each in turn, since what is asked about
+    /// one says nothing of the next.
+    pub(super) fn other_than(&mut self, tried: &[u64], span: Span, bytes: usize) -> Option<u64> {
+        let others = &self.largest[span as usize];
+        let least = (bytes, NOBODY);
+        let last = self.asked.max(least);
+        let later = others.range((Bound::Excluded(last), Bound::Unbounded));
+        let mut others = later.chain(others.range(least..=last));
+        self.asked = *others.find(|(_, id)| !tried.contains(id))?;
+        Some(self.asked.1)
+    }
+
+    /// The points that free ranges wait for, one for each stream.
+    pub(super) fn marks(&self) -> Vec<Mark> {
+        self.owners.values().filter_map(Owner::last).collect()
+    }
+
+    /// The largest range of all.
+    pub(super) fn largest(&self) -> usize {
+        let spans = [Span::Small, Span::Large].into_iter();
+        let largest = spans.flat_map(|span| {
+            let nobodys = self.get(NOBODY).and_then(|owner| owner.largest(span));
+            let others = self.largest[span as usize].last();
+            [nobodys, others.map(|(bytes, _)| *bytes)]
+        });
+        largest.flatten().max().unwrap_or(0)
+    }
+}

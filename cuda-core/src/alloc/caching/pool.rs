@@ -1,0 +1,391 @@
+//! Caching pools as values: the process's own, and those that a program makes.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use cuda_sys::CUdeviceptr;
+
+use super::builder::{CachingPoolBuilder, SHARED, Settings, numbered};
+use super::heap::{Heap, LOOKED_AT};
+use super::limit::PoolLimit;
+use super::space::Rest;
+use super::{class, growth};
+use crate::alloc::DeviceAllocator;
+use crate::alloc::handle::{Allocator, Choice};
+use crate::context::Context;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::process::driver;
+use crate::stream::Stream;
+use crate::timeline::Mark;
+use crate::timeline::core::StreamCore;
+use crate::types::usage::CacheUsage;
+use crate::util::sync::lock;
+
+/// A pool of device memory that keeps what is freed, in segments of its own.
+///
+/// There is one for the whole process, [`CachingPool::shared`], which [`Stream::alloc`] uses unless
+/// [another allocator](crate::set_default_allocator) was chosen. Others keep memory apart from it;
+/// a clone is a reference. What is allocated stays valid when the pool is gone.
+///
+/// Each stream keeps what was freed on it, of each pool apart. [`Stream::alloc`] and
+/// [`Stream::alloc_with`] take it from there with neither a driver call nor a lock that other streams
+/// need, whatever thread frees it; behind an [adaptor](crate::adaptors), and called as a
+/// [`DeviceAllocator`], a pool has one lock for each context.
+///
+/// A freed block is reused on its own stream at once, and on others when work on it is known to be
+/// complete: a large one at once, a small one where there is no more memory. While there is memory,
+/// nothing waits; when there is none, segments are given back, streams wait for each other, and at
+/// last the host waits.
+///
+/// A pool of one's own keeps the contexts alive that it has memory of. When its last reference is
+/// gone, its memory is freed as soon as the work on it is done: at once where it is known to be, else
+/// on a thread of the library's. Freeing is `cuMemFree`, which waits for other work of the device.
+///
+/// ```no_run
+/// use cuda_core::{CachingPool, Device, PoolLimit};
+///
+/// let device = Device::get(0)?;
+/// let stream = device.create_stream()?;
+/// let pool = CachingPool::builder().limit(PoolLimit::Bytes(1 << 30)).build()?;
+/// let buffer = stream.alloc_with::<f32>(&pool.allocator(), 1 << 20)?;
+/// assert_eq!(pool.usage(device).used, 4 << 20);
+/// drop(buffer);
+/// assert_eq!(pool.usage(device).free, pool.usage(device).reserved);
+/// pool.trim(0)?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct CachingPool(Arc<Pool>);
+
+struct Pool {
+    settings: Arc<Settings>,
+    heaps: Mutex<Vec<Entry>>,
+}
+
+/// The heap of one context, by the address of the context's own bookkeeping.
+struct Entry {
+    context: usize,
+    device: Device,
+    heap: Weak<Heap>,
+    /// Keeps it; not where it would keep a context that goes with its last reference.
+    _kept: Option<Arc<Heap>>,
+}
+
+/// The process's pool.
+pub(crate) fn shared() -> Result<&'static CachingPool> {
+    static POOL: OnceLock<Result<CachingPool>> = OnceLock::new();
+    // In a forked child, a thread that no longer exists may have been making it.
+    if let Some(error) = driver::gone() {
+        return POOL.get().ok_or(error)?.as_ref().map_err(Error::clone);
+    }
+    let make = || {
+        let mut builder = CachingPool::builder();
+        if let Ok(limit) = std::env::var("CUDA_CORE_POOL_LIMIT") {
+            builder = builder.limit(limit.parse()?);
+        }
+        Ok(CachingPool::of(builder.into_settings(SHARED)))
+    };
+    POOL.get_or_init(make).as_ref().map_err(Error::clone)
+}
+
+impl CachingPool {
+    /// A pool without a limit that takes its segments from `cuMemAlloc`. No driver call.
+    pub fn new() -> Self {
+        Self::of(Self::builder().into_settings(numbered()))
+    }
+
+    /// Options of a new pool.
+    pub fn builder() -> CachingPoolBuilder {
+        CachingPoolBuilder::new()
+    }
+
+    /// The process's own pool: the default allocator. Its limit is `CUDA_CORE_POOL_LIMIT`, bytes or
+    /// a percentage as of [`PoolLimit`], until [`set_limit`](Self::set_limit) says otherwise.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] if the environment holds anything else; then every allocation from it
+    /// fails with this error, too.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let before = cuda_core::CachingPool::shared()?.usage(stream.device()).allocations;
+    /// let buffer = stream.alloc::<f32>(1000)?; // comes from there, unless another is the default
+    /// let after = cuda_core::CachingPool::shared()?.usage(stream.device()).allocations;
+    /// assert_eq!(after, before + 1);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn shared() -> Result<Self> {
+        shared().cloned()
+    }
+
+    pub(super) fn of(settings: Settings) -> Self {
+        Self(Arc::new(Pool {
+            settings: Arc::new(settings),
+            heaps: Mutex::default(),
+        }))
+    }
+
+    /// What streams know the pool by.
+    #[inline]
+    pub(crate) fn id(&self) -> u64 {
+        self.0.settings.pool
+    }
+
+    /// The pool as an allocator to choose.
+    ///
+    /// ```no_run
+    /// use cuda_core::{CachingPool, set_default_allocator};
+    ///
+    /// let pool = CachingPool::builder().initial(1 << 30).build()?;
+    /// set_default_allocator(&pool.allocator())?; // for `Stream::alloc` everywhere
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn allocator(&self) -> Allocator {
+        Allocator(if self.0.settings.is_shared() {
+            Choice::Shared
+        } else {
+            Choice::Pool(self.clone())
+        })
+    }
+
+    /// What the pool holds of a device's memory; nothing in a fork's child. No driver call.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// let usage = cuda_core::CachingPool::shared()?.usage(device);
+    /// println!("{} of {} MiB are in use", usage.used >> 20, usage.reserved >> 20);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn usage(&self, device: Device) -> CacheUsage {
+        if driver::is_gone() {
+            return CacheUsage::default();
+        }
+        let heaps = self.heaps_of(device);
+        let usages = heaps.iter().map(|heap| heap.usage());
+        usages.reduce(CacheUsage::and).unwrap_or_default()
+    }
+
+    /// Sets the peaks of a device's [`usage`](Self::usage) to the present values. No driver call.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// let pool = cuda_core::CachingPool::shared()?;
+    /// pool.reset_peaks(device);
+    /// // … one step of the program …
+    /// println!("{} bytes at once", pool.usage(device).used_peak);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn reset_peaks(&self, device: Device) {
+        if driver::is_gone() {
+            return;
+        }
+        for heap in self.heaps_of(device) {
+            heap.reset_peaks();
+        }
+    }
+
+    /// The most that the pool takes from a device, in each context; nothing is said in a fork's child.
+    pub fn limit(&self) -> PoolLimit {
+        if driver::is_gone() {
+            return PoolLimit::None;
+        }
+        self.0.settings.limit()
+    }
+
+    /// Sets the limit. What was taken already stays, until it is [trimmed](Self::trim). No driver
+    /// call.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] for a fraction that is not between 0 and 1; [`Error::Forked`] in a fork's
+    /// child.
+    ///
+    /// ```no_run
+    /// use cuda_core::{CachingPool, PoolLimit};
+    ///
+    /// CachingPool::shared()?.set_limit(PoolLimit::Fraction(0.5))?; // of each device
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn set_limit(&self, limit: PoolLimit) -> Result<()> {
+        driver::gone().map_or(Ok(()), Err)?;
+        self.0.settings.set_limit(limit)
+    }
+
+    /// Gives unused segments back to their device, the largest first, until no more than `keep`
+    /// bytes are free in each context, and says how many bytes went: `cuMemFree_v2` for each, which
+    /// waits for all work of the device. What other streams still use stays.
+    ///
+    /// # Errors
+    /// Those of the allocator that segments come from, the first of several; the other segments
+    /// have gone. One that the driver refused to take back may be gone all the same: it is used no
+    /// more, and reported to the hook of [`set_drop_hook`](crate::set_drop_hook). One that an
+    /// allocator refused with an error of its own is offered once more next time.
+    ///
+    /// ```no_run
+    /// let freed = cuda_core::CachingPool::shared()?.trim(0)?; // keeps nothing that is idle
+    /// println!("{} MiB for other processes", freed >> 20);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn trim(&self, keep: usize) -> Result<usize> {
+        driver::ensure()?;
+        let heaps = self.heaps(|_| true);
+        let trimmed: Vec<_> = heaps.iter().map(|heap| heap.trim(keep)).collect();
+        trimmed.into_iter().sum()
+    }
+
+    /// The heap of a context, made if need be.
+    pub(super) fn heap(&self, context: &Context) -> Arc<Heap> {
+        let key = std::ptr::from_ref(context.inner()).addr();
+        let mut heaps = lock(&self.0.heaps);
+        let of = |entry: &&Entry| entry.context == key;
+        if let Some(heap) = heaps.iter().find(of).and_then(|entry| entry.heap.upgrade()) {
+            return heap;
+        }
+        let heap = Heap::new(context, &self.0.settings);
+        heaps.retain(|entry| entry.heap.strong_count() > 0);
+        let kept = context.is_primary() || !self.0.settings.is_shared();
+        heaps.push(Entry {
+            context: key,
+            device: context.device(),
+            heap: Arc::downgrade(&heap),
+            _kept: kept.then(|| heap.clone()),
+        });
+        heap
+    }
+
+    /// The heap that the stream's blocks come from. The process's own is kept by its streams.
+    fn heap_of(&self, core: &Arc<StreamCore>) -> Arc<Heap> {
+        if self.0.settings.is_shared() {
+            return self.serve(core);
+        }
+        self.heap(core.context())
+    }
+
+    /// [`CachingPool::heap_of`] of a stream that keeps blocks in bins.
+    pub(super) fn serve(&self, core: &Arc<StreamCore>) -> Arc<Heap> {
+        let serve = || {
+            let heap = self.heap(core.context());
+            heap.serve(core);
+            heap
+        };
+        if self.0.settings.is_shared() {
+            return core.arena.heap_or(serve).clone();
+        }
+        core.arena.branch(self.id()).unwrap_or_else(|| {
+            let heap = serve();
+            core.arena.add_branch(self.id(), &heap);
+            heap
+        })
+    }
+
+    /// The heaps of a device's contexts, to be dropped where nothing is locked.
+    pub(super) fn heaps_of(&self, device: Device) -> Vec<Arc<Heap>> {
+        self.heaps(|entry| entry.device == device)
+    }
+
+    /// The heaps that `wanted` says, to be dropped where nothing is locked.
+    fn heaps(&self, wanted: impl Fn(&Entry) -> bool) -> Vec<Arc<Heap>> {
+        let heaps = lock(&self.0.heaps);
+        let wanted = heaps.iter().filter(|entry| wanted(entry));
+        wanted.filter_map(|entry| entry.heap.upgrade()).collect()
+    }
+}
+
+impl Drop for Pool {
+    /// Nobody allocates any more: what streams keep joins what is left, and what is in use follows
+    /// when it is freed.
+    fn drop(&mut self) {
+        // In a forked child our locks may be held by threads that no longer exist.
+        if driver::is_gone() {
+            return;
+        }
+        let heaps = self.heaps.get_mut();
+        let heaps = heaps.unwrap_or_else(PoisonError::into_inner).iter();
+        let heaps = heaps.filter_map(|entry| entry.heap.upgrade());
+        for heap in heaps {
+            for core in heap.served() {
+                if let Some((_branch, contents)) = core.arena.remove_branch(&heap) {
+                    heap.take_back(contents.into_flushed(), Rest::Joins);
+                }
+            }
+        }
+    }
+}
+
+impl Default for CachingPool {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The same pool.
+impl PartialEq for CachingPool {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for CachingPool {}
+
+impl Hash for CachingPool {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.0).hash(state);
+    }
+}
+
+impl fmt::Debug for CachingPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CachingPool")
+            .field("upstream", &self.0.settings.upstream)
+            .field("limit", &self.limit())
+            .field("shared", &self.0.settings.is_shared())
+            .finish()
+    }
+}
+
+// SAFETY: blocks are cut from segments, at multiples of 256 bytes, and are nobody else's until they
+// come back; other streams' work on them is complete, or the stream waits for it.
+unsafe impl DeviceAllocator for CachingPool {
+    fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
+        let core = stream.core();
+        core.ensure()?;
+        if bytes > isize::MAX as usize {
+            return Err(Error::SizeOverflow {
+                len: bytes,
+                element_size: 1,
+            });
+        }
+        let heap = self.heap_of(core);
+        let needed = class::rounded(bytes.max(1));
+        let piece = match heap.find(core, needed, LOOKED_AT) {
+            Some(piece) => piece,
+            None => growth::allocate(&heap, core, needed, bytes)?,
+        };
+        heap.with(|state| state.counts.allocate(piece.bytes));
+        Ok(piece.address)
+    }
+
+    unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, _: usize) -> Result<()> {
+        let core = stream.core();
+        let heap = self.heap_of(core);
+        // A number of its own: events that were recorded before do not cover what the caller may have
+        // made the stream wait for since.
+        let seq = core.reach()?.count();
+        let timeline = core.timeline().clone();
+        heap.free(address, Mark { timeline, seq });
+        Ok(())
+    }
+
+    fn trim(&self, keep: usize) -> Result<usize> {
+        self.trim(keep)
+    }
+
+    fn is_in_the_context(&self) -> bool {
+        self.0.settings.upstream.is_in_the_context()
+    }
+
+    fn name(&self) -> &str {
+        "caching pool"
+    }
+}

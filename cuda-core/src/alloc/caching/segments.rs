@@ -1,0 +1,124 @@
+//! What a pool has taken from its devices, piece by piece.
+
+use std::collections::HashMap;
+
+use cuda_sys::CUdeviceptr;
+
+use super::heap::Heap;
+use super::pool::CachingPool;
+use crate::device::Device;
+use crate::process::driver;
+
+/// Memory that a [`CachingPool`] has taken from a device in one piece.
+///
+/// ```no_run
+/// # let device = cuda_core::Device::get(0)?;
+/// use cuda_core::{CacheSegment, CachingPool};
+///
+/// let segments: Vec<CacheSegment> = CachingPool::shared()?.segments(device);
+/// let reserved: usize = segments.iter().map(|segment| segment.bytes).sum();
+/// println!("{} MiB in {} segments", reserved >> 20, segments.len());
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CacheSegment {
+    /// The device that it is on.
+    pub device: Device,
+    /// Where it begins.
+    pub address: CUdeviceptr,
+    /// Its size in bytes.
+    pub bytes: usize,
+    /// What it is cut into, from its beginning to its end without a gap.
+    pub blocks: Vec<CacheBlock>,
+}
+
+/// A part of a [`CacheSegment`].
+///
+/// ```no_run
+/// # let device = cuda_core::Device::get(0)?;
+/// use cuda_core::{CacheBlockState, CachingPool};
+///
+/// for segment in CachingPool::shared()?.segments(device) {
+///     let free = segment.blocks.iter().filter(|block| block.state == CacheBlockState::Free);
+///     println!("largest hole: {:?} bytes", free.map(|block| block.bytes).max());
+/// }
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CacheBlock {
+    /// Where it begins.
+    pub address: CUdeviceptr,
+    /// Its size in bytes; where it is used, what was asked for, rounded up.
+    pub bytes: usize,
+    /// What holds it.
+    pub state: CacheBlockState,
+}
+
+/// What holds a [`CacheBlock`].
+///
+/// ```no_run
+/// # let device = cuda_core::Device::get(0)?;
+/// use cuda_core::{CacheBlockState, CachingPool};
+///
+/// let segments = CachingPool::shared()?.segments(device);
+/// let blocks = segments.iter().flat_map(|segment| &segment.blocks);
+/// let free = blocks.filter(|block| block.state == CacheBlockState::Free);
+/// println!("{} holes", free.count());
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CacheBlockState {
+    /// A buffer.
+    Used,
+    /// The pool, for allocations to come.
+    Free,
+    /// The pool, but streams may be using it still, or it was not taken back where it came from.
+    Pending,
+}
+
+impl CachingPool {
+    /// The segments that the pool holds of a device's memory, by address; none in a fork's child. No
+    /// driver call.
+    ///
+    /// While other threads allocate and free, a block that changes hands may be shown on either
+    /// side.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// let pool = cuda_core::CachingPool::shared()?;
+    /// for segment in pool.segments(device) {
+    ///     println!("{} bytes in {} blocks", segment.bytes, segment.blocks.len());
+    /// }
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn segments(&self, device: Device) -> Vec<CacheSegment> {
+        if driver::is_gone() {
+            return Vec::new();
+        }
+        let heaps = self.heaps_of(device);
+        let mut segments: Vec<_> = heaps.iter().flat_map(|heap| segments_of(heap)).collect();
+        segments.sort_unstable_by_key(|segment| segment.address);
+        segments
+    }
+}
+
+fn segments_of(heap: &Heap) -> Vec<CacheSegment> {
+    // What the space counts as taken, and streams keep for themselves.
+    let mut kept = HashMap::new();
+    for core in heap.served() {
+        core.arena.with(heap, |bins| {
+            bins.list(|address, state| {
+                kept.insert(address, state);
+            });
+        });
+    }
+    let device = heap.context.device();
+    heap.with(|state| {
+        let pending = state.pending.iter();
+        let pending = pending.map(|(_, pending, _)| pending.address);
+        kept.extend(pending.map(|address| (address, CacheBlockState::Pending)));
+        state.space.list(device, &kept)
+    })
+}

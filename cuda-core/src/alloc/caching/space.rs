@@ -1,0 +1,466 @@
+//! An address space in pieces: segments, the ranges that they are cut into, and whose work a free
+//! range has to come after.
+//!
+//! Nothing here calls the driver.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use cuda_sys::CUdeviceptr;
+
+use super::class::Span;
+use super::owners::{Free, NOBODY, Owner, Owners};
+use super::segments::{CacheBlock, CacheBlockState, CacheSegment};
+use crate::device::Device;
+use crate::timeline::core::StreamCore;
+use crate::timeline::{Mark, Timeline};
+use crate::util::flat_map::FlatMap;
+
+/// Segments, and the ranges that tile them.
+#[derive(Default)]
+pub(super) struct Space {
+    segments: FlatMap<CUdeviceptr, Segment>,
+    ranges: BTreeMap<CUdeviceptr, Range>,
+    /// The free ranges by the stream that may use them at once.
+    owners: Owners,
+    reserved: usize,
+    free: usize,
+    /// Bytes of segments that are not [kept](Fate::Kept), as far as nobody has them.
+    lost: usize,
+    /// Timelines that are needed no more. Dropping the last reference to one calls the driver, so
+    /// whoever locks the space drops them afterwards.
+    spent: Vec<Arc<Timeline>>,
+}
+
+/// Memory in one piece, as it was allocated.
+pub(super) struct Segment {
+    pub(super) base: CUdeviceptr,
+    pub(super) bytes: usize,
+    pub(super) span: Span,
+    /// The stream in whose order it is given back, if that matters to whoever it came from.
+    pub(super) home: Option<Arc<StreamCore>>,
+    pub(super) fate: Fate,
+}
+
+/// What becomes of a segment.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// Blocks are cut from it, and when nobody has one it is given back.
+    Kept,
+    /// Whoever it came from did not take it back: it is offered once more.
+    Refused,
+    /// Work that cannot be proven complete may use it: it was reported, and stays for good.
+    GivenUp,
+}
+
+struct Range {
+    bytes: usize,
+    segment: CUdeviceptr,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Taken,
+    /// To be used by the owner at once, by others behind the owner's work up to `seq`.
+    Free {
+        owner: u64,
+        seq: u64,
+    },
+    /// Nobody's: its segment was given up, or is on its way back.
+    Lost,
+}
+
+/// What becomes of idle ranges beside one that is freed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rest {
+    /// They join it, so that its stream finds them in one piece.
+    Joins,
+    /// They stay idle. A stream that is gone has no use for them, and each one whose work is pending
+    /// would take the rest of a segment out of reach.
+    Stays,
+}
+
+/// A range that was taken.
+pub(super) struct Piece {
+    pub(super) address: CUdeviceptr,
+    pub(super) bytes: usize,
+    /// The point of the new owner's timeline behind which others may use it.
+    pub(super) seq: u64,
+}
+
+impl Space {
+    pub(super) fn is_empty(&self) -> bool {
+        self.segments.is_empty()
+    }
+
+    pub(super) fn reserved(&self) -> usize {
+        self.reserved
+    }
+
+    pub(super) fn free(&self) -> usize {
+        self.free
+    }
+
+    pub(super) fn lost(&self) -> usize {
+        self.lost
+    }
+
+    /// The largest range that a single request could have, whoever's work it had to wait for.
+    pub(super) fn largest_free(&self) -> usize {
+        self.owners.largest()
+    }
+
+    /// All segments with what they are cut into; `kept` says who has what is taken here, by address,
+    /// if it is not a buffer.
+    pub(super) fn list(
+        &self,
+        device: Device,
+        kept: &HashMap<CUdeviceptr, CacheBlockState>,
+    ) -> Vec<CacheSegment> {
+        let block = |(address, range): (&CUdeviceptr, &Range)| CacheBlock {
+            address: *address,
+            bytes: range.bytes,
+            state: match range.state {
+                State::Taken => kept.get(address).copied().unwrap_or(CacheBlockState::Used),
+                State::Free { .. } => CacheBlockState::Free,
+                State::Lost => CacheBlockState::Pending,
+            },
+        };
+        let blocks = |segment: &Segment| {
+            let end = segment.base + segment.bytes as CUdeviceptr;
+            self.ranges.range(segment.base..end).map(block).collect()
+        };
+        let listed = self.segments.values().map(|segment| CacheSegment {
+            device,
+            address: segment.base,
+            bytes: segment.bytes,
+            blocks: blocks(segment),
+        });
+        listed.collect()
+    }
+
+    /// To be dropped where the space is not locked.
+    pub(super) fn take_spent(&mut self) -> Vec<Arc<Timeline>> {
+        std::mem::take(&mut self.spent)
+    }
+
+    /// Takes in a new segment, all of it taken.
+    pub(super) fn add(&mut self, segment: Segment) {
+        let (base, bytes) = (segment.base, segment.bytes);
+        self.reserved += bytes;
+        self.segments.insert(base, segment);
+        let range = Range {
+            bytes,
+            segment: base,
+            state: State::Taken,
+        };
+        self.ranges.insert(base, range);
+    }
+
+    /// The smallest free range with room for `bytes` that the stream may use at once, cut to size.
+    pub(super) fn take(&mut self, stream: u64, span: Span, bytes: usize) -> Option<Piece> {
+        let best = [stream, NOBODY].into_iter();
+        let best = best.filter_map(|owner| self.owners.best_of(owner, span, bytes));
+        let (_, address) = best.min()?;
+        Some(self.cut(address, bytes))
+    }
+
+    /// A range with room for `bytes` that only another stream than those may use at once, the smallest
+    /// that it has; all of it, and the point behind which it is free.
+    pub(super) fn take_of_others(
+        &mut self,
+        tried: &[u64],
+        span: Span,
+        bytes: usize,
+    ) -> Option<(CUdeviceptr, Mark)> {
+        let owner = self.owners.other_than(tried, span, bytes)?;
+        let (_, address) = self.owners.best_of(owner, span, bytes)?;
+        let (_, seq) = self.owner_of(address)?;
+        let timeline = self.owners.get(owner)?.timeline.clone()?;
+        self.remove(address);
+        Some((address, Mark { timeline, seq }))
+    }
+
+    fn owner_of(&self, address: CUdeviceptr) -> Option<(u64, u64)> {
+        match self.ranges.get(&address)?.state {
+            State::Free { owner, seq } => Some((owner, seq)),
+            State::Taken | State::Lost => None,
+        }
+    }
+
+    /// Takes a free range, and leaves what is not needed of it to its owner.
+    fn cut(&mut self, address: CUdeviceptr, needed: usize) -> Piece {
+        let (owner, seq) = self.owner_of(address).unwrap_or((NOBODY, 0));
+        let timeline = self.owners.get(owner).and_then(|o| o.timeline.clone());
+        let (segment, bytes) = self.remove(address);
+        let room = bytes.saturating_sub(needed);
+        let cut = room >= self.span_of(segment).spare();
+        if cut {
+            self.ranges.entry(address).and_modify(|r| r.bytes = needed);
+            let rest = address + needed as CUdeviceptr;
+            self.ranges.insert(
+                rest,
+                Range {
+                    bytes: room,
+                    segment,
+                    state: State::Taken,
+                },
+            );
+            self.insert(rest, owner, seq, timeline);
+        } else {
+            self.spent.extend(timeline);
+        }
+        Piece {
+            address,
+            bytes: if cut { needed } else { bytes },
+            seq,
+        }
+    }
+
+    fn span_of(&self, segment: CUdeviceptr) -> Span {
+        self.segments.get(segment).map_or(Span::Large, |s| s.span)
+    }
+
+    /// Whether the address is that of a range that was taken, and how large that is.
+    pub(super) fn taken(&self, address: CUdeviceptr) -> Option<usize> {
+        let range = self.ranges.get(&address)?;
+        (range.state == State::Taken).then_some(range.bytes)
+    }
+
+    /// Frees a range that was taken: for the mark's stream at once, for others behind it; for all
+    /// if there is none. Joins it with its neighbours, unless they wait for other streams.
+    pub(super) fn give(&mut self, address: CUdeviceptr, mark: Option<Mark>) {
+        self.give_beside(address, mark, Rest::Joins);
+    }
+
+    /// [`give`](Self::give), and what becomes of idle ranges beside it.
+    pub(super) fn give_beside(&mut self, address: CUdeviceptr, mark: Option<Mark>, rest: Rest) {
+        if self.is_given_up(address) {
+            self.lose(address);
+            self.spent.extend(mark.map(|mark| mark.timeline));
+            return;
+        }
+        let (owner, seq, timeline) = match mark {
+            Some(mark) => (mark.timeline.id(), mark.seq, Some(mark.timeline)),
+            None => (NOBODY, 0, None),
+        };
+        self.insert(address, owner, seq, timeline);
+        // What nobody uses can be used behind anybody's work, too.
+        let idle = |one: u64, other: u64| one == NOBODY || other == NOBODY;
+        let idle = |one, other| rest == Rest::Joins && idle(one, other);
+        self.join(address, |one, other| one == other || idle(one, other));
+    }
+
+    fn is_given_up(&self, address: CUdeviceptr) -> bool {
+        let segment = self.ranges.get(&address).map(|range| range.segment);
+        let segment = segment.and_then(|base| self.segments.get(base));
+        segment.is_some_and(|segment| segment.fate == Fate::GivenUp)
+    }
+
+    /// Lets everybody use what is known not to be in use any more, of so many owners.
+    pub(super) fn settle(&mut self, owners: usize) {
+        for owner in self.owners.in_turn(owners) {
+            self.settle_of(owner);
+        }
+    }
+
+    /// [`settle`](Self::settle) of one owner.
+    pub(super) fn settle_of(&mut self, owner: u64) {
+        while let Some(address) = self.owners.get(owner).and_then(Owner::finished) {
+            self.remove(address);
+            self.insert(address, NOBODY, 0, None);
+            self.join(address, |one, other| one == NOBODY && other == NOBODY);
+        }
+    }
+
+    /// The points that free ranges wait for, one for each stream.
+    pub(super) fn marks(&self) -> Vec<Mark> {
+        self.owners.marks()
+    }
+
+    /// Takes out a segment of which nothing is in use, the largest first.
+    pub(super) fn take_segment(&mut self) -> Option<Segment> {
+        let unused = |segment: &&Segment| {
+            let whole = self.ranges.get(&segment.base);
+            whole.is_some_and(|r| r.bytes == segment.bytes)
+                && self.owner_of(segment.base) == Some((NOBODY, 0))
+        };
+        let unused = self.segments.values().filter(unused);
+        let base = unused.max_by_key(|segment| segment.bytes)?.base;
+        self.remove(base);
+        self.ranges.remove(&base);
+        let segment = self.segments.remove(base)?;
+        self.reserved -= segment.bytes;
+        Some(segment)
+    }
+
+    /// Takes a segment in again that could not be given back: nothing of it is handed out.
+    pub(super) fn keep_refused(&mut self, segment: Segment) {
+        let base = segment.base;
+        self.add(Segment {
+            fate: Fate::Refused,
+            ..segment
+        });
+        self.lose(base);
+    }
+
+    /// Takes the segments out that could not be given back.
+    pub(super) fn take_refused(&mut self) -> Vec<Segment> {
+        let refused = self.segments.values();
+        let refused = refused.filter(|segment| segment.fate == Fate::Refused);
+        let bases: Vec<_> = refused.map(|segment| segment.base).collect();
+        let taken = bases.into_iter().filter_map(|base| {
+            self.lost -= self.ranges.remove(&base)?.bytes;
+            let segment = self.segments.remove(base)?;
+            self.reserved -= segment.bytes;
+            Some(segment)
+        });
+        taken.collect()
+    }
+
+    /// Gives the segments up, for good, that have free ranges of those owners, unless the owners'
+    /// work on them is known to be complete. Says which those are.
+    pub(super) fn give_up(&mut self, owners: &[u64]) -> Vec<(CUdeviceptr, usize)> {
+        let lost: Vec<_> = owners
+            .iter()
+            .filter_map(|id| self.owners.get(*id))
+            .flat_map(|owner| owner.unfinished())
+            .collect();
+        let given_up = lost.into_iter();
+        given_up
+            .filter_map(|address| self.give_up_around(address))
+            .collect()
+    }
+
+    /// Gives the segment around the address up, unless it is already: nothing of it is handed out
+    /// any more.
+    pub(super) fn give_up_around(&mut self, address: CUdeviceptr) -> Option<(CUdeviceptr, usize)> {
+        let base = self.ranges.get(&address)?.segment;
+        let segment = self.segments.get_mut(base)?;
+        if segment.fate != Fate::Kept {
+            return None;
+        }
+        segment.fate = Fate::GivenUp;
+        let bytes = segment.bytes;
+        let within = self.ranges.range(base..base + bytes as CUdeviceptr);
+        let free = within.filter(|(_, range)| range.state != State::Taken);
+        let free: Vec<_> = free.map(|(address, _)| *address).collect();
+        for address in free {
+            self.remove(address);
+            self.lose(address);
+        }
+        Some((base, bytes))
+    }
+
+    /// Makes a taken range nobody's, of a segment of which nothing is handed out any more.
+    fn lose(&mut self, address: CUdeviceptr) {
+        let range = self.ranges.get_mut(&address);
+        if let Some(range) = range.filter(|range| range.state == State::Taken) {
+            range.state = State::Lost;
+            self.lost += range.bytes;
+        }
+    }
+
+    /// Gives all segments up.
+    pub(super) fn give_up_all(&mut self) -> Vec<(CUdeviceptr, usize)> {
+        let bases: Vec<_> = self.segments.keys().collect();
+        bases
+            .into_iter()
+            .filter_map(|base| self.give_up_around(base))
+            .collect()
+    }
+
+    /// Enters a taken range as a free one.
+    fn insert(
+        &mut self,
+        address: CUdeviceptr,
+        owner: u64,
+        seq: u64,
+        timeline: Option<Arc<Timeline>>,
+    ) {
+        let Some(range) = self.ranges.get_mut(&address) else {
+            return;
+        };
+        range.state = State::Free { owner, seq };
+        let (bytes, segment) = (range.bytes, range.segment);
+        let span = self.span_of(segment);
+        self.free += bytes;
+        let free = Free {
+            address,
+            bytes,
+            span,
+            seq,
+        };
+        self.spent.extend(self.owners.insert(owner, timeline, free));
+    }
+
+    /// Makes a free range a taken one; its segment and size.
+    fn remove(&mut self, address: CUdeviceptr) -> (CUdeviceptr, usize) {
+        let Some(range) = self.ranges.get_mut(&address) else {
+            return (address, 0);
+        };
+        let (segment, bytes) = (range.segment, range.bytes);
+        let State::Free { owner, seq } = range.state else {
+            return (segment, bytes);
+        };
+        range.state = State::Taken;
+        let span = self.span_of(segment);
+        self.free -= bytes;
+        let free = Free {
+            address,
+            bytes,
+            span,
+            seq,
+        };
+        self.spent.extend(self.owners.remove(owner, free));
+        (segment, bytes)
+    }
+
+    /// Joins a free range with all free ranges beside it of the same segment whose owners go with
+    /// its own.
+    fn join(&mut self, address: CUdeviceptr, goes: impl Fn(u64, u64) -> bool) {
+        let mut first = address;
+        while let Some((&before, _)) = self.ranges.range(..first).next_back() {
+            if !self.absorb(before, first, &goes) {
+                break;
+            }
+            first = before;
+        }
+        while let Some((&after, _)) = self.ranges.range(first + 1..).next() {
+            if !self.absorb(first, after, &goes) {
+                break;
+            }
+        }
+    }
+
+    /// Makes two neighbours one range, if they go together.
+    fn absorb(
+        &mut self,
+        first: CUdeviceptr,
+        second: CUdeviceptr,
+        goes: &impl Fn(u64, u64) -> bool,
+    ) -> bool {
+        let same = |one: &Range, other: &Range| one.segment == other.segment;
+        let (Some(one), Some(other)) = (self.ranges.get(&first), self.ranges.get(&second)) else {
+            return false;
+        };
+        let together = same(one, other);
+        let (State::Free { owner: a, seq: s }, State::Free { owner: b, seq: t }) =
+            (one.state, other.state)
+        else {
+            return false;
+        };
+        if !together || !goes(a, b) {
+            return false;
+        }
+        let (owner, seq) = (a.max(b), s.max(t));
+        let timeline = self.owners.get(owner).and_then(|o| o.timeline.clone());
+        self.remove(first);
+        let (_, more) = self.remove(second);
+        self.ranges.remove(&second);
+        self.ranges.entry(first).and_modify(|r| r.bytes += more);
+        self.insert(first, owner, seq, timeline);
+        true
+    }
+}

@@ -1,0 +1,285 @@
+//! Which allocator a stream asks: the scope's, else the device's, else the default.
+
+use std::cell::RefCell;
+use std::env::VarError;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Once, OnceLock, PoisonError, RwLock};
+
+use super::handle::{Allocator, Choice};
+use crate::alloc::caching::builder::SHARED;
+use crate::device::Device;
+use crate::error::{AllocatorError, Error, Result};
+use crate::process::driver;
+
+/// What [`Stream::alloc`](crate::Stream::alloc) asks where nothing else is said.
+#[derive(Default)]
+struct Defaults {
+    everywhere: Option<Allocator>,
+    /// By device; few have one.
+    devices: Vec<(Device, Allocator)>,
+}
+
+static DEFAULTS: RwLock<Defaults> = RwLock::new(Defaults {
+    everywhere: None,
+    devices: Vec::new(),
+});
+
+thread_local! {
+    /// The scopes that the thread is in, innermost last.
+    static SCOPES: RefCell<Vec<Allocator>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What `CUDA_CORE_ALLOCATOR` says.
+fn from_environment() -> Result<Allocator> {
+    static CHOSEN: OnceLock<Result<Allocator>> = OnceLock::new();
+    let choose = || match std::env::var("CUDA_CORE_ALLOCATOR").as_deref() {
+        Ok(text) => named(text),
+        Err(VarError::NotPresent) => Ok(Allocator::cache()),
+        Err(VarError::NotUnicode(text)) => named(&text.to_string_lossy()),
+    };
+    CHOSEN.get_or_init(choose).clone()
+}
+
+/// The allocator that a value of `CUDA_CORE_ALLOCATOR` names.
+fn named(text: &str) -> Result<Allocator> {
+    match text {
+        "cache" => Ok(Allocator::cache()),
+        "driver" => Ok(Allocator::driver_pool()),
+        "plain" => Ok(Allocator::plain()),
+        _ => Err(Error::Malformed {
+            what: "a value of CUDA_CORE_ALLOCATOR",
+            text: text.to_owned(),
+            form: "cache, driver or plain",
+        }),
+    }
+}
+
+/// Whether there is nothing to decide, on any thread: the process's caching pool everywhere, in scopes
+/// too. Two loads, of a line that is hardly ever written.
+#[inline]
+pub(crate) fn is_cache() -> bool {
+    ROUTE.pool.load(Ordering::Acquire) == SHARED && ROUTE.scopes.load(Ordering::Relaxed) == 0
+}
+
+/// The number of the caching pool that an allocation on any device asks now, on this thread; [`None`]
+/// where [`current`] has to tell. No lock, and no reference is counted.
+pub(crate) fn pool() -> Option<u64> {
+    let scoped = SCOPES.try_with(|scopes| scopes.borrow().last().map(Allocator::pool));
+    if let Ok(Some(pool)) = scoped {
+        return pool;
+    }
+    let pool = ROUTE.pool.load(Ordering::Acquire);
+    (pool != SEVERAL).then_some(pool)
+}
+
+/// Whether it is the process's caching pool.
+fn is_shared(allocator: &Allocator) -> bool {
+    matches!(allocator.0, Choice::Shared)
+}
+
+/// What [`is_cache`] looks at.
+#[repr(align(128))]
+struct Route {
+    /// The number of the caching pool that is the default and that of all devices; [`SEVERAL`] if none
+    /// is, and until somebody has looked what the environment says.
+    pool: AtomicU64,
+    /// Scopes, of all threads, that have another allocator. A thread sees its own.
+    scopes: AtomicUsize,
+}
+
+const SEVERAL: u64 = u64::MAX;
+
+static ROUTE: Route = Route {
+    pool: AtomicU64::new(SEVERAL),
+    scopes: AtomicUsize::new(0),
+};
+
+impl Defaults {
+    /// Tells [`is_cache`] of a change; the lock is held.
+    fn publish(&self) {
+        let everywhere = match &self.everywhere {
+            Some(allocator) => allocator.pool(),
+            None => from_environment().ok().and_then(|chosen| chosen.pool()),
+        };
+        let mut devices = self.devices.iter();
+        let same = devices.all(|(_, allocator)| allocator.pool() == everywhere);
+        let pool = everywhere.filter(|_| same).unwrap_or(SEVERAL);
+        ROUTE.pool.store(pool, Ordering::Release);
+    }
+}
+
+/// Finds out what the environment says, once, and publishes it.
+#[cold]
+fn look() {
+    static LOOKED: Once = Once::new();
+    LOOKED.call_once(|| {
+        let defaults = DEFAULTS.write().unwrap_or_else(PoisonError::into_inner);
+        defaults.publish();
+    });
+}
+
+/// The allocator that an allocation on `device` asks now, on this thread.
+pub(crate) fn current(device: Device) -> Result<Allocator> {
+    let scoped = SCOPES.try_with(|scopes| scopes.borrow().last().cloned());
+    if let Ok(Some(allocator)) = scoped {
+        return Ok(allocator);
+    }
+    // Another thread's scope is nothing to this one: no lock, as without it.
+    if ROUTE.pool.load(Ordering::Acquire) == SHARED {
+        return Ok(Allocator::cache());
+    }
+    look();
+    let defaults = DEFAULTS.read().unwrap_or_else(PoisonError::into_inner);
+    let own = defaults.devices.iter().find(|(of, _)| *of == device);
+    let chosen = own
+        .map(|(_, allocator)| allocator)
+        .or(defaults.everywhere.as_ref());
+    match chosen {
+        Some(allocator) => Ok(allocator.clone()),
+        None => from_environment(),
+    }
+}
+
+/// Refuses to change a default inside a scope, and where a thread that no longer exists may hold the lock.
+fn may_change(op: &'static str) -> Result<()> {
+    driver::gone().map_or(Ok(()), Err)?;
+    let inside = SCOPES.try_with(|scopes| !scopes.borrow().is_empty());
+    if inside.unwrap_or(false) {
+        return Err(AllocatorError::Scoped { op }.into());
+    }
+    Ok(())
+}
+
+/// Makes `allocator` the one that [`Stream::alloc`](crate::Stream::alloc) asks, on every thread and
+/// every device that has none of its own, and says which one was. Existing blocks go back to the
+/// allocator that they came from. No driver call.
+///
+/// At first it is what the environment says: `CUDA_CORE_ALLOCATOR=cache` for the caching pool, which
+/// it is without a word, `driver` for the driver's own pool, `plain` for `cuMemAlloc`.
+///
+/// # Errors
+/// [`AllocatorError::Scoped`] inside [`with_allocator`]; [`Error::Malformed`] where the environment
+/// holds anything else; [`Error::Forked`] in a fork's child. Nothing has changed then.
+///
+/// ```no_run
+/// use cuda_core::{Allocator, set_default_allocator};
+///
+/// let before = set_default_allocator(&Allocator::driver_pool())?;
+/// set_default_allocator(&before)?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub fn set_default_allocator(allocator: &Allocator) -> Result<Allocator> {
+    may_change("set_default_allocator")?;
+    let initial = from_environment()?;
+    let mut defaults = DEFAULTS.write().unwrap_or_else(PoisonError::into_inner);
+    let before = defaults.everywhere.replace(allocator.clone());
+    defaults.publish();
+    drop(defaults);
+    Ok(before.unwrap_or(initial))
+}
+
+impl Device {
+    /// Makes `allocator` the one that [`Stream::alloc`](crate::Stream::alloc) asks on this device;
+    /// [`None`] for the [default](set_default_allocator). Says which one was. No driver call.
+    ///
+    /// # Errors
+    /// [`AllocatorError::Scoped`] inside [`with_allocator`]; [`Error::Forked`] in a fork's child.
+    ///
+    /// ```no_run
+    /// use cuda_core::{Allocator, CachingPool, Device, PoolLimit};
+    ///
+    /// // The first device is shared with others: no more than a quarter of it.
+    /// let pool = CachingPool::builder().limit(PoolLimit::Fraction(0.25)).build()?;
+    /// Device::get(0)?.set_allocator(Some(&pool.allocator()))?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn set_allocator(self, allocator: Option<&Allocator>) -> Result<Option<Allocator>> {
+        may_change("set_allocator")?;
+        let mut defaults = DEFAULTS.write().unwrap_or_else(PoisonError::into_inner);
+        let at = defaults.devices.iter().position(|(of, _)| *of == self);
+        let before = at.map(|at| defaults.devices.swap_remove(at).1);
+        if let Some(allocator) = allocator {
+            defaults.devices.push((self, allocator.clone()));
+        }
+        defaults.publish();
+        drop(defaults);
+        Ok(before)
+    }
+}
+
+/// Runs `f`, on this thread, with `allocator` in the place of all defaults. Scopes nest; each ends
+/// with its closure, also if that panics. Other threads are not concerned.
+///
+/// ```no_run
+/// use cuda_core::{Allocator, with_allocator};
+///
+/// let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// let buffer = with_allocator(&Allocator::plain(), || stream.alloc::<u8>(1 << 20))?;
+/// drop(buffer); // given back to where it came from
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub fn with_allocator<R>(allocator: &Allocator, f: impl FnOnce() -> R) -> R {
+    let _scope = Scope::enter(allocator.clone());
+    f()
+}
+
+/// An allocator on the thread's list for as long as this lives.
+struct Scope {
+    entered: bool,
+    /// [`is_cache`] has to know.
+    counted: bool,
+    /// The list belongs to the thread.
+    _not_send: PhantomData<*const ()>,
+}
+
+impl Scope {
+    fn enter(allocator: Allocator) -> Self {
+        let other = !is_shared(&allocator);
+        // A thread that is losing its locals has the defaults.
+        let entered = SCOPES.try_with(|scopes| scopes.borrow_mut().push(allocator));
+        let entered = entered.is_ok();
+        let counted = entered && other;
+        if counted {
+            ROUTE.scopes.fetch_add(1, Ordering::Relaxed);
+        }
+        Self {
+            entered,
+            counted,
+            _not_send: PhantomData,
+        }
+    }
+}
+
+impl Drop for Scope {
+    fn drop(&mut self) {
+        if !self.entered {
+            return;
+        }
+        if self.counted {
+            ROUTE.scopes.fetch_sub(1, Ordering::Relaxed);
+        }
+        // The last reference may run arbitrary user code: not under the borrow.
+        let left = SCOPES.try_with(|scopes| scopes.borrow_mut().pop());
+        drop(left);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_the_environment() {
+        let choice = |text| named(text).map(|allocator| allocator.0);
+        assert!(matches!(choice("cache"), Ok(Choice::Shared)));
+        assert!(matches!(choice("driver"), Ok(Choice::Driver)));
+        assert!(matches!(choice("plain"), Ok(Choice::Plain)));
+        for bad in ["", "Cache", "driver ", "none"] {
+            assert!(
+                matches!(choice(bad), Err(Error::Malformed { .. })),
+                "{bad:?}"
+            );
+        }
+    }
+}

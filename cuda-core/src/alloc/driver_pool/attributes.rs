@@ -1,0 +1,222 @@
+//! What a pool holds, keeps and reuses.
+
+use std::ffi::c_int;
+
+use cuda_sys::{CUmemPool_attribute, symbol as cu};
+
+use super::handle::MemoryPool;
+use crate::error::{Result, check};
+use crate::process::capture_mode::Relaxed;
+
+/// Bytes that a pool holds.
+///
+/// ```no_run
+/// # let device = cuda_core::Device::get(0)?;
+/// # let stream = device.create_stream()?;
+/// let pool = device.default_memory_pool()?;
+/// let buffer = stream.alloc_from::<u8>(&pool, 1 << 20)?;
+/// let usage = pool.usage()?;
+/// assert!(usage.used >= 1 << 20 && usage.reserved >= usage.used);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PoolUsage {
+    /// Taken from the device.
+    pub reserved: usize,
+    /// The most that was taken since the peaks were reset.
+    pub reserved_peak: usize,
+    /// Allocated from the pool.
+    pub used: usize,
+    /// The most that was allocated since the peaks were reset.
+    pub used_peak: usize,
+}
+
+/// When a pool hands out memory that another stream has freed.
+///
+/// ```no_run
+/// # let device = cuda_core::Device::get(0)?;
+/// use cuda_core::PoolReuse;
+///
+/// // Streams never wait for each other because of memory, and more of it may be taken.
+/// let pool = device.default_memory_pool()?;
+/// pool.set_reuse(PoolReuse::InternalDependencies, false)?;
+/// assert!(pool.reuse(PoolReuse::FollowEventDependencies)?);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum PoolReuse {
+    /// When an event orders the allocation behind the free.
+    FollowEventDependencies,
+    /// When the free happens to have completed.
+    Opportunistic,
+    /// Always: the driver makes the stream wait where it must.
+    InternalDependencies,
+}
+
+impl PoolReuse {
+    fn attribute(self) -> CUmemPool_attribute {
+        match self {
+            Self::FollowEventDependencies => {
+                cuda_sys::CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES
+            }
+            Self::Opportunistic => cuda_sys::CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC,
+            Self::InternalDependencies => {
+                cuda_sys::CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES
+            }
+        }
+    }
+}
+
+impl MemoryPool {
+    /// Bytes that the pool keeps when a stream, an event or a context is synchronised, instead of
+    /// giving them back to the device; [`usize::MAX`]: all.
+    ///
+    /// # Errors
+    /// [`Error::GivenUp`](crate::Error::GivenUp); the driver's.
+    pub fn release_threshold(&self) -> Result<usize> {
+        self.bytes(cuda_sys::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
+    }
+
+    /// Sets [`release_threshold`](Self::release_threshold): `cuMemPoolSetAttribute`.
+    ///
+    /// # Errors
+    /// [`Error::GivenUp`](crate::Error::GivenUp); the driver's.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// let pool = device.default_memory_pool()?;
+    /// pool.set_release_threshold(1 << 30)?; // keeps up to a gibibyte when somebody waits
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn set_release_threshold(&self, bytes: usize) -> Result<()> {
+        self.set_bytes(cuda_sys::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, bytes)
+    }
+
+    /// Whether the pool reuses memory that way: `cuMemPoolGetAttribute`.
+    ///
+    /// # Errors
+    /// [`Error::GivenUp`](crate::Error::GivenUp); the driver's.
+    pub fn reuse(&self, reuse: PoolReuse) -> Result<bool> {
+        let pool = self.live()?;
+        let mut value: c_int = 0;
+        let _relaxed = Relaxed::enter()?;
+        // SAFETY: `self` keeps the pool; the attribute's value is an int, which the call writes to
+        // a local of that type that outlives it.
+        check("cuMemPoolGetAttribute", unsafe {
+            cu::cuMemPoolGetAttribute(pool, reuse.attribute(), (&raw mut value).cast())
+        })?;
+        Ok(value != 0)
+    }
+
+    /// Says whether the pool reuses memory that way: `cuMemPoolSetAttribute`. All ways are on to
+    /// begin with.
+    ///
+    /// # Errors
+    /// [`Error::GivenUp`](crate::Error::GivenUp); the driver's.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// use cuda_core::PoolReuse;
+    ///
+    /// // Which memory is reused does not depend on how far other streams have come.
+    /// device.default_memory_pool()?.set_reuse(PoolReuse::Opportunistic, false)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn set_reuse(&self, reuse: PoolReuse, on: bool) -> Result<()> {
+        let pool = self.live()?;
+        let mut value = c_int::from(on);
+        let _relaxed = Relaxed::enter()?;
+        // SAFETY: `self` keeps the pool; the attribute's value is an int, which the call reads from
+        // a local of that type that outlives it.
+        check("cuMemPoolSetAttribute", unsafe {
+            cu::cuMemPoolSetAttribute(pool, reuse.attribute(), (&raw mut value).cast())
+        })
+    }
+
+    /// What the pool holds, the whole process included: `cuMemPoolGetAttribute`, four times.
+    ///
+    /// # Errors
+    /// [`Error::GivenUp`](crate::Error::GivenUp); the driver's.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// let usage = device.default_memory_pool()?.usage()?;
+    /// println!("{} of {} bytes are in use", usage.used, usage.reserved);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn usage(&self) -> Result<PoolUsage> {
+        self.live()?;
+        let _relaxed = Relaxed::enter()?;
+        Ok(PoolUsage {
+            reserved: self.bytes(cuda_sys::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)?,
+            reserved_peak: self.bytes(cuda_sys::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)?,
+            used: self.bytes(cuda_sys::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?,
+            used_peak: self.bytes(cuda_sys::CU_MEMPOOL_ATTR_USED_MEM_HIGH)?,
+        })
+    }
+
+    /// Sets the peaks of [`usage`](Self::usage) to the present values: `cuMemPoolSetAttribute`,
+    /// twice.
+    ///
+    /// # Errors
+    /// [`Error::GivenUp`](crate::Error::GivenUp); the driver's, and then one peak may have been reset
+    /// and the other not.
+    pub fn reset_peaks(&self) -> Result<()> {
+        self.live()?;
+        let _relaxed = Relaxed::enter()?;
+        self.set_bytes(cuda_sys::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 0)?;
+        self.set_bytes(cuda_sys::CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0)
+    }
+
+    /// Gives unallocated memory back to the device, until no more than `keep` bytes are reserved,
+    /// and says how many bytes went: `cuMemPoolTrimTo`, and `cuMemPoolGetAttribute` before and
+    /// after it. Memory that the pool takes meanwhile makes the number smaller.
+    ///
+    /// # Errors
+    /// [`Error::GivenUp`](crate::Error::GivenUp); the driver's. It may come although the pool was
+    /// trimmed. Memory that is in use stays, which is no error.
+    ///
+    /// ```no_run
+    /// let pool = cuda_core::Device::get(0)?.default_memory_pool()?;
+    /// println!("{} bytes given back", pool.trim(0)?);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn trim(&self, keep: usize) -> Result<usize> {
+        let pool = self.live()?;
+        let _relaxed = Relaxed::enter()?;
+        let reserved = || self.bytes(cuda_sys::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+        let before = reserved()?;
+        // SAFETY: `self` keeps the pool, and `live` refuses one that may be gone; any number of
+        // bytes will do.
+        check("cuMemPoolTrimTo", unsafe {
+            cu::cuMemPoolTrimTo(pool, keep)
+        })?;
+        Ok(before.saturating_sub(reserved()?))
+    }
+
+    fn bytes(&self, attribute: CUmemPool_attribute) -> Result<usize> {
+        let pool = self.live()?;
+        let mut value = 0u64;
+        let _relaxed = Relaxed::enter()?;
+        // SAFETY: `self` keeps the pool; the attribute's value is a cuuint64_t, which the call
+        // writes to a local of that type that outlives it.
+        check("cuMemPoolGetAttribute", unsafe {
+            cu::cuMemPoolGetAttribute(pool, attribute, (&raw mut value).cast())
+        })?;
+        // Not more than an address can be.
+        Ok(value as usize)
+    }
+
+    fn set_bytes(&self, attribute: CUmemPool_attribute, bytes: usize) -> Result<()> {
+        let pool = self.live()?;
+        let mut value = bytes as u64;
+        let _relaxed = Relaxed::enter()?;
+        // SAFETY: `self` keeps the pool; all attributes that come here have a cuuint64_t, which the
+        // call reads from a local that outlives it.
+        check("cuMemPoolSetAttribute", unsafe {
+            cu::cuMemPoolSetAttribute(pool, attribute, (&raw mut value).cast())
+        })
+    }
+}

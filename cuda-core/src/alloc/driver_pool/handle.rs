@@ -1,0 +1,494 @@
+//! Pools as values: the default one of a device, and those that a program makes.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::ptr;
+use std::sync::{Arc, Mutex, Weak};
+
+use cuda_sys::{CUmemAccess_flags, CUmemPoolProps, CUmemoryPool, symbol as cu};
+
+use crate::alloc::origin::Origin;
+use crate::device::default_pool::{self, Pool};
+use crate::device::{Device, mem_location};
+use crate::error::{Error, Result, check};
+use crate::memory::buffer::Buffer;
+use crate::memory::device::{ALIGNMENT, DeviceBuffer, NOWHERE};
+use crate::memory::{Block, Storage, byte_len};
+use crate::peer::{self, Changes, PeerAccess};
+use crate::process::capture_mode::Relaxed;
+use crate::process::foreign_code::DeferForeignCode;
+use crate::process::release::{Unreleased, released};
+use crate::process::{deferred, driver, drop_hook};
+use crate::stream::Stream;
+use crate::timeline::core::same_device;
+use crate::timeline::ledger::Ledger;
+use crate::types::pod::Pod;
+use crate::types::resource::Resource;
+use crate::types::shareable::ShareableHandle;
+use crate::util::sync::lock;
+
+/// A pool of a device's memory, from which stream-ordered allocations come: `CUmemoryPool`.
+///
+/// A clone is a reference. A pool that a program made is destroyed with the last one; what is still
+/// allocated from it then stays valid, and the rest goes back to the device.
+///
+/// ```no_run
+/// use cuda_core::{Device, MemoryPool};
+///
+/// let device = Device::get(0)?;
+/// let stream = device.create_stream()?;
+/// let pool = MemoryPool::builder(device).max_size(1 << 30).build()?;
+/// let buffer = stream.alloc_from::<f32>(&pool, 1 << 20)?;
+/// assert_eq!(pool.usage()?.used, 4 << 20);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct MemoryPool(Arc<Inner>);
+
+struct Inner {
+    // INVARIANT: a live pool for as long as this value exists: the device's default pool, which
+    // lives as long as the driver, or one that `Drop` alone destroys; null if it is `Closed`.
+    raw: Pool,
+    device: Device,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    Default,
+    Created,
+    /// Another process's: nothing is allocated from it here.
+    Imported,
+    /// Destroyed, or given up.
+    Closed,
+}
+
+/// Pools that this crate made, by handle.
+static POOLS: Mutex<Vec<(Pool, Weak<Inner>)>> = Mutex::new(Vec::new());
+
+/// `cuMemPoolDestroy`.
+fn destroy(raw: Pool) -> Result<(), Unreleased> {
+    // Where the mode cannot be had it is destroyed all the same.
+    let _relaxed = Relaxed::enter();
+    // Out of sight first: the handle may be that of another pool as soon as it is destroyed.
+    lock(&POOLS).retain(|(known, _)| known.0 != raw.0);
+    peer::forget_pool(raw);
+    // SAFETY: made by us, destroyed once. What is allocated from it stays valid: its resources "will
+    // be released automatically once there are no more outstanding allocations".
+    released("cuMemPoolDestroy", unsafe { cu::cuMemPoolDestroy(raw.0) })
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if !matches!(self.kind, Kind::Created | Kind::Imported) {
+            return;
+        }
+        let raw = self.raw;
+        deferred::run_or_defer(move || {
+            if let Err(error) = destroy(raw) {
+                drop_hook::report(
+                    Resource::MemoryPool,
+                    raw.0.addr() as u64,
+                    0,
+                    Some(error.into()),
+                );
+            }
+        });
+    }
+}
+
+/// Options of a new pool.
+///
+/// ```no_run
+/// # let device = cuda_core::Device::get(0)?;
+/// let stream = device.create_stream()?;
+/// let pool = cuda_core::MemoryPool::builder(device)
+///     .release_threshold(64 << 20) // bytes that it keeps when they are free
+///     .build()?;
+/// let buffer = stream.alloc_from::<f32>(&pool, 1 << 20)?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct MemoryPoolBuilder {
+    device: Device,
+    max_size: Option<usize>,
+    shareable: ShareableHandle,
+    release_threshold: usize,
+}
+
+impl MemoryPoolBuilder {
+    /// The most bytes that the pool takes from the device; the driver rounds them up. Needs a driver
+    /// of CUDA 12.2. [`None`], which is the default, and zero leave it to the driver.
+    pub fn max_size(mut self, bytes: impl Into<Option<usize>>) -> Self {
+        self.max_size = bytes.into();
+        self
+    }
+
+    /// Whether the pool can be given to other processes: see [`MemoryPool::export_fd`].
+    pub fn shareable(mut self, shareable: ShareableHandle) -> Self {
+        self.shareable = shareable;
+        self
+    }
+
+    /// Bytes that the pool keeps when a stream, an event or a context is synchronised, instead of
+    /// giving them back to the device. All, if nothing is said.
+    pub fn release_threshold(mut self, bytes: usize) -> Self {
+        self.release_threshold = bytes;
+        self
+    }
+
+    /// Makes the pool: `cuMemPoolCreate`, `cuMemPoolSetAttribute`. Needs no context.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] on a device without memory pools, or one that cannot share them as
+    /// asked; the driver's.
+    pub fn build(self) -> Result<MemoryPool> {
+        let device = self.device;
+        let unsupported = |feature| Error::Unsupported {
+            feature,
+            device: device.ordinal(),
+        };
+        if device.default_pool()?.is_none() {
+            return Err(unsupported("memory pools"));
+        }
+        let handle_types = self.shareable.as_raw();
+        let supported =
+            device.attribute(cuda_sys::CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES)?;
+        if handle_types.0 as i32 & !supported != 0 {
+            return Err(unsupported("sharing memory pools"));
+        }
+        let properties = CUmemPoolProps {
+            allocType: cuda_sys::CU_MEM_ALLOCATION_TYPE_PINNED,
+            handleTypes: handle_types,
+            location: mem_location::of(device),
+            maxSize: self.max_size.unwrap_or(0),
+            ..CUmemPoolProps::default()
+        };
+        let mut raw = ptr::null_mut();
+        let _relaxed = Relaxed::enter()?;
+        // SAFETY: the call writes one handle, to a local that outlives it; the properties are
+        // zero where they are reserved.
+        check("cuMemPoolCreate", unsafe {
+            cu::cuMemPoolCreate(&mut raw, &properties)
+        })?;
+        let pool = MemoryPool::made(raw, device, Kind::Created);
+        pool.set_release_threshold(self.release_threshold)?;
+        Ok(pool)
+    }
+}
+
+impl Device {
+    /// The pool that the device has from the start, and that the allocator
+    /// [`Allocator::driver_pool`](crate::Allocator::driver_pool) uses unless
+    /// [`Device::set_memory_pool`] says otherwise: `cuDeviceGetDefaultMemPool`. Its release
+    /// threshold has been raised to the maximum.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] on a device without memory pools.
+    ///
+    /// ```no_run
+    /// let pool = cuda_core::Device::get(0)?.default_memory_pool()?;
+    /// println!("{:?}", pool.usage()?);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn default_memory_pool(self) -> Result<MemoryPool> {
+        driver::ensure()?;
+        let raw = self.default_pool()?.ok_or(Error::Unsupported {
+            feature: "memory pools",
+            device: self.ordinal(),
+        })?;
+        Ok(MemoryPool::new(raw.0, self, Kind::Default))
+    }
+
+    /// The pool that [`Allocator::driver_pool`](crate::Allocator::driver_pool) uses on this device:
+    /// `cuDeviceGetMemPool`. [`None`] if it is one that somebody else made.
+    ///
+    /// # Errors
+    /// Those of [`Device::default_memory_pool`]; the driver's.
+    pub fn memory_pool(self) -> Result<Option<MemoryPool>> {
+        let default = self.default_memory_pool()?;
+        let mut raw = ptr::null_mut();
+        // SAFETY: the device's handle is one that the driver gave; the call writes one handle, to a
+        // local that outlives it.
+        check("cuDeviceGetMemPool", unsafe {
+            cu::cuDeviceGetMemPool(&mut raw, self.as_raw())
+        })?;
+        if raw == default.as_raw() {
+            return Ok(Some(default));
+        }
+        let pools = lock(&POOLS);
+        let found = pools.iter().find(|(known, _)| known.0 == raw);
+        Ok(found.and_then(|(_, weak)| weak.upgrade()).map(MemoryPool))
+    }
+
+    /// Makes [`Allocator::driver_pool`](crate::Allocator::driver_pool), and everybody else's
+    /// `cuMemAllocAsync`, use that pool on this device: `cuDeviceSetMemPool`. It holds for the whole
+    /// process, until the pool is destroyed. [`Stream::alloc`] uses it where the driver's pool is
+    /// the [default allocator](crate::set_default_allocator).
+    ///
+    /// Peer access that [`Context::enable_peer_access`](crate::Context::enable_peer_access) gives
+    /// concerns the default pool: see [`MemoryPool::set_access`] for others.
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`]; [`Error::Unsupported`] for an imported pool; the driver's.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// use cuda_core::{Allocator, MemoryPool, set_default_allocator};
+    ///
+    /// let pool = MemoryPool::builder(device).max_size(1 << 30).build()?;
+    /// device.set_memory_pool(&pool)?;
+    /// assert_eq!(device.memory_pool()?, Some(pool.clone()));
+    /// set_default_allocator(&Allocator::driver_pool())?; // `Stream::alloc` takes from it now
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn set_memory_pool(self, pool: &MemoryPool) -> Result<()> {
+        let raw = pool.live()?;
+        if pool.device() != self {
+            return Err(Error::WrongDevice {
+                op: "cuDeviceSetMemPool",
+                memory: pool.device().ordinal(),
+                stream: self.ordinal(),
+            });
+        }
+        pool.can_allocate()?;
+        // SAFETY: the pool is live, and the driver goes back to the default pool when it is
+        // destroyed.
+        check("cuDeviceSetMemPool", unsafe {
+            cu::cuDeviceSetMemPool(self.as_raw(), raw)
+        })
+    }
+}
+
+impl MemoryPool {
+    /// Options of a new pool of `device`.
+    pub fn builder(device: Device) -> MemoryPoolBuilder {
+        MemoryPoolBuilder {
+            device,
+            max_size: None,
+            shareable: ShareableHandle::None,
+            release_threshold: usize::MAX,
+        }
+    }
+
+    fn new(raw: CUmemoryPool, device: Device, kind: Kind) -> Self {
+        let raw = Pool(raw);
+        Self(Arc::new(Inner { raw, device, kind }))
+    }
+
+    /// A pool that is ours to destroy.
+    pub(super) fn made(raw: CUmemoryPool, device: Device, kind: Kind) -> Self {
+        let pool = Self::new(raw, device, kind);
+        lock(&POOLS).push((Pool(raw), Arc::downgrade(&pool.0)));
+        pool
+    }
+
+    /// The device that the memory is on.
+    pub fn device(&self) -> Device {
+        self.0.device
+    }
+
+    /// The driver's handle, valid while `self` or a clone of it lives; null for a pool that was
+    /// [given up](Error::GivenUp).
+    pub fn as_raw(&self) -> CUmemoryPool {
+        self.0.raw.0
+    }
+
+    /// The handle, unless it was given up.
+    pub(super) fn live(&self) -> Result<CUmemoryPool> {
+        driver::ensure()?;
+        if self.0.kind == Kind::Closed {
+            let what = Resource::MemoryPool;
+            return Err(Error::GivenUp { what });
+        }
+        Ok(self.as_raw())
+    }
+
+    /// Whether it is the pool that the device has from the start.
+    pub fn is_default(&self) -> bool {
+        self.0.kind == Kind::Default
+    }
+
+    fn can_allocate(&self) -> Result<()> {
+        if self.0.kind == Kind::Imported {
+            return Err(Error::Unsupported {
+                feature: "allocating from another process's pool",
+                device: self.device().ordinal(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Opens the pool's memory to another device, present and future, or closes it:
+    /// `cuMemPoolSetAccess`.
+    ///
+    /// Closing waits for all contexts of both devices that this crate knows, since their work may
+    /// need the access, and again if another thread has enqueued a copy between the devices
+    /// meanwhile, or a kernel that uses the other's memory. Copies work without it, at a tenth of the
+    /// speed. A default pool that is closed stays so until it is opened, here or by
+    /// [`Context::enable_peer_access`](crate::Context::enable_peer_access).
+    ///
+    /// # Errors
+    /// [`Error::Flags`] for closing a pool to its own device; [`Error::PeerAccessInUse`] while other
+    /// threads enqueue such work all the time; the driver's `INVALID_VALUE` for a device that cannot
+    /// reach it.
+    pub fn set_access(&self, peer: Device, access: PeerAccess) -> Result<()> {
+        self.live()?;
+        let own = peer == self.device();
+        if own && access != PeerAccess::ReadWrite {
+            return Err(Error::Flags {
+                op: "cuMemPoolSetAccess",
+                why: "a device always reads and writes its own pools",
+            });
+        }
+        // One that was imported may have to be opened to its own device first.
+        if own && self.0.kind != Kind::Imported {
+            return Ok(());
+        }
+        // Begun first, so that it ends last: a drop hook may copy between these very devices.
+        let _quiet = DeferForeignCode::begin();
+        // Until others are told that the access is gone.
+        let _closed = match access {
+            PeerAccess::ReadWrite => None,
+            PeerAccess::Read | PeerAccess::None => Some(peer::close(peer, self.device())?),
+        };
+        let _changes = Changes::begin();
+        default_pool::set_pool_access(self.0.raw, peer, access_flags(access))?;
+        match access {
+            PeerAccess::None => peer::pool_closed(self.0.raw, self.device(), peer),
+            PeerAccess::Read | PeerAccess::ReadWrite => {
+                peer::pool_opened(self.0.raw, self.device(), peer);
+            }
+        }
+        Ok(())
+    }
+
+    /// What a device may do with the pool's memory: `cuMemPoolGetAccess`.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn access(&self, device: Device) -> Result<PeerAccess> {
+        let pool = self.live()?;
+        let mut location = mem_location::of(device);
+        let mut flags = cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_NONE;
+        let _relaxed = Relaxed::enter()?;
+        // SAFETY: `self` keeps the pool; the call reads a location and writes one number, both
+        // locals that outlive it.
+        check("cuMemPoolGetAccess", unsafe {
+            cu::cuMemPoolGetAccess(&mut flags, pool, &mut location)
+        })?;
+        Ok(match flags {
+            cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_READWRITE => PeerAccess::ReadWrite,
+            cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_READ => PeerAccess::Read,
+            _ => PeerAccess::None,
+        })
+    }
+
+    /// Destroys the pool, if nothing else refers to it, and says whether that worked:
+    /// `cuMemPoolDestroy`. Memory that is allocated from it stays valid. A pool that has other
+    /// references lives on with them, a device's default pool as long as the driver.
+    ///
+    /// # Errors
+    /// The driver's, with a pool that is [given up](Error::GivenUp).
+    pub fn close(self) -> Result<(), (Error, Self)> {
+        if let Err(error) = self.live() {
+            return Err((error, self));
+        }
+        let mut inner = match Arc::try_unwrap(self.0) {
+            Ok(inner) => inner,
+            Err(_shared) => return Ok(()),
+        };
+        let kind = std::mem::replace(&mut inner.kind, Kind::Closed);
+        if !matches!(kind, Kind::Created | Kind::Imported) {
+            return Ok(());
+        }
+        let (raw, device) = (inner.raw, inner.device);
+        destroy(raw).map_err(|why| {
+            let error = why.into_told(Resource::MemoryPool, raw.0.addr() as u64, 0);
+            (error, Self::new(ptr::null_mut(), device, Kind::Closed))
+        })
+    }
+}
+
+fn access_flags(access: PeerAccess) -> CUmemAccess_flags {
+    match access {
+        PeerAccess::None => cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_NONE,
+        PeerAccess::Read => cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_READ,
+        PeerAccess::ReadWrite => cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+    }
+}
+
+impl Stream {
+    /// `len` elements of unspecified value from that pool: `cuMemAllocFromPoolAsync`, one driver
+    /// call, none if `len` is zero. Otherwise as [`Stream::alloc`].
+    ///
+    /// # Errors
+    /// Those of [`Stream::alloc`]; [`Error::WrongDevice`] for a pool of another device;
+    /// [`Error::Unsupported`] for an imported one.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// let stream = device.create_stream()?;
+    /// let pool = cuda_core::MemoryPool::builder(device).build()?;
+    /// let mut buffer = stream.alloc_from::<f32>(&pool, 1000)?;
+    /// stream.fill(&mut buffer, 1.0)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn alloc_from<T: Pod>(&self, pool: &MemoryPool, len: usize) -> Result<DeviceBuffer<T>> {
+        let op = "cuMemAllocFromPoolAsync";
+        let bytes = byte_len::<T>(len, ALIGNMENT)?;
+        let core = self.core();
+        same_device(op, core, pool.device())?;
+        let raw = pool.live()?;
+        pool.can_allocate()?;
+        let mut address = NOWHERE;
+        let mut ledger = Ledger::default();
+        if bytes > 0 {
+            let bound = core.bind(op)?;
+            let relaxed = Relaxed::enter()?;
+            let (seq, result) = bound.enqueue(op, |stream| {
+                // SAFETY: the call writes one address, to a local that outlives it; `self` keeps
+                // the pool, and the stream is live while it is bound.
+                unsafe { cu::cuMemAllocFromPoolAsync(&mut address, bytes, raw, stream) }
+            });
+            drop(relaxed);
+            drop(bound);
+            result.map_err(|error| self.context().explain(error, op, bytes))?;
+            // Another stream may touch the memory only when the allocation has happened.
+            ledger = Ledger::allocated(0..bytes, core.timeline(), seq);
+        }
+        let block = Block {
+            address,
+            bytes,
+            ledger,
+            keeper: Origin::Home(core.clone()),
+        };
+        Ok(Buffer::from_storage(Storage::new(block), len))
+    }
+}
+
+/// The same pool of the driver.
+impl PartialEq for MemoryPool {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_raw() == other.as_raw()
+    }
+}
+
+impl Eq for MemoryPool {}
+
+impl Hash for MemoryPool {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_raw().hash(state);
+    }
+}
+
+impl fmt::Debug for MemoryPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryPool")
+            .field("handle", &self.as_raw())
+            .field("kind", &self.0.kind)
+            .field("device", &self.device())
+            .finish()
+    }
+}

@@ -1,0 +1,229 @@
+//! Pools shared between processes, and the memory in them.
+
+use std::fmt;
+
+#[cfg(unix)]
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+use cuda_sys::{CUdeviceptr, CUmemPoolPtrExportData, symbol as cu};
+
+#[cfg(unix)]
+use super::handle::Kind;
+use super::handle::MemoryPool;
+use crate::alloc::origin::Owner;
+use crate::alloc::plain::{self, owned};
+use crate::context::Context;
+#[cfg(unix)]
+use crate::device::Device;
+use crate::error::{Error, Result, check};
+use crate::memory::byte_len;
+use crate::memory::device::{ALIGNMENT, DeviceBuffer};
+#[cfg(unix)]
+use crate::peer::PeerAccess;
+#[cfg(unix)]
+use crate::process::capture_mode::Relaxed;
+use crate::process::release::Unreleased;
+use crate::types::pod::Pod;
+#[cfg(unix)]
+use crate::types::shareable::ShareableHandle;
+
+/// A name of memory in a shared pool, for a process that has the pool: plain bytes, to be sent by
+/// whatever means.
+///
+/// ```no_run
+/// # fn send(_: impl Sized) {}
+/// use cuda_core::{Device, MemoryPool, PoolPointer, ShareableHandle};
+///
+/// let device = Device::get(0)?;
+/// let stream = device.create_stream()?;
+/// let pool = MemoryPool::builder(device).shareable(ShareableHandle::PosixFd).build()?;
+/// # #[cfg(unix)]
+/// send(pool.export_fd()?); // over a socket of Unix
+/// let buffer = stream.alloc_from::<f32>(&pool, 1000)?;
+/// stream.synchronize()?; // it is there
+/// send(pool.export_pointer(&buffer)?.to_bytes());
+/// // The other process: `MemoryPool::import_fd`, `PoolPointer::from_bytes`, `import_pointer`.
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PoolPointer([u8; SIZE]);
+
+const SIZE: usize = 64;
+
+const _: () = assert!(size_of::<CUmemPoolPtrExportData>() == SIZE);
+const _: () = assert!(align_of::<CUmemPoolPtrExportData>() == 1);
+
+impl PoolPointer {
+    /// The name that these bytes are.
+    pub fn from_bytes(bytes: [u8; SIZE]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes to send.
+    pub fn to_bytes(self) -> [u8; SIZE] {
+        self.0
+    }
+}
+
+impl fmt::Debug for PoolPointer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PoolPointer(..)")
+    }
+}
+
+/// Who gives memory of another process's pool back.
+struct Imported {
+    _pool: MemoryPool,
+}
+
+impl Owner for Imported {
+    fn release(&mut self, address: CUdeviceptr, _bytes: usize) -> Result<(), Unreleased> {
+        plain::free(address)
+    }
+}
+
+impl MemoryPool {
+    /// A file descriptor that another process can import the pool by, if it was made with
+    /// [`ShareableHandle::PosixFd`]: `cuMemPoolExportToShareableHandle`.
+    ///
+    /// # Errors
+    /// The driver's, `INVALID_VALUE` for a pool that is not shareable among them.
+    ///
+    /// ```no_run
+    /// use cuda_core::{Device, MemoryPool, ShareableHandle};
+    ///
+    /// let device = Device::get(0)?;
+    /// let pool = MemoryPool::builder(device).shareable(ShareableHandle::PosixFd).build()?;
+    /// let buffer = device.create_stream()?.alloc_from::<f32>(&pool, 1024)?;
+    /// let fd = pool.export_fd()?; // sent over a Unix socket
+    /// let name = pool.export_pointer(&buffer)?.to_bytes(); // and this beside it
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[cfg(unix)]
+    pub fn export_fd(&self) -> Result<OwnedFd> {
+        let pool = self.live()?;
+        let mut fd: std::ffi::c_int = -1;
+        // SAFETY: for this type of handle the pointer is to an int; the pool is live; flags must be
+        // zero.
+        check("cuMemPoolExportToShareableHandle", unsafe {
+            cu::cuMemPoolExportToShareableHandle(
+                (&raw mut fd).cast(),
+                pool,
+                ShareableHandle::PosixFd.as_raw(),
+                0,
+            )
+        })?;
+        // SAFETY: on success it is an open file descriptor, which the caller has to close.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    /// Imports a pool of another process: `cuMemPoolImportFromShareableHandle`. Nothing can be
+    /// allocated from it; what the other process has allocated can be opened with
+    /// [`import_pointer`](Self::import_pointer). The device is given access to it, if it has none:
+    /// `cuMemPoolGetAccess`, `cuMemPoolSetAccess`.
+    ///
+    /// # Errors
+    /// The driver's.
+    ///
+    /// # Safety
+    /// `fd`, which is not zero, came from [`MemoryPool::export_fd`], or the driver's own call, of a
+    /// pool on `device`.
+    #[cfg(unix)]
+    pub unsafe fn import_fd(device: Device, fd: impl AsFd) -> Result<Self> {
+        crate::process::driver::ensure()?;
+        let number = fd.as_fd().as_raw_fd();
+        let mut raw = std::ptr::null_mut();
+        let relaxed = Relaxed::enter()?;
+        // SAFETY: the call writes one handle, to a local that outlives it; for this type what it
+        // imports is the descriptor's number, which is open for as long as `fd`; flags must be
+        // zero.
+        check("cuMemPoolImportFromShareableHandle", unsafe {
+            cu::cuMemPoolImportFromShareableHandle(
+                &mut raw,
+                std::ptr::without_provenance_mut(number as usize),
+                ShareableHandle::PosixFd.as_raw(),
+                0,
+            )
+        })?;
+        drop(relaxed);
+        let pool = Self::made(raw, device, Kind::Imported);
+        if pool.access(device)? != PeerAccess::ReadWrite {
+            pool.set_access(device, PeerAccess::ReadWrite)?;
+        }
+        Ok(pool)
+    }
+
+    /// A name of a buffer for processes that have imported the pool, from which it must come:
+    /// `cuMemPoolExportPointer`. Comes after the first [`export_fd`](Self::export_fd): the driver
+    /// names memory of pools only that were exported once.
+    ///
+    /// # Errors
+    /// [`Error::NotShareable`] for an empty buffer; the driver's, for memory of another pool.
+    pub fn export_pointer<T: Pod>(&self, buffer: &DeviceBuffer<T>) -> Result<PoolPointer> {
+        self.live()?;
+        let block = buffer.storage.block();
+        if block.bytes == 0 {
+            return Err(Error::NotShareable {
+                why: "the buffer is empty",
+            });
+        }
+        if block.keeper.is_cached() {
+            return Err(Error::NotShareable {
+                why: "a caching pool cut it from a larger block; `Stream::alloc_from` does not",
+            });
+        }
+        let mut data = [0; SIZE];
+        // SAFETY: the call writes a structure of this size, aligned to one byte, to a local that
+        // outlives it; the address is that of a live allocation.
+        check("cuMemPoolExportPointer", unsafe {
+            cu::cuMemPoolExportPointer((&raw mut data).cast(), block.address)
+        })?;
+        Ok(PoolPointer(data))
+    }
+
+    /// Opens `len` elements of another process in this pool, which was imported:
+    /// `cuMemPoolImportPointer`. Dropping the buffer waits for the work that uses it, then gives it
+    /// back: `cuMemFree_v2`.
+    ///
+    /// # Errors
+    /// [`Error::SizeOverflow`] and [`Error::OverAligned`]; [`Error::WrongDevice`];
+    /// [`Error::NotShareable`] for no elements; the driver's.
+    ///
+    /// # Safety
+    /// The other process has allocated that many elements there, the allocation has completed, and
+    /// it frees them only when this buffer is gone. That work of both processes comes in order, the
+    /// caller sees to.
+    pub unsafe fn import_pointer<T: Pod>(
+        &self,
+        context: &Context,
+        pointer: PoolPointer,
+        len: usize,
+    ) -> Result<DeviceBuffer<T>> {
+        let op = "cuMemPoolImportPointer";
+        let bytes = byte_len::<T>(len, ALIGNMENT)?;
+        if bytes == 0 {
+            return Err(Error::NotShareable {
+                why: "there are no elements to open",
+            });
+        }
+        if context.device() != self.device() {
+            return Err(Error::WrongDevice {
+                op,
+                memory: self.device().ordinal(),
+                stream: context.device().ordinal(),
+            });
+        }
+        let pool = self.live()?;
+        let mut data = pointer.0;
+        let mut address = 0;
+        context.call(op, || {
+            // SAFETY: the call reads a structure of the size of `data` and writes one address, both
+            // locals that outlive it; `self` keeps the pool.
+            unsafe { cu::cuMemPoolImportPointer(&mut address, pool, (&raw mut data).cast()) }
+        })?;
+        let owner = Imported {
+            _pool: self.clone(),
+        };
+        Ok(owned(context, address, bytes, owner, len))
+    }
+}

@@ -1,0 +1,84 @@
+//! The driver's pool: `cuMemAllocAsync`.
+
+use std::sync::Arc;
+
+use cuda_sys::{CUdeviceptr, symbol as cu};
+
+use crate::alloc::DeviceAllocator;
+use crate::error::{Error, Result};
+use crate::memory::device::NOWHERE;
+use crate::process::capture_mode::Relaxed;
+use crate::process::release::Unreleased;
+use crate::stream::Stream;
+use crate::timeline::core::{Bound, StreamCore};
+
+/// The pool that the driver has for a stream's device.
+pub(crate) struct DriverPool;
+
+// SAFETY: "the allocation comes from the memory pool current to the stream's device", is aligned to
+// 256 bytes as all of CUDA's are, and may be used in stream order.
+unsafe impl DeviceAllocator for DriverPool {
+    fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
+        allocate(stream.core(), bytes).map(|(address, _)| address)
+    }
+
+    unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, _: usize) -> Result<()> {
+        let bound = stream.core().bind("cuMemFreeAsync")?;
+        // SAFETY: a block of this allocator's came from `cuMemAllocAsync`; by the caller's promise
+        // it is given up, and other streams' work on it comes before this point of its stream.
+        Ok(unsafe { free(&bound, address) }?)
+    }
+
+    fn trim(&self, keep: usize) -> Result<usize> {
+        let mut went = 0;
+        for device in crate::device::Device::all()? {
+            if !device.supports_memory_pools()? {
+                continue;
+            }
+            went += device.default_memory_pool()?.trim(keep)?;
+        }
+        Ok(went)
+    }
+
+    fn name(&self) -> &str {
+        "driver pool"
+    }
+}
+
+/// `cuMemAllocAsync`, and the point of the stream from which on the memory is there.
+pub(crate) fn allocate(core: &Arc<StreamCore>, bytes: usize) -> Result<(CUdeviceptr, u64)> {
+    let op = "cuMemAllocAsync";
+    let bound = core.bind(op)?;
+    if core.device().default_pool()?.is_none() {
+        return Err(Error::Unsupported {
+            feature: "stream-ordered allocation (memory pools)",
+            device: core.device().ordinal(),
+        });
+    }
+    let mut address = NOWHERE;
+    let relaxed = Relaxed::enter()?;
+    let (seq, result) = bound.enqueue(op, |stream| {
+        // SAFETY: the call writes one address, to a local that outlives it; the stream is live
+        // while it is bound.
+        unsafe { cu::cuMemAllocAsync(&mut address, bytes, stream) }
+    });
+    drop(relaxed);
+    drop(bound);
+    result.map_err(|error| core.context().explain(error, op, bytes))?;
+    Ok((address, seq))
+}
+
+/// `cuMemFreeAsync`.
+///
+/// # Safety
+/// The block was allocated by `cuMemAllocAsync` and is given up; all work on it that is not on the
+/// stream comes before this point of it.
+pub(crate) unsafe fn free(bound: &Bound<'_>, address: CUdeviceptr) -> Result<(), Unreleased> {
+    let _relaxed = Relaxed::enter()?;
+    let (_, freed) = bound.enqueue("cuMemFreeAsync", |stream| {
+        // SAFETY: an address of `cuMemAllocAsync`, freed once and behind all other work on it, by
+        // the caller's promise; the stream is live while it is bound.
+        unsafe { cu::cuMemFreeAsync(address, stream) }
+    });
+    freed.map_err(Unreleased::Unknown)
+}

@@ -1,0 +1,124 @@
+//! Allocators as values.
+
+use std::fmt;
+use std::sync::Arc;
+
+use cuda_sys::CUdeviceptr;
+
+use super::DeviceAllocator;
+use super::driver_pool::stream_ordered::DriverPool;
+use super::plain::PlainMemory;
+use crate::alloc::caching::builder::SHARED;
+use crate::alloc::caching::pool::{self, CachingPool};
+use crate::error::Result;
+use crate::stream::Stream;
+use crate::util::panic::Contained;
+
+/// An allocator to choose: one of this crate's, or any [`DeviceAllocator`]. A clone is a reference.
+///
+/// ```no_run
+/// use cuda_core::{Allocator, with_allocator};
+///
+/// let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// // From the driver's own pool, in this closure and on this thread.
+/// let buffer = with_allocator(&Allocator::driver_pool(), || stream.alloc::<f32>(1024))?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Allocator(pub(crate) Choice);
+
+/// Which allocator it is.
+#[derive(Clone)]
+pub(crate) enum Choice {
+    /// The process's caching pool.
+    Shared,
+    /// Another caching pool.
+    Pool(CachingPool),
+    /// The pool that the driver has for the stream's device.
+    Driver,
+    /// `cuMemAlloc`.
+    Plain,
+    /// Any other.
+    Custom(Contained<Arc<dyn DeviceAllocator>>),
+}
+
+impl Allocator {
+    /// An allocator of one's own.
+    pub fn new(allocator: impl DeviceAllocator) -> Self {
+        Self(Choice::Custom(Contained::new(Arc::new(allocator))))
+    }
+
+    /// The process's caching pool, [`CachingPool::shared`].
+    pub const fn cache() -> Self {
+        Self(Choice::Shared)
+    }
+
+    /// The driver's pool of the stream's device, which is the one of
+    /// [`Device::memory_pool`](crate::Device::memory_pool): `cuMemAllocAsync`, `cuMemFreeAsync`.
+    pub const fn driver_pool() -> Self {
+        Self(Choice::Driver)
+    }
+
+    /// A call of the driver for each block, and one that stops the device for each that is freed:
+    /// `cuMemAlloc_v2`, `cuMemFree_v2`. For finding errors, and for devices without memory pools.
+    pub const fn plain() -> Self {
+        Self(Choice::Plain)
+    }
+
+    /// Its number, if it is a caching pool.
+    #[inline]
+    pub(crate) fn pool(&self) -> Option<u64> {
+        match &self.0 {
+            Choice::Shared => Some(SHARED),
+            Choice::Pool(pool) => Some(pool.id()),
+            Choice::Driver | Choice::Plain | Choice::Custom(_) => None,
+        }
+    }
+
+    fn inner(&self) -> Result<&dyn DeviceAllocator> {
+        Ok(match &self.0 {
+            Choice::Shared => pool::shared()?,
+            Choice::Pool(pool) => pool,
+            Choice::Driver => &DriverPool,
+            Choice::Plain => &PlainMemory,
+            Choice::Custom(allocator) => &***allocator,
+        })
+    }
+}
+
+// SAFETY: the allocator behind it does all that has to be done.
+unsafe impl DeviceAllocator for Allocator {
+    fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
+        self.inner()?.allocate(stream, bytes)
+    }
+
+    unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, bytes: usize) -> Result<()> {
+        // SAFETY: `allocate` asked the same inner allocator, which never changes, so what the
+        // caller promised of this one holds for it.
+        unsafe { self.inner()?.deallocate(stream, address, bytes) }
+    }
+
+    fn trim(&self, keep: usize) -> Result<usize> {
+        self.inner()?.trim(keep)
+    }
+
+    fn is_in_the_context(&self) -> bool {
+        match &self.0 {
+            Choice::Shared => true,
+            Choice::Pool(pool) => pool.is_in_the_context(),
+            Choice::Driver => false,
+            Choice::Plain => true,
+            Choice::Custom(allocator) => allocator.is_in_the_context(),
+        }
+    }
+
+    fn name(&self) -> &str {
+        self.inner().map_or("caching pool", DeviceAllocator::name)
+    }
+}
+
+impl fmt::Debug for Allocator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Allocator").field(&self.name()).finish()
+    }
+}

@@ -1,0 +1,123 @@
+//! One call of the driver for each block, which belongs to no stream: `cuMemAlloc`.
+
+use cuda_sys::{CUdeviceptr, symbol as cu};
+
+use super::DeviceAllocator;
+use crate::alloc::origin::{Origin, Owner};
+use crate::context::Context;
+use crate::error::Result;
+use crate::memory::buffer::Buffer;
+use crate::memory::device::{ALIGNMENT, DeviceBuffer, NOWHERE};
+use crate::memory::{Block, Storage, byte_len};
+use crate::process::capture_mode::Relaxed;
+use crate::process::release::{Unreleased, released};
+use crate::stream::Stream;
+use crate::timeline::ledger::Ledger;
+use crate::types::pod::Pod;
+
+/// `cuMemAlloc_v2` and `cuMemFree_v2`.
+pub(crate) struct PlainMemory;
+
+// SAFETY: memory of cuMemAlloc is there at once, for all streams, and aligned to 256 bytes.
+unsafe impl DeviceAllocator for PlainMemory {
+    fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
+        allocate(stream.context(), bytes)
+    }
+
+    unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, _: usize) -> Result<()> {
+        // What other streams do with it comes before what this one has enqueued by now.
+        stream.core().wait_for_all()?;
+        Ok(free(address)?)
+    }
+
+    fn is_in_the_context(&self) -> bool {
+        true
+    }
+
+    fn name(&self) -> &str {
+        "plain"
+    }
+}
+
+/// Who gives memory of `cuMemAlloc` back.
+pub(crate) struct Plain;
+
+impl Owner for Plain {
+    fn release(&mut self, address: CUdeviceptr, _bytes: usize) -> Result<(), Unreleased> {
+        free(address)
+    }
+
+    fn is_plain(&self) -> bool {
+        true
+    }
+}
+
+/// `cuMemAlloc_v2`.
+pub(crate) fn allocate(context: &Context, bytes: usize) -> Result<CUdeviceptr> {
+    let op = "cuMemAlloc";
+    let mut address = NOWHERE;
+    context.allocate(op, bytes, || {
+        // SAFETY: the call writes one address, to a local that outlives it; a live context is current.
+        unsafe { cu::cuMemAlloc_v2(&mut address, bytes) }
+    })?;
+    Ok(address)
+}
+
+/// `cuMemFree_v2`.
+pub(crate) fn free(address: CUdeviceptr) -> Result<(), Unreleased> {
+    let _relaxed = Relaxed::enter()?;
+    // SAFETY: allocated by a call whose memory this one frees, freed once, and no work uses it any
+    // more. Needs no current context.
+    released("cuMemFree", unsafe { cu::cuMemFree_v2(address) })
+}
+
+impl Context {
+    /// `len` elements of unspecified value that belong to no stream: `cuMemAlloc_v2`; no driver
+    /// call if `len` is zero.
+    ///
+    /// For devices without memory pools, and for memory that other processes are to open
+    /// ([`DeviceBuffer::ipc_handle`]). Anything else is better served by
+    /// [`Stream::alloc`](crate::Stream::alloc): allocating here takes a hundred times as long, and
+    /// freeing waits for the whole device.
+    ///
+    /// # Errors
+    /// [`Error::SizeOverflow`](crate::Error::SizeOverflow) and
+    /// [`Error::OverAligned`](crate::Error::OverAligned) before the driver is asked;
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let mut buffer = stream.context().alloc::<f32>(1 << 20)?;
+    /// stream.fill(&mut buffer, 1.0)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn alloc<T: Pod>(&self, len: usize) -> Result<DeviceBuffer<T>> {
+        let bytes = byte_len::<T>(len, ALIGNMENT)?;
+        self.live()?;
+        let address = match bytes {
+            0 => NOWHERE,
+            _ => allocate(self, bytes)?,
+        };
+        Ok(owned(self, address, bytes, Plain, len))
+    }
+}
+
+/// A buffer of `len` elements in memory that `owner` gives back. Nothing uses it yet.
+pub(crate) fn owned<T: Pod>(
+    context: &Context,
+    address: CUdeviceptr,
+    bytes: usize,
+    owner: impl Owner + 'static,
+    len: usize,
+) -> DeviceBuffer<T> {
+    let block = Block {
+        address,
+        bytes,
+        ledger: Ledger::default(),
+        keeper: Origin::Owned {
+            context: context.clone(),
+            owner: Box::new(owner),
+        },
+    };
+    Buffer::from_storage(Storage::new(block), len)
+}

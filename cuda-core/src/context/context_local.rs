@@ -1,0 +1,193 @@
+//! Library handles: one for each thread and context that uses a library.
+
+use std::any::Any;
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::rc::Rc;
+use std::sync::{Arc, OnceLock, Weak};
+
+use crate::context::{Context, thread};
+use crate::error::{Error, Result};
+use crate::process::{deferred, driver, drop_hook};
+use crate::types::resource::Resource;
+use crate::util::panic::contain;
+
+/// A value for each thread and context, made when it is first asked for: for libraries like cuBLAS,
+/// whose handles belong to a thread and a device.
+///
+/// Each value is made, used and dropped on the one thread that asked for it, with its context
+/// current, so it may be of a type that is not [`Send`]. It is dropped once: when its thread ends,
+/// or before that when the slot is gone, on the slot's own thread at once, on any other the next
+/// time that the thread uses a slot. Until then it keeps its context alive.
+///
+/// Where the driver is gone, at the end of the process or in a fork's child, and where the context
+/// cannot be made current, values are leaked: a library's own destructor would call the driver in
+/// the wrong place.
+///
+/// ```no_run
+/// # struct Handle;
+/// # impl Handle { fn new() -> cuda_core::Result<Self> { Ok(Self) } fn gemm(&self) {} }
+/// use cuda_core::{Context, ContextLocal, Device};
+///
+/// static BLAS: ContextLocal<Handle> = ContextLocal::new(|_: &Context| Handle::new());
+///
+/// let context = Device::get(0)?.context()?;
+/// BLAS.with(&context, |handle| Ok(handle.gemm()))?; // created with device 0 current
+/// BLAS.with(&context, |handle| Ok(handle.gemm()))?; // the same
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub struct ContextLocal<H: 'static, F = fn(&Context) -> Result<H>> {
+    create: F,
+    /// Dropped with the slot, by which threads learn that its values have to go.
+    identity: OnceLock<Arc<()>>,
+    /// Values stay on their threads.
+    _values: PhantomData<fn() -> H>,
+}
+
+impl<H: 'static, F> ContextLocal<H, F> {
+    /// An empty slot; `create` makes the values, with the context current.
+    pub const fn new(create: F) -> Self {
+        Self {
+            create,
+            identity: OnceLock::new(),
+            _values: PhantomData,
+        }
+    }
+
+    /// Runs `f` on this thread's value for `context`, with the context current. What was current
+    /// before is current afterwards, also if `f` panics.
+    ///
+    /// `f` may use this slot and others.
+    ///
+    /// # Errors
+    /// Those of `f` and of what makes the values, after which there is none; those of
+    /// [`Context::enter`] and of [`Guard::restore`](crate::Guard::restore).
+    pub fn with<R, E: From<Error>>(
+        &self,
+        context: &Context,
+        f: impl FnOnce(&H) -> Result<R, E>,
+    ) -> Result<R, E>
+    where
+        F: Fn(&Context) -> Result<H, E>,
+    {
+        driver::ensure()?;
+        drop_abandoned();
+        let guard = context.enter()?;
+        let slot = self.identity.get_or_init(Arc::default);
+        let value = match find::<H>(slot, context) {
+            Some(value) => value,
+            None => keep(slot, context, (self.create)(context)?),
+        };
+        let result = f(&value.handle)?;
+        // May be the last reference, on a thread that ends.
+        drop(value);
+        guard.restore()?;
+        Ok(result)
+    }
+}
+
+impl<H: 'static, F> Drop for ContextLocal<H, F> {
+    fn drop(&mut self) {
+        // The last reference goes before threads are asked whether it has.
+        drop(self.identity.take());
+        // On a thread that may not call the driver nothing was made, and nothing has to go.
+        if !deferred::must_not_run_here() {
+            drop_abandoned();
+        }
+    }
+}
+
+impl<H: 'static, F> fmt::Debug for ContextLocal<H, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ContextLocal")
+    }
+}
+
+/// One value.
+struct Local<H> {
+    context: Context,
+    // INVARIANT: taken by `Drop` alone.
+    handle: ManuallyDrop<H>,
+}
+
+impl<H> Drop for Local<H> {
+    fn drop(&mut self) {
+        if driver::is_gone() {
+            return;
+        }
+        let guard = match self.context.enter().or_else(|_| self.context.enter()) {
+            Ok(guard) => guard,
+            Err(error) => return drop_hook::report(Resource::LibraryHandle, 0, 0, Some(error)),
+        };
+        // SAFETY: the field is not touched after this, the only taking.
+        let handle = unsafe { ManuallyDrop::take(&mut self.handle) };
+        // A panic must not leave a thread's last destructors, nor keep other values from theirs.
+        contain(|| drop(handle));
+        drop(guard);
+    }
+}
+
+/// A value in a thread's list.
+pub(crate) struct Kept {
+    slot: Weak<()>,
+    context: Context,
+    /// An `Rc` of a [`Local`].
+    local: Rc<dyn Any>,
+}
+
+fn find<H: 'static>(slot: &Arc<()>, context: &Context) -> Option<Rc<Local<H>>> {
+    let local = thread::with(|thread| {
+        let kept = thread.values.borrow();
+        let found = kept
+            .iter()
+            .find(|kept| ptr_eq(&kept.slot, slot) && kept.context == *context);
+        found.map(|kept| Rc::clone(&kept.local))
+    });
+    local?.downcast().ok()
+}
+
+/// Keeps a new value, unless making it made another for the same slot and context, which then
+/// serves. A thread that ends keeps nothing: the value serves one call.
+fn keep<H: 'static>(slot: &Arc<()>, context: &Context, handle: H) -> Rc<Local<H>> {
+    let local = Rc::new(Local {
+        context: context.clone(),
+        handle: ManuallyDrop::new(handle),
+    });
+    if let Some(earlier) = find(slot, context) {
+        return earlier;
+    }
+    thread::with(|thread| {
+        if thread.is_ended_with() {
+            thread.values.borrow_mut().push(Kept {
+                slot: Arc::downgrade(slot),
+                context: context.clone(),
+                local: Rc::clone(&local) as Rc<dyn Any>,
+            });
+        }
+    });
+    local
+}
+
+/// Drops this thread's values of slots that are gone, outside the borrow: their destructors may come
+/// back here.
+fn drop_abandoned() {
+    let abandoned = thread::with(|thread| {
+        let mut kept = thread.values.borrow_mut();
+        let mut abandoned = Vec::new();
+        let mut index = 0;
+        while index < kept.len() {
+            if kept[index].slot.strong_count() == 0 {
+                abandoned.push(kept.swap_remove(index));
+            } else {
+                index += 1;
+            }
+        }
+        abandoned
+    });
+    drop(abandoned);
+}
+
+fn ptr_eq(weak: &Weak<()>, slot: &Arc<()>) -> bool {
+    std::ptr::eq(weak.as_ptr(), Arc::as_ptr(slot))
+}

@@ -1,0 +1,290 @@
+//! What is current on this thread: asked of the driver every time, never remembered.
+//!
+//! Other libraries switch behind us, so the driver's answer is the only one that counts. The one
+//! thing kept here is the *lifetime* of created contexts that this crate left current.
+
+use std::ptr;
+
+use cuda_sys::{CUcontext, symbol as cu};
+
+use crate::context::{self, Context, RawContext, thread};
+use crate::device::Device;
+use crate::error::{Error, Result, check};
+use crate::process::effect::{Failed, attempt};
+use crate::process::deferred;
+
+/// What was current before a call that changed it.
+///
+/// ```no_run
+/// use cuda_core::{Context, Device};
+///
+/// let (one, two) = (Device::get(0)?.context()?, Device::get(1)?.context()?);
+/// let before = one.set_current()?; // replaces what was current, and says what that was
+/// assert!(before.is_none());
+/// two.push()?; // covers it
+/// assert_eq!(Context::pop()?, two);
+/// assert_eq!(Context::current()?, Some(one));
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Current {
+    /// Nothing.
+    None,
+    /// A context that this crate knows, and keeps alive through this value.
+    Known(Context),
+    /// A context that somebody else made; only its handle is known.
+    Unknown(UnknownContext),
+}
+
+/// The handle of a context that somebody else made, and that somebody else may destroy.
+///
+/// This crate uses such a context when it is told what keeps it alive, with [`Context::from_raw`]:
+///
+/// ```no_run
+/// # use std::{any::Any, sync::Arc};
+/// # type Library = dyn Any + Send + Sync;
+/// # fn take_in(raw: cuda_core::sys::CUcontext, library: Arc<Library>) -> cuda_core::Result<()> {
+/// use cuda_core::Context;
+///
+/// // SAFETY: `library` made the context, and destroys it with its own last reference.
+/// let context = unsafe { Context::from_raw(raw, library) }?;
+/// let stream = context.create_stream()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnknownContext(RawContext);
+
+impl UnknownContext {
+    /// The driver's handle; whether it is still valid, its owner knows.
+    pub fn as_raw(self) -> CUcontext {
+        self.0.0
+    }
+}
+
+impl Current {
+    pub(crate) fn new(raw: RawContext) -> Self {
+        if raw.0.is_null() {
+            return Current::None;
+        }
+        match context::known(raw) {
+            Some(context) => Current::Known(context),
+            None => Current::Unknown(UnknownContext(raw)),
+        }
+    }
+
+    /// Whether nothing was current.
+    pub fn is_none(&self) -> bool {
+        matches!(self, Current::None)
+    }
+
+    /// The context, if this crate knows it.
+    pub fn context(&self) -> Option<&Context> {
+        match self {
+            Current::Known(context) => Some(context),
+            _ => None,
+        }
+    }
+
+    /// The driver's handle, null if nothing was current.
+    pub fn as_raw(&self) -> CUcontext {
+        match self {
+            Current::None => ptr::null_mut(),
+            Current::Known(context) => context.as_raw(),
+            Current::Unknown(unknown) => unknown.as_raw(),
+        }
+    }
+}
+
+/// `cuCtxGetCurrent`.
+#[inline]
+pub(crate) fn get() -> Result<RawContext> {
+    let mut raw = ptr::null_mut();
+    // SAFETY: the call writes one handle, null if nothing is current, to a local that outlives it.
+    check("cuCtxGetCurrent", unsafe { cu::cuCtxGetCurrent(&mut raw) })?;
+    Ok(RawContext(raw))
+}
+
+/// [`get`] at the end of a scope, where not knowing has a price: once more if it fails.
+#[inline]
+pub(crate) fn get_again() -> Result<RawContext> {
+    get().or_else(|first| get().map_err(|_| first))
+}
+
+/// `cuCtxSetCurrent`. The caller keeps the context alive for as long as it stays current.
+#[inline]
+pub(crate) fn set(raw: RawContext) -> Result<(), Failed> {
+    // SAFETY: null pops an entry; any other handle is live, as the caller sees to.
+    attempt("cuCtxSetCurrent", unsafe { cu::cuCtxSetCurrent(raw.0) })
+}
+
+/// Makes `raw` current in place of `saved`, which is current. Where that fails it is undone if it may
+/// have taken effect all the same.
+pub(crate) fn set_or_undo(saved: RawContext, raw: RawContext) -> Result<()> {
+    set(raw).map_err(|failed| {
+        failed.undo(|| {
+            // Whoever could be told of a second error is told of the first.
+            let _ = restore(saved);
+        })
+    })
+}
+
+/// [`set_or_undo`] for a reference-counted context, whose handle is `raw`.
+#[inline]
+pub(crate) fn replace(saved: RawContext, raw: RawContext, context: &Context) -> Result<()> {
+    set(raw).map_err(|failed| {
+        failed.undo(|| {
+            if restore(saved).is_err() {
+                // What is current then is unknown, and must not be gone.
+                keep_pushed(context);
+            }
+        })
+    })
+}
+
+/// `cuCtxPopCurrent_v2`.
+pub(crate) fn pop() -> Result<RawContext> {
+    let mut raw = ptr::null_mut();
+    // SAFETY: the call writes the handle that it popped to a local that outlives it; an empty stack
+    // is an error.
+    check("cuCtxPopCurrent", unsafe {
+        cu::cuCtxPopCurrent_v2(&mut raw)
+    })?;
+    Ok(RawContext(raw))
+}
+
+/// `cuCtxPushCurrent`. The caller keeps the context alive for as long as it is on the stack.
+pub(crate) fn push(raw: RawContext) -> Result<(), Failed> {
+    // SAFETY: the handle is live, as the caller sees to.
+    attempt("cuCtxPushCurrent", unsafe {
+        cu::cuCtxPushCurrent_v2(raw.0)
+    })
+}
+
+/// Entries that a stack is taken to have at most.
+const DEEPEST: usize = 1024;
+
+/// Makes `saved` current again, whatever is current now.
+///
+/// `cuCtxSetCurrent(NULL)` only pops one entry. If nothing was current before, the stack was
+/// empty, so every entry there is now was pushed since, and goes.
+pub(crate) fn restore(saved: RawContext) -> Result<()> {
+    // Once more if it fails: leaving the wrong context current would break the caller elsewhere.
+    set(saved)
+        .or_else(|first| set(saved).map_err(|_| first))
+        .inspect_err(|_| note_stray())?;
+    if !saved.0.is_null() {
+        return Ok(());
+    }
+    for _ in 0..DEEPEST {
+        if get_again()?.0.is_null() {
+            return Ok(());
+        }
+        set(saved)?;
+    }
+    Err(Error::ContextStack)
+}
+
+/// `cuCtxGetDevice`: the device of whatever is current.
+pub(crate) fn device() -> Result<Device> {
+    let mut raw = 0;
+    // SAFETY: the call writes one ordinal to a local that outlives it; that nothing is current is
+    // an error.
+    check("cuCtxGetDevice", unsafe { cu::cuCtxGetDevice(&mut raw) })?;
+    Device::from_raw(raw)
+}
+
+/// A scope inside could not bring back what an outer one had made current.
+pub(crate) fn note_stray() {
+    thread::with(|thread| thread.strays.set(thread.strays.get().wrapping_add(1)));
+}
+
+/// Differs from an earlier answer on the same thread if what was current then may have been replaced
+/// for good since.
+#[inline]
+pub(crate) fn strays() -> u32 {
+    thread::with(|thread| thread.strays.get())
+}
+
+/// The thread ends, but its stack is still there, and destructors of other libraries' thread locals may
+/// ask what is current: that must not be a context that is gone.
+pub(crate) fn end() {
+    while let Some(context) = with_kept(Vec::pop) {
+        let raw = context.raw();
+        if deferred::must_not_run_here() {
+            continue;
+        }
+        if let Err(error) = take_out(raw) {
+            context.leave_behind(&error);
+        }
+    }
+    release_all();
+}
+
+/// Takes the topmost entry of that context off the thread's stack, if there is one. What is above stays,
+/// kept alive by whoever put it there.
+fn take_out(raw: RawContext) -> Result<()> {
+    let mut above = Vec::new();
+    while above.len() < DEEPEST {
+        let now = get_again()?;
+        if !now.0.is_null() {
+            pop()?;
+        }
+        if now.0.is_null() || now == raw {
+            let mut above = above.into_iter().rev();
+            return Ok(above.try_for_each(push)?);
+        }
+        above.push(now);
+    }
+    Err(Error::ContextStack)
+}
+
+/// Runs `f` on the list of contexts that are kept because they are on the thread's stack.
+fn with_kept<R>(f: impl FnOnce(&mut Vec<Context>) -> R) -> R {
+    thread::with(|thread| f(&mut thread.contexts.borrow_mut()))
+}
+
+/// Keeps `context` alive while it is on the thread's stack.
+pub(crate) fn keep_pushed(context: &Context) {
+    if context.is_primary() {
+        return;
+    }
+    // Where the thread is past its end, what stays there is kept for good.
+    thread::with(thread::Thread::is_ended_with);
+    with_kept(|kept| kept.push(context.clone()));
+}
+
+/// The top of the stack, which was `before`, is now `context`; [`None`]: one that needs no keeping.
+pub(crate) fn keep_replaced(before: RawContext, context: Option<&Context>) {
+    let replaced = take_last(before);
+    if let Some(context) = context {
+        keep_pushed(context);
+    }
+    // Dropped last: it may destroy its context, which must not be current any more.
+    drop(replaced);
+}
+
+/// `context` is on the thread's stack, whoever put it there.
+pub(crate) fn keep_present(context: &Context) {
+    if !context.is_primary() && !with_kept(|kept| kept.contains(context)) {
+        keep_pushed(context);
+    }
+}
+
+/// `popped` has left the stack.
+pub(crate) fn release_popped(popped: RawContext) {
+    drop(take_last(popped));
+}
+
+/// Nothing is current any more, so the stack is empty.
+pub(crate) fn release_all() {
+    drop(with_kept(std::mem::take));
+}
+
+fn take_last(raw: RawContext) -> Option<Context> {
+    with_kept(|kept| {
+        let index = kept.iter().rposition(|kept| kept.raw() == raw)?;
+        Some(kept.remove(index))
+    })
+}

@@ -1,0 +1,277 @@
+//! The guard: a context is current for a scope, and afterwards what was current before it is again.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ptr;
+
+use crate::context::{self, Context, RawContext, current, thread};
+use crate::error::Result;
+use crate::process::foreign_code::DeferForeignCode;
+use crate::process::{driver, drop_hook};
+use crate::types::resource::Resource;
+
+/// Makes a context current until it is dropped; then whatever was current before, *none* included,
+/// is current again.
+///
+/// The guard asks the driver what is current when it begins and again when it ends, so it is right
+/// whatever other libraries do on the thread in between. It compares handles, not devices: another
+/// context of the same device is another context. Two driver calls if the context is current
+/// already, four otherwise, five if nothing was.
+///
+/// Guards that are dropped out of order restore what each of them saw; the last one dropped decides.
+/// A forgotten guard leaves its context current, which stays alive.
+///
+/// So does a context that the guard saved, if this crate knows it. One that another library made and that
+/// was never named with [`Context::from_raw`] is a bare handle: where its owner destroys it while the guard
+/// lives, the guard makes that handle current again, which `cuCtxSetCurrent` does not refuse. Later calls
+/// answer `CONTEXT_IS_DESTROYED`, or crash inside the driver (seen on an H200); nothing above the driver
+/// can tell. The same holds for a context of this crate's that is destroyed by a raw call.
+///
+/// ```no_run
+/// use cuda_core::Device;
+///
+/// let guard = Device::get(1)?.guard()?;
+/// // Device 1 is current here.
+/// guard.restore()?; // or let it drop
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+///
+/// A guard belongs to its thread and stands for one entry:
+///
+/// ```compile_fail,E0277
+/// fn send<T: Send>(_: T) {}
+/// send(cuda_core::Device::get(0).unwrap().guard().unwrap());
+/// ```
+/// ```compile_fail,E0599
+/// let guard = cuda_core::Device::get(0).unwrap().guard().unwrap();
+/// let twice = guard.clone();
+/// ```
+#[must_use = "the context is current only while the guard lives"]
+pub struct Guard {
+    saved: RawContext,
+    /// What keeps the saved context alive, where anything has to.
+    saved_keep: Option<Context>,
+    entered: Context,
+    /// Dropping it brings back what was current.
+    restores: bool,
+    /// What is current belongs to the thread.
+    _not_send: PhantomData<*const ()>,
+}
+
+/// Ends the scopes of guards that were dropped during the call of the driver's that has just ended,
+/// in the order in which they were dropped.
+pub(crate) fn drop_deferred() {
+    drop(thread::with(|thread| thread.guards.take()));
+}
+
+impl Guard {
+    #[inline]
+    pub(crate) fn enter(context: &Context) -> Result<Self> {
+        let raw = context.live()?;
+        let saved = current::get()?;
+        let mut saved_keep = None;
+        if saved != raw {
+            if !saved.0.is_null() {
+                saved_keep = context::known(saved).filter(|saved| !saved.is_primary());
+            }
+            current::replace(saved, raw, context)?;
+            if saved_keep.is_some() || !context.is_primary() {
+                current::keep_replaced(saved, Some(context));
+            }
+        }
+        Ok(Self {
+            saved,
+            saved_keep,
+            entered: context.clone(),
+            restores: true,
+            _not_send: PhantomData,
+        })
+    }
+
+    /// The context that the guard made current.
+    pub fn context(&self) -> &Context {
+        &self.entered
+    }
+
+    /// Ends the scope now and says whether it worked; dropping reports a failure to the hook of
+    /// [`set_drop_hook`](crate::set_drop_hook) instead.
+    ///
+    /// Where the driver cannot be called, in the closure of
+    /// [`Function::block_size_with`](crate::Function::block_size_with), the scope ends with that call
+    /// instead, whichever way the guard goes.
+    ///
+    /// # Errors
+    /// What the driver says; [`Error::ContextStack`](crate::Error::ContextStack) where entries
+    /// that were pushed inside the scope cannot be removed;
+    /// [`Error::InCallback`](crate::Error::InCallback).
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// let guard = device.guard()?;
+    /// // … a library that goes by the current device …
+    /// guard.restore()?; // an error is an error here; a drop could only report it
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn restore(mut self) -> Result<()> {
+        if let Err(error) = driver::ensure() {
+            self.restores = driver::in_callback();
+            return Err(error);
+        }
+        self.leave()
+    }
+
+    fn leave(&mut self) -> Result<()> {
+        self.restores = false;
+        let now = current::get_again();
+        match now {
+            Ok(now) if now == self.saved => {
+                // Others may have brought it back, who keep nothing alive.
+                if let Some(saved) = self.saved_context() {
+                    current::keep_present(saved);
+                }
+                return Ok(());
+            }
+            // Not knowing what is current, put back what was, if this guard ever replaced it.
+            Err(error) if self.saved == self.entered.raw() => return Err(error),
+            _ => current::restore(self.saved).inspect_err(|_| {
+                // It may have taken effect; the entered one is kept already.
+                if let Some(saved) = self.saved_context() {
+                    current::keep_pushed(saved);
+                }
+            })?,
+        }
+        // Reference-counted contexts: what is current now needs a keeper of its own, since
+        // whoever made it current first need not be there any more, as when guards are dropped out
+        // of order.
+        if self.saved.0.is_null() {
+            current::release_all();
+        } else {
+            // An error is told below; which entry was replaced is then unknown, and stays kept.
+            let before = now.as_ref().map_or(RawContext(ptr::null_mut()), |now| *now);
+            current::keep_replaced(before, self.saved_context());
+        }
+        now.map(drop)
+    }
+
+    /// Leaves the rest to [`drop_deferred`].
+    #[cold]
+    fn defer(&mut self) {
+        let later = Self {
+            saved: self.saved,
+            saved_keep: self.saved_keep.take(),
+            entered: self.entered.clone(),
+            restores: true,
+            _not_send: PhantomData,
+        };
+        thread::with(|thread| thread.guards.borrow_mut().push(later));
+    }
+
+    /// The saved context, where anything has to keep it alive.
+    fn saved_context(&self) -> Option<&Context> {
+        if self.saved == self.entered.raw() {
+            Some(&self.entered)
+        } else {
+            self.saved_keep.as_ref()
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if !self.restores || driver::is_gone() {
+            return;
+        }
+        if driver::in_callback() {
+            self.defer();
+            return;
+        }
+        if let Err(error) = self.leave() {
+            let handle = self.saved.0.addr() as u64;
+            drop_hook::report(Resource::Current, handle, 0, Some(error));
+        }
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("entered", &self.entered)
+            .field("saved", &self.saved.0)
+            .finish()
+    }
+}
+
+/// A context made current around calls of ours alone.
+///
+/// Between them no other code runs on the thread, so what is current at the end is known, and need
+/// not be asked for: one driver call if the context is current already, three otherwise.
+pub(crate) struct Entered {
+    raw: RawContext,
+    /// What to bring back, if it was another.
+    saved: Option<RawContext>,
+    /// [`current::strays`] when it was entered.
+    strays: u32,
+    /// Ends when that is done.
+    _quiet: DeferForeignCode,
+}
+
+impl Entered {
+    #[inline]
+    pub(crate) fn enter(context: &Context) -> Result<Self> {
+        let raw = context.live()?;
+        let saved = current::get()?;
+        let differs = saved != raw;
+        if differs {
+            current::replace(saved, raw, context)?;
+        }
+        Ok(Self {
+            raw,
+            saved: differs.then_some(saved),
+            strays: current::strays(),
+            _quiet: DeferForeignCode::begin(),
+        })
+    }
+
+    /// Makes the context current again where a scope inside this one failed to: a default stream's
+    /// handle would mean another context's stream. No driver call otherwise.
+    #[inline]
+    pub(crate) fn ensure_current(&self) -> Result<()> {
+        if self.strays == current::strays() {
+            return Ok(());
+        }
+        Ok(current::set(self.raw)?)
+    }
+
+    /// Whether something else, or nothing, was current before.
+    pub(crate) fn changed_what_is_current(&self) -> bool {
+        self.saved.is_some()
+    }
+}
+
+impl Drop for Entered {
+    #[inline]
+    fn drop(&mut self) {
+        let Some(saved) = self.saved else {
+            return;
+        };
+        // Setting null pops the one entry that entering pushed.
+        if current::set(saved).is_err() {
+            set_once_more(saved);
+        }
+    }
+}
+
+/// The wrong context must not stay current.
+#[cold]
+fn set_once_more(saved: RawContext) {
+    let Err(failed) = current::set(saved) else {
+        return;
+    };
+    current::note_stray();
+    // It stays so, with nobody but this thread to keep it.
+    if let Some(now) = current::get_again().ok().and_then(context::known) {
+        current::keep_present(&now);
+    }
+    let handle = saved.0.addr() as u64;
+    drop_hook::report(Resource::Current, handle, 0, Some(failed.into()));
+}

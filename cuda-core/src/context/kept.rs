@@ -1,0 +1,27 @@
+//! How rooms above forget what they keep for the process and what names contexts. Each sets its function
+//! before it keeps the first such thing.
+
+use std::sync::OnceLock;
+
+use crate::context::RawContext;
+
+/// Has the chunks of staging forget points that are known to have been reached, with the streams and
+/// contexts that they name. No driver call.
+pub(crate) static STAGING: OnceLock<fn()> = OnceLock::new();
+
+/// The same of the chunks of pinned buffers.
+pub(crate) static PINNED: OnceLock<fn()> = OnceLock::new();
+
+/// The same of the words of signals.
+pub(crate) static SIGNALS: OnceLock<fn()> = OnceLock::new();
+
+/// Has peers forget the access of a context whose handle is about to die.
+pub(crate) static ACCESS: OnceLock<fn(RawContext)> = OnceLock::new();
+
+/// Has points forgotten that are known to have been reached.
+pub(crate) fn forget_reached() {
+    let kept = [&STAGING, &PINNED, &SIGNALS];
+    kept.iter()
+        .filter_map(|kept| kept.get())
+        .for_each(|forget| forget());
+}

@@ -1,0 +1,255 @@
+//! Each device's primary context, retained at its first use; its state can be looked at and changed
+//! before.
+
+use std::ptr;
+use std::sync::{Mutex, OnceLock};
+
+use cuda_sys::symbol as cu;
+
+use crate::context::Context;
+use crate::context::guard::Guard;
+use crate::context::settings::ContextFlags;
+use crate::device::{self, Device, PrimaryContext};
+use crate::error::{Error, Result, check};
+use crate::process::capture_mode::Relaxed;
+use crate::process::driver;
+use crate::types::usage::MemoryInfo;
+use crate::util::pocket::Pocket;
+use crate::util::sync::lock;
+
+/// What `cuDevicePrimaryCtxGetState` says.
+///
+/// ```no_run
+/// # let device = cuda_core::Device::get(0)?;
+/// let state = device.primary_state()?;
+/// println!("in use: {}, with flags {:?}", state.is_active, state.flags);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PrimaryState {
+    /// Whether the context exists, whoever created it.
+    pub is_active: bool,
+    /// Its flags, or those that it will be created with.
+    pub flags: ContextFlags,
+}
+
+/// What the process has of a device's primary context.
+#[derive(Default)]
+pub(crate) struct Primary {
+    // INVARIANT: once set, the context stays retained until the process ends.
+    context: OnceLock<Context>,
+    /// Held while the context is being retained; the fast path reads `context` alone.
+    first_use: Mutex<()>,
+}
+
+impl Pocket for PrimaryContext {
+    type Content = Primary;
+}
+
+/// Primary contexts that this process has retained through this crate.
+pub(crate) fn retained() -> impl Iterator<Item = &'static Context> {
+    device::known().filter_map(Device::retained_primary)
+}
+
+impl Device {
+    /// The primary context, retained at its first use and kept for the life of the process:
+    /// `cuDevicePrimaryCtxRetain`. The thread's current context stays what it was.
+    ///
+    /// # Errors
+    /// The driver's, at the first use: `OUT_OF_MEMORY` among them; [`Error::InCallback`].
+    ///
+    /// ```no_run
+    /// use cuda_core::Device;
+    ///
+    /// let device = Device::get(0)?;
+    /// let context = device.context()?; // retained now
+    /// assert_eq!(device.context()?, context); // the same one for ever
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn context(self) -> Result<Context> {
+        self.primary().cloned()
+    }
+
+    pub(crate) fn primary(self) -> Result<&'static Context> {
+        driver::ensure()?;
+        let primary = self.primary_pocket();
+        if let Some(context) = primary.context.get() {
+            return Ok(context);
+        }
+        // One lock a device: contexts of several devices may be retained at the same time.
+        let _first_use = lock(&primary.first_use);
+        if let Some(context) = primary.context.get() {
+            return Ok(context);
+        }
+        self.default_pool()?;
+        let context = Context::retain_primary(self)?;
+        Ok(primary.context.get_or_init(|| context))
+    }
+
+    /// The primary context, if this crate has retained it.
+    pub(crate) fn retained_primary(self) -> Option<&'static Context> {
+        self.primary_pocket().context.get()
+    }
+
+    /// Makes the primary context current until the guard is dropped; see [`Guard`].
+    ///
+    /// # Errors
+    /// Those of [`Device::context`], and of [`Context::enter`].
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// {
+    ///     let _guard = device.guard()?;
+    ///     // cuBLAS, NCCL, the runtime API: whatever looks at the current context sees the device.
+    /// }
+    /// // What was current before is current again.
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn guard(self) -> Result<Guard> {
+        self.primary()?.enter()
+    }
+
+    /// Runs `f` with the primary context current, and brings back what was current before, also if
+    /// `f` panics: [`Device::guard`] for a closure.
+    ///
+    /// # Errors
+    /// Those of `f`; those of [`Device::guard`], and of [`Guard::restore`], with which the value of
+    /// `f` is lost.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// let free = device.with(|context| context.memory_info())?.free;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn with<R>(self, f: impl FnOnce(&Context) -> Result<R>) -> Result<R> {
+        self.primary()?.with(f)
+    }
+
+    /// Waits for all work of the primary context: `cuCtxSynchronize`.
+    ///
+    /// # Errors
+    /// Those of [`Device::context`] and [`Context::synchronize`].
+    pub fn synchronize(self) -> Result<()> {
+        self.primary()?.synchronize()
+    }
+
+    /// Free and total memory: `cuMemGetInfo_v2`. Needs the primary context.
+    ///
+    /// # Errors
+    /// Those of [`Device::context`]; the driver's.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// if device.memory_info()?.free < 1 << 30 {
+    ///     eprintln!("less than a gibibyte is free");
+    /// }
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn memory_info(self) -> Result<MemoryInfo> {
+        self.primary()?.memory_info()
+    }
+
+    /// Whether the primary context exists, and with which flags: `cuDevicePrimaryCtxGetState`.
+    /// Creates nothing.
+    ///
+    /// # Errors
+    /// The driver's.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// let state = device.primary_state()?;
+    /// println!("active: {}, flags: {:?}", state.is_active, state.flags);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn primary_state(self) -> Result<PrimaryState> {
+        driver::ensure()?;
+        let (mut flags, mut active) = (0, 0);
+        // SAFETY: the driver gave the device's handle; the call writes two ints, to locals that
+        // outlive it.
+        check("cuDevicePrimaryCtxGetState", unsafe {
+            cu::cuDevicePrimaryCtxGetState(self.as_raw(), &mut flags, &mut active)
+        })?;
+        Ok(PrimaryState {
+            is_active: active != 0,
+            flags: ContextFlags(flags),
+        })
+    }
+
+    /// Whether the primary context exists, whoever created it: `cuDevicePrimaryCtxGetState`.
+    ///
+    /// # Errors
+    /// The driver's.
+    ///
+    /// ```no_run
+    /// # let device = cuda_core::Device::get(0)?;
+    /// let before = device.is_primary_active()?; // unless others did, nobody has made it yet
+    /// device.context()?;
+    /// assert!(device.is_primary_active()?);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn is_primary_active(self) -> Result<bool> {
+        self.primary_state().map(|state| state.is_active)
+    }
+
+    /// Sets how threads wait in the primary context, now if it exists, else when it is created:
+    /// `cuDevicePrimaryCtxSetFlags_v2`.
+    ///
+    /// # Errors
+    /// The driver's: `INVALID_VALUE` for flags that exclude each other.
+    ///
+    /// ```no_run
+    /// use cuda_core::{ContextFlags, Device};
+    ///
+    /// let device = Device::get(0)?;
+    /// device.set_primary_flags(ContextFlags::SCHED_BLOCKING_SYNC)?;
+    /// assert_eq!(device.context()?.flags()?, ContextFlags::SCHED_BLOCKING_SYNC);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn set_primary_flags(self, flags: ContextFlags) -> Result<()> {
+        driver::ensure()?;
+        // SAFETY: takes no pointer; flags that exclude each other are an error.
+        check("cuDevicePrimaryCtxSetFlags", unsafe {
+            cu::cuDevicePrimaryCtxSetFlags_v2(self.as_raw(), flags.0)
+        })
+    }
+
+    /// Destroys everything in the primary context: `cuDevicePrimaryCtxReset_v2`. Where this crate
+    /// had retained it, it is retained anew: `cuDevicePrimaryCtxRetain`.
+    ///
+    /// # Safety
+    /// Nothing of the context is left, in this process and whoever made it: no stream, event,
+    /// buffer, module or other object of this crate, the runtime API's or another library's, no
+    /// green context of the device; no memory that a caching pool keeps
+    /// ([`CachingPool::trim`](crate::CachingPool::trim)); and no memory on the host that was pinned
+    /// in it, what is kept for copies of borrowed slices ([`trim_staging`](crate::trim_staging)) and
+    /// for pinned buffers ([`trim_pinned`](crate::trim_pinned)) included. Handles of such objects
+    /// dangle, and even dropping them is undefined. No thread has the context on its stack.
+    ///
+    /// # Errors
+    /// The driver's; its `CONTEXT_IS_DESTROYED` if the context comes back with another handle, after
+    /// which the device is of no use to this process.
+    pub unsafe fn reset_primary(self) -> Result<()> {
+        driver::ensure()?;
+        let _relaxed = Relaxed::enter()?;
+        // SAFETY: nothing refers to what is destroyed, by the caller's promise.
+        check("cuDevicePrimaryCtxReset", unsafe {
+            cu::cuDevicePrimaryCtxReset_v2(self.as_raw())
+        })?;
+        let Some(context) = self.retained_primary() else {
+            return Ok(());
+        };
+        let op = "cuDevicePrimaryCtxRetain";
+        let mut raw = ptr::null_mut();
+        // SAFETY: the driver gave the device's handle; the call writes one context, to a local that
+        // outlives it.
+        check(op, unsafe {
+            cu::cuDevicePrimaryCtxRetain(&mut raw, self.as_raw())
+        })?;
+        if raw != context.as_raw() {
+            let code = cuda_sys::CUDA_ERROR_CONTEXT_IS_DESTROYED;
+            return Err(Error::Driver { op, code });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,130 @@
+//! The profiler's range: what a tool records that was told to wait for it.
+
+use std::ffi::{CStr, c_void};
+use std::fmt;
+use std::mem::{self, ManuallyDrop};
+use std::ptr;
+
+use cuda_sys::{CUresult, symbol as cu};
+
+use crate::context::Context;
+use crate::error::{Error, Result, check};
+use crate::process::{deferred, drop_hook};
+use crate::types::resource::Resource;
+
+impl Context {
+    /// Starts what profilers record of the context, where they were told to wait:
+    /// `cuProfilerStart`. Does nothing without a profiler.
+    ///
+    /// # Errors
+    /// The driver's.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// context.start_profiler()?;
+    /// // … what is to be looked at …
+    /// context.stop_profiler()?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn start_profiler(&self) -> Result<()> {
+        let _entered = self.enter_briefly()?;
+        call("cuProfilerStart", c"cuProfilerStart")
+    }
+
+    /// Ends what profilers record: `cuProfilerStop`.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn stop_profiler(&self) -> Result<()> {
+        let _entered = self.enter_briefly()?;
+        call("cuProfilerStop", c"cuProfilerStop")
+    }
+
+    /// Records for as long as the range lives: [`Context::start_profiler`], and
+    /// [`Context::stop_profiler`] when it is dropped.
+    ///
+    /// # Errors
+    /// The driver's.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// {
+    ///     let _range = context.profile()?;
+    ///     // … what is to be looked at, also if it returns early or panics …
+    /// }
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn profile(&self) -> Result<ProfilerRange> {
+        self.start_profiler()?;
+        Ok(ProfilerRange(self.clone()))
+    }
+}
+
+/// Calls one of the two functions, which `cudaProfiler.h` declares and `cuda.h` does not:
+/// `cuGetProcAddress` finds them.
+fn call(op: &'static str, symbol: &CStr) -> Result<()> {
+    /// The release that both are in, with the signature below: the floor.
+    const SINCE: i32 = 11080;
+    let mut function: *mut c_void = ptr::null_mut();
+    // SAFETY: the name is NUL-terminated and read during the call only, which writes one pointer,
+    // to a local that outlives it; flags may be zero.
+    check("cuGetProcAddress", unsafe {
+        cu::cuGetProcAddress(symbol.as_ptr(), &mut function, SINCE, 0)
+    })?;
+    // SAFETY: "CUresult cuProfilerStart(void)", and Stop alike, since CUDA 4.0; null is `None`.
+    let function = unsafe {
+        mem::transmute::<*mut c_void, Option<unsafe extern "C" fn() -> CUresult>>(function)
+    };
+    let Some(function) = function else {
+        let code = cuda_sys::CUDA_ERROR_NOT_FOUND;
+        return Err(Error::Driver { op, code });
+    };
+    // SAFETY: takes nothing.
+    check(op, unsafe { function() })
+}
+
+/// Profilers record while it lives; see [`Context::profile`].
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// let range = context.profile()?;
+/// // … what is to be looked at …
+/// range.close().map_err(|(error, _range)| error)?; // says whether it worked; a drop does not
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[must_use = "the profiler records only while the range lives"]
+pub struct ProfilerRange(Context);
+
+impl ProfilerRange {
+    /// Ends the range, and says whether that worked. Dropping it reports a failure to the hook of
+    /// [`set_drop_hook`](crate::set_drop_hook) instead.
+    ///
+    /// # Errors
+    /// The driver's, with the range itself.
+    pub fn close(self) -> Result<(), (Error, Self)> {
+        if let Err(error) = self.0.stop_profiler() {
+            return Err((error, self));
+        }
+        let this = ManuallyDrop::new(self);
+        // SAFETY: `this` is never touched again, so the context is moved out once.
+        drop(unsafe { ptr::read(&this.0) });
+        Ok(())
+    }
+}
+
+impl Drop for ProfilerRange {
+    fn drop(&mut self) {
+        let context = self.0.clone();
+        deferred::run_or_defer(move || {
+            if let Err(error) = context.stop_profiler() {
+                drop_hook::report(Resource::ProfilerRange, 0, 0, Some(error));
+            }
+        });
+    }
+}
+
+impl fmt::Debug for ProfilerRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ProfilerRange").field(&self.0).finish()
+    }
+}

@@ -1,0 +1,302 @@
+//! Copies of borrowed slices, through pinned chunks of our own.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use cuda_sys::symbol as cu;
+
+use crate::copy::at_home;
+use crate::copy::borrowed::staging::options::is_more_than;
+use crate::copy::borrowed::staging::{CHUNK, Region};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::memory::device::{DeviceSlice, DeviceSliceMut};
+use crate::memory::same_len;
+use crate::stream::{Stream, StreamKind};
+use crate::timeline::core::{Bound, StreamCore};
+use crate::timeline::submit::submit_copy;
+use crate::types::pod::{Pod, bytes_of, bytes_of_mut};
+
+use ends::{End, Portion};
+
+pub(crate) mod ends;
+mod flow;
+pub(crate) mod large;
+pub(crate) mod staging;
+
+/// Bytes that a scope stages before it waits in between.
+const SCOPE_LIMIT: usize = 16 * CHUNK;
+
+impl<K: StreamKind> Stream<K> {
+    /// Copies a borrowed slice to the stream's device. Returns as soon as the bytes are staged in
+    /// pinned memory: the slice may be changed at once, and nothing waits for the device.
+    ///
+    /// A small slice costs one `memcpy` and one `cuMemcpyHtoDAsync_v2`. A large one travels through at
+    /// most eight [chunks](crate::StagingOptions), 64 MiB unless that is set otherwise, and what is more
+    /// than they hold waits for this stream; so do small slices when 256 MiB of them are on their way,
+    /// unless the stream is known to be held up, by a [signal](crate::Signal) or a host function, say:
+    /// then they take more pinned memory, which later copies, or [`trim_staging`](crate::trim_staging),
+    /// give back. Where no pinned memory is to be had at all, bytes go through memory that is not pinned,
+    /// as the driver has it: slower, and the driver may wait for this stream.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before the driver is asked. After a failure
+    /// of the driver a large destination may be written in part.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let mut buffer = stream.alloc(3)?;
+    /// stream.upload_from(&[1u32, 2, 3], &mut buffer)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn upload_from<'b, T: Pod>(
+        &self,
+        source: &[T],
+        destination: impl Into<DeviceSliceMut<'b, T>>,
+    ) -> Result<()> {
+        let mut destination = destination.into();
+        let op = "cuMemcpyHtoDAsync";
+        same_len(op, source.len(), destination.len())?;
+        let core = self.core();
+        at_home(op, core, &destination.as_view())?;
+        let bytes = bytes_of(source);
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        if is_more_than(bytes.len(), large::ALONE) {
+            let memory = destination.cast()?;
+            return large::upload(bytes, vec![End { core, memory }], Portion::Whole, not_told);
+        }
+        let stream = core.bind(op)?;
+        let mut region = staging::reserve(core, &stream, bytes.len())?;
+        region.write(bytes)?;
+        send(&region, core, &stream, &mut destination, 0, bytes.len())
+    }
+
+    /// Copies device memory to a borrowed slice and waits for it.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before the driver is asked. A slice of up to a
+    /// mebibyte, or a [chunk](crate::StagingOptions) if that is smaller, is untouched after a failure; a
+    /// larger one may be written in part.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let buffer = stream.alloc_zeroed::<u32>(1000)?;
+    /// let mut back = vec![1; 1000];
+    /// stream.download_to(&buffer, &mut back)?;
+    /// assert_eq!(back, [0; 1000]);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn download_to<'a, T: Pod>(
+        &self,
+        source: impl Into<DeviceSlice<'a, T>>,
+        destination: &mut [T],
+    ) -> Result<()> {
+        let source = source.into();
+        let core = self.core();
+        check_download(core, &source, destination.len())?;
+        let bytes = bytes_of_mut(destination);
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        if is_more_than(bytes.len(), CHUNK) {
+            return download_large(core, source, bytes);
+        }
+        let stream = core.bind("cuMemcpyDtoHAsync")?;
+        let region = stage(core, &stream, &source, 0, bytes.len())?;
+        core.synchronize_bound(&stream)?;
+        region.read(bytes)
+    }
+
+    /// Collects several downloads into borrowed slices and waits once for all of them.
+    ///
+    /// The slices are filled when `f` has returned `Ok`. If it returns an error or panics, or the
+    /// wait fails, they are untouched, except those that were filled in between because more than
+    /// 16 MiB were asked for.
+    ///
+    /// # Errors
+    /// Those of `f`, and of the wait.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # let (a, b) = (stream.alloc_zeroed::<u8>(4)?, stream.alloc_zeroed::<u64>(2)?);
+    /// let (mut x, mut y) = ([1u8; 4], [1u64; 2]);
+    /// stream.scope(|scope| {
+    ///     scope.download(&a, &mut x)?;
+    ///     scope.download(&b, &mut y)
+    /// })?;
+    /// assert_eq!((x, y), ([0; 4], [0; 2]));
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn scope<'env, R>(&self, f: impl FnOnce(&mut Scope<'_, 'env>) -> Result<R>) -> Result<R> {
+        let mut scope = Scope {
+            core: self.core(),
+            staged: Vec::new(),
+            bytes: 0,
+            _not_send: PhantomData,
+        };
+        let value = f(&mut scope)?;
+        scope.finish()?;
+        Ok(value)
+    }
+}
+
+/// Downloads that are waited for together; see [`Stream::scope`].
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// let buffers = [stream.alloc_zeroed::<u32>(4)?, stream.alloc_zeroed(8)?];
+/// let mut back = [vec![1; 4], vec![1; 8]];
+/// stream.scope(|scope| {
+///     for (buffer, back) in buffers.iter().zip(&mut back) {
+///         scope.download(buffer, back)?; // enqueued
+///     }
+///     Ok(())
+/// })?; // the one wait
+/// assert_eq!(back, [vec![0; 4], vec![0; 8]]);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub struct Scope<'s, 'env> {
+    core: &'s StreamCore,
+    staged: Vec<(Region, &'env mut [u8])>,
+    /// Of these regions.
+    bytes: usize,
+    /// On another thread a per-thread default stream would be another stream.
+    _not_send: PhantomData<*const ()>,
+}
+
+impl fmt::Debug for Scope<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scope")
+            .field("bytes", &self.bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'env> Scope<'_, 'env> {
+    /// Copies device memory to a borrowed slice, which is filled when the scope ends.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before the driver is asked.
+    pub fn download<'a, T: Pod>(
+        &mut self,
+        source: impl Into<DeviceSlice<'a, T>>,
+        destination: &'env mut [T],
+    ) -> Result<()> {
+        let source = source.into();
+        check_download(self.core, &source, destination.len())?;
+        let bytes = bytes_of_mut(destination);
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        if self.bytes + bytes.len() > SCOPE_LIMIT {
+            self.finish()?;
+        }
+        if bytes.len() > SCOPE_LIMIT {
+            return download_large(self.core, source, bytes);
+        }
+        let stream = self.core.bind("cuMemcpyDtoHAsync")?;
+        for (index, piece) in bytes.chunks_mut(CHUNK).enumerate() {
+            let region = stage(self.core, &stream, &source, index * CHUNK, piece.len())?;
+            self.bytes += piece.len();
+            self.staged.push((region, piece));
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        if self.staged.is_empty() {
+            return Ok(());
+        }
+        self.core.synchronize()?;
+        let staged = std::mem::take(&mut self.staged);
+        if is_more_than(std::mem::take(&mut self.bytes), CHUNK) {
+            return large::copy_out(staged);
+        }
+        let mut staged = staged.into_iter();
+        staged.try_for_each(|(region, piece)| region.read(piece))
+    }
+}
+
+fn check_download<T: Pod>(
+    core: &StreamCore,
+    source: &DeviceSlice<'_, T>,
+    destination_len: usize,
+) -> Result<()> {
+    let op = "cuMemcpyDtoHAsync";
+    same_len(op, source.len(), destination_len)?;
+    at_home(op, core, source)
+}
+
+fn download_large<T: Pod>(
+    core: &StreamCore,
+    source: DeviceSlice<'_, T>,
+    bytes: &mut [u8],
+) -> Result<()> {
+    let memory = source.cast()?;
+    large::download(vec![End { core, memory }], bytes, not_told)
+}
+
+/// Whoever copies on one stream knows its device.
+fn not_told(error: Error, _: Device) -> Error {
+    error
+}
+
+/// Enqueues a copy of `len` bytes of `source`, from byte `start` on, into a region of their own.
+fn stage<T: Pod>(
+    core: &StreamCore,
+    stream: &Bound<'_>,
+    source: &DeviceSlice<'_, T>,
+    start: usize,
+    len: usize,
+) -> Result<Region> {
+    let region = staging::reserve(core, stream, len)?;
+    fetch(&region, core, stream, source, start, len)?;
+    Ok(region)
+}
+
+/// Enqueues a copy of `len` bytes of `source`, from byte `start` on, into a region that has as
+/// many; returns the point at which they are there.
+fn fetch<T: Pod>(
+    region: &Region,
+    core: &StreamCore,
+    stream: &Bound<'_>,
+    source: &DeviceSlice<'_, T>,
+    start: usize,
+    len: usize,
+) -> Result<u64> {
+    let from = source.as_raw() + start as u64;
+    let call = |stream| {
+        // SAFETY: the source stays allocated until its mark has completed; the region has `len`
+        // bytes and is left alone until its own mark has.
+        unsafe { cu::cuMemcpyDtoHAsync_v2(region.as_ptr().cast(), from, len, stream) }
+    };
+    let touches = &mut [source.read()];
+    let (seq, result) = submit_copy(core, stream, "cuMemcpyDtoHAsync", touches, call);
+    region.mark(core.timeline(), seq);
+    result.map(|()| seq)
+}
+
+/// Enqueues a copy of a region, which has `len` bytes, to those of `destination` from byte `start`
+/// on.
+fn send<T: Pod>(
+    region: &Region,
+    core: &StreamCore,
+    stream: &Bound<'_>,
+    destination: &mut DeviceSliceMut<'_, T>,
+    start: usize,
+    len: usize,
+) -> Result<()> {
+    let to = destination.as_raw() + start as u64;
+    let call = |stream| {
+        let from = region.as_ptr().cast_const();
+        // SAFETY: the region has `len` bytes and is left alone until its mark has completed; the
+        // destination stays allocated until its own mark has.
+        unsafe { cu::cuMemcpyHtoDAsync_v2(to, from.cast(), len, stream) }
+    };
+    let touches = &mut [destination.write()];
+    let (seq, result) = submit_copy(core, stream, "cuMemcpyHtoDAsync", touches, call);
+    region.mark(core.timeline(), seq);
+    result
+}

@@ -1,0 +1,123 @@
+//! The memory of a chunk.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ptr::NonNull;
+
+use super::{POOL, prune};
+use crate::context::kept;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::host::pinned::HostAddress;
+use crate::host::pinned_pool;
+use crate::process::drop_hook;
+use crate::process::release::Unreleased;
+use crate::timeline::ledger::Fences;
+use crate::types::resource::Resource;
+use crate::util::sync::lock;
+
+/// Alignment of pageable chunks: that of pages.
+const PAGE: usize = 4096;
+
+/// Memory that copies go through.
+#[derive(Clone, Copy)]
+pub(super) struct Chunk {
+    memory: Memory,
+    /// As many as were asked for.
+    // INVARIANT: no more than the memory has, which is this chunk's until it is given back.
+    pub(super) bytes: usize,
+}
+
+#[derive(Clone, Copy)]
+enum Memory {
+    /// The pool's.
+    Pinned(pinned_pool::Chunk),
+    /// Where nobody has pinned memory: the driver then copies it through some of its own.
+    // INVARIANT: allocated with the layout of the chunk's bytes.
+    Pageable(HostAddress),
+}
+
+impl Chunk {
+    /// New pinned memory. It is of the device's primary context, which outlives all.
+    pub(super) fn pinned(device: Device, bytes: usize) -> Result<Self> {
+        let memory = Memory::Pinned(pinned_pool::take(device.primary()?, bytes)?);
+        Ok(Self { memory, bytes }.counted())
+    }
+
+    /// New memory that is not pinned, if there is even that.
+    pub(super) fn pageable(bytes: usize) -> Option<Self> {
+        let layout = layout(bytes).filter(|layout| layout.size() > 0)?;
+        // SAFETY: the layout is not of size zero.
+        let base = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        let memory = Memory::Pageable(HostAddress(base));
+        Some(Self { memory, bytes }.counted())
+    }
+
+    fn counted(self) -> Self {
+        let _ = kept::STAGING.set(prune);
+        *lock(&POOL).allocated(self.bytes) += self.bytes;
+        self
+    }
+
+    /// Takes the chunk out of the count.
+    pub(super) fn uncount(&self) {
+        *lock(&POOL).allocated(self.bytes) -= self.bytes;
+    }
+
+    pub(super) fn base(&self) -> *mut u8 {
+        match self.memory {
+            Memory::Pinned(memory) => memory.base.0.as_ptr(),
+            Memory::Pageable(base) => base.0.as_ptr(),
+        }
+    }
+
+    /// Whether it is a part of a slab, which takes it back without asking the driver.
+    pub(super) fn is_cached(&self) -> bool {
+        matches!(self.memory, Memory::Pinned(memory) if memory.is_cached())
+    }
+
+    /// Whether it is only to be used where there is no better one.
+    pub(super) fn is_pageable(&self) -> bool {
+        matches!(self.memory, Memory::Pageable(_))
+    }
+
+    /// Bytes that giving it back gives to the system.
+    pub(super) fn released_bytes(&self) -> usize {
+        match self.memory {
+            Memory::Pinned(memory) if memory.is_cached() => 0,
+            Memory::Pinned(memory) => memory.bytes,
+            Memory::Pageable(_) => self.bytes,
+        }
+    }
+
+    /// Gives the memory back once the fences are reached; see [`pinned_pool::give`].
+    pub(super) fn give(self, fences: Fences) -> Result<(), Unreleased> {
+        let base = match self.memory {
+            Memory::Pinned(memory) => return pinned_pool::give(memory, fences),
+            Memory::Pageable(base) => base,
+        };
+        fences.wait_host().map_err(Unreleased::Kept)?;
+        if let Some(layout) = layout(self.bytes) {
+            // SAFETY: allocated with this layout, by the invariant; nobody has it any more, devices
+            // neither.
+            unsafe { dealloc(base.0.as_ptr(), layout) };
+        }
+        Ok(())
+    }
+
+    /// Gives back what nobody uses, and what is not the driver's own.
+    pub(super) fn discard(self) {
+        self.uncount();
+        // So no driver is asked, and nothing fails.
+        let _ = self.give(Fences::none());
+    }
+
+    /// Says that the chunk is nobody's any more, and why.
+    pub(super) fn report_lost(&self, why: Error) {
+        let address = self.base().addr() as u64;
+        drop_hook::report(Resource::PinnedMemory, address, self.bytes, Some(why));
+    }
+}
+
+fn layout(bytes: usize) -> Option<Layout> {
+    Layout::from_size_align(bytes, PAGE).ok()
+}

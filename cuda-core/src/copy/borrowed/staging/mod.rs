@@ -1,0 +1,447 @@
+//! Pinned chunks of our own, through which borrowed slices travel.
+//!
+//! A borrowed slice is never handed to the driver: its bytes are copied to or from a chunk, and the
+//! chunk stays ours until the device is done with it, whatever becomes of the slice.
+
+use std::collections::VecDeque;
+use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::host::pinned_pool;
+use crate::process::pinned_pass::Pass;
+use crate::process::release::Unreleased;
+use crate::process::{driver, workers};
+use crate::signal;
+use crate::timeline::core::{Bound, StagingChunk, StreamCore};
+use crate::timeline::ledger::Fences;
+use crate::timeline::{Mark, Timeline};
+use crate::util::pocket::Pocket;
+use crate::util::sync::lock;
+
+use chunk::Chunk;
+
+mod chunk;
+mod copying;
+mod lines;
+pub(crate) mod options;
+pub(crate) mod plan;
+pub(crate) mod ring;
+pub(crate) mod share;
+
+/// Size of a chunk that small copies share.
+pub(crate) const CHUNK: usize = 1 << 20;
+
+/// Bytes of chunks of one size beyond which a stream waits for its own before it gets a new one.
+const MOST: usize = 256 << 20;
+
+/// Streams of others that are asked before there is a new chunk, and those where there is no room for
+/// one.
+const ASKED: usize = 2;
+const ASKED_AT_MOST: usize = 8;
+
+/// Alignment of what is staged in a chunk.
+const ALIGNMENT: usize = 256;
+
+/// Chunks that nobody leases.
+struct Pool {
+    /// The one that was used last comes last: what reads what a device wrote there has it in its
+    /// caches for a while, and a device is slow to write what is in some core's.
+    idle: VecDeque<Chunk>,
+    /// Devices may still use them, up to these points; of each stream's, the oldest first.
+    pending: VecDeque<(Chunk, Fences)>,
+    /// Bytes of all chunks of a size, which is a power of two; by its logarithm.
+    allocated: [usize; usize::BITS as usize],
+}
+
+static POOL: Mutex<Pool> = Mutex::new(Pool {
+    idle: VecDeque::new(),
+    pending: VecDeque::new(),
+    allocated: [0; usize::BITS as usize],
+});
+
+/// A chunk on loan; goes back to the pool with the last region.
+pub(crate) struct Lease {
+    // INVARIANT: only this lease's regions touch it.
+    chunk: Chunk,
+    claimed: AtomicUsize,
+    /// The last point of each stream that uses the chunk.
+    last: Mutex<Fences>,
+}
+
+/// A part of a chunk that belongs to one copy.
+pub(crate) struct Region {
+    lease: Arc<Lease>,
+    // INVARIANT: `start + len` is at most the chunk's size, and no other region has these bytes.
+    start: usize,
+    len: usize,
+}
+
+impl Pocket for StagingChunk {
+    type Content = Mutex<Option<Arc<Lease>>>;
+}
+
+impl Lease {
+    /// A chunk that no device uses, for the stream. Allocates one in the primary context, which
+    /// outlives all.
+    fn acquire(core: &StreamCore) -> Result<Arc<Self>> {
+        take(core, CHUNK).map(Self::of)
+    }
+
+    fn of(chunk: Chunk) -> Arc<Self> {
+        Arc::new(Self {
+            chunk,
+            claimed: AtomicUsize::new(0),
+            last: Mutex::new(Fences::none()),
+        })
+    }
+
+    fn claim(self: &Arc<Self>, len: usize) -> Option<Region> {
+        let room = len.next_multiple_of(ALIGNMENT);
+        let fits = |claimed: usize| {
+            let end = claimed.checked_add(room);
+            end.filter(|end| *end <= self.chunk.bytes)
+        };
+        let start = self
+            .claimed
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits)
+            .ok()?;
+        Some(Region {
+            lease: self.clone(),
+            start,
+            len,
+        })
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if driver::is_gone() {
+            return;
+        }
+        let last = std::mem::replace(&mut *lock(&self.last), Fences::none());
+        let done = last.are_known_reached();
+        if done && self.chunk.is_pageable() {
+            self.chunk.discard();
+            return;
+        }
+        let mut pool = lock(&POOL);
+        if done {
+            pool.idle.push_back(self.chunk);
+        } else {
+            pool.pending.push_back((self.chunk, last));
+        }
+    }
+}
+
+impl Region {
+    /// Where the region begins, for the driver.
+    pub(crate) fn as_ptr(&self) -> *mut u8 {
+        // SAFETY: `start` is within the chunk, by the invariant.
+        unsafe { self.lease.chunk.base().add(self.start) }
+    }
+
+    /// Copies `bytes`, as many as the region has, into it; or fails, once the process exits.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        let _pass = Pass::or_gone()?;
+        let len = self.len.min(bytes.len());
+        // SAFETY: `len` bytes are valid on both sides; nobody else touches the region, no device
+        // either before it is enqueued; a borrowed slice does not overlap a chunk of ours.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.as_ptr(), len) };
+        Ok(())
+    }
+
+    /// Copies the region's bytes, which the device has finished writing, out of it; or fails, once
+    /// the process exits.
+    pub(crate) fn read(&self, bytes: &mut [u8]) -> Result<()> {
+        let _pass = Pass::or_gone()?;
+        let len = self.len.min(bytes.len());
+        // SAFETY: `len` bytes are valid on both sides; no device writes the region any more, since
+        // the caller has waited for the copy that fills it; a borrowed slice does not overlap a
+        // chunk of ours.
+        unsafe { ptr::copy_nonoverlapping(self.as_ptr(), bytes.as_mut_ptr(), len) };
+        Ok(())
+    }
+
+    /// The stream uses the region up to `seq`.
+    pub(crate) fn mark(&self, timeline: &Arc<Timeline>, seq: u64) {
+        let timeline = timeline.clone();
+        lock(&self.lease.last).add(&Mark { timeline, seq });
+    }
+}
+
+/// `len` bytes, at most a chunk, for a copy on the stream.
+///
+/// Small ones share the stream's current chunk, so that most of them cost no driver call.
+pub(crate) fn reserve(core: &StreamCore, stream: &Bound<'_>, len: usize) -> Result<Region> {
+    let timeline = core.timeline();
+    if len > CHUNK / 2 {
+        return claim_new(&Lease::acquire(core)?, len);
+    }
+    let current = lock(&core.staging).clone();
+    if let Some(region) = current.as_ref().and_then(|lease| lease.claim(len)) {
+        return Ok(region);
+    }
+    let lease = Lease::acquire(core)?;
+    let region = claim_new(&lease, len)?;
+    if lease.chunk.is_pageable() {
+        // The next copy may find a better one.
+        return Ok(region);
+    }
+    let old = lock(&core.staging).replace(lease);
+    if old.is_some() {
+        // Lets the pool see when the old chunk is done with. Without it the pool waits instead.
+        let _ = timeline.checkpoint(false, stream.entered());
+    }
+    Ok(region)
+}
+
+fn claim_new(lease: &Arc<Lease>, len: usize) -> Result<Region> {
+    lease.claim(len).ok_or(Error::SizeOverflow {
+        len,
+        element_size: 1,
+    })
+}
+
+/// A chunk that is known or turns out to be free, a new one, or one of the stream's own after a wait.
+///
+/// Nobody waits for another stream, nor for one that is held up: those may go on only when the
+/// caller does what comes next.
+fn take(core: &StreamCore, bytes: usize) -> Result<Chunk> {
+    let id = core.timeline().id();
+    let is_own = |last: &Fences| last.marks().iter().all(|mark| mark.timeline.id() == id);
+    if let Some(chunk) = take_done(bytes, &is_own) {
+        return Ok(chunk);
+    }
+    if !has_room(bytes) {
+        if let Some(chunk) = take_when_done(bytes, &|last| is_own(last) && !last.are_held_up()) {
+            return Ok(chunk);
+        }
+    }
+    allocate_or_wait(core.device(), bytes)
+}
+
+/// Whether there may be one more chunk of that size.
+fn has_room(bytes: usize) -> bool {
+    *lock(&POOL).allocated(bytes) + bytes <= MOST
+}
+
+/// An idle chunk, or a pending one that is known to be done. No driver call.
+///
+/// Beyond [`MOST`], where streams that are held up have brought the pool, another such chunk goes
+/// back to its slab.
+fn take_known(bytes: usize) -> Option<Chunk> {
+    let mut chunk = find_known(bytes, &|_| true)?;
+    while chunk.is_pageable() {
+        // There may be a better one by now.
+        chunk.discard();
+        chunk = find_known(bytes, &|_| true)?;
+    }
+    if *lock(&POOL).allocated(bytes) > MOST {
+        // Not one of the driver's: freeing that waits for devices, which may wait for the caller.
+        if let Some(other) = find_known(bytes, &Chunk::is_cached) {
+            other.discard();
+        }
+    }
+    Some(chunk)
+}
+
+fn find_known(bytes: usize, wanted: &dyn Fn(&Chunk) -> bool) -> Option<Chunk> {
+    let mut pool = lock(&POOL);
+    let fits = |chunk: &Chunk| chunk.bytes == bytes && wanted(chunk);
+    if let Some(at) = pool.idle.iter().position(fits) {
+        return pool.idle.remove(at);
+    }
+    let done = |(chunk, last): &(Chunk, Fences)| fits(chunk) && last.are_known_reached();
+    let at = pool.pending.iter().position(done)?;
+    let (chunk, last) = pool.pending.remove(at)?;
+    // The last reference to a timeline destroys its events: not under the lock.
+    drop(pool);
+    drop(last);
+    Some(chunk)
+}
+
+/// A chunk that is known to be done, or a pending one that turns out to be, `own` ones first: one
+/// question to the driver for each stream that is asked.
+fn take_done(bytes: usize, own: &dyn Fn(&Fences) -> bool) -> Option<Chunk> {
+    let others = if has_room(bytes) {
+        ASKED
+    } else {
+        ASKED_AT_MOST
+    };
+    // Streams that are not done with their oldest chunk: one that is held up hides no other.
+    let mut busy = Vec::new();
+    take_known(bytes)
+        .or_else(|| take_asked(bytes, own, ASKED_AT_MOST, &mut busy))
+        .or_else(|| take_asked(bytes, &|last| !own(last), others, &mut busy))
+}
+
+/// A pending chunk whose points are `wanted`, if it turns out to be done. So many streams are asked
+/// at most, and none that is `busy`.
+fn take_asked(
+    bytes: usize,
+    wanted: &dyn Fn(&Fences) -> bool,
+    most: usize,
+    busy: &mut Vec<u64>,
+) -> Option<Chunk> {
+    let most = busy.len() + most;
+    while busy.len() < most {
+        let is_busy = |mark: &Mark| busy.contains(&mark.timeline.id());
+        let unasked = |last: &Fences| wanted(last) && !last.marks().iter().any(is_busy);
+        let (chunk, last) = take_pending(bytes, &unasked)?;
+        let mut marks = last.marks().iter();
+        let Some(pending) = marks.find(|mark| !mark.timeline.peek(mark.seq)) else {
+            return Some(chunk);
+        };
+        if is_lost(&last) {
+            // Somebody else's loss: this copy need not fail for it.
+            set_aside(chunk, last, Error::LostStream);
+            continue;
+        }
+        busy.push(pending.timeline.id());
+        lock(&POOL).pending.push_front((chunk, last));
+    }
+    None
+}
+
+/// The oldest pending chunk whose points are `wanted`, once devices are done with it. One whose
+/// device fails is set aside.
+fn take_when_done(bytes: usize, wanted: &dyn Fn(&Fences) -> bool) -> Option<Chunk> {
+    loop {
+        let (chunk, last) = take_pending(bytes, wanted)?;
+        if let Ok(chunk) = wait_for(chunk, last) {
+            return Some(chunk);
+        }
+    }
+}
+
+fn take_pending(bytes: usize, wanted: &dyn Fn(&Fences) -> bool) -> Option<(Chunk, Fences)> {
+    lock(&POOL).take_pending(bytes, wanted)
+}
+
+/// Whether it can never be proven that all of them were reached.
+fn is_lost(points: &Fences) -> bool {
+    let mut marks = points.marks().iter();
+    marks.any(|mark| mark.timeline.is_lost(mark.seq))
+}
+
+impl Pool {
+    fn allocated(&mut self, bytes: usize) -> &mut usize {
+        // A logarithm is less than there are bits.
+        &mut self.allocated[bytes.max(1).ilog2() as usize]
+    }
+
+    /// The oldest pending chunk of that size whose points are `wanted`.
+    fn take_pending(
+        &mut self,
+        bytes: usize,
+        wanted: &dyn Fn(&Fences) -> bool,
+    ) -> Option<(Chunk, Fences)> {
+        let fits = |(chunk, last): &(Chunk, Fences)| chunk.bytes == bytes && wanted(last);
+        let at = self.pending.iter().position(fits)?;
+        self.pending.remove(at)
+    }
+}
+
+/// The chunk, once the devices are done with it.
+fn wait_for(chunk: Chunk, last: Fences) -> Result<Chunk> {
+    if let Err(error) = last.wait_host() {
+        set_aside(chunk, last, error.clone());
+        return Err(error);
+    }
+    Ok(chunk)
+}
+
+/// A new chunk; or, where there is no memory for one, [what there is at last](take_at_last).
+fn allocate_or_wait(device: Device, bytes: usize) -> Result<Chunk> {
+    match Chunk::pinned(device, bytes) {
+        Err(error) if error.is_out_of_memory() => take_at_last(bytes, error),
+        allocated => allocated,
+    }
+}
+
+/// Where a new chunk was `refused`, all that is left is to wait for another, in the end for one that
+/// is held up; and where there is no other, memory that is not pinned.
+fn take_at_last(bytes: usize, refused: Error) -> Result<Chunk> {
+    take_when_done(bytes, &|last| !last.are_held_up())
+        .or_else(|| take_when_done(bytes, &|_| true))
+        .or_else(|| Chunk::pageable(bytes))
+        .ok_or(refused)
+}
+
+/// Gives up a chunk that a device may still use, and nobody can prove otherwise.
+fn set_aside(chunk: Chunk, last: Fences, error: Error) {
+    chunk.uncount();
+    if chunk.is_cached() {
+        // Its slab knows what becomes of memory that waits in vain, and does not fail here.
+        let _ = chunk.give(last);
+        return;
+    }
+    chunk.report_lost(error);
+}
+
+/// Forgets points that are known to have been reached, with what they name. No driver call.
+fn prune() {
+    let mut pool = lock(&POOL);
+    let all = std::mem::take(&mut pool.pending).into_iter();
+    let (done, pending): (Vec<_>, Vec<_>) = all.partition(|(_, last)| last.are_known_reached());
+    pool.pending = pending.into();
+    let (chunks, spent): (Vec<_>, Vec<_>) = done.into_iter().unzip();
+    pool.idle.extend(chunks);
+    // The last reference to a timeline destroys its events: not under the lock.
+    drop(pool);
+    drop(spent);
+}
+
+/// Frees the pinned memory that this crate keeps for copies of borrowed slices and for
+/// [signals](crate::Signal), except what is in use, and says how many bytes went:
+/// [`trim_pinned`](crate::trim_pinned), then `cuMemFreeHost`, which stops all devices for a moment, and
+/// waits for work that waits for a signal. The threads that help with those copies end.
+///
+/// # Errors
+/// The driver's. It may come although the memory is gone: that chunk is not used again, and the hook
+/// of [`set_drop_hook`](crate::set_drop_hook) is told of it. All else is kept. What was given back
+/// before the error is not counted.
+///
+/// ```no_run
+/// cuda_core::trim_staging()?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub fn trim_staging() -> Result<usize> {
+    driver::ensure()?;
+    workers::end();
+    let pending = std::mem::take(&mut lock(&POOL).pending);
+    for (chunk, last) in pending {
+        if is_lost(&last) {
+            set_aside(chunk, last, Error::LostStream);
+            continue;
+        }
+        let done = last.query().unwrap_or(false);
+        let mut pool = lock(&POOL);
+        if done {
+            pool.idle.push_back(chunk);
+        } else {
+            pool.pending.push_back((chunk, last));
+        }
+    }
+    let mut gone = 0;
+    loop {
+        let Some(chunk) = lock(&POOL).idle.pop_front() else {
+            gone += pinned_pool::trim_pinned()?;
+            return Ok(gone + signal::trim()?);
+        };
+        let given = chunk.give(Fences::none());
+        if let Err(Unreleased::Kept(error)) = given {
+            lock(&POOL).idle.push_front(chunk);
+            return Err(error);
+        }
+        chunk.uncount();
+        if let Err(Unreleased::Unknown(error)) = given {
+            chunk.report_lost(error.clone());
+            return Err(error);
+        }
+        gone += chunk.released_bytes();
+    }
+}

@@ -1,0 +1,199 @@
+//! How copies of large borrowed slices are made.
+
+use std::env;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use super::copying;
+use crate::error::{Error, Result};
+use crate::process::{driver, workers};
+use crate::util::sync::lock;
+
+/// The names of the settings in the environment.
+const THREADS: &str = "CUDA_CORE_COPY_THREADS";
+const CHUNK: &str = "CUDA_CORE_COPY_CHUNK";
+
+/// Threads beyond which memory, not threads, is what copies wait for. More of them write in bursts
+/// that slow down the device's reading beside them.
+const USEFUL: usize = 8;
+
+/// As above, where what they write [goes to the cache that all cores share](copying::can_demote).
+const USEFUL_DEMOTERS: usize = 14;
+
+/// What a chunk has unless somebody says otherwise.
+const USUAL_CHUNK: usize = 8 << 20;
+
+const SMALLEST_CHUNK: usize = 4 << 10;
+const LARGEST_CHUNK: usize = 64 << 20;
+
+/// How [`Stream::upload_from`](crate::Stream::upload_from),
+/// [`Stream::download_to`](crate::Stream::download_to), [`Stream::scope`](crate::Stream::scope) and
+/// the same of a [`DeviceGroup`](crate::DeviceGroup) copy large slices: which threads, through what
+/// chunks of pinned memory.
+///
+/// They hold for the whole process. Unless [set](set_staging_options), they come from
+/// `CUDA_CORE_COPY_THREADS` (a number) and `CUDA_CORE_COPY_CHUNK` (bytes, or `512KiB`, `4MiB`); by
+/// default there is one thread fewer than there are cores, at most 7 (13, if the processor has
+/// `CLDEMOTE`), and a chunk is 8 MiB.
+///
+/// ```no_run
+/// // A program that has its own use for the machine's cores.
+/// let mut options = cuda_core::staging_options()?;
+/// options.threads = 3;
+/// cuda_core::set_staging_options(options)?;
+/// let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// let buffer = stream.alloc_zeroed::<f32>(1 << 28)?;
+/// let mut back = vec![1.0; buffer.len()];
+/// stream.download_to(&buffer, &mut back)?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct StagingOptions {
+    /// Threads that help the one that calls: none for copies by that thread alone, at most 64. They
+    /// are started by the first copy that wants them, and sleep while there is nothing to copy.
+    pub threads: usize,
+    /// Bytes of a chunk, a power of two from 4 KiB to 64 MiB. A copy has up to eight in use.
+    pub chunk: usize,
+}
+
+impl StagingOptions {
+    /// So many threads, and chunks of so many bytes.
+    pub const fn new(threads: usize, chunk: usize) -> Self {
+        Self { threads, chunk }
+    }
+}
+
+static OPTIONS: Mutex<Option<StagingOptions>> = Mutex::new(None);
+
+/// The size of a chunk, for a look without the lock.
+static CHUNK_NOW: AtomicUsize = AtomicUsize::new(USUAL_CHUNK);
+
+/// Whether so many bytes are more than a chunk, or more than `limit`.
+pub(crate) fn is_more_than(bytes: usize, limit: usize) -> bool {
+    bytes > limit || bytes > CHUNK_NOW.load(Ordering::Relaxed)
+}
+
+/// What copies of large borrowed slices go by. No driver call.
+///
+/// # Errors
+/// [`Error::Malformed`] for a setting in the environment that makes no sense; so do those copies
+/// until [`set_staging_options`] says what to do instead. [`Error::Forked`] in a child of `fork`,
+/// [`Error::Exiting`] once the process exits.
+pub fn staging_options() -> Result<StagingOptions> {
+    driver::gone().map_or(Ok(()), Err)?;
+    let mut options = lock(&OPTIONS);
+    if let Some(options) = *options {
+        return Ok(options);
+    }
+    let parsed = StagingOptions::from_settings(|name| env::var(name).ok())?;
+    CHUNK_NOW.store(parsed.chunk, Ordering::Relaxed);
+    Ok(*options.insert(parsed))
+}
+
+/// Says how copies of large borrowed slices are made from now on. No driver call.
+///
+/// # Errors
+/// [`Error::Malformed`] for a number of threads or a size of chunks that cannot be; nothing changes
+/// then. [`Error::Forked`] in a child of `fork`, [`Error::Exiting`] once the process exits.
+pub fn set_staging_options(options: StagingOptions) -> Result<()> {
+    driver::gone().map_or(Ok(()), Err)?;
+    let options = options.check()?;
+    let mut known = lock(&OPTIONS);
+    CHUNK_NOW.store(options.chunk, Ordering::Relaxed);
+    *known = Some(options);
+    Ok(())
+}
+
+fn useful() -> usize {
+    if copying::can_demote() {
+        USEFUL_DEMOTERS
+    } else {
+        USEFUL
+    }
+}
+
+impl StagingOptions {
+    fn from_settings(setting: impl Fn(&str) -> Option<String>) -> Result<Self> {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let threads = match setting(THREADS) {
+            Some(text) => text.trim().parse().map_err(|_| bad_threads(text))?,
+            None => cores.min(useful()) - 1,
+        };
+        let chunk = match setting(CHUNK) {
+            Some(text) => bytes(&text).ok_or_else(|| bad_chunk(text))?,
+            None => USUAL_CHUNK,
+        };
+        Self { threads, chunk }.check()
+    }
+
+    fn check(self) -> Result<Self> {
+        if self.threads > workers::MOST {
+            return Err(bad_threads(self.threads.to_string()));
+        }
+        let fits = (SMALLEST_CHUNK..=LARGEST_CHUNK).contains(&self.chunk);
+        if !fits || !self.chunk.is_power_of_two() {
+            return Err(bad_chunk(self.chunk.to_string()));
+        }
+        Ok(self)
+    }
+}
+
+fn bad_threads(text: String) -> Error {
+    Error::Malformed {
+        what: "a number of copying threads (CUDA_CORE_COPY_THREADS)",
+        text,
+        form: "0 to 64",
+    }
+}
+
+fn bad_chunk(text: String) -> Error {
+    Error::Malformed {
+        what: "the size of a chunk (CUDA_CORE_COPY_CHUNK)",
+        text,
+        form: "a power of two from 4KiB to 64MiB",
+    }
+}
+
+/// `65536`, `64KiB` or `4MiB`.
+fn bytes(text: &str) -> Option<usize> {
+    let text = text.trim();
+    let units = [("KiB", 10), ("MiB", 20), ("", 0)];
+    let (number, shift) = units
+        .iter()
+        .find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, shift)))?;
+    let number: usize = number.trim_end().parse().ok()?;
+    number.checked_mul(1 << shift)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(threads: &str, chunk: &str) -> Result<(usize, usize)> {
+        let setting = |name: &str| Some(if name == THREADS { threads } else { chunk }.to_owned());
+        StagingOptions::from_settings(setting).map(|options| (options.threads, options.chunk))
+    }
+
+    #[test]
+    fn settings_are_read_or_refused() {
+        assert_eq!(parsed("0", "4096").ok(), Some((0, 4096)));
+        assert_eq!(parsed("64", "512KiB").ok(), Some((64, 512 << 10)));
+        assert_eq!(parsed(" 3 ", "2 MiB").ok(), Some((3, 2 << 20)));
+        for threads in ["", "-1", "65", "many", "1.5"] {
+            assert!(parsed(threads, "4MiB").is_err(), "{threads:?}");
+        }
+        for chunk in [
+            "", "0", "2048", "5000", "3MiB", "128MiB", "KiB", "4GiB", "-4MiB",
+        ] {
+            assert!(parsed("1", chunk).is_err(), "{chunk:?}");
+        }
+    }
+
+    #[test]
+    fn without_settings_the_machine_decides() {
+        let options = StagingOptions::from_settings(|_| None);
+        assert!(options.is_ok_and(|o| o.threads < useful() && o.chunk == USUAL_CHUNK));
+    }
+}

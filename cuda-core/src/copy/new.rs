@@ -1,0 +1,127 @@
+//! Copies into newly allocated memory.
+
+use std::alloc::{Layout, alloc_zeroed};
+use std::mem;
+
+use crate::copy::at_home;
+use crate::error::{Error, Result};
+use crate::memory::device::{DeviceBuffer, DeviceSlice};
+use crate::stream::{Stream, StreamKind};
+use crate::types::pod::Pod;
+
+impl Stream {
+    /// A new buffer with a copy of a borrowed slice: [`Stream::alloc`], [`Stream::upload_from`].
+    /// The slice may be changed at once.
+    ///
+    /// # Errors
+    /// Those of the two.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let buffer = stream.upload_new(&[1u32, 2, 3])?;
+    /// assert_eq!(stream.download_vec(&buffer)?, [1, 2, 3]);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn upload_new<T: Pod>(&self, source: &[T]) -> Result<DeviceBuffer<T>> {
+        let mut buffer = self.alloc(source.len())?;
+        self.upload_from(source, &mut buffer)?;
+        Ok(buffer)
+    }
+
+    /// A new buffer of this stream's device with a copy of device memory, of another device too:
+    /// [`Stream::alloc`], [`Stream::copy`].
+    ///
+    /// # Errors
+    /// Those of the two.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let buffer = stream.upload_new(&[1.0f32; 1000])?;
+    /// let mut head = stream.copy_new(buffer.slice(..10)?)?;
+    /// stream.fill(&mut head, 2.0)?; // `buffer` stays as it is
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn copy_new<'a, T: Pod>(
+        &self,
+        source: impl Into<DeviceSlice<'a, T>>,
+    ) -> Result<DeviceBuffer<T>> {
+        let source = source.into();
+        let mut buffer = self.alloc(source.len())?;
+        self.copy(source, &mut buffer)?;
+        Ok(buffer)
+    }
+}
+
+impl<K: StreamKind> Stream<K> {
+    /// Device memory in a new vector: [`Stream::download_to`], so it waits.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] where the host has no memory for the vector; those of
+    /// [`Stream::download_to`].
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let buffer = stream.alloc_zeroed::<f32>(100)?;
+    /// let tail: Vec<f32> = stream.download_vec(buffer.slice(90..)?)?;
+    /// assert_eq!(tail, [0.0; 10]);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn download_vec<'a, T: Pod>(
+        &self,
+        source: impl Into<DeviceSlice<'a, T>>,
+    ) -> Result<Vec<T>> {
+        let source = source.into();
+        at_home("cuMemcpyDtoHAsync", self.core(), &source)?;
+        let mut elements = zeros(source.len(), source.device().ordinal())?;
+        self.download_to(source, &mut elements)?;
+        Ok(elements)
+    }
+}
+
+/// A vector for a copy of memory of the device. Where it is large, nothing is written: the system's
+/// fresh pages are zero.
+fn zeros<T: Pod>(len: usize, device: u32) -> Result<Vec<T>> {
+    let layout = Layout::array::<T>(len).map_err(|_| Error::SizeOverflow {
+        len,
+        element_size: size_of::<T>(),
+    })?;
+    if layout.size() == 0 {
+        // SAFETY: any bit pattern of a `Pod` type is a value, all zeros included.
+        let zero: T = unsafe { mem::zeroed() };
+        return Ok(vec![zero; len]);
+    }
+    // SAFETY: the layout has bytes.
+    let start = unsafe { alloc_zeroed(layout) };
+    if start.is_null() {
+        return Err(Error::OutOfMemory {
+            op: "alloc_zeroed",
+            requested: layout.size(),
+            device,
+            memory: None,
+        });
+    }
+    // SAFETY: allocated just now by the global allocator, with the layout of an array of so many
+    // elements; all of them are zeros, which are values of a `Pod` type.
+    Ok(unsafe { Vec::from_raw_parts(start.cast(), len, len) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zeros_or_why_not() {
+        assert!(zeros::<u16>(0, 0).is_ok_and(|none| none.is_empty()));
+        assert!(zeros::<[u16; 0]>(3, 0).is_ok_and(|empty| empty.len() == 3));
+        assert!(zeros::<u16>(3, 0).is_ok_and(|zeros| zeros == [0; 3]));
+        let too_many = zeros::<u16>(usize::MAX, 0);
+        assert!(matches!(too_many, Err(Error::SizeOverflow { .. })));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "asks for all the memory there is")]
+    fn memory_that_the_host_has_not() {
+        let refused = zeros::<u8>(isize::MAX as usize, 0);
+        assert!(refused.is_err_and(|error| error.is_out_of_memory()));
+    }
+}

@@ -1,0 +1,387 @@
+//! Copies that own their host memory.
+
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::task::{Context as Task, Poll};
+
+use cuda_sys::{CUresult, CUstream, symbol as cu};
+
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::host::pin_gate::{self, Carried};
+use crate::host::stable_host::{StableHost, StableHostMut};
+use crate::memory::device::{DeviceSlice, DeviceSliceMut};
+use crate::memory::same_len;
+use crate::process::foreign_code::DeferForeignCode;
+use crate::process::{deferred, driver, drop_hook, held};
+use crate::stream::{Stream, StreamKind};
+use crate::timeline::Mark;
+use crate::timeline::core::{StreamCore, same_device};
+use crate::timeline::ledger::Touch;
+use crate::timeline::submit::submit_copy;
+use crate::types::resource::Resource;
+use crate::util::panic::Contained;
+use crate::wait::Pending;
+use crate::wait::future::Ready;
+
+/// A copy that owns its host memory: [`wait`](Self::wait) for it, or `.await` it, and get the owner
+/// back.
+///
+/// Dropped before the copy is done, it keeps the owner until then and drops it on a thread of this
+/// crate; nothing blocks. Where it cannot be proven that the copy is done, the owner is leaked and
+/// that is reported to the hook of [`set_drop_hook`](crate::set_drop_hook): memory is never freed
+/// under a copy. Forgotten, it leaks the owner and nothing else.
+///
+/// ```no_run
+/// # use cuda_core::{Result, Stream};
+/// # async fn double(stream: &Stream) -> Result<Vec<f32>> {
+/// let mut buffer = stream.alloc::<f32>(1000)?;
+/// let upload = stream
+///     .upload_owned(vec![1.0; 1000], &mut buffer)
+///     .map_err(|(error, _vec)| error)?;
+/// let vec = upload.await?; // back again, to be filled anew
+/// let download = stream
+///     .download_owned(&buffer, vec)
+///     .map_err(|(error, _vec)| error)?;
+/// download.await
+/// # }
+/// ```
+#[must_use = "dropping it drops the owner once the copy is done; `wait` gives it back"]
+pub struct InFlight<H: StableHost> {
+    /// [`None`] once it was given back.
+    held: Option<Held<H>>,
+    /// When the copy is done; [`None`] if there is none.
+    mark: Option<Mark>,
+}
+
+/// An owner whose memory a device may use. Dropping it drops nothing.
+// Moving a `Box` or a `Vec` asserts that nothing else points to its contents, but the device does.
+// `MaybeUninit` makes no such assertion.
+struct Held<H> {
+    // INVARIANT: initialised.
+    host: MaybeUninit<H>,
+    /// Keeps the memory pinned, if it is; told when the copy is over.
+    carried: Option<Carried>,
+}
+
+impl<H> Held<H> {
+    /// The copy is over, or never was.
+    fn into_inner(self) -> H {
+        if let Some(carried) = self.carried {
+            carried.landed();
+        }
+        // SAFETY: initialised, by the invariant.
+        unsafe { self.host.assume_init() }
+    }
+
+    /// Drops the owner.
+    fn end(self) {
+        drop(Contained::new(self.into_inner()));
+    }
+}
+
+impl<H: StableHost> InFlight<H> {
+    /// An owner that no copy uses yet, and what it owns: the address of the elements, and how many
+    /// they are.
+    fn new(host: H) -> (Self, *mut H::Element, usize) {
+        let mut held = Held {
+            host: MaybeUninit::new(host),
+            carried: None,
+        };
+        // SAFETY: initialised in the line above.
+        let elements = unsafe { held.host.assume_init_mut() }.elements();
+        let this = Self {
+            held: Some(held),
+            mark: None,
+        };
+        (this, elements.as_ptr().cast(), elements.len())
+    }
+
+    /// Whether the copy is done.
+    ///
+    /// # Errors
+    /// What the driver says of the copy.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let mut buffer = stream.alloc(1 << 20)?;
+    /// let upload = stream.upload_owned(vec![7u32; 1 << 20], &mut buffer);
+    /// let upload = upload.map_err(|(error, _vec)| error)?;
+    /// while !upload.is_done()? {
+    ///     std::thread::yield_now();
+    /// }
+    /// let vec = upload.wait().map_err(|(error, _upload)| error)?; // at once
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn is_done(&self) -> Result<bool> {
+        match &self.mark {
+            Some(mark) if !mark.timeline.has_completed(mark.seq) => {
+                driver::ensure()?;
+                mark.timeline.query(mark.seq)
+            }
+            _ => Ok(true),
+        }
+    }
+
+    /// Blocks the thread until the copy is done and gives the owner back.
+    ///
+    /// # Errors
+    /// What the driver says of the copy, with the value itself, which still owns the memory.
+    pub fn wait(mut self) -> Result<H, (Error, Self)> {
+        let done = match &self.mark {
+            Some(mark) if !mark.timeline.has_completed(mark.seq) => {
+                driver::ensure().and_then(|()| mark.timeline.wait_host(mark.seq))
+            }
+            _ => Ok(()),
+        };
+        match (done, self.held.take()) {
+            (Ok(()), Some(held)) => {
+                self.mark = None;
+                Ok(held.into_inner())
+            }
+            (done, held) => {
+                self.held = held;
+                Err((done.err().unwrap_or(Error::LostStream), self))
+            }
+        }
+    }
+}
+
+impl<K: StreamKind> Stream<K> {
+    /// Copies host memory to the stream's device, and owns it until that is done:
+    /// `cuMemcpyHtoDAsync_v2`.
+    ///
+    /// The driver stages memory that is not pinned: the call may take as long as reading it does.
+    /// Nothing is asked of it if there are no elements.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before the driver is asked; in any case
+    /// with the owner, which [`InFlight::wait`] gives back.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let mut buffer = stream.alloc::<f32>(1000)?;
+    /// let upload = stream.upload_owned(vec![1.0; 1000], &mut buffer).map_err(|(error, _)| error)?;
+    /// let vector = upload.wait().map_err(|(error, _)| error)?; // the same one
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn upload_owned<'b, H: StableHost>(
+        &self,
+        source: H,
+        destination: impl Into<DeviceSliceMut<'b, H::Element>>,
+    ) -> Result<InFlight<H>, (Error, InFlight<H>)> {
+        let mut destination = destination.into();
+        let (flight, from, len) = InFlight::new(source);
+        let ends = Ends {
+            op: "cuMemcpyHtoDAsync",
+            source_len: len,
+            destination_len: destination.len(),
+            device: destination.as_view().on_for(self.core()),
+            host: from.addr(),
+        };
+        let (to, bytes) = (destination.as_raw(), destination.byte_len());
+        let call = |stream| {
+            // SAFETY: both sides have `bytes` bytes, since `carry` found them equally long; the
+            // destination stays allocated until its mark has completed, the source where it is
+            // until the flight gives it back, for which it waits for this copy.
+            unsafe { cu::cuMemcpyHtoDAsync_v2(to, from.cast(), bytes, stream) }
+        };
+        carry(self.core(), ends, flight, destination.write(), call)
+    }
+
+    /// Copies from the stream's device to host memory, and owns that until it is done:
+    /// `cuMemcpyDtoHAsync_v2`.
+    ///
+    /// The driver stages memory that is not pinned, and as a rule the call returns only when all of
+    /// it was written: [`Stream::download`] to pinned memory does not block.
+    ///
+    /// # Errors
+    /// Those of [`Stream::upload_owned`].
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let buffer = stream.alloc_zeroed::<u32>(1000)?;
+    /// let download = stream.download_owned(&buffer, vec![1; 1000]);
+    /// let download = download.map_err(|(error, _vec)| error)?;
+    /// // … something else …
+    /// assert_eq!(download.wait().map_err(|(error, _download)| error)?, [0; 1000]);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn download_owned<'a, H: StableHostMut>(
+        &self,
+        source: impl Into<DeviceSlice<'a, H::Element>>,
+        destination: H,
+    ) -> Result<InFlight<H>, (Error, InFlight<H>)> {
+        let source = source.into();
+        let (flight, to, len) = InFlight::new(destination);
+        let ends = Ends {
+            op: "cuMemcpyDtoHAsync",
+            source_len: source.len(),
+            destination_len: len,
+            device: source.on_for(self.core()),
+            host: to.addr(),
+        };
+        let (from, bytes) = (source.as_raw(), source.byte_len());
+        let call = |stream| {
+            // SAFETY: `carry` finds both sides equally long. The source stays allocated until the
+            // mark of this copy has completed; the flight keeps the destination's owner as long,
+            // and nobody else reads it meanwhile, by `StableHostMut`.
+            unsafe { cu::cuMemcpyDtoHAsync_v2(to.cast(), from, bytes, stream) }
+        };
+        carry(self.core(), ends, flight, source.read(), call)
+    }
+}
+
+/// What is known of a copy before it is made.
+struct Ends {
+    op: &'static str,
+    source_len: usize,
+    destination_len: usize,
+    device: Option<Device>,
+    /// Where the host's end begins.
+    host: usize,
+}
+
+/// Makes the copy that `flight` owns one end of. `touch` is the other.
+fn carry<H: StableHost>(
+    core: &StreamCore,
+    ends: Ends,
+    mut flight: InFlight<H>,
+    touch: Touch<'_>,
+    call: impl FnMut(CUstream) -> CUresult,
+) -> Result<InFlight<H>, (Error, InFlight<H>)> {
+    let op = ends.op;
+    let checked = same_len(op, ends.source_len, ends.destination_len).and_then(|()| {
+        ends.device
+            .map_or(Ok(()), |device| same_device(op, core, device))
+    });
+    if checked.is_ok() && touch.range.is_empty() {
+        return Ok(flight);
+    }
+    // Begun first, so that it ends last: a drop hook may unregister these very pages.
+    let _quiet = DeferForeignCode::begin();
+    let bound = match checked.and_then(|()| core.bind(op)) {
+        Ok(bound) => bound,
+        Err(error) => return Err((error, flight)),
+    };
+    let carried = pin_gate::carry(ends.host, touch.range.len());
+    let (seq, enqueued) = submit_copy(core, &bound, op, &mut [touch], call);
+    let timeline = core.timeline().clone();
+    // Also where the call failed: what it failed of may be somebody else's work.
+    let mark = Mark { timeline, seq };
+    carried.enqueued(mark.clone());
+    flight.mark = Some(mark);
+    if let Some(held) = &mut flight.held {
+        held.carried = Some(carried);
+    }
+    match enqueued {
+        Ok(()) => Ok(flight),
+        Err(error) => Err((error, flight)),
+    }
+}
+
+impl<H: StableHost> Drop for InFlight<H> {
+    fn drop(&mut self) {
+        let Some(held) = self.held.take() else {
+            return;
+        };
+        match self.mark.take() {
+            Some(mark) if !mark.timeline.has_completed(mark.seq) => {
+                deferred::run_or_defer(move || land(held, &mark));
+            }
+            _ => held.end(),
+        }
+    }
+}
+
+/// Drops the owner when its copy is done, and not before.
+fn land<H: StableHost>(held: Held<H>, mark: &Mark) {
+    let pending = match Pending::of(mark) {
+        Ok(Some(pending)) => pending,
+        Ok(None) => return held.end(),
+        Err(error) if held::is_held(&error) => {
+            let mark = mark.clone();
+            return held::keep(move || land(held, &mark));
+        }
+        Err(error) => return give_up(error),
+    };
+    let watched = pending.then(move |reached| match reached {
+        Ok(()) => held.end(),
+        Err(error) => give_up(error),
+    });
+    if let Err(error) = watched {
+        give_up(error);
+    }
+}
+
+/// The owner is leaked: a device may still use its memory, and nobody can prove otherwise.
+fn give_up(error: Error) {
+    drop_hook::report(Resource::HostMemory, 0, 0, Some(error));
+}
+
+impl<H: StableHost> IntoFuture for InFlight<H> {
+    type Output = Result<H>;
+    type IntoFuture = Landing<H>;
+
+    fn into_future(self) -> Landing<H> {
+        let ready = Ready::new(self.mark.as_slice());
+        Landing {
+            flight: Some(self),
+            ready,
+        }
+    }
+}
+
+/// The future of an [`InFlight`]: yields the owner when the copy is done.
+///
+/// Dropping it, also after it yielded an error, is dropping the [`InFlight`].
+///
+/// # Errors
+/// It yields what the driver says of the copy.
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// let mut buffer = stream.alloc(1 << 20)?;
+/// let upload = stream.upload_owned(vec![7u32; 1 << 20], &mut buffer);
+/// let upload = upload.map_err(|(error, _vec)| error)?;
+/// let task = async move { upload.await }; // the vector again
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[must_use = "futures do nothing unless polled"]
+pub struct Landing<H: StableHost> {
+    flight: Option<InFlight<H>>,
+    ready: Ready<'static>,
+}
+
+// Nothing in it is pinned, the owner included.
+impl<H: StableHost> Unpin for Landing<H> {}
+
+impl<H: StableHost> Future for Landing<H> {
+    type Output = Result<H>;
+
+    fn poll(mut self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<Result<H>> {
+        match Pin::new(&mut self.ready).poll(task) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Ready(Ok(())) => match self.flight.take().map(InFlight::wait) {
+                Some(done) => Poll::Ready(done.map_err(|(error, _)| error)),
+                // Polled once more after it was done.
+                None => Poll::Pending,
+            },
+        }
+    }
+}
+
+impl<H: StableHost> fmt::Debug for InFlight<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("InFlight")
+    }
+}
+
+impl<H: StableHost> fmt::Debug for Landing<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Landing")
+    }
+}

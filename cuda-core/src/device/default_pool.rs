@@ -1,0 +1,83 @@
+//! The driver's pool that each device has, kept from giving memory back at every synchronisation.
+
+use std::ptr;
+
+use cuda_sys::{CUmemAccess_flags, CUmemoryPool, symbol as cu};
+
+use crate::device::{Device, mem_location};
+use crate::error::{Result, check};
+use crate::process::capture_mode::Relaxed;
+
+/// A pool handle. Pools of a device live as long as the driver.
+#[derive(Clone, Copy)]
+pub(crate) struct Pool(pub(crate) CUmemoryPool);
+
+// SAFETY: a driver handle; the driver's pool calls may come from any thread.
+unsafe impl Send for Pool {}
+// SAFETY: a shared reference gives out the handle alone, which the driver's pool calls take from
+// any threads at once.
+unsafe impl Sync for Pool {}
+
+impl Device {
+    /// Whether the device supports stream-ordered allocation, on which
+    /// [`Allocator::driver_pool`](crate::Allocator::driver_pool) rests.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn supports_memory_pools(self) -> Result<bool> {
+        Ok(self.default_pool()?.is_some())
+    }
+
+    /// The default pool with its threshold raised, or [`None`] where the device has no pools.
+    pub(crate) fn default_pool(self) -> Result<Option<Pool>> {
+        if let Some(pool) = self.state.default_pool.get() {
+            return Ok(*pool);
+        }
+        let pool = prepare(self)?;
+        Ok(*self.state.default_pool.get_or_init(|| pool))
+    }
+}
+
+/// Finds a device's default pool and keeps it from giving memory back at every synchronisation.
+fn prepare(device: Device) -> Result<Option<Pool>> {
+    let supported = device.attribute(cuda_sys::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)?;
+    if supported == 0 {
+        return Ok(None);
+    }
+    let mut raw = ptr::null_mut();
+    // SAFETY: the device's handle is one that the driver gave; the call writes one handle, to a
+    // local that outlives it.
+    check("cuDeviceGetDefaultMemPool", unsafe {
+        cu::cuDeviceGetDefaultMemPool(&mut raw, device.as_raw())
+    })?;
+    let mut threshold = u64::MAX;
+    let _relaxed = Relaxed::enter()?;
+    // SAFETY: the attribute's value is a cuuint64_t, which the call reads from a local that
+    // outlives it; default pools are never destroyed.
+    check("cuMemPoolSetAttribute", unsafe {
+        cu::cuMemPoolSetAttribute(
+            raw,
+            cuda_sys::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
+            (&raw mut threshold).cast(),
+        )
+    })?;
+    Ok(Some(Pool(raw)))
+}
+
+/// Opens or closes `owner`'s default pool to `peer`: `cuMemPoolSetAccess`.
+pub(crate) fn set_access(owner: Device, peer: Device, flags: CUmemAccess_flags) -> Result<()> {
+    match owner.default_pool()? {
+        Some(pool) => set_pool_access(pool, peer, flags),
+        None => Ok(()),
+    }
+}
+
+/// `cuMemPoolSetAccess`. The caller holds a live pool.
+pub(crate) fn set_pool_access(pool: Pool, peer: Device, flags: CUmemAccess_flags) -> Result<()> {
+    let access = mem_location::access(peer, flags);
+    let _relaxed = Relaxed::enter()?;
+    // SAFETY: the pool is live; one descriptor is passed and counted.
+    check("cuMemPoolSetAccess", unsafe {
+        cu::cuMemPoolSetAccess(pool.0, &access, 1)
+    })
+}

@@ -1,0 +1,67 @@
+//! The version of the CUDA runtime, for those who share the process with it.
+
+use crate::types::version::Version;
+
+/// The version of the CUDA runtime library: `cudaRuntimeGetVersion`. [`None`] where there is no
+/// libcudart.
+///
+/// Takes the one that the process has loaded already, else the newest that the system's loader finds
+/// by name, which then stays loaded; a runtime that is linked statically into something is not
+/// found. Asks neither the driver nor a device. [`None`] on other systems than Unix.
+///
+/// ```
+/// if let Some(version) = cuda_core::runtime_version() {
+///     println!("CUDA runtime {version}");
+/// }
+/// ```
+pub fn runtime_version() -> Option<Version> {
+    os::version().map(Version::of)
+}
+
+#[cfg(all(unix, not(miri)))]
+mod os {
+    use std::ffi::{CStr, c_int, c_void};
+
+    use libc::{RTLD_NOLOAD, RTLD_NOW, dlopen, dlsym};
+
+    /// Newest first; the last is a development link to any of them.
+    const NAMES: [&CStr; 4] = [
+        c"libcudart.so.13",
+        c"libcudart.so.12",
+        c"libcudart.so.11.0",
+        c"libcudart.so",
+    ];
+
+    pub(super) fn version() -> Option<i32> {
+        let open = |flags| {
+            NAMES.iter().find_map(move |name| {
+                // SAFETY: the name is a C string; libcudart's initialisers only set it up.
+                let library = unsafe { dlopen(name.as_ptr(), flags) };
+                (!library.is_null()).then_some(library)
+            })
+        };
+        // The first finds a library that is loaded, and loads none.
+        let library = open(RTLD_NOW | RTLD_NOLOAD).or_else(|| open(RTLD_NOW))?;
+        // SAFETY: the library is open and stays so; the name is a C string.
+        let symbol = unsafe { dlsym(library, c"cudaRuntimeGetVersion".as_ptr()) };
+        // SAFETY: "cudaError_t cudaRuntimeGetVersion(int *)" in every release, and cudaError_t is
+        // an int; null is `None`.
+        let get = unsafe {
+            std::mem::transmute::<*mut c_void, Option<unsafe extern "C" fn(*mut c_int) -> c_int>>(
+                symbol,
+            )
+        }?;
+        let mut version = 0;
+        // SAFETY: the library is open and stays so; the function writes one int, to a local that
+        // outlives the call.
+        let code = unsafe { get(&mut version) };
+        (code == 0 && version > 0).then_some(version)
+    }
+}
+
+#[cfg(not(all(unix, not(miri))))]
+mod os {
+    pub(super) fn version() -> Option<i32> {
+        None
+    }
+}

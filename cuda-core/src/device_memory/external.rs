@@ -1,0 +1,320 @@
+//! Device memory that another interface to the device made: Vulkan, OpenGL, Direct3D.
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+#[cfg(unix)]
+use std::os::fd::OwnedFd;
+use std::ptr;
+
+use cuda_sys::{CUdeviceptr, CUexternalMemory, symbol as cu};
+
+use crate::alloc::origin::Owner;
+use crate::alloc::plain::{self, owned};
+use crate::context::Context;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::memory::byte_len;
+use crate::memory::device::{ALIGNMENT, DeviceBuffer};
+use crate::process::drop_hook;
+#[cfg(unix)]
+use crate::process::effect::give_fd;
+use crate::process::handle::Handle;
+use crate::process::owned::{Owned, Release};
+use crate::process::release::Unreleased;
+use crate::types::pod::Pod;
+use crate::types::resource::Resource;
+
+/// How another interface allocated memory that an [`ExternalMemory`] imports.
+///
+/// ```
+/// use cuda_core::ExternalMemoryKind;
+///
+/// # let has_dedicated_allocate_info = false;
+/// let kind = match has_dedicated_allocate_info {
+///     true => ExternalMemoryKind::Dedicated, // VkMemoryDedicatedAllocateInfo was given
+///     false => ExternalMemoryKind::Allocation,
+/// };
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ExternalMemoryKind {
+    /// Memory that any number of buffers and images may be bound to.
+    Allocation,
+    /// Memory made for one buffer or image: `CUDA_EXTERNAL_MEMORY_DEDICATED`.
+    Dedicated,
+}
+
+impl ExternalMemoryKind {
+    #[cfg(unix)]
+    fn flags(self) -> u32 {
+        match self {
+            Self::Allocation => 0,
+            Self::Dedicated => cuda_sys::CUDA_EXTERNAL_MEMORY_DEDICATED,
+        }
+    }
+}
+
+/// Memory of another interface to the device, imported into a context. It has no address until it is
+/// made a buffer: [`ExternalMemory::into_buffer`].
+///
+/// ```no_run
+/// # #[cfg(unix)]
+/// # fn import(fd: std::os::fd::OwnedFd, size: usize) -> cuda_core::Result<()> {
+/// use cuda_core::{Device, ExternalMemory, ExternalMemoryKind};
+///
+/// let stream = Device::get(0)?.create_stream()?;
+/// // SAFETY: from vkGetMemoryFdKHR, of an allocation of `size` bytes on the same device, which Vulkan
+/// // does not touch while work here may.
+/// let memory = unsafe {
+///     ExternalMemory::import_fd(stream.context(), fd, size, ExternalMemoryKind::Allocation)
+/// };
+/// let memory = memory.map_err(|(error, _fd)| error)?;
+/// let mut vertices = memory.into_buffer::<[f32; 4]>(0, size / 16).map_err(|(error, _)| error)?;
+/// stream.fill_bytes(&mut vertices, 0)?;
+/// stream.synchronize()?; // Vulkan may use them now
+/// # Ok(())
+/// # }
+/// ```
+pub struct ExternalMemory(Owned<Imported>);
+
+struct Imported {
+    // INVARIANT: memory imported into `context`, of which nothing is mapped but by `Mapped`, which owns it
+    // then. `release` alone destroys it.
+    raw: Handle<CUexternalMemory>,
+    context: Context,
+    size: usize,
+}
+
+impl ExternalMemory {
+    /// Imports `size` bytes by a file descriptor, which Vulkan calls `OPAQUE_FD`:
+    /// `cuImportExternalMemory`. The driver gets a duplicate of the descriptor, which is closed then.
+    ///
+    /// # Errors
+    /// [`Error::NothingGiven`] for no bytes, before the driver is asked; the driver's,
+    /// `OPERATING_SYSTEM` where the process can have no more descriptors among them. The descriptor
+    /// comes back with the error, open.
+    ///
+    /// # Safety
+    /// `fd` is of memory of exactly `size` bytes, on the context's device and allocated as `kind` says.
+    /// CUDA knows nothing of the other interface: whoever else has the memory does not touch it while
+    /// work of this process may, and the caller sees to the order.
+    #[cfg(unix)]
+    pub unsafe fn import_fd(
+        context: &Context,
+        fd: OwnedFd,
+        size: usize,
+        kind: ExternalMemoryKind,
+    ) -> Result<Self, (Error, OwnedFd)> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { import(context, &fd, size, kind) }.map_err(|error| (error, fd))
+    }
+
+    /// Takes in memory that was imported by a raw call, for the kinds of handle that have no method
+    /// here. No driver call.
+    ///
+    /// # Safety
+    /// `raw` came from `cuImportExternalMemory` with the context current and is nobody else's, nothing is
+    /// mapped of it, and it has `size` bytes. What [`ExternalMemory::import_fd`] asks for holds.
+    pub unsafe fn from_raw(context: &Context, raw: CUexternalMemory, size: usize) -> Self {
+        Self(Owned::new(Imported {
+            raw: Handle(raw),
+            context: context.clone(),
+            size,
+        }))
+    }
+
+    /// Maps `len` elements from `offset` on, which is in bytes: `cuExternalMemoryGetMappedBuffer`.
+    ///
+    /// One buffer has the memory: map all that is needed, and take [views](crate::Buffer::slice) of its
+    /// parts, which can be [cast](crate::Slice::cast). Dropping or closing the buffer waits for the work
+    /// that uses it, then unmaps and destroys the memory: `cuMemFree_v2`, `cuDestroyExternalMemory`. A
+    /// failure of the second is told to the hook of [`set_drop_hook`](crate::set_drop_hook).
+    ///
+    /// # Errors
+    /// With the memory as it was: [`Error::SizeOverflow`], [`Error::OverAligned`],
+    /// [`Error::NothingGiven`] for no elements, [`Error::OutOfBounds`], in bytes, and [`Error::Recast`]
+    /// for an offset that is not aligned for `T`, before the driver is asked; the driver's.
+    pub fn into_buffer<T: Pod>(
+        self,
+        offset: usize,
+        len: usize,
+    ) -> Result<DeviceBuffer<T>, (Error, Self)> {
+        match self.map::<T>(offset, len) {
+            Ok((address, bytes)) => {
+                let context = self.context().clone();
+                let mapped = Mapped(Some(ManuallyDrop::new(self)));
+                Ok(owned(&context, address, bytes, mapped, len))
+            }
+            Err(error) => Err((error, self)),
+        }
+    }
+
+    fn map<T: Pod>(&self, offset: usize, len: usize) -> Result<(CUdeviceptr, usize)> {
+        let op = "cuExternalMemoryGetMappedBuffer";
+        self.0.live()?;
+        let bytes = byte_len::<T>(len, ALIGNMENT)?;
+        if bytes == 0 {
+            return Err(Error::NothingGiven {
+                op,
+                what: "elements",
+            });
+        }
+        let end = offset.saturating_add(bytes);
+        if end > self.0.size {
+            return Err(Error::OutOfBounds {
+                start: offset,
+                end,
+                len: self.0.size,
+            });
+        }
+        if offset % align_of::<T>() != 0 {
+            return Err(Error::Recast {
+                bytes,
+                address: offset as CUdeviceptr,
+                element_size: size_of::<T>(),
+                alignment: align_of::<T>(),
+            });
+        }
+        let part = cuda_sys::CUDA_EXTERNAL_MEMORY_BUFFER_DESC {
+            offset: offset as _,
+            size: bytes as _,
+            ..Default::default()
+        };
+        let mut address = 0;
+        self.context().call(op, || {
+            // SAFETY: the call reads a description and writes one address, both locals that outlive it;
+            // the memory is imported, and its context current.
+            unsafe { cu::cuExternalMemoryGetMappedBuffer(&mut address, self.0.raw.0, &part) }
+        })?;
+        Ok((address, bytes))
+    }
+
+    /// Size in bytes; none are left of memory that was [given up](Error::GivenUp).
+    pub fn size(&self) -> usize {
+        self.0.get().map_or(0, |live| live.size)
+    }
+
+    /// The context that it was imported into.
+    pub fn context(&self) -> &Context {
+        &self.0.context
+    }
+
+    /// The device that it is on.
+    pub fn device(&self) -> Device {
+        self.0.context.device()
+    }
+
+    /// The driver's handle, valid while `self` lives; null for memory that was
+    /// [given up](Error::GivenUp).
+    pub fn as_raw(&self) -> CUexternalMemory {
+        self.0.get().map_or(ptr::null_mut(), |live| live.raw.0)
+    }
+
+    /// Gives the memory back, and says whether that worked: `cuDestroyExternalMemory`. Dropping it
+    /// reports a failure to the hook of [`set_drop_hook`](crate::set_drop_hook) instead.
+    ///
+    /// # Errors
+    /// The driver's, with memory that is [given up](Error::GivenUp) where it failed to destroy it.
+    pub fn close(mut self) -> Result<(), (Error, Self)> {
+        self.0.release().map_err(|error| (error, self))
+    }
+}
+
+/// # Safety
+/// That of [`ExternalMemory::import_fd`].
+#[cfg(unix)]
+unsafe fn import(
+    context: &Context,
+    fd: &OwnedFd,
+    size: usize,
+    kind: ExternalMemoryKind,
+) -> Result<ExternalMemory> {
+    let op = "cuImportExternalMemory";
+    if size == 0 {
+        return Err(Error::NothingGiven { op, what: "bytes" });
+    }
+    let mut handle = cuda_sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC {
+        type_: cuda_sys::CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD,
+        size: size as _,
+        flags: kind.flags(),
+        ..Default::default()
+    };
+    let mut raw = ptr::null_mut();
+    let given = context.relaxed(|| {
+        give_fd(op, fd, |fd| {
+            handle.handle.fd = fd;
+            // SAFETY: the call reads a description and writes one handle, both locals that outlive it;
+            // the descriptor is open, and of such memory by this function's contract; a live context is
+            // current.
+            unsafe { cu::cuImportExternalMemory(&mut raw, &handle) }
+        })
+    })?;
+    // SAFETY: just imported, of what the caller promised.
+    let imported = || unsafe { ExternalMemory::from_raw(context, raw, size) };
+    // The driver may have made it, an error or not.
+    if given.is_err() && !raw.is_null() {
+        drop(imported());
+    }
+    given?;
+    Ok(imported())
+}
+
+impl Release for Imported {
+    const RESOURCE: Resource = Resource::ExternalMemory;
+
+    fn number(&self) -> u64 {
+        self.raw.number()
+    }
+
+    fn bytes(&self) -> usize {
+        self.size
+    }
+
+    fn release(&mut self) -> Result<(), Unreleased> {
+        self.context.release("cuDestroyExternalMemory", || {
+            // SAFETY: the owner is at its end, so nothing uses the handle after this call, and nothing is
+            // mapped of the memory any more; its context is current.
+            unsafe { cu::cuDestroyExternalMemory(self.raw.0) }
+        })
+    }
+}
+
+impl fmt::Debug for ExternalMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExternalMemory")
+            .field("size", &self.size())
+            .field("device", &self.device())
+            .finish()
+    }
+}
+
+/// The memory that a buffer is mapped of. Leaked unless it is unmapped: work may use it until the host
+/// has seen that none does.
+struct Mapped(Option<ManuallyDrop<ExternalMemory>>);
+
+impl Owner for Mapped {
+    /// "The returned pointer must be freed using cuMemFree", and before the memory is destroyed.
+    fn release(&mut self, address: CUdeviceptr, _bytes: usize) -> Result<(), Unreleased> {
+        plain::free(address)?;
+        drop(self.0.take().map(ManuallyDrop::into_inner));
+        Ok(())
+    }
+
+    fn is_in_the_context(&self) -> bool {
+        true
+    }
+}
+
+impl Drop for Mapped {
+    /// Of what was not unmapped nothing can be destroyed.
+    fn drop(&mut self) {
+        let Some(memory) = &self.0 else {
+            return;
+        };
+        let why = Error::GivenUp {
+            what: Resource::DeviceMemory,
+        };
+        let (handle, size) = (memory.0.number(), memory.0.bytes());
+        drop_hook::report(Resource::ExternalMemory, handle, size, Some(why));
+    }
+}

@@ -1,0 +1,87 @@
+//! Device memory that somebody else allocated, and keeps for as long as a buffer needs it.
+
+use std::any::Any;
+use std::mem::ManuallyDrop;
+
+use cuda_sys::CUdeviceptr;
+
+use crate::alloc::origin::Owner;
+use crate::alloc::plain::owned;
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::memory::byte_len;
+use crate::memory::device::{ALIGNMENT, DeviceBuffer, NOWHERE};
+use crate::process::driver;
+use crate::process::release::Unreleased;
+use crate::types::pod::Pod;
+use crate::util::panic::Contained;
+
+/// What keeps the memory allocated. Leaked unless it is released: whoever drops it frees the memory,
+/// which work of ours may use until the host has seen that none does.
+struct Foreign(Option<ManuallyDrop<Contained<Box<dyn Any + Send + Sync>>>>);
+
+impl Owner for Foreign {
+    fn release(&mut self, _address: CUdeviceptr, _bytes: usize) -> Result<(), Unreleased> {
+        drop(self.0.take().map(ManuallyDrop::into_inner));
+        Ok(())
+    }
+}
+
+impl<T: Pod> DeviceBuffer<T> {
+    /// Takes in `len` elements of device memory that something else allocated, with the owner that
+    /// keeps it allocated. No driver call.
+    ///
+    /// Dropping the buffer waits for all work that uses it, then drops the owner. If it cannot be
+    /// proven that the work is done, the owner is leaked and the failure reported, as it is for
+    /// memory of our own. The owner of an empty buffer is dropped at once.
+    ///
+    /// # Errors
+    /// [`Error::SizeOverflow`]; [`Error::NothingGiven`] for elements at address zero; [`Error::Recast`] if
+    /// the address is not aligned for `T`. The owner is dropped then.
+    ///
+    /// # Safety
+    /// `address` is the first of `len * size_of::<T>()` bytes that `context` can access, and that
+    /// stay allocated until `owner` is dropped. Nothing but the buffer uses them meanwhile, work
+    /// already enqueued included, unless [`note_use`](crate::Buffer::note_use) says so.
+    ///
+    /// ```no_run
+    /// # use cuda_core::{Context, DeviceBuffer, Result};
+    /// # struct Tensor { address: u64, len: usize }
+    /// # fn wrap(context: &Context, tensor: Tensor) -> Result<()> {
+    /// let (address, len) = (tensor.address, tensor.len);
+    /// // SAFETY: the tensor's memory, which it frees when it is dropped, and which nobody else has.
+    /// let buffer = unsafe { DeviceBuffer::<f32>::from_raw(address, len, context, Box::new(tensor)) }?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub unsafe fn from_raw(
+        address: CUdeviceptr,
+        len: usize,
+        context: &Context,
+        owner: Box<dyn Any + Send + Sync>,
+    ) -> Result<Self> {
+        let owner = Contained::new(owner);
+        driver::ensure()?;
+        let bytes = byte_len::<T>(len, usize::MAX)?;
+        if bytes == 0 {
+            byte_len::<T>(len, ALIGNMENT)?;
+            return Ok(owned(context, NOWHERE, 0, Foreign(None), len));
+        }
+        if address == 0 {
+            return Err(Error::NothingGiven {
+                op: "DeviceBuffer::from_raw",
+                what: "addresses",
+            });
+        }
+        if address % align_of::<T>() as u64 != 0 {
+            return Err(Error::Recast {
+                bytes,
+                address,
+                element_size: size_of::<T>(),
+                alignment: align_of::<T>(),
+            });
+        }
+        let owner = Foreign(Some(ManuallyDrop::new(owner)));
+        Ok(owned(context, address, bytes, owner, len))
+    }
+}

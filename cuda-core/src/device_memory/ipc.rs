@@ -1,0 +1,185 @@
+//! Device memory shared between processes.
+
+use std::fmt;
+
+use cuda_sys::{CUdeviceptr, CUipcMemHandle, symbol as cu};
+
+use crate::alloc::origin::{Origin, Owner};
+use crate::alloc::plain::owned;
+use crate::context::Context;
+use crate::error::{Error, Result, check};
+use crate::memory::byte_len;
+use crate::memory::device::{ALIGNMENT, DeviceBuffer};
+use crate::process::capture_mode::Relaxed;
+use crate::process::release::Unreleased;
+use crate::process::{driver, drop_hook};
+use crate::types::pod::Pod;
+use crate::types::resource::Resource;
+
+/// A name of device memory that another process of the machine can open: plain bytes, to be sent by
+/// whatever means.
+///
+/// It names the memory for as long as the process that made it keeps it allocated.
+///
+/// ```no_run
+/// # let device = cuda_core::Device::get(0)?;
+/// use cuda_core::IpcMemoryHandle;
+///
+/// let buffer = device.context()?.alloc::<f32>(1 << 20)?;
+/// let bytes: [u8; 64] = buffer.ipc_handle()?.to_bytes();
+/// // In another process:
+/// let handle = IpcMemoryHandle::from_bytes(bytes);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct IpcMemoryHandle([u8; SIZE]);
+
+/// `CU_IPC_HANDLE_SIZE`.
+const SIZE: usize = 64;
+
+const _: () = assert!(size_of::<CUipcMemHandle>() == SIZE);
+const _: () = assert!(align_of::<CUipcMemHandle>() == 1);
+
+impl IpcMemoryHandle {
+    /// The handle that these bytes are.
+    pub fn from_bytes(bytes: [u8; SIZE]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes to send.
+    pub fn to_bytes(self) -> [u8; SIZE] {
+        self.0
+    }
+}
+
+impl fmt::Debug for IpcMemoryHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("IpcMemoryHandle(..)")
+    }
+}
+
+/// Who closes memory of another process.
+struct Opened(Context);
+
+impl Owner for Opened {
+    fn release(&mut self, address: CUdeviceptr, _bytes: usize) -> Result<(), Unreleased> {
+        self.0.release("cuIpcCloseMemHandle", || {
+            // SAFETY: opened by cuIpcOpenMemHandle in this context, closed once, and no work of this
+            // process uses it any more.
+            unsafe { cu::cuIpcCloseMemHandle(address) }
+        })
+    }
+
+    fn is_in_the_context(&self) -> bool {
+        true
+    }
+}
+
+impl<T: Pod> DeviceBuffer<T> {
+    /// A handle by which other processes can open the memory: `cuIpcGetMemHandle`.
+    ///
+    /// Small allocations share a block of 2 MiB, and whoever opens the handle can reach all of it:
+    /// share memory in multiples of that size with processes that are not trusted.
+    ///
+    /// # Errors
+    /// [`Error::NotShareable`] for memory that is not [`Context::alloc`]'s, and for an empty buffer.
+    pub fn ipc_handle(&self) -> Result<IpcMemoryHandle> {
+        driver::ensure()?;
+        let refused = |why| Err(Error::NotShareable { why });
+        let block = self.storage.block();
+        match &block.keeper {
+            _ if block.bytes == 0 => return refused("the buffer is empty"),
+            Origin::Owned { owner, .. } if owner.is_plain() => {}
+            _ => return refused("only memory of `Context::alloc` has a handle"),
+        }
+        let _entered = self.context().enter_briefly()?;
+        let mut handle = [0; SIZE];
+        // SAFETY: the call writes a handle, as large as this local, which outlives it, and aligned
+        // to one byte; the address is that of a live allocation of cuMemAlloc.
+        check("cuIpcGetMemHandle", unsafe {
+            cu::cuIpcGetMemHandle((&raw mut handle).cast(), block.address)
+        })?;
+        Ok(IpcMemoryHandle(handle))
+    }
+
+    /// Opens memory of another process: `cuIpcOpenMemHandle_v2`, with peer access enabled where
+    /// the memory is on another device. Dropping the buffer waits for the work that uses it, then
+    /// closes it: `cuIpcCloseMemHandle`.
+    ///
+    /// The process that made the handle cannot open it.
+    ///
+    /// # Errors
+    /// [`Error::SizeOverflow`] and [`Error::OverAligned`] before the driver is asked;
+    /// [`Error::OutOfBounds`] where the memory has fewer elements; [`Error::NotShareable`] for no
+    /// elements; the driver's.
+    ///
+    /// # Safety
+    /// The handle came from [`DeviceBuffer::ipc_handle`] or `cuIpcGetMemHandle`, and the process
+    /// that made it keeps the memory allocated for as long as the buffer lives. Buffers know nothing
+    /// of other processes: that work of both comes in order, the caller sees to, by an
+    /// [`Event`](crate::Event) that both have, for instance. A second buffer of the same memory in
+    /// this process is another alias of that kind.
+    ///
+    /// ```no_run
+    /// # fn receive() -> [u8; 64] { [0; 64] }
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use cuda_core::{DeviceBuffer, IpcMemoryHandle};
+    ///
+    /// let handle = IpcMemoryHandle::from_bytes(receive());
+    /// // SAFETY: the sender keeps its buffer of as many elements until it is told that we are done.
+    /// let buffer = unsafe { DeviceBuffer::<f32>::open_ipc(&context, handle, 1 << 20) }?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub unsafe fn open_ipc(context: &Context, handle: IpcMemoryHandle, len: usize) -> Result<Self> {
+        let bytes = byte_len::<T>(len, ALIGNMENT)?;
+        if bytes == 0 {
+            return Err(Error::NotShareable {
+                why: "there are no elements to open",
+            });
+        }
+        let entered = context.enter_briefly()?;
+        let relaxed = Relaxed::enter()?;
+        let mut raw = CUipcMemHandle::default();
+        // SAFETY: a handle is 64 bytes without meaning to us, whatever type they have.
+        unsafe { (&raw mut raw).cast::<[u8; SIZE]>().write(handle.0) };
+        let flags = cuda_sys::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS.0;
+        let mut address = 0;
+        // SAFETY: the call writes one address, to a local that outlives it; a live context is
+        // current.
+        check("cuIpcOpenMemHandle", unsafe {
+            cu::cuIpcOpenMemHandle_v2(&mut address, raw, flags)
+        })?;
+        drop(relaxed);
+        let mut opened = Opened(context.clone());
+        let room = room_behind(address);
+        let refused = match &room {
+            Ok(room) if *room >= bytes => None,
+            Ok(room) => Some(Error::OutOfBounds {
+                start: 0,
+                end: len,
+                len: room / size_of::<T>(),
+            }),
+            Err(error) => Some(error.clone()),
+        };
+        if let Some(refused) = refused {
+            if let Err(error) = opened.release(address, bytes) {
+                let bytes = room.unwrap_or(bytes);
+                drop_hook::report(Resource::DeviceMemory, address, bytes, Some(error.into()));
+            }
+            return Err(refused);
+        }
+        drop(entered);
+        Ok(owned(context, address, bytes, opened, len))
+    }
+}
+
+/// Bytes from `address` to the end of its allocation. The context that has it is current.
+fn room_behind(address: CUdeviceptr) -> Result<usize> {
+    let (mut base, mut size) = (0, 0);
+    // SAFETY: the call writes an address and a size, to locals that outlive it; an address that the
+    // driver does not know is an error.
+    check("cuMemGetAddressRange", unsafe {
+        cu::cuMemGetAddressRange_v2(&mut base, &mut size, address)
+    })?;
+    Ok(size.saturating_sub((address - base) as usize))
+}

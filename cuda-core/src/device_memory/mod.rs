@@ -1,0 +1,310 @@
+//! Device memory, and its stream-ordered allocation.
+
+pub(crate) mod external;
+mod foreign;
+pub(crate) mod ipc;
+pub(crate) mod managed;
+pub(crate) mod pitched;
+pub(crate) mod placement;
+mod resize;
+pub(crate) mod virtual_memory;
+
+use std::fmt;
+use std::sync::Arc;
+
+use cuda_sys::CUdeviceptr;
+
+use crate::alloc::caching::builder::SHARED;
+use crate::alloc::caching::pool::shared;
+use crate::alloc::driver_pool::stream_ordered;
+use crate::alloc::handle::{Allocator, Choice};
+use crate::alloc::origin::Origin;
+use crate::alloc::{caching, choice, custom};
+use crate::context::Context;
+use crate::device::Device;
+use crate::error::Result;
+use crate::memory::buffer::Buffer;
+use crate::memory::device::{
+    ALIGNMENT, DeviceBuffer, DeviceMemory, DeviceSlice, DeviceSliceMut, NOWHERE,
+};
+use crate::memory::{self, Block, Storage, byte_len};
+use crate::process::driver;
+use crate::process::release::Unreleased;
+use crate::stream::Stream;
+use crate::timeline::core::StreamCore;
+use crate::timeline::ledger::{Access, Fences, Ledger};
+use crate::types::pod::Pod;
+use crate::types::resource::Resource;
+
+impl memory::Kind for DeviceMemory {
+    type Address = CUdeviceptr;
+    type Keeper = Origin;
+
+    const RESOURCE: Resource = Resource::DeviceMemory;
+    const NOWHERE: CUdeviceptr = NOWHERE;
+
+    fn free(block: &mut Block<Self>) -> Result<(), Unreleased> {
+        let range = block.whole();
+        let mut fences = Fences::none();
+        let home = block.keeper.home().map(|home| &**home.timeline());
+        block
+            .ledger
+            .conflicts_exclusive(&range, Access::Write, home, &mut fences);
+        match &mut block.keeper {
+            Origin::Cached(home) => {
+                // SAFETY: a block is freed once, and not used after; this cannot fail.
+                unsafe { caching::free(block.address, home, fences) };
+                Ok(())
+            }
+            Origin::Home(home) => free_in_order(home, block.address, &fences),
+            // SAFETY: `Stream::alloc` got it there for this stream; a block is freed once.
+            Origin::Served { home, allocator } => unsafe {
+                custom::free(allocator, home, block.address, block.bytes, &fences)
+            },
+            Origin::Owned { owner, .. } => {
+                fences.wait_host()?;
+                owner.release(block.address, block.bytes)
+            }
+        }
+    }
+
+    #[inline]
+    fn recycle(block: &mut Block<Self>) -> bool {
+        let Origin::Cached(home) = &mut block.keeper else {
+            return false;
+        };
+        let Some(timeline) = block.ledger.take_sole(home.core().timeline()) else {
+            return false;
+        };
+        // SAFETY: a block is freed once, and not used after.
+        unsafe { caching::recycle(block.address, home, timeline) };
+        true
+    }
+
+    fn context_of(keeper: &Origin) -> &Context {
+        keeper.context()
+    }
+
+    fn number(address: CUdeviceptr) -> u64 {
+        address
+    }
+}
+
+/// `cuMemFreeAsync` on the stream that the block was allocated on, behind everybody else's work.
+fn free_in_order(
+    home: &StreamCore,
+    address: CUdeviceptr,
+    fences: &Fences,
+) -> Result<(), Unreleased> {
+    let bound = home.bind("cuMemFreeAsync")?;
+    if fences.wait_on(&bound).is_err() {
+        // The stream could not be made to wait, so the host does.
+        fences.wait_host()?;
+    }
+    // SAFETY: the block was allocated by cuMemAllocAsync and is freed once; all other work on it
+    // comes before this point of the stream.
+    unsafe { stream_ordered::free(&bound, address) }
+}
+
+/// A block of no bytes, which nobody frees.
+fn empty(core: &Arc<StreamCore>) -> Block<DeviceMemory> {
+    Block {
+        address: NOWHERE,
+        bytes: 0,
+        ledger: Ledger::default(),
+        keeper: Origin::Home(core.clone()),
+    }
+}
+
+/// A block of whatever allocator is to be asked.
+#[inline(never)]
+fn allocate(core: &Arc<StreamCore>, bytes: usize) -> Result<Block<DeviceMemory>> {
+    core.ensure()?;
+    if bytes == 0 {
+        return Ok(empty(core));
+    }
+    if let Some(block) = choice::pool().and_then(|pool| caching::find(pool, core, bytes)) {
+        return Ok(block);
+    }
+    allocate_from(&choice::current(core.device())?, core, bytes)
+}
+
+/// A block of `bytes`, which are not zero, in the order of the stream.
+fn allocate_from(
+    allocator: &Allocator,
+    core: &Arc<StreamCore>,
+    bytes: usize,
+) -> Result<Block<DeviceMemory>> {
+    let (address, ledger, keeper) = match &allocator.0 {
+        Choice::Shared => return caching::allocate(shared()?, core, bytes),
+        Choice::Pool(pool) => return caching::allocate(pool, core, bytes),
+        Choice::Driver => {
+            let (address, seq) = stream_ordered::allocate(core, bytes)?;
+            // Another stream may touch the memory only when the allocation has happened.
+            let ledger = Ledger::allocated(0..bytes, core.timeline(), seq);
+            (address, ledger, Origin::Home(core.clone()))
+        }
+        Choice::Plain | Choice::Custom(_) => {
+            let (address, ledger) = custom::allocate(allocator, core, bytes)?;
+            let (home, allocator) = (core.clone(), allocator.clone());
+            (address, ledger, Origin::Served { home, allocator })
+        }
+    };
+    Ok(Block {
+        address,
+        bytes,
+        ledger,
+        keeper,
+    })
+}
+
+impl Stream {
+    /// `len` elements of unspecified value, from the process's
+    /// [caching pool](crate::CachingPool::shared): no driver call where that has a block for the
+    /// stream at hand.
+    ///
+    /// [Another allocator](crate::Allocator) can be made the default of the process, of a device or
+    /// of a [scope](crate::with_allocator); the driver's own pool takes one call, `cuMemAllocAsync`.
+    /// None is asked if `len` is zero.
+    ///
+    /// # Errors
+    /// [`Error::SizeOverflow`](crate::Error::SizeOverflow) and
+    /// [`Error::OverAligned`](crate::Error::OverAligned) before any allocator is asked; the
+    /// allocator's, [`Error::PoolExhausted`](crate::Error::PoolExhausted) among them.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// match stream.alloc::<f32>(1 << 40) {
+    ///     Ok(buffer) => println!("{} bytes", buffer.byte_len()),
+    ///     Err(error) if error.is_out_of_memory() => eprintln!("{error}"), // says how much there is
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    // In line: a block that was at hand is moved no more on its way to where the caller wants it.
+    #[inline(always)]
+    pub fn alloc<T: Pod>(&self, len: usize) -> Result<DeviceBuffer<T>> {
+        let bytes = byte_len::<T>(len, ALIGNMENT)?;
+        if driver::is_ready() && choice::is_cache() {
+            if let Some(block) = caching::find(SHARED, self.core(), bytes) {
+                return Ok(Buffer::from_storage(Storage::new(block), len));
+            }
+        }
+        let block = allocate(self.core(), bytes)?;
+        Ok(Buffer::from_storage(Storage::new(block), len))
+    }
+
+    /// [`Stream::alloc`] from an allocator that is named here and now.
+    ///
+    /// # Errors
+    /// As [`Stream::alloc`].
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// use cuda_core::{Allocator, CachingPool};
+    ///
+    /// let pool = CachingPool::new(); // beside the process's own
+    /// let scratch = stream.alloc_with::<u8>(&pool.allocator(), 1 << 20)?;
+    /// let plain = stream.alloc_with::<u8>(&Allocator::plain(), 1 << 20)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    #[inline]
+    pub fn alloc_with<T: Pod>(&self, allocator: &Allocator, len: usize) -> Result<DeviceBuffer<T>> {
+        let bytes = byte_len::<T>(len, ALIGNMENT)?;
+        if driver::is_ready() {
+            let pool = allocator.pool();
+            if let Some(block) = pool.and_then(|pool| caching::find(pool, self.core(), bytes)) {
+                return Ok(Buffer::from_storage(Storage::new(block), len));
+            }
+        }
+        self.core().ensure()?;
+        let block = match bytes {
+            0 => empty(self.core()),
+            _ => allocate_from(allocator, self.core(), bytes)?,
+        };
+        Ok(Buffer::from_storage(Storage::new(block), len))
+    }
+
+    /// `len` elements whose bytes are all zero: [`Stream::alloc`], `cuMemsetD8Async`.
+    ///
+    /// # Errors
+    /// As [`Stream::alloc`].
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let counts = stream.alloc_zeroed::<u32>(3)?;
+    /// let mut back = [1; 3];
+    /// stream.download_to(&counts, &mut back)?;
+    /// assert_eq!(back, [0; 3]);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn alloc_zeroed<T: Pod>(&self, len: usize) -> Result<DeviceBuffer<T>> {
+        let mut buffer = self.alloc(len)?;
+        self.fill_bytes(&mut buffer, 0)?;
+        Ok(buffer)
+    }
+}
+
+impl<T: Pod> DeviceBuffer<T> {
+    /// The context that the memory belongs to.
+    pub fn context(&self) -> &Context {
+        self.storage.block().keeper.context()
+    }
+
+    /// The device that the memory is on.
+    pub fn device(&self) -> Device {
+        self.storage.block().keeper.device()
+    }
+
+    /// The device's address of the first element, valid while `self` lives; not null, but otherwise
+    /// meaningless for an empty buffer.
+    ///
+    /// Work that is given the address is unknown to the buffer: see [`Buffer::note_use`].
+    pub fn as_raw(&self) -> CUdeviceptr {
+        self.storage.block().address
+    }
+}
+
+impl<'a, T: Pod> DeviceSlice<'a, T> {
+    /// The device's address of the first element.
+    pub fn as_raw(&self) -> CUdeviceptr {
+        self.block().address + self.range().start as CUdeviceptr
+    }
+
+    /// The device that the memory is on.
+    pub fn device(&self) -> Device {
+        self.block().keeper.device()
+    }
+
+    /// The context that the memory belongs to.
+    pub fn context(&self) -> &'a Context {
+        self.block().keeper.context()
+    }
+}
+
+impl<T: Pod> DeviceSliceMut<'_, T> {
+    /// The device's address of the first element.
+    pub fn as_raw(&self) -> CUdeviceptr {
+        self.as_view().as_raw()
+    }
+
+    /// The device that the memory is on.
+    pub fn device(&self) -> Device {
+        self.as_view().device()
+    }
+
+    /// The context that the memory belongs to.
+    pub fn context(&self) -> &Context {
+        self.as_view().context()
+    }
+}
+
+impl<T: Pod> fmt::Debug for DeviceBuffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceBuffer")
+            .field("address", &format_args!("{:#x}", self.as_raw()))
+            .field("len", &self.len())
+            .field("device", &self.device())
+            .finish()
+    }
+}

@@ -1,0 +1,192 @@
+//! Device memory in rows, each of which begins where the device reads fastest.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use cuda_sys::symbol as cu;
+
+use crate::alloc::plain::{Plain, owned};
+use crate::context::Context;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::memory::byte_len;
+use crate::memory::device::{ALIGNMENT, DeviceBuffer, DeviceSlice, DeviceSliceMut, NOWHERE};
+use crate::types::pod::Pod;
+
+/// `height` rows of `width` elements in device memory: `cuMemAllocPitch`.
+///
+/// The rows lie [`pitch`](Self::pitch) bytes apart, a distance that the device chooses. What lies
+/// between them belongs to no row.
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// let mut image = stream.context().alloc_pitched::<f32>(1000, 500)?;
+/// for y in 0..image.height() {
+///     stream.fill(image.row_mut(y)?, y as f32)?;
+/// }
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub struct PitchedBuffer<T: Pod> {
+    // INVARIANT: `height * pitch` bytes, and a row's bytes are at most `pitch`.
+    bytes: DeviceBuffer<u8>,
+    width: usize,
+    height: usize,
+    pitch: usize,
+    _elements: PhantomData<T>,
+}
+
+impl Context {
+    /// `height` rows of `width` elements, of unspecified value: `cuMemAllocPitch_v2`; no driver call
+    /// if there are none.
+    ///
+    /// As [`Context::alloc`] it belongs to no stream, and freeing it waits for the whole device.
+    ///
+    /// # Errors
+    /// [`Error::SizeOverflow`] and [`Error::OverAligned`] before the driver is asked;
+    /// [`Error::OutOfMemory`].
+    pub fn alloc_pitched<T: Pod>(&self, width: usize, height: usize) -> Result<PitchedBuffer<T>> {
+        let op = "cuMemAllocPitch";
+        let row = byte_len::<T>(width, ALIGNMENT)?;
+        let least = byte_len::<u8>(row.saturating_mul(height), 1)?;
+        self.live()?;
+        let (mut address, mut pitch) = (NOWHERE, row);
+        if least > 0 {
+            let width = access_width::<T>();
+            self.allocate(op, least, || {
+                // SAFETY: the call writes an address and a size, to two locals that outlive it; a live
+                // context is current.
+                unsafe { cu::cuMemAllocPitch_v2(&mut address, &mut pitch, row, height, width) }
+            })?;
+        }
+        Ok(PitchedBuffer {
+            bytes: owned(self, address, height * pitch, Plain, height * pitch),
+            width,
+            height,
+            pitch,
+            _elements: PhantomData,
+        })
+    }
+}
+
+/// "The size of the largest reads and writes that will be performed": 4, 8 or 16.
+fn access_width<T>() -> u32 {
+    match size_of::<T>() {
+        16.. => 16,
+        8.. => 8,
+        _ => 4,
+    }
+}
+
+impl<T: Pod> PitchedBuffer<T> {
+    /// Elements in a row.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Rows.
+    pub fn height(&self) -> usize {
+        self.height
+    }
+
+    /// Bytes from the beginning of a row to that of the next.
+    pub fn pitch(&self) -> usize {
+        self.pitch
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.width == 0 || self.height == 0
+    }
+
+    /// The device that the memory is on.
+    pub fn device(&self) -> Device {
+        self.bytes.device()
+    }
+
+    /// The context that the memory belongs to.
+    pub fn context(&self) -> &Context {
+        self.bytes.context()
+    }
+
+    /// A view of a row.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`]; [`Error::Recast`] where the pitch is no multiple of the elements'
+    /// alignment.
+    pub fn row(&self, y: usize) -> Result<DeviceSlice<'_, T>> {
+        self.bytes.slice(self.row_range(y)?)?.cast()
+    }
+
+    /// An exclusive view of a row.
+    ///
+    /// # Errors
+    /// Those of [`PitchedBuffer::row`].
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// let mut image = context.alloc_pitched::<f32>(640, 480)?;
+    /// for y in 0..image.height() {
+    ///     stream.fill(image.row_mut(y)?, y as f32)?;
+    /// }
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn row_mut(&mut self, y: usize) -> Result<DeviceSliceMut<'_, T>> {
+        let range = self.row_range(y)?;
+        self.bytes.slice_mut(range)?.cast()
+    }
+
+    fn row_range(&self, y: usize) -> Result<std::ops::Range<usize>> {
+        if y >= self.height {
+            return Err(Error::OutOfBounds {
+                start: y,
+                end: y.saturating_add(1),
+                len: self.height,
+            });
+        }
+        let start = y * self.pitch;
+        Ok(start..start + self.width * size_of::<T>())
+    }
+
+    /// All bytes, those between the rows included: `height * pitch` of them.
+    pub fn as_bytes(&self) -> DeviceSlice<'_, u8> {
+        self.bytes.as_view()
+    }
+
+    /// All bytes exclusively, those between the rows included.
+    pub fn as_bytes_mut(&mut self) -> DeviceSliceMut<'_, u8> {
+        self.bytes.as_view_mut()
+    }
+
+    /// Blocks the thread until no stream uses the buffer any more.
+    ///
+    /// # Errors
+    /// What the driver says of the work waited for.
+    pub fn synchronize(&self) -> Result<()> {
+        self.bytes.synchronize()
+    }
+
+    /// Frees the memory once no work uses it, and says whether that worked: `cuMemFree_v2`.
+    ///
+    /// # Errors
+    /// Those of [`Buffer::close`](crate::Buffer::close).
+    pub fn close(mut self) -> Result<(), (Error, Self)> {
+        let freed = self.bytes.free();
+        if self.bytes.storage.ensure().is_err() {
+            (self.width, self.height, self.pitch) = (0, 0, 0);
+        }
+        freed.map_err(|error| (error, self))
+    }
+}
+
+impl<T: Pod> fmt::Debug for PitchedBuffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PitchedBuffer")
+            .field("address", &format_args!("{:#x}", self.bytes.as_raw()))
+            .field("width", &self.width)
+            .field("height", &self.height)
+            .field("pitch", &self.pitch)
+            .field("device", &self.device())
+            .finish()
+    }
+}

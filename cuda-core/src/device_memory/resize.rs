@@ -1,0 +1,118 @@
+//! Buffers that change their length.
+
+use crate::error::{Error, Result};
+use crate::memory::device::DeviceBuffer;
+use crate::stream::Stream;
+use crate::types::pod::Pod;
+
+/// A buffer has room for at least as many elements as it has. Where more room is needed, or less is
+/// wanted, the elements move: to memory that is allocated on the stream that the caller names, which
+/// is the buffer's home from then on. Views and addresses do not survive that; the borrow rules see
+/// to it for views.
+impl<T: Pod> DeviceBuffer<T> {
+    /// Elements that the memory has room for.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let list = stream.alloc::<u32>(1000)?;
+    /// assert!(list.capacity() >= 1000); // what a block of the allocator has room for
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn capacity(&self) -> usize {
+        match size_of::<T>() {
+            0 => usize::MAX,
+            size => self.storage.block().bytes / size,
+        }
+    }
+
+    /// Drops the elements from `len` on. The room stays, and so does the address; no driver call.
+    /// Does nothing if there are no more than `len`.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let mut list = stream.alloc_zeroed::<u32>(1000)?;
+    /// list.truncate(10); // frees nothing
+    /// assert_eq!((list.len(), list.capacity() >= 1000), (10, true));
+    /// list.shrink_to_fit(&stream)?; // does, by way of a copy
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn truncate(&mut self, len: usize) {
+        self.set_len(self.len().min(len));
+    }
+
+    /// Makes room for `additional` more elements at least, on `stream`, if it is not there yet: as
+    /// [`Stream::alloc`], then `cuMemcpyDtoDAsync_v2`.
+    ///
+    /// # Errors
+    /// Those of [`Stream::alloc`] and [`Stream::copy`]; the buffer is then what it was.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let mut buffer = stream.alloc_zeroed::<u32>(100)?;
+    /// buffer.reserve(&stream, 900)?;
+    /// assert_eq!(buffer.len(), 100);
+    /// assert!(buffer.capacity() >= 1000);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn reserve(&mut self, stream: &Stream, additional: usize) -> Result<()> {
+        let wanted = self.len().checked_add(additional);
+        let wanted = wanted.ok_or(Error::SizeOverflow {
+            len: usize::MAX,
+            element_size: size_of::<T>(),
+        })?;
+        if wanted <= self.capacity() {
+            return Ok(());
+        }
+        self.relocate(stream, wanted)
+    }
+
+    /// Changes the length to `len`, on `stream`. Elements that stay keep their values; those that
+    /// come have unspecified ones.
+    ///
+    /// # Errors
+    /// Those of [`DeviceBuffer::reserve`]; the buffer is then what it was.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let mut list = stream.alloc_zeroed::<u32>(100)?;
+    /// list.resize(&stream, 1000)?; // the first hundred are zero still
+    /// assert_eq!((list.len(), list.capacity() >= 1000), (1000, true));
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn resize(&mut self, stream: &Stream, len: usize) -> Result<()> {
+        self.reserve(stream, len.saturating_sub(self.len()))?;
+        self.set_len(len);
+        Ok(())
+    }
+
+    /// Moves the elements to memory that they fill, on `stream`, unless they fill theirs.
+    ///
+    /// # Errors
+    /// Those of [`DeviceBuffer::reserve`]; the buffer is then what it was.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// let mut list = stream.alloc_zeroed::<u32>(1 << 20)?;
+    /// list.truncate(1000);
+    /// list.shrink_to_fit(&stream)?; // copies a thousand elements, and frees 4 MiB
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn shrink_to_fit(&mut self, stream: &Stream) -> Result<()> {
+        if self.storage.block().bytes == self.byte_len() {
+            return Ok(());
+        }
+        self.relocate(stream, self.len())
+    }
+
+    /// Moves the elements to new memory of `stream`'s with room for `capacity`, which is at least
+    /// the length.
+    fn relocate(&mut self, stream: &Stream, capacity: usize) -> Result<()> {
+        let len = self.len();
+        let mut moved = stream.alloc::<T>(capacity)?;
+        stream.copy(&*self, moved.slice_mut(..len)?)?;
+        moved.set_len(len);
+        // The old memory is freed behind the copy, by its own ledger.
+        *self = moved;
+        Ok(())
+    }
+}

@@ -1,0 +1,277 @@
+//! Reserved addresses, and the physical memory that is mapped at their beginning.
+
+use std::mem;
+use std::sync::{Arc, Mutex};
+
+use cuda_sys::{CUdeviceptr, CUmemAccess_flags, symbol as cu};
+
+use super::physical::{PhysicalMemory, round_up};
+use crate::alloc::origin::Owner;
+use crate::context::Context;
+use crate::device::{Device, mem_location};
+use crate::error::{Error, Result, check};
+use crate::process::capture_mode::Relaxed;
+use crate::process::effect::{Failed, attempt};
+use crate::process::release::{Unreleased, released};
+use crate::types::shareable::ShareableHandle;
+use crate::util::sync::lock;
+
+/// See the module. Only whole chunks are mapped and unmapped, one after the other.
+pub(super) struct Mapping {
+    context: Context,
+    // INVARIANT: the first of `reserved` bytes of address space that are ours, unless that is zero.
+    address: CUdeviceptr,
+    reserved: usize,
+    granularity: usize,
+    chunks: Vec<Chunk>,
+    /// Bytes from the first address on that are mapped and open to the devices of `access`.
+    accessible: usize,
+    /// The memory's own device and its peers.
+    access: Vec<(Device, CUmemAccess_flags)>,
+}
+
+/// Memory at a place of the addresses.
+struct Chunk {
+    memory: PhysicalMemory,
+    start: usize,
+    state: State,
+}
+
+/// Whether a chunk's memory is at its place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Mapped,
+    /// `cuMemMap` or `cuMemUnmap` failed, which may have taken place all the same.
+    Unknown,
+    Unmapped,
+}
+
+impl Chunk {
+    /// `cuMemUnmap`, unless that was done, of a chunk of the mapping at `base`. No work uses it.
+    fn unmap(&mut self, base: CUdeviceptr) -> Result<()> {
+        if self.state == State::Unmapped {
+            return Ok(());
+        }
+        let at = base + self.start as CUdeviceptr;
+        // SAFETY: mapped by one call of cuMemMap at this place and with this size, unless that has
+        // failed, or an earlier call here has unmapped it: the addresses are ours, so there is nothing
+        // else to unmap there. No work uses it, says the caller.
+        let code = unsafe { cu::cuMemUnmap(at, self.memory.size()) };
+        let is_nothing_there = code == cuda_sys::CUDA_ERROR_INVALID_VALUE;
+        match attempt("cuMemUnmap", code) {
+            Err(failed) if !(is_nothing_there && self.state == State::Unknown) => {
+                Err(failed.undo(|| self.state = State::Unknown))
+            }
+            _ => {
+                self.state = State::Unmapped;
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Mapping {
+    /// Reserves `bytes`, rounded up to `granularity`: `cuMemAddressReserve`. Without bytes there is
+    /// nothing to ask for, and `nowhere` is the address.
+    pub(super) fn reserve(
+        context: &Context,
+        bytes: usize,
+        granularity: usize,
+        nowhere: CUdeviceptr,
+    ) -> Result<Self> {
+        let reserved = round_up(bytes, granularity)?;
+        let mut address = nowhere;
+        if reserved > 0 {
+            context.call("cuMemAddressReserve", || {
+                // SAFETY: the call writes one address, to a local that outlives it; zeroes leave
+                // alignment and place to the driver; flags must be zero.
+                unsafe { cu::cuMemAddressReserve(&mut address, reserved, 0, 0, 0) }
+            })?;
+        }
+        let own = (
+            context.device(),
+            cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+        );
+        Ok(Self {
+            context: context.clone(),
+            address,
+            reserved,
+            granularity,
+            chunks: Vec::new(),
+            accessible: 0,
+            access: vec![own],
+        })
+    }
+
+    pub(super) fn address(&self) -> CUdeviceptr {
+        self.address
+    }
+
+    pub(super) fn reserved(&self) -> usize {
+        self.reserved
+    }
+
+    pub(super) fn accessible(&self) -> usize {
+        self.accessible
+    }
+
+    /// Where the chunks begin that [`Mapping::truncate`] gives back.
+    pub(super) fn cut(&self, bytes: usize) -> usize {
+        let beyond = self.chunks.iter().find(|chunk| chunk.start >= bytes);
+        beyond.map_or(self.accessible, |chunk| chunk.start)
+    }
+
+    /// Makes at least `bytes` accessible, in one new chunk if need be. Nothing changes if it fails.
+    pub(super) fn grow(&mut self, bytes: usize) -> Result<()> {
+        if bytes <= self.accessible {
+            return Ok(());
+        }
+        // What an earlier failure could not undo is in the way.
+        self.truncate(self.accessible)?;
+        let size = round_up(bytes - self.accessible, self.granularity)?;
+        let memory = PhysicalMemory::create_rounded(&self.context, size, ShareableHandle::None)?;
+        self.append(memory)
+    }
+
+    /// Maps `memory` behind what is there and opens it. Nothing changes if it fails, but that the
+    /// memory is given back.
+    pub(super) fn append(&mut self, memory: PhysicalMemory) -> Result<()> {
+        self.truncate(self.accessible)?;
+        let (start, size) = (self.accessible, memory.size());
+        if size > self.reserved - start {
+            return Err(Error::OutOfBounds {
+                start,
+                end: start.saturating_add(size),
+                len: self.reserved,
+            });
+        }
+        if size == 0 {
+            return Ok(());
+        }
+        let end = start + size;
+        let entered = self.context.enter_briefly()?;
+        let relaxed = Relaxed::enter()?;
+        let at = self.address + start as CUdeviceptr;
+        // SAFETY: the addresses are ours, reserved and not mapped: chunks follow each other, and
+        // those before end here. The memory has `size` bytes, and its handle is live.
+        let code = unsafe { cu::cuMemMap(at, size, 0, memory.as_raw(), 0) };
+        let mapped = attempt("cuMemMap", code);
+        self.chunks.push(Chunk {
+            memory,
+            start,
+            state: match mapped {
+                Ok(()) => State::Mapped,
+                Err(Failed::Refused(_)) => State::Unmapped,
+                Err(Failed::Unknown(_)) => State::Unknown,
+            },
+        });
+        let mapped = mapped.map_err(Error::from);
+        let opened = mapped.and_then(|()| self.open(start, size, &self.access));
+        drop(relaxed);
+        drop(entered);
+        if let Err(error) = opened {
+            // What cannot be undone now stays in the list, and is tried again.
+            let _ = self.truncate(start);
+            return Err(error);
+        }
+        self.accessible = end;
+        Ok(())
+    }
+
+    /// `cuMemSetAccess` on mapped addresses.
+    fn open(
+        &self,
+        start: usize,
+        bytes: usize,
+        access: &[(Device, CUmemAccess_flags)],
+    ) -> Result<()> {
+        let descriptors: Vec<_> = access
+            .iter()
+            .map(|&(device, flags)| mem_location::access(device, flags))
+            .collect();
+        let at = self.address + start as CUdeviceptr;
+        // SAFETY: the addresses are ours and mapped; the descriptors are as many as counted.
+        // Whoever takes access away has waited for the work that
+        // needs it.
+        check("cuMemSetAccess", unsafe {
+            cu::cuMemSetAccess(at, bytes, descriptors.as_ptr(), descriptors.len())
+        })
+    }
+
+    /// Sets what `device`, another one than the memory's own, may do from now on. No work that
+    /// uses what it may no longer do is queued.
+    pub(super) fn set_access(&mut self, device: Device, flags: CUmemAccess_flags) -> Result<()> {
+        if self.accessible > 0 {
+            let own = [(device, flags)];
+            self.context
+                .relaxed(|| self.open(0, self.accessible, &own))??;
+        }
+        self.access.retain(|(known, _)| *known != device);
+        if flags != cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_NONE {
+            self.access.push((device, flags));
+        }
+        Ok(())
+    }
+
+    /// What `device` may do: `cuMemGetAccess`; [`None`] where nothing is mapped.
+    pub(super) fn access(&self, device: Device) -> Result<Option<CUmemAccess_flags>> {
+        if self.accessible == 0 {
+            return Ok(None);
+        }
+        let location = mem_location::of(device);
+        let mut flags = 0;
+        // SAFETY: the call reads a location and writes one number, both locals that outlive it; the address is mapped.
+        check("cuMemGetAccess", unsafe {
+            cu::cuMemGetAccess(&mut flags, &location, self.address)
+        })?;
+        Ok(Some(CUmemAccess_flags(flags as _)))
+    }
+
+    /// Unmaps and gives back the chunks that begin at `bytes` or behind, which no work uses. What
+    /// could not be unmapped stays, no longer accessible, and is tried again by the next call.
+    pub(super) fn truncate(&mut self, bytes: usize) -> Result<()> {
+        if self.chunks.last().is_none_or(|last| last.start < bytes) {
+            return Ok(());
+        }
+        let _entered = self.context.enter_briefly()?;
+        let _relaxed = Relaxed::enter()?;
+        while let Some(last) = self.chunks.last_mut().filter(|last| last.start >= bytes) {
+            self.accessible = self.accessible.min(last.start);
+            last.unmap(self.address)?;
+            last.memory.release()?;
+            self.chunks.pop();
+        }
+        Ok(())
+    }
+
+    /// Gives everything back, the addresses last. No work uses them. Memory that cannot be unmapped is
+    /// given up, and the addresses with it.
+    fn release(&mut self) -> Result<(), Unreleased> {
+        let _entered = self.context.enter_briefly()?;
+        let _relaxed = Relaxed::enter()?;
+        let reserved = mem::take(&mut self.reserved);
+        self.accessible = 0;
+        let mut unmapped = Ok(());
+        for chunk in self.chunks.iter_mut().rev() {
+            unmapped = unmapped.and(chunk.unmap(self.address));
+        }
+        // Memory that is still mapped is freed with its mapping; a failed release is reported for the
+        // memory.
+        self.chunks.clear();
+        unmapped.map_err(Unreleased::Unknown)?;
+        // SAFETY: reserved by us with this size, nothing is mapped in them, and freed once.
+        released("cuMemAddressFree", unsafe {
+            cu::cuMemAddressFree(self.address, reserved)
+        })
+    }
+}
+
+/// A mapping as the owner of a block of device memory; the buffer has it too, to change it.
+pub(super) struct Mapped(pub(super) Arc<Mutex<Mapping>>);
+
+impl Owner for Mapped {
+    fn release(&mut self, _: CUdeviceptr, _: usize) -> Result<(), Unreleased> {
+        // Nobody else has it any more: the buffer goes with its block.
+        lock(&self.0).release()
+    }
+}

@@ -1,0 +1,98 @@
+//! Virtual memory: address space reserved on its own, and physical memory mapped into it.
+
+use cuda_sys::{CUmemAllocationHandleType, CUmemAllocationProp, symbol as cu};
+
+use crate::device::{Device, mem_location};
+use crate::error::{Error, Result, check};
+use crate::process::driver;
+
+pub(crate) mod buffer;
+mod mapping;
+pub(crate) mod physical;
+
+/// Pinned memory of a device, the only kind that every driver makes.
+fn properties(device: Device, handle_types: CUmemAllocationHandleType) -> CUmemAllocationProp {
+    CUmemAllocationProp {
+        type_: cuda_sys::CU_MEM_ALLOCATION_TYPE_PINNED,
+        requestedHandleTypes: handle_types,
+        location: mem_location::of(device),
+        ..CUmemAllocationProp::default()
+    }
+}
+
+/// Which step of sizes to ask for; see [`Device::virtual_memory_granularity`].
+///
+/// ```no_run
+/// # let device = cuda_core::Device::get(0)?;
+/// use cuda_core::{Granularity, PhysicalMemory};
+///
+/// let step = device.virtual_memory_granularity(Granularity::Recommended)?;
+/// let bytes = (100_usize << 20).next_multiple_of(step);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Granularity {
+    /// The smallest that works.
+    Minimum,
+    /// The one that runs fastest.
+    Recommended,
+}
+
+impl Device {
+    /// Whether memory of the device can be mapped into reserved addresses, on which
+    /// [`VirtualBuffer`](crate::VirtualBuffer) rests.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn supports_virtual_memory(self) -> Result<bool> {
+        let attribute = cuda_sys::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
+        Ok(self.attribute(attribute)? != 0)
+    }
+
+    /// The step in bytes in which the device's physical memory can be had:
+    /// `cuMemGetAllocationGranularity`.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] on a device without virtual memory management.
+    ///
+    /// ```no_run
+    /// use cuda_core::{Device, Granularity};
+    ///
+    /// let step = Device::get(0)?.virtual_memory_granularity(Granularity::Minimum)?;
+    /// assert!(step.is_power_of_two());
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn virtual_memory_granularity(self, which: Granularity) -> Result<usize> {
+        granularity(self, which, cuda_sys::CU_MEM_HANDLE_TYPE_NONE)
+    }
+}
+
+/// The step of memory that can be shared in some way.
+fn granularity(
+    device: Device,
+    which: Granularity,
+    handle_types: CUmemAllocationHandleType,
+) -> Result<usize> {
+    driver::ensure()?;
+    if !device.supports_virtual_memory()? {
+        return Err(Error::Unsupported {
+            feature: "virtual memory management",
+            device: device.ordinal(),
+        });
+    }
+    let op = "cuMemGetAllocationGranularity";
+    let properties = properties(device, handle_types);
+    let which = match which {
+        Granularity::Minimum => cuda_sys::CU_MEM_ALLOC_GRANULARITY_MINIMUM,
+        Granularity::Recommended => cuda_sys::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED,
+    };
+    let mut step = 0;
+    // SAFETY: the call reads properties, in the layout that it expects, and writes one size, both
+    // locals that outlive it.
+    check(op, unsafe {
+        cu::cuMemGetAllocationGranularity(&mut step, (&raw const properties).cast(), which)
+    })?;
+    // A step of zero would make every size one of no bytes.
+    Ok(step.max(1))
+}

@@ -1,0 +1,277 @@
+//! Physical memory of a device, which has no address until it is mapped.
+
+use std::fmt;
+#[cfg(unix)]
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+use cuda_sys::{CUmemGenericAllocationHandle, symbol as cu};
+
+use super::{Granularity, granularity, properties};
+use crate::context::Context;
+use crate::device::Device;
+use crate::error::{Error, Result, check};
+use crate::process::driver;
+use crate::process::owned::{Owned, Release};
+use crate::process::release::Unreleased;
+use crate::types::resource::Resource;
+use crate::types::shareable::ShareableHandle;
+
+/// Physical memory of a device: `cuMemCreate`. It can be used once it is part of a
+/// [`VirtualBuffer`](crate::VirtualBuffer), which owns it from then on.
+///
+/// A buffer makes its own where it grows; this type is for memory that comes from, or goes to,
+/// another process.
+///
+/// ```no_run
+/// use cuda_core::{Device, PhysicalMemory, ShareableHandle, VirtualBuffer};
+///
+/// let context = Device::get(0)?.context()?;
+/// let memory = PhysicalMemory::create(&context, 1 << 20, ShareableHandle::None)?;
+/// let mut buffer = VirtualBuffer::<f32>::reserve(&context, 1 << 30)?;
+/// buffer.append(memory)?;
+/// assert!(buffer.len() >= 1 << 18);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub struct PhysicalMemory {
+    /// [`None`]: no bytes.
+    allocation: Option<Owned<Allocation>>,
+    context: Context,
+}
+
+struct Allocation {
+    // INVARIANT: a handle of this crate's, which `release` alone releases.
+    handle: CUmemGenericAllocationHandle,
+    context: Context,
+    size: usize,
+}
+
+impl PhysicalMemory {
+    /// `bytes`, rounded up to the device's granularity, of the context's device; no driver call if
+    /// they are zero.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] on a device without virtual memory management, or one that cannot
+    /// share memory as asked; [`Error::SizeOverflow`]; [`Error::OutOfMemory`].
+    pub fn create(context: &Context, bytes: usize, shareable: ShareableHandle) -> Result<Self> {
+        driver::ensure()?;
+        let device = context.device();
+        let step = granularity(device, Granularity::Minimum, shareable.as_raw())?;
+        let size = round_up(bytes, step)?;
+        if shareable == ShareableHandle::PosixFd {
+            let attribute =
+                cuda_sys::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED;
+            if device.attribute(attribute)? == 0 {
+                return Err(Error::Unsupported {
+                    feature: "sharing memory as a file descriptor",
+                    device: device.ordinal(),
+                });
+            }
+        }
+        Self::create_rounded(context, size, shareable)
+    }
+
+    /// `size` is a multiple of the granularity.
+    pub(super) fn create_rounded(
+        context: &Context,
+        size: usize,
+        shareable: ShareableHandle,
+    ) -> Result<Self> {
+        if size == 0 {
+            return Ok(Self {
+                allocation: None,
+                context: context.clone(),
+            });
+        }
+        let properties = properties(context.device(), shareable.as_raw());
+        let mut handle = 0;
+        context.allocate("cuMemCreate", size, || {
+            // SAFETY: the call reads properties and writes one handle, both locals that outlive it;
+            // flags must be zero.
+            unsafe { cu::cuMemCreate(&mut handle, size, &properties, 0) }
+        })?;
+        Ok(Self::own(context, handle, size))
+    }
+
+    fn own(context: &Context, handle: CUmemGenericAllocationHandle, size: usize) -> Self {
+        let allocation = Allocation {
+            handle,
+            context: context.clone(),
+            size,
+        };
+        Self {
+            allocation: Some(Owned::new(allocation)),
+            context: context.clone(),
+        }
+    }
+
+    fn live(&self) -> Option<&Allocation> {
+        self.allocation.as_deref()
+    }
+
+    /// Size in bytes, a multiple of the granularity.
+    pub fn size(&self) -> usize {
+        self.live().map_or(0, |allocation| allocation.size)
+    }
+
+    /// The device that the memory is on.
+    pub fn device(&self) -> Device {
+        self.context.device()
+    }
+
+    /// The driver's handle, valid while `self` lives; zero for no memory.
+    pub fn as_raw(&self) -> CUmemGenericAllocationHandle {
+        self.live().map_or(0, |allocation| allocation.handle)
+    }
+
+    /// How the memory can be shared, as the driver says:
+    /// `cuMemGetAllocationPropertiesFromHandle`.
+    ///
+    /// # Errors
+    /// The driver's.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use cuda_core::{PhysicalMemory, ShareableHandle};
+    ///
+    /// let step = context.device().virtual_memory_granularity(cuda_core::Granularity::Minimum)?;
+    /// let memory = PhysicalMemory::create(&context, step, ShareableHandle::None)?;
+    /// assert_eq!(memory.shareable()?, ShareableHandle::None);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn shareable(&self) -> Result<ShareableHandle> {
+        driver::ensure()?;
+        let Some(Allocation { handle, .. }) = self.live() else {
+            return Ok(ShareableHandle::None);
+        };
+        let mut properties = properties(self.device(), cuda_sys::CU_MEM_HANDLE_TYPE_NONE);
+        // SAFETY: the call writes one structure of this type, to a local that outlives it; `self`
+        // keeps the handle.
+        check("cuMemGetAllocationPropertiesFromHandle", unsafe {
+            cu::cuMemGetAllocationPropertiesFromHandle(&mut properties, *handle)
+        })?;
+        let fd = cuda_sys::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0;
+        Ok(if properties.requestedHandleTypes.0 & fd != 0 {
+            ShareableHandle::PosixFd
+        } else {
+            ShareableHandle::None
+        })
+    }
+
+    /// A file descriptor that another process can import the memory by, made with
+    /// [`ShareableHandle::PosixFd`]: `cuMemExportToShareableHandle`. It holds the memory until it
+    /// is closed.
+    ///
+    /// # Errors
+    /// The driver's, `INVALID_VALUE` for memory that is not shareable among them.
+    #[cfg(unix)]
+    pub fn export_fd(&self) -> Result<OwnedFd> {
+        driver::ensure()?;
+        let op = "cuMemExportToShareableHandle";
+        let Some(Allocation { handle, .. }) = self.live() else {
+            return Err(Error::Driver {
+                op,
+                code: cuda_sys::CUDA_ERROR_INVALID_VALUE,
+            });
+        };
+        let mut fd: std::ffi::c_int = -1;
+        // SAFETY: for this type of handle the pointer is to an int; the memory's handle is live;
+        // flags must be zero.
+        check(op, unsafe {
+            cu::cuMemExportToShareableHandle(
+                (&raw mut fd).cast(),
+                *handle,
+                ShareableHandle::PosixFd.as_raw(),
+                0,
+            )
+        })?;
+        // SAFETY: a descriptor that the call has just opened for us.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    /// Memory that another process exported, or this one:
+    /// `cuMemImportFromShareableHandle`. The descriptor may be closed afterwards.
+    ///
+    /// # Errors
+    /// The driver's.
+    ///
+    /// # Safety
+    /// `fd` came from [`PhysicalMemory::export_fd`] of memory of exactly `size` bytes on the
+    /// device of `context`. Nothing orders what several owners do with the memory: whoever else
+    /// has it does not touch it while work of this process may.
+    #[cfg(unix)]
+    pub unsafe fn import_fd(context: &Context, fd: impl AsFd, size: usize) -> Result<Self> {
+        let mut handle = 0;
+        let kind = ShareableHandle::PosixFd.as_raw();
+        let descriptor = std::ptr::without_provenance_mut(fd.as_fd().as_raw_fd() as usize);
+        context.call("cuMemImportFromShareableHandle", || {
+            // SAFETY: the call writes one handle, to a local that outlives it; this type of handle is
+            // passed by value in the place of a pointer.
+            unsafe { cu::cuMemImportFromShareableHandle(&mut handle, descriptor, kind) }
+        })?;
+        Ok(Self::own(context, handle, size))
+    }
+
+    /// Gives the memory back now and says whether that worked; dropping reports a failure to the
+    /// hook of [`set_drop_hook`](crate::set_drop_hook) instead. Processes that imported it keep it:
+    /// `cuMemRelease`.
+    ///
+    /// # Errors
+    /// The driver's, with memory of no bytes: see [`Error::GivenUp`].
+    pub fn close(mut self) -> Result<(), (Error, Self)> {
+        let released = driver::ensure().and_then(|()| self.release());
+        released.map_err(|error| (error, self))
+    }
+
+    /// What `Drop` does, with its error. Mapped memory stays until it is unmapped. Unless it is kept,
+    /// no bytes are left.
+    pub(super) fn release(&mut self) -> Result<()> {
+        let Some(allocation) = &mut self.allocation else {
+            return Ok(());
+        };
+        let released = allocation.release();
+        if allocation.get().is_none() {
+            self.allocation = None;
+        }
+        released
+    }
+}
+
+/// `bytes` as a multiple of `step`.
+pub(super) fn round_up(bytes: usize, step: usize) -> Result<usize> {
+    let rounded = bytes.checked_next_multiple_of(step);
+    rounded
+        .filter(|rounded| *rounded <= isize::MAX as usize)
+        .ok_or(Error::SizeOverflow {
+            len: bytes,
+            element_size: 1,
+        })
+}
+
+impl Release for Allocation {
+    const RESOURCE: Resource = Resource::PhysicalMemory;
+
+    fn number(&self) -> u64 {
+        self.handle
+    }
+
+    fn bytes(&self) -> usize {
+        self.size
+    }
+
+    fn release(&mut self) -> Result<(), Unreleased> {
+        self.context.release("cuMemRelease", || {
+            // SAFETY: the handle is this crate's, and released once. What is mapped of the memory stays:
+            // "freed when all outstanding mappings to the memory are unmapped".
+            unsafe { cu::cuMemRelease(self.handle) }
+        })
+    }
+}
+
+impl fmt::Debug for PhysicalMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PhysicalMemory")
+            .field("size", &self.size())
+            .field("device", &self.device())
+            .finish()
+    }
+}

@@ -1,0 +1,333 @@
+//! Pages of the host that owned copies are about, and whoever unregisters them.
+//!
+//! Registering pins whole pages. So memory that a copy owns may be pinned by a registration that it
+//! knows nothing of: that of another owner of the same elements, or of a neighbour on the same page.
+//! Such a copy runs beside the host, and the registration must not end under it.
+//!
+//! An unregistration waits for the copies that it finds. So that those which begin meanwhile do not keep
+//! it waiting for ever, each of them is delayed for as long as the unregistration is [patient](Waiting),
+//! which doubles when it was not enough: as soon as that is longer than the copies take, none is left.
+//! It is a delay and not a lock, since a thread may have to enqueue another copy before the one that is
+//! waited for can end: where that is behind a signal which the thread has yet to give.
+
+use std::ops::Range;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+use crate::process::driver;
+use crate::process::foreign_code::DeferForeignCode;
+use crate::process::release::Unreleased;
+use crate::timeline::Mark;
+use crate::util::sync::lock;
+use crate::util::turns::Turns;
+
+/// Pages of 64 KiB, the largest that systems use for ordinary memory. Where they are smaller, more
+/// is waited for than need be.
+const PAGE: usize = 1 << 16;
+
+type Pages = Range<usize>;
+
+type Addresses = Range<usize>;
+
+/// An owned copy, from before it is enqueued. Dropped without [`Carried::landed`], it is taken for
+/// one that can never be proven complete.
+#[must_use = "its pages stay pinned while this lives"]
+pub(crate) struct Carried(u64);
+
+struct Entry {
+    addresses: Addresses,
+    copy: Copy,
+}
+
+enum Copy {
+    /// Its driver call is under way.
+    Beginning,
+    Enqueued(Mark),
+    /// Whoever owned it gave up, and leaked it: its own memory stays pinned, that of neighbours, who
+    /// cannot know, need not.
+    Lost,
+}
+
+impl Entry {
+    fn is_over(&self) -> bool {
+        matches!(&self.copy, Copy::Enqueued(mark) if mark.timeline.has_completed(mark.seq))
+    }
+}
+
+#[derive(Default)]
+struct State {
+    tickets: u64,
+    /// By their tickets.
+    copies: Turns<Entry>,
+    /// Pages that are being unregistered right now.
+    closed: Vec<Pages>,
+    waiting: Vec<Waiting>,
+}
+
+/// An unregistration that waits for copies.
+struct Waiting {
+    pages: Pages,
+    /// How long copies of the pages are delayed that begin now.
+    patience: Duration,
+}
+
+/// More than most copies take which were enqueued when an unregistration began.
+const FIRST_PATIENCE: Duration = Duration::from_micros(100);
+
+/// What a copy is delayed by at most.
+const LAST_PATIENCE: Duration = Duration::from_secs(1);
+
+static STATE: Mutex<State> = Mutex::new(State {
+    tickets: 0,
+    copies: Turns::new(),
+    closed: Vec::new(),
+    waiting: Vec::new(),
+});
+
+/// An enqueue has ended, or an unregistration, or its wait.
+static CHANGED: Condvar = Condvar::new();
+
+pub(super) fn pages(addresses: &Addresses) -> Pages {
+    addresses.start / PAGE..addresses.end.div_ceil(PAGE)
+}
+
+pub(super) fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {
+    a.start < b.end && b.start < a.end
+}
+
+/// To be called before a copy of memory is enqueued that its caller owns.
+pub(crate) fn carry(address: usize, bytes: usize) -> Carried {
+    let addresses = address..address + bytes;
+    let pages = pages(&addresses);
+    let mut state = may_begin(&pages);
+    state.tickets += 1;
+    let ticket = state.tickets;
+    let entry = Entry {
+        addresses,
+        copy: Copy::Beginning,
+    };
+    // Dropping what is over may call the driver: not under the lock.
+    let spent = state.copies.enter(ticket, entry, Entry::is_over);
+    drop(state);
+    drop(spent);
+    Carried(ticket)
+}
+
+/// Waits until a copy of the pages may begin.
+fn may_begin(pages: &Pages) -> MutexGuard<'static, State> {
+    let mut state = lock(&STATE);
+    let delays = state.waiting.iter().filter(|w| overlap(&w.pages, pages));
+    let delay = delays.map(|waiting| waiting.patience).max();
+    if let Some(delay) = delay {
+        let end = Instant::now() + delay;
+        while state.waiting.iter().any(|w| overlap(&w.pages, pages)) {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let woken = CHANGED.wait_timeout(state, left);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+    while state.closed.iter().any(|closed| overlap(closed, pages)) {
+        state = CHANGED.wait(state).unwrap_or_else(PoisonError::into_inner);
+    }
+    state
+}
+
+impl Carried {
+    /// The copy was enqueued, or may have been.
+    pub(crate) fn enqueued(&self, mark: Mark) {
+        self.turn_into(Copy::Enqueued(mark));
+    }
+
+    /// The copy is over.
+    pub(crate) fn landed(self) {
+        // In a forked child our locks may be held by threads that no longer exist; once the process
+        // exits, nobody waits for this any more.
+        if driver::is_gone() {
+            return std::mem::forget(self);
+        }
+        let mut state = lock(&STATE);
+        let spent = state.copies.remove(self.0);
+        drop(state);
+        // Its mark may be the last of a stream.
+        drop(spent);
+        CHANGED.notify_all();
+    }
+
+    fn turn_into(&self, copy: Copy) {
+        // As in `landed`.
+        if driver::is_gone() {
+            return std::mem::forget(copy);
+        }
+        let mut state = lock(&STATE);
+        let entry = state.copies.get_mut(self.0);
+        let spent = entry.map(|entry| std::mem::replace(&mut entry.copy, copy));
+        drop(state);
+        drop(spent);
+        CHANGED.notify_all();
+    }
+}
+
+impl Drop for Carried {
+    fn drop(&mut self) {
+        self.turn_into(Copy::Lost);
+    }
+}
+
+/// Runs `unregister`, which takes the pinning of these bytes away, while no owned copy of the same
+/// pages is under way.
+pub(crate) fn without_copies(
+    address: usize,
+    bytes: usize,
+    unregister: impl FnOnce() -> Result<(), Unreleased>,
+) -> Result<(), Unreleased> {
+    let addresses = address..address + bytes;
+    // Begun first, so that it ends last: a drop hook may copy to these very pages.
+    let _quiet = DeferForeignCode::begin();
+    let mut delay = Delay {
+        pages: pages(&addresses),
+        imposed: None,
+    };
+    let _closed = loop {
+        match close(&addresses, &mut delay)? {
+            Ok(closed) => break closed,
+            // Not under the lock: it may take long, and others may copy meanwhile.
+            Err(pending) => {
+                for mark in pending {
+                    mark.timeline.wait_host(mark.seq)?;
+                }
+            }
+        }
+    };
+    unregister()
+}
+
+/// Keeps copies of the pages from being enqueued; or, if there are any, delays others and says which
+/// there are.
+fn close(addresses: &Addresses, delay: &mut Delay) -> Result<Result<Closed, Vec<Mark>>> {
+    let mut state = lock(&STATE);
+    let pending = loop {
+        let mut beginning = false;
+        let mut pending = Vec::new();
+        for entry in state.copies.values() {
+            if !overlap(&pages(&entry.addresses), &delay.pages) || entry.is_over() {
+                continue;
+            }
+            match &entry.copy {
+                Copy::Beginning => beginning = true,
+                Copy::Enqueued(mark) => pending.push(mark.clone()),
+                Copy::Lost if overlap(&entry.addresses, addresses) => {
+                    return Err(Error::LostStream);
+                }
+                Copy::Lost => {}
+            }
+        }
+        if beginning || !pending.is_empty() {
+            delay.impose(&mut state);
+        }
+        if !beginning {
+            break pending;
+        }
+        // One driver call each, which is waited for.
+        state = CHANGED.wait(state).unwrap_or_else(PoisonError::into_inner);
+    };
+    if !pending.is_empty() {
+        return Ok(Err(pending));
+    }
+    let closed = delay.pages.clone();
+    state.closed.push(closed.clone());
+    Ok(Ok(Closed(closed)))
+}
+
+/// The delay that an unregistration imposes on copies of its pages, from its first wait on.
+struct Delay {
+    pages: Pages,
+    /// How long it is, and since when.
+    imposed: Option<(Duration, Instant)>,
+}
+
+impl Delay {
+    /// Imposes it, twice as long where that time is over and was not enough.
+    fn impose(&mut self, state: &mut State) {
+        let patience = match self.imposed {
+            None => FIRST_PATIENCE,
+            Some((patience, since)) if since.elapsed() < patience => return,
+            Some((patience, _)) => LAST_PATIENCE.min(patience * 2),
+        };
+        self.lift(state);
+        let pages = self.pages.clone();
+        state.waiting.push(Waiting { pages, patience });
+        self.imposed = Some((patience, Instant::now()));
+    }
+
+    fn lift(&self, state: &mut State) {
+        let Some((patience, _)) = self.imposed else {
+            return;
+        };
+        let same = |w: &Waiting| w.pages == self.pages && w.patience == patience;
+        if let Some(at) = state.waiting.iter().position(same) {
+            state.waiting.swap_remove(at);
+        }
+    }
+}
+
+impl Drop for Delay {
+    fn drop(&mut self) {
+        self.lift(&mut lock(&STATE));
+        CHANGED.notify_all();
+    }
+}
+
+struct Closed(Pages);
+
+impl Drop for Closed {
+    fn drop(&mut self) {
+        let mut state = lock(&STATE);
+        if let Some(at) = state.closed.iter().position(|closed| *closed == self.0) {
+            state.closed.swap_remove(at);
+        }
+        drop(state);
+        CHANGED.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_on_a_page_are_concerned_and_others_are_not() {
+        let page = |start, end| pages(&(start..end));
+        let here = page(0x10_0000, 0x10_0010);
+        assert!(overlap(
+            &here,
+            &page(0x10_0000 + PAGE - 1, 0x10_0000 + PAGE)
+        ));
+        assert!(overlap(&here, &page(0x10_0000 - 1, 0x10_0001)));
+        assert!(!overlap(&here, &page(0x10_0000 - 1, 0x10_0000)));
+        assert!(!overlap(&here, &page(0x10_0000 + PAGE, 0x10_0001 + PAGE)));
+    }
+
+    #[test]
+    fn a_copy_that_was_never_enqueued_is_waited_for_by_nobody() {
+        carry(0x20_0000, 8).landed();
+        assert!(without_copies(0x20_0000, 8, || Ok(())).is_ok());
+        // The pages are open again.
+        carry(0x20_0000, 8).landed();
+    }
+
+    #[test]
+    fn a_copy_that_was_given_up_keeps_its_pages_pinned() {
+        drop(carry(0x30_0000, 8));
+        let refused = without_copies(0x30_0000, 8, || Ok(()));
+        let kept = matches!(refused, Err(Unreleased::Kept(Error::LostStream)));
+        assert!(kept, "{refused:?}");
+        assert!(
+            without_copies(0x30_0008, 8, || Ok(())).is_ok(),
+            "a neighbour"
+        );
+    }
+}

@@ -1,0 +1,496 @@
+//! Pinned host memory: the device reads and writes it while the host does something else.
+
+use std::fmt;
+use std::ptr::{self, NonNull};
+
+use cuda_sys::{CUdeviceptr, symbol as cu};
+
+use crate::context::Context;
+use crate::error::{Error, Result, check};
+use crate::host::pinned_pool::{self, Chunk};
+use crate::host::{pin_gate, pinning};
+use crate::memory::buffer::Buffer;
+use crate::memory::view::{Slice, SliceMut};
+use crate::memory::{self, Block, Storage, byte_len};
+use crate::process::capture_mode::Relaxed;
+use crate::process::driver;
+use crate::process::release::{Unreleased, released};
+use crate::timeline::ledger::{Access, Fences, Ledger};
+use crate::types::pod::Pod;
+use crate::types::resource::Resource;
+use crate::util::flags::flags;
+
+/// Pinned memory of the host.
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// use cuda_core::{Buffer, PinnedBuffer, PinnedMemory};
+///
+/// let buffer: Buffer<f32, PinnedMemory> = PinnedBuffer::new(&context, 100)?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Debug)]
+pub enum PinnedMemory {}
+
+/// A shared view of a [`PinnedBuffer`].
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// use cuda_core::{PinnedBuffer, PinnedSlice, Result};
+///
+/// fn sum(values: PinnedSlice<'_, f32>) -> Result<f32> {
+///     Ok(values.as_slice()?.iter().sum()) // waits for the copies that write it
+/// }
+/// let host = PinnedBuffer::from_slice(&context, &[1.0; 100])?;
+/// assert_eq!(sum(host.slice(..50)?)?, 50.0);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub type PinnedSlice<'a, T> = Slice<'a, T, PinnedMemory>;
+
+/// An exclusive view of a [`PinnedBuffer`].
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// # let stream = context.create_stream()?;
+/// use cuda_core::PinnedBuffer;
+///
+/// let mut host = PinnedBuffer::zeroed(&context, 100)?;
+/// let mut buffer = stream.alloc(50)?;
+/// let (mut low, mut high) = host.split_at_mut(50)?;
+/// high.as_mut_slice()?.fill(1u32);
+/// stream.upload(high.as_view(), &mut buffer)?;
+/// low.as_mut_slice()?.fill(2); // need not wait: the copy reads the other half
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub type PinnedSliceMut<'a, T> = SliceMut<'a, T, PinnedMemory>;
+
+/// Alignment of every pinned allocation: "always aligned to at least 256 bytes". Small ones share a
+/// page, so it is no more than that.
+const ALIGNMENT: usize = 256;
+
+/// Where empty buffers are: not null, and aligned for whatever a buffer may hold.
+const NOWHERE: HostAddress = {
+    #[repr(align(256))]
+    struct Aligned;
+    assert!(align_of::<Aligned>() == ALIGNMENT);
+    HostAddress(NonNull::<Aligned>::dangling().cast())
+};
+
+/// An address of the host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct HostAddress(pub(crate) NonNull<u8>);
+
+// SAFETY: an address; who may touch what it points to, the ledger and the borrows of its buffer say.
+unsafe impl Send for HostAddress {}
+// SAFETY: a shared reference gives out the address alone; who may touch what is there, the ledger
+// and the borrows say.
+unsafe impl Sync for HostAddress {}
+
+/// What keeps a block of pinned memory where it is.
+pub(crate) enum PinnedOrigin {
+    /// `cuMemHostAlloc` in this context; or there is no memory.
+    Allocated(Context),
+    /// Portable memory that is used again, asked for in this context.
+    Cached(Context, Chunk),
+    /// `cuMemHostRegister` in this context; whoever did that owns the memory.
+    Registered(Context),
+}
+
+impl memory::Kind for PinnedMemory {
+    type Address = HostAddress;
+    type Keeper = PinnedOrigin;
+
+    const RESOURCE: Resource = Resource::PinnedMemory;
+    const NOWHERE: HostAddress = NOWHERE;
+
+    fn free(block: &mut Block<Self>) -> Result<(), Unreleased> {
+        let mut fences = Fences::none();
+        let range = block.whole();
+        block
+            .ledger
+            .conflicts_exclusive(&range, Access::Write, None, &mut fences);
+        match &block.keeper {
+            PinnedOrigin::Cached(_, chunk) => pinned_pool::give(*chunk, fences),
+            PinnedOrigin::Allocated(_) => {
+                fences.wait_host()?;
+                free_raw(block.address)
+            }
+            PinnedOrigin::Registered(context) => {
+                fences.wait_host()?;
+                pin_gate::without_copies(block.address.0.addr().get(), block.bytes, || {
+                    pinning::unpin(context, block.address)
+                })
+            }
+        }
+    }
+
+    fn context_of(keeper: &PinnedOrigin) -> &Context {
+        use PinnedOrigin::{Allocated, Cached, Registered};
+        let (Allocated(context) | Cached(context, _) | Registered(context)) = keeper;
+        context
+    }
+
+    fn number(address: HostAddress) -> u64 {
+        address.0.addr().get() as u64
+    }
+}
+
+/// `cuMemFreeHost`.
+pub(crate) fn free_raw(address: HostAddress) -> Result<(), Unreleased> {
+    let _relaxed = Relaxed::enter()?;
+    // SAFETY: allocated by cuMemHostAlloc, freed once, and no work uses it any more. Needs no
+    // current context.
+    released("cuMemFreeHost", unsafe {
+        cu::cuMemFreeHost(address.0.as_ptr().cast())
+    })
+}
+
+/// `cuMemHostAlloc`. `bytes` is not zero.
+pub(crate) fn alloc_raw(
+    context: &Context,
+    bytes: usize,
+    flags: PinnedFlags,
+) -> Result<HostAddress> {
+    let op = "cuMemHostAlloc";
+    let mut raw = ptr::null_mut();
+    let result = context.call(op, || {
+        // SAFETY: the call writes one pointer, to a local that outlives it; a live context is current.
+        unsafe { cu::cuMemHostAlloc(&mut raw, bytes, flags.0) }
+    });
+    match (result, NonNull::new(raw.cast::<u8>())) {
+        (Ok(()), Some(address)) => Ok(HostAddress(address)),
+        (Err(error), _) if !error.is_out_of_memory() => Err(error),
+        _ => Err(Error::OutOfMemory {
+            op,
+            requested: bytes,
+            device: context.device().ordinal(),
+            memory: None,
+        }),
+    }
+}
+
+flags! {
+    /// How pinned memory is allocated: the flags of `cuMemHostAlloc`.
+    ///
+    /// With unified addressing, as on every 64-bit system, all pinned memory is portable and mapped
+    /// whatever its flags.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use cuda_core::{PinnedBuffer, PinnedFlags};
+    ///
+    /// let flags = PinnedFlags::PORTABLE | PinnedFlags::WRITE_COMBINED;
+    /// let buffer = PinnedBuffer::<u8>::with_flags(&context, 1 << 20, flags)?;
+    /// assert!(buffer.flags()?.contains(PinnedFlags::WRITE_COMBINED));
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    PinnedFlags {
+        /// Pinned for every context: `CU_MEMHOSTALLOC_PORTABLE`.
+        PORTABLE = 1;
+        /// Devices can reach it in place, see [`PinnedBuffer::device_ptr`]:
+        /// `CU_MEMHOSTALLOC_DEVICEMAP`.
+        MAPPED = 2;
+        /// Writes go past the caches of the host, which makes copies to a device faster on some
+        /// systems and reading by the host slow on all: `CU_MEMHOSTALLOC_WRITECOMBINED`.
+        WRITE_COMBINED = 4;
+    }
+}
+
+impl PinnedFlags {
+    fn check(self) -> Result<()> {
+        let known = Self::PORTABLE | Self::MAPPED | Self::WRITE_COMBINED;
+        if known.contains(self) {
+            return Ok(());
+        }
+        Err(Error::Flags {
+            op: "cuMemHostAlloc",
+            why: "unknown flags; there are PORTABLE, MAPPED and WRITE_COMBINED",
+        })
+    }
+}
+
+/// Elements in pinned host memory: portable to every device unless [flags](PinnedFlags) say
+/// otherwise, or memory that is [registered](crate::Registered).
+///
+/// Copies between it and a device run asynchronously and at full speed. Looking at the elements
+/// waits for the copies that write them, changing them for all copies that use them.
+///
+/// # Where it comes from
+/// Without flags of its own a buffer is a part of a slab: memory of the process in huge pages, near
+/// the device where the system says what is near, registered once (`cuMemHostRegister`). Dropping
+/// the buffer costs no driver call and waits for nothing; the memory is used again as soon as the
+/// copies that touch it are done, for a buffer of about the same size and of any context. Taking it
+/// then costs no driver call either. [`trim_pinned`](crate::trim_pinned) gives back what is kept,
+/// [`set_pinned_limit`](crate::set_pinned_limit) bounds it, and
+/// [`pinned_usage`](crate::pinned_usage) counts it. Where slabs cannot be had, they are allocated by
+/// the driver; with [`PinnedBackend::Driver`](crate::PinnedBackend) each buffer is.
+///
+/// Memory with other flags is the driver's own: `cuMemHostAlloc`, and `cuMemFreeHost` once the
+/// copies that use it have been waited for.
+///
+/// ```no_run
+/// use cuda_core::{Device, PinnedBuffer};
+///
+/// let stream = Device::get(0)?.create_stream()?;
+/// let source = PinnedBuffer::from_slice(stream.context(), &[1u32, 2, 3])?;
+/// let mut target = PinnedBuffer::new(stream.context(), 3)?;
+/// let mut buffer = stream.alloc(3)?;
+/// stream.upload(&source, &mut buffer)?; // returns at once
+/// stream.download(&buffer, &mut target)?; // so does this
+/// assert_eq!(target.as_slice()?, [1, 2, 3]); // waits
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub type PinnedBuffer<T> = Buffer<T, PinnedMemory>;
+
+impl<T: Pod> PinnedBuffer<T> {
+    /// `len` elements of unspecified value, which may be what an earlier buffer of the process left;
+    /// no driver call if `len` is zero, or if memory of about this size was used before and is idle.
+    ///
+    /// # Errors
+    /// [`Error::SizeOverflow`] and [`Error::OverAligned`] before the driver is asked;
+    /// [`Error::OutOfMemory`].
+    pub fn new(context: &Context, len: usize) -> Result<Self> {
+        Self::with_flags(context, len, PinnedFlags::PORTABLE)
+    }
+
+    /// [`PinnedBuffer::new`] with other flags than `PORTABLE`: `cuMemHostAlloc`; see
+    /// [`PinnedFlags`].
+    ///
+    /// # Errors
+    /// Those of [`PinnedBuffer::new`]; [`Error::Flags`] for flags that CUDA does not know.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use cuda_core::{PinnedBuffer, PinnedFlags};
+    ///
+    /// // The host only writes it, and devices read it in place.
+    /// let flags = PinnedFlags::PORTABLE | PinnedFlags::MAPPED | PinnedFlags::WRITE_COMBINED;
+    /// let mut commands = PinnedBuffer::<u32>::with_flags(&context, 1024, flags)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn with_flags(context: &Context, len: usize, flags: PinnedFlags) -> Result<Self> {
+        driver::ensure()?;
+        flags.check()?;
+        let bytes = byte_len::<T>(len, ALIGNMENT)?;
+        let context_of = context.clone();
+        let (address, keeper) = if bytes == 0 {
+            (NOWHERE, PinnedOrigin::Allocated(context_of))
+        } else if flags == PinnedFlags::PORTABLE {
+            let chunk = pinned_pool::take(context, bytes)?;
+            (chunk.base, PinnedOrigin::Cached(context_of, chunk))
+        } else {
+            let address = alloc_raw(context, bytes, flags)?;
+            (address, PinnedOrigin::Allocated(context_of))
+        };
+        let block = Block {
+            address,
+            bytes,
+            ledger: Ledger::default(),
+            keeper,
+        };
+        Ok(Self::from_storage(Storage::new(block), len))
+    }
+
+    /// A copy of `elements`.
+    ///
+    /// # Errors
+    /// As [`PinnedBuffer::new`].
+    pub fn from_slice(context: &Context, elements: &[T]) -> Result<Self> {
+        let mut buffer = Self::new(context, elements.len())?;
+        buffer.as_mut_slice()?.copy_from_slice(elements);
+        Ok(buffer)
+    }
+
+    /// `len` elements whose bytes are all zero.
+    ///
+    /// # Errors
+    /// As [`PinnedBuffer::new`].
+    pub fn zeroed(context: &Context, len: usize) -> Result<Self> {
+        let buffer = Self::new(context, len)?;
+        let block = buffer.storage.block();
+        // SAFETY: the block is ours and new, so nobody else touches these bytes, and it has this
+        // size; an empty one writes nothing.
+        unsafe { ptr::write_bytes(block.address.0.as_ptr(), 0, block.bytes) };
+        Ok(buffer)
+    }
+
+    /// The elements, once the copies that write them have completed.
+    ///
+    /// # Errors
+    /// What the driver says of those copies.
+    pub fn as_slice(&self) -> Result<&[T]> {
+        self.as_view().as_slice()
+    }
+
+    /// The elements, or [`None`] while copies that write them are pending.
+    ///
+    /// # Errors
+    /// What the driver says of those copies.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// use cuda_core::PinnedBuffer;
+    ///
+    /// let mut host = PinnedBuffer::<u32>::zeroed(stream.context(), 1 << 20)?;
+    /// stream.download(&stream.alloc_zeroed(1 << 20)?, &mut host)?;
+    /// match host.try_as_slice()? {
+    ///     Some(elements) => println!("{} are here", elements.len()),
+    ///     None => println!("not yet"),
+    /// }
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn try_as_slice(&self) -> Result<Option<&[T]>> {
+        self.as_view().try_as_slice()
+    }
+
+    /// The elements, to be changed, once all copies that use them have completed.
+    ///
+    /// # Errors
+    /// What the driver says of those copies.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// let mut host = cuda_core::PinnedBuffer::zeroed(&context, 2)?;
+    /// let mut buffer = stream.alloc(2)?;
+    /// host.as_mut_slice()?.copy_from_slice(&[1u32, 2]);
+    /// stream.upload(&host, &mut buffer)?;
+    /// host.as_mut_slice()?[0] = 3; // waits for the upload, which read 1
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn as_mut_slice(&mut self) -> Result<&mut [T]> {
+        self.as_view_mut().into_mut_slice()
+    }
+}
+
+impl<T: Pod> PinnedBuffer<T> {
+    /// The context that the buffer was made in.
+    pub fn context(&self) -> &Context {
+        <PinnedMemory as memory::Kind>::context_of(&self.storage.block().keeper)
+    }
+
+    /// The flags that the memory has: `cuMemHostGetFlags`, or what slabs have, which are portable and
+    /// mapped. None for an empty buffer.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn flags(&self) -> Result<PinnedFlags> {
+        let block = self.storage.block();
+        let known = match &block.keeper {
+            PinnedOrigin::Cached(_, chunk) if chunk.is_cached() => {
+                Some(PinnedFlags::PORTABLE | PinnedFlags::MAPPED)
+            }
+            _ => (block.bytes == 0).then_some(PinnedFlags::NONE),
+        };
+        if let Some(flags) = known {
+            driver::ensure()?;
+            return Ok(flags);
+        }
+        let _entered = self.context().enter_briefly()?;
+        let mut flags = 0;
+        // SAFETY: the call writes one number, to a local that outlives it; the address is that of a
+        // live allocation.
+        check("cuMemHostGetFlags", unsafe {
+            cu::cuMemHostGetFlags(&mut flags, block.address.0.as_ptr().cast())
+        })?;
+        Ok(PinnedFlags(flags))
+    }
+
+    /// The address by which devices reach the first element, for kernels that read or write the
+    /// memory in place: `cuMemHostGetDevicePointer_v2`. Zero for an empty buffer.
+    ///
+    /// Work that is given the address is unknown to the buffer: see
+    /// [`note_use`](crate::Buffer::note_use).
+    ///
+    /// # Errors
+    /// The driver's, `INVALID_VALUE` for memory that is not mapped among them.
+    pub fn device_ptr(&self) -> Result<CUdeviceptr> {
+        device_ptr_of(self.storage.block(), self.context())
+    }
+}
+
+/// Where devices of the context reach the memory; zero where there is none.
+pub(crate) fn device_ptr_of(block: &Block<PinnedMemory>, context: &Context) -> Result<CUdeviceptr> {
+    if block.bytes == 0 {
+        driver::ensure()?;
+        return Ok(0);
+    }
+    let _entered = context.enter_briefly()?;
+    let mut address = 0;
+    // SAFETY: the call writes one address, to a local that outlives it; the memory is pinned; flags
+    // must be zero.
+    check("cuMemHostGetDevicePointer", unsafe {
+        cu::cuMemHostGetDevicePointer_v2(&mut address, block.address.0.as_ptr().cast(), 0)
+    })?;
+    Ok(address)
+}
+
+impl<'a, T: Pod> PinnedSlice<'a, T> {
+    /// The host's address of the first element.
+    pub(crate) fn as_ptr(&self) -> *mut T {
+        // SAFETY: `start` is within the allocation, by the view's invariant.
+        let first = unsafe { self.block().address.0.as_ptr().add(self.range().start) };
+        first.cast()
+    }
+
+    /// The elements, once the copies that write them have completed.
+    ///
+    /// # Errors
+    /// What the driver says of those copies.
+    pub fn as_slice(&self) -> Result<&'a [T]> {
+        self.fences(Access::Read)?.wait_host()?;
+        // SAFETY: within the allocation and aligned, by the view's invariant; initialised, as
+        // pinned memory is; nobody writes it: the device's copies were waited for, and new ones
+        // and the host need exclusive access, which the borrow `'a` rules out.
+        Ok(unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len()) })
+    }
+
+    /// The elements, or [`None`] while copies that write them are pending.
+    ///
+    /// # Errors
+    /// What the driver says of those copies.
+    pub fn try_as_slice(&self) -> Result<Option<&'a [T]>> {
+        if !self.fences(Access::Read)?.query()? {
+            return Ok(None);
+        }
+        self.as_slice().map(Some)
+    }
+
+    fn fences(&self, access: Access) -> Result<Fences> {
+        driver::ensure()?;
+        self.storage().ensure()?;
+        let mut fences = Fences::none();
+        self.ledger()
+            .conflicts(&self.range(), access, None, &mut fences);
+        Ok(fences)
+    }
+}
+
+impl<'a, T: Pod> PinnedSliceMut<'a, T> {
+    /// The elements, to be changed, once all copies that use them have completed.
+    ///
+    /// # Errors
+    /// What the driver says of those copies.
+    pub fn as_mut_slice(&mut self) -> Result<&mut [T]> {
+        self.reborrow().into_mut_slice()
+    }
+
+    fn into_mut_slice(self) -> Result<&'a mut [T]> {
+        let view = self.into_view();
+        view.fences(Access::Write)?.wait_host()?;
+        view.ledger().prune(&view.range());
+        // SAFETY: within the allocation and aligned, by the view's invariant; initialised, as
+        // pinned memory is; nobody else touches it: the device's copies were waited for, and the
+        // view is exclusive for `'a`.
+        Ok(unsafe { std::slice::from_raw_parts_mut(view.as_ptr(), view.len()) })
+    }
+}
+
+impl<T: Pod> fmt::Debug for PinnedBuffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PinnedBuffer")
+            .field("address", &self.storage.block().address.0)
+            .field("len", &self.len())
+            .finish()
+    }
+}

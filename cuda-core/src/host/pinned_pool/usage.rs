@@ -1,0 +1,77 @@
+//! How much there is, and what becomes of it.
+
+use super::cache::CACHE;
+use crate::error::Result;
+use crate::process::driver;
+use crate::util::sync::lock;
+
+/// Bytes of pinned memory that the process keeps for [`PinnedBuffer`](crate::PinnedBuffer)s.
+///
+/// Counted are whole chunks, which are up to an eighth larger than what they are asked for, or two
+/// mebibytes beyond 32 MiB. Not counted is what the driver allocates: memory with
+/// [flags](crate::PinnedFlags) of its own, or all with [`PinnedBackend::Driver`](super::PinnedBackend).
+///
+/// ```no_run
+/// let usage = cuda_core::pinned_usage()?;
+/// if usage.cached > 1 << 30 {
+///     cuda_core::trim_pinned()?;
+/// }
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PinnedUsage {
+    /// Taken from the system: used, cached and pending.
+    pub reserved: usize,
+    /// The most that was taken since the peaks were reset.
+    pub reserved_peak: usize,
+    /// In buffers.
+    pub used: usize,
+    /// The most that was in buffers since the peaks were reset.
+    pub used_peak: usize,
+    /// For buffers to come.
+    pub cached: usize,
+    /// Dropped, when last looked at, before the copies that use it were done.
+    pub pending: usize,
+}
+
+/// How much pinned memory is used and kept. No driver call.
+///
+/// # Errors
+/// [`Error::Forked`](crate::Error::Forked) in a fork's child, and
+/// [`Error::Exiting`](crate::Error::Exiting).
+///
+/// ```
+/// let usage = cuda_core::pinned_usage()?;
+/// println!("{} of {} MiB pinned are used", usage.used >> 20, usage.reserved >> 20);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub fn pinned_usage() -> Result<PinnedUsage> {
+    driver::gone().map_or(Ok(()), Err)?;
+    let counts = lock(&CACHE).counts();
+    Ok(PinnedUsage {
+        reserved: counts.reserved,
+        reserved_peak: counts.reserved_peak,
+        used: counts.used,
+        used_peak: counts.used_peak,
+        cached: counts.cached,
+        pending: counts.pending,
+    })
+}
+
+/// Begins the peaks of [`pinned_usage`] anew, at what there is now. No driver call.
+///
+/// # Errors
+/// Those of [`pinned_usage`].
+///
+/// ```no_run
+/// cuda_core::reset_pinned_peaks()?;
+/// // … one step of the program …
+/// println!("{} bytes at most", cuda_core::pinned_usage()?.used_peak);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub fn reset_pinned_peaks() -> Result<()> {
+    driver::gone().map_or(Ok(()), Err)?;
+    lock(&CACHE).reset_peaks();
+    Ok(())
+}

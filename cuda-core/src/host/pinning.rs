@@ -1,0 +1,146 @@
+//! Pinning host memory that exists, and ending that.
+
+use std::ops::Range;
+use std::sync::Mutex;
+
+use cuda_sys::symbol as cu;
+
+use super::pin_gate::{overlap, pages};
+use crate::context::Context;
+use crate::error::Result;
+use crate::host::pinned::HostAddress;
+use crate::host::registered::RegisterFlags;
+use crate::memory::attributes::is_pinned;
+use crate::process::capture_mode::Relaxed;
+use crate::process::effect::attempt;
+use crate::process::release::Unreleased;
+use crate::util::sync::lock;
+
+pub(super) const REGISTER: &str = "cuMemHostRegister";
+
+/// `cuMemHostRegister_v2`, if there is anything to register.
+pub(crate) fn pin(
+    context: &Context,
+    address: HostAddress,
+    bytes: usize,
+    flags: RegisterFlags,
+) -> Result<()> {
+    if bytes == 0 {
+        return context.live().map(drop);
+    }
+    let _entered = context.enter_briefly()?;
+    let _relaxed = Relaxed::enter()?;
+    let registration = Attempt::begin(address, bytes);
+    // Another owner of the same bytes may have registered them, which is not this call's to end.
+    let was_pinned = !matches!(is_pinned(address.0.as_ptr()), Ok(false));
+    // SAFETY: the bytes are allocated, and stay so until they are unregistered; a live context is
+    // current.
+    let code = unsafe { cu::cuMemHostRegister_v2(address.0.as_ptr().cast(), bytes, flags.bits()) };
+    attempt(REGISTER, code).map_err(|failed| {
+        failed.undo(|| {
+            let is_registered = !was_pinned
+                && matches!(is_pinned(address.0.as_ptr()), Ok(true))
+                && registration.was_alone();
+            if is_registered {
+                // What this says adds nothing: where it fails too, no copy of the context works any more.
+                // SAFETY: the driver knows the address as pinned, and did not before the call above; none
+                // of this crate's users registered it meanwhile, and a registration that begins now is
+                // refused. Of other libraries the owner's promise says that they do not, by
+                // `StableHost`.
+                let _ = unsafe { cu::cuMemHostUnregister(address.0.as_ptr().cast()) };
+            }
+        })
+    })
+}
+
+/// `cuMemHostUnregister`.
+pub(crate) fn unpin(context: &Context, address: HostAddress) -> Result<(), Unreleased> {
+    context.release("cuMemHostUnregister", || {
+        // SAFETY: registered by cuMemHostRegister in this context, unregistered once, and no work uses
+        // it any more.
+        unsafe { cu::cuMemHostUnregister(address.0.as_ptr().cast()) }
+    })
+}
+
+/// A registration under way. Several may be, of the same memory too: nobody waits for another, since
+/// the driver may wait for a device, and the device for what another thread does next.
+struct Attempt(u64);
+
+struct UnderWay {
+    number: u64,
+    pages: Range<usize>,
+    /// No other registration of these pages has overlapped this one in time.
+    alone: bool,
+}
+
+struct Attempts {
+    begun: u64,
+    under_way: Vec<UnderWay>,
+}
+
+static ATTEMPTS: Mutex<Attempts> = Mutex::new(Attempts {
+    begun: 0,
+    under_way: Vec::new(),
+});
+
+impl Attempt {
+    fn begin(address: HostAddress, bytes: usize) -> Self {
+        let start = address.0.addr().get();
+        let pages = pages(&(start..start + bytes));
+        let mut attempts = lock(&ATTEMPTS);
+        attempts.begun += 1;
+        let number = attempts.begun;
+        let mut alone = true;
+        for other in &mut attempts.under_way {
+            if overlap(&other.pages, &pages) {
+                (other.alone, alone) = (false, false);
+            }
+        }
+        attempts.under_way.push(UnderWay {
+            number,
+            pages,
+            alone,
+        });
+        Self(number)
+    }
+
+    /// Whether no other registration of this memory has been under way since this one began.
+    fn was_alone(&self) -> bool {
+        let attempts = lock(&ATTEMPTS);
+        let mut alone = attempts.under_way.iter().filter(|other| other.alone);
+        alone.any(|other| other.number == self.0)
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        lock(&ATTEMPTS)
+            .under_way
+            .retain(|other| other.number != self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr::NonNull;
+
+    use super::*;
+
+    #[test]
+    fn registrations_of_the_same_memory_know_of_each_other() {
+        let at = |page: usize| {
+            let address = std::ptr::without_provenance_mut::<u8>(page << 16);
+            HostAddress(NonNull::new(address).expect("not null"))
+        };
+        let first = Attempt::begin(at(8), 100);
+        let elsewhere = Attempt::begin(at(9), 1 << 16);
+        assert!(first.was_alone() && elsewhere.was_alone());
+        let both = Attempt::begin(at(8), (1 << 16) + 1);
+        assert!(!first.was_alone() && !elsewhere.was_alone() && !both.was_alone());
+        drop(both);
+        assert!(!first.was_alone(), "it was there");
+        drop(first);
+        let again = Attempt::begin(at(8), 100);
+        assert!(again.was_alone());
+    }
+}

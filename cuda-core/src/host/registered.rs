@@ -1,0 +1,339 @@
+//! Host memory that existed before, pinned for as long as it is needed.
+
+use std::fmt;
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::ops::RangeBounds;
+
+use cuda_sys::CUdeviceptr;
+
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::host::pinned::{HostAddress, PinnedBuffer, PinnedOrigin, PinnedSlice, PinnedSliceMut};
+use crate::host::pinning::{REGISTER, pin};
+use crate::host::stable_host::{ReadOnly, StableHost, StableHostMut};
+use crate::memory::buffer::Buffer;
+use crate::memory::{Block, Storage};
+use crate::process::deferred;
+use crate::stream::{Stream, StreamKind};
+use crate::timeline::ledger::{Access, Ledger};
+use crate::util::flags::flags;
+use crate::util::panic::Contained;
+use crate::wait::future::Ready;
+
+flags! {
+    /// How memory is registered: the flags of `cuMemHostRegister`.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use cuda_core::{RegisterFlags, Registered};
+    ///
+    /// let flags = RegisterFlags::PORTABLE | RegisterFlags::MAPPED;
+    /// let host = Registered::new(&context, vec![0u32; 1024], flags).map_err(|(error, _vec)| error)?;
+    /// let address = host.device_ptr()?; // for a kernel
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    RegisterFlags {
+        /// Pinned for every context: `CU_MEMHOSTREGISTER_PORTABLE`.
+        PORTABLE = 1;
+        /// Devices can reach it in place, see [`Registered::device_ptr`]:
+        /// `CU_MEMHOSTREGISTER_DEVICEMAP`.
+        MAPPED = 2;
+        /// Devices only read it, see [`Registered::read_only`]: `CU_MEMHOSTREGISTER_READ_ONLY`.
+        READ_ONLY = 8;
+    }
+}
+
+/// Host memory that existed before, pinned where it is: `cuMemHostRegister`. It owns the memory.
+///
+/// Its views are those of a [`PinnedBuffer`], with which every copy works. Dropping it waits for the
+/// work that uses it, unregisters the memory, and drops the owner;
+/// [`into_inner`](Self::into_inner) gives the owner back. If it cannot be proven that the work is
+/// done, the owner is leaked and the failure reported: the memory is never freed under a copy.
+///
+/// The driver pins whole pages, and may refuse memory that shares one with a registration that
+/// exists: where several are needed, align them to pages.
+///
+/// Registering costs about as much as copying the memory once. It pays for memory that is copied
+/// often; [`Stream::upload_from`](crate::Stream::upload_from) suits the rest.
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// use cuda_core::{RegisterFlags, Registered};
+///
+/// let values = vec![1.0f32; 1 << 20];
+/// let host = Registered::new(stream.context(), values, RegisterFlags::PORTABLE)
+///     .map_err(|(error, _values)| error)?;
+/// let mut buffer = stream.alloc(1 << 20)?;
+/// stream.upload(&host, &mut buffer)?; // returns at once
+/// let values: Vec<f32> = host.into_inner().map_err(|(error, _host)| error)?; // waits
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub struct Registered<H: StableHost> {
+    // INVARIANT: taken by `Drop` and `into_inner` alone, which use it no more.
+    parts: ManuallyDrop<Parts<H>>,
+}
+
+struct Parts<H: StableHost> {
+    // INVARIANT: of `host`'s elements. Devices and the host write them only if `H` is
+    // `StableHostMut`, since nothing hands this out as a whole.
+    buffer: PinnedBuffer<H::Element>,
+    // Moving a `Box` or `Vec` asserts that nothing else points to its contents, but the device does.
+    // `MaybeUninit` makes no such assertion.
+    // INVARIANT: initialised.
+    host: MaybeUninit<H>,
+}
+
+impl<H: StableHost> Parts<H> {
+    /// Unregisters the memory and drops its owner, or leaks it where a device may still use it.
+    fn end(mut self) {
+        if self.buffer.storage.free_or_give_up() {
+            // SAFETY: initialised, by the invariant, and not used again.
+            drop(Contained::new(unsafe { self.host.assume_init() }));
+        }
+    }
+}
+
+impl<H: StableHost> Drop for Registered<H> {
+    fn drop(&mut self) {
+        // SAFETY: the field is not used again.
+        let parts = unsafe { ManuallyDrop::take(&mut self.parts) };
+        deferred::run_or_defer(move || parts.end());
+    }
+}
+
+impl<H: StableHost> Registered<H> {
+    /// Registers memory: `cuMemHostRegister_v2`; no driver call if it is empty.
+    ///
+    /// # Errors
+    /// [`Error::Flags`], for `READ_ONLY` as well: that is what [`Registered::read_only`] is for; the
+    /// driver's, `HOST_MEMORY_ALREADY_REGISTERED` among them. The owner comes back with them.
+    pub fn new(context: &Context, host: H, flags: RegisterFlags) -> Result<Self, (Error, H)> {
+        let known = RegisterFlags::PORTABLE | RegisterFlags::MAPPED;
+        if !known.contains(flags) {
+            let why = "unknown flags; there are PORTABLE and MAPPED, and `read_only` for READ_ONLY";
+            return Err((Error::Flags { op: REGISTER, why }, host));
+        }
+        Self::register(context, host, flags)
+    }
+
+    fn register(context: &Context, host: H, flags: RegisterFlags) -> Result<Self, (Error, H)> {
+        let mut host = MaybeUninit::new(host);
+        // SAFETY: initialised in the line above.
+        let elements = unsafe { host.assume_init_mut() }.elements();
+        let len = elements.len();
+        let bytes = len * size_of::<H::Element>();
+        let address = HostAddress(elements.cast());
+        if let Err(error) = pin(context, address, bytes, flags) {
+            // SAFETY: initialised above; the driver does not have its elements, unless the context
+            // is lost with them.
+            return Err((error, unsafe { host.assume_init() }));
+        }
+        let block = Block {
+            address,
+            bytes,
+            ledger: Ledger::default(),
+            keeper: PinnedOrigin::Registered(context.clone()),
+        };
+        let buffer = Buffer::from_storage(Storage::new(block), len);
+        Ok(Self {
+            parts: ManuallyDrop::new(Parts { buffer, host }),
+        })
+    }
+
+    fn buffer(&self) -> &PinnedBuffer<H::Element> {
+        &self.parts.buffer
+    }
+
+    /// Elements.
+    pub fn len(&self) -> usize {
+        self.buffer().len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.buffer().is_empty()
+    }
+
+    /// Size in bytes.
+    pub fn byte_len(&self) -> usize {
+        self.buffer().byte_len()
+    }
+
+    /// The context that the memory is registered in.
+    pub fn context(&self) -> &Context {
+        self.buffer().context()
+    }
+
+    /// The elements, once the copies that write them have completed.
+    ///
+    /// # Errors
+    /// What the driver says of those copies.
+    pub fn as_slice(&self) -> Result<&[H::Element]> {
+        self.buffer().as_slice()
+    }
+
+    /// The elements, or [`None`] while copies that write them are pending.
+    ///
+    /// # Errors
+    /// What the driver says of those copies.
+    pub fn try_as_slice(&self) -> Result<Option<&[H::Element]>> {
+        self.buffer().try_as_slice()
+    }
+
+    /// A view of all elements.
+    pub fn as_view(&self) -> PinnedSlice<'_, H::Element> {
+        self.buffer().as_view()
+    }
+
+    /// A view of some elements.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`].
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<PinnedSlice<'_, H::Element>> {
+        self.buffer().slice(range)
+    }
+
+    /// Waits, without blocking, for the work that writes the elements. Then looking at them does not
+    /// block either.
+    pub fn ready(&self) -> Ready<'_> {
+        self.buffer().ready()
+    }
+
+    /// Waits, without blocking, for all work that uses the elements. Then dropping the value, and
+    /// [`into_inner`](Self::into_inner), do not block either.
+    pub fn ready_mut(&mut self) -> Ready<'_> {
+        self.parts.buffer.ready_mut()
+    }
+
+    /// The address by which devices reach the first element: see [`PinnedBuffer::device_ptr`].
+    ///
+    /// # Errors
+    /// The driver's, `INVALID_VALUE` for memory that is not mapped among them.
+    pub fn device_ptr(&self) -> Result<CUdeviceptr> {
+        self.buffer().device_ptr()
+    }
+
+    /// Says that work enqueued on `stream` behind this crate's back uses the memory; see
+    /// [`PinnedBuffer::note_use`].
+    ///
+    /// # Errors
+    /// The driver's, when the stream is made to wait.
+    ///
+    /// # Safety
+    /// That of [`PinnedBuffer::note_use`]; and the work writes the elements only if `H` is
+    /// [`StableHostMut`].
+    pub unsafe fn note_use<K: StreamKind>(&self, stream: &Stream<K>, access: Access) -> Result<()> {
+        // SAFETY: the caller promised what the buffer's own asks for, and that the work writes only
+        // what devices may write.
+        unsafe { self.buffer().note_use(stream, access) }
+    }
+
+    /// Blocks the thread until no stream uses the memory any more.
+    ///
+    /// # Errors
+    /// What the driver says of the work waited for.
+    pub fn synchronize(&self) -> Result<()> {
+        self.buffer().synchronize()
+    }
+
+    /// Waits for the work that uses the memory, unregisters it and gives its owner back:
+    /// `cuMemHostUnregister`.
+    ///
+    /// # Errors
+    /// Those of the wait, with the value as it was; the driver's of the call that unregisters it,
+    /// with a value that is empty: see [`Error::GivenUp`]. The owner is then leaked, since its memory
+    /// may be pinned for good.
+    pub fn into_inner(mut self) -> Result<H, (Error, Self)> {
+        if let Err(error) = self.parts.buffer.free() {
+            return Err((error, self));
+        }
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: the field is not used again, since `this` is not dropped.
+        let parts = unsafe { ManuallyDrop::take(&mut this.parts) };
+        // SAFETY: initialised, by the invariant; nobody uses its elements any more.
+        Ok(unsafe { parts.host.assume_init() })
+    }
+
+    /// Waits for the work that uses the memory, unregisters it and drops its owner, and says
+    /// whether that worked.
+    ///
+    /// # Errors
+    /// Those of [`Registered::into_inner`].
+    pub fn close(self) -> Result<(), (Error, Self)> {
+        self.into_inner().map(drop)
+    }
+}
+
+impl<H: StableHostMut> Registered<H> {
+    /// The elements, to be changed, once all copies that use them have completed.
+    ///
+    /// # Errors
+    /// What the driver says of those copies.
+    pub fn as_mut_slice(&mut self) -> Result<&mut [H::Element]> {
+        self.parts.buffer.as_mut_slice()
+    }
+
+    /// An exclusive view of all elements.
+    pub fn as_view_mut(&mut self) -> PinnedSliceMut<'_, H::Element> {
+        self.parts.buffer.as_view_mut()
+    }
+
+    /// An exclusive view of some elements.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`].
+    pub fn slice_mut(
+        &mut self,
+        range: impl RangeBounds<usize>,
+    ) -> Result<PinnedSliceMut<'_, H::Element>> {
+        self.parts.buffer.slice_mut(range)
+    }
+}
+
+impl<H: StableHost> Registered<ReadOnly<H>> {
+    /// Registers memory that devices only read, `READ_ONLY` being added to the flags. It may then be
+    /// memory that the process itself cannot write.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] on a device that cannot; those of [`Registered::new`].
+    pub fn read_only(context: &Context, host: H, flags: RegisterFlags) -> Result<Self, (Error, H)> {
+        let known = RegisterFlags::PORTABLE | RegisterFlags::MAPPED | RegisterFlags::READ_ONLY;
+        if !known.contains(flags) {
+            let why = "unknown flags; there are PORTABLE, MAPPED and READ_ONLY";
+            return Err((Error::Flags { op: REGISTER, why }, host));
+        }
+        let device = context.device();
+        let supported = cuda_sys::CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED;
+        match device.attribute(supported) {
+            Ok(0) => {
+                let error = Error::Unsupported {
+                    feature: "registering memory that devices only read",
+                    device: device.ordinal(),
+                };
+                return Err((error, host));
+            }
+            Ok(_) => {}
+            Err(error) => return Err((error, host)),
+        }
+        Self::register(context, ReadOnly(host), flags | RegisterFlags::READ_ONLY)
+            .map_err(|(error, ReadOnly(host))| (error, host))
+    }
+}
+
+impl<'a, H: StableHost> From<&'a Registered<H>> for PinnedSlice<'a, H::Element> {
+    fn from(registered: &'a Registered<H>) -> Self {
+        registered.as_view()
+    }
+}
+
+impl<'a, H: StableHostMut> From<&'a mut Registered<H>> for PinnedSliceMut<'a, H::Element> {
+    fn from(registered: &'a mut Registered<H>) -> Self {
+        registered.as_view_mut()
+    }
+}
+
+impl<H: StableHost> fmt::Debug for Registered<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Registered").field(self.buffer()).finish()
+    }
+}

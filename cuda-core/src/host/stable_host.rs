@@ -1,0 +1,157 @@
+//! Owners of host memory that stays where it is.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::types::pod::Pod;
+
+/// A value that owns elements in host memory, which stay where they are when it moves: a device may
+/// read them for as long as the value is kept.
+///
+/// Implemented for `Vec<T>`, `Box<[T]>`, `Arc<[T]>` and `Arc<Vec<T>>`.
+///
+/// # Safety
+/// From [`elements`](Self::elements) on, for as long as the value is neither used, apart from being
+/// moved, nor dropped:
+/// * the elements that it names are initialised and stay allocated where they are;
+/// * nobody writes them;
+/// * nobody but this crate begins to register them with the driver, or ends a registration that this
+///   crate has made.
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// use std::ptr::NonNull;
+///
+/// use cuda_core::StableHost;
+///
+/// /// Samples of a recording, which no method of its own changes.
+/// struct Recording(Vec<i16>);
+///
+/// // SAFETY: the samples are the vector's, on the heap, where they stay when it moves; nobody else
+/// // has them.
+/// unsafe impl StableHost for Recording {
+///     type Element = i16;
+///
+///     fn elements(&mut self) -> NonNull<[i16]> {
+///         self.0.elements()
+///     }
+/// }
+///
+/// let mut buffer = stream.alloc(48_000)?;
+/// let upload = stream.upload_owned(Recording(vec![0; 48_000]), &mut buffer);
+/// let recording = upload.map_err(|(error, _)| error)?.wait().map_err(|(error, _)| error)?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub unsafe trait StableHost: Send + Sync + 'static {
+    /// What it holds.
+    type Element: Pod;
+
+    /// Where all the elements are.
+    fn elements(&mut self) -> NonNull<[Self::Element]>;
+}
+
+/// A [`StableHost`] whose elements nobody else reads: a device may write them as well.
+///
+/// Implemented for `Vec<T>` and `Box<[T]>`.
+///
+/// # Safety
+/// For as long as is said at [`StableHost`], nobody else reads the elements, and they may be written
+/// by the pointer that [`elements`](StableHost::elements) returned.
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// use cuda_core::{DeviceBuffer, Error, Result, StableHostMut, Stream};
+///
+/// /// Fills whatever holds bytes.
+/// fn fetch<H>(stream: &Stream, from: &DeviceBuffer<u8>, into: H) -> Result<H>
+/// where
+///     H: StableHostMut<Element = u8>,
+/// {
+///     let download = stream.download_owned(from, into).map_err(|(error, _)| error)?;
+///     download.wait().map_err(|(error, _)| error)
+/// }
+/// let bytes = fetch(&stream, &stream.alloc_zeroed(100)?, vec![1; 100])?;
+/// assert_eq!(bytes, [0; 100]);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub unsafe trait StableHostMut: StableHost {}
+
+// SAFETY: a vector's elements are on the heap, which moving it does not touch, and nobody else has
+// them.
+unsafe impl<T: Pod> StableHost for Vec<T> {
+    type Element = T;
+
+    fn elements(&mut self) -> NonNull<[T]> {
+        NonNull::from(self.as_mut_slice())
+    }
+}
+
+// SAFETY: the vector is kept, so nobody else has the elements, and the pointer comes from an
+// exclusive borrow, so they may be written through it.
+unsafe impl<T: Pod> StableHostMut for Vec<T> {}
+
+// SAFETY: a box's elements are on the heap, which moving it does not touch, and nobody else has
+// them.
+unsafe impl<T: Pod> StableHost for Box<[T]> {
+    type Element = T;
+
+    fn elements(&mut self) -> NonNull<[T]> {
+        NonNull::from(&mut **self)
+    }
+}
+
+// SAFETY: the box is kept, so nobody else has the elements, and the pointer comes from an exclusive
+// borrow, so they may be written through it.
+unsafe impl<T: Pod> StableHostMut for Box<[T]> {}
+
+// SAFETY: the elements are on the heap for as long as one reference is kept. Others can only read
+// them, since `Arc::get_mut` wants the only reference and `Pod` has no interior mutability; to
+// register them takes `unsafe` code, which has this promise to keep.
+unsafe impl<T: Pod> StableHost for Arc<[T]> {
+    type Element = T;
+
+    fn elements(&mut self) -> NonNull<[T]> {
+        NonNull::from(&**self)
+    }
+}
+
+// SAFETY: one reference is kept, so the vector lives, and nobody can reach it mutably: it neither
+// moves its elements nor are they written, since `Pod` has no interior mutability; to register them
+// takes `unsafe` code, as above.
+unsafe impl<T: Pod> StableHost for Arc<Vec<T>> {
+    type Element = T;
+
+    fn elements(&mut self) -> NonNull<[T]> {
+        NonNull::from(self.as_slice())
+    }
+}
+
+/// A [`StableHost`] that a device may read and not write, whatever its owner may do:
+/// [`Registered::read_only`](crate::Registered::read_only) makes it.
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// # let stream = context.create_stream()?;
+/// use std::sync::Arc;
+///
+/// use cuda_core::{RegisterFlags, Registered};
+///
+/// let shared: Arc<[f32]> = vec![1.0; 1 << 20].into();
+/// let host = Registered::read_only(&context, shared.clone(), RegisterFlags::PORTABLE)
+///     .map_err(|(error, _shared)| error)?;
+/// let mut buffer = stream.alloc(1 << 20)?;
+/// stream.upload(host.as_view(), &mut buffer)?; // while others read `shared`
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct ReadOnly<H>(pub H);
+
+// SAFETY: the elements are `H`'s, which promises that they stay and are not written; moving this
+// moves `H` and does nothing else to it.
+unsafe impl<H: StableHost> StableHost for ReadOnly<H> {
+    type Element = H::Element;
+
+    fn elements(&mut self) -> NonNull<[H::Element]> {
+        self.0.elements()
+    }
+}

@@ -1,0 +1,117 @@
+//! Copies to and from arrays: one driver call each, ordered by the ledgers of both sides.
+
+use cuda_sys::{CUDA_MEMCPY3D, symbol as cu};
+
+use super::ends::{TexelDestination, TexelSource, enter_destination, enter_extent, enter_source};
+use super::texel::Texel;
+use super::view::{ArraySlice, ArraySliceMut};
+use crate::error::Result;
+use crate::stream::{Stream, StreamKind};
+use crate::timeline::core::{Bound, StreamCore, same_device};
+use crate::timeline::ledger::Touch;
+use crate::timeline::submit::submit_copy;
+
+pub(super) const OP: &str = "cuMemcpy3DAsync";
+
+impl<K: StreamKind> Stream<K> {
+    /// Copies texels of device memory, pinned memory or another array to an array, or a part of
+    /// one, asynchronously: `cuMemcpy3DAsync_v2`.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`](crate::Error::LengthMismatch) and
+    /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) where the sides differ in size;
+    /// [`Error::WrongDevice`](crate::Error::WrongDevice).
+    ///
+    /// ```no_run
+    /// # use cuda_core::{ArrayFlags, ArrayShape, CudaArray, Device};
+    /// # let context = Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// let shape = ArrayShape::D2 { width: 64, height: 32 };
+    /// let mut image = CudaArray::<f32>::new(&context, shape, ArrayFlags::default())?;
+    /// let texels = stream.alloc_zeroed::<f32>(64 * 32)?;
+    /// stream.copy_to_array(&texels, &mut image)?;
+    /// // Rows that begin 512 bytes apart.
+    /// let rows = stream.alloc_zeroed::<f32>(128 * 32)?;
+    /// let rows = rows.pitched(cuda_core::Shape::plane(64, 32).with_pitch(512))?;
+    /// stream.copy_to_array(rows, &mut image)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn copy_to_array<'a, 'b, T: Texel>(
+        &self,
+        source: impl Into<TexelSource<'a, T>>,
+        destination: impl Into<ArraySliceMut<'b, T>>,
+    ) -> Result<()> {
+        let (source, mut destination) = (source.into(), destination.into());
+        let core = self.core();
+        let view = destination.as_view();
+        same_device(OP, core, view.device())?;
+        let mut copy = CUDA_MEMCPY3D::default();
+        source.enter(OP, core, view.extent(), &mut copy)?;
+        enter_destination::<T>(view.raw(), view.origin(), &mut copy);
+        enter_extent::<T>(view.extent(), &mut copy);
+        if view.is_empty() {
+            return Ok(());
+        }
+        let stream = core.bind(OP)?;
+        let mut touches = [source.into_touch(), destination.write()];
+        // SAFETY: both sides have all of the extent, and the touches are of both.
+        unsafe { enqueue(core, &stream, &copy, &mut touches) }.1
+    }
+
+    /// Copies texels of an array, or a part of one, to device memory, pinned memory or another
+    /// array, asynchronously: `cuMemcpy3DAsync_v2`.
+    ///
+    /// # Errors
+    /// As [`Stream::copy_to_array`].
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// use cuda_core::{ArrayFlags, ArrayShape, CudaArray};
+    ///
+    /// let shape = ArrayShape::D2 { width: 8, height: 4 };
+    /// let image = CudaArray::<f32>::new(&context, shape, ArrayFlags::default())?;
+    /// let mut rows = stream.alloc::<f32>(32)?;
+    /// stream.copy_from_array(&image, &mut rows)?; // where kernels can compute with them
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn copy_from_array<'a, 'b, T: Texel>(
+        &self,
+        source: impl Into<ArraySlice<'a, T>>,
+        destination: impl Into<TexelDestination<'b, T>>,
+    ) -> Result<()> {
+        let (source, destination) = (source.into(), destination.into());
+        let core = self.core();
+        same_device(OP, core, source.device())?;
+        let mut copy = CUDA_MEMCPY3D::default();
+        destination.enter(OP, core, source.extent(), &mut copy)?;
+        enter_source::<T>(source.raw(), source.origin(), &mut copy);
+        enter_extent::<T>(source.extent(), &mut copy);
+        if source.is_empty() {
+            return Ok(());
+        }
+        let stream = core.bind(OP)?;
+        let mut touches = [source.read(), destination.into_touch()];
+        // SAFETY: both sides have all of the extent, and the touches are of both.
+        unsafe { enqueue(core, &stream, &copy, &mut touches) }.1
+    }
+}
+
+/// Enqueues a copy behind what conflicts with it.
+///
+/// # Safety
+/// Both sides have the copy's extent; `touches` name all memory that it reads and writes, or it is
+/// kept otherwise until the copy is done.
+pub(super) unsafe fn enqueue(
+    core: &StreamCore,
+    stream: &Bound<'_>,
+    copy: &CUDA_MEMCPY3D,
+    touches: &mut [Touch<'_>],
+) -> (u64, Result<()>) {
+    let call = |stream| {
+        // SAFETY: the call reads the description, a borrow; both sides have the extent and stay
+        // allocated until this copy is done: freeing either waits for the mark that is made of it.
+        unsafe { cu::cuMemcpy3DAsync_v2(copy, stream) }
+    };
+    submit_copy(core, stream, OP, touches, call)
+}

@@ -1,0 +1,390 @@
+//! CUDA arrays: memory that is laid out for textures and surfaces, and has no address.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::Arc;
+
+use cuda_sys::{CUDA_ARRAY_MEMORY_REQUIREMENTS, CUarray, CUmipmappedArray, symbol as cu};
+
+use crate::context::Context;
+use crate::device::Device;
+use crate::error::{Error, Result, check};
+use crate::memory::{self, Block, Storage};
+use crate::process::driver;
+use crate::process::release::Unreleased;
+use crate::stream::{Stream, StreamKind};
+use crate::timeline::ledger::{Access, Fences, Ledger};
+use crate::timeline::submit::note_use;
+use crate::types::resource::Resource;
+
+mod copy;
+pub(crate) mod ends;
+pub(crate) mod mipmap;
+pub(crate) mod shape;
+mod staged;
+pub(crate) mod texel;
+pub(crate) mod view;
+
+use crate::types::extent::{Extent, Origin};
+use shape::{ArrayDescriptor, ArrayFlags, ArrayMemoryRequirements, ArrayShape, DEFERRED_MAPPING};
+use texel::Texel;
+use view::{ArraySlice, ArraySliceMut, Level};
+
+/// Memory of a device that only arrays have.
+pub(crate) enum ArrayMemory {}
+
+/// An array's handle.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum RawArray {
+    Single(CUarray),
+    Mipmapped(CUmipmappedArray),
+}
+
+// SAFETY: driver handles, which calls on any thread may be given.
+unsafe impl Send for RawArray {}
+// SAFETY: a shared reference gives out the handle alone, which calls on any thread may be given.
+unsafe impl Sync for RawArray {}
+
+impl memory::Kind for ArrayMemory {
+    type Address = RawArray;
+    /// The context that the array was made in.
+    type Keeper = Context;
+
+    const RESOURCE: Resource = Resource::Array;
+    const NOWHERE: RawArray = RawArray::Single(ptr::null_mut());
+
+    fn free(block: &mut Block<Self>) -> Result<(), Unreleased> {
+        let range = block.whole();
+        let mut fences = Fences::none();
+        block
+            .ledger
+            .conflicts_exclusive(&range, Access::Write, None, &mut fences);
+        fences.wait_host()?;
+        let context = &block.keeper;
+        match block.address {
+            RawArray::Single(raw) => context.release("cuArrayDestroy", || {
+                // SAFETY: the array is ours, is destroyed once, and no work uses it any more.
+                unsafe { cu::cuArrayDestroy(raw) }
+            }),
+            RawArray::Mipmapped(raw) => context.release("cuMipmappedArrayDestroy", || {
+                // SAFETY: the mipmapped array is ours, is destroyed once, and no work uses it or a
+                // level of it any more.
+                unsafe { cu::cuMipmappedArrayDestroy(raw) }
+            }),
+        }
+    }
+
+    fn context_of(keeper: &Context) -> &Context {
+        keeper
+    }
+
+    fn number(address: RawArray) -> u64 {
+        match address {
+            RawArray::Single(raw) => raw.addr() as u64,
+            RawArray::Mipmapped(raw) => raw.addr() as u64,
+        }
+    }
+}
+
+/// The storage of an array of `bytes`, with its textures and surfaces for further owners.
+fn storage(context: &Context, address: RawArray, bytes: usize) -> Arc<Storage<ArrayMemory>> {
+    Arc::new(Storage::new(Block {
+        address,
+        bytes,
+        ledger: Ledger::default(),
+        keeper: context.clone(),
+    }))
+}
+
+/// Gives up one owner's part of an array's storage; the last one destroys the array.
+fn close(storage: Arc<Storage<ArrayMemory>>) -> Result<(), (Error, Arc<Storage<ArrayMemory>>)> {
+    if let Err(error) = driver::ensure() {
+        return Err((error, storage));
+    }
+    match Arc::try_unwrap(storage) {
+        Ok(mut sole) => sole.free().map_err(|error| (error, Arc::new(sole))),
+        // Dropped here: not the last.
+        Err(_shared) => Ok(()),
+    }
+}
+
+/// A CUDA array: texels that textures sample and surfaces write, in a layout of the driver's own.
+///
+/// Copies to and from it are ordered like those of buffers, by the streams' own work and without
+/// the caller's events. Dropping it waits for the work that uses it. Textures and surfaces of the
+/// array keep its memory until they are dropped, too.
+///
+/// ```no_run
+/// use cuda_core::{ArrayFlags, ArrayShape, CudaArray, Device};
+///
+/// let context = Device::get(0)?.context()?;
+/// let stream = context.create_stream()?;
+/// let shape = ArrayShape::D2 { width: 640, height: 480 };
+/// let mut image = CudaArray::<[u8; 4]>::new(&context, shape, ArrayFlags::default())?;
+/// stream.upload_to_array(&vec![[0, 0, 0, 255]; 640 * 480], &mut image)?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub struct CudaArray<T: Texel> {
+    // INVARIANT: made by cuArray3DCreate with this shape and this type's format.
+    storage: Arc<Storage<ArrayMemory>>,
+    shape: ArrayShape,
+    flags: ArrayFlags,
+    _texels: PhantomData<T>,
+}
+
+/// The handle of a single array, or of one level of a mipmap.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct CudaArrayHandle(pub(crate) CUarray);
+
+// SAFETY: a driver handle, which calls on any thread may be given.
+unsafe impl Send for CudaArrayHandle {}
+// SAFETY: a shared reference gives out the handle alone, which calls on any thread may be given.
+unsafe impl Sync for CudaArrayHandle {}
+
+const OP: &str = "cuArray3DCreate";
+
+impl<T: Texel> CudaArray<T> {
+    /// An array of unspecified texels: `cuArray3DCreate_v2`.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] for a dimension of nothing, [`Error::Flags`] for unknown flags,
+    /// [`Error::SizeOverflow`]; [`Error::OutOfMemory`]; the driver's `INVALID_VALUE` for a shape
+    /// larger than the device allows.
+    pub fn new(context: &Context, shape: ArrayShape, flags: ArrayFlags) -> Result<Self> {
+        flags.check(OP)?;
+        Self::make(context, shape, flags)
+    }
+
+    /// [`CudaArray::new`] with whatever flags there are.
+    fn make(context: &Context, shape: ArrayShape, flags: ArrayFlags) -> Result<Self> {
+        driver::ensure()?;
+        let op = OP;
+        shape.check::<T>(op)?;
+        let descriptor = shape.descriptor::<T>(flags);
+        let bytes = shape.extent().texels().unwrap_or(0) * size_of::<T>();
+        let mut raw = ptr::null_mut();
+        context.allocate(op, bytes, || {
+            // SAFETY: the call reads the description and writes one handle, both locals that
+            // outlive it; a live context is current.
+            unsafe { cu::cuArray3DCreate_v2(&mut raw, &descriptor) }
+        })?;
+        Ok(Self {
+            storage: storage(context, RawArray::Single(raw), bytes),
+            shape,
+            flags,
+            _texels: PhantomData,
+        })
+    }
+
+    /// The device memory that such an array takes, which is more than its texels:
+    /// `cuArrayGetMemoryRequirements`, of an array that is made without memory.
+    ///
+    /// # Errors
+    /// As [`CudaArray::new`]; [`Error::Unsupported`] on a device that makes no array without
+    /// memory.
+    ///
+    /// ```no_run
+    /// # use cuda_core::{ArrayFlags, ArrayShape, CudaArray, Device};
+    /// let context = Device::get(0)?.context()?;
+    /// let shape = ArrayShape::D2 { width: 1000, height: 1000 };
+    /// let needed = CudaArray::<f32>::memory_requirements(&context, shape, ArrayFlags::default())?;
+    /// assert!(needed.size >= 4_000_000);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn memory_requirements(
+        context: &Context,
+        shape: ArrayShape,
+        flags: ArrayFlags,
+    ) -> Result<ArrayMemoryRequirements> {
+        flags.check(OP)?;
+        driver::ensure()?;
+        let device = context.device();
+        let attribute = cuda_sys::CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED;
+        if device.attribute(attribute)? == 0 {
+            return Err(Error::Unsupported {
+                feature: "arrays without memory",
+                device: device.ordinal(),
+            });
+        }
+        let empty = Self::make(context, shape, flags | DEFERRED_MAPPING)?;
+        let _entered = context.enter_briefly()?;
+        let mut requirements = CUDA_ARRAY_MEMORY_REQUIREMENTS::default();
+        // SAFETY: the call writes one structure of this type, to a local that outlives it; `empty`
+        // keeps the array, which was made without memory.
+        check("cuArrayGetMemoryRequirements", unsafe {
+            cu::cuArrayGetMemoryRequirements(&mut requirements, empty.as_raw(), device.as_raw())
+        })?;
+        Ok(ArrayMemoryRequirements {
+            size: requirements.size,
+            alignment: requirements.alignment,
+        })
+    }
+
+    /// Its shape.
+    pub fn shape(&self) -> ArrayShape {
+        self.shape
+    }
+
+    /// What it was made for.
+    pub fn flags(&self) -> ArrayFlags {
+        self.flags
+    }
+
+    /// Its size in texels.
+    pub fn extent(&self) -> Extent {
+        self.shape.extent()
+    }
+
+    /// The context that it was made in.
+    pub fn context(&self) -> &Context {
+        &self.storage.block().keeper
+    }
+
+    /// The device that it is on.
+    pub fn device(&self) -> Device {
+        self.context().device()
+    }
+
+    /// The driver's handle, valid while `self` lives; null for an array that was
+    /// [given up](Error::GivenUp).
+    pub fn as_raw(&self) -> CUarray {
+        match self.storage.block().address {
+            RawArray::Single(raw) => raw,
+            RawArray::Mipmapped(_) => ptr::null_mut(),
+        }
+    }
+
+    pub(crate) fn storage(&self) -> &Arc<Storage<ArrayMemory>> {
+        &self.storage
+    }
+
+    /// What the driver says of the array: `cuArray3DGetDescriptor_v2`.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn descriptor(&self) -> Result<ArrayDescriptor> {
+        self.storage.ensure()?;
+        let _entered = self.context().enter_briefly()?;
+        let mut descriptor = MaybeUninit::zeroed();
+        // SAFETY: the call writes one structure of this type, to a local that outlives it; `self`
+        // keeps the array.
+        check("cuArray3DGetDescriptor", unsafe {
+            cu::cuArray3DGetDescriptor_v2(descriptor.as_mut_ptr(), self.as_raw())
+        })?;
+        // SAFETY: zeroed at first, which is a valid descriptor, then written by the driver.
+        let descriptor: cuda_sys::CUDA_ARRAY3D_DESCRIPTOR = unsafe { descriptor.assume_init() };
+        Ok(descriptor.into())
+    }
+
+    /// A view of all texels.
+    pub fn as_view(&self) -> ArraySlice<'_, T> {
+        ArraySlice::whole(&self.storage, self.level())
+    }
+
+    /// An exclusive view of all texels.
+    pub fn as_view_mut(&mut self) -> ArraySliceMut<'_, T> {
+        ArraySliceMut::whole(&self.storage, self.level())
+    }
+
+    fn level(&self) -> Level {
+        Level {
+            raw: CudaArrayHandle(self.as_raw()),
+            extent: self.extent(),
+            start: 0,
+        }
+    }
+
+    /// A view of a part: where it begins, and its size, `region((16, 8), (64, 64))`.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`], of the first dimension in which it is not within the array.
+    ///
+    /// ```no_run
+    /// # use cuda_core::{ArrayFlags, ArrayShape, CudaArray, Device};
+    /// # let context = Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// let shape = ArrayShape::Layered2D { width: 64, height: 64, layers: 8 };
+    /// let image = CudaArray::<f32>::new(&context, shape, ArrayFlags::default())?;
+    /// // Row 10 of layer 3.
+    /// let row = image.region((0, 10, 3), 64)?;
+    /// let mut host = [0.0; 64];
+    /// stream.download_from_array(row, &mut host)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn region(
+        &self,
+        origin: impl Into<Origin>,
+        extent: impl Into<Extent>,
+    ) -> Result<ArraySlice<'_, T>> {
+        self.as_view().region(origin, extent)
+    }
+
+    /// An exclusive view of a part.
+    ///
+    /// # Errors
+    /// As [`CudaArray::region`].
+    pub fn region_mut(
+        &mut self,
+        origin: impl Into<Origin>,
+        extent: impl Into<Extent>,
+    ) -> Result<ArraySliceMut<'_, T>> {
+        self.as_view_mut().into_region(origin.into(), extent.into())
+    }
+
+    /// Says that work enqueued on `stream` behind this crate's back uses the array: see
+    /// [`Buffer::note_use`](crate::Buffer::note_use).
+    ///
+    /// # Errors
+    /// The driver's, when the stream is made to wait.
+    ///
+    /// # Safety
+    /// That of [`Buffer::note_use`](crate::Buffer::note_use).
+    pub unsafe fn note_use<K: StreamKind>(&self, stream: &Stream<K>, access: Access) -> Result<()> {
+        let block = self.storage.block();
+        note_use(stream.core(), &block.ledger, &block.whole(), access)
+    }
+
+    /// Blocks the thread until no stream uses the array any more.
+    ///
+    /// # Errors
+    /// What the driver says of the work waited for.
+    pub fn synchronize(&self) -> Result<()> {
+        driver::ensure()?;
+        view::synchronize(&self.storage)
+    }
+
+    /// Destroys the array, once no work uses it, and says whether that worked: `cuArrayDestroy`.
+    /// Dropping it does the same, and reports a failure to the hook of
+    /// [`set_drop_hook`](crate::set_drop_hook). While textures or surfaces of the array live, the
+    /// last of them destroys it instead.
+    ///
+    /// # Errors
+    /// Those of the wait for that work, with the array as it was; the driver's of the call that
+    /// destroys it, with an array of no texels, which is [given up](Error::GivenUp).
+    pub fn close(self) -> Result<(), (Error, Self)> {
+        close(self.storage).map_err(|(error, storage)| {
+            let shape = match storage.ensure() {
+                Ok(()) => self.shape,
+                Err(_) => ArrayShape::D1 { width: 0 },
+            };
+            let array = Self {
+                storage,
+                shape,
+                flags: self.flags,
+                _texels: PhantomData,
+            };
+            (error, array)
+        })
+    }
+}
+
+impl<T: Texel> fmt::Debug for CudaArray<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CudaArray")
+            .field("shape", &self.shape)
+            .field("device", &self.device())
+            .finish()
+    }
+}

@@ -1,0 +1,304 @@
+//! The shapes of arrays, and what they are for.
+
+use cuda_sys::{CUDA_ARRAY3D_DESCRIPTOR, CUarray_format};
+
+use super::texel::Texel;
+use crate::error::{Error, Result};
+use crate::types::extent::Extent;
+use crate::util::flags::flags;
+
+/// The shape of an array, in texels.
+///
+/// ```
+/// use cuda_core::{ArrayShape, Extent};
+///
+/// let photo = ArrayShape::D2 { width: 640, height: 480 };
+/// assert_eq!(photo.extent(), Extent::new(640, 480, 1));
+/// let sky = ArrayShape::Cubemap { width: 256 };
+/// assert_eq!(sky.extent(), Extent::new(256, 256, 6));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ArrayShape {
+    /// A row.
+    D1 {
+        /// Texels of the row.
+        width: usize,
+    },
+    /// Rows.
+    D2 {
+        /// Texels of a row.
+        width: usize,
+        /// Rows.
+        height: usize,
+    },
+    /// Slices of rows.
+    D3 {
+        /// Texels of a row.
+        width: usize,
+        /// Rows of a slice.
+        height: usize,
+        /// Slices.
+        depth: usize,
+    },
+    /// Rows that are filtered each on its own.
+    Layered1D {
+        /// Texels of a row.
+        width: usize,
+        /// Rows.
+        layers: usize,
+    },
+    /// Images that are filtered each on its own.
+    Layered2D {
+        /// Texels of a row.
+        width: usize,
+        /// Rows of a layer.
+        height: usize,
+        /// Layers.
+        layers: usize,
+    },
+    /// The six square faces of a cube: +x, −x, +y, −y, +z, −z.
+    Cubemap {
+        /// Texels of an edge.
+        width: usize,
+    },
+    /// Several cubes, of six layers each.
+    LayeredCubemap {
+        /// Texels of an edge.
+        width: usize,
+        /// Cubes.
+        cubes: usize,
+    },
+}
+
+flags! {
+    /// What an array can do beside being copied and sampled: the flags of `cuArray3DCreate`.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// use cuda_core::{ArrayFlags, ArrayShape, CudaArray};
+    ///
+    /// let shape = ArrayShape::D2 { width: 64, height: 64 };
+    /// let canvas = CudaArray::<f32>::new(&context, shape, ArrayFlags::SURFACE_LOAD_STORE)?;
+    /// assert!(canvas.flags().contains(ArrayFlags::SURFACE_LOAD_STORE));
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    ArrayFlags {
+        /// The array has layers: `CUDA_ARRAY3D_LAYERED`. Reported by
+        /// [`CudaArray::descriptor`](crate::CudaArray::descriptor); the shape sets it, the caller
+        /// cannot.
+        LAYERED = 1;
+        /// Surfaces can be bound to the array, through which kernels write it:
+        /// `CUDA_ARRAY3D_SURFACE_LDST`.
+        SURFACE_LOAD_STORE = 2;
+        /// The array has the faces of cubes: `CUDA_ARRAY3D_CUBEMAP`. Reported by
+        /// [`CudaArray::descriptor`](crate::CudaArray::descriptor); the shape sets it, the caller
+        /// cannot.
+        CUBEMAP = 4;
+        /// Kernels can gather four texels at once from it; two-dimensional arrays alone:
+        /// `CUDA_ARRAY3D_TEXTURE_GATHER`.
+        TEXTURE_GATHER = 8;
+    }
+}
+
+impl ArrayFlags {
+    /// Refuses what would make another kind of array, or one without memory.
+    pub(super) fn check(self, op: &'static str) -> Result<()> {
+        if (Self::SURFACE_LOAD_STORE | Self::TEXTURE_GATHER).contains(self) {
+            return Ok(());
+        }
+        Err(Error::Flags {
+            op,
+            why: "an array is made with SURFACE_LOAD_STORE, TEXTURE_GATHER, both or neither",
+        })
+    }
+}
+
+/// What an array takes; see
+/// [`CudaArray::memory_requirements`](crate::CudaArray::memory_requirements).
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// use cuda_core::{ArrayFlags, ArrayShape, CudaArray};
+///
+/// let photo = ArrayShape::D2 { width: 640, height: 480 };
+/// let needed = CudaArray::<f32>::memory_requirements(&context, photo, ArrayFlags::default())?;
+/// println!("{} bytes, aligned to {}", needed.size, needed.alignment);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct ArrayMemoryRequirements {
+    /// Bytes of device memory.
+    pub size: usize,
+    /// They begin at a multiple of this many bytes.
+    pub alignment: usize,
+}
+
+/// The array is made without memory, which nobody gives it here.
+pub(super) const DEFERRED_MAPPING: ArrayFlags = ArrayFlags(cuda_sys::CUDA_ARRAY3D_DEFERRED_MAPPING);
+
+/// What the driver says of an array; see [`CudaArray::descriptor`](crate::CudaArray::descriptor).
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// use cuda_core::{ArrayFlags, ArrayShape, CudaArray};
+///
+/// let shape = ArrayShape::Layered1D { width: 64, layers: 4 };
+/// let rows = CudaArray::<[u8; 4]>::new(&context, shape, ArrayFlags::default())?;
+/// let descriptor = rows.descriptor()?;
+/// assert_eq!((descriptor.width, descriptor.depth, descriptor.channels), (64, 4, 4));
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct ArrayDescriptor {
+    /// Texels of a row.
+    pub width: usize,
+    /// Rows; zero for one dimension.
+    pub height: usize,
+    /// Slices, layers or faces; zero for none of those.
+    pub depth: usize,
+    /// The format of a channel.
+    pub format: CUarray_format,
+    /// Channels of a texel.
+    pub channels: u32,
+    /// What the array can do, and whether it is [layered](ArrayFlags::LAYERED) or a
+    /// [cubemap](ArrayFlags::CUBEMAP).
+    pub flags: ArrayFlags,
+}
+
+impl From<CUDA_ARRAY3D_DESCRIPTOR> for ArrayDescriptor {
+    fn from(raw: CUDA_ARRAY3D_DESCRIPTOR) -> Self {
+        Self {
+            width: raw.Width,
+            height: raw.Height,
+            depth: raw.Depth,
+            format: raw.Format,
+            channels: raw.NumChannels,
+            flags: ArrayFlags(raw.Flags),
+        }
+    }
+}
+
+impl ArrayShape {
+    /// Its size in texels.
+    pub fn extent(self) -> Extent {
+        let (width, height, depth) = match self {
+            Self::D1 { width } => (width, 1, 1),
+            Self::D2 { width, height } => (width, height, 1),
+            Self::D3 {
+                width,
+                height,
+                depth,
+            } => (width, height, depth),
+            Self::Layered1D { width, layers } => (width, 1, layers),
+            Self::Layered2D {
+                width,
+                height,
+                layers,
+            } => (width, height, layers),
+            Self::Cubemap { width } => (width, width, 6),
+            Self::LayeredCubemap { width, cubes } => (width, width, cubes.saturating_mul(6)),
+        };
+        Extent::new(width, height, depth)
+    }
+
+    /// The size of a level of a mipmap with this shape at level 0. Layers stay as many.
+    pub(super) fn level(self, level: u32) -> Extent {
+        let whole = self.extent();
+        let half = whole.halved(level);
+        match self {
+            Self::D1 { .. } | Self::D2 { .. } | Self::D3 { .. } => half,
+            _ => Extent {
+                depth: whole.depth,
+                ..half
+            },
+        }
+    }
+
+    /// Levels of a whole mipmap, down to one texel.
+    pub(super) fn most_levels(self) -> u32 {
+        let Extent {
+            width,
+            height,
+            depth,
+        } = self.extent();
+        let largest = match self {
+            Self::D3 { .. } => width.max(height).max(depth),
+            _ => width.max(height),
+        };
+        largest.checked_ilog2().map_or(0, |log| log + 1)
+    }
+
+    /// Refuses what no array can be.
+    pub(super) fn check<T: Texel>(self, op: &'static str) -> Result<()> {
+        let extent = self.extent();
+        if extent.is_empty() {
+            return Err(Error::Shape {
+                op,
+                why: "an array has at least one texel in each dimension",
+            });
+        }
+        let texels = extent.texels().unwrap_or(usize::MAX);
+        let bytes = texels.checked_mul(size_of::<T>());
+        match bytes.filter(|bytes| *bytes <= isize::MAX as usize) {
+            Some(_) => Ok(()),
+            None => Err(Error::SizeOverflow {
+                len: texels,
+                element_size: size_of::<T>(),
+            }),
+        }
+    }
+
+    /// What `cuArray3DCreate` wants to be told: zero for absent dimensions.
+    pub(super) fn descriptor<T: Texel>(self, flags: ArrayFlags) -> CUDA_ARRAY3D_DESCRIPTOR {
+        let extent = self.extent();
+        let (height, depth, kind) = match self {
+            Self::D1 { .. } => (0, 0, ArrayFlags::NONE),
+            Self::D2 { .. } => (extent.height, 0, ArrayFlags::NONE),
+            Self::D3 { .. } => (extent.height, extent.depth, ArrayFlags::NONE),
+            Self::Layered1D { .. } => (0, extent.depth, ArrayFlags::LAYERED),
+            Self::Layered2D { .. } => (extent.height, extent.depth, ArrayFlags::LAYERED),
+            Self::Cubemap { .. } => (extent.height, extent.depth, ArrayFlags::CUBEMAP),
+            Self::LayeredCubemap { .. } => (
+                extent.height,
+                extent.depth,
+                ArrayFlags::CUBEMAP | ArrayFlags::LAYERED,
+            ),
+        };
+        CUDA_ARRAY3D_DESCRIPTOR {
+            Width: extent.width,
+            Height: height,
+            Depth: depth,
+            Format: T::FORMAT,
+            NumChannels: T::CHANNELS,
+            Flags: (flags | kind).bits(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_halve_what_is_filtered_and_keep_layers() {
+        let volume = ArrayShape::D3 {
+            width: 9,
+            height: 4,
+            depth: 2,
+        };
+        assert_eq!(volume.most_levels(), 4);
+        let last = volume.level(3);
+        assert_eq!((last.width, last.height, last.depth), (1, 1, 1));
+        let layers = ArrayShape::Layered2D {
+            width: 8,
+            height: 8,
+            layers: 5,
+        };
+        let second = layers.level(1);
+        assert_eq!((second.width, second.height, second.depth), (4, 4, 5));
+        assert_eq!(ArrayShape::D1 { width: 1 }.most_levels(), 1);
+    }
+}

@@ -1,0 +1,83 @@
+//! Types that an array can hold.
+
+use cuda_sys::CUarray_format;
+
+use crate::types::pod::Pod;
+
+/// An element of a [`CudaArray`](crate::CudaArray): one, two or four numbers of a format that
+/// textures and surfaces know. Sealed.
+///
+/// A texel of two channels is `[f32; 2]`, one of four `[u8; 4]`; half floats are [`Half`].
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// use cuda_core::{ArrayFlags, ArrayShape, Context, CudaArray, Result, Texel};
+///
+/// fn square<T: Texel>(context: &Context, width: usize) -> Result<CudaArray<T>> {
+///     let shape = ArrayShape::D2 { width, height: width };
+///     CudaArray::new(context, shape, ArrayFlags::default())
+/// }
+/// let grey = square::<u8>(&context, 64)?;
+/// let colours = square::<[f32; 4]>(&context, 64)?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[allow(private_bounds, reason = "that bound is the seal")]
+pub trait Texel: Pod + Sealed {
+    /// The format of a channel.
+    const FORMAT: CUarray_format;
+    /// Channels: 1, 2 or 4.
+    const CHANNELS: u32;
+}
+
+pub(crate) trait Sealed {}
+
+/// The bits of an IEEE half-precision float, of which arrays have a format and Rust no type.
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// # let stream = context.create_stream()?;
+/// use cuda_core::{ArrayFlags, ArrayShape, CudaArray, Half};
+///
+/// const ONE: Half = Half(0x3c00);
+/// let shape = ArrayShape::D1 { width: 64 };
+/// let mut row = CudaArray::<Half>::new(&context, shape, ArrayFlags::default())?;
+/// stream.upload_to_array(&[ONE; 64], &mut row)?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[repr(transparent)]
+pub struct Half(pub u16);
+
+// SAFETY: a `u16` and nothing else.
+unsafe impl Pod for Half {}
+
+macro_rules! texels {
+    ($($ty:ty = $format:ident,)*) => {$(
+        impl Sealed for $ty {}
+        impl Texel for $ty {
+            const FORMAT: CUarray_format = cuda_sys::$format;
+            const CHANNELS: u32 = 1;
+        }
+        impl Sealed for [$ty; 2] {}
+        impl Texel for [$ty; 2] {
+            const FORMAT: CUarray_format = cuda_sys::$format;
+            const CHANNELS: u32 = 2;
+        }
+        impl Sealed for [$ty; 4] {}
+        impl Texel for [$ty; 4] {
+            const FORMAT: CUarray_format = cuda_sys::$format;
+            const CHANNELS: u32 = 4;
+        }
+    )*};
+}
+
+texels! {
+    u8 = CU_AD_FORMAT_UNSIGNED_INT8,
+    u16 = CU_AD_FORMAT_UNSIGNED_INT16,
+    u32 = CU_AD_FORMAT_UNSIGNED_INT32,
+    i8 = CU_AD_FORMAT_SIGNED_INT8,
+    i16 = CU_AD_FORMAT_SIGNED_INT16,
+    i32 = CU_AD_FORMAT_SIGNED_INT32,
+    Half = CU_AD_FORMAT_HALF,
+    f32 = CU_AD_FORMAT_FLOAT,
+}

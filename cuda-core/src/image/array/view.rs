@@ -1,0 +1,281 @@
+//! Parts of arrays, borrowed.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use super::texel::Texel;
+use super::{ArrayMemory, CudaArray, CudaArrayHandle};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::memory::Storage;
+use crate::timeline::ledger::{Access, Bytes, Fences, LedgerOf, Touch};
+use crate::types::extent::{Extent, Origin};
+
+/// An array, or a level of a mipmap, within its storage.
+#[derive(Clone, Copy)]
+pub(super) struct Level {
+    // INVARIANT: an array of this size, which the storage keeps.
+    pub(super) raw: CudaArrayHandle,
+    pub(super) extent: Extent,
+    /// Its first byte, in the count of the storage's ledger.
+    pub(super) start: usize,
+}
+
+/// A shared view of a part of an array.
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// # let stream = context.create_stream()?;
+/// use cuda_core::{ArrayFlags, ArrayShape, CudaArray};
+///
+/// let shape = ArrayShape::D2 { width: 64, height: 64 };
+/// let image = CudaArray::<u8>::new(&context, shape, ArrayFlags::default())?;
+/// let corner = image.as_view().region((48, 48), (16, 16))?;
+/// let mut back = vec![0; corner.len()];
+/// stream.download_from_array(corner, &mut back)?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub struct ArraySlice<'a, T: Texel> {
+    storage: &'a Storage<ArrayMemory>,
+    level: Level,
+    // INVARIANT: origin and extent are within the level.
+    origin: Origin,
+    extent: Extent,
+    _texels: PhantomData<&'a [T]>,
+}
+
+/// An exclusive view of a part of an array.
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// # let stream = context.create_stream()?;
+/// use cuda_core::{ArrayFlags, ArrayShape, CudaArray};
+///
+/// let shape = ArrayShape::D2 { width: 64, height: 64 };
+/// let mut image = CudaArray::<u8>::new(&context, shape, ArrayFlags::default())?;
+/// let band = image.region_mut((0, 8), (64, 4))?;
+/// stream.upload_to_array(&[255; 64 * 4], band)?; // rows 8 to 11
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub struct ArraySliceMut<'a, T: Texel> {
+    // INVARIANT: no other view of these texels is in use while this one lives.
+    view: ArraySlice<'a, T>,
+    _exclusive: PhantomData<&'a mut [T]>,
+}
+
+impl<'a, T: Texel> ArraySlice<'a, T> {
+    pub(super) fn whole(storage: &'a Storage<ArrayMemory>, level: Level) -> Self {
+        Self {
+            storage,
+            level,
+            origin: Origin::ZERO,
+            extent: level.extent,
+            _texels: PhantomData,
+        }
+    }
+
+    /// Its size in texels.
+    pub fn extent(&self) -> Extent {
+        self.extent
+    }
+
+    /// How many texels there are.
+    pub fn len(&self) -> usize {
+        self.extent.texels().unwrap_or(0)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The device that the array is on.
+    pub fn device(&self) -> Device {
+        self.storage.block().keeper.device()
+    }
+
+    /// A part of the view: where it begins, counted from the view's own origin, and its size,
+    /// `region((16, 8), (64, 64))`.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`], of the first dimension in which it is not within the view.
+    pub fn region(&self, origin: impl Into<Origin>, extent: impl Into<Extent>) -> Result<Self> {
+        let (origin, extent) = (origin.into(), extent.into());
+        let within = |start: usize, size: usize, len: usize| {
+            let end = start.checked_add(size).filter(|end| *end <= len);
+            end.map(|_| ()).ok_or(Error::OutOfBounds {
+                start,
+                end: start.saturating_add(size),
+                len,
+            })
+        };
+        within(origin.x, extent.width, self.extent.width)?;
+        within(origin.y, extent.height, self.extent.height)?;
+        within(origin.z, extent.depth, self.extent.depth)?;
+        let (x, y, z) = (origin.x, origin.y, origin.z);
+        Ok(Self {
+            origin: Origin::new(self.origin.x + x, self.origin.y + y, self.origin.z + z),
+            extent,
+            ..*self
+        })
+    }
+
+    pub(super) fn raw(&self) -> CudaArrayHandle {
+        self.level.raw
+    }
+
+    pub(super) fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// From the first byte of the part to its last, as if texels lay one after the other. Rows
+    /// that the part does not have may lie between: who uses those waits without need, but that
+    /// is all.
+    fn range(&self) -> Bytes {
+        let Extent { width, height, .. } = self.level.extent;
+        let texel = |x: usize, y: usize, z: usize| (z * height + y) * width + x;
+        let (at, size) = (self.origin, self.extent);
+        if self.is_empty() {
+            return self.level.start..self.level.start;
+        }
+        let first = texel(at.x, at.y, at.z);
+        let last = texel(
+            at.x + size.width - 1,
+            at.y + size.height - 1,
+            at.z + size.depth - 1,
+        );
+        let byte = |texel: usize| self.level.start + texel * size_of::<T>();
+        byte(first)..byte(last + 1)
+    }
+
+    pub(super) fn read(&self) -> Touch<'a> {
+        self.touch(Access::Read)
+    }
+
+    fn touch(&self, access: Access) -> Touch<'a> {
+        Touch {
+            ledger: LedgerOf::Shared(&self.storage.block().ledger),
+            range: self.range(),
+            access,
+        }
+    }
+}
+
+impl<'a, T: Texel> ArraySliceMut<'a, T> {
+    /// The caller makes no other view of the level while this one lives.
+    pub(super) fn whole(storage: &'a Storage<ArrayMemory>, level: Level) -> Self {
+        Self {
+            view: ArraySlice::whole(storage, level),
+            _exclusive: PhantomData,
+        }
+    }
+
+    /// Its size in texels.
+    pub fn extent(&self) -> Extent {
+        self.view.extent()
+    }
+
+    /// How many texels there are.
+    pub fn len(&self) -> usize {
+        self.view.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.view.is_empty()
+    }
+
+    /// The same texels, shared for as long as `self` is borrowed.
+    pub fn as_view(&self) -> ArraySlice<'_, T> {
+        self.view
+    }
+
+    /// A part of the view, exclusive for as long as `self` is borrowed.
+    ///
+    /// # Errors
+    /// As [`ArraySlice::region`].
+    pub fn region_mut(
+        &mut self,
+        origin: impl Into<Origin>,
+        extent: impl Into<Extent>,
+    ) -> Result<ArraySliceMut<'_, T>> {
+        ArraySliceMut {
+            view: self.view,
+            _exclusive: PhantomData,
+        }
+        .into_region(origin.into(), extent.into())
+    }
+
+    /// [`ArraySliceMut::region_mut`] for as long as `self` was borrowed.
+    pub(super) fn into_region(self, origin: Origin, extent: Extent) -> Result<Self> {
+        Ok(Self {
+            view: self.view.region(origin, extent)?,
+            _exclusive: PhantomData,
+        })
+    }
+
+    /// The same texels for as long as `self` was borrowed, still nobody else's.
+    pub(super) fn into_view(self) -> ArraySlice<'a, T> {
+        self.view
+    }
+
+    pub(super) fn write(&mut self) -> Touch<'_> {
+        self.view.touch(Access::Write)
+    }
+}
+
+/// Blocks the thread until nobody uses the array any more.
+pub(super) fn synchronize(storage: &Storage<ArrayMemory>) -> Result<()> {
+    let block = storage.block();
+    let mut fences = Fences::none();
+    block
+        .ledger
+        .conflicts(&block.whole(), Access::Write, None, &mut fences);
+    fences.wait_host()?;
+    block.ledger.prune(&block.whole());
+    Ok(())
+}
+
+impl<T: Texel> Clone for ArraySlice<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T: Texel> Copy for ArraySlice<'_, T> {}
+
+impl<'a, T: Texel> From<&'a CudaArray<T>> for ArraySlice<'a, T> {
+    fn from(array: &'a CudaArray<T>) -> Self {
+        array.as_view()
+    }
+}
+
+impl<'a, T: Texel> From<&'a mut CudaArray<T>> for ArraySliceMut<'a, T> {
+    fn from(array: &'a mut CudaArray<T>) -> Self {
+        array.as_view_mut()
+    }
+}
+
+impl<'a, T: Texel> From<&ArraySlice<'a, T>> for ArraySlice<'a, T> {
+    fn from(view: &ArraySlice<'a, T>) -> Self {
+        *view
+    }
+}
+
+impl<T: Texel> fmt::Debug for ArraySlice<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ArraySlice")
+            .field("origin", &self.origin)
+            .field("extent", &self.extent)
+            .finish()
+    }
+}
+
+impl<T: Texel> fmt::Debug for ArraySliceMut<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ArraySliceMut")
+            .field("origin", &self.view.origin)
+            .field("extent", &self.view.extent)
+            .finish()
+    }
+}

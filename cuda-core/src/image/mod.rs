@@ -1,0 +1,4 @@
+//! Images: arrays, and the textures and surfaces that kernels see them through.
+
+pub(crate) mod array;
+pub(crate) mod texture;

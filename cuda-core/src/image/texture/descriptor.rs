@@ -1,0 +1,365 @@
+//! How a texture is sampled.
+
+use cuda_sys::{CUDA_TEXTURE_DESC, CUaddress_mode, CUfilter_mode};
+
+use crate::error::{Error, Result};
+use crate::image::array::texel::Texel;
+
+/// What a texture returns for a place beyond its edge, in one dimension.
+///
+/// ```
+/// use cuda_core::{AddressMode, TextureDescriptor};
+///
+/// let black_outside = TextureDescriptor::default()
+///     .with_address([AddressMode::Border; 3])
+///     .with_border([0.0, 0.0, 0.0, 1.0]);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum AddressMode {
+    /// The texel at the edge.
+    #[default]
+    Clamp,
+    /// The image again; with normalised coordinates only.
+    Wrap,
+    /// The image mirrored; with normalised coordinates only.
+    Mirror,
+    /// The border colour.
+    Border,
+}
+
+/// What a texture returns for a place between texels, or between levels.
+///
+/// ```
+/// use cuda_core::{FilterMode, TextureDescriptor};
+///
+/// let smooth = TextureDescriptor::default().with_filter(FilterMode::Linear);
+/// assert_eq!(TextureDescriptor::default().filter, FilterMode::Point);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum FilterMode {
+    /// The nearest one.
+    #[default]
+    Point,
+    /// A weighted mean of the nearest ones.
+    Linear,
+}
+
+/// What a kernel gets of a channel.
+///
+/// ```
+/// use cuda_core::{FilterMode, ReadMode, TextureDescriptor};
+///
+/// // Bytes, interpolated: 0 to 1 in the kernel.
+/// let smooth_bytes = TextureDescriptor::default()
+///     .with_filter(FilterMode::Linear)
+///     .with_read(ReadMode::NormalizedFloat);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum ReadMode {
+    /// The number as it is.
+    #[default]
+    Element,
+    /// Integers of 8 and 16 bits as floats: 0 to 1, signed ones −1 to 1. Floats as they are.
+    NormalizedFloat,
+}
+
+/// What a place in a texture is given in.
+///
+/// ```
+/// use cuda_core::{AddressMode, Coordinates, TextureDescriptor};
+///
+/// // An image without an end: only places from 0 to 1 can wrap.
+/// let tiles = TextureDescriptor::default()
+///     .with_address([AddressMode::Wrap; 3])
+///     .with_coordinates(Coordinates::Normalized);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Coordinates {
+    /// Texels, from 0 to the size.
+    #[default]
+    Texels,
+    /// Parts of the size, from 0 to 1.
+    Normalized,
+}
+
+/// How a texture is sampled. The default is that of CUDA: the nearest texel as it is, clamped to
+/// the edge, by coordinates in texels.
+///
+/// ```
+/// use cuda_core::{AddressMode, Coordinates, FilterMode, TextureDescriptor};
+///
+/// let smooth = TextureDescriptor::default()
+///     .with_address([AddressMode::Wrap; 3])
+///     .with_filter(FilterMode::Linear)
+///     .with_coordinates(Coordinates::Normalized);
+/// # let _ = smooth;
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[non_exhaustive]
+pub struct TextureDescriptor {
+    /// Beyond the edge, across, down and in depth.
+    pub address: [AddressMode; 3],
+    /// Between texels.
+    pub filter: FilterMode,
+    /// What a kernel gets.
+    pub read: ReadMode,
+    /// What places are given in.
+    pub coordinates: Coordinates,
+    /// Bytes are converted from sRGB to linear when they are read as floats.
+    pub srgb: bool,
+    /// Samples that an oblique view may take, at most 16; 0 and 1 for one.
+    pub max_anisotropy: u32,
+    /// What [`AddressMode::Border`] returns.
+    pub border: [f32; 4],
+    /// The levels of a mipmap.
+    pub mipmap: MipmapSampling,
+}
+
+/// How the levels of a mipmap are sampled.
+///
+/// ```
+/// use cuda_core::{Coordinates, FilterMode, MipmapSampling, TextureDescriptor};
+///
+/// let levels = MipmapSampling::default().with_filter(FilterMode::Linear).with_levels(0.0, 4.0);
+/// let trilinear = TextureDescriptor::default()
+///     .with_filter(FilterMode::Linear)
+///     .with_coordinates(Coordinates::Normalized)
+///     .with_mipmap(levels);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[non_exhaustive]
+pub struct MipmapSampling {
+    /// Between levels.
+    pub filter: FilterMode,
+    /// Added to the level that the hardware chooses.
+    pub bias: f32,
+    /// The largest and the smallest image that is sampled, by their levels. Up to level zero unless
+    /// said otherwise.
+    pub levels: (f32, f32),
+}
+
+const READ_AS_INTEGER: u32 = cuda_sys::CU_TRSF_READ_AS_INTEGER;
+const NORMALIZED_COORDINATES: u32 = cuda_sys::CU_TRSF_NORMALIZED_COORDINATES;
+const SRGB: u32 = cuda_sys::CU_TRSF_SRGB;
+
+macro_rules! setters {
+    ($($(#[$doc:meta])* $name:ident($($field:ident: $type:ty),+) => $target:ident = $value:expr;)*) => {$(
+        $(#[$doc])*
+        #[must_use]
+        pub fn $name(mut self, $($field: $type),+) -> Self {
+            self.$target = $value;
+            self
+        }
+    )*};
+}
+
+impl TextureDescriptor {
+    setters! {
+        /// With another [`address`](Self::address).
+        with_address(modes: [AddressMode; 3]) => address = modes;
+        /// With another [`filter`](Self::filter).
+        with_filter(filter: FilterMode) => filter = filter;
+        /// With another way to [`read`](Self::read).
+        with_read(read: ReadMode) => read = read;
+        /// With other [`coordinates`](Self::coordinates).
+        with_coordinates(coordinates: Coordinates) => coordinates = coordinates;
+        /// With [`max_anisotropy`](Self::max_anisotropy).
+        with_max_anisotropy(samples: u32) => max_anisotropy = samples;
+        /// With another [`border`](Self::border).
+        with_border(border: [f32; 4]) => border = border;
+        /// With another [`mipmap`](Self::mipmap).
+        with_mipmap(mipmap: MipmapSampling) => mipmap = mipmap;
+    }
+
+    /// With [`srgb`](Self::srgb) set.
+    #[must_use]
+    pub fn with_srgb(mut self) -> Self {
+        self.srgb = true;
+        self
+    }
+}
+
+impl MipmapSampling {
+    setters! {
+        /// With another [`filter`](Self::filter).
+        with_filter(filter: FilterMode) => filter = filter;
+        /// With a [`bias`](Self::bias).
+        with_bias(bias: f32) => bias = bias;
+        /// With other [`levels`](Self::levels).
+        with_levels(largest: f32, smallest: f32) => levels = (largest, smallest);
+    }
+}
+
+impl TextureDescriptor {
+    /// Refuses what CUDA does not define.
+    pub(super) fn check<T: Texel>(&self, op: &'static str) -> Result<()> {
+        let refuse = |why| Err(Error::Flags { op, why });
+        let wraps = |mode: &AddressMode| matches!(mode, AddressMode::Wrap | AddressMode::Mirror);
+        let bits = size_of::<T>() / T::CHANNELS as usize * 8;
+        let is_float =
+            T::FORMAT == cuda_sys::CU_AD_FORMAT_FLOAT || T::FORMAT == cuda_sys::CU_AD_FORMAT_HALF;
+        if self.coordinates == Coordinates::Texels && self.address.iter().any(wraps) {
+            return refuse("wrapping and mirroring want normalised coordinates");
+        }
+        if self.read == ReadMode::NormalizedFloat && !is_float && bits == 32 {
+            return refuse("integers of 32 bits cannot be read as normalised floats");
+        }
+        if self.read == ReadMode::Element && !is_float && self.filter == FilterMode::Linear {
+            return refuse("a mean of integers is read as a normalised float");
+        }
+        if self.srgb && T::FORMAT != cuda_sys::CU_AD_FORMAT_UNSIGNED_INT8 {
+            return refuse("sRGB is an encoding of unsigned bytes");
+        }
+        if self.max_anisotropy > 16 {
+            return refuse("more than 16 samples");
+        }
+        Ok(())
+    }
+
+    pub(super) fn as_raw(&self) -> CUDA_TEXTURE_DESC {
+        let mut flags = 0;
+        if self.read == ReadMode::Element {
+            flags |= READ_AS_INTEGER;
+        }
+        if self.coordinates == Coordinates::Normalized {
+            flags |= NORMALIZED_COORDINATES;
+        }
+        if self.srgb {
+            flags |= SRGB;
+        }
+        CUDA_TEXTURE_DESC {
+            addressMode: self.address.map(AddressMode::as_raw),
+            filterMode: self.filter.as_raw(),
+            flags,
+            maxAnisotropy: self.max_anisotropy,
+            mipmapFilterMode: self.mipmap.filter.as_raw(),
+            mipmapLevelBias: self.mipmap.bias,
+            minMipmapLevelClamp: self.mipmap.levels.0,
+            maxMipmapLevelClamp: self.mipmap.levels.1,
+            borderColor: self.border,
+            ..CUDA_TEXTURE_DESC::default()
+        }
+    }
+
+    /// What the driver says; modes of newer drivers count as the default.
+    pub(super) fn from_raw(raw: &CUDA_TEXTURE_DESC) -> Self {
+        let has = |flag| raw.flags & flag != 0;
+        Self {
+            address: raw.addressMode.map(AddressMode::from_raw),
+            filter: FilterMode::from_raw(raw.filterMode),
+            read: if has(READ_AS_INTEGER) {
+                ReadMode::Element
+            } else {
+                ReadMode::NormalizedFloat
+            },
+            coordinates: if has(NORMALIZED_COORDINATES) {
+                Coordinates::Normalized
+            } else {
+                Coordinates::Texels
+            },
+            srgb: has(SRGB),
+            max_anisotropy: raw.maxAnisotropy,
+            border: raw.borderColor,
+            mipmap: MipmapSampling {
+                filter: FilterMode::from_raw(raw.mipmapFilterMode),
+                bias: raw.mipmapLevelBias,
+                levels: (raw.minMipmapLevelClamp, raw.maxMipmapLevelClamp),
+            },
+        }
+    }
+}
+
+impl AddressMode {
+    fn as_raw(self) -> CUaddress_mode {
+        match self {
+            Self::Clamp => cuda_sys::CU_TR_ADDRESS_MODE_CLAMP,
+            Self::Wrap => cuda_sys::CU_TR_ADDRESS_MODE_WRAP,
+            Self::Mirror => cuda_sys::CU_TR_ADDRESS_MODE_MIRROR,
+            Self::Border => cuda_sys::CU_TR_ADDRESS_MODE_BORDER,
+        }
+    }
+
+    fn from_raw(raw: CUaddress_mode) -> Self {
+        match raw {
+            cuda_sys::CU_TR_ADDRESS_MODE_WRAP => Self::Wrap,
+            cuda_sys::CU_TR_ADDRESS_MODE_MIRROR => Self::Mirror,
+            cuda_sys::CU_TR_ADDRESS_MODE_BORDER => Self::Border,
+            _ => Self::Clamp,
+        }
+    }
+}
+
+impl FilterMode {
+    fn as_raw(self) -> CUfilter_mode {
+        match self {
+            Self::Point => cuda_sys::CU_TR_FILTER_MODE_POINT,
+            Self::Linear => cuda_sys::CU_TR_FILTER_MODE_LINEAR,
+        }
+    }
+
+    fn from_raw(raw: CUfilter_mode) -> Self {
+        match raw {
+            cuda_sys::CU_TR_FILTER_MODE_LINEAR => Self::Linear,
+            _ => Self::Point,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_description_survives_the_driver() {
+        let descriptor = TextureDescriptor {
+            address: [AddressMode::Wrap, AddressMode::Mirror, AddressMode::Border],
+            filter: FilterMode::Linear,
+            read: ReadMode::NormalizedFloat,
+            coordinates: Coordinates::Normalized,
+            srgb: true,
+            max_anisotropy: 4,
+            border: [0.25, 0.5, 0.75, 1.0],
+            mipmap: MipmapSampling {
+                filter: FilterMode::Linear,
+                bias: 0.5,
+                levels: (1.0, 3.0),
+            },
+        };
+        let back = TextureDescriptor::from_raw(&descriptor.as_raw());
+        assert_eq!(back, descriptor);
+        let plain = TextureDescriptor::default();
+        assert_eq!(TextureDescriptor::from_raw(&plain.as_raw()), plain);
+    }
+
+    #[test]
+    fn what_cuda_does_not_define_is_refused() {
+        let plain = TextureDescriptor::default();
+        let linear = TextureDescriptor {
+            filter: FilterMode::Linear,
+            ..plain
+        };
+        assert!(linear.check::<f32>("op").is_ok());
+        assert!(linear.check::<u8>("op").is_err());
+        let wrapped = TextureDescriptor {
+            address: [AddressMode::Wrap; 3],
+            ..plain
+        };
+        assert!(wrapped.check::<f32>("op").is_err());
+        let normalized = TextureDescriptor {
+            read: ReadMode::NormalizedFloat,
+            ..plain
+        };
+        assert!(normalized.check::<[u16; 2]>("op").is_ok());
+        assert!(normalized.check::<i32>("op").is_err());
+        let srgb = TextureDescriptor {
+            srgb: true,
+            ..plain
+        };
+        assert!(srgb.check::<[u8; 4]>("op").is_ok());
+        assert!(srgb.check::<u16>("op").is_err());
+    }
+}

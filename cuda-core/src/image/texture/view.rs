@@ -1,0 +1,303 @@
+//! What a texture can be made of.
+
+use std::sync::Arc;
+
+use cuda_sys::{CUDA_RESOURCE_DESC, CUdeviceptr};
+
+use super::object::description;
+use crate::context::{Context, RawContext};
+use crate::copy::pitched::Pitched;
+use crate::device::DeviceAttribute;
+use crate::device_memory::managed::ManagedBuffer;
+use crate::device_memory::virtual_memory::buffer::VirtualBuffer;
+use crate::error::{Error, Result};
+use crate::image::array::mipmap::MipmappedArray;
+use crate::image::array::texel::Texel;
+use crate::image::array::{ArrayMemory, CudaArray, RawArray};
+use crate::memory::Storage;
+use crate::memory::device::{DeviceBuffer, DeviceMemory, DeviceSlice};
+use crate::timeline::ledger::{Access, LedgerOf, Touch};
+use crate::types::extent::Extent;
+use crate::types::pod::Pod;
+
+/// What a texture is made of, and used with: an array, mipmapped or not; a row of device memory; or
+/// rows of it, one below the other.
+///
+/// Made from references to arrays and buffers, and from views; see [`TextureSource::plane`] for
+/// the last.
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// # let stream = context.create_stream()?;
+/// use cuda_core::{ArrayFlags, ArrayShape, CudaArray, Result, Texture, TextureDescriptor};
+/// use cuda_core::{Texel, TextureSource};
+///
+/// fn nearest<'a, T: Texel>(source: impl Into<TextureSource<'a, T>>) -> Result<Texture<T>> {
+///     Texture::new(source, &TextureDescriptor::default())
+/// }
+/// let shape = ArrayShape::D2 { width: 64, height: 64 };
+/// let image = CudaArray::<f32>::new(&context, shape, ArrayFlags::default())?;
+/// let row = stream.alloc::<f32>(1024)?;
+/// let (of_image, of_row) = (nearest(&image)?, nearest(&row)?);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct TextureSource<'a, T: Texel> {
+    pub(super) of: Of<'a, T>,
+}
+
+#[derive(Debug)]
+pub(super) enum Of<'a, T: Texel> {
+    Array(&'a CudaArray<T>),
+    Mipmapped(&'a MipmappedArray<T>),
+    Row(DeviceSlice<'a, T>),
+    Plane(DeviceSlice<'a, u8>, Plane),
+}
+
+/// Rows of linear memory.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Plane {
+    width: usize,
+    height: usize,
+    /// Bytes from row to row.
+    pitch: usize,
+}
+
+/// What a texture was made of: enough to know it again.
+#[derive(Clone)]
+pub(super) enum Made {
+    /// Kept alive.
+    Array(Arc<Storage<ArrayMemory>>),
+    /// Linear memory, which its owner frees. The texture cannot be used without it.
+    /// Another context may come to have memory at the same address.
+    Memory {
+        context: RawContext,
+        address: CUdeviceptr,
+        bytes: usize,
+    },
+}
+
+impl<'a, T: Texel> TextureSource<'a, T> {
+    /// Rows of device memory, at most one slice of them.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] for no texels, and for several slices.
+    ///
+    /// ```no_run
+    /// # use cuda_core::{Device, Texture, TextureDescriptor, TextureSource};
+    /// # let context = Device::get(0)?.context()?;
+    /// let image = context.alloc_pitched::<f32>(100, 50)?;
+    /// let rows = TextureSource::plane(image.pitched()?)?;
+    /// let texture = Texture::new(rows, &TextureDescriptor::default())?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn plane(rows: Pitched<'a, T, DeviceMemory>) -> Result<Self> {
+        let (bytes, geometry) = rows.into_parts();
+        let Extent {
+            width,
+            height,
+            depth,
+        } = geometry.extent;
+        if width == 0 || height == 0 || depth != 1 {
+            return Err(Error::Shape {
+                op: "cuTexObjectCreate",
+                why: "a plane has at least one texel and exactly one slice",
+            });
+        }
+        let plane = Plane {
+            width,
+            height,
+            pitch: geometry.pitch,
+        };
+        Ok(Self {
+            of: Of::Plane(bytes, plane),
+        })
+    }
+
+    pub(super) fn context(&self) -> &'a Context {
+        match self.of {
+            Of::Array(array) => array.context(),
+            Of::Mipmapped(array) => array.context(),
+            Of::Row(view) => view.context(),
+            Of::Plane(bytes, _) => bytes.context(),
+        }
+    }
+
+    pub(super) fn made(&self) -> Made {
+        match self.of {
+            Of::Array(array) => Made::Array(array.storage().clone()),
+            Of::Mipmapped(array) => Made::Array(array.storage().clone()),
+            Of::Row(view) => Made::memory(view),
+            Of::Plane(bytes, _) => Made::memory(bytes),
+        }
+    }
+
+    /// What the driver is told of it.
+    pub(super) fn description(&self) -> CUDA_RESOURCE_DESC {
+        match self.of {
+            Of::Array(array) => {
+                let mut resource = description(cuda_sys::CU_RESOURCE_TYPE_ARRAY);
+                resource.res.array.hArray = array.as_raw();
+                resource
+            }
+            Of::Mipmapped(array) => {
+                let mut resource = description(cuda_sys::CU_RESOURCE_TYPE_MIPMAPPED_ARRAY);
+                resource.res.mipmap.hMipmappedArray = array.as_raw();
+                resource
+            }
+            Of::Row(view) => {
+                let mut resource = description(cuda_sys::CU_RESOURCE_TYPE_LINEAR);
+                resource.res.linear.devPtr = view.as_raw();
+                resource.res.linear.format = T::FORMAT;
+                resource.res.linear.numChannels = T::CHANNELS;
+                resource.res.linear.sizeInBytes = view.byte_len();
+                resource
+            }
+            Of::Plane(bytes, plane) => {
+                let mut resource = description(cuda_sys::CU_RESOURCE_TYPE_PITCH2D);
+                resource.res.pitch2D.devPtr = bytes.as_raw();
+                resource.res.pitch2D.format = T::FORMAT;
+                resource.res.pitch2D.numChannels = T::CHANNELS;
+                resource.res.pitch2D.width = plane.width;
+                resource.res.pitch2D.height = plane.height;
+                resource.res.pitch2D.pitchInBytes = plane.pitch;
+                resource
+            }
+        }
+    }
+
+    /// Refuses arrays that are given up, and linear memory that the device cannot sample where it is.
+    pub(super) fn check(&self, op: &'static str) -> Result<()> {
+        let refuse = |why| Err(Error::Shape { op, why });
+        let (made, pitch) = match self.of {
+            Of::Array(array) => return array.storage().ensure(),
+            Of::Mipmapped(array) => return array.storage().ensure(),
+            Of::Row(view) => (Made::memory(view), None),
+            Of::Plane(bytes, plane) => (Made::memory(bytes), Some(plane.pitch)),
+        };
+        let Made::Memory { address, bytes, .. } = made else {
+            return Ok(());
+        };
+        if bytes == 0 {
+            return refuse("a texture has at least one texel");
+        }
+        let device = self.context().device();
+        let aligned = |to: DeviceAttribute, what: u64| -> Result<bool> {
+            let to = u64::try_from(device.attribute(to)?).unwrap_or(1).max(1);
+            Ok(what % to == 0)
+        };
+        if !aligned(cuda_sys::CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT, address)? {
+            return refuse(
+                "the memory does not begin at a multiple of the device's TEXTURE_ALIGNMENT",
+            );
+        }
+        let Some(pitch) = pitch else {
+            return Ok(());
+        };
+        let attribute = cuda_sys::CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT;
+        if !aligned(attribute, pitch as u64)? {
+            return refuse(
+                "the rows do not begin at multiples of the device's TEXTURE_PITCH_ALIGNMENT",
+            );
+        }
+        Ok(())
+    }
+
+    /// Work that samples it.
+    pub(super) fn read(&self) -> Touch<'a> {
+        match self.of {
+            Of::Array(array) => whole(array.storage(), Access::Read),
+            Of::Mipmapped(array) => whole(array.storage(), Access::Read),
+            Of::Row(view) => view.read(),
+            Of::Plane(bytes, _) => bytes.read(),
+        }
+    }
+}
+
+/// Work on all of an array.
+pub(super) fn whole(storage: &Storage<ArrayMemory>, access: Access) -> Touch<'_> {
+    let block = storage.block();
+    Touch {
+        ledger: LedgerOf::Shared(&block.ledger),
+        range: block.whole(),
+        access,
+    }
+}
+
+impl Made {
+    fn memory<T: Pod>(view: DeviceSlice<'_, T>) -> Self {
+        Self::Memory {
+            context: view.context().raw(),
+            address: view.as_raw(),
+            bytes: view.byte_len(),
+        }
+    }
+
+    /// Whether it is the same memory.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Made::Array(one), Made::Array(two)) => Arc::ptr_eq(one, two),
+            (
+                Made::Memory {
+                    context,
+                    address,
+                    bytes,
+                },
+                Made::Memory {
+                    context: of,
+                    address: start,
+                    bytes: len,
+                },
+            ) => (context, address, bytes) == (of, start, len),
+            _ => false,
+        }
+    }
+
+    /// The array's handle, if it is one.
+    pub(super) fn array(&self) -> Option<RawArray> {
+        match self {
+            Made::Array(storage) => Some(storage.block().address),
+            Made::Memory { .. } => None,
+        }
+    }
+}
+
+impl<'a, T: Texel> From<&'a CudaArray<T>> for TextureSource<'a, T> {
+    fn from(array: &'a CudaArray<T>) -> Self {
+        Self {
+            of: Of::Array(array),
+        }
+    }
+}
+
+impl<'a, T: Texel> From<&'a MipmappedArray<T>> for TextureSource<'a, T> {
+    fn from(array: &'a MipmappedArray<T>) -> Self {
+        Self {
+            of: Of::Mipmapped(array),
+        }
+    }
+}
+
+impl<'a, T: Texel> From<DeviceSlice<'a, T>> for TextureSource<'a, T> {
+    fn from(view: DeviceSlice<'a, T>) -> Self {
+        Self { of: Of::Row(view) }
+    }
+}
+
+impl<'a, T: Texel> From<&'a DeviceBuffer<T>> for TextureSource<'a, T> {
+    fn from(buffer: &'a DeviceBuffer<T>) -> Self {
+        DeviceSlice::from(buffer).into()
+    }
+}
+
+impl<'a, T: Texel> From<&'a VirtualBuffer<T>> for TextureSource<'a, T> {
+    fn from(buffer: &'a VirtualBuffer<T>) -> Self {
+        DeviceSlice::from(buffer).into()
+    }
+}
+
+impl<'a, T: Texel> From<&'a ManagedBuffer<T>> for TextureSource<'a, T> {
+    fn from(buffer: &'a ManagedBuffer<T>) -> Self {
+        buffer.as_view().into()
+    }
+}

@@ -1,0 +1,385 @@
+//! Arguments: what a kernel can be given, where it is kept until the launch, and what it touches.
+
+mod image;
+
+use std::ffi::c_void;
+
+use cuda_sys::CUdeviceptr;
+
+use crate::alloc::origin::Origin;
+use crate::context::Context;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::host::pinned::{PinnedMemory, device_ptr_of};
+use crate::memory::buffer::Buffer;
+use crate::memory::device::DeviceMemory;
+use crate::memory::view::{Slice, SliceMut};
+use crate::memory::{Block, Memory};
+use crate::peer::{self, Confined, Crossing};
+use crate::timeline::ledger::{Access, Bytes, LedgerOf, Touch};
+use crate::types::pod::{Pod, bytes_of};
+use crate::util::inline_vec::InlineVec;
+
+/// What a kernel can be given.
+///
+/// * Memory that the device can reach, as the address of its first element: `&buffer` and views for
+///   what the kernel reads, `&mut buffer` and exclusive views for what it writes. Pinned memory is
+///   reached in place; asking for its address costs driver calls of its own.
+/// * Bound textures and surfaces.
+/// * Values, [`Pod`] or `bool`, of the size that the parameter has; `#[repr(C)]` structures and
+///   addresses as `u64` among them.
+///
+/// References to the host's memory are neither, and do not compile. Sealed.
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// # let stream = context.create_stream()?;
+/// # const PTX: &str = "";
+/// # let function = cuda_core::Module::from_ptx(&context, PTX)?.function("axpy")?;
+/// let (x, mut y) = (stream.alloc_zeroed::<f32>(1024)?, stream.alloc_zeroed::<f32>(1024)?);
+/// // axpy(float a, const float *x, float *y, unsigned n)
+/// let mut launch = stream.kernel(&function);
+/// launch.elements(512).arg(2.0f32).arg(x.slice(512..)?).arg(&mut y).arg(512u32);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be given to a kernel",
+    note = "kernels take device memory (`&buffer`, `&mut buffer`, views) and `Pod` values"
+)]
+pub trait Argument<'a>: sealed::Argument<'a> {}
+
+/// Memory that a kernel can reach: `&buffer`, `&mut buffer`, views. Sealed.
+///
+/// ```no_run
+/// # let context = cuda_core::Device::get(0)?.context()?;
+/// # let stream = context.create_stream()?;
+/// # const PTX: &str = "";
+/// # let function = cuda_core::Module::from_ptx(&context, PTX)?.function("walk")?;
+/// let rows = [stream.alloc_zeroed::<f32>(64)?, stream.alloc_zeroed::<f32>(64)?];
+/// let mut addresses = stream.alloc(2)?;
+/// stream.upload_from(&[rows[0].as_raw(), rows[1].as_raw()], &mut addresses)?;
+/// let mut launch = stream.kernel(&function); // walk(const float *const *rows)
+/// launch.arg(&addresses).uses(&rows[0]).uses(&rows[1]);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[diagnostic::on_unimplemented(message = "`{Self}` is no memory that a kernel can reach")]
+pub trait DeviceVisible<'a>: sealed::DeviceVisible<'a> {}
+
+mod sealed {
+    use super::{Arguments, CUdeviceptr, Touched};
+
+    pub trait Argument<'a> {
+        #[doc(hidden)]
+        fn push(self, arguments: &mut Arguments, touched: &mut Touched<'a>);
+    }
+
+    pub trait DeviceVisible<'a> {
+        /// Enters the memory, and returns where the device finds it.
+        #[doc(hidden)]
+        fn touch(self, touched: &mut Touched<'a>) -> CUdeviceptr;
+    }
+}
+
+impl<'a, A: sealed::Argument<'a>> Argument<'a> for A {}
+impl<'a, A: sealed::DeviceVisible<'a>> DeviceVisible<'a> for A {}
+
+impl<'a, T: Pod> sealed::Argument<'a> for T {
+    #[inline]
+    fn push(self, arguments: &mut Arguments, _: &mut Touched<'a>) {
+        arguments.push(bytes_of(&[self]));
+    }
+}
+
+impl<'a> sealed::Argument<'a> for bool {
+    fn push(self, arguments: &mut Arguments, _: &mut Touched<'a>) {
+        arguments.push(&[self.into()]);
+    }
+}
+
+/// Memory of a kind that devices reach.
+trait Reach: Memory {
+    /// Where the device of the stream, which is of `context`, finds the byte at `start`.
+    fn reach(block: &Block<Self>, start: usize, context: &Context) -> Result<CUdeviceptr>;
+
+    /// Whose memory it is, if only those reach it that were given access.
+    fn confined_to(block: &Block<Self>) -> Option<Confined>;
+}
+
+impl Reach for DeviceMemory {
+    #[inline]
+    fn reach(block: &Block<Self>, start: usize, _: &Context) -> Result<CUdeviceptr> {
+        Ok(block.address + start as CUdeviceptr)
+    }
+
+    #[inline]
+    fn confined_to(block: &Block<Self>) -> Option<Confined> {
+        match &block.keeper {
+            // Managed, virtual, or shared in some other way: its owner knows.
+            Origin::Owned { owner, .. } if !owner.is_in_the_context() => None,
+            origin if origin.is_in_the_context() => Some(Confined::to_context(origin.context())),
+            origin => Some(Confined::to_device(origin.device())),
+        }
+    }
+}
+
+impl Reach for PinnedMemory {
+    fn reach(block: &Block<Self>, start: usize, context: &Context) -> Result<CUdeviceptr> {
+        Ok(device_ptr_of(block, context)? + start as CUdeviceptr)
+    }
+
+    fn confined_to(_: &Block<Self>) -> Option<Confined> {
+        None
+    }
+}
+
+macro_rules! memory {
+    ($($memory:ty),* $(,)?) => {$(
+        impl<'a, T: Pod, M: Reach> sealed::Argument<'a> for $memory {
+            #[inline]
+            fn push(self, arguments: &mut Arguments, touched: &mut Touched<'a>) {
+                let address = sealed::DeviceVisible::touch(self, touched);
+                arguments.push(&address.to_ne_bytes());
+            }
+        }
+    )*};
+}
+
+memory!(
+    &'a Buffer<T, M>,
+    &'a mut Buffer<T, M>,
+    Slice<'a, T, M>,
+    &'a Slice<'_, T, M>,
+    SliceMut<'a, T, M>,
+    &'a mut SliceMut<'_, T, M>,
+);
+
+impl<'a, T: Pod, M: Reach> sealed::DeviceVisible<'a> for &'a Buffer<T, M> {
+    #[inline]
+    fn touch(self, touched: &mut Touched<'a>) -> CUdeviceptr {
+        self.as_view().touch(touched)
+    }
+}
+
+impl<'a, T: Pod, M: Reach> sealed::DeviceVisible<'a> for &'a mut Buffer<T, M> {
+    #[inline]
+    fn touch(self, touched: &mut Touched<'a>) -> CUdeviceptr {
+        let address = touched.reach(self.storage.block(), 0);
+        let range = self.storage.block().whole();
+        let ledger = LedgerOf::Sole(self.storage.ledger_mut());
+        touched.push(ledger, range, Access::Write);
+        address
+    }
+}
+
+impl<'a, T: Pod, M: Reach> sealed::DeviceVisible<'a> for Slice<'a, T, M> {
+    #[inline]
+    fn touch(self, touched: &mut Touched<'a>) -> CUdeviceptr {
+        let ledger = LedgerOf::Shared(self.ledger());
+        touched.push(ledger, self.range(), Access::Read);
+        touched.reach(self.block(), self.range().start)
+    }
+}
+
+impl<'a, T: Pod, M: Reach> sealed::DeviceVisible<'a> for &'a Slice<'_, T, M> {
+    #[inline]
+    fn touch(self, touched: &mut Touched<'a>) -> CUdeviceptr {
+        (*self).touch(touched)
+    }
+}
+
+impl<'a, T: Pod, M: Reach> sealed::DeviceVisible<'a> for SliceMut<'a, T, M> {
+    #[inline]
+    fn touch(self, touched: &mut Touched<'a>) -> CUdeviceptr {
+        // Still nobody else's, since this value is gone and the borrow is not.
+        let view = self.into_view();
+        let ledger = LedgerOf::Shared(view.ledger());
+        touched.push(ledger, view.range(), Access::Write);
+        touched.reach(view.block(), view.range().start)
+    }
+}
+
+impl<'a, T: Pod, M: Reach> sealed::DeviceVisible<'a> for &'a mut SliceMut<'_, T, M> {
+    #[inline]
+    fn touch(self, touched: &mut Touched<'a>) -> CUdeviceptr {
+        self.reborrow().touch(touched)
+    }
+}
+
+/// Sixteen bytes of arguments, the strictest alignment that CUDA's own types have.
+#[derive(Clone, Copy)]
+#[repr(align(16))]
+struct Unit([u8; UNIT]);
+
+const UNIT: usize = 16;
+const EMPTY: Unit = Unit([0; UNIT]);
+
+/// Bytes of the arguments, each beginning at a unit of its own.
+#[expect(missing_debug_implementations, reason = "only the seal is public")]
+pub struct Arguments {
+    units: InlineVec<Unit, 16>,
+    places: InlineVec<Place, 8>,
+}
+
+#[derive(Clone, Copy)]
+struct Place {
+    // INVARIANT: `size` bytes from this unit on are there.
+    unit: usize,
+    size: usize,
+}
+
+/// A pointer a parameter.
+pub(super) type Pointers = InlineVec<*mut c_void, 8>;
+
+impl Arguments {
+    #[inline]
+    pub(super) fn new() -> Self {
+        Self {
+            units: InlineVec::new(),
+            places: InlineVec::new(),
+        }
+    }
+
+    #[inline]
+    fn push(&mut self, bytes: &[u8]) {
+        let place = Place {
+            unit: self.units.as_slice().len(),
+            size: bytes.len(),
+        };
+        for chunk in bytes.chunks(UNIT) {
+            self.units.push(|| {
+                let mut unit = EMPTY;
+                unit.0[..chunk.len()].copy_from_slice(chunk);
+                unit
+            });
+        }
+        self.places.push(|| place);
+    }
+
+    /// The size of each, in bytes.
+    pub(super) fn sizes(&self) -> impl ExactSizeIterator<Item = usize> {
+        self.places.as_slice().iter().map(|place| place.size)
+    }
+
+    /// Appends where each of them is, for as long as nothing is added.
+    #[inline]
+    pub(super) fn point(&mut self, pointers: &mut Pointers) {
+        let units = self.units.as_mut_slice().as_mut_ptr();
+        for place in self.places.as_slice() {
+            // Behind the last unit for an argument without bytes.
+            pointers.push(|| units.wrapping_add(place.unit).cast());
+        }
+    }
+}
+
+/// What a launch touches.
+#[expect(missing_debug_implementations, reason = "only the seal is public")]
+pub struct Touched<'a> {
+    touches: InlineVec<Touch<'a>, 8>,
+    /// The stream's context.
+    context: &'a Context,
+    /// Memory of other devices, which needs access.
+    far: Vec<Confined>,
+    /// Why some memory cannot be reached.
+    error: Option<Error>,
+}
+
+impl<'a> Touched<'a> {
+    #[inline]
+    pub(super) fn new(context: &'a Context) -> Self {
+        Self {
+            touches: InlineVec::new(),
+            context,
+            far: Vec::new(),
+            error: None,
+        }
+    }
+
+    #[inline]
+    fn push(&mut self, ledger: LedgerOf<'a>, range: Bytes, access: Access) {
+        self.touches.push(|| Touch {
+            ledger,
+            range,
+            access,
+        });
+    }
+
+    #[inline]
+    fn reach<M: Reach>(&mut self, block: &Block<M>, start: usize) -> CUdeviceptr {
+        let confined = M::confined_to(block);
+        if let Some(far) = confined.filter(|memory| !memory.is_at_home_in(self.context)) {
+            self.far(far);
+        }
+        M::reach(block, start, self.context).unwrap_or_else(|error| {
+            self.error.get_or_insert(error);
+            0
+        })
+    }
+
+    #[cold]
+    fn far(&mut self, memory: Confined) {
+        if memory.device == self.device() {
+            self.error.get_or_insert(Error::WrongContext {
+                op: "cuLaunchKernelEx",
+                what: "memory",
+            });
+        } else if !self.far.contains(&memory) {
+            self.far.push(memory);
+        }
+    }
+
+    /// A texture or surface, which no other device knows, whatever access it was given.
+    fn object(&mut self, what: &'static str, context: &Context, touches: [Touch<'a>; 2]) {
+        if context.device() != self.device() {
+            let error = self.wrong(context.device());
+            self.error.get_or_insert(error);
+        } else if !Confined::to_context(context).is_at_home_in(self.context) {
+            let op = "cuLaunchKernelEx";
+            self.error.get_or_insert(Error::WrongContext { op, what });
+        }
+        for touch in touches {
+            self.touches.push(|| touch);
+        }
+    }
+
+    #[inline]
+    fn device(&self) -> Device {
+        self.context.device()
+    }
+
+    fn wrong(&self, memory: Device) -> Error {
+        Error::WrongDevice {
+            op: "cuLaunchKernelEx",
+            memory: memory.ordinal(),
+            stream: self.device().ordinal(),
+        }
+    }
+
+    /// To be held while the launch is enqueued: the access that it needs to other devices' memory
+    /// is not taken away meanwhile. Refuses a launch that has none.
+    #[inline]
+    pub(super) fn cross(&self) -> Result<Vec<Crossing>> {
+        let crossing = |memory: &Confined| {
+            let crossing = peer::crossing(self.device(), memory.device);
+            if peer::has_access(self.context, *memory) {
+                Ok(crossing)
+            } else {
+                Err(self.wrong(memory.device))
+            }
+        };
+        self.far.iter().map(crossing).collect()
+    }
+
+    /// Refuses a launch that was given memory which its device cannot reach.
+    #[inline]
+    pub(super) fn check(&self) -> Result<()> {
+        match &self.error {
+            None => Ok(()),
+            Some(error) => Err(error.clone()),
+        }
+    }
+
+    #[inline]
+    pub(super) fn as_mut_slice(&mut self) -> &mut [Touch<'a>] {
+        self.touches.as_mut_slice()
+    }
+}

@@ -1,0 +1,309 @@
+//! Launches: a kernel, its shape, its arguments, enqueued with one driver call.
+
+use std::fmt;
+
+use cuda_sys::{CUlaunchConfig, symbol as cu};
+
+use crate::error::{Error, Result, check};
+use crate::module::Function;
+use crate::stream::{Stream, StreamKind};
+use crate::timeline::submit::submit;
+
+mod argument;
+mod attributes;
+mod dimensions;
+pub(crate) mod limits;
+
+pub use argument::{Argument, DeviceVisible};
+pub use attributes::MemorySyncDomain;
+pub use dimensions::Dimensions;
+
+use argument::{Arguments, Pointers, Touched};
+use attributes::Attributes;
+
+/// A launch of a kernel on a stream; made by [`Stream::kernel`].
+///
+/// Buffers are given as references or views. The stream waits for what other streams do with them,
+/// and whoever uses them next waits for the kernel. Anything that is [`Pod`](crate::Pod) is given by
+/// value and reaches the kernel bit by bit; references to the host's memory do not compile:
+///
+/// ```compile_fail,E0277
+/// fn launch(stream: &cuda_core::Stream, kernel: &cuda_core::Function) {
+///     let host = [1.0f32; 16];
+///     stream.kernel(kernel).arg(&host);
+/// }
+/// ```
+///
+/// The same launch can be made more than once.
+///
+/// ```no_run
+/// use cuda_core::{Device, Module};
+///
+/// # let ptx = String::new();
+/// let stream = Device::get(0)?.create_stream()?;
+/// let saxpy = Module::from_ptx(stream.context(), &ptx)?.function("saxpy")?;
+/// let x = stream.alloc_zeroed::<f32>(1 << 20)?;
+/// let mut y = stream.alloc_zeroed::<f32>(1 << 20)?;
+/// let mut launch = stream.kernel(&saxpy);
+/// launch.elements(1 << 20).arg(2.0f32).arg(&x).arg(&mut y).arg(1u32 << 20);
+/// // SAFETY: `saxpy(float a, const float *x, float *y, unsigned n)` reads `n` elements of `x` and
+/// // writes as many of `y`.
+/// unsafe { launch.launch() }?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[must_use = "nothing is launched until `launch` is called"]
+pub struct Launch<'a, K: StreamKind> {
+    stream: &'a Stream<K>,
+    function: &'a Function,
+    grid: Dimensions,
+    block: Dimensions,
+    dynamic_shared: usize,
+    attributes: Attributes,
+    arguments: Arguments,
+    touched: Touched<'a>,
+}
+
+/// Threads a block that [`Launch::elements`] chooses.
+const BLOCK: u32 = 256;
+
+impl<K: StreamKind> Stream<K> {
+    /// Prepares a launch of `function` on this stream, of one block of one thread unless told
+    /// otherwise; see [`Launch`].
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
+    /// let mut x = stream.alloc_zeroed::<f32>(256)?;
+    /// // SAFETY: scale(float *x) reads and writes an element of `x` for each of the 256 threads.
+    /// unsafe { stream.kernel(&function).block(256).arg(&mut x).launch() }?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn kernel<'a>(&'a self, function: &'a Function) -> Launch<'a, K> {
+        Launch {
+            stream: self,
+            function,
+            grid: Dimensions::ONE,
+            block: Dimensions::ONE,
+            dynamic_shared: 0,
+            attributes: Attributes::default(),
+            arguments: Arguments::new(),
+            touched: Touched::new(self.context()),
+        }
+    }
+}
+
+impl<'a, K: StreamKind> Launch<'a, K> {
+    /// Blocks: `grid(8)`, `grid((8, 8))`, `grid((8, 8, 2))`.
+    pub fn grid(&mut self, blocks: impl Into<Dimensions>) -> &mut Self {
+        self.grid = blocks.into();
+        self
+    }
+
+    /// Threads a block: `block(256)`, `block((16, 16))`, `block((8, 8, 4))`.
+    pub fn block(&mut self, threads: impl Into<Dimensions>) -> &mut Self {
+        self.block = threads.into();
+        self
+    }
+
+    /// As many threads as elements, at least: blocks of 256 threads in one dimension. The kernel
+    /// has to leave alone what is beyond the last element. Zero elements make a grid of zero blocks,
+    /// which [`Launch::launch`] refuses.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// # const PTX: &str = "";
+    /// # let function = cuda_core::Module::from_ptx(&context, PTX)?.function("scale")?;
+    /// let mut x = stream.alloc_zeroed::<f32>(1000)?;
+    /// let mut launch = stream.kernel(&function);
+    /// launch.elements(x.len()).arg(&mut x).arg(1000u32); // four blocks; the kernel checks the end
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn elements(&mut self, elements: usize) -> &mut Self {
+        let blocks = elements.div_ceil(BLOCK as usize);
+        // What does not fit is more than any device allows, and refused as such.
+        self.grid = u32::try_from(blocks).unwrap_or(u32::MAX).into();
+        self.block = BLOCK.into();
+        self
+    }
+
+    /// Dynamic shared memory in bytes a block. More than 48 KiB has to be allowed first, with
+    /// [`Function::set_max_dynamic_shared`].
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
+    /// let bytes = 100 << 10;
+    /// function.set_max_dynamic_shared(bytes)?;
+    /// let mut launch = stream.kernel(&function);
+    /// launch.grid(16).block(256).dynamic_shared(bytes);
+    /// // SAFETY: the kernel has no parameter and touches its shared memory alone.
+    /// unsafe { launch.launch() }?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn dynamic_shared(&mut self, bytes: usize) -> &mut Self {
+        self.dynamic_shared = bytes;
+        self
+    }
+
+    /// The next argument: a buffer or view that the kernel reads (`&buffer`) or writes
+    /// (`&mut buffer`), or a value. See [`Argument`].
+    pub fn arg<A: Argument<'a>>(&mut self, argument: A) -> &mut Self {
+        argument.push(&mut self.arguments, &mut self.touched);
+        self
+    }
+
+    /// Memory that the kernel uses without being given it as an argument: through an address in
+    /// another argument, or as a [global](crate::Module::global) of its module. As with
+    /// [`Launch::arg`], `&buffer` is read, and `&mut buffer` may be written.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
+    /// let x = stream.alloc_zeroed::<f32>(256)?;
+    /// let mut launch = stream.kernel(&function); // scale(uint64_t address_of_x)
+    /// launch.block(256).arg(x.as_raw()).uses(&x); // comes after whoever writes `x`
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn uses<A: DeviceVisible<'a>>(&mut self, memory: A) -> &mut Self {
+        memory.touch(&mut self.touched);
+        self
+    }
+
+    /// Launches the kernel, asynchronously: `cuLaunchKernelEx`, one driver call on a created stream
+    /// unless the stream has to wait for another. The first launch of a function asks for its
+    /// limits, too.
+    ///
+    /// # Errors
+    /// Before the driver is asked: [`Error::Launch`] for a dimension that is zero or more than the
+    /// device or the kernel allows, for too much shared memory, and for arguments that differ in
+    /// number or size from the kernel's parameters, where the driver tells those (from CUDA 12.4
+    /// on); [`Error::WrongContext`] for a kernel of another context than the stream's, and for a
+    /// texture, a surface or memory of another context of its device, unless that memory comes from
+    /// the driver's pool; [`Error::WrongDevice`] for a texture or a surface of another device, and for
+    /// memory of one that the stream's context was given no
+    /// [access](crate::Context::enable_peer_access) to.
+    ///
+    /// The driver's: `COOPERATIVE_LAUNCH_TOO_LARGE` among them. What goes wrong while the kernel
+    /// runs is reported by whoever waits for it.
+    ///
+    /// # Safety
+    /// * The arguments are those of the kernel, in number, order, size and meaning.
+    /// * The kernel accesses only memory that it was given: arguments, within their bounds, what
+    ///   [`Launch::uses`] names, and memory that this crate does not manage and that is ordered by
+    ///   other means. It writes only what was given as `&mut`.
+    /// * Addresses among the values, or in memory, are of memory that lives until the kernel has
+    ///   completed.
+    /// * Bytes that it writes to a buffer are values of the buffer's type, as any bytes are of a
+    ///   [`Pod`](crate::Pod).
+    /// * With [`Launch::programmatic`], every block of it waits for the work before it, by
+    ///   `griddepcontrol.wait`, before it ends; and until then it touches no memory that anything
+    ///   enqueued on the stream before uses, or has used: what was allocated on the stream since may
+    ///   be such memory.
+    pub unsafe fn launch(&mut self) -> Result<()> {
+        let op = "cuLaunchKernelEx";
+        let core = self.stream.core();
+        let bound = core.bind(op)?;
+        let mut config = self.config()?;
+        config.hStream = bound.raw();
+        let _crossings = self.touched.cross()?;
+        let function = self.function.as_raw();
+        let Self {
+            arguments, touched, ..
+        } = self;
+        let mut pointers = Pointers::new();
+        arguments.point(&mut pointers);
+        let pointers = pointers.as_mut_slice().as_mut_ptr();
+        let (seq, result) = submit(core, &bound, op, touched.as_mut_slice(), |_| {
+            // SAFETY: the function is loaded and of the stream's context; the configuration, its
+            // attributes and the arguments live during the call, which copies them; there is one
+            // pointer a parameter, to as many bytes as it has, by the caller's promise. What the
+            // kernel touches stays allocated until it is done: frees wait for its marks.
+            unsafe { cu::cuLaunchKernelEx(&config, function, pointers, std::ptr::null_mut()) }
+        });
+        self.function.users().launched(core.timeline(), seq);
+        result
+    }
+
+    /// The driver's description of the launch, whose stream is yet to be filled in.
+    fn config(&mut self) -> Result<CUlaunchConfig> {
+        let context = self.stream.context();
+        if self.function.context() != context {
+            return Err(Error::WrongContext {
+                op: "cuLaunchKernelEx",
+                what: "the kernel",
+            });
+        }
+        let limits = self.function.limits()?;
+        limits.check_grid(self.grid)?;
+        limits.check_block(self.block)?;
+        let shared = limits.check_shared(self.function, self.dynamic_shared)?;
+        limits.check_arguments(self.function, &self.arguments)?;
+        self.touched.check()?;
+        let attributes = self.attributes.as_mut_slice();
+        Ok(CUlaunchConfig {
+            gridDimX: self.grid.x,
+            gridDimY: self.grid.y,
+            gridDimZ: self.grid.z,
+            blockDimX: self.block.x,
+            blockDimY: self.block.y,
+            blockDimZ: self.block.z,
+            sharedMemBytes: shared,
+            hStream: std::ptr::null_mut(),
+            numAttrs: attributes.len() as u32,
+            attrs: attributes.as_mut_ptr(),
+        })
+    }
+
+    /// Blocks that a [cluster](Launch::cluster) of this launch may have at most, given all else:
+    /// `cuOccupancyMaxPotentialClusterSize`.
+    ///
+    /// # Errors
+    /// As [`Launch::launch`].
+    pub fn max_cluster_size(&mut self) -> Result<u32> {
+        self.stream.core().ensure()?;
+        let entered = self.stream.context().enter_briefly()?;
+        let mut config = self.config()?;
+        config.hStream = self.stream.core().raw();
+        let mut blocks = 0;
+        // SAFETY: the call writes one number, to a local that outlives it; the function is loaded,
+        // its context current; the configuration and its attributes live during the call.
+        check("cuOccupancyMaxPotentialClusterSize", unsafe {
+            cu::cuOccupancyMaxPotentialClusterSize(&mut blocks, self.function.as_raw(), &config)
+        })?;
+        drop(entered);
+        Ok(u32::try_from(blocks).unwrap_or(0))
+    }
+
+    /// Clusters of this launch that the device holds at once: `cuOccupancyMaxActiveClusters`.
+    ///
+    /// # Errors
+    /// As [`Launch::launch`].
+    pub fn max_active_clusters(&mut self) -> Result<u32> {
+        self.stream.core().ensure()?;
+        let entered = self.stream.context().enter_briefly()?;
+        let mut config = self.config()?;
+        config.hStream = self.stream.core().raw();
+        let mut clusters = 0;
+        // SAFETY: the call writes one int, to a local that outlives it; the function is loaded, its
+        // context current; the configuration and its attributes live during the call.
+        check("cuOccupancyMaxActiveClusters", unsafe {
+            cu::cuOccupancyMaxActiveClusters(&mut clusters, self.function.as_raw(), &config)
+        })?;
+        drop(entered);
+        Ok(u32::try_from(clusters).unwrap_or(0))
+    }
+}
+
+impl<K: StreamKind> fmt::Debug for Launch<'_, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Launch")
+            .field("function", self.function)
+            .field("stream", self.stream)
+            .field("grid", &self.grid)
+            .field("block", &self.block)
+            .field("dynamic_shared", &self.dynamic_shared)
+            .field("arguments", &self.arguments.sizes().len())
+            .finish_non_exhaustive()
+    }
+}

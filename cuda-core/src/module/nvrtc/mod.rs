@@ -1,0 +1,367 @@
+//! NVRTC: CUDA C++ compiled while the program runs.
+//!
+//! The library, `libnvrtc.so.13`, `.12` or `.11.2` (`nvrtc64_*.dll` on Windows), comes with the
+//! CUDA toolkit or as a package of its own, not with the driver. It is looked for at the first call:
+//! by the system's loader, then below `CUDA_HOME`, `CUDA_PATH` and `/usr/local/cuda`; on Windows below
+//! the first two, in `PATH`, and in the directories of the program and the system. The
+//! environment variable `CUDA_CORE_NVRTC` names a library to take instead; it is ignored, as those
+//! are, in a set-uid program. Compiling needs neither a driver nor a device.
+//!
+//! ```no_run
+//! use cuda_core::{Device, Module, nvrtc};
+//!
+//! let stream = Device::get(0)?.create_stream()?;
+//! let ptx = nvrtc::compile(r#"extern "C" __global__ void add_one(float *x) { x[threadIdx.x] += 1; }"#)?;
+//! let add_one = Module::from_ptx(stream.context(), &ptx)?.function("add_one")?;
+//! let mut x = stream.alloc_zeroed::<f32>(32)?;
+//! // SAFETY: `x` has an element for each of the 32 threads.
+//! unsafe { stream.kernel(&add_one).block(32).arg(&mut x).launch() }?;
+//! let mut back = [0.0; 32];
+//! stream.download_to(&x, &mut back)?;
+//! assert_eq!(back, [1.0; 32]);
+//! # Ok::<(), cuda_core::Error>(())
+//! ```
+
+use std::ffi::{CStr, CString, c_char};
+use std::fmt;
+use std::path::Path;
+use std::ptr;
+
+use crate::device::Device;
+use crate::error::{Error, Result, c_text};
+use crate::types::version::Version;
+
+mod library;
+mod output;
+mod program;
+
+pub use output::{Cubin, Ptx};
+
+use library::{Api, api};
+use output::Output;
+use program::Handle;
+
+/// Compiles a program to PTX for the oldest devices that NVRTC knows, which the driver compiles on
+/// for the one at hand. [`Program`] has options.
+///
+/// # Errors
+/// As [`Program::compile`].
+///
+/// ```no_run
+/// let error = cuda_core::nvrtc::compile("__global__ void f() { oops }").unwrap_err();
+/// assert!(error.to_string().contains("oops"));
+/// ```
+pub fn compile(source: &str) -> Result<Ptx> {
+    Program::new(source).compile()
+}
+
+/// NVRTC's version, that of the toolkit it comes with: `nvrtcVersion`.
+///
+/// # Errors
+/// [`Error::NoNvrtc`].
+///
+/// ```no_run
+/// use cuda_core::{Version, driver_version, nvrtc};
+///
+/// if nvrtc::version()? > driver_version()? {
+///     println!("the driver may not know the PTX that this NVRTC writes");
+/// }
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub fn version() -> Result<Version> {
+    let api = api()?;
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: "nvrtcResult nvrtcVersion(int *, int *)" writes two ints, to locals that outlive the
+    // call.
+    api.check("nvrtcVersion", unsafe {
+        (api.version)(&mut major, &mut minor)
+    })?;
+    // Neither is ever negative.
+    Ok(Version::new(major as u32, minor as u32))
+}
+
+/// Compute capabilities that NVRTC compiles for, ascending, 90 for 9.0: `nvrtcGetSupportedArchs`.
+///
+/// # Errors
+/// [`Error::NoNvrtc`].
+pub fn supported_architectures() -> Result<Vec<u32>> {
+    let api = api()?;
+    let mut count = 0;
+    // SAFETY: the function writes one int, to a local that outlives the call.
+    api.check("nvrtcGetNumSupportedArchs", unsafe {
+        (api.num_supported_archs)(&mut count)
+    })?;
+    let mut architectures = vec![0; usize::try_from(count).unwrap_or(0)];
+    // SAFETY: there is room for as many numbers as NVRTC said.
+    api.check("nvrtcGetSupportedArchs", unsafe {
+        (api.supported_archs)(architectures.as_mut_ptr())
+    })?;
+    let known = architectures.into_iter();
+    Ok(known.filter_map(|arch| u32::try_from(arch).ok()).collect())
+}
+
+/// CUDA C++ to be compiled, with options.
+///
+/// ```no_run
+/// use cuda_core::nvrtc::Program;
+///
+/// # let device = cuda_core::Device::get(0)?;
+/// let ptx = Program::new("#include \"scale.h\"\ntemplate <class T> __global__ void scale(T *x) { *x *= FACTOR; }")
+///     .name("scale.cu")
+///     .device(device)?
+///     .header("scale.h", "#define FACTOR 2\n")
+///     .option("--std=c++17")
+///     .name_expression("scale<float>")
+///     .compile()?;
+/// let mangled = ptx.lowered_name("scale<float>").expect("asked for");
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct Program {
+    source: String,
+    name: String,
+    headers: Vec<(String, String)>,
+    options: Vec<String>,
+    expressions: Vec<String>,
+    architecture: Architecture,
+}
+
+/// What a program is compiled for.
+#[derive(Debug, Clone)]
+enum Architecture {
+    /// Whatever NVRTC takes: the oldest that it knows, as PTX.
+    Oldest,
+    /// The newest that NVRTC knows, up to this one.
+    UpTo(u32),
+    /// This one, by its name.
+    Named(String),
+}
+
+impl Program {
+    /// A program without options.
+    pub fn new(source: impl Into<String>) -> Self {
+        Self {
+            source: source.into(),
+            name: "default_program".to_owned(),
+            headers: Vec::new(),
+            options: Vec::new(),
+            expressions: Vec::new(),
+            architecture: Architecture::Oldest,
+        }
+    }
+
+    /// What the program is called in the compiler's messages.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Text that `#include "name"` and `#include <name>` stand for.
+    pub fn header(mut self, name: impl Into<String>, text: impl Into<String>) -> Self {
+        self.headers.push((name.into(), text.into()));
+        self
+    }
+
+    /// An option as NVRTC takes it: `--use_fast_math`, `-lineinfo`.
+    pub fn option(mut self, option: impl Into<String>) -> Self {
+        self.options.push(option.into());
+        self
+    }
+
+    /// A folder in which `#include` looks: `--include-path`.
+    pub fn include_path(self, path: impl AsRef<Path>) -> Self {
+        let path = path.as_ref().display();
+        let option = format!("--include-path={path}");
+        self.option(option)
+    }
+
+    /// A macro with a value, `1` being the usual one: `--define-macro`.
+    pub fn define(self, name: &str, value: impl fmt::Display) -> Self {
+        self.option(format!("--define-macro={name}={value}"))
+    }
+
+    /// Compiles for a compute capability, 90 for 9.0, or for the newest that NVRTC knows if it
+    /// knows none that new: `--gpu-architecture`.
+    pub fn capability(mut self, capability: u32) -> Self {
+        self.architecture = Architecture::UpTo(capability);
+        self
+    }
+
+    /// Compiles for an architecture by its name, without `sm_` or `compute_`: `--gpu-architecture`.
+    /// Replaces what [`Program::capability`] said, and the other way round.
+    ///
+    /// Names may end in a letter, which [`Program::capability`] cannot express: code for `90a` may use
+    /// every instruction of capability 9.0 and runs on no other; code for `100f` runs on its family.
+    ///
+    /// ```no_run
+    /// use cuda_core::nvrtc::Program;
+    ///
+    /// let program = Program::new("__global__ void multiply() { /* wgmma, setmaxnreg */ }");
+    /// let cubin = program.architecture("90a").compile_cubin()?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn architecture(mut self, name: impl Into<String>) -> Self {
+        self.architecture = Architecture::Named(name.into());
+        self
+    }
+
+    /// [`Program::capability`] of a device.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn device(self, device: Device) -> Result<Self> {
+        let (major, minor) = device.compute_capability()?;
+        // Neither is ever negative.
+        Ok(self.capability(10 * major as u32 + minor as u32))
+    }
+
+    /// An expression that names a kernel or a variable, such as `scale<float>`; instantiates
+    /// templates, and has its mangled name told afterwards: `nvrtcAddNameExpression`.
+    pub fn name_expression(mut self, expression: impl Into<String>) -> Self {
+        self.expressions.push(expression.into());
+        self
+    }
+
+    /// Compiles to PTX: `nvrtcCompileProgram`, `nvrtcGetPTX`.
+    ///
+    /// # Errors
+    /// [`Error::Nvrtc`] with the compiler's log; [`Error::NoNvrtc`]; [`Error::Nul`].
+    pub fn compile(&self) -> Result<Ptx> {
+        let api = api()?;
+        let (program, log) = self.build(api, "compute")?;
+        let bytes = program.output("nvrtcGetPTX", api.ptx_size, api.ptx)?;
+        Ok(Ptx::new(c_text(&bytes), self.output(&program, log)?))
+    }
+
+    /// Compiles to a binary for devices of the program's [capability](Program::capability) or
+    /// [architecture](Program::architecture), one of which has to be given: `nvrtcCompileProgram`,
+    /// `nvrtcGetCUBIN`. Load it with [`Module::from_cubin`](crate::Module::from_cubin).
+    ///
+    /// # Errors
+    /// As [`Program::compile`]; [`Error::Nvrtc`] where neither is given.
+    pub fn compile_cubin(&self) -> Result<Cubin> {
+        let api = api()?;
+        let (program, log) = self.build(api, "sm")?;
+        let image = program.output("nvrtcGetCUBIN", api.cubin_size, api.cubin)?;
+        let output = self.output(&program, log)?;
+        // "The value of cubinSizeRet is set to 0 if the value specified to -arch is a virtual
+        // architecture", as the default is.
+        Cubin::new(image, output).map_err(|output| Error::Nvrtc {
+            op: "nvrtcGetCUBIN",
+            code: INVALID_OPTION,
+            reason: "NVRTC_ERROR_INVALID_OPTION: there is no binary: it takes a real architecture \
+                     (Program::capability or Program::architecture), and no link-time optimisation"
+                .to_owned(),
+            log: output.log,
+        })
+    }
+
+    /// The compiled program with its log. `kind` is that of the architecture: virtual or real.
+    fn build<'a>(&self, api: &'a Api, kind: &str) -> Result<(Handle<'a>, String)> {
+        let source = c_string(&self.source, "a program")?;
+        let name = c_string(&self.name, "a program's name")?;
+        let names = self.headers.iter().map(|(name, _)| name);
+        let names = c_strings(names, "a header's name")?;
+        let texts = c_strings(self.headers.iter().map(|(_, text)| text), "a header")?;
+        let expressions = c_strings(&self.expressions, "a name expression")?;
+        let mut options = c_strings(&self.options, "an option")?;
+        if let Some(architecture) = self.target()? {
+            let option = format!("--gpu-architecture={kind}_{architecture}");
+            options.push(c_string(&option, "an option")?);
+        }
+        let program = Handle::create(api, &source, &name, &names, &texts)?;
+        for expression in &expressions {
+            program.add_name_expression(expression)?;
+        }
+        let log = program.compile(&options)?;
+        Ok((program, log))
+    }
+
+    /// The architecture's name, unless it is left to NVRTC.
+    fn target(&self) -> Result<Option<String>> {
+        Ok(match &self.architecture {
+            Architecture::Oldest => None,
+            Architecture::UpTo(wanted) => {
+                let known = supported_architectures()?;
+                let best = known.into_iter().filter(|known| known <= wanted).max();
+                // Where there is none, NVRTC says so better.
+                Some(best.unwrap_or(*wanted).to_string())
+            }
+            Architecture::Named(name) => Some(name.clone()),
+        })
+    }
+
+    /// What there is beside the code.
+    fn output(&self, program: &Handle<'_>, log: String) -> Result<Output> {
+        let name = |expression: &String| {
+            let symbol = c_string(expression, "a name expression")?;
+            Ok((expression.clone(), program.lowered_name(&symbol)?))
+        };
+        let names = self.expressions.iter().map(name).collect::<Result<_>>()?;
+        Ok(Output { log, names })
+    }
+}
+
+/// `NVRTC_ERROR_INVALID_OPTION`.
+const INVALID_OPTION: i32 = 5;
+
+fn c_string(text: &str, what: &'static str) -> Result<CString> {
+    CString::new(text).map_err(|_| Error::Nul { what })
+}
+
+fn c_strings<'a>(
+    texts: impl IntoIterator<Item = &'a String>,
+    what: &'static str,
+) -> Result<Vec<CString>> {
+    let texts = texts.into_iter();
+    texts.map(|text| c_string(text, what)).collect()
+}
+
+impl Api {
+    /// Turns NVRTC's result into ours.
+    fn check(&self, op: &'static str, code: i32) -> Result<()> {
+        self.check_with_log(op, code, String::new)
+    }
+
+    fn check_with_log(
+        &self,
+        op: &'static str,
+        code: i32,
+        log: impl FnOnce() -> String,
+    ) -> Result<()> {
+        if code == 0 {
+            return Ok(());
+        }
+        // SAFETY: takes no pointer; any number has an answer.
+        let reason: *const c_char = unsafe { (self.error_string)(code) };
+        let reason = if reason.is_null() {
+            format!("error {code}")
+        } else {
+            // SAFETY: a static C string.
+            unsafe { CStr::from_ptr(reason) }
+                .to_string_lossy()
+                .into_owned()
+        };
+        Err(Error::Nvrtc {
+            op,
+            code,
+            reason,
+            log: log(),
+        })
+    }
+}
+
+/// The addresses of C strings, which have to outlive what is done with them.
+fn pointers(strings: &[CString]) -> Vec<*const c_char> {
+    strings.iter().map(|string| string.as_ptr()).collect()
+}
+
+/// An array's address; null for an empty one.
+fn array<T>(array: &[T]) -> *const T {
+    if array.is_empty() {
+        ptr::null()
+    } else {
+        array.as_ptr()
+    }
+}

@@ -1,0 +1,162 @@
+//! The process and the driver: initialisation, and the states in which it must not be called.
+
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use cuda_sys::symbol as cu;
+
+use crate::error::{Error, Result, check};
+use crate::types::version::Version;
+use crate::util::process_state::{COLD, EXITING, FORKED, READY, STARTING, STATE};
+
+pub(crate) use crate::util::process_state::{CallbackScope, in_callback, is_gone};
+
+/// The oldest driver that works.
+const FLOOR: Version = Version::new(11, 8);
+
+/// How often a thread looks whether another has initialised the driver, which takes milliseconds at
+/// least.
+const POLL: Duration = Duration::from_micros(100);
+
+/// Initialises the driver once, and refuses the call where CUDA cannot be called at all.
+///
+/// Every operation begins here, before it takes any lock. Costs one thread-local read and one load.
+#[inline]
+pub(crate) fn ensure() -> Result<()> {
+    if in_callback() {
+        return Err(Error::InCallback);
+    }
+    if STATE.load(Ordering::Acquire) == READY {
+        return Ok(());
+    }
+    ensure_slow()
+}
+
+/// Whether [`ensure`] has nothing to do and nothing to refuse.
+#[inline]
+pub(crate) fn is_ready() -> bool {
+    !in_callback() && STATE.load(Ordering::Acquire) == READY
+}
+
+#[cold]
+fn ensure_slow() -> Result<()> {
+    // Nothing is changed where the process has begun to exit.
+    let step = |from, to| STATE.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
+    loop {
+        if let Some(error) = gone() {
+            return Err(error);
+        }
+        hooks::watch_forks();
+        // Where there is no driver that is final, and found here without a lock.
+        cuda_sys::load()?;
+        // The state is the lock, since that alone survives a fork: what the child finds in it is put
+        // right by its handler, and a mutex that another thread has stays locked in the child.
+        match step(COLD, STARTING) {
+            Ok(_) => {
+                let started = start();
+                let _ = step(STARTING, if started.is_ok() { READY } else { COLD });
+                return started;
+            }
+            Err(READY) => return Ok(()),
+            Err(_) => thread::sleep(POLL),
+        }
+    }
+}
+
+fn start() -> Result<()> {
+    // SAFETY: cuInit takes no pointer; flags must be zero.
+    check("cuInit", unsafe { cu::cuInit(0) })?;
+    let found = ask_version()?;
+    if found < FLOOR {
+        return Err(Error::DriverTooOld { found });
+    }
+    hooks::watch_exit();
+    Ok(())
+}
+
+/// Why, if the driver [is gone](is_gone).
+pub(crate) fn gone() -> Option<Error> {
+    match STATE.load(Ordering::Acquire) {
+        FORKED => Some(Error::Forked),
+        EXITING => Some(Error::Exiting),
+        _ => None,
+    }
+}
+
+/// The newest CUDA that the driver supports: `cuDriverGetVersion`. Needs no context.
+///
+/// # Errors
+/// [`Error::NoDriver`] without a driver.
+///
+/// ```no_run
+/// use cuda_core::{Version, driver_version};
+///
+/// if driver_version()? < Version::new(12, 4) {
+///     println!("{} has no green contexts", driver_version()?);
+/// }
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub fn driver_version() -> Result<Version> {
+    ensure()?;
+    ask_version()
+}
+
+fn ask_version() -> Result<Version> {
+    let mut version = 0;
+    // SAFETY: the call needs no context and no `cuInit`; it writes one int, to a local that
+    // outlives it.
+    check("cuDriverGetVersion", unsafe {
+        cu::cuDriverGetVersion(&mut version)
+    })?;
+    Ok(Version::of(version))
+}
+
+/// Process hooks: a child of `fork` and an exiting process must not call the driver.
+#[cfg(all(unix, not(miri)))]
+mod hooks {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    extern "C" fn at_exit() {
+        let before = super::STATE.swap(super::EXITING, Ordering::AcqRel);
+        // In a fork's child there is nobody to wait for.
+        if before != super::FORKED {
+            crate::process::deferred::park();
+            crate::process::pinned_pass::park();
+        }
+    }
+
+    extern "C" fn in_child() {
+        // A child of a process that never used the driver may.
+        if super::STATE.load(Ordering::Acquire) != super::COLD {
+            super::STATE.store(super::FORKED, Ordering::Release);
+        }
+    }
+
+    /// Called after `cuInit`, once: handlers run last in, first out, so ours runs before the driver's
+    /// own.
+    pub(super) fn watch_exit() {
+        // SAFETY: the handler is a function that lives as long as the process and does not unwind. A
+        // failure means only that drops at exit reach a driver that refuses them.
+        unsafe { libc::atexit(at_exit) };
+    }
+
+    pub(super) fn watch_forks() {
+        // Not a lock, nor a `Once`, which the child might find taken. Twice does no harm.
+        static WATCHED: AtomicBool = AtomicBool::new(false);
+        if !WATCHED.load(Ordering::Acquire) {
+            // SAFETY: the handler lives as long as the process and does not unwind; it does an atomic
+            // load and a store, which are async-signal-safe. A failure means only that a child's
+            // calls reach a driver that refuses them.
+            unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+            WATCHED.store(true, Ordering::Release);
+        }
+    }
+}
+
+#[cfg(not(all(unix, not(miri))))]
+mod hooks {
+    pub(super) fn watch_exit() {}
+
+    pub(super) fn watch_forks() {}
+}

@@ -1,0 +1,152 @@
+//! What a `Drop` could not do: counted, told to a hook, and never a panic.
+//!
+//! An owner whose `Drop` can fail has an explicit twin that returns the error instead: `close`,
+//! `restore`, `into_inner`, `wait`. [`crate::process::release`] says what becomes of what was owned.
+//!
+//! Some have none. A stream pool and a group are streams, each of which has one; the memory of a
+//! signal is kept for the next; a caching pool gives its memory back by `trim`, which says what it
+//! could not; the values of a `ContextLocal` are other libraries', and so are their errors.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use crate::error::Error;
+use crate::process::{driver, foreign_code};
+use crate::types::resource::Resource;
+
+/// One thing that a `Drop` could not do.
+///
+/// ```
+/// use std::sync::{Arc, Mutex};
+///
+/// use cuda_core::Resource;
+///
+/// let lost = Arc::new(Mutex::new(0));
+/// let count = Arc::clone(&lost);
+/// cuda_core::set_drop_hook(move |failure| {
+///     if failure.resource == Resource::DeviceMemory {
+///         *count.lock().unwrap() += failure.bytes;
+///     }
+/// });
+/// ```
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct DropFailure {
+    /// What was left behind.
+    pub resource: Resource,
+    /// Its address or handle; zero where it has none.
+    pub handle: u64,
+    /// Its size in bytes; zero where it has none.
+    pub bytes: usize,
+    /// Why; [`None`] for the panic of a host function.
+    pub error: Option<Error>,
+}
+
+impl fmt::Display for DropFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.resource == Resource::HostFunction {
+            return f.write_str("a host function panicked");
+        }
+        write!(f, "{} was not released", self.resource)?;
+        if self.handle != 0 {
+            write!(f, " ({:#x})", self.handle)?;
+        }
+        match &self.error {
+            Some(error) => write!(f, ": {error}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Told of whatever [`drop_failures`] counts; see [`set_drop_hook`].
+///
+/// ```
+/// // Calls the hook that was there before, too.
+/// let before = cuda_core::take_drop_hook();
+/// cuda_core::set_drop_hook(move |failure| {
+///     eprintln!("{failure}");
+///     if let Some(before) = &before {
+///         before(failure);
+///     }
+/// });
+/// ```
+pub type DropHook = Arc<dyn Fn(&DropFailure) + Send + Sync>;
+
+static FAILURES: AtomicU64 = AtomicU64::new(0);
+static HOOK: RwLock<Option<DropHook>> = RwLock::new(None);
+
+/// How often a `Drop` of this crate failed since the process began, or a `close` so that what it
+/// released may be gone ([`Error::GivenUp`]). Failures while the process exits, or in a fork's child,
+/// are not counted. Deferred drops that no thread could be started for are counted here, and told to no
+/// hook.
+///
+/// ```
+/// assert_eq!(cuda_core::drop_failures(), 0, "something could not be freed");
+/// ```
+pub fn drop_failures() -> u64 {
+    FAILURES.load(Ordering::Relaxed)
+}
+
+/// Calls `hook` for whatever [`drop_failures`] counts from now on, in place of the hook before, which
+/// [`take_drop_hook`] returns. Does nothing in a fork's child, where nothing is counted.
+///
+/// The hook runs on the thread that drops or closes, when this crate has brought back what is current
+/// there. A panic in it is caught and ignored.
+///
+/// ```
+/// cuda_core::set_drop_hook(|failure| eprintln!("{failure}"));
+/// # cuda_core::take_drop_hook();
+/// ```
+pub fn set_drop_hook(hook: impl Fn(&DropFailure) + Send + Sync + 'static) {
+    // What the old hook captured may do anything when dropped: not under the lock.
+    drop(replace_hook(Some(Arc::new(hook))));
+}
+
+/// Takes the hook of [`set_drop_hook`] out: to end it, or for the next one to call.
+///
+/// ```
+/// let earlier = cuda_core::take_drop_hook();
+/// cuda_core::set_drop_hook(move |failure| {
+///     eprintln!("{failure}");
+///     if let Some(earlier) = &earlier {
+///         earlier(failure);
+///     }
+/// });
+/// # cuda_core::take_drop_hook();
+/// ```
+pub fn take_drop_hook() -> Option<DropHook> {
+    replace_hook(None)
+}
+
+fn replace_hook(hook: Option<DropHook>) -> Option<DropHook> {
+    // A thread that is no more in a fork's child may have the lock.
+    if driver::is_gone() {
+        return None;
+    }
+    let mut slot = HOOK.write().unwrap_or_else(PoisonError::into_inner);
+    std::mem::replace(&mut *slot, hook)
+}
+
+/// Counts a failure and tells the hook, unless the driver is gone with the process.
+pub(crate) fn report(resource: Resource, handle: u64, bytes: usize, error: Option<Error>) {
+    if driver::is_gone() || error.as_ref().is_some_and(Error::is_shutdown) {
+        return;
+    }
+    FAILURES.fetch_add(1, Ordering::Relaxed);
+    let hook = HOOK.read().unwrap_or_else(PoisonError::into_inner).clone();
+    if let Some(hook) = hook {
+        let failure = DropFailure {
+            resource,
+            handle,
+            bytes,
+            error,
+        };
+        foreign_code::after(move || hook(&failure));
+    }
+}
+
+/// Counts what is left behind without telling the hook.
+pub(crate) fn count(failures: usize) {
+    FAILURES.fetch_add(failures as u64, Ordering::Relaxed);
+}

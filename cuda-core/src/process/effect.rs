@@ -1,0 +1,173 @@
+//! Calls that fail although they have taken effect.
+//!
+//! "Note that this function may also return error codes from previous, asynchronous launches", says the
+//! reference of most functions that change something, and not what has become of the call itself. Each
+//! such call of this crate goes through [`attempt`], and each caller decides by [`Failed`] what there is
+//! to undo or to leave alone. Three kinds are decided in one place for all:
+//!
+//! * What an enqueue that failed touches is marked as used ([`crate::timeline::submit`]).
+//! * What a failed call was to release is given up ([`crate::process::release`]).
+//! * A descriptor that a failed call may have taken is not closed ([`give_fd`]).
+
+#[cfg(unix)]
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+
+use cuda_sys::CUresult;
+
+use crate::error::{Error, check};
+
+/// The calls of this crate whose reference has that note and whose effect can be undone, or matters to
+/// what they were given; enqueues and releases aside. What a failed allocation may have made has no
+/// address by which it could be given back. Of any other call an error says that it did nothing.
+const REPORTS_EARLIER_WORK: [&str; 9] = [
+    "cuCtxCreate",
+    "cuCtxPushCurrent",
+    "cuCtxSetCurrent",
+    "cuImportExternalMemory",
+    "cuImportExternalSemaphore",
+    "cuMemHostRegister",
+    "cuMemMap",
+    "cuMemUnmap",
+    "cuThreadExchangeStreamCaptureMode",
+];
+
+/// What the error of a call says of the call.
+#[derive(Debug)]
+pub(crate) enum Failed {
+    /// The driver refused it: nothing has changed.
+    Refused(Error),
+    /// The error may be that of earlier work, and the call may have taken effect.
+    Unknown(Error),
+}
+
+impl Failed {
+    /// The error, after `undo` where there may be something to undo.
+    pub(crate) fn undo(self, undo: impl FnOnce()) -> Error {
+        if let Self::Unknown(_) = self {
+            undo();
+        }
+        self.into()
+    }
+}
+
+impl From<Failed> for Error {
+    fn from(failed: Failed) -> Self {
+        match failed {
+            Failed::Refused(error) | Failed::Unknown(error) => error,
+        }
+    }
+}
+
+/// What the driver says of a call that changes something.
+#[inline]
+pub(crate) fn attempt(op: &'static str, code: CUresult) -> Result<(), Failed> {
+    check(op, code).map_err(|error| classify(op, code, error))
+}
+
+#[cold]
+fn classify(op: &'static str, code: CUresult, error: Error) -> Failed {
+    if is_refusal(code) || !REPORTS_EARLIER_WORK.contains(&op) {
+        Failed::Refused(error)
+    } else {
+        Failed::Unknown(error)
+    }
+}
+
+/// Whether a code is one with which functions are documented to refuse a call, and which no work on a
+/// device ends with.
+fn is_refusal(code: CUresult) -> bool {
+    const REFUSALS: [CUresult; 11] = [
+        cuda_sys::CUDA_ERROR_DEINITIALIZED,
+        cuda_sys::CUDA_ERROR_NOT_INITIALIZED,
+        cuda_sys::CUDA_ERROR_INVALID_CONTEXT,
+        cuda_sys::CUDA_ERROR_CONTEXT_IS_DESTROYED,
+        cuda_sys::CUDA_ERROR_INVALID_VALUE,
+        cuda_sys::CUDA_ERROR_INVALID_HANDLE,
+        cuda_sys::CUDA_ERROR_OUT_OF_MEMORY,
+        cuda_sys::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED,
+        cuda_sys::CUDA_ERROR_NOT_PERMITTED,
+        cuda_sys::CUDA_ERROR_NOT_SUPPORTED,
+        cuda_sys::CUDA_ERROR_OPERATING_SYSTEM,
+    ];
+    REFUSALS.contains(&code)
+}
+
+/// Makes a call that takes a descriptor over if it takes effect: with a duplicate, so that `fd` is its
+/// owner's whatever comes of the call. The duplicate is closed where the call was refused, and left to
+/// the driver otherwise: the number may be another file's by then.
+///
+/// # Errors
+/// The call's; `OPERATING_SYSTEM` where the process can have no more descriptors.
+#[cfg(unix)]
+pub(crate) fn give_fd(
+    op: &'static str,
+    fd: &OwnedFd,
+    call: impl FnOnce(RawFd) -> CUresult,
+) -> Result<(), Failed> {
+    let Ok(duplicate) = fd.try_clone() else {
+        return Err(Failed::Refused(Error::Driver {
+            op,
+            code: cuda_sys::CUDA_ERROR_OPERATING_SYSTEM,
+        }));
+    };
+    let given = attempt(op, call(duplicate.as_raw_fd()));
+    if !matches!(given, Err(Failed::Refused(_))) {
+        let _ = duplicate.into_raw_fd();
+    }
+    given
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_has_done_nothing_and_an_error_of_earlier_work_may() {
+        let refused = attempt("cuMemMap", cuda_sys::CUDA_ERROR_INVALID_VALUE);
+        assert!(matches!(refused, Err(Failed::Refused(_))), "{refused:?}");
+        let unknown = attempt("cuMemMap", cuda_sys::CUDA_ERROR_ILLEGAL_ADDRESS);
+        assert!(matches!(unknown, Err(Failed::Unknown(_))), "{unknown:?}");
+        // One that the reference says nothing of.
+        let refused = attempt("cuMemAddressReserve", cuda_sys::CUDA_ERROR_UNKNOWN);
+        assert!(matches!(refused, Err(Failed::Refused(_))), "{refused:?}");
+        assert!(attempt("cuMemMap", cuda_sys::CUDA_SUCCESS).is_ok());
+    }
+
+    #[test]
+    fn the_list_is_sorted() {
+        assert!(REPORTS_EARLIER_WORK.is_sorted());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "opens files")]
+    #[cfg(unix)]
+    fn s49_a_duplicate_that_was_refused_is_closed_and_one_that_may_be_taken_is_not() {
+        use std::fs::File;
+        use std::mem::ManuallyDrop;
+        use std::os::fd::FromRawFd;
+        let op = "cuImportExternalMemory";
+        let fd = OwnedFd::from(File::open(env!("CARGO_MANIFEST_DIR")).expect("a file"));
+        let is_open = |number| {
+            // SAFETY: asked for what it is, and not closed.
+            let file = ManuallyDrop::new(unsafe { File::from_raw_fd(number) });
+            file.metadata().is_ok()
+        };
+        let mut given = -1;
+        let refused = give_fd(op, &fd, |number| {
+            given = number;
+            cuda_sys::CUDA_ERROR_INVALID_VALUE
+        });
+        assert!(matches!(refused, Err(Failed::Refused(_))), "{refused:?}");
+        assert_ne!(given, fd.as_raw_fd());
+        for code in [cuda_sys::CUDA_ERROR_LAUNCH_FAILED, cuda_sys::CUDA_SUCCESS] {
+            let _ = give_fd(op, &fd, |number| {
+                given = number;
+                code
+            });
+            assert!(is_open(given), "{code:?}");
+            // SAFETY: open, and the driver's, of which there is none here.
+            drop(unsafe { OwnedFd::from_raw_fd(given) });
+        }
+        assert!(is_open(fd.as_raw_fd()));
+    }
+}

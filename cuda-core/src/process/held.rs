@@ -1,0 +1,47 @@
+//! Drops that have to wait for the end of a capture.
+//!
+//! Memory whose last work is on a stream that other code captures can neither be freed behind that work
+//! nor waited for. It is kept, with all that it needs, and tried again later: nobody is told when a
+//! capture ends.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::error::Error;
+use crate::process::{driver, foreign_code};
+use crate::util::panic::contain;
+use crate::util::sync::lock;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+static JOBS: Mutex<Vec<Job>> = Mutex::new(Vec::new());
+
+/// How many there are.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether that is why something could not be given back.
+pub(crate) fn is_held(error: &Error) -> bool {
+    matches!(error, Error::Capturing { .. })
+}
+
+/// Keeps `job` for [`retry`].
+pub(crate) fn keep(job: impl FnOnce() + Send + 'static) {
+    COUNT.fetch_add(1, Ordering::AcqRel);
+    lock(&JOBS).push(Box::new(job));
+}
+
+/// Tries what was kept. What still finds a stream captured is kept again. Called by whatever frees
+/// memory with driver calls, and by [`flush_deferred_drops`](crate::flush_deferred_drops).
+#[inline]
+pub(crate) fn retry() {
+    if COUNT.load(Ordering::Acquire) > 0 && !driver::is_gone() {
+        // A job may drop what the caller owned.
+        foreign_code::after(run);
+    }
+}
+
+fn run() {
+    let jobs = std::mem::take(&mut *lock(&JOBS));
+    COUNT.fetch_sub(jobs.len(), Ordering::AcqRel);
+    jobs.into_iter().for_each(contain);
+}

@@ -1,0 +1,332 @@
+//! Threads that help with what the host itself has to do: copying and touching memory.
+//!
+//! The caller works through its own pieces and is helped meanwhile: [`with_help`] borrows a [`Work`]
+//! for one call, and returns when no helper thread is in it any more. The threads call nothing but
+//! [`Work::step`], so they never call the driver; they are started when they are first needed, and
+//! wait without work until [`end`].
+
+use std::any::Any;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crate::process::capture_mode::Relaxed;
+use crate::util::sync::lock;
+
+#[cfg(test)]
+mod tests;
+
+/// Something that several threads do at once, in pieces that each of them takes as it comes.
+pub(crate) trait Work: Sync {
+    /// Does one piece. `false`: there is none to be had at present.
+    fn step(&self) -> bool;
+
+    /// Whether a step would find something to do, as far as can be told.
+    fn is_ready(&self) -> bool;
+}
+
+/// Most threads there will ever be.
+pub(crate) const MOST: usize = 64;
+
+/// How long a thread without work looks for more before it sleeps: waking one takes as long.
+const PATIENCE: Duration = Duration::from_micros(if cfg!(miri) { 0 } else { 20 });
+
+/// Sleeping threads that each caller, and each thread that wakes, wakes in turn.
+const FAN_OUT: usize = 2;
+
+/// One call of [`with_help`]; lives on its caller's stack.
+struct Job<'w> {
+    work: &'w dyn Work,
+    /// Threads of ours that are in it.
+    inside: AtomicUsize,
+    /// Whoever is in it should leave.
+    over: AtomicBool,
+    has_panicked: AtomicBool,
+    panic: Mutex<Option<Payload>>,
+}
+
+type Payload = Box<dyn Any + Send>;
+
+struct Listed {
+    // INVARIANT: valid while it is listed, and while the job counts a thread as inside.
+    job: NonNull<Job<'static>>,
+    /// Threads that may be in it at once.
+    helpers: usize,
+}
+
+// SAFETY: a job is made of what any thread may use: its work is `Sync`, and so is the rest.
+unsafe impl Send for Listed {}
+
+struct Team {
+    jobs: Vec<Listed>,
+    threads: Vec<JoinHandle<()>>,
+    /// Threads started before are to end.
+    generation: u64,
+}
+
+static TEAM: Mutex<Team> = Mutex::new(Team {
+    jobs: Vec::new(),
+    threads: Vec::new(),
+    generation: 0,
+});
+
+/// Told when there is something to do.
+static CALLED: Condvar = Condvar::new();
+
+/// Raised whenever there is something to do.
+static NEWS: AtomicU64 = AtomicU64::new(0);
+
+/// Threads that sleep, or are about to.
+static ASLEEP: AtomicUsize = AtomicUsize::new(0);
+
+/// Told when a thread has left a job, if somebody waits for that.
+static LEFT: Condvar = Condvar::new();
+
+/// Callers that wait for threads to leave.
+static LEAVING: AtomicUsize = AtomicUsize::new(0);
+
+/// What [`with_help`] hands to the one who is helped.
+pub(crate) struct Help<'j> {
+    /// [`None`]: nobody helps.
+    job: Option<&'j Job<'j>>,
+    /// It is the calling thread's.
+    _not_send: PhantomData<*const ()>,
+}
+
+/// Runs `body` while up to `helpers` other threads do steps of `work`, and returns when none of
+/// them is in it any more, also if `body` panics.
+///
+/// # Panics
+/// If a step did that on one of those threads, with the same payload.
+pub(crate) fn with_help<R>(
+    work: &dyn Work,
+    helpers: usize,
+    body: impl FnOnce(&Help<'_>) -> R,
+) -> R {
+    let alone = Help {
+        job: None,
+        _not_send: PhantomData,
+    };
+    if helpers == 0 {
+        return body(&alone);
+    }
+    let job = Job {
+        work,
+        inside: AtomicUsize::new(0),
+        over: AtomicBool::new(false),
+        has_panicked: AtomicBool::new(false),
+        panic: Mutex::new(None),
+    };
+    let value = {
+        let _enlisted = Enlisted::new(&job, helpers.min(MOST));
+        body(&Help {
+            job: Some(&job),
+            ..alone
+        })
+    };
+    let panic = lock(&job.panic).take();
+    if let Some(payload) = panic {
+        resume_unwind(payload);
+    }
+    value
+}
+
+impl Help<'_> {
+    /// Says that there is something to do, or soon will be.
+    pub(crate) fn call(&self) {
+        if self.job.is_some() {
+            NEWS.fetch_add(1, Ordering::SeqCst);
+            wake(FAN_OUT);
+        }
+    }
+
+    /// Whether a step panicked on another thread: what it was to do will not be done.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.job
+            .is_some_and(|job| job.has_panicked.load(Ordering::Acquire))
+    }
+}
+
+/// Wakes sleeping threads, at most as many as are wanted.
+fn wake(wanted: usize) {
+    // Either this sees who is about to sleep, or that thread sees what was published before.
+    fence(Ordering::SeqCst);
+    let asleep = ASLEEP.load(Ordering::SeqCst);
+    if asleep == 0 {
+        return;
+    }
+    // A thread between its last look and its sleep holds the lock.
+    drop(lock(&TEAM));
+    for _ in 0..wanted.min(asleep) {
+        CALLED.notify_one();
+    }
+}
+
+/// A job that is listed; no thread is in it after the drop.
+struct Enlisted<'j> {
+    job: &'j Job<'j>,
+}
+
+impl<'j> Enlisted<'j> {
+    fn new(job: &'j Job<'j>, helpers: usize) -> Self {
+        let mut team = lock(&TEAM);
+        team.start(helpers);
+        team.jobs.push(Listed {
+            job: NonNull::from(job).cast(),
+            helpers,
+        });
+        Self { job }
+    }
+}
+
+impl Drop for Enlisted<'_> {
+    fn drop(&mut self) {
+        let address = NonNull::from(self.job).cast();
+        // From here on nobody comes in: that is done under the lock, and only into what is listed.
+        lock(&TEAM).jobs.retain(|listed| listed.job != address);
+        self.job.over.store(true, Ordering::Release);
+        let is_empty = || self.job.inside.load(Ordering::Acquire) == 0;
+        if linger(is_empty) {
+            return;
+        }
+        LEAVING.fetch_add(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        let mut team = lock(&TEAM);
+        while !is_empty() {
+            team = LEFT.wait(team).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(team);
+        LEAVING.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Team {
+    /// Sees to it that there are as many threads as are wanted, if the system has them.
+    fn start(&mut self, wanted: usize) {
+        while self.threads.len() < wanted {
+            let generation = self.generation;
+            let started = thread::Builder::new()
+                .name("cuda-core worker".to_owned())
+                .spawn(move || serve(generation));
+            match started {
+                Ok(thread) => self.threads.push(thread),
+                // The caller then does more of the work itself.
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// The job that most lacks a thread, and whether it lacks another. Whoever gets it is counted
+    /// as inside.
+    fn enter(&self) -> Option<(NonNull<Job<'static>>, bool)> {
+        let open = self.jobs.iter().filter_map(|listed| {
+            // SAFETY: by the invariant of `Listed` the job is valid while it is listed, which the
+            // lock that `self` is behind keeps it.
+            let job = unsafe { listed.job.as_ref() };
+            let inside = job.inside.load(Ordering::Relaxed);
+            (inside < listed.helpers && job.work.is_ready()).then_some((inside, job, listed))
+        });
+        let (inside, job, listed) = open.min_by_key(|(inside, ..)| *inside)?;
+        job.inside.fetch_add(1, Ordering::Relaxed);
+        Some((listed.job, inside + 1 < listed.helpers))
+    }
+}
+
+/// Does steps of whatever job has some, until the threads of this generation are to end.
+fn serve(generation: u64) {
+    let mut team = lock(&TEAM);
+    // A thread that has just been woken stays awake for a while: what it was called for may be about
+    // to begin.
+    let mut woken = true;
+    while team.generation == generation {
+        let news = NEWS.load(Ordering::SeqCst);
+        if let Some((job, wants_more)) = team.enter() {
+            drop(team);
+            if wants_more {
+                wake(FAN_OUT);
+            }
+            Relaxed::for_life();
+            // SAFETY: `enter` has counted this thread as inside.
+            unsafe { help(job) };
+            woken = false;
+            team = lock(&TEAM);
+        } else if woken {
+            drop(team);
+            woken = linger(|| NEWS.load(Ordering::Relaxed) != news);
+            team = lock(&TEAM);
+        } else {
+            ASLEEP.fetch_add(1, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+            if NEWS.load(Ordering::SeqCst) == news {
+                team = CALLED.wait(team).unwrap_or_else(PoisonError::into_inner);
+            }
+            ASLEEP.fetch_sub(1, Ordering::SeqCst);
+            woken = true;
+        }
+    }
+}
+
+/// Looks out for something for as long as waking a sleeping thread would take; whether it came.
+fn linger(mut came: impl FnMut() -> bool) -> bool {
+    let started = Instant::now();
+    loop {
+        if came() {
+            return true;
+        }
+        if started.elapsed() >= PATIENCE {
+            return false;
+        }
+        std::hint::spin_loop();
+    }
+}
+
+/// Does steps of the job until there are none for a while, and leaves it.
+///
+/// # Safety
+/// The job counts this thread as inside; afterwards it does not.
+unsafe fn help(job: NonNull<Job<'static>>) {
+    {
+        // SAFETY: it counts this thread as inside, so it is valid.
+        let job = unsafe { job.as_ref() };
+        let steps = AssertUnwindSafe(|| {
+            let is_over = || job.over.load(Ordering::Acquire);
+            while !is_over() && (job.work.step() || linger(|| is_over() || job.work.is_ready())) {}
+        });
+        if let Err(payload) = catch_unwind(steps) {
+            let first = lock(&job.panic).replace(payload);
+            // Its drop might panic in turn.
+            std::mem::forget(first);
+            job.has_panicked.store(true, Ordering::Release);
+        }
+    }
+    // SAFETY: the job counts this thread as inside, so it is valid. By its address, since a
+    // reference to all of the job would have to be good for longer than the job is: its owner may
+    // take it down from the next step on.
+    let inside = unsafe { &raw const (*job.as_ptr()).inside };
+    // SAFETY: the owner keeps the job for as long as it counts this thread, which is up to this
+    // step; nothing of it is touched after.
+    unsafe { &*inside }.fetch_sub(1, Ordering::AcqRel);
+    fence(Ordering::SeqCst);
+    if LEAVING.load(Ordering::SeqCst) > 0 {
+        drop(lock(&TEAM));
+        LEFT.notify_all();
+    }
+}
+
+/// Ends the threads, and waits for that. They are started again when they are needed.
+pub(crate) fn end() {
+    let threads = {
+        let mut team = lock(&TEAM);
+        team.generation += 1;
+        std::mem::take(&mut team.threads)
+    };
+    CALLED.notify_all();
+    for thread in threads {
+        // It contains the panics of what it does.
+        drop(thread.join());
+    }
+}

@@ -1,0 +1,285 @@
+//! Semaphores that another interface to the device made: Vulkan, Direct3D.
+
+use std::fmt;
+#[cfg(unix)]
+use std::os::fd::OwnedFd;
+use std::ptr;
+
+use cuda_sys::{CUexternalSemaphore, symbol as cu};
+
+use crate::context::Context;
+use crate::context::guard::Entered;
+use crate::device::Device;
+use crate::error::{Error, Result};
+#[cfg(unix)]
+use crate::process::effect::give_fd;
+use crate::process::handle::Handle;
+use crate::process::owned::{Owned, Release};
+use crate::process::release::Unreleased;
+use crate::stream::{Stream, StreamKind};
+use crate::timeline::core::{Bound, StreamCore, same_device};
+use crate::timeline::ledger::{Access, Bytes, Fences, Ledger, LedgerOf, Touch};
+use crate::timeline::submit::submit;
+use crate::types::resource::Resource;
+
+/// What kind of semaphore an [`ExternalSemaphore`] imports.
+///
+/// ```
+/// use cuda_core::ExternalSemaphoreKind;
+///
+/// # let has_type_create_info = true;
+/// let kind = match has_type_create_info {
+///     true => ExternalSemaphoreKind::Timeline, // VkSemaphoreTypeCreateInfo says so
+///     false => ExternalSemaphoreKind::Binary,
+/// };
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ExternalSemaphoreKind {
+    /// Signalled or not, and not any more once somebody has waited for it; its value means nothing.
+    Binary,
+    /// A number that only grows.
+    Timeline,
+}
+
+/// A semaphore of another interface to the device, by which its work and that of streams come in order.
+///
+/// Dropping or closing it waits for the work that signals it or waits for it. A wait that nobody ends
+/// holds up its stream for ever, and with it whatever waits for the stream.
+///
+/// ```no_run
+/// # #[cfg(unix)]
+/// # fn draw(stream: &cuda_core::Stream, fd: std::os::fd::OwnedFd) -> cuda_core::Result<()> {
+/// use cuda_core::{ExternalSemaphore, ExternalSemaphoreKind};
+///
+/// let kind = ExternalSemaphoreKind::Timeline;
+/// // SAFETY: from vkGetSemaphoreFdKHR, of a timeline semaphore on the same device.
+/// let semaphore = unsafe { ExternalSemaphore::import_fd(stream.context(), fd, kind) };
+/// let semaphore = semaphore.map_err(|(error, _fd)| error)?;
+/// stream.wait_external(&semaphore, 1)?; // until Vulkan has drawn
+/// // … work on the image …
+/// stream.signal_external(&semaphore, 2)?; // Vulkan may show it
+/// # Ok(())
+/// # }
+/// ```
+pub struct ExternalSemaphore(Owned<Imported>);
+
+struct Imported {
+    // INVARIANT: imported into `context`; `release` alone destroys it.
+    raw: Handle<CUexternalSemaphore>,
+    context: Context,
+    /// Signals and waits, as reads of one byte: destroying it is a write of that.
+    uses: Ledger,
+}
+
+/// The one byte.
+const SEMAPHORE: Bytes = 0..1;
+
+impl ExternalSemaphore {
+    /// Imports a semaphore by a file descriptor, which Vulkan calls `OPAQUE_FD`:
+    /// `cuImportExternalSemaphore`. The driver gets a duplicate of the descriptor, which is closed then.
+    ///
+    /// # Errors
+    /// The driver's, `OPERATING_SYSTEM` where the process can have no more descriptors among them. The
+    /// descriptor comes back with the error, open.
+    ///
+    /// # Safety
+    /// `fd` is of a semaphore of that kind on the context's device, which is used as the other interface
+    /// demands: to each signal of a binary one comes one wait, the value of a timeline only grows.
+    #[cfg(unix)]
+    pub unsafe fn import_fd(
+        context: &Context,
+        fd: OwnedFd,
+        kind: ExternalSemaphoreKind,
+    ) -> Result<Self, (Error, OwnedFd)> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { import(context, &fd, kind) }.map_err(|error| (error, fd))
+    }
+
+    /// Takes in a semaphore that was imported by a raw call, for the kinds of handle that have no method
+    /// here. No driver call.
+    ///
+    /// # Safety
+    /// `raw` came from `cuImportExternalSemaphore` with the context current, and is nobody else's. What
+    /// [`ExternalSemaphore::import_fd`] asks for holds.
+    pub unsafe fn from_raw(context: &Context, raw: CUexternalSemaphore) -> Self {
+        Self(Owned::new(Imported {
+            raw: Handle(raw),
+            context: context.clone(),
+            uses: Ledger::default(),
+        }))
+    }
+
+    /// The context that it was imported into.
+    pub fn context(&self) -> &Context {
+        &self.0.context
+    }
+
+    /// The device that it is on.
+    pub fn device(&self) -> Device {
+        self.0.context.device()
+    }
+
+    /// The driver's handle, valid while `self` lives; null for a semaphore that was
+    /// [given up](Error::GivenUp).
+    pub fn as_raw(&self) -> CUexternalSemaphore {
+        self.0.get().map_or(ptr::null_mut(), |live| live.raw.0)
+    }
+
+    /// What a call on the stream needs: the handle, the stream, and its context current. Nothing says that
+    /// these calls need none, as other calls on streams do not.
+    fn bind<'s>(
+        &self,
+        op: &'static str,
+        core: &'s StreamCore,
+    ) -> Result<(CUexternalSemaphore, Bound<'s>, Option<Entered>)> {
+        self.0.live()?;
+        same_device(op, core, self.device())?;
+        if core.context() != self.context() {
+            return Err(Error::WrongContext {
+                op,
+                what: "the semaphore",
+            });
+        }
+        let stream = core.bind(op)?;
+        let entered = match stream.entered() {
+            Some(_) => None,
+            None => Some(self.context().enter_briefly()?),
+        };
+        Ok((self.0.raw.0, stream, entered))
+    }
+
+    /// A signal or a wait. They are all readers to the ledger: none waits for another.
+    fn touch(&self) -> Touch<'_> {
+        Touch {
+            ledger: LedgerOf::Shared(&self.0.uses),
+            range: SEMAPHORE,
+            access: Access::Read,
+        }
+    }
+
+    /// Destroys the semaphore, once no work uses it, and says whether that worked:
+    /// `cuDestroyExternalSemaphore`. Dropping it reports a failure to the hook of
+    /// [`set_drop_hook`](crate::set_drop_hook) instead.
+    ///
+    /// # Errors
+    /// Those of the wait for that work, with the semaphore as it was; the driver's of the call that
+    /// destroys it, with one that is [given up](Error::GivenUp).
+    pub fn close(mut self) -> Result<(), (Error, Self)> {
+        self.0.release().map_err(|error| (error, self))
+    }
+}
+
+/// # Safety
+/// That of [`ExternalSemaphore::import_fd`].
+#[cfg(unix)]
+unsafe fn import(
+    context: &Context,
+    fd: &OwnedFd,
+    kind: ExternalSemaphoreKind,
+) -> Result<ExternalSemaphore> {
+    let mut handle = cuda_sys::CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC {
+        type_: match kind {
+            ExternalSemaphoreKind::Binary => cuda_sys::CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD,
+            ExternalSemaphoreKind::Timeline => {
+                cuda_sys::CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD
+            }
+        },
+        ..Default::default()
+    };
+    let op = "cuImportExternalSemaphore";
+    let mut raw = ptr::null_mut();
+    let given = context.relaxed(|| {
+        give_fd(op, fd, |fd| {
+            handle.handle.fd = fd;
+            // SAFETY: the call reads a description and writes one handle, both locals that outlive it;
+            // the descriptor is open, and of such a semaphore by this function's contract; a live context
+            // is current.
+            unsafe { cu::cuImportExternalSemaphore(&mut raw, &handle) }
+        })
+    })?;
+    // SAFETY: just imported, of what the caller promised.
+    let imported = || unsafe { ExternalSemaphore::from_raw(context, raw) };
+    // The driver may have made it, an error or not.
+    if given.is_err() && !raw.is_null() {
+        drop(imported());
+    }
+    given?;
+    Ok(imported())
+}
+
+impl<K: StreamKind> Stream<K> {
+    /// Signals a semaphore of another interface when everything enqueued so far has completed:
+    /// `cuSignalExternalSemaphoresAsync`. A timeline has the value then.
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`], and [`Error::WrongContext`] for one that another context of the device
+    /// imported, before the driver is asked; the driver's.
+    pub fn signal_external(&self, semaphore: &ExternalSemaphore, value: u64) -> Result<()> {
+        let op = "cuSignalExternalSemaphoresAsync";
+        let core = self.core();
+        let (raw, stream, _entered) = semaphore.bind(op, core)?;
+        let mut signal = cuda_sys::CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS::default();
+        signal.params.fence.value = value;
+        let call = |stream| {
+            // SAFETY: the call reads one handle and one description, both locals that outlive it; the
+            // semaphore stays until the mark that is made of this has completed.
+            unsafe { cu::cuSignalExternalSemaphoresAsync(&raw, &signal, 1, stream) }
+        };
+        submit(core, &stream, op, &mut [semaphore.touch()], call).1
+    }
+
+    /// Makes work enqueued from now on wait until a semaphore of another interface is signalled, or a
+    /// timeline has reached the value: `cuWaitExternalSemaphoresAsync`, after a
+    /// [checkpoint](Stream::checkpoint).
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`], and [`Error::WrongContext`] for one that another context of the device
+    /// imported, before the driver is asked; the driver's.
+    pub fn wait_external(&self, semaphore: &ExternalSemaphore, value: u64) -> Result<()> {
+        let op = "cuWaitExternalSemaphoresAsync";
+        let core = self.core();
+        let (raw, stream, _entered) = semaphore.bind(op, core)?;
+        core.timeline().hold_up(stream.entered())?;
+        let mut wait = cuda_sys::CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS::default();
+        wait.params.fence.value = value;
+        let call = |stream| {
+            // SAFETY: the call reads one handle and one description, both locals that outlive it; the
+            // semaphore stays until the mark that is made of this has completed.
+            unsafe { cu::cuWaitExternalSemaphoresAsync(&raw, &wait, 1, stream) }
+        };
+        let (seq, result) = submit(core, &stream, op, &mut [semaphore.touch()], call);
+        core.timeline().held_up_at(seq);
+        result
+    }
+}
+
+impl Release for Imported {
+    const RESOURCE: Resource = Resource::ExternalSemaphore;
+
+    fn number(&self) -> u64 {
+        self.raw.number()
+    }
+
+    /// "Any outstanding signals or waits must have completed".
+    fn release(&mut self) -> Result<(), Unreleased> {
+        let mut fences = Fences::none();
+        self.uses
+            .conflicts_exclusive(&SEMAPHORE, Access::Write, None, &mut fences);
+        fences.wait_host()?;
+        self.context.release("cuDestroyExternalSemaphore", || {
+            // SAFETY: the owner is at its end, so nothing uses the handle after this call, and no signal or
+            // wait is queued; its context is current.
+            unsafe { cu::cuDestroyExternalSemaphore(self.raw.0) }
+        })
+    }
+}
+
+impl fmt::Debug for ExternalSemaphore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExternalSemaphore")
+            .field("raw", &self.as_raw())
+            .field("device", &self.device())
+            .finish()
+    }
+}

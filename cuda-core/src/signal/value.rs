@@ -1,0 +1,352 @@
+//! Values in memory that streams write, and wait for.
+
+use std::sync::Mutex;
+
+use cuda_sys::{CUdeviceptr, CUresult, CUstream, symbol as cu};
+
+use crate::alloc::origin::Origin;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::memory::device::{DeviceSlice, DeviceSliceMut};
+use crate::memory::same_len;
+use crate::stream::{Stream, StreamKind};
+use crate::timeline::core::same_device;
+use crate::timeline::submit::submit;
+use crate::types::pod::Pod;
+use crate::util::sync::lock;
+
+/// What a stream can write and wait for: `u32`, and `u64` where the device can. Sealed.
+///
+/// ```no_run
+/// use cuda_core::{Device, Result, Signal, StreamValue};
+///
+/// fn signals<T: StreamValue>(device: Device, zero: T) -> Result<[Signal<T>; 2]> {
+///     Ok([Signal::new(device, zero)?, Signal::new(device, zero)?])
+/// }
+/// let narrow = signals(Device::get(0)?, 0u32)?;
+/// let wide = signals(Device::get(0)?, 0u64)?;
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub trait StreamValue: Pod + sealed::Value {}
+
+impl StreamValue for u32 {}
+impl StreamValue for u64 {}
+
+/// Until when a stream waits, given what is in memory: the flags of `cuStreamWaitValue`.
+///
+/// ```no_run
+/// # let device = cuda_core::Device::get(0)?;
+/// # let stream = device.create_stream()?;
+/// use cuda_core::{Signal, WaitValue};
+///
+/// let signal = Signal::new(device, 0u32)?;
+/// stream.wait_signal(&signal, WaitValue::Geq(3))?;
+/// stream.launch_host_func(|| println!("three or more"))?;
+/// signal.set(4); // lets it go on
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WaitValue<T> {
+    /// `CU_STREAM_WAIT_VALUE_GEQ`: it has reached this value. The comparison is cyclic: the
+    /// difference, taken as a signed number, is not negative.
+    Geq(T),
+    /// `CU_STREAM_WAIT_VALUE_EQ`: it is this value.
+    Eq(T),
+    /// `CU_STREAM_WAIT_VALUE_AND`: it has one of these bits.
+    And(T),
+    /// `CU_STREAM_WAIT_VALUE_NOR`: it lacks one of the bits that this value lacks too. Not every
+    /// device can.
+    Nor(T),
+}
+
+pub(crate) mod sealed {
+    use std::sync::atomic::{AtomicU32, AtomicU64};
+
+    pub trait Value: Copy + Eq {
+        const ZERO: Self;
+        const ONES: Self;
+        /// More than 32 bits.
+        const WIDE: bool;
+
+        fn raw(self) -> u64;
+
+        /// Reads host memory that a device may write meanwhile, and what was done before that.
+        ///
+        /// # Safety
+        /// `at` is valid and aligned, and everybody who touches it meanwhile does so atomically.
+        unsafe fn load(at: *mut u8) -> Self;
+
+        /// Writes it, and makes what this thread did before visible to who reads it.
+        ///
+        /// # Safety
+        /// As for [`Value::load`].
+        unsafe fn store(self, at: *mut u8);
+    }
+
+    macro_rules! value {
+        ($($type:ty, $atomic:ty, $wide:literal;)*) => {$(
+            impl Value for $type {
+                const ZERO: Self = 0;
+                const ONES: Self = !0;
+                const WIDE: bool = $wide;
+
+                fn raw(self) -> u64 {
+                    self.into()
+                }
+
+                unsafe fn load(at: *mut u8) -> Self {
+                    // SAFETY: aligned, and valid for longer than the reference, which ends with
+                    // this call; others access it atomically meanwhile: the caller's promise, which
+                    // is what `from_ptr` asks for.
+                    let value = unsafe { <$atomic>::from_ptr(at.cast()) };
+                    value.load(std::sync::atomic::Ordering::Acquire)
+                }
+
+                unsafe fn store(self, at: *mut u8) {
+                    // SAFETY: aligned, and valid for longer than the reference, which ends with
+                    // this call; others access it atomically meanwhile: the caller's promise, which
+                    // is what `from_ptr` asks for.
+                    let value = unsafe { <$atomic>::from_ptr(at.cast()) };
+                    value.store(self, std::sync::atomic::Ordering::Release);
+                }
+            }
+        )*};
+    }
+
+    value! {
+        u32, AtomicU32, false;
+        u64, AtomicU64, true;
+    }
+}
+
+impl<K: StreamKind> Stream<K> {
+    /// Writes one element when everything enqueued so far has completed, and made its own writes
+    /// visible: `cuStreamWriteValue32_v2` or `cuStreamWriteValue64_v2`.
+    ///
+    /// The buffer's other users come before or after it, as with a [fill](Stream::fill). Between
+    /// streams, or to tell the host, use a [`Signal`](crate::Signal).
+    ///
+    /// The memory is that of [`Context::alloc`](crate::Context::alloc): drivers refuse memory of
+    /// pools, which is what [`Stream::alloc`] makes.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`] unless there is exactly one element; [`Error::WrongDevice`];
+    /// [`Error::StreamOrderedMemory`]; [`Error::Unsupported`] for 64 bits on a device without them;
+    /// the driver's `INVALID_VALUE` for other memory that it refuses.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// let stream = context.create_stream()?;
+    /// let mut progress = context.alloc::<u32>(2)?;
+    /// stream.fill(&mut progress, 0)?;
+    /// stream.write_value(progress.slice_mut(1..)?, 7)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn write_value<'b, T: StreamValue>(
+        &self,
+        destination: impl Into<DeviceSliceMut<'b, T>>,
+        value: T,
+    ) -> Result<()> {
+        let mut destination = destination.into();
+        let op = write_op::<T>();
+        same_len(op, 1, destination.len())?;
+        let core = self.core();
+        same_device(op, core, destination.as_view().device())?;
+        not_stream_ordered(op, &destination.as_view())?;
+        let stream = core.bind(op)?;
+        require::<T>(self.device(), None)?;
+        let address = destination.as_raw();
+        let call = |stream| {
+            // SAFETY: the element is on the stream's device, aligned to its size, and stays
+            // allocated until the mark that is made of this write has completed.
+            unsafe { write::<T>(stream, address, value) }
+        };
+        submit(core, &stream, op, &mut [destination.write()], call).1
+    }
+
+    /// Makes work enqueued from now on wait until one element has a value:
+    /// `cuStreamWaitValue32_v2` or `cuStreamWaitValue64_v2`, after a
+    /// [checkpoint](Stream::checkpoint).
+    ///
+    /// This is for values that come from where this crate does not look: a kernel that is running,
+    /// a network card, another process. The wait counts as a reader of the element, so whoever of
+    /// this crate writes it later is made to wait for the wait, and who wrote it before has done so
+    /// when it begins: streams that tell each other something use a [`Signal`](crate::Signal).
+    ///
+    /// A value that never comes holds up the stream for ever, and with it whatever waits for the
+    /// stream, dropping the buffer included. CUDA does not see the dependency: it may put the work
+    /// that would bring the value behind the wait, where both share a hardware queue.
+    ///
+    /// # Errors
+    /// Those of [`Stream::write_value`]; [`Error::EndlessWait`] for a condition that nothing can
+    /// fulfil; [`Error::Unsupported`] for [`WaitValue::Nor`] on a device without it.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// use cuda_core::WaitValue;
+    ///
+    /// let mut arrived = context.alloc::<u32>(1)?;
+    /// stream.fill(&mut arrived, 0)?;
+    /// // … a network card is told the address and will write there …
+    /// stream.wait_value(&arrived, WaitValue::Geq(1))?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn wait_value<'a, T: StreamValue>(
+        &self,
+        source: impl Into<DeviceSlice<'a, T>>,
+        until: WaitValue<T>,
+    ) -> Result<()> {
+        let source = source.into();
+        let op = wait_op::<T>();
+        same_len(op, source.len(), 1)?;
+        until.check(op)?;
+        let core = self.core();
+        same_device(op, core, source.device())?;
+        not_stream_ordered(op, &source)?;
+        let stream = core.bind(op)?;
+        require(self.device(), Some(until))?;
+        core.timeline().hold_up(stream.entered())?;
+        let address = source.as_raw();
+        let call = |stream| {
+            // SAFETY: the element is on the stream's device, aligned to its size, and stays
+            // allocated until the mark that is made of this wait has completed.
+            unsafe { wait(stream, address, until) }
+        };
+        let (seq, result) = submit(core, &stream, op, &mut [source.read()], call);
+        core.timeline().held_up_at(seq);
+        result
+    }
+}
+
+/// Refuses memory of pools, which drivers refuse with an `INVALID_VALUE` that explains nothing.
+fn not_stream_ordered<T: Pod>(op: &'static str, memory: &DeviceSlice<'_, T>) -> Result<()> {
+    match memory.block().keeper {
+        Origin::Owned { .. } => Ok(()),
+        _ => Err(Error::StreamOrderedMemory { op }),
+    }
+}
+
+pub(super) fn write_op<T: StreamValue>() -> &'static str {
+    if T::WIDE {
+        "cuStreamWriteValue64"
+    } else {
+        "cuStreamWriteValue32"
+    }
+}
+
+pub(super) fn wait_op<T: StreamValue>() -> &'static str {
+    if T::WIDE {
+        "cuStreamWaitValue64"
+    } else {
+        "cuStreamWaitValue32"
+    }
+}
+
+/// # Safety
+/// The stream is live, its context current if it needs that. `address` is a value of type `T`,
+/// aligned to its size, that the stream's device reaches until the write is done.
+pub(super) unsafe fn write<T: StreamValue>(
+    stream: CUstream,
+    address: CUdeviceptr,
+    value: T,
+) -> CUresult {
+    let flags = cuda_sys::CU_STREAM_WRITE_VALUE_DEFAULT.0;
+    let value = value.raw();
+    if T::WIDE {
+        // SAFETY: the stream is live, and `address` a value of 64 bits, aligned to them, until the
+        // write is done: the caller's promise, and `T::WIDE`.
+        unsafe { cu::cuStreamWriteValue64_v2(stream, address, value, flags) }
+    } else {
+        // SAFETY: the stream is live, and `address` a value of 32 bits, aligned to them, until the
+        // write is done: the caller's promise, and not `T::WIDE`.
+        unsafe { cu::cuStreamWriteValue32_v2(stream, address, value as u32, flags) }
+    }
+}
+
+/// # Safety
+/// As for [`write()`].
+pub(super) unsafe fn wait<T: StreamValue>(
+    stream: CUstream,
+    address: CUdeviceptr,
+    until: WaitValue<T>,
+) -> CUresult {
+    let (flags, value) = match until {
+        WaitValue::Geq(value) => (cuda_sys::CU_STREAM_WAIT_VALUE_GEQ, value),
+        WaitValue::Eq(value) => (cuda_sys::CU_STREAM_WAIT_VALUE_EQ, value),
+        WaitValue::And(value) => (cuda_sys::CU_STREAM_WAIT_VALUE_AND, value),
+        WaitValue::Nor(value) => (cuda_sys::CU_STREAM_WAIT_VALUE_NOR, value),
+    };
+    let (flags, value) = (flags.0, value.raw());
+    if T::WIDE {
+        // SAFETY: the stream is live, and `address` a value of 64 bits, aligned to them, until the
+        // wait is over: the caller's promise, and `T::WIDE`.
+        unsafe { cu::cuStreamWaitValue64_v2(stream, address, value, flags) }
+    } else {
+        // SAFETY: the stream is live, and `address` a value of 32 bits, aligned to them, until the
+        // wait is over: the caller's promise, and not `T::WIDE`.
+        unsafe { cu::cuStreamWaitValue32_v2(stream, address, value as u32, flags) }
+    }
+}
+
+impl<T: StreamValue> WaitValue<T> {
+    /// Refuses what no value fulfils.
+    pub(super) fn check(self, op: &'static str) -> Result<()> {
+        let endless = match self {
+            Self::And(bits) => bits == T::ZERO,
+            Self::Nor(bits) => bits == T::ONES,
+            Self::Geq(_) | Self::Eq(_) => false,
+        };
+        if endless {
+            return Err(Error::EndlessWait { op });
+        }
+        Ok(())
+    }
+}
+
+/// What a device can do beyond 32 bits, and beyond the other comparisons.
+#[derive(Clone, Copy)]
+struct Abilities {
+    wide: bool,
+    nor: bool,
+}
+
+/// Refuses what the device cannot do. 32 bits and the other conditions all can.
+pub(super) fn require<T: StreamValue>(device: Device, until: Option<WaitValue<T>>) -> Result<()> {
+    let nor = matches!(until, Some(WaitValue::Nor(_)));
+    if !T::WIDE && !nor {
+        return Ok(());
+    }
+    let able = abilities(device)?;
+    let feature = match (T::WIDE && !able.wide, nor && !able.nor) {
+        (true, _) => "64-bit stream memory operations",
+        (_, true) => "CU_STREAM_WAIT_VALUE_NOR",
+        (false, false) => return Ok(()),
+    };
+    Err(Error::Unsupported {
+        feature,
+        device: device.ordinal(),
+    })
+}
+
+/// Asks the driver once for each device.
+fn abilities(device: Device) -> Result<Abilities> {
+    static KNOWN: Mutex<Vec<(Device, Abilities)>> = Mutex::new(Vec::new());
+    let known = |entries: &Vec<(Device, Abilities)>| {
+        let found = entries.iter().find(|(known, _)| *known == device);
+        found.map(|(_, able)| *able)
+    };
+    if let Some(able) = known(&lock(&KNOWN)) {
+        return Ok(able);
+    }
+    let able = Abilities {
+        wide: device.attribute(cuda_sys::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS)? != 0,
+        nor: device.attribute(cuda_sys::CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR)? != 0,
+    };
+    let mut entries = lock(&KNOWN);
+    if known(&entries).is_none() {
+        entries.push((device, able));
+    }
+    Ok(able)
+}

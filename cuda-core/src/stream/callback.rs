@@ -1,0 +1,83 @@
+//! Host functions: closures that a stream runs between its other work.
+
+use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
+
+use cuda_sys::symbol as cu;
+
+use crate::error::Result;
+use crate::process::driver::CallbackScope;
+use crate::process::drop_hook;
+use crate::stream::{Stream, StreamKind};
+use crate::types::resource::Resource;
+use crate::util::panic::contain;
+use crate::util::sync::lock;
+
+type HostFunction = Box<dyn FnOnce() + Send>;
+
+/// A host function until somebody takes it out: the driver's thread to call it, or the launch to
+/// drop it, where an error came back.
+type Slot = Mutex<Option<HostFunction>>;
+
+impl<K: StreamKind> Stream<K> {
+    /// Runs `f` on a thread of the driver's when everything enqueued so far has completed; work
+    /// enqueued later waits for it: `cuLaunchHostFunc`, after a [checkpoint](Stream::checkpoint).
+    ///
+    /// CUDA cannot be called from `f`: operations of this crate return
+    /// [`Error::InCallback`](crate::Error::InCallback), and values dropped there are dropped on
+    /// another thread. A panic is caught and told to the hook of
+    /// [`set_drop_hook`](crate::set_drop_hook). If the context is lost, the driver never calls `f`,
+    /// which is then leaked.
+    ///
+    /// # Errors
+    /// The driver's, or that this is a host function itself; `f` has then been dropped, or, where
+    /// the error was that of earlier work, perhaps called.
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// stream.launch_host_func(|| println!("everything before this is done"))?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn launch_host_func(&self, f: impl FnOnce() + Send + 'static) -> Result<()> {
+        let core = self.core();
+        let stream = core.bind("cuLaunchHostFunc")?;
+        core.timeline().hold_up(stream.entered())?;
+        let slot: Arc<Slot> = Arc::new(Mutex::new(Some(Box::new(f))));
+        let (seq, launched) = stream.enqueue("cuLaunchHostFunc", |stream| {
+            let data = Arc::into_raw(Arc::clone(&slot)).cast_mut();
+            // SAFETY: `run` has the type that the driver calls and takes back the count of this very
+            // call, the one time that it is called.
+            unsafe { cu::cuLaunchHostFunc(stream, Some(run), data.cast()) }
+        });
+        core.timeline().held_up_at(seq);
+        if launched.is_err() {
+            // The error may be that of earlier work (`crate::process::effect`): then the driver may call `run` all
+            // the same. It keeps its count of the slot, for good if it
+            // does not call, and finds nothing in it.
+            let function = lock(&slot).take();
+            // Its captures are the caller's, and so is the code that drops them: nothing is entered.
+            drop(stream);
+            contain(|| drop(function));
+        }
+        launched
+    }
+}
+
+unsafe extern "C" fn run(data: *mut c_void) {
+    let scope = CallbackScope::enter();
+    // SAFETY: the pointer comes from `Arc::into_raw` above, and the driver calls this once.
+    let slot = unsafe { Arc::from_raw(data.cast::<Slot>().cast_const()) };
+    let Some(function) = lock(&slot).take() else {
+        return;
+    };
+    // A panic must not unwind into C. The payload's own drop may panic too; what comes of that is
+    // leaked, since it could go on for ever.
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(function)) {
+        if let Err(second) = catch_unwind(AssertUnwindSafe(move || drop(payload))) {
+            std::mem::forget(second);
+        }
+        drop_hook::report(Resource::HostFunction, 0, 0, None);
+    }
+    drop(scope);
+}

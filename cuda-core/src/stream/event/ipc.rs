@@ -1,0 +1,124 @@
+//! Events that two processes share.
+
+use std::ptr;
+use std::sync::atomic::AtomicBool;
+
+use cuda_sys::{CUipcEventHandle, symbol as cu};
+
+use crate::context::Context;
+use crate::error::{Error, Result, check};
+use crate::stream::event::{Event, EventFlags};
+use crate::timeline::event::RawEvent;
+
+/// What another process opens an event with: 64 bytes that only the driver understands, to be sent
+/// by any means.
+///
+/// ```
+/// use cuda_core::IpcEventHandle;
+///
+/// let handle = IpcEventHandle::from_bytes([7; 64]);
+/// assert_eq!(handle.to_bytes(), [7; 64]);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct IpcEventHandle([u8; BYTES]);
+
+/// `CU_IPC_HANDLE_SIZE`.
+const BYTES: usize = 64;
+
+const _: () = assert!(size_of::<CUipcEventHandle>() == BYTES);
+
+impl IpcEventHandle {
+    /// A handle that [`IpcEventHandle::to_bytes`] took apart, usually in another process.
+    pub const fn from_bytes(bytes: [u8; 64]) -> Self {
+        Self(bytes)
+    }
+
+    /// The handle's bytes.
+    pub const fn to_bytes(self) -> [u8; 64] {
+        self.0
+    }
+}
+
+impl Event {
+    /// A handle with which another process can open the event: `cuIpcGetEventHandle`. Linux, and
+    /// with limits Windows.
+    ///
+    /// Both processes may then record it, query it and wait for it, as long as this process does not
+    /// destroy it.
+    ///
+    /// # Errors
+    /// [`Error::Flags`] for an event without [`EventFlags::INTERPROCESS`]; the driver's, such as
+    /// `NOT_SUPPORTED`.
+    ///
+    /// ```no_run
+    /// use cuda_core::{Device, Event, EventFlags};
+    ///
+    /// let context = Device::get(0)?.context()?;
+    /// let flags = EventFlags::INTERPROCESS | EventFlags::DISABLE_TIMING;
+    /// let event = Event::new(&context, flags)?;
+    /// let bytes = event.ipc_handle()?.to_bytes();
+    /// // … send the bytes to another process …
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn ipc_handle(&self) -> Result<IpcEventHandle> {
+        let op = "cuIpcGetEventHandle";
+        let event = self.live()?;
+        if !self.flags().contains(EventFlags::INTERPROCESS) {
+            return Err(Error::Flags {
+                op,
+                why: "the event was created without INTERPROCESS",
+            });
+        }
+        // Older drivers look at what is current.
+        let _entered = self.context().enter_briefly()?;
+        let mut handle = [0; BYTES];
+        // SAFETY: the call writes a handle of this size, which is an array of bytes, to a local
+        // that outlives it; the caller holds the event.
+        check(op, unsafe {
+            cu::cuIpcGetEventHandle((&raw mut handle).cast(), event.as_raw())
+        })?;
+        Ok(IpcEventHandle(handle))
+    }
+
+    /// Opens an event of another process: `cuIpcOpenEventHandle`. It behaves like one made here
+    /// with [`EventFlags::DISABLE_TIMING`], and is closed by dropping it.
+    ///
+    /// # Errors
+    /// The driver's: `INVALID_HANDLE`, or `MAP_FAILED`, for bytes that are no handle, or that of an
+    /// event of another device than `context`'s; `NOT_SUPPORTED`.
+    ///
+    /// # Safety
+    /// `handle` comes from [`Event::ipc_handle`], or from `cuIpcGetEventHandle`, in another process,
+    /// which does not destroy its event while this one is used.
+    ///
+    /// ```no_run
+    /// # fn receive() -> [u8; 64] { [0; 64] }
+    /// use cuda_core::{Device, Event, IpcEventHandle};
+    ///
+    /// let context = Device::get(0)?.context()?;
+    /// let handle = IpcEventHandle::from_bytes(receive());
+    /// // SAFETY: the sender keeps its event until this process has told it that it is done.
+    /// let event = unsafe { Event::open_ipc(&context, handle) }?;
+    /// context.create_stream()?.wait_event(&event)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub unsafe fn open_ipc(context: &Context, handle: IpcEventHandle) -> Result<Self> {
+        let mut raw = ptr::null_mut();
+        let handle = CUipcEventHandle {
+            reserved: handle.0.map(|byte| byte as _),
+        };
+        context.call("cuIpcOpenEventHandle", || {
+            // SAFETY: the call writes one handle, to a local that outlives it; what it opens is a
+            // handle, by the caller's promise; a live context is current.
+            unsafe { cu::cuIpcOpenEventHandle(&mut raw, handle) }
+        })?;
+        // SAFETY: just opened, and nobody else has it.
+        let raw = unsafe { RawEvent::own(raw, context) };
+        Ok(Self {
+            raw,
+            flags: EventFlags::DISABLE_TIMING,
+            // Its process records it behind whatever it likes.
+            held_up: AtomicBool::new(true),
+        })
+    }
+}

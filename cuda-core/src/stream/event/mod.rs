@@ -1,0 +1,298 @@
+//! Events: points of a stream that other streams and the host can wait for, and measure between.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use cuda_sys::{CUevent, CUresult, symbol as cu};
+
+use crate::context::Context;
+use crate::device::Device;
+use crate::error::{Error, Result, check};
+use crate::process::capture_mode::Relaxed;
+use crate::process::release::unless_given_up;
+use crate::stream::{Stream, StreamKind};
+use crate::timeline::event::{EventFlags, RawEvent};
+use crate::types::resource::Resource;
+
+mod ipc;
+
+pub use ipc::IpcEventHandle;
+
+/// A point of a stream, recorded by the caller.
+///
+/// Copies, fills and buffers of this crate need no events: they are ordered by themselves. Events
+/// are for measuring, for waiting with the host, and for work that other libraries enqueue.
+///
+/// ```no_run
+/// use cuda_core::{Device, Event, EventFlags};
+///
+/// let stream = Device::get(0)?.create_stream()?;
+/// let start = Event::new(stream.context(), EventFlags::DEFAULT)?;
+/// let end = Event::new(stream.context(), EventFlags::DEFAULT)?; // to be recorded again and again
+/// start.record(&stream)?;
+/// // … work on the stream …
+/// end.record(&stream)?;
+/// end.synchronize()?;
+/// println!("{:?}", end.elapsed_since(&start)?);
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+pub struct Event {
+    raw: RawEvent,
+    flags: EventFlags,
+    /// It was recorded, at some time, behind something that may take any time.
+    held_up: AtomicBool,
+}
+
+impl Event {
+    /// A new event of `context`: `cuEventCreate`.
+    ///
+    /// # Errors
+    /// [`Error::Flags`] for an interprocess event with timing.
+    pub fn new(context: &Context, flags: EventFlags) -> Result<Self> {
+        if flags.contains(EventFlags::INTERPROCESS) && !flags.contains(EventFlags::DISABLE_TIMING) {
+            return Err(Error::Flags {
+                op: "cuEventCreate",
+                why: "an INTERPROCESS event takes no times: add DISABLE_TIMING",
+            });
+        }
+        Ok(Self {
+            raw: RawEvent::create(context, flags)?,
+            flags,
+            // Others may record an interprocess event, behind whatever they like.
+            held_up: AtomicBool::new(flags.contains(EventFlags::INTERPROCESS)),
+        })
+    }
+
+    /// The flags it was made with.
+    pub fn flags(&self) -> EventFlags {
+        self.flags
+    }
+
+    /// The context it belongs to.
+    pub fn context(&self) -> &Context {
+        &self.raw.context
+    }
+
+    /// The device that it is recorded on.
+    pub fn device(&self) -> Device {
+        self.context().device()
+    }
+
+    /// The driver's handle, valid while `self` lives; null for one that was
+    /// [given up](Error::GivenUp).
+    ///
+    /// A stream that waits for an event joins the capture that the event was last recorded in. So an event
+    /// that other code records into a capture is not waited for here until it is recorded outside of one.
+    pub fn as_raw(&self) -> CUevent {
+        self.raw.as_raw()
+    }
+
+    /// The event, unless it was given up.
+    pub(crate) fn live(&self) -> Result<&RawEvent> {
+        unless_given_up(self.raw.as_raw(), Resource::Event).map(|_| &self.raw)
+    }
+
+    /// Marks the point behind everything that is on the stream now: `cuEventRecord`. A later record
+    /// replaces an earlier one.
+    ///
+    /// # Errors
+    /// The driver's `INVALID_HANDLE` for a stream of another context.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// use cuda_core::{Event, EventFlags};
+    ///
+    /// let event = Event::new(&context, EventFlags::DEFAULT)?;
+    /// stream.launch_host_func(|| println!("before"))?;
+    /// event.record(&stream)?;
+    /// event.synchronize()?; // after "before"
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn record<K: StreamKind>(&self, stream: &Stream<K>) -> Result<()> {
+        let event = self.live()?;
+        let bound = stream.core().bind("cuEventRecord")?;
+        bound.prepare()?;
+        let shared = self.flags.contains(EventFlags::INTERPROCESS);
+        let held_up = shared || bound.timeline().is_held_up_now();
+        // Said before others can wait for this record, and never taken back: another thread may record
+        // the event at the same time, and nobody knows whose record comes last.
+        self.held_up.fetch_or(held_up, Ordering::AcqRel);
+        // SAFETY: `self` keeps the event and `bound` the stream, with its context current where it
+        // needs that; a pairing that CUDA does not allow is an error.
+        check("cuEventRecord", unsafe {
+            cu::cuEventRecord(event.as_raw(), bound.raw())
+        })
+    }
+
+    /// Whether nobody knows when it comes, as far as this crate has recorded it.
+    pub(crate) fn may_come_at_any_time(&self) -> bool {
+        self.held_up.load(Ordering::Acquire)
+    }
+
+    /// [Records](Event::record) the event on the calling thread's
+    /// [current stream](Context::current_stream) in the event's own context.
+    ///
+    /// # Errors
+    /// The driver's.
+    ///
+    /// ```no_run
+    /// # use cuda_core::{Device, Event, EventFlags};
+    /// # let context = Device::get(0)?.context()?;
+    /// let stream = context.create_stream()?;
+    /// let event = Event::new(&context, EventFlags::DISABLE_TIMING)?;
+    /// let _current = stream.enter()?;
+    /// event.record_current()?; // on `stream`
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn record_current(&self) -> Result<()> {
+        self.record(&self.context().current_stream()?)
+    }
+
+    /// Blocks the thread until the recorded point is reached: `cuEventSynchronize`. An event that
+    /// was never recorded counts as reached.
+    ///
+    /// # Errors
+    /// [`Error::GivenUp`]; the driver's, which are also those of earlier work that has failed.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// # use cuda_core::{Event, EventFlags};
+    /// // A thread that waits for long sleeps, and leaves its core to others.
+    /// let event = Event::new(&context, EventFlags::BLOCKING_SYNC)?;
+    /// stream.launch_host_func(|| std::thread::sleep(std::time::Duration::from_millis(10)))?;
+    /// event.record(&stream)?;
+    /// event.synchronize()?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn synchronize(&self) -> Result<()> {
+        self.live()?.synchronize()
+    }
+
+    /// Whether the recorded point has been reached: `cuEventQuery`. An event that was never
+    /// recorded counts as reached.
+    ///
+    /// # Errors
+    /// [`Error::GivenUp`]; the driver's, except `NOT_READY`, which is `Ok(false)`.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// # use cuda_core::{Event, EventFlags};
+    /// let event = Event::new(&context, EventFlags::DEFAULT)?;
+    /// assert!(event.query()?); // never recorded
+    /// event.record(&stream)?;
+    /// while !event.query()? {
+    ///     std::thread::yield_now();
+    /// }
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn query(&self) -> Result<bool> {
+        self.live()?.query()
+    }
+
+    /// Time from `earlier`'s point to this one's: `cuEventElapsedTime`, in steps of about half a
+    /// microsecond. A negative time, where the events are given in the wrong order, is zero.
+    ///
+    /// # Errors
+    /// [`Error::NoTiming`]; the driver's `INVALID_HANDLE` for events never recorded or of different
+    /// contexts, and `NOT_READY` before both points are reached ([`Error::is_not_ready`]).
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// use cuda_core::EventFlags;
+    ///
+    /// let start = stream.record_event(EventFlags::DEFAULT)?;
+    /// // … work on the stream …
+    /// let end = stream.record_event(EventFlags::DEFAULT)?;
+    /// end.synchronize()?;
+    /// println!("{:?}", end.elapsed_since(&start)?);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn elapsed_since(&self, earlier: &Event) -> Result<Duration> {
+        let (start, end) = (earlier.live()?, self.live()?);
+        for event in [earlier, self] {
+            if event.flags.contains(EventFlags::DISABLE_TIMING) {
+                return Err(Error::NoTiming);
+            }
+        }
+        let mut milliseconds = 0.0;
+        let _relaxed = Relaxed::enter()?;
+        check(
+            "cuEventElapsedTime",
+            elapsed(&mut milliseconds, start.as_raw(), end.as_raw()),
+        )?;
+        let seconds = f64::from(milliseconds).max(0.0) / 1e3;
+        Ok(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
+    }
+
+    /// Destroys the event and says whether that worked; dropping it reports a failure to the hook
+    /// of [`set_drop_hook`](crate::set_drop_hook) instead.
+    ///
+    /// # Errors
+    /// The driver's, with the event, which is [given up](Error::GivenUp).
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # use cuda_core::{Event, EventFlags};
+    /// let event = Event::new(&context, EventFlags::DEFAULT)?;
+    /// event.close().map_err(|(error, _event)| error)?;
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn close(mut self) -> Result<(), (Error, Self)> {
+        let destroyed = match self.live() {
+            Ok(_) => self.raw.destroy(),
+            Err(error) => Err(error),
+        };
+        destroyed.map_err(|error| (error, self))
+    }
+}
+
+impl<K: StreamKind> Stream<K> {
+    /// A new event, [recorded](Event::record) on this stream: what measuring takes, with
+    /// [`EventFlags::DEFAULT`].
+    ///
+    /// # Errors
+    /// Those of [`Event::new`] and [`Event::record`].
+    ///
+    /// ```no_run
+    /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+    /// use cuda_core::EventFlags;
+    ///
+    /// let start = stream.record_event(EventFlags::DEFAULT)?;
+    /// // … work on the stream …
+    /// let end = stream.record_event(EventFlags::DEFAULT)?;
+    /// end.synchronize()?;
+    /// println!("{:?}", end.elapsed_since(&start)?);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn record_event(&self, flags: EventFlags) -> Result<Event> {
+        let event = Event::new(self.context(), flags)?;
+        event.record(self)?;
+        Ok(event)
+    }
+}
+
+/// The newest form of the call that the driver has.
+fn elapsed(milliseconds: &mut f32, start: CUevent, end: CUevent) -> CUresult {
+    // SAFETY: the caller holds both events, which live as long as it does; the call writes one
+    // float, to an exclusive borrow.
+    let code = unsafe { cu::cuEventElapsedTime_v2(milliseconds, start, end) };
+    if code != cuda_sys::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER {
+        return code;
+    }
+    // SAFETY: the caller holds both events, which live as long as it does; the call writes one
+    // float, to an exclusive borrow.
+    unsafe { cu::cuEventElapsedTime(milliseconds, start, end) }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Event")
+            .field("raw", &self.raw.as_raw())
+            .field("flags", &self.flags)
+            .finish()
+    }
+}

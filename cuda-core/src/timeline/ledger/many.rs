@@ -1,0 +1,409 @@
+//! The entries of an allocation that several streams use, or one in parts.
+
+use std::collections::BTreeMap;
+
+use super::entries::{Entries, Entry, has_completed, within};
+use super::{Access, Bytes};
+use crate::timeline::Mark;
+use crate::util::turns::Turns;
+
+/// Entries, found by their bytes and by their streams: no access looks at more of them than concern
+/// its own bytes, or lie near.
+#[derive(Default)]
+pub(super) struct Many {
+    // INVARIANT: there is an entry for each key that `streams` has, and no other.
+    entries: BTreeMap<Key, Mark>,
+    streams: Turns<Vec<Key>>,
+}
+
+/// Entries of about the same size follow each other by where they begin, those of the same bytes and
+/// the same kind by their streams.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key {
+    /// The size's logarithm, rounded down.
+    scale: u32,
+    start: usize,
+    end: usize,
+    access: Access,
+    stream: u64,
+}
+
+/// Entries of one stream beyond which those of a kind are merged, at the price of an order that need
+/// not be.
+const MOST: usize = 32;
+
+/// Streams beyond which the driver is asked about two, in turn, whenever there is one more. Streams
+/// that are gone are waited for by nobody any more: without asking, the entries of a long-lived
+/// block would pile up.
+const CROWD: usize = 64;
+
+const ASKED: usize = 2;
+
+/// Entries up to which going through all is quicker than finding those that matter.
+const FEW: usize = 16;
+
+impl Key {
+    pub(super) fn new(range: &Bytes, access: Access, stream: u64) -> Self {
+        Self {
+            scale: range.len().max(1).ilog2(),
+            start: range.start,
+            end: range.end,
+            access,
+            stream,
+        }
+    }
+
+    /// The first that may be in use, of all that begin there or later.
+    fn first(scale: u32, start: usize) -> Self {
+        Self {
+            scale,
+            start,
+            end: 0,
+            access: Access::Read,
+            stream: 0,
+        }
+    }
+
+    fn range(&self) -> Bytes {
+        self.start..self.end
+    }
+
+    /// Whether the other says more: of the same stream and kind, and about these bytes and others.
+    fn is_merged_into(&self, other: &Self) -> bool {
+        (self.stream, self.access) == (other.stream, other.access)
+            && within(&self.range(), &other.range())
+            && self != other
+    }
+
+    /// No entry of this scale is longer.
+    fn longest(&self) -> usize {
+        usize::MAX >> (usize::BITS - 1 - self.scale)
+    }
+
+    /// The first that may be in use behind those of the same bytes and kind.
+    fn next_kind(self) -> Self {
+        Self {
+            stream: u64::MAX,
+            ..self
+        }
+    }
+}
+
+impl Many {
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// One entry sits inline again.
+    pub(super) fn packed(mut self: Box<Self>) -> Entries {
+        if self.len() > 1 {
+            return Entries::Many(self);
+        }
+        match self.entries.pop_first() {
+            None => Entries::None,
+            Some((key, mark)) => Entries::One(Entry {
+                range: key.range(),
+                access: key.access,
+                mark,
+            }),
+        }
+    }
+
+    /// How many streams have entries.
+    pub(super) fn streams(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// The stream that has all entries, if one does.
+    pub(super) fn only(&self) -> Option<u64> {
+        let mut streams = self.streams.iter();
+        let (id, _) = streams.next()?;
+        streams.next().is_none().then_some(id)
+    }
+
+    /// The entries that an access to these bytes conflicts with.
+    pub(super) fn overlapping(
+        &self,
+        range: &Bytes,
+        access: Access,
+    ) -> impl Iterator<Item = (Key, &Mark)> {
+        overlapping(&self.entries, range, access)
+    }
+
+    /// Takes the bytes of a write, whose own entry this is to be, out of the others that `ordered` says
+    /// it comes after.
+    pub(super) fn supersede(
+        &mut self,
+        own: Key,
+        ordered: impl Fn(&Mark) -> bool,
+        spent: &mut Vec<Mark>,
+    ) {
+        let range = own.range();
+        // What was merged is not taken apart again.
+        let crowded = self.is_crowded(own.stream);
+        let stays = |key: &Key| *key == own || (crowded && own.is_merged_into(key));
+        for (key, mark) in self.take(&range, |key, mark| !stays(key) && ordered(mark)) {
+            let (start, end) = (range.start.max(key.start), range.end.min(key.end));
+            for rest in [key.start..start, end..key.end] {
+                if !rest.is_empty() {
+                    self.put(rest, key.access, mark.clone(), spent);
+                }
+            }
+            spent.push(mark);
+        }
+    }
+
+    /// Takes the entries about these bytes out that `unwanted` says.
+    fn take(&mut self, range: &Bytes, unwanted: impl Fn(&Key, &Mark) -> bool) -> Vec<(Key, Mark)> {
+        let found = self.overlapping(range, Access::Write);
+        let unwanted = found.filter(|(key, mark)| unwanted(key, mark));
+        let keys: Vec<_> = unwanted.map(|(key, _)| key).collect();
+        let taken = keys.into_iter();
+        taken
+            .filter_map(|key| Some((key, self.remove(key)?)))
+            .collect()
+    }
+
+    /// Forgets the entries about these bytes that are known to have completed.
+    pub(super) fn forget(&mut self, range: &Bytes, spent: &mut Vec<Mark>) {
+        let taken = self.take(range, |_, mark| has_completed(mark));
+        spent.extend(taken.into_iter().map(|(_, mark)| mark));
+    }
+
+    /// Forgets those entries of a stream that are known to have completed.
+    pub(super) fn forget_of(&mut self, stream: u64, spent: &mut Vec<Mark>) {
+        for key in self.keys_of(stream, |_| true) {
+            if self.entries.get(&key).is_some_and(has_completed) {
+                spent.extend(self.remove(key));
+            }
+        }
+    }
+
+    /// What to ask the driver about: the last points of streams whose turn it is.
+    pub(super) fn next_asked(&mut self) -> Vec<Mark> {
+        if self.streams.len() <= CROWD {
+            return Vec::new();
+        }
+        let streams = self.streams.in_turn(ASKED).into_iter();
+        let last = streams.filter_map(|stream| {
+            let keys = self.streams.get(stream)?.iter();
+            let marks = keys.filter_map(|key| self.entries.get(key));
+            marks.max_by_key(|mark| mark.seq).cloned()
+        });
+        last.collect()
+    }
+
+    /// Raises the point of an entry, if there is such a one, or that which it would be merged into.
+    pub(super) fn raise(&mut self, key: Key, seq: u64) -> bool {
+        let raise = |mark: &mut Mark| mark.seq = mark.seq.max(seq);
+        if let Some(mark) = self.entries.get_mut(&key) {
+            raise(mark);
+            return true;
+        }
+        if !self.is_crowded(key.stream) {
+            return false;
+        }
+        let mut keys = self.streams.get(key.stream).into_iter().flatten();
+        let merged = keys.find(|known| key.is_merged_into(known)).copied();
+        let merged = merged.and_then(|key| self.entries.get_mut(&key));
+        merged.map(raise).is_some()
+    }
+
+    fn is_crowded(&self, stream: u64) -> bool {
+        self.streams
+            .get(stream)
+            .is_some_and(|keys| keys.len() >= MOST)
+    }
+
+    /// Enters an access that comes after what conflicts with it.
+    pub(super) fn enter(
+        &mut self,
+        range: &Bytes,
+        access: Access,
+        mut mark: Mark,
+        spent: &mut Vec<Mark>,
+    ) {
+        let stream = mark.timeline.id();
+        // It says all that earlier accesses of the same kind by the same stream said.
+        let earlier = self.keys_of(stream, |key| {
+            key.access == access && within(&key.range(), range)
+        });
+        for earlier in earlier {
+            if let Some(earlier) = self.remove(earlier) {
+                mark.seq = mark.seq.max(earlier.seq);
+                spent.push(earlier);
+            }
+        }
+        self.put(range.clone(), access, mark, spent);
+    }
+
+    /// Puts an entry beside the others; it is merged with another of the stream's if that has many.
+    pub(super) fn put(
+        &mut self,
+        mut range: Bytes,
+        access: Access,
+        mut mark: Mark,
+        spent: &mut Vec<Mark>,
+    ) {
+        if range.is_empty() {
+            return spent.push(mark);
+        }
+        let stream = mark.timeline.id();
+        if self.is_crowded(stream) {
+            let same = self.keys_of(stream, |key| key.access == access);
+            if let Some((key, earlier)) = same
+                .first()
+                .and_then(|key| Some((*key, self.remove(*key)?)))
+            {
+                range = range.start.min(key.start)..range.end.max(key.end);
+                mark.seq = mark.seq.max(earlier.seq);
+                spent.push(earlier);
+            }
+        }
+        let key = Key::new(&range, access, stream);
+        match self.entries.get_mut(&key) {
+            Some(known) => {
+                known.seq = known.seq.max(mark.seq);
+                spent.push(mark);
+            }
+            None => {
+                self.entries.insert(key, mark);
+                let keys = self.streams.get_or_insert_with(stream, Vec::new);
+                keys.push(key);
+            }
+        }
+    }
+
+    fn keys_of(&self, stream: u64, wanted: impl Fn(&Key) -> bool) -> Vec<Key> {
+        let keys = self.streams.get(stream).into_iter().flatten();
+        keys.copied().filter(wanted).collect()
+    }
+
+    fn remove(&mut self, key: Key) -> Option<Mark> {
+        let keys = self.streams.get_mut(key.stream)?;
+        if let Some(at) = keys.iter().position(|known| *known == key) {
+            keys.swap_remove(at);
+        }
+        if keys.is_empty() {
+            self.streams.remove(key.stream);
+        }
+        self.entries.remove(&key)
+    }
+}
+
+/// Of all entries, those that an access to these bytes conflicts with. Of the others it looks at no more
+/// than a few for each scale: at none of the streams that read beside it, and at one of those that use
+/// the same other bytes.
+fn overlapping<'a, M>(
+    entries: &'a BTreeMap<Key, M>,
+    range: &Bytes,
+    access: Access,
+) -> impl Iterator<Item = (Key, &'a M)> + use<'a, M> {
+    let range = range.clone();
+    let mut rest = entries.range(..);
+    std::iter::from_fn(move || {
+        while !range.is_empty() {
+            #[cfg(test)]
+            tests::LOOKS.set(tests::LOOKS.get() + 1);
+            let (&key, value) = rest.next()?;
+            // Those of this scale that begin before do not reach so far.
+            let first = (range.start + 1).saturating_sub(key.longest());
+            let next = if key.start >= range.end {
+                Key::first(key.scale + 1, 0)
+            } else if key.start < first {
+                Key::first(key.scale, first)
+            } else if key.end <= range.start || !access.conflicts(key.access) {
+                key.next_kind()
+            } else {
+                return Some((key, value));
+            };
+            if entries.len() > FEW {
+                rest = entries.range(next..);
+            }
+        }
+        None
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::timeline::ledger::entries::overlap;
+
+    thread_local! {
+        pub(super) static LOOKS: Cell<usize> = const { Cell::new(0) };
+    }
+
+    /// What an access conflicts with, and how many entries it looked at.
+    fn found(entries: &BTreeMap<Key, ()>, range: Bytes, access: Access) -> (Vec<Key>, usize) {
+        LOOKS.set(0);
+        let found = overlapping(entries, &range, access).map(|(key, ())| key);
+        (found.collect(), LOOKS.get())
+    }
+
+    #[test]
+    fn s03_no_reader_looks_at_the_others() {
+        for readers in [100, 1000] {
+            let key = |stream| (Key::new(&(0..64), Access::Read, stream), ());
+            let mut entries: BTreeMap<_, _> = (2..readers).map(key).collect();
+            entries.insert(Key::new(&(0..64), Access::Write, 1), ());
+            let (writes, looks) = found(&entries, 0..64, Access::Read);
+            assert_eq!(writes.len(), 1);
+            assert!(looks <= 3, "{looks} beside {readers}");
+            let (none, looks) = found(&entries, 64..128, Access::Write);
+            assert!(none.is_empty() && looks <= 3, "{looks} beside {readers}");
+            let (all, _) = found(&entries, 63..64, Access::Write);
+            assert_eq!(all.len(), entries.len(), "a writer waits for each");
+        }
+    }
+
+    #[test]
+    fn s37_no_part_looks_at_the_others() {
+        for parts in [100, 1000] {
+            let range = |part: u64| part as usize * 64..(part as usize + 1) * 64;
+            let key = |part| (Key::new(&range(part), Access::Write, part), ());
+            let mut entries: BTreeMap<_, _> = (1..parts).map(key).collect();
+            let whole = 0..parts as usize * 64;
+            entries.insert(Key::new(&whole, Access::Read, parts), ());
+            for part in 1..parts {
+                let (conflicts, looks) = found(&entries, range(part), Access::Write);
+                assert_eq!(conflicts.len(), 2, "itself, and the reader of all");
+                assert!(looks <= 8, "{looks} beside {parts}");
+            }
+        }
+    }
+
+    #[test]
+    fn s37_what_overlaps_is_found_wherever_it_begins() {
+        let mut state = 1_u64;
+        let mut random = |below: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005);
+            state = state.wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % below
+        };
+        let mut any = || {
+            let start = random(200);
+            let longest = [1, 4, 30, 200][random(4)];
+            let access = [Access::Read, Access::Write][random(2)];
+            (start..start + 1 + random(longest), access, random(5) as u64)
+        };
+        for _ in 0..if cfg!(miri) { 3 } else { 300 } {
+            let entries: BTreeMap<_, _> = (0..40)
+                .map(|_| any())
+                .map(|(range, access, stream)| (Key::new(&range, access, stream), ()))
+                .collect();
+            for _ in 0..40 {
+                let (range, access, _) = any();
+                let (mut found, _) = found(&entries, range.clone(), access);
+                let conflicts =
+                    |key: &&Key| access.conflicts(key.access) && overlap(&key.range(), &range);
+                let mut expected: Vec<_> = entries.keys().filter(conflicts).copied().collect();
+                found.sort();
+                expected.sort();
+                assert!(found == expected, "{range:?}");
+            }
+        }
+    }
+}

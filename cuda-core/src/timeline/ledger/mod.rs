@@ -1,0 +1,378 @@
+//! The ledger of an allocation: which streams use which bytes, and up to which point.
+//!
+//! An access waits for the entries that conflict with it and overlap its range; then it leaves an
+//! entry of its own. A write replaces what its own range covers, since it waited for all of that.
+//! Views carry their range, so two halves used on two streams neither lose each other's entries nor
+//! wait for each other.
+
+mod entries;
+mod fences;
+mod many;
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use crate::timeline::{Mark, Timeline};
+use crate::util::sync::lock;
+use entries::{Entries, Entry, overlap};
+
+pub(crate) use fences::Fences;
+
+/// What an operation does to memory.
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// use cuda_core::Access;
+///
+/// # fn library_call(_stream: cuda_core::sys::CUstream, _address: u64) {}
+/// let buffer = stream.alloc::<f32>(1024)?;
+/// // SAFETY: until the second call nothing but the library's kernel uses the buffer.
+/// unsafe { buffer.note_use(&stream, Access::Write) }?; // the stream waits for earlier users
+/// library_call(stream.as_raw(), buffer.as_raw()); // enqueues a kernel that writes `buffer`
+/// // SAFETY: since the first call nothing else has used it, and the kernel does no more than write it.
+/// unsafe { buffer.note_use(&stream, Access::Write) }?; // later users wait for the kernel
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[non_exhaustive]
+pub enum Access {
+    /// Reads it: any number of readers may do so at once.
+    Read,
+    /// Writes it, or reads and writes.
+    Write,
+}
+
+impl Access {
+    fn conflicts(self, earlier: Access) -> bool {
+        self == Access::Write || earlier == Access::Write
+    }
+}
+
+/// Bytes of an allocation.
+pub(crate) type Bytes = Range<usize>;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Ledger {
+    /// The stream that all entries belong to, [`NOBODY`] or [`SEVERAL`].
+    ///
+    /// Changed under the lock, read without: an entry that conflicts with an access was made
+    /// before the access got its borrow, and stays until it is superseded, so whoever holds the
+    /// borrow sees a value that counts it. Entries that come and go meanwhile concern other bytes,
+    /// or do not conflict.
+    only: AtomicU64,
+    /// The first stream that read a part through a shared borrow; [`Ledger::reads_again`] raises
+    /// its point without the lock.
+    // INVARIANT: once set, it is taken out by `&mut self` alone, and `only` counts its stream.
+    reader: OnceLock<Reader>,
+    entries: Mutex<Entries>,
+}
+
+/// An entry of reads: which stream read what, and up to which point.
+struct Reader {
+    timeline: Arc<Timeline>,
+    range: Bytes,
+    seq: AtomicU64,
+}
+
+const NOBODY: u64 = 0;
+const SEVERAL: u64 = u64::MAX;
+
+impl Reader {
+    fn mark(&self) -> Mark {
+        Mark {
+            timeline: self.timeline.clone(),
+            seq: self.seq.load(Ordering::Acquire),
+        }
+    }
+
+    fn into_entry(self) -> Entry {
+        Entry {
+            range: self.range,
+            access: Access::Read,
+            mark: Mark {
+                timeline: self.timeline,
+                seq: self.seq.into_inner(),
+            },
+        }
+    }
+}
+
+/// Bytes that an operation touches, and what for.
+pub(crate) struct Touch<'a> {
+    pub(crate) ledger: LedgerOf<'a>,
+    pub(crate) range: Bytes,
+    pub(crate) access: Access,
+}
+
+/// The ledger of a view's allocation.
+pub(crate) enum LedgerOf<'a> {
+    /// The view is all there is: no lock needed.
+    Sole(&'a mut Ledger),
+    /// Others may have views of other bytes, or read these.
+    Shared(&'a Ledger),
+}
+
+impl Touch<'_> {
+    /// Nobody but `stream` uses the memory, so there is nothing to wait for.
+    #[inline]
+    pub(crate) fn is_quiet(&self, stream: &Timeline) -> bool {
+        let ledger = match &self.ledger {
+            LedgerOf::Sole(ledger) => ledger,
+            LedgerOf::Shared(ledger) => *ledger,
+        };
+        ledger.is_quiet(Some(stream))
+    }
+
+    /// Adds to `fences` what the operation has to wait for on `stream`.
+    #[inline]
+    pub(crate) fn conflicts(&mut self, stream: &Timeline, fences: &mut Fences) {
+        let (range, access) = (&self.range, self.access);
+        match &mut self.ledger {
+            LedgerOf::Sole(ledger) => {
+                ledger.conflicts_exclusive(range, access, Some(stream), fences);
+            }
+            LedgerOf::Shared(ledger) => ledger.conflicts(range, access, Some(stream), fences),
+        }
+    }
+
+    /// Enters the operation, which is `stream`'s at `seq` and was made to wait for `fences`.
+    #[inline]
+    pub(crate) fn mark(&mut self, stream: &Arc<Timeline>, seq: u64, fences: &Fences) {
+        let (range, access) = (&self.range, self.access);
+        match &mut self.ledger {
+            LedgerOf::Sole(ledger) => ledger.mark_exclusive(range, access, stream, seq, fences),
+            LedgerOf::Shared(ledger) => ledger.mark(range, access, stream, seq, fences),
+        }
+    }
+}
+
+impl Ledger {
+    /// The ledger of a new allocation, which `stream` makes at `seq`.
+    pub(crate) fn allocated(range: Bytes, stream: &Arc<Timeline>, seq: u64) -> Self {
+        let timeline = stream.clone();
+        Self::behind(range, Mark { timeline, seq })
+    }
+
+    /// The ledger of a new allocation, which others may use behind `mark`.
+    #[inline]
+    pub(crate) fn behind(range: Bytes, mark: Mark) -> Self {
+        Self {
+            only: AtomicU64::new(mark.timeline.id()),
+            reader: OnceLock::new(),
+            entries: Mutex::new(Entries::One(Entry {
+                range,
+                access: Access::Write,
+                mark,
+            })),
+        }
+    }
+
+    /// The reference to that timeline, if it is all that the ledger holds: nobody but its stream
+    /// uses the memory, and nothing is left to be dropped.
+    #[inline]
+    pub(crate) fn take_sole(&mut self, timeline: &Arc<Timeline>) -> Option<Arc<Timeline>> {
+        if self.reader.get_mut().is_some() {
+            return None;
+        }
+        let entries = self.entries.get_mut();
+        let entries = entries.unwrap_or_else(PoisonError::into_inner);
+        entries.take_sole(timeline)
+    }
+
+    /// Adds to `fences` what an access to `range` on `stream` has to wait for; [`None`] is the
+    /// host. Work of the same stream is in order already.
+    #[inline]
+    pub(crate) fn conflicts(
+        &self,
+        range: &Bytes,
+        access: Access,
+        stream: Option<&Timeline>,
+        fences: &mut Fences,
+    ) {
+        if self.is_quiet(stream) {
+            return;
+        }
+        lock(&self.entries).conflicts(range, access, stream, fences);
+        self.conflict_of_reader(range, access, stream, fences);
+    }
+
+    /// [`Ledger::conflicts`] with the [reader](Self::reader). Whoever wants to write what it reads
+    /// has the exclusive borrow of it, so nobody raises its point meanwhile.
+    fn conflict_of_reader(
+        &self,
+        range: &Bytes,
+        access: Access,
+        stream: Option<&Timeline>,
+        fences: &mut Fences,
+    ) {
+        let Some(reader) = self.reader.get() else {
+            return;
+        };
+        let same = stream.is_some_and(|stream| stream.id() == reader.timeline.id());
+        if same || !access.conflicts(Access::Read) || !overlap(&reader.range, range) {
+            return;
+        }
+        let mark = reader.mark();
+        if !mark.timeline.has_completed(mark.seq) {
+            fences.add(&mark);
+        }
+    }
+
+    /// The common case, told without the lock: nobody but `stream` uses the memory.
+    #[inline]
+    fn is_quiet(&self, stream: Option<&Timeline>) -> bool {
+        let only = self.only.load(Ordering::Acquire);
+        only == NOBODY || stream.is_some_and(|stream| stream.id() == only)
+    }
+
+    /// [`Ledger::conflicts`] for the only user of the allocation: needs no lock.
+    #[inline]
+    pub(crate) fn conflicts_exclusive(
+        &mut self,
+        range: &Bytes,
+        access: Access,
+        stream: Option<&Timeline>,
+        fences: &mut Fences,
+    ) {
+        if self.is_quiet(stream) {
+            return;
+        }
+        let entries = self
+            .entries
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        entries.conflicts(range, access, stream, fences);
+        self.conflict_of_reader(range, access, stream, fences);
+    }
+
+    /// Enters an access to `range` by `stream` at `seq`, after it was made to wait for `fences`.
+    #[inline]
+    pub(crate) fn mark(
+        &self,
+        range: &Bytes,
+        access: Access,
+        stream: &Arc<Timeline>,
+        seq: u64,
+        fences: &Fences,
+    ) {
+        if access == Access::Read && self.reads_again(range, stream, seq) {
+            return;
+        }
+        self.mark_locked(range, access, stream, seq, fences);
+    }
+
+    /// The common case of a shared borrow: the stream that was the first to read reads the same
+    /// bytes again. Without the lock.
+    ///
+    /// The reader that is found stays where it is for as long as the caller's borrow of the memory,
+    /// which no `&mut self` can overlap; so the point is raised of an entry that whoever writes the
+    /// bytes next will look at. Two threads that enqueue on the stream raise it in any order: the
+    /// later point wins.
+    #[inline]
+    fn reads_again(&self, range: &Bytes, stream: &Arc<Timeline>, seq: u64) -> bool {
+        let Some(reader) = self.reader.get() else {
+            return false;
+        };
+        let again = Arc::ptr_eq(&reader.timeline, stream) && reader.range == *range;
+        if again {
+            reader.seq.fetch_max(seq, Ordering::AcqRel);
+        }
+        again
+    }
+
+    #[cold]
+    fn mark_locked(
+        &self,
+        range: &Bytes,
+        access: Access,
+        stream: &Arc<Timeline>,
+        seq: u64,
+        fences: &Fences,
+    ) {
+        // Dropping the last reference to a timeline calls the driver: not under the lock.
+        let mut spent = Vec::new();
+        let mut entries = lock(&self.entries);
+        if access == Access::Read && !range.is_empty() && self.reader.get().is_none() {
+            // Counted before others can raise its point. Who holds the lock is the only one to set
+            // it.
+            let only = entries.only(Some(stream));
+            self.only.store(only, Ordering::Release);
+            let _ = self.reader.set(Reader {
+                timeline: stream.clone(),
+                range: range.clone(),
+                seq: AtomicU64::new(seq),
+            });
+            return;
+        }
+        let marked = entries.mark(range, access, stream, seq, fences, &mut spent);
+        if marked.is_some() {
+            self.only
+                .store(entries.only(self.reader()), Ordering::Release);
+        }
+        drop(entries);
+        drop(spent);
+        self.thin_out(&marked.unwrap_or_default());
+    }
+
+    /// Asks the driver about entries, and forgets what has completed.
+    fn thin_out(&self, asked: &[Mark]) {
+        if asked.is_empty() {
+            return;
+        }
+        for mark in asked {
+            mark.timeline.peek(mark.seq);
+        }
+        self.forget(|entries, spent| entries.prune_of(asked, spent));
+    }
+
+    /// The stream that [`Ledger::reads_again`] knows.
+    fn reader(&self) -> Option<&Arc<Timeline>> {
+        self.reader.get().map(|reader| &reader.timeline)
+    }
+
+    /// [`Ledger::mark`] for the only user of the allocation: needs no lock.
+    #[inline]
+    pub(crate) fn mark_exclusive(
+        &mut self,
+        range: &Bytes,
+        access: Access,
+        stream: &Arc<Timeline>,
+        seq: u64,
+        fences: &Fences,
+    ) {
+        let entries = self
+            .entries
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        let mut spent = Vec::new();
+        let other = |reader: &Reader| !Arc::ptr_eq(&reader.timeline, stream);
+        if self.reader.get().is_some_and(other) {
+            // Among the others it is superseded like them.
+            if let Some(reader) = self.reader.take() {
+                entries.push(reader.into_entry(), &mut spent);
+            }
+        }
+        if let Some(asked) = entries.mark(range, access, stream, seq, fences, &mut spent) {
+            *self.only.get_mut() = entries.only(self.reader.get().map(|reader| &reader.timeline));
+            drop(spent);
+            self.thin_out(&asked);
+        }
+    }
+
+    /// Forgets what is known to have completed of the work on these bytes.
+    pub(crate) fn prune(&self, range: &Bytes) {
+        self.forget(|entries, spent| entries.prune(range, spent));
+    }
+
+    fn forget(&self, f: impl FnOnce(&mut Entries, &mut Vec<Mark>)) {
+        let mut spent = Vec::new();
+        let mut entries = lock(&self.entries);
+        f(&mut entries, &mut spent);
+        self.only
+            .store(entries.only(self.reader()), Ordering::Release);
+        drop(entries);
+        drop(spent);
+    }
+}

@@ -1,0 +1,486 @@
+//! Streams as timelines: points are numbered, and an event is recorded only when somebody waits.
+//!
+//! Every stream has an identity that is never used twice and a counter, `issued`, which is raised
+//! after each enqueue. A [`Mark`] names a point of it. Ordering two streams costs nothing until one
+//! of them must wait; then an event is recorded *late* on the stream waited for, and covers
+//! everything issued before it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+
+use cuda_sys::{CUstream, symbol as cu};
+
+use crate::context::Context;
+use crate::context::guard::Entered;
+use crate::error::{Error, Result, check};
+use crate::process::{deferred, driver, held};
+use crate::timeline::capture::Exposure;
+use crate::timeline::event::RawEvent;
+use crate::timeline::timelines::Slot;
+use crate::util::sync::lock;
+use crate::util::turns::Turns;
+
+pub(crate) mod capture;
+mod captured;
+pub(crate) mod core;
+pub(crate) mod event;
+mod held_up;
+pub(crate) mod ledger;
+pub(crate) mod registry;
+pub(crate) mod submit;
+mod timelines;
+
+use held_up::HeldUp;
+
+/// A stream's handle.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct RawStream(pub(crate) CUstream);
+
+// SAFETY: streams may be used from any thread; the driver locks. The per-thread default stream
+// means another stream on each; the value that stands for it is not `Send`, and no other thread
+// records on it, by its `Flavor::PerThread`.
+unsafe impl Send for RawStream {}
+// SAFETY: a shared reference gives out the handle alone; threads may use a stream at once, since
+// the driver locks.
+unsafe impl Sync for RawStream {}
+
+/// Which of CUDA's streams a timeline stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Flavor {
+    /// Made by `cuStreamCreate`; its calls need no current context.
+    Created,
+    /// Made by somebody else, who also destroys it; otherwise like one of ours.
+    Foreign,
+    /// The context's legacy default stream; its calls need the context to be current.
+    Legacy,
+    /// The per-thread default stream of one thread; its calls need the context to be current.
+    PerThread,
+    /// None: what `close` gives back where the stream may be gone. Nothing is ever issued on it.
+    GivenUp,
+}
+
+/// Whether CUDA orders a stream with its context's legacy stream without being told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ImplicitOrder {
+    /// The legacy stream itself, per-thread ones, and those created without `CU_STREAM_NON_BLOCKING`.
+    Blocking,
+    NonBlocking,
+}
+
+/// What is known of a stream, shared by its handles and by every mark that names it.
+// In this order what every enqueue touches shares one cache line with the counts of its `Arc`.
+#[repr(C)]
+pub(crate) struct Timeline {
+    issued: AtomicU64,
+    /// Everything up to here has completed.
+    completed: AtomicU64,
+    /// Never used twice, unlike the driver's handle.
+    id: u64,
+    flavor: Flavor,
+    exposure: Exposure,
+    context: Context,
+    /// The handle for late records; gone once the stream is destroyed. Locked for reading while a
+    /// record is under way, for writing only to take the handle out.
+    // INVARIANT: while `Some`, the stream has not been destroyed.
+    recorder: RwLock<Option<RawStream>>,
+    events: Mutex<Events>,
+    /// How far this stream has waited for others.
+    waited: Mutex<Turns<Waited>>,
+    held_up: HeldUp,
+    /// In the context's list.
+    slot: Slot,
+}
+
+/// A point of a timeline: everything up to `seq`.
+#[derive(Clone)]
+pub(crate) struct Mark {
+    pub(crate) timeline: Arc<Timeline>,
+    pub(crate) seq: u64,
+}
+
+struct Waited {
+    timeline: Weak<Timeline>,
+    seq: u64,
+}
+
+/// Events recorded on a stream, oldest first.
+#[derive(Default)]
+struct Events {
+    recorded: Vec<Recorded>,
+    /// Completed events, to be recorded again.
+    spare: Vec<Arc<RawEvent>>,
+}
+
+#[derive(Clone)]
+struct Recorded {
+    event: Arc<RawEvent>,
+    /// Everything up to here was issued before the record.
+    seq: u64,
+    /// A host function or a wait on a value follows: the next event may come much later.
+    barrier: bool,
+}
+
+/// Events kept for points that may still be pending, unless barriers lie between them.
+const RING: usize = 8;
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+impl Timeline {
+    pub(crate) fn new(
+        context: Context,
+        flavor: Flavor,
+        order: ImplicitOrder,
+        raw: RawStream,
+    ) -> Arc<Self> {
+        let new = Arc::new_cyclic(|this| Self {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            slot: context.timelines().enter(this.clone(), order),
+            context,
+            flavor,
+            exposure: match flavor {
+                Flavor::Created | Flavor::GivenUp => Exposure::private(),
+                Flavor::Foreign | Flavor::Legacy | Flavor::PerThread => Exposure::exposed(),
+            },
+            issued: AtomicU64::new(0),
+            completed: AtomicU64::new(0),
+            recorder: RwLock::new((flavor != Flavor::GivenUp).then_some(raw)),
+            events: Mutex::default(),
+            waited: Mutex::default(),
+            held_up: HeldUp::default(),
+        });
+        new.begin_held_up();
+        new
+    }
+
+    #[inline]
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    #[inline]
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    #[inline]
+    pub(crate) fn flavor(&self) -> Flavor {
+        self.flavor
+    }
+
+    /// Whether CUDA orders the stream with its context's legacy stream.
+    pub(crate) fn order(&self) -> ImplicitOrder {
+        self.slot.order()
+    }
+
+    /// Counts one enqueue that has returned, and names it.
+    #[inline]
+    pub(crate) fn issue(&self) -> u64 {
+        self.issued.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Everything enqueued so far.
+    #[inline]
+    pub(crate) fn issued(&self) -> u64 {
+        self.issued.load(Ordering::Acquire)
+    }
+
+    #[inline]
+    pub(crate) fn has_completed(&self, seq: u64) -> bool {
+        self.completed.load(Ordering::Acquire) >= seq
+    }
+
+    /// Notes that everything up to `seq` has completed, as the driver said.
+    pub(crate) fn complete(&self, seq: u64) {
+        // Without a store where it is known already.
+        let later = |known| (known < seq).then_some(seq);
+        let _ = self
+            .completed
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, later);
+    }
+
+    /// An event that completes when everything up to `seq` has, and the point that it covers;
+    /// [`None`] if all of that has completed already.
+    ///
+    /// Records one if none of those recorded covers the point: one driver call once the stream has
+    /// an event to spare.
+    fn covering(&self, seq: u64) -> Result<Option<(Arc<RawEvent>, u64)>> {
+        if self.has_completed(seq) {
+            return Ok(None);
+        }
+        let mut recorded = self.recorded_for(seq);
+        // Only its own thread can record on a per-thread stream, and does so after every operation.
+        if recorded.is_none() && self.flavor != Flavor::PerThread {
+            recorded = match self.record(false, None)? {
+                Some(recorded) => Some(recorded),
+                // The stream was destroyed meanwhile, after its last event.
+                None => self.recorded_for(seq),
+            };
+        }
+        match recorded {
+            Some(recorded) => Ok(Some((recorded.event, recorded.seq))),
+            // Its event is not listed any more: it came meanwhile.
+            None if self.has_completed(seq) => Ok(None),
+            None => Err(Error::LostStream),
+        }
+    }
+
+    /// The earliest event that covers the point: a later one could wait for more than it must.
+    fn recorded_for(&self, seq: u64) -> Option<Recorded> {
+        let events = lock(&self.events);
+        events.recorded.iter().find(|r| r.seq >= seq).cloned()
+    }
+
+    /// Records an event behind everything issued so far. [`None`]: the stream is gone.
+    fn record(&self, barrier: bool, entered: Option<&Entered>) -> Result<Option<Recorded>> {
+        let event = match self.spare_event() {
+            Some(event) => event,
+            None => Arc::new(RawEvent::for_ordering(&self.context)?),
+        };
+        let seq = match self.record_on(&event, entered) {
+            Ok(Some(seq)) => seq,
+            Ok(None) => return Ok(None),
+            Err(error) => {
+                lock(&self.events).spare.push(event);
+                return Err(error);
+            }
+        };
+        let recorded = Recorded {
+            event,
+            seq,
+            barrier,
+        };
+        let mut events = lock(&self.events);
+        let at = events.recorded.partition_point(|r| r.seq <= seq);
+        events.recorded.insert(at, recorded.clone());
+        Ok(Some(recorded))
+    }
+
+    /// Records `event`, which is of the stream's context, behind everything issued so far, and names
+    /// that point. [`None`]: the stream is gone.
+    ///
+    /// A default stream wants its context current: `entered`, or a guard made here.
+    pub(crate) fn record_on(
+        &self,
+        event: &RawEvent,
+        entered: Option<&Entered>,
+    ) -> Result<Option<u64>> {
+        self.pass_on_hold_ups(entered)?;
+        // Left when the lock is free again: a drop hook may have waited for that.
+        let _brief = match (self.flavor, entered) {
+            (Flavor::Created | Flavor::Foreign | Flavor::GivenUp, _) => None,
+            (_, Some(entered)) => {
+                entered.ensure_current()?;
+                None
+            }
+            (Flavor::Legacy | Flavor::PerThread, None) => Some(self.context.enter_briefly()?),
+        };
+        let recorder = self.recorder.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(raw) = *recorder else {
+            return Ok(None);
+        };
+        let op = "cuEventRecord";
+        // A per-thread default stream is captured on its own thread only, which has just asked.
+        if self.flavor != Flavor::PerThread {
+            self.refuse_captured(raw, op)?;
+        }
+        // Read before the record: what is counted later need not have been enqueued before it.
+        let seq = self.issued();
+        // SAFETY: the event is live and of the stream's context; the stream is live while the
+        // read lock is held, by the recorder's invariant.
+        check(op, unsafe { cu::cuEventRecord(event.as_raw(), raw.0) })?;
+        // A capture that another thread began meanwhile has the record.
+        if let Flavor::Created | Flavor::Foreign = self.flavor {
+            self.refuse_captured(raw, op)?;
+        }
+        Ok(Some(seq))
+    }
+
+    /// The point up to which the earliest event recorded covers `seq`, if one does.
+    pub(crate) fn recorded(&self, seq: u64) -> Option<u64> {
+        self.recorded_for(seq).map(|recorded| recorded.seq)
+    }
+
+    /// An event that nobody needs any more.
+    fn spare_event(&self) -> Option<Arc<RawEvent>> {
+        let completed = self.completed.load(Ordering::Acquire);
+        let mut guard = lock(&self.events);
+        let events = &mut *guard;
+        let done = events.recorded.partition_point(|r| r.seq <= completed);
+        events
+            .spare
+            .extend(events.recorded.drain(..done).map(|r| r.event));
+        if events.spare.is_empty() && events.recorded.len() >= RING {
+            // The oldest one's points are covered by the next as well. Behind a barrier they would
+            // be covered too late: then the list grows instead, at most as far as the driver's own
+            // queue.
+            let old = events
+                .recorded
+                .iter()
+                .position(|r| !r.barrier && Arc::strong_count(&r.event) == 1)
+                .filter(|at| at + 1 < events.recorded.len());
+            if let Some(at) = old {
+                return Some(events.recorded.remove(at).event);
+            }
+        }
+        // Not one that somebody still polls: recorded again, it would come later than promised.
+        let free = events
+            .spare
+            .iter()
+            .position(|event| Arc::strong_count(event) == 1)?;
+        Some(events.spare.swap_remove(free))
+    }
+
+    /// Records an event now, so that who waits for what was issued before need not wait for what
+    /// comes after. No driver call if one covers it already. `barrier`: what comes next may take
+    /// any time, so this event must not be given up for a later one.
+    pub(crate) fn checkpoint(&self, barrier: bool, entered: Option<&Entered>) -> Result<()> {
+        let issued = self.issued();
+        if self.has_completed(issued) {
+            return Ok(());
+        }
+        {
+            let mut events = lock(&self.events);
+            if let Some(last) = events.recorded.last_mut().filter(|r| r.seq >= issued) {
+                last.barrier |= barrier;
+                return Ok(());
+            }
+        }
+        self.record(barrier, entered).map(|_| ())
+    }
+
+    /// What the stream has to wait for to come after `mark`: an event, and the point that it covers.
+    /// [`None`] if it has waited, or need not.
+    pub(crate) fn to_wait_for(&self, mark: &Mark) -> Result<Option<(Arc<RawEvent>, u64)>> {
+        let other = &mark.timeline;
+        if other.id == self.id || other.has_completed(mark.seq) || self.has_waited(mark) {
+            return Ok(None);
+        }
+        other.covering(mark.seq)
+    }
+
+    /// Whether this stream has been made to wait for the point.
+    pub(crate) fn has_waited(&self, mark: &Mark) -> bool {
+        let waited = lock(&self.waited);
+        let other = waited.get(mark.timeline.id);
+        other.is_some_and(|w| w.seq >= mark.seq)
+    }
+
+    /// The stream has been made to wait for that point of another, and the wait was counted: events
+    /// that were recorded before it do not stand for it.
+    pub(crate) fn note_waited(&self, other: &Arc<Timeline>, seq: u64) {
+        // The last reference to a timeline destroys its events: not under the lock.
+        let mut looked_at = Vec::new();
+        let mut waited = lock(&self.waited);
+        if let Some(entry) = waited.get_mut(other.id) {
+            entry.seq = entry.seq.max(seq);
+            return;
+        }
+        let entry = Waited {
+            timeline: Arc::downgrade(other),
+            seq,
+        };
+        // What has completed, or whose marks are all gone, need not be remembered.
+        waited.enter(other.id, entry, |w| {
+            let timeline = w.timeline.upgrade();
+            let pending = timeline.as_ref().is_some_and(|t| !t.has_completed(w.seq));
+            looked_at.extend(timeline);
+            !pending
+        });
+        drop(waited);
+        drop(looked_at);
+    }
+
+    /// Blocks the thread until everything up to `seq` has completed.
+    pub(crate) fn wait_host(&self, seq: u64) -> Result<()> {
+        let Some((event, covered)) = self.covering(seq)? else {
+            return Ok(());
+        };
+        deferred::while_waiting(|| event.synchronize())
+            .map_err(|error| self.forget_captured(&event, error))?;
+        self.complete(covered);
+        Ok(())
+    }
+
+    /// Whether everything up to `seq` has completed; asks the driver if that is not known.
+    pub(crate) fn query(&self, seq: u64) -> Result<bool> {
+        let Some((event, covered)) = self.covering(seq)? else {
+            return Ok(true);
+        };
+        let done = event
+            .query()
+            .map_err(|error| self.forget_captured(&event, error))?;
+        if done {
+            self.complete(covered);
+        }
+        Ok(done)
+    }
+
+    /// Whether the points up to `seq` are known to be complete, or are so by an event that is
+    /// recorded already. At most one driver call, and never a record.
+    pub(crate) fn peek(&self, seq: u64) -> bool {
+        if self.has_completed(seq) {
+            return true;
+        }
+        let Some(recorded) = self.recorded_for(seq) else {
+            return false;
+        };
+        let done = recorded.event.query();
+        let done = done
+            .map_err(|error| self.forget_captured(&recorded.event, error))
+            .unwrap_or(false);
+        if done {
+            self.complete(recorded.seq);
+        }
+        done
+    }
+
+    /// The earliest event that covers the point, if one is recorded. Whoever keeps it waits for no
+    /// more than it covers now: it is not recorded again meanwhile.
+    pub(crate) fn hold(&self, seq: u64) -> Option<Arc<RawEvent>> {
+        self.recorded_for(seq).map(|recorded| recorded.event)
+    }
+
+    /// Whether the point can never be proven complete: the stream is gone, and no event covers it.
+    pub(crate) fn is_lost(&self, seq: u64) -> bool {
+        let gone = self
+            .recorder
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_none();
+        // In this order: an event is taken off the list when its points are known to be complete.
+        gone && self.recorded_for(seq).is_none() && !self.has_completed(seq)
+    }
+
+    /// The stream is about to be destroyed: records a last event for the marks that outlive it,
+    /// then takes the handle out of everybody's reach.
+    ///
+    /// `marked`: whether any mark still names this timeline. On failure the points not covered can
+    /// never be proven complete, but for a stream that is captured: its handle stays where it is.
+    pub(crate) fn close(&self, marked: bool) -> Result<()> {
+        let issued = self.issued();
+        let covered = self.has_completed(issued) || self.recorded_for(issued).is_some();
+        let result = match (marked && !covered, self.flavor) {
+            // A second try: a mark that cannot be proven costs its owner's memory.
+            (true, Flavor::Created | Flavor::Foreign | Flavor::Legacy) => self
+                .record(false, None)
+                .or_else(|first| self.record(false, None).map_err(|_| first)),
+            _ => Ok(None),
+        };
+        if !matches!(&result, Err(error) if held::is_held(error)) {
+            *self
+                .recorder
+                .write()
+                .unwrap_or_else(PoisonError::into_inner) = None;
+        }
+        result.map(|_| ())
+    }
+}
+
+impl Drop for Timeline {
+    fn drop(&mut self) {
+        // In a forked child the lock may be held by a thread that no longer exists.
+        if !driver::is_gone() {
+            self.context.timelines().leave(&self.slot);
+        }
+    }
+}

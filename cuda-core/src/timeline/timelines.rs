@@ -1,0 +1,242 @@
+//! The timelines of a context, for as long as anything refers to them, and the wait for all of them.
+
+use std::mem;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use cuda_sys::symbol as cu;
+
+use crate::context::kept::forget_reached;
+use crate::context::{Context, Streams};
+use crate::error::{Result, check};
+use crate::process::capture_mode::Relaxed;
+use crate::timeline::core::StreamCore;
+use crate::timeline::{ImplicitOrder, Timeline, registry};
+use crate::util::pocket::Pocket;
+use crate::util::sync::lock;
+
+/// The timelines of a context, those of streams that are gone included while a mark names them.
+#[derive(Default)]
+pub(crate) struct Timelines {
+    /// Of the legacy stream and of all that CUDA orders with it.
+    blocking: Mutex<Slots>,
+    non_blocking: Mutex<Slots>,
+    pub(crate) hold_ups: HoldUps,
+    /// The legacy default stream, shared by all its handles.
+    pub(crate) legacy: Mutex<Weak<StreamCore>>,
+}
+
+impl Pocket for Streams {
+    type Content = Timelines;
+}
+
+impl Context {
+    #[inline]
+    pub(crate) fn timelines(&self) -> &Timelines {
+        self.streams_pocket()
+    }
+
+    /// Waits for all work of the context: `cuCtxSynchronize`. All that was enqueued on its streams
+    /// is known to be complete then, as after [`Stream::synchronize`](crate::Stream::synchronize) of
+    /// each.
+    ///
+    /// That call ends every capture of a stream of the context. So it is not made where a stream that
+    /// this crate knows of is being captured, a blocking stream whatever code made it, or this thread's
+    /// default stream: only a capture of another non-blocking stream, which never came here, is lost with
+    /// the driver's error.
+    ///
+    /// # Errors
+    /// [`Error::Capturing`](crate::Error::Capturing); the driver's, where errors of earlier asynchronous
+    /// work are reported.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// let mut buffer = stream.alloc::<u32>(1 << 20)?;
+    /// stream.fill(&mut buffer, 7)?;
+    /// context.synchronize()?; // all streams of the context
+    /// assert!(stream.query()?);
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn synchronize(&self) -> Result<()> {
+        let op = "cuCtxSynchronize";
+        let entered = self.enter_briefly()?;
+        registry::refuse_captured_in(self, op)?;
+        let relaxed = Relaxed::enter()?;
+        let issued = self.timelines().issued();
+        // SAFETY: takes nothing; a live context is current.
+        check(op, unsafe { cu::cuCtxSynchronize() })?;
+        drop((relaxed, entered));
+        issued.complete(self.timelines());
+        // A primary context lives on in any case.
+        if !self.is_primary() {
+            forget_reached();
+        }
+        Ok(())
+    }
+}
+
+/// What may come at any time on the context's legacy and blocking streams; see
+/// [`Timeline::hold_up`].
+#[derive(Default)]
+pub(crate) struct HoldUps {
+    /// How often a blocking stream was held up.
+    blocking: AtomicU64,
+    /// How many of these the legacy stream's work has come behind.
+    passed_on: AtomicU64,
+    /// The legacy stream's timeline that was held up last, unless that is known to be over.
+    legacy: Mutex<Option<Weak<Timeline>>>,
+}
+
+/// Where a timeline is entered.
+pub(crate) struct Slot {
+    order: ImplicitOrder,
+    at: usize,
+}
+
+/// What a context's streams had at some moment.
+pub(crate) struct Issued {
+    points: Vec<(u64, Arc<Timeline>)>,
+    /// See [`HoldUps::orphan`].
+    orphan: Option<Weak<Timeline>>,
+}
+
+/// No larger than the greatest number of entries that there were at once.
+#[derive(Default)]
+struct Slots {
+    entries: Vec<Weak<Timeline>>,
+    /// Entries of timelines that are gone.
+    vacant: Vec<usize>,
+}
+
+impl Slot {
+    #[inline]
+    pub(crate) fn order(&self) -> ImplicitOrder {
+        self.order
+    }
+}
+
+impl Timelines {
+    /// Enters a timeline, until [`Timelines::leave`].
+    pub(crate) fn enter(&self, timeline: Weak<Timeline>, order: ImplicitOrder) -> Slot {
+        let mut slots = lock(self.slots(order));
+        let Slots { entries, vacant } = &mut *slots;
+        let at = match vacant.pop() {
+            Some(at) => {
+                entries[at] = timeline;
+                at
+            }
+            None => {
+                entries.push(timeline);
+                entries.len() - 1
+            }
+        };
+        Slot { order, at }
+    }
+
+    /// Takes out a timeline that nothing refers to any more.
+    pub(crate) fn leave(&self, slot: &Slot) {
+        let mut slots = lock(self.slots(slot.order));
+        let gone = mem::take(&mut slots.entries[slot.at]);
+        slots.vacant.push(slot.at);
+        drop(slots);
+        drop(gone);
+    }
+
+    pub(crate) fn entry(&self, slot: &Slot) -> Weak<Timeline> {
+        lock(self.slots(slot.order)).entries[slot.at].clone()
+    }
+
+    /// Everything that has been enqueued so far.
+    pub(crate) fn issued(&self) -> Issued {
+        let orphan = self.hold_ups.orphan();
+        let all = [Self::live(&self.blocking), Self::live(&self.non_blocking)];
+        let issued = |timeline: Arc<Timeline>| (timeline.issued(), timeline);
+        Issued {
+            points: all.into_iter().flatten().map(issued).collect(),
+            orphan,
+        }
+    }
+
+    /// Those of the legacy stream and of all that CUDA orders with it.
+    pub(crate) fn blocking(&self) -> Vec<Arc<Timeline>> {
+        Self::live(&self.blocking)
+    }
+
+    /// References, since the last one to a timeline takes it out: not under the lock.
+    fn live(slots: &Mutex<Slots>) -> Vec<Arc<Timeline>> {
+        let slots = lock(slots);
+        let mut live = Vec::with_capacity(slots.entries.len() - slots.vacant.len());
+        live.extend(slots.entries.iter().filter_map(Weak::upgrade));
+        live
+    }
+
+    fn slots(&self, order: ImplicitOrder) -> &Mutex<Slots> {
+        match order {
+            ImplicitOrder::Blocking => &self.blocking,
+            ImplicitOrder::NonBlocking => &self.non_blocking,
+        }
+    }
+}
+
+impl Issued {
+    /// Notes that all of it has completed, as the driver said.
+    pub(crate) fn complete(self, timelines: &Timelines) {
+        for (issued, timeline) in &self.points {
+            timeline.complete(*issued);
+        }
+        if let Some(orphan) = &self.orphan {
+            timelines.hold_ups.forget(orphan);
+        }
+    }
+}
+
+impl HoldUps {
+    /// A blocking stream was held up.
+    pub(crate) fn add(&self) {
+        self.blocking.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// How many there are, if the legacy stream's work has not come behind all of them.
+    #[inline]
+    pub(crate) fn to_pass_on(&self) -> Option<u64> {
+        let blocking = self.blocking.load(Ordering::Acquire);
+        (blocking > self.passed_on.load(Ordering::Acquire)).then_some(blocking)
+    }
+
+    /// The legacy stream's work has come behind so many.
+    pub(crate) fn passed_on(&self, blocking: u64) {
+        self.passed_on.fetch_max(blocking, Ordering::AcqRel);
+    }
+
+    /// The legacy stream was held up.
+    pub(crate) fn hold_up_legacy(&self, legacy: Weak<Timeline>) {
+        let before = lock(&self.legacy).replace(legacy);
+        drop(before);
+    }
+
+    /// Whether new streams of the set may be behind what the legacy stream was held up by. Of a
+    /// timeline that is gone nobody knows when that is over.
+    pub(crate) fn is_legacy_held_up(&self) -> bool {
+        let Some(legacy) = lock(&self.legacy).clone() else {
+            return false;
+        };
+        legacy
+            .upgrade()
+            .is_none_or(|legacy| legacy.may_be_held_up())
+    }
+
+    /// A timeline of the legacy stream that was held up and is gone.
+    fn orphan(&self) -> Option<Weak<Timeline>> {
+        let legacy = lock(&self.legacy);
+        legacy.clone().filter(|legacy| legacy.strong_count() == 0)
+    }
+
+    /// All has completed that the orphan had.
+    fn forget(&self, orphan: &Weak<Timeline>) {
+        let mut legacy = lock(&self.legacy);
+        if legacy.as_ref().is_some_and(|held| held.ptr_eq(orphan)) {
+            *legacy = None;
+        }
+    }
+}

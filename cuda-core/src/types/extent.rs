@@ -1,0 +1,145 @@
+//! Sizes and places, in elements.
+
+use std::fmt;
+
+/// A size in up to three dimensions, in elements or texels: of a row, across rows, and across
+/// slices, layers or faces. A shape that lacks one of these has one row, or one slice.
+///
+/// ```
+/// use cuda_core::{ArrayShape, Extent};
+///
+/// let sky = ArrayShape::LayeredCubemap { width: 64, cubes: 2 };
+/// assert_eq!(sky.extent(), Extent { width: 64, height: 64, depth: 12 });
+/// assert_eq!(Extent::from((640, 480)), Extent::new(640, 480, 1));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Extent {
+    /// Along a row.
+    pub width: usize,
+    /// Across rows.
+    pub height: usize,
+    /// Across slices, layers or faces.
+    pub depth: usize,
+}
+
+/// A place in an array, in texels: along the row, down the rows, and into the slices, layers or
+/// faces. What is left out of a tuple is the first.
+///
+/// ```
+/// use cuda_core::Origin;
+///
+/// assert_eq!(Origin::from((48, 16)), Origin { x: 48, y: 16, z: 0 });
+/// assert_eq!(Origin::default(), Origin::ZERO);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Origin {
+    /// The texel of a row.
+    pub x: usize,
+    /// The row.
+    pub y: usize,
+    /// The slice, layer or face.
+    pub z: usize,
+}
+
+impl Extent {
+    /// The extent `width` × `height` × `depth`.
+    pub const fn new(width: usize, height: usize, depth: usize) -> Self {
+        Self {
+            width,
+            height,
+            depth,
+        }
+    }
+
+    pub(crate) fn is_empty(self) -> bool {
+        self.width == 0 || self.height == 0 || self.depth == 0
+    }
+
+    /// Texels in it; [`None`] if that is more than a number holds.
+    pub(crate) fn texels(self) -> Option<usize> {
+        let slice = self.width.checked_mul(self.height)?;
+        slice.checked_mul(self.depth)
+    }
+
+    /// Some levels further down a mipmap: half of everything each time, but not nothing.
+    pub(crate) fn halved(self, times: u32) -> Self {
+        let half = |size: usize| size.checked_shr(times).unwrap_or(0).max(1);
+        Self {
+            width: half(self.width),
+            height: half(self.height),
+            depth: half(self.depth),
+        }
+    }
+}
+
+impl Origin {
+    /// The first texel.
+    pub const ZERO: Self = Self::new(0, 0, 0);
+
+    /// The place `x`, `y`, `z`.
+    pub const fn new(x: usize, y: usize, z: usize) -> Self {
+        Self { x, y, z }
+    }
+}
+
+/// "640 × 480", or "640 × 480 × 2" where there is more than one slice.
+impl fmt::Display for Extent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} × {}", self.width, self.height)?;
+        match self.depth {
+            1 => Ok(()),
+            depth => write!(f, " × {depth}"),
+        }
+    }
+}
+
+impl From<usize> for Extent {
+    fn from(width: usize) -> Self {
+        Self::new(width, 1, 1)
+    }
+}
+
+impl From<(usize, usize)> for Extent {
+    fn from((width, height): (usize, usize)) -> Self {
+        Self::new(width, height, 1)
+    }
+}
+
+impl From<(usize, usize, usize)> for Extent {
+    fn from((width, height, depth): (usize, usize, usize)) -> Self {
+        Self::new(width, height, depth)
+    }
+}
+
+impl From<usize> for Origin {
+    fn from(x: usize) -> Self {
+        Self::new(x, 0, 0)
+    }
+}
+
+impl From<(usize, usize)> for Origin {
+    fn from((x, y): (usize, usize)) -> Self {
+        Self::new(x, y, 0)
+    }
+}
+
+impl From<(usize, usize, usize)> for Origin {
+    fn from((x, y, z): (usize, usize, usize)) -> Self {
+        Self::new(x, y, z)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_is_one_size_and_the_first_place() {
+        assert_eq!(Extent::from(7), Extent::new(7, 1, 1));
+        assert_eq!(Extent::from((7, 5)), Extent::new(7, 5, 1));
+        assert_eq!(Origin::from(7), Origin::new(7, 0, 0));
+        assert_eq!(Origin::from((7, 5)), Origin::new(7, 5, 0));
+        assert_eq!(Extent::new(640, 480, 1).to_string(), "640 × 480");
+        assert_eq!(Extent::new(640, 480, 0).to_string(), "640 × 480 × 0");
+    }
+}

@@ -1,0 +1,9 @@
+//! Plain data, without the driver.
+
+pub(crate) mod extent;
+pub(crate) mod pod;
+pub(crate) mod resource;
+pub(crate) mod shareable;
+pub(crate) mod usage;
+pub(crate) mod uuid;
+pub(crate) mod version;

@@ -1,0 +1,43 @@
+//! The identifier that no other device has.
+
+use std::fmt;
+
+/// A device's identifier, written as `nvidia-smi` and `CUDA_VISIBLE_DEVICES` have it:
+/// `GPU-5c8bbd1d-8e5e-4f6c-9f1c-0d6a52c1b0a7`.
+///
+/// ```
+/// let uuid: cuda_core::Uuid = "GPU-5c8bbd1d-8e5e-4f6c-9f1c-0d6a52c1b0a7".parse()?;
+/// assert_eq!(uuid.as_bytes()[0], 0x5c);
+/// assert_eq!(uuid.to_string(), "GPU-5c8bbd1d-8e5e-4f6c-9f1c-0d6a52c1b0a7");
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Uuid([u8; 16]);
+
+/// Bytes before which a dash stands.
+const DASHES: [usize; 4] = [4, 6, 8, 10];
+
+impl Uuid {
+    /// The identifier with these bytes.
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// Its bytes, as the driver has them.
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+}
+
+impl fmt::Display for Uuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("GPU-")?;
+        for (index, byte) in self.0.iter().enumerate() {
+            if DASHES.contains(&index) {
+                f.write_str("-")?;
+            }
+            write!(f, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,103 @@
+//! A list that keeps its first elements inline: most launches have few arguments.
+
+use std::mem::{MaybeUninit, needs_drop};
+use std::ptr;
+
+/// A list of `N` elements inline, or of any number on the heap. The elements have no `Drop`.
+pub(crate) struct InlineVec<T, const N: usize> {
+    // INVARIANT: while nothing has spilled, the first `len` are initialised.
+    inline: [MaybeUninit<T>; N],
+    len: usize,
+    /// All elements, once there are more than `N`.
+    spilled: Vec<T>,
+}
+
+impl<T, const N: usize> InlineVec<T, N> {
+    /// Inline elements are not dropped, so they must not need it.
+    const PLAIN: () = assert!(!needs_drop::<T>());
+
+    /// An empty list. Writes nothing where no element is yet.
+    #[inline]
+    pub(crate) fn new() -> Self {
+        let () = Self::PLAIN;
+        Self {
+            inline: [const { MaybeUninit::uninit() }; N],
+            len: 0,
+            spilled: Vec::new(),
+        }
+    }
+
+    /// Appends what `make` makes, in its place: an element that is handed over goes through memory,
+    /// written in small pieces and read in large ones, which processors do not like.
+    #[inline]
+    pub(crate) fn push(&mut self, make: impl FnOnce() -> T) {
+        match self.inline.get_mut(self.len) {
+            Some(place) => _ = place.write(make()),
+            None => self.spill(make()),
+        }
+        self.len += 1;
+    }
+
+    /// Moves all elements to the heap, unless they are there, and appends one.
+    #[cold]
+    fn spill(&mut self, element: T) {
+        if self.spilled.is_empty() {
+            self.spilled.reserve(N + 1);
+            for place in &self.inline {
+                // SAFETY: all `N` are initialised, since there is no place for another; each is
+                // read once and never looked at again, since `spilled` has elements from now on.
+                let moved = unsafe { place.assume_init_read() };
+                self.spilled.push(moved);
+            }
+        }
+        self.spilled.push(element);
+    }
+
+    #[inline]
+    pub(crate) fn as_slice(&self) -> &[T] {
+        if !self.spilled.is_empty() {
+            return &self.spilled;
+        }
+        let inline = ptr::from_ref(&self.inline[..self.len]);
+        // SAFETY: these are initialised, by the invariant, and `MaybeUninit<T>` is laid out as `T`.
+        unsafe { &*(inline as *const [T]) }
+    }
+
+    #[inline]
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [T] {
+        if !self.spilled.is_empty() {
+            return &mut self.spilled;
+        }
+        let inline = ptr::from_mut(&mut self.inline[..self.len]);
+        // SAFETY: these are initialised, by the invariant, and `MaybeUninit<T>` is laid out as `T`;
+        // the borrow of `self` is exclusive.
+        unsafe { &mut *(inline as *mut [T]) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::InlineVec;
+
+    #[test]
+    fn keeps_its_order_when_it_spills() {
+        let mut few = InlineVec::<_, 3>::new();
+        for count in 0..10 {
+            assert_eq!(few.as_slice(), (0..count).collect::<Vec<_>>());
+            few.push(|| count);
+        }
+        few.as_mut_slice()[9] = 7;
+        assert_eq!(few.as_slice().last(), Some(&7));
+    }
+
+    #[test]
+    fn moves_what_cannot_be_copied() {
+        let mut words = [0; 5];
+        let mut few = InlineVec::<_, 2>::new();
+        words.iter_mut().for_each(|word| few.push(|| word));
+        for (index, word) in few.as_mut_slice().iter_mut().enumerate() {
+            **word = index;
+        }
+        assert_eq!(words, [0, 1, 2, 3, 4]);
+    }
+}

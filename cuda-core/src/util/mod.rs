@@ -1,0 +1,10 @@
+//! Containers, locks and macros that know nothing of CUDA.
+
+pub(crate) mod flags;
+pub(crate) mod flat_map;
+pub(crate) mod inline_vec;
+pub(crate) mod panic;
+pub(crate) mod pocket;
+pub(crate) mod process_state;
+pub(crate) mod sync;
+pub(crate) mod turns;

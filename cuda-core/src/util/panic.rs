@@ -1,0 +1,47 @@
+//! Panics of other code, which end where it is called.
+
+use std::any::Any;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// Runs `f` and ends a panic of it here. The payload is leaked, since its own drop could panic.
+pub(crate) fn contain(f: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
+        std::mem::forget(payload);
+    }
+}
+
+/// A value of the caller's, whose destructor may panic: the panic ends here, where the value is dropped.
+#[derive(Clone)]
+pub(crate) struct Contained<T>(
+    // INVARIANT: taken by `Drop` alone.
+    ManuallyDrop<T>,
+);
+
+impl<T> Contained<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self(ManuallyDrop::new(value))
+    }
+}
+
+impl<T> Deref for Contained<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> Drop for Contained<T> {
+    fn drop(&mut self) {
+        // SAFETY: the field is not touched after this, the only taking.
+        let value = unsafe { ManuallyDrop::take(&mut self.0) };
+        contain(|| drop(value));
+    }
+}
+
+/// What keeps a context or a stream alive that other code made.
+pub(crate) type Owner = Contained<Arc<dyn Any + Send + Sync>>;

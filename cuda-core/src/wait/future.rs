@@ -1,0 +1,294 @@
+//! Waiting without blocking the thread.
+//!
+//! Whatever polls these futures, and on whatever thread: they are woken from a thread of this crate
+//! that sleeps until the device is done.
+
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context as Task, Poll, Waker};
+
+use crate::error::Result;
+use crate::memory::Memory;
+use crate::memory::buffer::Buffer;
+use crate::memory::view::{Slice, SliceMut};
+use crate::process::driver;
+use crate::stream::event::Event;
+use crate::stream::{Stream, StreamKind};
+use crate::timeline::Mark;
+use crate::timeline::ledger::{Access, Fences};
+use crate::types::pod::Pod;
+use crate::util::panic::contain;
+use crate::util::sync::lock;
+use crate::wait::Pending;
+
+/// Waits for points of streams: those of [`Buffer::ready`], [`Stream::finished`] and their like.
+///
+/// The points are those of when the future was made, not of when it is first polled. Dropping it
+/// loses nothing: buffers go on waiting for the work that uses them by themselves.
+///
+/// # Errors
+/// It yields what the driver says of the work waited for, and
+/// [`Error::NoThread`](crate::Error::NoThread).
+///
+/// ```no_run
+/// # let stream = cuda_core::Device::get(0)?.create_stream()?;
+/// let mut buffer = stream.alloc::<u32>(1 << 20)?;
+/// stream.fill(&mut buffer, 7)?;
+/// let task = async move {
+///     buffer.ready().await?; // sleeps; no thread is blocked
+///     Ok::<_, cuda_core::Error>(buffer)
+/// };
+/// # Ok::<(), cuda_core::Error>(())
+/// ```
+#[must_use = "futures do nothing unless polled"]
+pub struct Ready<'a> {
+    state: State,
+    /// What is waited for stays as it is meanwhile.
+    _borrow: PhantomData<&'a ()>,
+}
+
+enum State {
+    /// Not polled yet.
+    New(Result<Vec<Pending>>),
+    Waiting(Arc<Ticket>),
+    /// It has said so, and says so again.
+    Done(Result<()>),
+}
+
+/// Where a future and the threads that wait for it meet.
+struct Ticket(Mutex<Progress>);
+
+struct Progress {
+    /// Points not reached yet.
+    left: usize,
+    reached: Result<()>,
+    waker: Option<Waker>,
+}
+
+impl Ready<'_> {
+    pub(crate) fn new(marks: &[Mark]) -> Self {
+        let pending = marks.iter().map(Pending::of).filter_map(Result::transpose);
+        Self::from_state(State::New(pending.collect()))
+    }
+
+    fn from_state(state: State) -> Self {
+        Self {
+            state,
+            _borrow: PhantomData,
+        }
+    }
+
+    /// Has the future woken, unless there is nothing to wait for.
+    fn start(pending: Vec<Pending>, waker: &Waker) -> Result<Option<Arc<Ticket>>> {
+        let mut left = Vec::with_capacity(pending.len());
+        for pending in pending {
+            if !pending.query()? {
+                left.push(pending);
+            }
+        }
+        if left.is_empty() {
+            return Ok(None);
+        }
+        let ticket = Arc::new(Ticket(Mutex::new(Progress {
+            left: left.len(),
+            reached: Ok(()),
+            waker: Some(waker.clone()),
+        })));
+        for pending in left {
+            let ticket = ticket.clone();
+            pending.then(move |reached| ticket.tell(reached))?;
+        }
+        Ok(Some(ticket))
+    }
+}
+
+impl Ticket {
+    /// One point has been reached, or could not be proven to be.
+    fn tell(&self, reached: Result<()>) {
+        let waker = {
+            let mut progress = lock(&self.0);
+            progress.left = progress.left.saturating_sub(1);
+            if reached.is_err() && progress.reached.is_ok() {
+                progress.reached = reached;
+            }
+            let over = progress.left == 0 || progress.reached.is_err();
+            progress.waker.take_if(|_| over)
+        };
+        // Somebody else's code: not under the lock.
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn poll(&self, waker: &Waker) -> Poll<Result<()>> {
+        let old = {
+            let mut progress = lock(&self.0);
+            if progress.left == 0 || progress.reached.is_err() {
+                return Poll::Ready(progress.reached.clone());
+            }
+            match &progress.waker {
+                Some(known) if known.will_wake(waker) => None,
+                _ => progress.waker.replace(waker.clone()),
+            }
+        };
+        drop(old);
+        Poll::Pending
+    }
+}
+
+impl Future for Ready<'_> {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<Result<()>> {
+        let started = match &mut self.state {
+            State::Done(result) => return Poll::Ready(result.clone()),
+            // In a fork's child the threads that would wake it are no more, and may have held locks.
+            State::Waiting(ticket) => {
+                return match driver::gone() {
+                    Some(error) => Poll::Ready(Err(error)),
+                    None => ticket.poll(task.waker()),
+                };
+            }
+            State::New(pending) => std::mem::replace(pending, Ok(Vec::new()))
+                .and_then(|pending| Self::start(pending, task.waker())),
+        };
+        match started.transpose() {
+            Some(Ok(ticket)) => {
+                self.state = State::Waiting(ticket);
+                Poll::Pending
+            }
+            over => {
+                let result = over.map_or(Ok(()), |over| over.map(drop));
+                self.state = State::Done(result.clone());
+                Poll::Ready(result)
+            }
+        }
+    }
+}
+
+impl Drop for Ready<'_> {
+    fn drop(&mut self) {
+        if let (State::Waiting(ticket), false) = (&self.state, driver::is_gone()) {
+            // Nobody is to be woken any more.
+            let waker = lock(&ticket.0).waker.take();
+            contain(|| drop(waker));
+        }
+    }
+}
+
+impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
+    /// Waits, without blocking, for the work that writes these elements.
+    pub fn ready(&self) -> Ready<'a> {
+        self.clear_for(Access::Read)
+    }
+
+    /// Waits for what an access to these elements would have to wait for.
+    pub(crate) fn clear_for(&self, access: Access) -> Ready<'a> {
+        let mut fences = Fences::none();
+        self.ledger()
+            .conflicts(&self.range(), access, None, &mut fences);
+        Ready::new(fences.marks())
+    }
+}
+
+impl<T: Pod, M: Memory> SliceMut<'_, T, M> {
+    /// Waits, without blocking, for all work that uses these elements.
+    pub fn ready_mut(&mut self) -> Ready<'_> {
+        self.as_view().clear_for(Access::Write)
+    }
+}
+
+impl<T: Pod, M: Memory> Buffer<T, M> {
+    /// Waits, without blocking, for the work that writes the buffer. Then looking at pinned memory
+    /// does not block either.
+    ///
+    /// ```no_run
+    /// # use cuda_core::{DeviceBuffer, PinnedBuffer, Result, Stream};
+    /// # async fn fetch(stream: &Stream, buffer: &DeviceBuffer<f32>) -> Result<f32> {
+    /// let mut host = PinnedBuffer::<f32>::new(stream.context(), buffer.len())?;
+    /// stream.download(buffer, &mut host)?;
+    /// host.ready().await?;
+    /// let sum = host.as_slice()?.iter().sum();
+    /// # Ok(sum)
+    /// # }
+    /// ```
+    pub fn ready(&self) -> Ready<'_> {
+        self.as_view().ready()
+    }
+
+    /// Waits, without blocking, for all work that uses the buffer. Then neither changing pinned
+    /// memory nor dropping it blocks.
+    ///
+    /// ```no_run
+    /// # use cuda_core::{DeviceBuffer, PinnedBuffer, Result, Stream};
+    /// # async fn send(stream: &Stream, buffer: &mut DeviceBuffer<f32>) -> Result<()> {
+    /// let mut host = PinnedBuffer::from_slice(stream.context(), &[1.0f32; 1000])?;
+    /// stream.upload(&host, &mut *buffer)?;
+    /// host.ready_mut().await?; // the upload has read it
+    /// host.as_mut_slice()?.fill(2.0); // so this waits for nothing
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn ready_mut(&mut self) -> Ready<'_> {
+        self.as_view().clear_for(Access::Write)
+    }
+}
+
+impl<K: StreamKind> Stream<K> {
+    /// Waits, without blocking, for everything that is on the stream now, whoever put it there.
+    ///
+    /// ```no_run
+    /// # use cuda_core::{Result, Stream};
+    /// # async fn work(stream: &Stream) -> Result<()> {
+    /// // … work on the stream …
+    /// stream.finished().await
+    /// # }
+    /// ```
+    pub fn finished(&self) -> Ready<'static> {
+        let core = self.core();
+        let mark = core.bind("cuEventRecord").map(|bound| Mark {
+            timeline: core.timeline().clone(),
+            // A point of its own, behind work that is not counted.
+            seq: bound.count(),
+        });
+        match mark {
+            Ok(mark) => Ready::new(&[mark]),
+            Err(error) => Ready::from_state(State::New(Err(error))),
+        }
+    }
+}
+
+impl Event {
+    /// Waits, without blocking, until the point is reached that is recorded now. An event that was
+    /// never recorded counts as reached.
+    ///
+    /// A stream of its own waits for the event, since only some events let a thread sleep:
+    /// [`Stream::finished`] costs less.
+    ///
+    /// ```no_run
+    /// # let context = cuda_core::Device::get(0)?.context()?;
+    /// # let stream = context.create_stream()?;
+    /// # use cuda_core::{Event, EventFlags};
+    /// let event = Event::new(&context, EventFlags::DISABLE_TIMING)?;
+    /// event.record(&stream)?;
+    /// let task = async move { event.reached().await };
+    /// # Ok::<(), cuda_core::Error>(())
+    /// ```
+    pub fn reached(&self) -> Ready<'static> {
+        let relay = || {
+            let stream = self.context().create_stream()?;
+            stream.wait_event(self)?;
+            Ok(stream.finished())
+        };
+        relay().unwrap_or_else(|error| Ready::from_state(State::New(Err(error))))
+    }
+}
+
+impl fmt::Debug for Ready<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Ready")
+    }
+}

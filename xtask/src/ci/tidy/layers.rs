@@ -1,0 +1,272 @@
+//! The layers of `cuda-core`: a room, which is a module right below `lib.rs`, uses only rooms under it.
+//!
+//! The `mod` declarations in `lib.rs` list the rooms from the ground up.
+
+use std::collections::{HashMap, HashSet};
+
+const ROOT: &str = "cuda-core/src/";
+
+/// Arrows that lead up all the same, as (lower room, higher room). The list only shrinks.
+const KNOWN: &[(&str, &str)] = &[];
+
+/// The rooms, and which of them uses which.
+#[derive(Default)]
+pub(super) struct Layers {
+    /// From the ground up.
+    rooms: Vec<String>,
+    /// The room behind each name that `lib.rs` re-exports.
+    exports: HashMap<String, String>,
+    uses: Vec<Use>,
+}
+
+struct Use {
+    place: String,
+    from: String,
+    /// What follows `crate::`: a room, or a name that `lib.rs` re-exports.
+    name: String,
+}
+
+impl Layers {
+    /// Takes in one file of the repository.
+    pub(super) fn read(&mut self, file: &str, text: &str) {
+        let Some(module) = file
+            .strip_prefix(ROOT)
+            .and_then(|file| file.strip_suffix(".rs"))
+        else {
+            return;
+        };
+        let code = without_tests(without_text(text));
+        let module = module.strip_suffix("/mod").unwrap_or(module);
+        let path: Vec<&str> = module.split('/').collect();
+        if module == "lib" {
+            self.rooms = words_after(&code, "mod ").collect();
+            self.exports = exports(&code);
+        } else if path.last() != Some(&"tests") {
+            for (at, name) in names(&code, path.len()) {
+                let line = code[..at].matches('\n').count() + 1;
+                self.uses.push(Use {
+                    place: format!("{file}:{line}"),
+                    from: path[0].to_owned(),
+                    name,
+                });
+            }
+        }
+    }
+
+    /// Arrows that lead up, and those of [`KNOWN`] that are gone.
+    pub(super) fn complaints(&self) -> Vec<String> {
+        self.complaints_but(KNOWN)
+    }
+
+    fn complaints_but(&self, known: &[(&str, &str)]) -> Vec<String> {
+        let heights: HashMap<&str, usize> = self
+            .rooms
+            .iter()
+            .enumerate()
+            .map(|(height, room)| (room.as_str(), height))
+            .collect();
+        let (mut complaints, mut found) = (Vec::new(), HashSet::new());
+        for Use { place, from, name } in &self.uses {
+            let to = self.exports.get(name).unwrap_or(name).as_str();
+            let heights = (heights.get(from.as_str()), heights.get(to));
+            if !matches!(heights, (Some(from), Some(to)) if from < to) {
+                continue;
+            }
+            if known.contains(&(from, to)) {
+                found.insert((from.as_str(), to));
+            } else {
+                complaints.push(format!("{place}: crate::{name}: {to} is above {from}"));
+            }
+        }
+        let gone = known.iter().filter(|arrow| !found.contains(arrow));
+        complaints.extend(gone.map(|(from, to)| format!("{from} does not use {to}: not KNOWN")));
+        complaints
+    }
+}
+
+/// The code with comments and literals blanked, line for line.
+fn without_text(text: &str) -> String {
+    let mut code = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let length = if rest.starts_with("//") {
+            rest.find('\n').unwrap_or(rest.len())
+        } else if first == '"' {
+            literal(rest, '"')
+        } else if first == '\'' && is_char(rest) {
+            literal(rest, '\'')
+        } else {
+            code.push(first);
+            rest = &rest[first.len_utf8()..];
+            continue;
+        };
+        code.extend(rest[..length].chars().filter(|c| *c == '\n'));
+        rest = &rest[length..];
+    }
+    code
+}
+
+/// Whether a quote begins a character and not a lifetime.
+fn is_char(text: &str) -> bool {
+    let mut chars = text.chars().skip(1);
+    chars.next() == Some('\\') || chars.next() == Some('\'')
+}
+
+/// Bytes of the literal that `text` begins with.
+fn literal(text: &str, quote: char) -> usize {
+    let mut escaped = false;
+    for (at, c) in text.char_indices().skip(1) {
+        if c == quote && !escaped {
+            return at + 1;
+        }
+        escaped = c == '\\' && !escaped;
+    }
+    text.len()
+}
+
+/// The code with the items of tests blanked, line for line.
+fn without_tests(mut code: String) -> String {
+    while let Some(start) = code.find("#[cfg(test)]") {
+        let item = &code[start..];
+        let end = match item.find([';', '{']) {
+            Some(at) if item[at..].starts_with('{') => at + block(&item[at..]),
+            Some(at) => at + 1,
+            None => item.len(),
+        };
+        let lines = "\n".repeat(item[..end].matches('\n').count());
+        code.replace_range(start..start + end, &lines);
+    }
+    code
+}
+
+/// Bytes of the block in braces that `code` begins with.
+fn block(code: &str) -> usize {
+    let mut depth = 0_usize;
+    for (at, c) in code.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' if depth == 1 => return at + 1,
+            '}' => depth -= 1,
+            _ => {}
+        }
+    }
+    code.len()
+}
+
+fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+fn word(code: &str) -> &str {
+    &code[..code.find(|c| !is_word(c)).unwrap_or(code.len())]
+}
+
+/// Words right after `keyword`, where that is a word itself.
+fn words_after(code: &str, keyword: &str) -> impl Iterator<Item = String> {
+    code.match_indices(keyword)
+        .filter(|(at, _)| !code[..*at].ends_with(is_word))
+        .map(|(at, _)| word(&code[at + keyword.len()..]).to_owned())
+}
+
+/// What `lib.rs` re-exports, with the room it comes from.
+fn exports(code: &str) -> HashMap<String, String> {
+    let mut exports = HashMap::new();
+    for (at, keyword) in code.match_indices("pub use ") {
+        let path = &code[at + keyword.len()..];
+        let path = &path[..path.find(';').unwrap_or(path.len())];
+        let names = path.rsplit("::").next().unwrap_or(path);
+        for name in names.split(|c| !is_word(c)).filter(|name| !name.is_empty()) {
+            exports.insert(name.to_owned(), word(path).to_owned());
+        }
+    }
+    exports
+}
+
+/// The first name of each path from the root of the crate, with its position: after `crate::`, or after as
+/// many `super::` as the module is deep.
+fn names(code: &str, depth: usize) -> Vec<(usize, String)> {
+    let mut names = Vec::new();
+    let roots = ["crate::".to_owned(), "super::".repeat(depth)];
+    for root in &roots {
+        for (at, _) in code.match_indices(root.as_str()) {
+            let start = at + root.len();
+            if code[..at].ends_with(|c| is_word(c) || c == ':') {
+                continue;
+            }
+            if !code[start..].starts_with('{') {
+                names.push((start, word(&code[start..]).to_owned()));
+                continue;
+            }
+            let list = &code[start..start + block(&code[start..])];
+            let mut depth = 0_usize;
+            for (at, c) in list.char_indices() {
+                match c {
+                    '{' => depth += 1,
+                    '}' => depth -= 1,
+                    _ => {}
+                }
+                if depth == 1 && matches!(c, '{' | ',') {
+                    let item = &list[at + 1..];
+                    let skipped = item.len() - item.trim_start().len();
+                    names.push((start + at + 1 + skipped, word(item.trim_start()).to_owned()));
+                }
+            }
+        }
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layers(files: &[(&str, &str)]) -> Layers {
+        let mut layers = Layers::default();
+        layers.read(
+            "cuda-core/src/lib.rs",
+            "// Ground.\nmod low;\n\npub mod high;\n\npub use high::part::{Name, Other};\n",
+        );
+        for (file, text) in files {
+            layers.read(&format!("cuda-core/src/{file}"), text);
+        }
+        layers
+    }
+
+    fn complaints(text: &str) -> Vec<String> {
+        layers(&[("low/part.rs", text)]).complaints_but(&[])
+    }
+
+    #[test]
+    fn an_arrow_up_is_a_complaint() {
+        assert_eq!(
+            complaints("use std::fmt;\nuse crate::high::Thing;\n"),
+            ["cuda-core/src/low/part.rs:2: crate::high: high is above low"]
+        );
+        assert_eq!(complaints("fn f() { super::super::high::f() }").len(), 1);
+        assert_eq!(complaints("use crate::{Name, low::{A, B}, high};").len(), 2);
+        assert_eq!(
+            complaints("/// \"\nuse crate::{\n    low::A,\n    Other,\n};"),
+            ["cuda-core/src/low/part.rs:4: crate::Other: high is above low"]
+        );
+    }
+
+    #[test]
+    fn what_is_no_arrow_up() {
+        assert!(complaints("use super::high;\nuse crate::low::high;").is_empty());
+        assert!(complaints("// crate::high\nconst A: &str = \"crate::high\";").is_empty());
+        assert!(complaints("#[cfg(test)]\nmod t {\n    use crate::high; {}\n}").is_empty());
+        assert!(complaints("fn f<'a>(c: char) -> bool { c == '\"' }\n").is_empty());
+        let down = layers(&[("high/mod.rs", "use crate::low;")]);
+        assert!(down.complaints_but(&[]).is_empty());
+    }
+
+    #[test]
+    fn the_list_of_known_arrows_only_shrinks() {
+        let up = layers(&[("low.rs", "use crate::Name;")]);
+        assert!(up.complaints_but(&[("low", "high")]).is_empty());
+        assert_eq!(
+            layers(&[]).complaints_but(&[("low", "high")]),
+            ["low does not use high: not KNOWN"]
+        );
+    }
+}
