@@ -231,11 +231,11 @@ gpu_test! {
     fn borrowed_slices_of_many_chunks() -> Result<()> {
         let (_, stream) = setup()?;
         // Slices, rows and parts of rows, each more than a mebibyte in all.
-        let rows = scaled(5000, 700, 3);
+        let rows = scaled(5000, 300, 3);
         for shape in [
             ArrayShape::D3 { width: 300, height: rows, depth: 3 },
             ArrayShape::D2 { width: 1000, height: 2 * rows },
-            ArrayShape::Layered1D { width: 16 << 10, layers: scaled(80, 20, 2) },
+            ArrayShape::Layered1D { width: 16 << 10, layers: scaled(80, 17, 2) },
         ] {
             let mut array = make::<[u16; 2]>(&stream, shape)?;
             let len = texels(array.extent());

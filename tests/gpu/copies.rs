@@ -102,7 +102,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn j05_blocking_default() -> Result<()> {
-        let len = scaled(1 << 30, 16 << 20, 1 << 16);
+        let len = scaled(1 << 30, 4 << 20, 1 << 16);
         let stream = Device::get(0)?.create_stream()?;
         assert!(stream.is_non_blocking()?);
         let mut buffer = stream.alloc::<u8>(len)?;
@@ -118,7 +118,7 @@ gpu_test! {
         drop(host);
 
         // The form for borrowed slices is complete when it returns.
-        let len = scaled(64 << 20, 4 << 20, 1 << 16);
+        let len = scaled(64 << 20, 2 << 20, 1 << 16);
         let mut host = vec![0; len];
         stream.download_to(buffer.slice(..len)?, &mut host)?;
         host[..len / 2].fill(3);

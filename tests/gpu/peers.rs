@@ -132,7 +132,7 @@ gpu_test! {
     needs 2;
     fn k04_copy_without_enable() -> Result<()> {
         let pair = Pair::new()?;
-        for len in [0, 1, 4097, scaled(64 << 20, 64 << 20, 1 << 20) + 1] {
+        for len in [0, 1, 4097, scaled(64 << 20, 8 << 20, 1 << 20) + 1] {
             there_and_back(&pair, len)?;
         }
         Ok(())

@@ -35,8 +35,11 @@ fn come_and_go(table: &DeviceBuffer<u8>) -> Result<()> {
     unsafe { table.note_use(&stream, Access::Read) }
 }
 
-/// Twice as many as are left alone, and a few.
-const MANY: usize = 150;
+/// Twice as many as are left alone, and a few; for an interpreter, some more than are.
+const MANY: usize = if cfg!(miri) { 80 } else { 150 };
+
+/// Streams that come one after the other.
+const ONE_BY_ONE: usize = if cfg!(miri) { 110 } else { 600 };
 
 #[test]
 fn streams_that_have_read_and_gone_leave_nothing() {
@@ -45,11 +48,11 @@ fn streams_that_have_read_and_gone_leave_nothing() {
         let table = home.alloc::<u8>(64)?;
         let before = events(session);
         let mut most = 0;
-        for _ in 0..4 * MANY {
+        for _ in 0..ONE_BY_ONE {
             come_and_go(&table)?;
             most = most.max(events(session) - before);
         }
-        assert!(most <= 70, "{most} events for {} streams", 4 * MANY);
+        assert!(most <= 70, "{most} events for {ONE_BY_ONE} streams");
         Ok(())
     });
 }

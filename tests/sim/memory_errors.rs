@@ -8,6 +8,7 @@ use cuda_sys::{CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UN
 use support::simulator;
 
 use crate::drop_hook::Told;
+use crate::staged_large::{CHUNK, Staged};
 
 /// Runs `operation` and asserts that the driver was not called.
 #[track_caller]
@@ -53,6 +54,10 @@ fn e03_overflow_is_found_before_the_driver() -> Result<()> {
     end(&session)
 }
 
+/// What constructors allocate, and what is copied in more than one chunk.
+const LEN: usize = if cfg!(miri) { 1 << 12 } else { 1 << 20 };
+const LARGE: usize = if cfg!(miri) { 3 * CHUNK / 2 } else { 3 << 19 };
+
 #[test]
 fn e12_no_leak_on_failed_ctor() -> Result<()> {
     let session = simulator();
@@ -60,18 +65,18 @@ fn e12_no_leak_on_failed_ctor() -> Result<()> {
     let context = stream.context().clone();
     let mut told = Told::listen();
     let mut failures = 0;
+    // More than a chunk: an interpreter has time for small ones.
+    let chunks = cfg!(miri).then(|| Staged::by(0, CHUNK)).transpose()?;
     // A fault at each call that a constructor makes, until it makes no more.
     type Constructor<'a> = (&'a str, &'a dyn Fn() -> Result<()>);
     let constructors: [Constructor<'_>; 8] = [
-        ("alloc", &|| stream.alloc::<u8>(1 << 20).map(drop)),
-        ("alloc_zeroed", &|| {
-            stream.alloc_zeroed::<u8>(1 << 20).map(drop)
-        }),
+        ("alloc", &|| stream.alloc::<u8>(LEN).map(drop)),
+        ("alloc_zeroed", &|| stream.alloc_zeroed::<u8>(LEN).map(drop)),
         ("default stream's", &|| {
             context.default_stream()?.alloc_zeroed::<u8>(9).map(drop)
         }),
         ("pinned", &|| {
-            PinnedBuffer::<u8>::new(&context, 1 << 20).map(drop)
+            PinnedBuffer::<u8>::new(&context, LEN).map(drop)
         }),
         ("from_slice", &|| {
             PinnedBuffer::from_slice(&context, &[1, 2]).map(drop)
@@ -81,8 +86,8 @@ fn e12_no_leak_on_failed_ctor() -> Result<()> {
             Event::new(&context, EventFlags::DEFAULT).map(drop)
         }),
         ("staged", &|| {
-            let mut buffer = stream.alloc::<u8>(3 << 19)?;
-            stream.upload_from(&vec![1; 3 << 19], &mut buffer)
+            let mut buffer = stream.alloc::<u8>(LARGE)?;
+            stream.upload_from(&vec![1; LARGE], &mut buffer)
         }),
     ];
     for (what, constructor) in constructors {
@@ -101,7 +106,7 @@ fn e12_no_leak_on_failed_ctor() -> Result<()> {
         }
     }
     assert!(failures >= 12, "{failures} constructors failed");
-    drop((stream, context));
+    drop((stream, context, chunks));
     session.settle();
     cuda_core::trim_staging()?;
     // What is left is what a free was refused for, and each was told.

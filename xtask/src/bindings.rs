@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use crate::Outcome;
+use crate::suite::build::workspace_root;
 
-#[cfg(feature = "bindgen")]
 mod regenerate;
 
 /// Regenerates the checked-in bindings from the newest cuda.h.
@@ -21,45 +21,11 @@ pub(crate) struct Args {
     header: Option<PathBuf>,
 }
 
-#[cfg(feature = "bindgen")]
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    let root = crate::suite::build::workspace_root()?;
+    let root = workspace_root()?;
     if args.check {
         regenerate::check(&root, args.header.as_deref())
     } else {
         regenerate::write(&root, args.header.as_deref())
-    }
-}
-
-/// Does it again with bindgen compiled in, in a target directory of its own: this program's file
-/// cannot be replaced everywhere while it runs.
-#[cfg(not(feature = "bindgen"))]
-pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    use anyhow::Context;
-
-    let root = crate::suite::build::workspace_root()?;
-    let mut cargo = crate::suite::build::cargo();
-    cargo
-        .args([
-            "run",
-            "--quiet",
-            "--package",
-            "xtask",
-            "--features",
-            "bindgen",
-        ])
-        .arg("--target-dir")
-        .arg(root.join("target/bindgen"))
-        .args(["--", "bindings"]);
-    if args.check {
-        cargo.arg("--check");
-    }
-    if let Some(header) = &args.header {
-        cargo.arg("--header").arg(header);
-    }
-    match cargo.status().context("cargo run")?.code() {
-        Some(0) => Ok(Outcome::Passed),
-        Some(2) => Ok(Outcome::CouldNotRun),
-        _ => Ok(Outcome::Failed),
     }
 }

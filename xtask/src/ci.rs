@@ -1,5 +1,6 @@
 //! Runs the checks of continuous integration.
 
+mod beside;
 mod full_run;
 mod named;
 mod steps;
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::Outcome;
 use crate::suite::build::workspace_root;
+use crate::suite::queue;
 use crate::suite::table::Table;
 use crate::test::Depth;
 use steps::{STEPS, Step, Verdict};
@@ -62,14 +64,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         &args.steps
     };
     let mut results = Vec::new();
-    for step in steps {
-        println!("\n== {}: {}", step.name, step.about);
-        let started = Instant::now();
-        let verdict = (step.run)(depth).unwrap_or_else(|error| {
-            eprintln!("error: {error:#}");
-            Verdict::Wrong
-        });
-        results.push((step.name, verdict, started.elapsed()));
+    for group in steps.chunk_by(|a, b| depth != Depth::Full && a.beside && b.beside) {
+        match group {
+            [step] => results.push(run_here(step, depth)),
+            group => {
+                let run = |step: &Step| beside::run(step, depth);
+                results.extend(queue::each(group.len(), group.to_vec(), run));
+            }
+        }
     }
     print(&results);
     let outcome = outcome(&results, args.strict);
@@ -80,7 +82,21 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
-type Results = [(&'static str, Verdict, Duration)];
+/// Name, verdict and time of a step.
+type Ran = (&'static str, Verdict, Duration);
+
+/// Runs a step in this process.
+fn run_here(step: &Step, depth: Depth) -> Ran {
+    println!("\n== {}: {}", step.name, step.about);
+    let started = Instant::now();
+    let verdict = (step.run)(depth).unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        Verdict::Wrong
+    });
+    (step.name, verdict, started.elapsed())
+}
+
+type Results = [Ran];
 
 fn print(results: &Results) {
     let mut table = Table::new(["step", "verdict", "seconds"]);

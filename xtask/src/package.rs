@@ -92,6 +92,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     Ok(report::outcome(&finished))
 }
 
+/// The rows that run unless others are asked for.
+pub(crate) fn usual_rows() -> Vec<&'static str> {
+    let rows = chosen(&[], false).unwrap_or_default();
+    rows.iter().map(|row| row.name).collect()
+}
+
 /// The rows named, or all; peers only on request.
 fn chosen(only: &[String], peers: bool) -> anyhow::Result<Vec<&'static Row>> {
     for name in only {

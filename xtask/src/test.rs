@@ -7,6 +7,7 @@ mod interop;
 mod miri;
 mod plan;
 mod report;
+mod shares;
 
 use std::num::NonZero;
 use std::thread;
@@ -62,6 +63,9 @@ pub(crate) struct Args {
     /// then fails: some minutes.
     #[arg(long)]
     faults: bool,
+    /// Of --faults, takes the sample that `cargo xtask ci` takes with that rotation.
+    #[arg(long, value_name = "NUMBER", requires = "faults")]
+    rotation: Option<u64>,
     /// Devices of the simulated driver.
     #[arg(long, value_name = "DEVICES", default_value_t = DEVICES, value_parser = clap::value_parser!(u32).range(1..=64))]
     sim: u32,
@@ -70,11 +74,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let started = Instant::now();
     let mut report = Report::default();
-    let programs = match build::build(&TESTS) {
-        Ok(artifacts) => artifacts
-            .into_iter()
-            .filter_map(program)
-            .collect::<Vec<_>>(),
+    let programs = match built() {
+        Ok(programs) => programs,
         Err(error) => {
             eprintln!("error: the tests do not build: {error:#}");
             return Ok(Outcome::Failed);
@@ -102,13 +103,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     if args.faults {
         let suite = faults::suite(&programs)?;
         let filter = args.filter.as_deref();
-        faults::run(suite, filter, args.sim, Depth::Full, &mut report)?;
+        let depth = args
+            .rotation
+            .map_or(Depth::Full, |rotation| Depth::Sampled { rotation });
+        faults::run(suite, filter, args.sim, depth, &mut report)?;
     } else {
         let what = "the GPU suites, with a failure at every driver call";
         report.not_run("simulated", what, "cargo xtask test --faults");
     }
     if args.miri {
-        miri::run(args.filter.as_deref(), Depth::Full, &mut report)?;
+        miri::run(&programs, args.filter.as_deref(), Depth::Full, &mut report)?;
     } else {
         report.not_run("Miri", "the in-process suites", "cargo xtask test --miri");
     }
@@ -124,7 +128,7 @@ pub(crate) fn run_miri(depth: Depth) -> anyhow::Result<Result<Outcome, String>> 
     }
     let started = Instant::now();
     let mut report = Report::default();
-    miri::run(None, depth, &mut report)?;
+    miri::run(&built()?, None, depth, &mut report)?;
     report.print(started.elapsed());
     Ok(Ok(report.outcome()))
 }
@@ -133,14 +137,17 @@ pub(crate) fn run_miri(depth: Depth) -> anyhow::Result<Result<Outcome, String>> 
 pub(crate) fn run_faults(depth: Depth) -> anyhow::Result<Outcome> {
     let started = Instant::now();
     let mut report = Report::default();
-    let programs: Vec<_> = build::build(&TESTS)?
-        .into_iter()
-        .filter_map(program)
-        .collect();
+    let programs = built()?;
     let suite = faults::suite(&programs)?;
     faults::run(suite, None, DEVICES, depth, &mut report)?;
     report.print(started.elapsed());
     Ok(report.outcome())
+}
+
+/// Builds all tests.
+fn built() -> anyhow::Result<Vec<Program>> {
+    let artifacts = build::build(&TESTS)?.into_iter();
+    Ok(artifacts.filter_map(program).collect())
 }
 
 fn program(artifact: Artifact) -> Option<Program> {

@@ -3,6 +3,7 @@
 use cuda_core::{Device, DeviceGroup, PinnedBuffer, Result};
 
 use super::harness::sweep;
+use crate::staged_large::{CHUNK, Staged};
 
 /// Three, so that a tree has two levels.
 fn group() -> Result<DeviceGroup> {
@@ -58,10 +59,11 @@ fn borrowed_and_small() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "moves mebibytes")]
 fn borrowed_and_large() {
     sweep(|| {
-        const LEN: usize = (2 << 20) + 1;
+        // More than two chunks, which are the smallest there are.
+        const LEN: usize = 2 * CHUNK + 1;
+        let _staged = Staged::by(0, CHUNK)?;
         let group = DeviceGroup::new([Device::get(0)?, Device::get(1)?])?;
         let slice = vec![7; LEN];
         let mut copies = group.alloc::<u8>(LEN)?;

@@ -1,18 +1,18 @@
-//! The part that needs bindgen: the build script's own recipe, run for the checked-in copy.
+//! What the headers yield, and whether the checked-in copy is that.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Error};
+use anyhow::{Context, ensure};
 
 use crate::Outcome;
 use crate::headers::{declared, fetch};
+use crate::suite::build::cargo;
 
-#[path = "../../../cuda-sys/build/bindings.rs"]
-mod bindings;
-#[path = "../../../cuda-sys/build/generate.rs"]
-mod generate;
+/// The functions that CUDA 11.8 has, one a line.
+const FLOOR: &str = include_str!("../../../cuda-sys/build/floor_11_8.txt");
 
 /// Symbols that headers after the floor's brought and the newest has stopped declaring.
 const DROPPED: [&str; 3] = [
@@ -20,6 +20,9 @@ const DROPPED: [&str; 3] = [
     "cuMemcpy3DBatchAsync",
     "cuMemcpyBatchAsync",
 ];
+
+/// Where `check` has them written to, below the workspace.
+const FRESH: &str = "target/bindings";
 
 /// How many lines of a difference are shown.
 const SHOWN: usize = 5;
@@ -30,8 +33,7 @@ pub(super) fn write(root: &Path, header: Option<&Path>) -> anyhow::Result<Outcom
         return Ok(Outcome::CouldNotRun);
     };
     let directory = directory(root);
-    let bindings = generate(root, &include)?;
-    bindings.write(&directory, None).map_err(Error::msg)?;
+    generate(root, &include, &directory)?;
     println!(
         "{} is of CUDA {}",
         directory.display(),
@@ -46,11 +48,17 @@ pub(super) fn check(root: &Path, header: Option<&Path>) -> anyhow::Result<Outcom
         return Ok(Outcome::CouldNotRun);
     };
     let version = fetch::version(&include)?;
-    let bindings = generate(root, &include)?;
+    let fresh = root.join(FRESH);
+    if fresh.exists() {
+        fs::remove_dir_all(&fresh).with_context(|| fresh.display().to_string())?;
+    }
+    generate(root, &include, &fresh)?;
     let mut differs = false;
-    for (file, text) in bindings.files(None) {
+    for file in files(&fresh)?.union(&files(&directory(root))?) {
         let path = directory(root).join(file);
-        let found = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        // A file that only one of the two has differs from no text.
+        let found = fs::read_to_string(&path).unwrap_or_default();
+        let text = fs::read_to_string(fresh.join(file)).unwrap_or_default();
         if let Some(difference) = difference(&found, &text) {
             println!(
                 "{} is not what cuda.h {version} yields:\n{difference}",
@@ -76,10 +84,24 @@ pub(super) fn check(root: &Path, header: Option<&Path>) -> anyhow::Result<Outcom
     Ok(Outcome::Passed)
 }
 
-/// What the header yields, and every symbol that an older one has declared.
-fn generate(root: &Path, include: &Path) -> anyhow::Result<bindings::Bindings> {
-    let kept: Vec<&str> = generate::FLOOR.lines().chain(DROPPED).collect();
-    Ok(generate::generate(include, &root.join("cuda-sys"), &kept)?)
+/// Writes what the header yields, and every symbol that an older one has declared, to `directory`.
+fn generate(root: &Path, include: &Path, directory: &Path) -> anyhow::Result<()> {
+    let status = cargo()
+        .current_dir(root)
+        .args(["run", "--quiet", "--package=xtask-bindgen"])
+        .args(["--features=bindgen", "--"])
+        .args([include, &root.join("cuda-sys"), directory])
+        .args(DROPPED)
+        .status()
+        .context("cargo run")?;
+    ensure!(status.success(), "xtask-bindgen: {status}");
+    Ok(())
+}
+
+/// The names of the files in a directory.
+fn files(directory: &Path) -> anyhow::Result<BTreeSet<OsString>> {
+    let entries = fs::read_dir(directory).with_context(|| directory.display().to_string())?;
+    entries.map(|entry| Ok(entry?.file_name())).collect()
 }
 
 fn directory(root: &Path) -> PathBuf {
@@ -108,7 +130,7 @@ fn include_of(root: &Path, release: fetch::Release) -> Option<PathBuf> {
 /// Whether the list of the floor's functions is the one that its header declares.
 fn floor_complaint(include: &Path) -> anyhow::Result<Option<String>> {
     let declared = declared::functions(include)?;
-    let listed: BTreeSet<String> = generate::FLOOR.lines().map(str::to_owned).collect();
+    let listed: BTreeSet<String> = FLOOR.lines().map(str::to_owned).collect();
     if declared == listed {
         return Ok(None);
     }

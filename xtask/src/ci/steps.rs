@@ -22,6 +22,8 @@ pub(crate) enum Verdict {
 pub(crate) struct Step {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
+    /// It keeps one processor busy at most times, and runs beside the neighbours of which that is true.
+    pub(crate) beside: bool,
     pub(crate) run: fn(Depth) -> anyhow::Result<Verdict>,
 }
 
@@ -29,70 +31,99 @@ pub(crate) static STEPS: [Step; 9] = [
     Step {
         name: "tidy",
         about: "rules about files",
+        beside: false,
         run: check_files,
     },
     Step {
         name: "lints",
         about: "format, and clippy with and without default features",
+        beside: false,
         run: lints,
     },
     Step {
         name: "docs",
         about: "rustdoc without warnings",
+        beside: false,
         run: docs,
     },
     Step {
         name: "msrv",
         about: "both libraries on the oldest supported Rust",
+        beside: false,
         run: msrv,
     },
     Step {
         name: "bindings",
         about: "the checked-in bindings are what the recipe makes",
+        beside: false,
         run: |_| task(&["bindings", "--check"]),
     },
     Step {
         name: "headers",
         about: "the oldest and the newest cuda.h; with --full, every supported one",
-        run: |depth| task_on("headers", depth, &SAMPLED_HEADERS),
+        beside: true,
+        run: headers,
     },
     Step {
         name: "package",
-        about: "the usual ways of using the crates; with --full, all",
-        run: |depth| task_on("package", depth, &SAMPLED_ROWS),
+        about: "`cargo package`, and three other ways of using the crates; with --full, all",
+        beside: true,
+        run: package,
     },
     Step {
         name: "faults",
         about: "each GPU test once more for each of its driver calls, which then fails; of long tests, \
                 for a sample of them",
+        beside: false,
         run: faults,
     },
     Step {
         name: "miri",
         about: "the in-process suites; strict provenance, permissive for managed and mapped memory",
+        beside: false,
         run: miri,
     },
 ];
 
-/// What `headers` is limited to in a sampled run.
-const SAMPLED_HEADERS: [&str; 2] = ["11.8", "13"];
+/// The row of `package` that every sampled run has: what a registry would get.
+const EVERY_TIME: &str = "package";
 
-/// What `package` is limited to in a sampled run.
-const SAMPLED_ROWS: [&str; 5] = [
-    "no-toolkit",
-    "vendor",
-    "package",
-    "aarch64-linux",
-    "windows",
-];
+/// How many of the other rows a sampled run has.
+const ROWS: usize = 3;
 
-/// A task whose rows `--only` chooses.
-fn task_on(name: &str, depth: Depth, sampled: &[&str]) -> anyhow::Result<Verdict> {
-    let mut words = vec![name];
-    if depth != Depth::Full {
-        words.extend(sampled.iter().flat_map(|row| ["--only", row]));
+fn headers(depth: Depth) -> anyhow::Result<Verdict> {
+    if depth == Depth::Full {
+        return task(&["headers"]);
     }
+    println!("not in this sample: the other headers: cargo xtask ci --full --step headers");
+    task(&["headers", "--no-docs", "--only=11.8", "--only=13"])
+}
+
+fn package(depth: Depth) -> anyhow::Result<Verdict> {
+    let (rows, left) = sampled_rows(&crate::package::usual_rows(), depth);
+    if !left.is_empty() {
+        let left = left.join(" ");
+        println!("not in this sample: {left}: cargo xtask ci --full --step package");
+    }
+    let mut words = vec!["package"];
+    words.extend(rows.iter().flat_map(|row| ["--only", row]));
     task(&words)
+}
+
+/// The rows of a run, and those that it leaves to others.
+fn sampled_rows(all: &[&'static str], depth: Depth) -> (Vec<&'static str>, Vec<&'static str>) {
+    let others = all.iter().filter(|row| takes_turns(row)).count();
+    let Some(share) = depth.share(others.div_ceil(ROWS)) else {
+        return (all.to_vec(), Vec::new());
+    };
+    let mut turns = (0..others).map(|number| number / ROWS == share);
+    all.iter()
+        .partition(|row| **row == EVERY_TIME || (takes_turns(row) && turns.next().unwrap_or(false)))
+}
+
+/// Not the rows that measure how long a build takes: other steps run beside them in a sampled run.
+fn takes_turns(row: &str) -> bool {
+    row != EVERY_TIME && !row.starts_with("time")
 }
 
 fn task(words: &[&str]) -> anyhow::Result<Verdict> {
@@ -227,4 +258,31 @@ fn miri(depth: Depth) -> anyhow::Result<Verdict> {
         Ok(Outcome::CouldNotRun) => Verdict::NotRun("no test ran".into()),
         Err(reason) => Verdict::NotRun(reason),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_in_a_row_have_each_way_of_packaging() {
+        let all = crate::package::usual_rows();
+        let turns: Vec<_> = all.iter().copied().filter(|row| takes_turns(row)).collect();
+        let runs = turns.len().div_ceil(ROWS) as u64;
+        let mut had = Vec::new();
+        for rotation in 500..500 + runs {
+            let (rows, left) = sampled_rows(&all, Depth::Sampled { rotation });
+            assert!(
+                rows.contains(&EVERY_TIME) && rows.len() <= ROWS + 1,
+                "{rows:?}"
+            );
+            assert_eq!(rows.len() + left.len(), all.len());
+            had.extend(rows.into_iter().filter(|row| *row != EVERY_TIME));
+        }
+        had.sort_unstable();
+        let mut wanted = turns;
+        wanted.sort_unstable();
+        assert_eq!(had, wanted);
+        assert_eq!(sampled_rows(&all, Depth::Full), (all, vec![]));
+    }
 }

@@ -36,7 +36,8 @@ struct Tests {
 }
 
 impl Row {
-    pub(super) fn build(root: &Path, include: &Path) -> anyhow::Result<Self> {
+    /// `kinds` says which kinds of tests the two crates' own are.
+    pub(super) fn build(root: &Path, include: &Path, kinds: &[&str]) -> anyhow::Result<Self> {
         let version = fetch::version(include)?;
         eprintln!("cuda.h {version}: building and testing");
         let declared = declared::functions(include)?;
@@ -58,7 +59,8 @@ impl Row {
             }
         }
 
-        let crates = test(root, include, &["-p", "cuda-sys", "-p", "cuda-core"])?;
+        let crates = [&["-p", "cuda-sys", "-p", "cuda-core"], kinds].concat();
+        let crates = test(root, include, &crates)?;
         row.count(&crates, "the tests of cuda-sys and cuda-core");
         // With cuda-sys named, its default features are on: the generator is one. With cuda-core named,
         // both are what the tests above have built.

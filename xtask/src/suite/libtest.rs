@@ -64,6 +64,8 @@ impl Parser {
         } else if is_announcement(line) {
             self.blocks += 1;
             self.section = None;
+            // Starting the program is no test's time.
+            self.last = Instant::now();
         } else if line == "failures:" {
             self.section = None;
         } else if let Some(name) = &self.section {

@@ -4,12 +4,10 @@ use std::fmt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// How many driver calls of a test fail in turn where a sample is taken. A test's sweep takes as long as
-/// the square of its calls: a third of the calls is a ninth of the time.
-const SAMPLED_CALLS: u64 = 200;
-
-/// An interpreter gets every n-th test where a sample is taken.
-const SAMPLED_TESTS: u64 = 8;
+/// How many driver calls of a test fail in turn where a sample is taken, with each kind of failure. A test's
+/// sweep takes as long as the square of its calls: half of the calls is a quarter of the time. Most tests
+/// have fewer than a hundred.
+const SAMPLED_CALLS: u64 = 50;
 
 /// How much of what takes long is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,11 +36,11 @@ impl Depth {
         }
     }
 
-    /// Whether an interpreter gets the test of that number.
-    pub(crate) fn interprets(self, number: usize) -> bool {
+    /// Which of `shares` shares a run has, unless it has all.
+    pub(crate) fn share(self, shares: usize) -> Option<usize> {
         match self {
-            Self::Full => true,
-            Self::Sampled { rotation } => number as u64 % SAMPLED_TESTS == rotation % SAMPLED_TESTS,
+            Self::Full => None,
+            Self::Sampled { rotation } => Some((rotation % shares.max(1) as u64) as usize),
         }
     }
 
@@ -75,14 +73,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rotations_in_a_row_interpret_each_test_once() {
-        for number in 0..100 {
-            let times = (1000..1000 + SAMPLED_TESTS)
-                .filter(|&rotation| Depth::Sampled { rotation }.interprets(number))
-                .count();
-            assert_eq!(times, 1, "{number}");
-            assert!(Depth::Full.interprets(number));
-        }
+    fn rotations_in_a_row_have_each_share_once() {
+        let mut had: Vec<_> = (1000..1007)
+            .map(|rotation| Depth::Sampled { rotation }.share(7))
+            .collect();
+        had.sort_unstable();
+        assert_eq!(had, (0..7).map(Some).collect::<Vec<_>>());
+        assert_eq!(Depth::Full.share(7), None);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::depth::Depth;
 use super::plan::{self, Mode, Pass};
 use super::report::Report;
 use crate::suite::process::Run;
-use crate::suite::{Invocation, Program, queue};
+use crate::suite::{Invocation, Program, Verdict, queue};
 
 const SUITE: &str = "cuda-tests::gpu";
 const LABEL: &str = "a failure at every call";
@@ -59,6 +59,11 @@ pub(super) fn run(
     }
     println!("\n== {SUITE}, {LABEL}: {} tests", names.len());
     let mut run = sweep(program, &pass, &names)?;
+    for test in &mut run.finished {
+        if let Verdict::Failed(output) = &mut test.verdict {
+            *output += &format!("\nto repeat it: {}", repeating(depth, &test.name));
+        }
+    }
     let swept = record.read()?;
     run.finished.retain(|test| {
         let reason = swept.reason(&test.name);
@@ -68,6 +73,7 @@ pub(super) fn run(
         reason.is_none()
     });
     report.note(swept.summary());
+    report.note(slowest(&run));
     report.suite(format!("{SUITE}, {LABEL}"), run.finished, run.complaint);
     Ok(())
 }
@@ -89,6 +95,31 @@ fn sweep(program: &Program, pass: &Pass, names: &[&str]) -> anyhow::Result<Run> 
         all.absorb(run?);
     }
     Ok(all)
+}
+
+/// The command that sweeps a test as this run does: the same of its calls fail.
+fn repeating(depth: Depth, test: &str) -> String {
+    let sample = match depth {
+        Depth::Full => String::new(),
+        Depth::Sampled { rotation } => format!(" --rotation {rotation}"),
+    };
+    format!("cargo xtask test --faults{sample} --filter {test}")
+}
+
+/// Where the time goes: what to shrink when this takes too long.
+fn slowest(run: &Run) -> String {
+    const NAMED: usize = 10;
+    let mut times: Vec<_> = run
+        .finished
+        .iter()
+        .map(|test| (test.time, &test.name))
+        .collect();
+    times.sort_unstable();
+    let mut text = format!("{LABEL}: the slowest tests:");
+    for (time, name) in times.iter().rev().take(NAMED) {
+        text += &format!("\n    {:6.1} s {name}", time.as_secs_f64());
+    }
+    text
 }
 
 /// The file to which the tests say what they did.
@@ -179,6 +210,9 @@ impl Swept {
             self.not_swept.len(),
             self.current_unknown,
         );
+        if !self.sampled.is_empty() {
+            text += "\n    more of the calls below: cargo xtask ci --full --step faults";
+        }
         for (path, stride, calls) in &self.sampled {
             text += &format!("\n    long, so one in {stride} of {calls} calls: {path}");
         }
@@ -189,6 +223,14 @@ impl Swept {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sweep_is_repeated_with_its_sample() {
+        let command = repeating(Depth::Sampled { rotation: 7 }, "a::b::needs_1");
+        let words = "cargo xtask test --faults --rotation 7 --filter a::b::needs_1";
+        assert_eq!(command, words);
+        assert!(!repeating(Depth::Full, "a").contains("rotation"));
+    }
 
     #[test]
     fn a_record_is_summed_up() {

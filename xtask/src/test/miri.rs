@@ -1,7 +1,9 @@
 //! The in-process suites under Miri.
 
-use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
+mod suites;
+mod times;
+
+use std::collections::HashSet;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -9,54 +11,14 @@ use anyhow::ensure;
 
 use super::depth::Depth;
 use super::report::Report;
+use super::shares::deal;
+use crate::suite::build::workspace_root;
 use crate::suite::process::{Ended, follow};
-use crate::suite::{Case, Finished, Tag, Verdict, libtest, queue};
+use crate::suite::{Case, Finished, Program, Tag, Verdict, queue};
+use suites::{Provenance, SAMPLES, SUITES, Suite, Turn};
+use times::Times;
 
 const LABEL: &str = "Miri";
-
-/// What Miri makes of a pointer that comes from a number.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Provenance {
-    /// There is none.
-    Strict,
-    /// It is taken for one that was made a number before: of managed and mapped memory the driver tells
-    /// an address, and whether the host may use it.
-    Permissive,
-}
-
-impl Provenance {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Strict => "strict provenance",
-            Self::Permissive => "permissive provenance",
-        }
-    }
-
-    fn flag(self) -> &'static str {
-        match self {
-            Self::Strict => "-Zmiri-strict-provenance",
-            Self::Permissive => "-Zmiri-permissive-provenance",
-        }
-    }
-
-    /// That which a test wants.
-    fn of(test: &str) -> Self {
-        match BY_ADDRESS.iter().any(|part| test.starts_with(part)) {
-            true => Self::Permissive,
-            false => Self::Strict,
-        }
-    }
-}
-
-/// Tests whose host uses memory by an address that the driver told it: what their paths begin with.
-const BY_ADDRESS: [&str; 6] = [
-    "counts::memory::managed_",
-    "faults::managed::",
-    "managed::",
-    "pinned_cache::f09_cached_memory_is_mapped::",
-    "pointers::f09_mapped::",
-    "soundness::managed::",
-];
 
 /// Tags of GPU tests that mean nothing here, and why.
 const LEFT_OUT: [(Tag, &str); 3] = [
@@ -71,58 +33,12 @@ const GPU_MODULES: [&str; 6] = [
     "guards", "contexts", "streams", "events", "errors", "harness",
 ];
 
-/// What cargo is told to test at once.
-struct Suite {
-    name: &'static str,
-    provenance: Provenance,
-    selection: &'static [&'static str],
-}
-
-const SIM: &[&str] = &["-p", "cuda-tests", "--test", "sim"];
-const GPU: &[&str] = &["-p", "cuda-tests", "--test", "gpu"];
-
-const SUITES: [Suite; 5] = [
-    Suite {
-        name: "sim",
-        provenance: Provenance::Strict,
-        selection: SIM,
-    },
-    Suite {
-        name: "gpu",
-        provenance: Provenance::Strict,
-        selection: GPU,
-    },
-    Suite {
-        name: "sim",
-        provenance: Provenance::Permissive,
-        selection: SIM,
-    },
-    Suite {
-        name: "gpu",
-        provenance: Provenance::Permissive,
-        selection: GPU,
-    },
-    Suite {
-        name: "unit tests",
-        provenance: Provenance::Strict,
-        selection: &[
-            "-p",
-            "cuda-core",
-            "-p",
-            "cuda-driver-sim",
-            "-p",
-            "cuda-tests",
-            "--lib",
-        ],
-    },
-];
-
 /// Interpreters at work at once. Each keeps one core busy.
 const AT_A_TIME: usize = 2;
 
-/// Tests that one interpreter runs, at most: small parts keep all cores busy to the end, without a list of
-/// what is slow. Starting one takes a few seconds.
-const A_PART: usize = 16;
+/// Seconds that one interpreter runs for, as long as no single test takes longer. Before the first test it
+/// takes some ten to start.
+const A_PART: f64 = 60.0;
 
 /// Tests that one interpreter runs.
 struct Part {
@@ -130,8 +46,14 @@ struct Part {
     tests: Vec<String>,
 }
 
-/// Runs them, or reports that Miri is not installed.
-pub(crate) fn run(filter: Option<&str>, depth: Depth, report: &mut Report) -> anyhow::Result<()> {
+/// Runs them, or reports that Miri is not installed. The programs, which are built for this machine, say
+/// which tests there are.
+pub(crate) fn run(
+    programs: &[Program],
+    filter: Option<&str>,
+    depth: Depth,
+    report: &mut Report,
+) -> anyhow::Result<()> {
     if let Some(reason) = obstacle() {
         report.not_run(LABEL, "unit tests, sim, gpu", &reason);
         return Ok(());
@@ -149,52 +71,100 @@ pub(crate) fn run(filter: Option<&str>, depth: Depth, report: &mut Report) -> an
         );
     }
     println!("\n== {LABEL}");
+    let root = workspace_root()?;
+    let times = Times::read(&root);
     let mut parts = Vec::new();
-    let mut lists = HashMap::new();
+    let (mut taken, mut left) = (Vec::new(), Vec::new());
     for suite in &SUITES {
-        // Suites of one selection are one program.
-        let tests = match lists.entry(suite.selection) {
-            Entry::Occupied(tests) => tests.into_mut(),
-            Entry::Vacant(place) => place.insert(list(suite)?),
-        };
-        let wanted = tests.iter().filter(|name| wanted(suite, name, filter));
-        let (taken, left): (Vec<_>, Vec<_>) = wanted
-            .enumerate()
-            .partition(|(number, _)| depth.interprets(*number));
-        for (_, name) in left {
+        let mut tests = suite.tests(programs)?;
+        tests.retain(|name| wanted(suite, name, filter));
+        let (some, others) = sample(suite.turn, tests, depth, &times);
+        for name in &others {
             report.not_run(
                 &suite.label(),
                 name,
-                "not in this sample: cargo xtask ci --full",
+                "not in this sample: cargo xtask ci --full --step miri",
             );
         }
-        let taken = taken.into_iter().map(|(_, name)| name.clone());
-        parts.extend(deal(suite, taken.collect()));
+        taken.extend(some.iter().cloned());
+        left.extend(others);
+        parts.extend(suite.parts(some, &times));
     }
-    let mut times = Vec::new();
+    let seconds = times.of_all(&taken);
+    let note = format!(
+        "{LABEL}: {} of {} tests, {seconds:.0} s of {:.0} s by the last full run",
+        taken.len(),
+        taken.len() + left.len(),
+        seconds + times.of_all(&left),
+    );
+    println!("{note}");
+    report.note(note);
+    // What takes long does not begin last.
+    parts.sort_by(|a, b| times.of_all(&b.tests).total_cmp(&times.of_all(&a.tests)));
+    let mut measured = Vec::new();
     let interpret = |part: Part| {
         let ended = follow(part.command(depth), &mut super::show);
         (part, ended)
     };
     for (part, ended) in queue::each(AT_A_TIME, parts, interpret) {
         let mut ended = ended?;
-        part.account(&mut ended);
-        times.extend(
-            ended
-                .output
-                .finished
-                .iter()
-                .map(|test| (test.time, test.name.clone())),
-        );
+        for name in part.account(&mut ended) {
+            let reason = "not compiled for an interpreter: cfg(not(miri))";
+            report.not_run(&part.suite.label(), &name, reason);
+        }
+        let finished = ended.output.finished.iter();
+        measured.extend(finished.map(|test| (test.time, test.name.clone())));
         report.stream(&part.suite.label(), ended);
     }
-    report.note(slowest(times));
+    if depth == Depth::Full && filter.is_none() {
+        times::write(&root, &measured)?;
+    }
+    report.note(slowest(measured));
     Ok(())
+}
+
+/// The tests that a run has of a suite, and those that it leaves to others.
+fn sample(
+    turn: Turn,
+    tests: Vec<String>,
+    depth: Depth,
+    times: &Times,
+) -> (Vec<String>, Vec<String>) {
+    let Some(sample) = depth.share(SAMPLES) else {
+        return (tests, Vec::new());
+    };
+    let (pace, first) = turn.pace();
+    if sample % pace != first {
+        return (Vec::new(), tests);
+    }
+    let mut shares = deal(tests, SAMPLES / pace, |name| times.of(name));
+    let taken = shares.swap_remove(sample / pace);
+    (taken, shares.concat())
 }
 
 impl Suite {
     fn label(&self) -> String {
         format!("{LABEL}, {}: {}", self.provenance.name(), self.name)
+    }
+
+    /// The names of its tests. Asking an interpreter takes as long as to start it; what it does not compile
+    /// is told afterwards.
+    fn tests(&self, programs: &[Program]) -> anyhow::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for program in programs {
+            if self.programs.contains(&program.suite.as_str()) {
+                names.extend(program.list()?.into_iter().map(|case| case.name));
+            }
+        }
+        ensure!(!names.is_empty(), "no test of the {} was built", self.name);
+        Ok(names)
+    }
+
+    fn parts(&'static self, tests: Vec<String>, times: &Times) -> Vec<Part> {
+        let count = (times.of_all(&tests) / A_PART).ceil() as usize;
+        let parts = deal(tests, count, |name| times.of(name)).into_iter();
+        let parts = parts.filter(|tests| !tests.is_empty());
+        parts.map(|tests| Part { suite: self, tests }).collect()
     }
 
     /// `cargo miri test` of what runs in one process on the simulated driver: no library to open, no
@@ -217,22 +187,6 @@ impl Suite {
     }
 }
 
-/// The names of all tests of a suite, which is built first.
-fn list(suite: &Suite) -> anyhow::Result<Vec<String>> {
-    let mut command = suite.command();
-    command.args(["--", "--list", "--format", "terse"]);
-    let output = command
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .output()?;
-    ensure!(
-        output.status.success(),
-        "the {} do not build for Miri",
-        suite.name
-    );
-    Ok(libtest::listed(&String::from_utf8(output.stdout)?))
-}
-
 fn wanted(suite: &Suite, name: &str, filter: Option<&str>) -> bool {
     let case = Case::parse(name);
     if LEFT_OUT.iter().any(|(tag, _)| case.tags.contains(tag)) {
@@ -251,25 +205,12 @@ fn wanted(suite: &Suite, name: &str, filter: Option<&str>) -> bool {
     }
 }
 
-/// The parts that `tests` make. Neighbours, which are much alike, go into different ones.
-fn deal(suite: &'static Suite, tests: Vec<String>) -> Vec<Part> {
-    let count = tests.len().div_ceil(A_PART);
-    let part = |first| Part {
-        suite,
-        tests: tests.iter().skip(first).step_by(count).cloned().collect(),
-    };
-    (0..count).map(part).collect()
-}
-
 /// Where the time goes: what to shrink when this takes too long.
 fn slowest(mut times: Vec<(Duration, String)>) -> String {
     const NAMED: usize = 25;
     times.sort_unstable();
     let all: Duration = times.iter().map(|(time, _)| *time).sum();
-    let mut text = format!(
-        "{LABEL}: {:.0} s of interpreters; the slowest tests:",
-        all.as_secs_f64()
-    );
+    let mut text = format!("{LABEL}: {:.0} s of tests; the slowest:", all.as_secs_f64());
     for (time, name) in times.iter().rev().take(NAMED) {
         text += &format!("\n    {:6.1} s {name}", time.as_secs_f64());
     }
@@ -284,20 +225,25 @@ impl Part {
         command
     }
 
-    /// A test without a verdict has failed: the interpreter stops at the first undefined behaviour.
-    fn account(&self, ended: &mut Ended) {
+    /// A test without a verdict has failed: the interpreter stops at the first undefined behaviour. Where
+    /// it came to its end, the test is not in the program, and is returned.
+    fn account(&self, ended: &mut Ended) -> Vec<String> {
         let output = &mut ended.output;
         let mut known: HashSet<&str> = output.finished.iter().map(|test| &*test.name).collect();
         known.extend(output.interrupted.as_deref());
         let lost = self.tests.iter().filter(|test| !known.contains(&***test));
-        let lost: Vec<_> = lost
-            .map(|test| Finished {
-                name: test.clone(),
+        let lost: Vec<_> = lost.cloned().collect();
+        if ended.status.success() && output.complete {
+            return lost;
+        }
+        output
+            .finished
+            .extend(lost.into_iter().map(|name| Finished {
+                name,
                 verdict: Verdict::Failed("the interpreter did not get to it".into()),
                 time: Duration::ZERO,
-            })
-            .collect();
-        output.finished.extend(lost);
+            }));
+        Vec::new()
     }
 }
 
@@ -314,9 +260,12 @@ pub(crate) fn obstacle() -> Option<String> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix))]
 mod tests {
     use super::*;
+    use crate::suite::libtest::Parser;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::ExitStatus;
 
     const SIM: &Suite = &SUITES[0];
     const GPU: &Suite = &SUITES[1];
@@ -362,17 +311,85 @@ mod tests {
         assert!(!wanted(SIM, "faults::copies::forms", Some("staged")));
     }
 
+    fn names(count: usize) -> Vec<String> {
+        (0..count).map(|n| format!("test {n:03}")).collect()
+    }
+
     #[test]
     fn each_test_is_in_one_part() {
-        let tests: Vec<_> = (0..2 * A_PART + 1)
-            .map(|n| format!("test {n:02}"))
-            .collect();
-        let parts = deal(SIM, tests.clone());
+        let tests = names(2 * A_PART as usize + 1);
+        let parts = SIM.parts(tests.clone(), &Times::default());
         assert_eq!(parts.len(), 3);
-        assert!(parts.iter().all(|part| part.tests.len() <= A_PART));
         let mut dealt: Vec<_> = parts.into_iter().flat_map(|part| part.tests).collect();
         dealt.sort();
         assert_eq!(dealt, tests);
-        assert!(deal(SIM, Vec::new()).is_empty());
+        assert!(SIM.parts(Vec::new(), &Times::default()).is_empty());
+    }
+
+    #[test]
+    fn commits_in_a_row_interpret_each_test_once() {
+        let (tests, times) = (names(333), Times::default());
+        for turn in [Turn::Each, Turn::Even, Turn::Odd] {
+            let mut had = Vec::new();
+            for rotation in 1000..1000 + SAMPLES as u64 {
+                let depth = Depth::Sampled { rotation };
+                let (taken, left) = sample(turn, tests.clone(), depth, &times);
+                assert_eq!(taken.len() + left.len(), tests.len());
+                had.extend(taken);
+            }
+            had.sort();
+            assert_eq!(had, tests);
+            let (all, left) = sample(turn, tests.clone(), Depth::Full, &times);
+            assert_eq!((all.len(), left.len()), (tests.len(), 0));
+        }
+    }
+
+    #[test]
+    fn every_sample_has_both_provenances() {
+        for sample in 0..SAMPLES {
+            let turns = |provenance| {
+                let suites = SUITES.iter().filter(|suite| suite.provenance == provenance);
+                let paces = suites.map(|suite| suite.turn.pace());
+                paces
+                    .filter(|(pace, first)| sample % pace == *first)
+                    .count()
+            };
+            assert_eq!(turns(Provenance::Strict), 2, "{sample}");
+            assert_eq!(turns(Provenance::Permissive), 1, "{sample}");
+        }
+    }
+
+    #[test]
+    fn what_an_interpreter_that_fails_did_not_get_to_has_failed() {
+        let part = Part {
+            suite: SIM,
+            tests: vec!["a".into(), "b".into()],
+        };
+        let ended = |status, text: &str| {
+            let mut parser = Parser::new();
+            text.lines().for_each(|line| parser.line(line));
+            Ended {
+                status: ExitStatus::from_raw(status),
+                output: parser.finish(),
+                errors: String::new(),
+                notes: Vec::new(),
+                unfinished: Duration::ZERO,
+            }
+        };
+        let mut whole = ended(
+            0,
+            "running 1 test\ntest a ... ok\ntest result: ok. 1 passed",
+        );
+        assert_eq!(part.account(&mut whole), ["b"]);
+        assert_eq!(whole.output.finished.len(), 1);
+        for text in [
+            "running 2 tests\ntest a ... ok",
+            "running 1 test\ntest a ... ok\ntest result: x",
+        ] {
+            let mut broken = ended(256, text);
+            assert!(part.account(&mut broken).is_empty());
+            let last = broken.output.finished.last().expect("two tests");
+            assert!(matches!(&last.verdict, Verdict::Failed(_)) && last.name == "b");
+        }
     }
 }

@@ -1,0 +1,25 @@
+//! The build script's own recipe, run for the checked-in copy: `xtask-bindgen INCLUDE PACKAGE OUT SYMBOL..`
+//! writes to OUT what the `cuda.h` of INCLUDE yields, with those symbols even where it has stopped
+//! declaring them. PACKAGE is the directory of `cuda-sys`.
+
+use std::env;
+use std::error::Error;
+use std::path::Path;
+
+#[path = "../../../cuda-sys/build/bindings.rs"]
+mod bindings;
+#[path = "../../../cuda-sys/build/generate.rs"]
+mod generate;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let [include, package, out, symbols @ ..] = &arguments[..] else {
+        return Err("xtask-bindgen INCLUDE PACKAGE OUT SYMBOL..".into());
+    };
+    let kept: Vec<&str> = generate::FLOOR
+        .lines()
+        .chain(symbols.iter().map(String::as_str))
+        .collect();
+    let bindings = generate::generate(Path::new(include), Path::new(package), &kept)?;
+    Ok(bindings.write(Path::new(out), None)?)
+}

@@ -1,0 +1,133 @@
+//! What is interpreted, how, and in which samples.
+
+/// What Miri makes of a pointer that comes from a number.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Provenance {
+    /// There is none.
+    Strict,
+    /// It is taken for one that was made a number before: of managed and mapped memory the driver tells
+    /// an address, and whether the host may use it.
+    Permissive,
+}
+
+impl Provenance {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Strict => "strict provenance",
+            Self::Permissive => "permissive provenance",
+        }
+    }
+
+    pub(super) fn flag(self) -> &'static str {
+        match self {
+            Self::Strict => "-Zmiri-strict-provenance",
+            Self::Permissive => "-Zmiri-permissive-provenance",
+        }
+    }
+
+    /// That which a test wants.
+    pub(super) fn of(test: &str) -> Self {
+        match BY_ADDRESS.iter().any(|part| test.starts_with(part)) {
+            true => Self::Permissive,
+            false => Self::Strict,
+        }
+    }
+}
+
+/// Tests whose host uses memory by an address that the driver told it: what their paths begin with.
+const BY_ADDRESS: [&str; 6] = [
+    "counts::memory::managed_",
+    "faults::managed::",
+    "managed::",
+    "pinned_cache::f09_cached_memory_is_mapped::",
+    "pointers::f09_mapped::",
+    "soundness::managed::",
+];
+
+/// What cargo is told to test at once.
+pub(super) struct Suite {
+    pub(super) name: &'static str,
+    pub(super) provenance: Provenance,
+    /// What the programs are called where they are built for this machine.
+    pub(super) programs: &'static [&'static str],
+    pub(super) selection: &'static [&'static str],
+    pub(super) turn: Turn,
+}
+
+/// Which samples a suite has a share of. To start an interpreter takes as long as ten tests, so that not
+/// every sample has a share of every suite; but each has some of either provenance.
+#[derive(Clone, Copy)]
+pub(super) enum Turn {
+    Each,
+    Even,
+    Odd,
+}
+
+impl Turn {
+    /// How many samples go by from one share to the next, and the first that has one.
+    pub(super) fn pace(self) -> (usize, usize) {
+        match self {
+            Self::Each => (1, 0),
+            Self::Even => (2, 0),
+            Self::Odd => (2, 1),
+        }
+    }
+}
+
+/// Samples that make up all tests.
+pub(super) const SAMPLES: usize = 20;
+
+const SIM: &[&str] = &["-p", "cuda-tests", "--test", "sim"];
+const GPU: &[&str] = &["-p", "cuda-tests", "--test", "gpu"];
+const SIM_PROGRAM: &[&str] = &["cuda-tests::sim"];
+const GPU_PROGRAM: &[&str] = &["cuda-tests::gpu"];
+
+pub(super) const SUITES: [Suite; 5] = [
+    Suite {
+        name: "sim",
+        provenance: Provenance::Strict,
+        programs: SIM_PROGRAM,
+        selection: SIM,
+        turn: Turn::Each,
+    },
+    Suite {
+        name: "gpu",
+        provenance: Provenance::Strict,
+        programs: GPU_PROGRAM,
+        selection: GPU,
+        turn: Turn::Even,
+    },
+    Suite {
+        name: "sim",
+        provenance: Provenance::Permissive,
+        programs: SIM_PROGRAM,
+        selection: SIM,
+        turn: Turn::Even,
+    },
+    Suite {
+        name: "gpu",
+        provenance: Provenance::Permissive,
+        programs: GPU_PROGRAM,
+        selection: GPU,
+        turn: Turn::Odd,
+    },
+    Suite {
+        name: "unit tests",
+        provenance: Provenance::Strict,
+        programs: &[
+            "cuda-core (unit tests)",
+            "cuda-driver-sim (unit tests)",
+            "cuda-tests (unit tests)",
+        ],
+        turn: Turn::Odd,
+        selection: &[
+            "-p",
+            "cuda-core",
+            "-p",
+            "cuda-driver-sim",
+            "-p",
+            "cuda-tests",
+            "--lib",
+        ],
+    },
+];
