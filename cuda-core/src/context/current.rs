@@ -10,8 +10,8 @@ use cuda_sys::{CUcontext, symbol as cu};
 use crate::context::{self, Context, RawContext, thread};
 use crate::device::Device;
 use crate::error::{Error, Result, check};
-use crate::process::effect::{Failed, attempt};
 use crate::process::deferred;
+use crate::process::effect::{Failed, attempt};
 
 /// What was current before a call that changed it.
 ///

@@ -348,7 +348,7 @@ impl Call {
     /// Whether a query that has been answered `polls` times with "not ready" shall make progress,
     /// and then whether `point` is done.
     pub(crate) fn query(&mut self, point: Point, clock: &Clock, polls: u32) -> bool {
-        if polls > self.config.polls || self.mode == Mode::Eager {
+        if polls > self.polls || self.mode == Mode::Eager {
             self.advance(point);
             if self.waits_for_value() {
                 self.advance_all();

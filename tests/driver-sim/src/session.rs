@@ -44,6 +44,7 @@ impl Session {
         state.catch_up();
         let mode = state.config.mode;
         state.set_mode(mode);
+        state.polls = state.config.polls;
         state.config.concurrent_managed = true;
         state.log = Default::default();
         state.log.traces = true;
@@ -64,9 +65,10 @@ impl Session {
         }
     }
 
-    /// How often in lazy mode a query answers "not ready" before it makes progress, from now on.
+    /// How often in lazy mode a query answers "not ready" before it makes progress, for the rest of this
+    /// session.
     pub fn set_polls(&self, polls: u32) {
-        state::lock().config.polls = polls;
+        state::lock().polls = polls;
     }
 
     /// Whether devices use managed memory beside the host, for the rest of this session.

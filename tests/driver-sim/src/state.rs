@@ -32,6 +32,8 @@ pub(crate) static CHANGED: Condvar = Condvar::new();
 
 #[derive(Debug)]
 pub(crate) struct State {
+    /// See [`Session::set_polls`](crate::Session::set_polls).
+    pub(crate) polls: u32,
     pub(crate) config: Config,
     pub(crate) mode: Mode,
     /// In threaded mode.
@@ -104,6 +106,7 @@ impl State {
         }
         let mut state = Self {
             mode: config.mode,
+            polls: config.polls,
             schedule: config.mode.schedule(),
             initialized: false,
             gone: false,

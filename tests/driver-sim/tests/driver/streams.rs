@@ -34,6 +34,25 @@ fn eager_work_runs_at_once() {
 }
 
 #[test]
+fn what_a_session_sets_ends_with_it() {
+    scene(4, |session, [s], d| {
+        session.set_polls(u32::MAX);
+        ok!(cuMemsetD8Async(d, 1, 4, s));
+        for _ in 0..10 {
+            fails!(CUDA_ERROR_NOT_READY, cuStreamQuery(s));
+        }
+        ok!(cuStreamSynchronize(s));
+    });
+    scene(4, |_, [s], d| {
+        ok!(cuMemsetD8Async(d, 1, 4, s));
+        // SAFETY: a stream of this scene.
+        let polls = (0..10).find(|_| unsafe { cuStreamQuery(s) } == CUDA_SUCCESS);
+        assert!(polls.is_some(), "the first session's answers go on");
+        ok!(cuStreamSynchronize(s));
+    });
+}
+
+#[test]
 fn waiting_runs_only_what_is_needed() {
     scene(8, |session, [s, t], d| {
         let e = event();
