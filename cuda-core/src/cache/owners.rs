@@ -18,7 +18,7 @@ pub(super) const NOBODY: u64 = 0;
 pub(super) struct Owners {
     owners: Turns<Owner>,
     /// The owners other than [`NOBODY`], ordered by their largest free range, for each [`Span`].
-    /// INVARIANT: contains what `Owner::largest` returns, for each owner that has one.
+    // INVARIANT: contains what `Owner::largest` returns, for each owner that has one.
     largest: [BTreeSet<(usize, u64)>; 2],
     /// The entry that `other_than` returned last.
     asked: (usize, u64),

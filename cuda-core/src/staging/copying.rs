@@ -8,11 +8,11 @@ use super::lines::{self, LINE};
 use crate::driver;
 use crate::error::{Error, Result};
 
-/// Threads that touch pinned memory at this moment, each counted in one lane or another: many of
-/// them at once would be slow in one.
+/// Counts the threads that access pinned memory at this moment. Each thread counts in one of
+/// several lanes, since a single counter would be slow under contention.
 static BUSY: [Lane; 16] = [const { Lane(AtomicUsize::new(0)) }; 16];
 
-/// Has cache lines of its own.
+/// On cache lines of its own.
 #[repr(align(128))]
 struct Lane(AtomicUsize);
 
@@ -22,13 +22,13 @@ impl Lane {
         thread_local! {
             static LANE: usize = NEXT.fetch_add(1, Ordering::Relaxed) % BUSY.len();
         }
-        // A thread whose locals are gone takes the first.
+        // A thread whose thread-locals are destroyed takes the first lane.
         &BUSY[LANE.try_with(|lane| *lane).unwrap_or(0)]
     }
 }
 
-/// Touching pinned memory, which no reference promises for the time when the process exits. Driver 580 keeps
-/// it until the process is gone.
+/// Permission to access pinned memory. CUDA's documentation does not promise that the memory
+/// remains while the process exits; driver 580 keeps it until the process is gone.
 pub(super) struct Pass(&'static Lane);
 
 impl Pass {
@@ -37,12 +37,12 @@ impl Pass {
         let lane = Lane::mine();
         lane.0.fetch_add(1, Ordering::SeqCst);
         let pass = Self(lane);
-        // Either this sees that the driver is going, or `park` sees this.
+        // Either this thread sees that the driver is going, or `park` sees this thread in its lane.
         fence(Ordering::SeqCst);
         (!driver::is_gone()).then_some(pass)
     }
 
-    /// [`Pass::enter`], or why not.
+    /// [`Pass::enter`], with the error to return once the process exits.
     pub(super) fn or_gone() -> Result<Self> {
         Self::enter().ok_or_else(|| driver::gone().unwrap_or(Error::Exiting))
     }
@@ -54,8 +54,8 @@ impl Drop for Pass {
     }
 }
 
-/// Waits until nobody copies borrowed slices any more; called as the process exits, when nobody can
-/// begin. A piece takes some microseconds.
+/// Waits until no thread copies borrowed slices any more. Called as the process exits, when no
+/// thread can begin to. Each piece takes some microseconds.
 #[cfg_attr(any(not(unix), miri), allow(dead_code))]
 pub(crate) fn park() {
     fence(Ordering::SeqCst);
@@ -66,19 +66,19 @@ pub(crate) fn park() {
     }
 }
 
-/// Where in the machine a copy leaves the bytes that it has written.
+/// Where in the memory hierarchy a copy leaves the bytes that it has written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Path {
     /// In memory.
     PastCaches,
     /// In the caches of the core that copies.
     ThroughCaches,
-    /// In the cache that all cores share, if the processor [can](can_demote) send them there: devices
-    /// read it without going to memory, or asking a core for what it has.
+    /// In the cache that all cores share, if the processor [can](can_demote) send them there:
+    /// devices read it without going to memory, or fetching lines from a core's own cache.
     ToSharedCache,
 }
 
-/// Copies `len` bytes. They are there, for other threads and for devices, when this returns.
+/// Copies `len` bytes, which other threads and devices can read when this returns.
 ///
 /// # Safety
 /// As [`std::ptr::copy_nonoverlapping`].
@@ -102,7 +102,7 @@ pub(super) unsafe fn copy(path: Path, from: *const u8, to: *mut u8, len: usize) 
     unsafe { ptr::copy_nonoverlapping(from, to, len - done) };
 }
 
-/// Whether the processor can send what it has written to the cache that all cores share.
+/// Whether the processor can send lines that it has written to the cache that all cores share.
 pub(super) fn can_demote() -> bool {
     static KNOWN: OnceLock<bool> = OnceLock::new();
     *KNOWN.get_or_init(lines::can_demote)
