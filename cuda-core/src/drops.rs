@@ -1,11 +1,12 @@
-//! What a `Drop` could not do: counted, told to a hook, and never a panic.
+//! What a `Drop` could not do is counted and reported to a hook; it never panics.
 //!
 //! An owner whose `Drop` can fail has an explicit twin that returns the error instead: `close`,
-//! `restore`, `into_inner`, `wait`. [`crate::release`] says what becomes of what was owned.
+//! `restore`, `into_inner`, `wait`. [`crate::release`] says what becomes of the resource.
 //!
-//! Some have none. A stream pool and a group are streams, each of which has one; the memory of a
-//! signal is kept for the next; a caching pool gives its memory back by `trim`, which says what it
-//! could not; the values of a `ContextLocal` are other libraries', and so are their errors.
+//! Some have no twin. A stream pool and a group consist of streams, each of which has one; the
+//! memory of a signal is kept for the next signal; a caching pool gives its memory back by `trim`,
+//! which returns the error; the values of a `ContextLocal` are other libraries', and so are their
+//! errors.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -25,7 +26,8 @@ use crate::quiet;
 use crate::sync::lock;
 use crate::waiter;
 
-/// What a failed `Drop`, or `close`, left behind; or may have, where the call that releases it failed.
+/// What a failed `Drop` or `close` left behind, or may have left behind if the releasing call
+/// failed.
 ///
 /// ```
 /// use cuda_core::Resource;
@@ -42,7 +44,7 @@ pub enum Resource {
     DeviceMemory,
     /// Pinned host memory that was not freed.
     PinnedMemory,
-    /// Memory of the host that was given to a copy, still allocated.
+    /// Host memory that was given to a copy, still allocated.
     HostMemory,
     /// Physical memory whose handle was not released.
     PhysicalMemory,
@@ -62,16 +64,16 @@ pub enum Resource {
     Event,
     /// A semaphore of another interface, such as Vulkan, that was not destroyed.
     ExternalSemaphore,
-    /// A context that was not destroyed; or is not going to be, since memory of it was left behind that
-    /// work may use for all that could be proven.
+    /// A context that was not destroyed; or that is never going to be, since memory was left behind
+    /// in it that work may still use as far as could be proven.
     Context,
     /// A module, or a library, that was not unloaded.
     Module,
     /// A linker that was not destroyed.
     Linker,
-    /// The thread's current context, which a guard could not bring back.
+    /// The thread's current context, which a guard could not restore.
     Current,
-    /// What profilers record, which was not ended.
+    /// A profiler's recording that was not ended.
     ProfilerRange,
     /// A value of a [`ContextLocal`](crate::ContextLocal), whose context could not be entered.
     LibraryHandle,
@@ -99,11 +101,11 @@ pub enum Resource {
 pub struct DropFailure {
     /// What was left behind.
     pub resource: Resource,
-    /// Its address or handle; zero where it has none.
+    /// Its address or handle; zero if it has none.
     pub handle: u64,
-    /// Its size in bytes; zero where it has none.
+    /// Its size in bytes; zero if it has none.
     pub bytes: usize,
-    /// Why; [`None`] for the panic of a host function.
+    /// The cause; [`None`] for the panic of a host function.
     pub error: Option<Error>,
 }
 
@@ -149,7 +151,7 @@ impl fmt::Display for DropFailure {
     }
 }
 
-/// Told of whatever [`drop_failures`] counts; see [`set_drop_hook`].
+/// Called with whatever [`drop_failures`] counts; see [`set_drop_hook`].
 ///
 /// ```
 /// // Calls the hook that was there before, too.
@@ -166,10 +168,10 @@ pub type DropHook = Arc<dyn Fn(&DropFailure) + Send + Sync>;
 static FAILURES: AtomicU64 = AtomicU64::new(0);
 static HOOK: RwLock<Option<DropHook>> = RwLock::new(None);
 
-/// How often a `Drop` of this crate failed since the process began, or a `close` so that what it
-/// released may be gone ([`Error::GivenUp`]). Failures while the process exits, or in a fork's child,
-/// are not counted. Deferred drops that no thread could be started for are counted here, and told to no
-/// hook.
+/// The number of times since the process began that a `Drop` of this crate failed, or a `close`
+/// failed so that the resource may be gone ([`Error::GivenUp`]). Failures while the process exits,
+/// or in a fork's child, are not counted. Deferred drops for which no thread could be started are
+/// counted, but not reported to the hook.
 ///
 /// ```
 /// assert_eq!(cuda_core::drop_failures(), 0, "something could not be freed");
@@ -178,22 +180,22 @@ pub fn drop_failures() -> u64 {
     FAILURES.load(Ordering::Relaxed)
 }
 
-/// Calls `hook` for whatever [`drop_failures`] counts from now on, in place of the hook before, which
-/// [`take_drop_hook`] returns. Does nothing in a fork's child, where nothing is counted.
+/// Calls `hook` for whatever [`drop_failures`] counts from now on, in place of the hook before,
+/// which [`take_drop_hook`] returns. Does nothing in a fork's child, where nothing is counted.
 ///
-/// The hook runs on the thread that drops or closes, when this crate has brought back what is current
-/// there. A panic in it is caught and ignored.
+/// The hook runs on the thread that drops or closes, after this crate has restored that thread's
+/// current context. A panic in the hook is caught and ignored.
 ///
 /// ```
 /// cuda_core::set_drop_hook(|failure| eprintln!("{failure}"));
 /// # cuda_core::take_drop_hook();
 /// ```
 pub fn set_drop_hook(hook: impl Fn(&DropFailure) + Send + Sync + 'static) {
-    // What the old hook captured may do anything when dropped: not under the lock.
+    // Dropping the old hook's captures may run any code: not under the lock.
     drop(replace_hook(Some(Arc::new(hook))));
 }
 
-/// Takes the hook of [`set_drop_hook`] out: to end it, or for the next one to call.
+/// Removes the hook of [`set_drop_hook`] and returns it: to end it, or for the next hook to call.
 ///
 /// ```
 /// let earlier = cuda_core::take_drop_hook();
@@ -210,7 +212,7 @@ pub fn take_drop_hook() -> Option<DropHook> {
 }
 
 fn replace_hook(hook: Option<DropHook>) -> Option<DropHook> {
-    // A thread that is no more in a fork's child may have the lock.
+    // In a fork's child, a thread that does not exist there may hold the lock.
     if driver::is_gone() {
         return None;
     }
@@ -218,7 +220,7 @@ fn replace_hook(hook: Option<DropHook>) -> Option<DropHook> {
     std::mem::replace(&mut *slot, hook)
 }
 
-/// Counts a failure and tells the hook, unless the driver is gone with the process.
+/// Counts a failure and calls the hook, unless the driver is gone with the process.
 pub(crate) fn report(resource: Resource, handle: u64, bytes: usize, error: Option<Error>) {
     if driver::is_gone() || error.as_ref().is_some_and(Error::is_shutdown) {
         return;
@@ -236,17 +238,18 @@ pub(crate) fn report(resource: Resource, handle: u64, bytes: usize, error: Optio
     }
 }
 
-/// Runs `f` and ends a panic of it here. The payload is leaked, since its own drop could panic.
+/// Runs `f` and catches its panic. The payload is leaked, since its own drop could panic.
 pub(crate) fn contain(f: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
         std::mem::forget(payload);
     }
 }
 
-/// A value of the caller's, whose destructor may panic: the panic ends here, where the value is dropped.
+/// A value of the caller's whose destructor may panic: the panic is caught where the value is
+/// dropped.
 #[derive(Clone)]
 pub(crate) struct Contained<T>(
-    // INVARIANT: taken by `Drop` alone.
+    // INVARIANT: taken only by `Drop`.
     ManuallyDrop<T>,
 );
 
@@ -267,7 +270,7 @@ impl<T> Deref for Contained<T> {
 
 impl<T> Drop for Contained<T> {
     fn drop(&mut self) {
-        // SAFETY: the field is not touched after this, the only taking.
+        // SAFETY: the field is not touched after this, the only place that takes it.
         let value = unsafe { ManuallyDrop::take(&mut self.0) };
         contain(|| drop(value));
     }
@@ -275,8 +278,8 @@ impl<T> Drop for Contained<T> {
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Runs `job` now, or on a host thread of ours where CUDA cannot be called on this one. Forgets it
-/// where the driver is gone: the process ends, and everything with it.
+/// Runs `job` now, or on a thread of this crate if CUDA must not be called on this one. Forgets it
+/// if the driver is gone: the process ends, and everything with it.
 pub(crate) fn run_or_defer(job: impl FnOnce() + Send + 'static) {
     if must_not_run_here() {
         run_elsewhere(job);
@@ -285,13 +288,13 @@ pub(crate) fn run_or_defer(job: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Whether what a `Drop` has to ask of the driver cannot be asked on this thread.
+/// Whether this thread must not make the driver calls of a `Drop`.
 #[inline]
 pub(crate) fn must_not_run_here() -> bool {
     driver::in_callback() || driver::is_gone()
 }
 
-/// [`run_or_defer`] where it must not run here.
+/// [`run_or_defer`] if it must not run here.
 #[cold]
 pub(crate) fn run_elsewhere(job: impl FnOnce() + Send + 'static) {
     if driver::is_gone() {
@@ -304,9 +307,9 @@ pub(crate) fn run_elsewhere(job: impl FnOnce() + Send + 'static) {
 /// Drops that wait for a host thread, and the thread that runs them.
 struct Reaper {
     jobs: VecDeque<Job>,
-    /// A thread runs jobs, and will see whatever is queued before it finds the queue empty.
+    /// The thread is running jobs, and will see whatever is queued before it finds the queue empty.
     running: bool,
-    /// The last thread started, until somebody waits for it.
+    /// The last thread started, until a flush joins it.
     thread: Option<JoinHandle<()>>,
 }
 
@@ -317,16 +320,16 @@ static REAPER: Mutex<Reaper> = Mutex::new(Reaper {
 });
 
 thread_local! {
-    /// This thread runs deferred drops.
+    /// Whether this thread runs deferred drops.
     static REAPS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Between threads of this crate and the end of the process.
+/// Keeps this crate's threads out of the driver once the process exits.
 struct Gate {
-    /// Threads of this crate that are calling the driver: the one whose job runs, and those that ask for
-    /// points.
+    /// Threads of this crate that are calling the driver: the one that runs deferred drops, and
+    /// those that query points.
     inside: usize,
-    /// The process exits: none may.
+    /// The process exits: no thread may enter any more.
     closed: bool,
 }
 
@@ -350,8 +353,8 @@ impl Gate {
     }
 }
 
-/// Makes a call that does nothing but wait for the device, and so one that the process need not wait
-/// for in order to exit: a deferred drop goes no further then.
+/// Makes a call that only waits for the device, so the process need not wait for it in order to
+/// exit: a deferred drop then stops there.
 pub(crate) fn while_waiting<R>(wait: impl FnOnce() -> R) -> R {
     if !is_reaper() {
         return wait();
@@ -362,8 +365,8 @@ pub(crate) fn while_waiting<R>(wait: impl FnOnce() -> R) -> R {
     waited
 }
 
-/// Makes a call on a thread of this crate that does not wait for the device. Does not return once the
-/// process exits.
+/// Makes a call on a thread of this crate that does not wait for the device. Does not return once
+/// the process exits.
 pub(crate) fn unless_exiting<R>(call: impl FnOnce() -> R) -> R {
     Gate::enter();
     let result = call();
@@ -371,8 +374,8 @@ pub(crate) fn unless_exiting<R>(call: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Hands `job` to a thread that ends when there is nothing left to do: drops in host functions are
-/// rare, and a thread that idles for good is one more to keep out of the driver at exit.
+/// Hands `job` to a thread that ends when no job is left: drops in host functions are rare, and a
+/// thread that idles permanently would be one more to keep out of the driver at exit.
 fn defer(job: Job) {
     let mut reaper = lock(&REAPER);
     reaper.jobs.push_back(job);
@@ -385,7 +388,7 @@ fn defer(job: Job) {
     match started {
         Ok(thread) => {
             reaper.running = true;
-            // The one before has nothing left to do, and is let go.
+            // The thread before has no jobs left; dropping its handle detaches it.
             reaper.thread = Some(thread);
         }
         // Dropping the jobs here would call the driver on its own callback thread.
@@ -418,16 +421,16 @@ fn reap() {
     }
 }
 
-/// Keeps threads of this crate out of the driver from now on; called as the process exits.
+/// Keeps this crate's threads out of the driver from now on; called as the process exits.
 #[cfg_attr(any(not(unix), miri), allow(dead_code))]
 pub(crate) fn park() {
-    /// A job may be in a call that waits for the device, which may wait for what nobody will do any
-    /// more.
+    /// A job may be in a call that waits for the device, which may wait for what no thread will do
+    /// any more.
     const PATIENCE: Duration = Duration::from_secs(1);
     let mut gate = lock(&GATE);
     gate.closed = true;
-    // A job, or a hook that it called, ends the process; or a host function does, and a job may be
-    // waiting for that very function.
+    // Exiting was caused by a job or a hook that it called; or by a host function, for which a job
+    // may be waiting.
     if is_reaper() || driver::in_callback() {
         return;
     }
@@ -437,24 +440,25 @@ pub(crate) fn park() {
 /// Waits until every drop deferred before this call has run. For tests and orderly shutdowns.
 ///
 /// That includes drops of [`InFlight`](crate::InFlight), which come after their copies: this waits
-/// for the device, and for all else that futures of this crate wait for. What a waker or the `Drop` of an
-/// owner begins to wait for on a thread of this crate is waited for as well, for as long as there is more.
+/// for the device, and for everything else that futures of this crate wait for. Waits that a waker
+/// or the `Drop` of an owner begins on a thread of this crate are included, for as long as there
+/// are more.
 ///
 /// Drops that found a stream [captured by other code](Error::Capturing) are tried again, once.
 ///
 /// Does nothing inside a host function, since the drops may be waiting for that very function, nor
-/// on threads of this crate, which it would wait for: in a hook that a deferred drop calls, in the
+/// on threads of this crate, for which it would wait: in a hook that a deferred drop calls, in the
 /// `Drop` of what an [`InFlight`](crate::InFlight) owned, in a waker.
 ///
 /// ```
 /// cuda_core::flush_deferred_drops();
 /// ```
 pub fn flush_deferred_drops() {
-    // Before the driver was called there is nothing to wait for.
+    // Before the first driver call there is nothing to wait for.
     if is_reaper() || waiter::is_waiter() || !driver::is_ready() {
         return;
     }
-    // One at a time: whoever comes second must not return before the thread has ended.
+    // One flush at a time: a second caller must not return before the thread has ended.
     static FLUSH: Mutex<()> = Mutex::new(());
     let _flush = lock(&FLUSH);
     held::retry();
@@ -463,7 +467,7 @@ pub fn flush_deferred_drops() {
         loop {
             let thread = lock(&REAPER).thread.take();
             match thread {
-                // It contains the panics of its jobs.
+                // The thread has caught the panics of its jobs.
                 Some(thread) => drop(thread.join()),
                 None => break,
             }
@@ -471,13 +475,14 @@ pub fn flush_deferred_drops() {
         if !waiter::flush(all) {
             return;
         }
-        // A job that has run, or whoever was told, may have begun further waits on a thread of ours:
-        // those are waited for too. Waits that other threads begin from now on are not.
+        // A job that has run, or a continuation that was called, may have begun further waits on a
+        // thread of this crate: the next round waits for those too, but not for waits that other
+        // threads begin from now on.
         all = false;
     }
 }
 
-/// Whether this thread is the one of deferred drops.
+/// Whether this thread runs deferred drops.
 pub(crate) fn is_reaper() -> bool {
     REAPS.try_with(Cell::get).unwrap_or(false)
 }

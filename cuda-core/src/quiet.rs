@@ -1,18 +1,18 @@
-//! Spans of this crate's own calls, in which nobody else's code runs on the thread, but for a closure
-//! that the driver calls and that therefore cannot call the driver.
+//! Spans of this crate's own calls in which no foreign code runs on the thread, except closures
+//! that the driver calls, which cannot call the driver themselves.
 //!
-//! What is current is asked at the beginning of such a span and known until its end. A drop hook,
-//! or the `Drop` of what keeps another library's context alive, may make something else current: what
-//! comes up meanwhile waits for the end.
+//! This crate asks what is current at the beginning of such a span and relies on it until the end.
+//! A drop hook, or the `Drop` of what keeps another library's context alive, may make another
+//! context current: if one of them comes up within a span, it runs after the span.
 
 use std::marker::PhantomData;
 
 use crate::drops::contain;
 use crate::thread;
 
-/// As long as one lives, what [`after`] is given waits.
+/// While one lives on a thread, the jobs given to [`after`] on that thread are deferred.
 pub(crate) struct Quiet {
-    /// The thread's.
+    /// Belongs to the thread.
     _not_send: PhantomData<*const ()>,
 }
 
@@ -20,7 +20,7 @@ pub(crate) struct Quiet {
 pub(crate) struct Spans {
     /// Spans that the thread is in.
     open: u32,
-    /// There is something to do when the outermost ends.
+    /// Jobs wait for the outermost span to end.
     awaited: bool,
 }
 
@@ -65,7 +65,7 @@ impl Drop for Quiet {
     }
 }
 
-/// Does `job`, which is somebody else's code, when no span is open on the thread: now, as a rule.
+/// Runs `job`, which is foreign code, when no span is open on the thread: usually now.
 pub(crate) fn after(job: impl FnOnce() + 'static) {
     let mut spans = Spans::get();
     if spans.open == 0 {
@@ -80,7 +80,7 @@ pub(crate) fn after(job: impl FnOnce() + 'static) {
 #[cold]
 fn catch_up() {
     Spans::NONE.set();
-    // What comes up meanwhile, in spans of these jobs' own, is done at the end of those.
+    // Jobs that come up meanwhile, in spans within these jobs, run at the end of those spans.
     let later = thread::with(|thread| thread.later.take());
     later.into_iter().for_each(contain);
 }
