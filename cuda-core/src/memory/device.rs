@@ -74,7 +74,7 @@ pub type DeviceSliceMut<'a, T> = SliceMut<'a, T, DeviceMemory>;
 /// Alignment of every allocation: "aligned to at least 256 bytes".
 pub(crate) const ALIGNMENT: usize = 256;
 
-/// Where empty buffers are: nowhere in particular, but aligned and not null.
+/// The address of empty buffers: arbitrary, but aligned and not null.
 pub(crate) const NOWHERE: CUdeviceptr = ALIGNMENT as CUdeviceptr;
 
 impl memory::Kind for DeviceMemory {
@@ -98,7 +98,8 @@ impl memory::Kind for DeviceMemory {
                 Ok(())
             }
             Origin::Home(home) => free_in_order(home, block.address, &fences),
-            // SAFETY: `Stream::alloc` got it there for this stream; a block is freed once.
+            // SAFETY: `Stream::alloc` allocated it on this stream with this allocator; a block is
+            // freed once.
             Origin::Served { home, allocator } => unsafe {
                 served::free(allocator, home, block.address, block.bytes, &fences)
             },
@@ -131,7 +132,7 @@ impl memory::Kind for DeviceMemory {
     }
 }
 
-/// `cuMemFreeAsync` on the stream that the block was allocated on, behind everybody else's work.
+/// `cuMemFreeAsync` on the stream that the block was allocated on, behind all other streams' work.
 fn free_in_order(
     home: &StreamCore,
     address: CUdeviceptr,
@@ -139,7 +140,7 @@ fn free_in_order(
 ) -> Result<(), Unreleased> {
     let bound = home.bind("cuMemFreeAsync")?;
     if fences.wait_on(&bound).is_err() {
-        // The stream could not be made to wait, so the host does.
+        // The stream could not be made to wait, so the calling thread waits.
         fences.wait_host()?;
     }
     // SAFETY: the block was allocated by cuMemAllocAsync and is freed once; all other work on it
@@ -147,18 +148,19 @@ fn free_in_order(
     unsafe { driver_pool::free(&bound, address) }
 }
 
-/// Elements on a device. Any stream of the device may use them; which stream must wait for which is
-/// sorted out without the caller.
+/// Elements on a device. Any stream of the device may use them; the crate makes streams wait for
+/// each other where needed.
 ///
-/// [`Stream::alloc`] allocates in the order of a stream, which is the buffer's *home*: allocation and
-/// free happen in its order, and the buffer keeps it alive. Dropping it frees the memory behind all
-/// work that uses it, without waiting, but where the [allocator](Allocator) that it came from knows
-/// no streams and has to: [`Allocator::plain`], [`Allocator::from_functions`].
-/// [`Stream::alloc_from`] allocates from a pool of one's own.
+/// [`Stream::alloc`] allocates in the order of a stream, which is the buffer's *home*: allocation
+/// and free happen in its order, and the buffer keeps it alive. Dropping the buffer frees the
+/// memory behind all work that uses it. That does not block, unless the memory came from an
+/// [allocator](Allocator) that knows no streams: [`Allocator::plain`],
+/// [`Allocator::from_functions`]. [`Stream::alloc_from`] allocates from a
+/// [`MemoryPool`](crate::MemoryPool).
 ///
-/// Memory that belongs to no stream comes from [`Context::alloc`], from somebody else
-/// ([`DeviceBuffer::from_raw`]) or from another process ([`DeviceBuffer::open_ipc`]). Dropping such a
-/// buffer waits with the host for the work that uses it.
+/// Memory that belongs to no stream comes from [`Context::alloc`], from other code
+/// ([`DeviceBuffer::from_raw`]) or from another process ([`DeviceBuffer::open_ipc`]). Dropping such
+/// a buffer blocks until the work that uses it is done.
 ///
 /// ```no_run
 /// use cuda_core::Device;
@@ -173,7 +175,7 @@ fn free_in_order(
 /// ```
 pub type DeviceBuffer<T> = Buffer<T, DeviceMemory>;
 
-/// A block of no bytes, which nobody frees.
+/// A block of no bytes, which needs no freeing.
 fn empty(core: &Arc<StreamCore>) -> Block<DeviceMemory> {
     Block {
         address: NOWHERE,
@@ -183,7 +185,7 @@ fn empty(core: &Arc<StreamCore>) -> Block<DeviceMemory> {
     }
 }
 
-/// A block of whatever allocator is to be asked.
+/// A block from the allocator that applies to this call.
 #[inline(never)]
 fn allocate(core: &Arc<StreamCore>, bytes: usize) -> Result<Block<DeviceMemory>> {
     core.ensure()?;
@@ -227,12 +229,12 @@ fn allocate_from(
 
 impl Stream {
     /// `len` elements of unspecified value, from the process's
-    /// [caching pool](crate::CachingPool::shared): no driver call where that has a block for the
-    /// stream at hand.
+    /// [caching pool](crate::CachingPool::shared): no driver call if that has a free block for the
+    /// stream.
     ///
     /// [Another allocator](crate::Allocator) can be made the default of the process, of a device or
-    /// of a [scope](crate::with_allocator); the driver's own pool takes one call, `cuMemAllocAsync`.
-    /// None is asked if `len` is zero.
+    /// of a [scope](crate::with_allocator); the driver's own pool takes one call,
+    /// `cuMemAllocAsync`. No allocator is asked if `len` is zero.
     ///
     /// # Errors
     /// [`Error::SizeOverflow`](crate::Error::SizeOverflow) and
@@ -248,7 +250,7 @@ impl Stream {
     /// }
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    // In line: a block that was at hand is moved no more on its way to where the caller wants it.
+    // Inlined: a block from the cache is then moved directly to where the caller wants it.
     #[inline(always)]
     pub fn alloc<T: Pod>(&self, len: usize) -> Result<DeviceBuffer<T>> {
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
@@ -261,7 +263,7 @@ impl Stream {
         Ok(Buffer::from_storage(Storage::new(block), len))
     }
 
-    /// [`Stream::alloc`] from an allocator that is named here and now.
+    /// [`Stream::alloc`] from the given allocator.
     ///
     /// # Errors
     /// As [`Stream::alloc`].
@@ -323,17 +325,17 @@ impl<T: Pod> DeviceBuffer<T> {
         self.storage.block().keeper.device()
     }
 
-    /// The device's address of the first element, valid while `self` lives; not null, but otherwise
-    /// meaningless for an empty buffer.
+    /// The device address of the first element, valid while `self` lives; for an empty buffer not
+    /// null, but otherwise meaningless.
     ///
-    /// Work that is given the address is unknown to the buffer: see [`Buffer::note_use`].
+    /// The buffer does not know of work that is given the address: see [`Buffer::note_use`].
     pub fn as_raw(&self) -> CUdeviceptr {
         self.storage.block().address
     }
 }
 
 impl<'a, T: Pod> DeviceSlice<'a, T> {
-    /// The device's address of the first element.
+    /// The device address of the first element.
     pub fn as_raw(&self) -> CUdeviceptr {
         self.block().address + self.range().start as CUdeviceptr
     }
@@ -350,7 +352,7 @@ impl<'a, T: Pod> DeviceSlice<'a, T> {
 }
 
 impl<T: Pod> DeviceSliceMut<'_, T> {
-    /// The device's address of the first element.
+    /// The device address of the first element.
     pub fn as_raw(&self) -> CUdeviceptr {
         self.as_view().as_raw()
     }

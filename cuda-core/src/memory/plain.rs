@@ -13,7 +13,7 @@ use crate::memory::pod::Pod;
 use crate::memory::{Block, Storage, byte_len, explain};
 use crate::release::{Unreleased, released};
 
-/// Who gives memory of `cuMemAlloc` back.
+/// Frees memory of `cuMemAlloc`.
 pub(crate) struct Plain;
 
 impl Owner for Plain {
@@ -29,8 +29,8 @@ impl Owner for Plain {
 /// `cuMemFree_v2`.
 pub(crate) fn free(address: CUdeviceptr) -> Result<(), Unreleased> {
     let _relaxed = Relaxed::enter()?;
-    // SAFETY: allocated by a call whose memory this one frees, freed once, and no work uses it any
-    // more. Needs no current context.
+    // SAFETY: allocated by a call whose memory `cuMemFree` frees, freed once, and no work uses it
+    // any more. Needs no current context.
     released("cuMemFree", unsafe { cu::cuMemFree_v2(address) })
 }
 
@@ -39,13 +39,12 @@ impl Context {
     /// call if `len` is zero.
     ///
     /// For devices without memory pools, and for memory that other processes are to open
-    /// ([`DeviceBuffer::ipc_handle`]). Anything else is better served by
-    /// [`Stream::alloc`](crate::Stream::alloc): allocating here takes a hundred times as long, and
-    /// freeing waits for the whole device.
+    /// ([`DeviceBuffer::ipc_handle`]). Otherwise use [`Stream::alloc`](crate::Stream::alloc):
+    /// allocating here takes a hundred times as long, and freeing waits for the whole device.
     ///
     /// # Errors
     /// [`Error::SizeOverflow`](crate::Error::SizeOverflow) and
-    /// [`Error::OverAligned`](crate::Error::OverAligned) before the driver is asked;
+    /// [`Error::OverAligned`](crate::Error::OverAligned) before any driver call;
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     ///
     /// ```no_run
@@ -73,7 +72,7 @@ impl Context {
     }
 }
 
-/// A buffer of `len` elements in memory that `owner` gives back. Nothing uses it yet.
+/// A buffer of `len` elements in memory that `owner` frees. Nothing uses it yet.
 pub(crate) fn owned<T: Pod>(
     context: &Context,
     address: CUdeviceptr,
