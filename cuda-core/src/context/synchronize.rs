@@ -11,17 +11,17 @@ use crate::stream::{self, signal};
 
 impl Context {
     /// Waits for all work of the context: `cuCtxSynchronize`. All that was enqueued on its streams
-    /// is known to be complete then, as after [`Stream::synchronize`](crate::Stream::synchronize) of
-    /// each.
+    /// is then known to be complete, as after [`Stream::synchronize`](crate::Stream::synchronize)
+    /// of each.
     ///
-    /// That call ends every capture of a stream of the context. So it is not made where a stream that
-    /// this crate knows of is being captured, a blocking stream whatever code made it, or this thread's
-    /// default stream: only a capture of another non-blocking stream, which never came here, is lost with
-    /// the driver's error.
+    /// `cuCtxSynchronize` ends every capture of a stream of the context. So it is not called while
+    /// a stream that this crate knows of is being captured, a blocking stream that any code
+    /// created, or this thread's default stream. Only a capture of a non-blocking stream that this
+    /// crate never saw is lost, with the driver's error.
     ///
     /// # Errors
-    /// [`Error::Capturing`](crate::Error::Capturing); the driver's, where errors of earlier asynchronous
-    /// work are reported.
+    /// [`Error::Capturing`](crate::Error::Capturing); the driver's, among them errors of earlier
+    /// asynchronous work.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -50,8 +50,8 @@ impl Context {
     }
 }
 
-/// Has what the process keeps for all contexts forget points that are known to have been reached, with
-/// the streams and contexts that they name. No driver call.
+/// Removes points that are known to have been reached from the process-wide pools, and with them
+/// references to streams and contexts. No driver call.
 pub(super) fn forget_reached() {
     staging::prune();
     slab::prune();

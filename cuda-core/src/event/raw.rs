@@ -1,4 +1,4 @@
-//! Events of the driver: what streams' bookkeeping and the caller's events share.
+//! Events of the driver: shared by the bookkeeping of streams and the caller's events.
 
 use std::{mem, ptr};
 
@@ -20,8 +20,8 @@ pub(crate) struct RawEvent {
 
 // SAFETY: events may be recorded, waited for and destroyed from any thread; the driver locks.
 unsafe impl Send for RawEvent {}
-// SAFETY: what a shared reference can do, record, wait and ask, the driver lets any threads do at
-// once.
+// SAFETY: what a shared reference allows (recording, waiting, querying) the driver lets any threads
+// do at once.
 unsafe impl Sync for RawEvent {}
 
 impl RawEvent {
@@ -34,12 +34,12 @@ impl RawEvent {
             cu::cuEventCreate(&mut raw, flags.0)
         })?;
         drop(entered);
-        // SAFETY: just created, and nobody else has it.
+        // SAFETY: just created, so no other code has it.
         Ok(unsafe { Self::own(raw, context) })
     }
 
     /// # Safety
-    /// `raw` is a live event of `context` that nobody else destroys.
+    /// `raw` is a live event of `context` that no other code destroys.
     pub(super) unsafe fn own(raw: CUevent, context: &Context) -> Self {
         Self {
             raw,
@@ -52,7 +52,7 @@ impl RawEvent {
         Self::create(context, EventFlags::DISABLE_TIMING)
     }
 
-    /// An event that a thread sleeps for, without timing.
+    /// An event without timing whose waiting thread sleeps.
     pub(crate) fn for_sleeping(context: &Context) -> Result<Self> {
         Self::create(
             context,
@@ -65,7 +65,7 @@ impl RawEvent {
         self.raw
     }
 
-    /// What `Drop` does, with its error. The event is not to be used after this.
+    /// What `Drop` does, but returns the error. The event must not be used after this.
     pub(super) fn destroy(&mut self) -> Result<()> {
         let raw = mem::replace(&mut self.raw, ptr::null_mut());
         destroy(RawHandle(raw)).map_err(|why| why.into_told(Resource::Event, raw.addr() as u64, 0))
@@ -88,7 +88,7 @@ impl RawEvent {
     }
 }
 
-/// What a query says: done, not yet, or an error. An error is never taken for "not yet".
+/// The result of a query: done, not yet, or an error. An error is never taken for "not yet".
 pub(crate) fn ready(op: &'static str, code: CUresult) -> Result<bool> {
     if code == cuda_sys::CUDA_ERROR_NOT_READY {
         return Ok(false);
@@ -114,7 +114,8 @@ impl Drop for RawEvent {
             return;
         }
         let raw = RawHandle(self.raw);
-        // The context goes along, so that it outlives the event on whatever thread that dies.
+        // Moved along, so that the context outlives the event on whichever thread that is
+        // destroyed.
         let context = self.context.clone();
         drops::run_or_defer(move || {
             let raw = raw;
