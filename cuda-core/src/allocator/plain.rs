@@ -13,14 +13,14 @@ use crate::stream::Stream;
 /// `cuMemAlloc_v2` and `cuMemFree_v2`.
 pub(crate) struct PlainMemory;
 
-// SAFETY: memory of cuMemAlloc is there at once, for all streams, and aligned to 256 bytes.
+// SAFETY: memory of cuMemAlloc can be used at once, by all streams, and is aligned to 256 bytes.
 unsafe impl DeviceAllocator for PlainMemory {
     fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
         allocate(stream.context(), bytes)
     }
 
     unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, _: usize) -> Result<()> {
-        // What other streams do with it comes before what this one has enqueued by now.
+        // Other streams' work on the block comes before what this stream has enqueued by now.
         stream.core().wait_for_all()?;
         Ok(plain::free(address)?)
     }

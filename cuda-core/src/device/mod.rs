@@ -1,4 +1,4 @@
-//! Devices: what there is, and what it can do. Looking creates no context.
+//! Devices and their properties. Asking about a device creates no context.
 
 use std::ffi::{CString, c_char, c_int};
 use std::fmt;
@@ -52,25 +52,25 @@ pub struct Device {
     state: &'static DeviceState,
 }
 
-/// What the process remembers of a device.
+/// What the process remembers about a device.
 pub(crate) struct DeviceState {
     ordinal: u32,
     raw: CUdevice,
     // INVARIANT: once set, the context stays retained until the process ends.
     primary: OnceLock<Context>,
     default_pool: OnceLock<Option<Pool>>,
-    /// Held while the primary context is being retained; the fast path reads `primary` alone.
+    /// Held while the primary context is being retained; the fast path only reads `primary`.
     first_use: Mutex<()>,
 }
 
-/// A pool handle. Pools of a device live as long as the driver.
+/// A pool's handle. A device's pools live as long as the driver.
 #[derive(Clone, Copy)]
 pub(crate) struct Pool(pub(crate) CUmemoryPool);
 
 // SAFETY: a driver handle; the driver's pool calls may come from any thread.
 unsafe impl Send for Pool {}
-// SAFETY: a shared reference gives out the handle alone, which the driver's pool calls take from
-// any threads at once.
+// SAFETY: a shared reference only gives out the handle, which any threads may pass to the driver's
+// pool calls at once.
 unsafe impl Sync for Pool {}
 
 static DEVICES: OnceLock<Box<[DeviceState]>> = OnceLock::new();
@@ -88,8 +88,8 @@ fn devices() -> Result<&'static [DeviceState]> {
     let mut found = Vec::new();
     for ordinal in 0..u32::try_from(count).unwrap_or(0) {
         let mut raw = 0;
-        // SAFETY: the call writes one handle, to a local that outlives it; an ordinal that there is
-        // not is an error.
+        // SAFETY: the call writes one handle, to a local that outlives it; an ordinal that does not
+        // exist is an error.
         check("cuDeviceGet", unsafe {
             cu::cuDeviceGet(&mut raw, ordinal as c_int)
         })?;
@@ -111,7 +111,7 @@ pub(crate) fn retained_primaries() -> impl Iterator<Item = &'static Context> {
 }
 
 impl Device {
-    /// The device with that ordinal, 0 to [`Device::count`] − 1.
+    /// The device with this ordinal, 0 to [`Device::count`] − 1.
     ///
     /// # Errors
     /// [`Error::NoSuchDevice`], [`Error::NoDriver`].
@@ -131,7 +131,7 @@ impl Device {
         }
     }
 
-    /// How many devices the process sees: `cuDeviceGetCount`.
+    /// The number of devices that the process sees: `cuDeviceGetCount`.
     ///
     /// # Errors
     /// [`Error::NoDriver`]; the driver's.
@@ -169,7 +169,7 @@ impl Device {
     /// The device at that PCI address, `DDDD:BB:DD.F`: `cuDeviceGetByPCIBusId`.
     ///
     /// # Errors
-    /// The driver's `INVALID_VALUE` or `INVALID_DEVICE` where no device has it; [`Error::Nul`].
+    /// The driver's `INVALID_VALUE` or `INVALID_DEVICE` if no device has it; [`Error::Nul`].
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
@@ -249,7 +249,7 @@ impl Device {
     ) -> Result<String> {
         driver::ensure()?;
         let mut buffer = [0u8; 256];
-        // One byte less than there is, so that a NUL ends the text whatever the driver wrote.
+        // One byte less than the buffer has, so that a NUL ends the text whatever the driver wrote.
         let len = buffer.len() as c_int - 1;
         check(op, call(buffer.as_mut_ptr().cast(), len))?;
         Ok(c_text(&buffer))
@@ -308,8 +308,8 @@ impl Device {
         ))
     }
 
-    /// Whether the device supports stream-ordered allocation, on which
-    /// [`Allocator::driver_pool`](crate::Allocator::driver_pool) rests.
+    /// Whether the device supports stream-ordered allocation, which
+    /// [`Allocator::driver_pool`](crate::Allocator::driver_pool) needs.
     ///
     /// # Errors
     /// The driver's.
@@ -318,7 +318,7 @@ impl Device {
     }
 
     /// The primary context, retained at its first use and kept for the life of the process:
-    /// `cuDevicePrimaryCtxRetain`. The thread's current context stays what it was.
+    /// `cuDevicePrimaryCtxRetain`. The thread's current context stays unchanged.
     ///
     /// # Errors
     /// The driver's, at the first use: `OUT_OF_MEMORY` among them; [`Error::InCallback`].
@@ -340,7 +340,7 @@ impl Device {
         if let Some(context) = self.state.primary.get() {
             return Ok(context);
         }
-        // One lock a device: contexts of several devices may be retained at the same time.
+        // One lock per device: contexts of several devices may be retained at the same time.
         let _first_use = lock(&self.state.first_use);
         if let Some(context) = self.state.primary.get() {
             return Ok(context);
@@ -373,8 +373,8 @@ impl Device {
         self.primary()?.enter()
     }
 
-    /// Runs `f` with the primary context current, and brings back what was current before, also if
-    /// `f` panics: [`Device::guard`] for a closure.
+    /// Runs `f` with the primary context current, and restores what was current before, also if `f`
+    /// panics: [`Device::guard`] for a closure.
     ///
     /// # Errors
     /// Those of `f`; those of [`Device::guard`], and of [`Guard::restore`], with which the value of
@@ -391,8 +391,8 @@ impl Device {
 
     /// The device that holds the memory at `address`, which may lie anywhere in an allocation:
     /// `cuPointerGetAttribute` of `CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL`. [`None`] for an address
-    /// that the driver does not know, as those of plain host memory. For pinned memory it is the
-    /// device it was pinned in a context of. Needs no context.
+    /// that the driver does not know, such as plain host memory. For pinned memory it is the device
+    /// in whose context it was pinned. Needs no context.
     ///
     /// # Errors
     /// The driver's.
@@ -422,7 +422,7 @@ impl Device {
             }
             other => other?,
         }
-        // Memory of the host that no device was chosen for has a negative one.
+        // Host memory that was not pinned for a particular device has a negative ordinal.
         match u32::try_from(ordinal) {
             Ok(ordinal) => Self::get(ordinal).map(Some),
             Err(_) => Ok(None),
@@ -462,7 +462,7 @@ impl Device {
         self.primary()?.memory_info()
     }
 
-    /// The default pool with its threshold raised, or [`None`] where the device has no pools.
+    /// The default pool with its threshold raised, or [`None`] if the device has no pools.
     pub(crate) fn default_pool(self) -> Result<Option<Pool>> {
         if let Some(pool) = self.state.default_pool.get() {
             return Ok(*pool);
@@ -474,7 +474,7 @@ impl Device {
 
 impl PartialEq for Device {
     fn eq(&self, other: &Self) -> bool {
-        // One state a device.
+        // Each device has one state.
         ptr::eq(self.state, other.state)
     }
 }

@@ -1,4 +1,4 @@
-//! The primary context's state: looked at and changed without creating it.
+//! The primary context's state, read and changed without creating it.
 
 use std::ptr;
 
@@ -10,7 +10,7 @@ use crate::device::Device;
 use crate::driver;
 use crate::error::{Error, Result, check};
 
-/// What `cuDevicePrimaryCtxGetState` says.
+/// The result of `cuDevicePrimaryCtxGetState`.
 ///
 /// ```no_run
 /// # let device = cuda_core::Device::get(0)?;
@@ -21,7 +21,7 @@ use crate::error::{Error, Result, check};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PrimaryState {
-    /// Whether the context exists, whoever created it.
+    /// Whether the context exists, created by this crate or by other code.
     pub is_active: bool,
     /// Its flags, or those that it will be created with.
     pub flags: ContextFlags,
@@ -54,7 +54,8 @@ impl Device {
         })
     }
 
-    /// Whether the primary context exists, whoever created it: `cuDevicePrimaryCtxGetState`.
+    /// Whether the primary context exists, created by this crate or by other code:
+    /// `cuDevicePrimaryCtxGetState`.
     ///
     /// # Errors
     /// The driver's.
@@ -70,8 +71,8 @@ impl Device {
         self.primary_state().map(|state| state.is_active)
     }
 
-    /// Sets how threads wait in the primary context, now if it exists, else when it is created:
-    /// `cuDevicePrimaryCtxSetFlags_v2`.
+    /// Sets how threads wait in the primary context, immediately if it exists, else when it is
+    /// created: `cuDevicePrimaryCtxSetFlags_v2`.
     ///
     /// # Errors
     /// The driver's: `INVALID_VALUE` for flags that exclude each other.
@@ -92,21 +93,21 @@ impl Device {
         })
     }
 
-    /// Destroys everything in the primary context: `cuDevicePrimaryCtxReset_v2`. Where this crate
-    /// had retained it, it is retained anew: `cuDevicePrimaryCtxRetain`.
+    /// Destroys everything in the primary context: `cuDevicePrimaryCtxReset_v2`. If this crate had
+    /// retained it, it is retained again: `cuDevicePrimaryCtxRetain`.
     ///
     /// # Safety
-    /// Nothing of the context is left, in this process and whoever made it: no stream, event,
-    /// buffer, module or other object of this crate, the runtime API's or another library's, no
-    /// green context of the device; no memory that a caching pool keeps
-    /// ([`CachingPool::trim`](crate::CachingPool::trim)); and no memory on the host that was pinned
-    /// in it, what is kept for copies of borrowed slices ([`trim_staging`](crate::trim_staging)) and
-    /// for pinned buffers ([`trim_pinned`](crate::trim_pinned)) included. Handles of such objects
+    /// Nothing of the context is left in this process, by whatever code it was created: no stream,
+    /// event, buffer, module or other object of this crate, the runtime API's or another library's,
+    /// no green context of the device; no memory that a caching pool keeps
+    /// ([`CachingPool::trim`](crate::CachingPool::trim)); and no host memory that was pinned in it,
+    /// including what is kept for copies of borrowed slices ([`trim_staging`](crate::trim_staging))
+    /// and for pinned buffers ([`trim_pinned`](crate::trim_pinned)). Handles of such objects
     /// dangle, and even dropping them is undefined. No thread has the context on its stack.
     ///
     /// # Errors
-    /// The driver's; its `CONTEXT_IS_DESTROYED` if the context comes back with another handle, after
-    /// which the device is of no use to this process.
+    /// The driver's; its `CONTEXT_IS_DESTROYED` if the context comes back with another handle: this
+    /// process can then not use the device any more.
     pub unsafe fn reset_primary(self) -> Result<()> {
         driver::ensure()?;
         let _relaxed = Relaxed::enter()?;

@@ -1,4 +1,4 @@
-//! The identifier that no other device has.
+//! The unique identifier of a device.
 
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -10,7 +10,7 @@ use crate::device::Device;
 use crate::driver;
 use crate::error::{Error, Result, check};
 
-/// A device's identifier, written as `nvidia-smi` and `CUDA_VISIBLE_DEVICES` have it:
+/// A device's identifier, in the notation of `nvidia-smi` and `CUDA_VISIBLE_DEVICES`:
 /// `GPU-5c8bbd1d-8e5e-4f6c-9f1c-0d6a52c1b0a7`.
 ///
 /// ```
@@ -22,7 +22,7 @@ use crate::error::{Error, Result, check};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Uuid([u8; 16]);
 
-/// Bytes before which a dash stands.
+/// Bytes that a dash precedes.
 const DASHES: [usize; 4] = [4, 6, 8, 10];
 
 impl Uuid {
@@ -31,7 +31,7 @@ impl Uuid {
         Self(bytes)
     }
 
-    /// Its bytes, as the driver has them.
+    /// Its bytes, in the driver's order.
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }
@@ -53,7 +53,7 @@ impl fmt::Display for Uuid {
 impl FromStr for Uuid {
     type Err = Error;
 
-    /// With or without the `GPU-` or `MIG-` in front; dashes may be missing.
+    /// With or without a `GPU-` or `MIG-` prefix; dashes may be missing.
     fn from_str(text: &str) -> Result<Self> {
         let refused = || Error::Malformed {
             what: "a device's UUID",
@@ -80,7 +80,7 @@ impl FromStr for Uuid {
 }
 
 impl Device {
-    /// The identifier that no other device has: `cuDeviceGetUuid_v2`.
+    /// The device's unique identifier: `cuDeviceGetUuid_v2`.
     ///
     /// # Errors
     /// The driver's.
@@ -102,10 +102,10 @@ impl Device {
         Ok(Uuid(uuid.bytes.map(|byte| byte as u8)))
     }
 
-    /// The device with that identifier.
+    /// The device with this identifier.
     ///
     /// # Errors
-    /// [`Error::NoSuchUuid`] where no visible device has it.
+    /// [`Error::NoSuchUuid`] if no visible device has it.
     ///
     /// ```no_run
     /// use cuda_core::Device;

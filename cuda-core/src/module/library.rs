@@ -24,15 +24,15 @@ use crate::memory::pod::Pod;
 use crate::nvrtc::Cubin;
 use crate::release::{Unreleased, released, unless_given_up};
 
-/// Kernels and global variables of no context in particular: loaded once, and used in any context of
-/// any device. From CUDA 12.0 on.
+/// Kernels and global variables that belong to no particular context: loaded once, and used in any
+/// context of any device. From CUDA 12.0 on.
 ///
-/// Where and when code is compiled and copied to a device is the driver's business: as a rule when a
+/// The driver decides where and when code is compiled and copied to a device: usually when a
 /// context first uses it.
 ///
-/// A handle: clones are the same library, and so is whatever was taken from it. When the last
-/// [`Kernel`], [`Function`], global and clone is gone, the library is unloaded from all contexts; that
-/// waits until the kernels launched from it have completed.
+/// A handle: clones are the same library, and everything that was taken from it keeps it loaded.
+/// When the last [`Kernel`], [`Function`], global and clone is gone, the library is unloaded from
+/// all contexts; that waits until the kernels launched from it have completed.
 ///
 /// ```no_run
 /// use cuda_core::{Device, Library};
@@ -65,7 +65,7 @@ struct RawLibrary(CUlibrary);
 
 // SAFETY: a driver's handle, which any thread may use; the driver locks.
 unsafe impl Send for RawLibrary {}
-// SAFETY: a shared reference gives out the handle alone, which threads may use at once, since the
+// SAFETY: a shared reference only gives out the handle, which threads may use at once, since the
 // driver locks.
 unsafe impl Sync for RawLibrary {}
 
@@ -74,15 +74,15 @@ impl Library {
     /// context.
     ///
     /// # Errors
-    /// [`ModuleError::NotPtx`](crate::ModuleError::NotPtx) for text that does not begin as PTX does,
-    /// and [`Error::Nul`], before the driver is asked;
-    /// [`ModuleError::Compile`](crate::ModuleError::Compile) where it is compiled at once; the
+    /// [`ModuleError::NotPtx`](crate::ModuleError::NotPtx) for text that does not begin as PTX
+    /// does, and [`Error::Nul`], before any driver call;
+    /// [`ModuleError::Compile`](crate::ModuleError::Compile) if the driver compiles it at once; the
     /// driver's `CALL_REQUIRES_NEWER_DRIVER` (36) before CUDA 12.0.
     pub fn from_ptx(ptx: impl AsRef<str>) -> Result<Self> {
         Self::from_ptx_with(ptx, &JitOptions::new())
     }
 
-    /// Loads PTX text with options of the caller's: `cuLibraryLoadData`.
+    /// Loads PTX text with the given options: `cuLibraryLoadData`.
     ///
     /// # Errors
     /// As [`Library::from_ptx`].
@@ -115,7 +115,7 @@ impl Library {
     /// `cuLibraryLoadData`.
     ///
     /// # Errors
-    /// [`ModuleError::Compile`](crate::ModuleError::Compile) for what is no image.
+    /// [`ModuleError::Compile`](crate::ModuleError::Compile) for bytes that are no image.
     ///
     /// # Safety
     /// That of [`Module::from_image`](crate::Module::from_image).
@@ -124,7 +124,7 @@ impl Library {
         unsafe { Self::from_image_with(image, &JitOptions::new()) }
     }
 
-    /// Loads an image, whose PTX is compiled with options of the caller's: `cuLibraryLoadData`.
+    /// Loads an image, with the given options for compiling its PTX: `cuLibraryLoadData`.
     ///
     /// # Errors
     /// As [`Library::from_image`].
@@ -141,7 +141,7 @@ impl Library {
     /// Loads an image from a file: [`Library::from_image`] of its contents.
     ///
     /// # Errors
-    /// [`ModuleError::File`](crate::ModuleError::File) where it cannot be read;
+    /// [`ModuleError::File`](crate::ModuleError::File) if it cannot be read;
     /// [`ModuleError::Compile`](crate::ModuleError::Compile).
     ///
     /// # Safety
@@ -160,12 +160,13 @@ impl Library {
     /// That of [`Module::from_image`](crate::Module::from_image).
     pub unsafe fn from_file_with(path: impl AsRef<Path>, options: &JitOptions) -> Result<Self> {
         let image = read_image(path.as_ref())?;
-        // SAFETY: these are the file's bytes, of which the caller promised what is asked for.
+        // SAFETY: these are the file's bytes, for which the caller promised what is required.
         unsafe { Self::from_image_with(&image, options) }
     }
 
     /// # Safety
-    /// `image` is what `cuLibraryLoadData` takes: NUL-terminated PTX text, or a whole binary image.
+    /// `image` is what `cuLibraryLoadData` accepts: NUL-terminated PTX text, or a whole binary
+    /// image.
     unsafe fn load(image: *const c_void, options: &JitOptions) -> Result<Self> {
         let op = "cuLibraryLoadData";
         driver::ensure()?;
@@ -201,19 +202,19 @@ impl Library {
         })))
     }
 
-    /// What the compiler had to say when the library was loaded: nothing, where the driver compiles
-    /// later. Otherwise as [`Module::log`](crate::Module::log).
+    /// The compiler's log from loading the library: empty if the driver compiles later. Otherwise
+    /// as [`Module::log`](crate::Module::log).
     pub fn log(&self) -> &str {
         &self.0.log
     }
 
-    /// How long compiler and linker took when the library was loaded, as the driver tells; zero
-    /// where it compiles later, or had the result in its cache.
+    /// How long compiler and linker took when the library was loaded, as the driver reports; zero
+    /// if it compiles later, or had the result in its cache.
     pub fn wall_time(&self) -> Duration {
         self.0.wall_time
     }
 
-    /// The kernel of that name: `cuLibraryGetKernel`. It keeps the library loaded.
+    /// The kernel with that name: `cuLibraryGetKernel`. It keeps the library loaded.
     ///
     /// # Errors
     /// [`ModuleError::NotFound`](crate::ModuleError::NotFound); [`Error::Nul`].
@@ -235,8 +236,8 @@ impl Library {
         })))
     }
 
-    /// The global or constant variable of that name in a context, as a buffer over all of it:
-    /// `cuLibraryGetGlobal`. Every context has one of its own; otherwise as
+    /// The global or constant variable with that name in a context, as a buffer over all of it:
+    /// `cuLibraryGetGlobal`. Every context has its own copy; otherwise as
     /// [`Module::global`](crate::Module::global).
     ///
     /// # Errors
@@ -266,20 +267,20 @@ impl Library {
         self.0.raw.0
     }
 
-    /// The handle, unless it was given up.
+    /// The handle; an error if it was given up.
     fn live(&self) -> Result<CUlibrary> {
         unless_given_up(self.as_raw(), Resource::Module)
     }
 
     /// Unloads the library, if nothing else refers to it, once the kernels launched from it have
-    /// completed, and says whether that worked: `cuLibraryUnload`. Dropping it reports a failure to
-    /// the hook of [`set_drop_hook`](crate::set_drop_hook) instead.
+    /// completed: `cuLibraryUnload`. Dropping it reports a failure to the hook of
+    /// [`set_drop_hook`](crate::set_drop_hook) instead.
     ///
-    /// A library of which there are clones, kernels or globals lives on with them.
+    /// A library that has clones, kernels or globals lives on with them.
     ///
     /// # Errors
-    /// Those of the wait for those kernels, with the library as it was; the driver's of the call that
-    /// unloads it, with a library that is [given up](Error::GivenUp).
+    /// Those of the wait for those kernels, with the library unchanged; the driver's of the call
+    /// that unloads it, with a library that is [given up](Error::GivenUp).
     pub fn close(self) -> Result<(), (Error, Self)> {
         if let Err(error) = self.live() {
             return Err((error, self));
@@ -300,11 +301,11 @@ impl Library {
     }
 }
 
-/// `cuLibraryUnload`, behind the kernels that were launched.
+/// `cuLibraryUnload`, after waiting for the kernels that were launched.
 fn unload(raw: RawLibrary, users: &mut Users, outputs: &mut Outputs) -> Result<(), Unreleased> {
     users.wait()?;
     let _relaxed = Relaxed::enter()?;
-    // SAFETY: the last reference is gone, so nobody uses the handle after this call, no kernel of
+    // SAFETY: the last reference is gone, so no code uses the handle after this call, no kernel of
     // the library runs or is queued, and nothing uses its globals.
     released("cuLibraryUnload", unsafe { cu::cuLibraryUnload(raw.0) })?;
     outputs.free();
@@ -313,7 +314,7 @@ fn unload(raw: RawLibrary, users: &mut Users, outputs: &mut Outputs) -> Result<(
 
 impl Drop for LoadedLibrary {
     fn drop(&mut self) {
-        // In a forked child our locks may be held by threads that no longer exist.
+        // In a fork's child, this crate's locks may be held by threads that do not exist there.
         if self.raw.0.is_null() || driver::is_gone() {
             return;
         }
@@ -347,7 +348,7 @@ impl fmt::Debug for Library {
     }
 }
 
-/// A kernel of a [`Library`], of no context in particular. From CUDA 12.0 on.
+/// A kernel of a [`Library`], not tied to a context. From CUDA 12.0 on.
 ///
 /// A handle: clones are the same kernel. It keeps its library loaded.
 ///
@@ -378,7 +379,7 @@ struct RawKernel(CUkernel);
 
 // SAFETY: a driver's handle, which any thread may use; the driver locks.
 unsafe impl Send for RawKernel {}
-// SAFETY: a shared reference gives out the handle alone, which threads may use at once, since the
+// SAFETY: a shared reference only gives out the handle, which threads may use at once, since the
 // driver locks.
 unsafe impl Sync for RawKernel {}
 
@@ -387,11 +388,11 @@ impl Kernel {
     /// [`Stream::kernel`](crate::Stream::kernel): `cuKernelGetFunction`. The first use in a context may
     /// load the code there, so keep the function.
     ///
-    /// The function keeps the context alive, as everything does that is of one.
+    /// The function keeps the context alive.
     ///
     /// # Errors
-    /// [`ModuleError::Compile`](crate::ModuleError::Compile), without a log, where there is nothing
-    /// for the context's device; the driver's.
+    /// [`ModuleError::Compile`](crate::ModuleError::Compile), without a log, if the library has
+    /// nothing for the context's device; the driver's.
     pub fn function(&self, context: &Context) -> Result<Function> {
         let op = "cuKernelGetFunction";
         let entered = context.enter_briefly()?;
@@ -407,7 +408,7 @@ impl Kernel {
         Ok(Function::new(raw, code, context, self.name()))
     }
 
-    /// The name that it was found by.
+    /// The name by which it was looked up.
     pub fn name(&self) -> &str {
         &self.0.name
     }
@@ -417,8 +418,8 @@ impl Kernel {
         Library(self.0.library.clone())
     }
 
-    /// The driver's handle, valid while `self` or a clone lives. A launch made with it is unknown to
-    /// the library and to the buffers it uses.
+    /// The driver's handle, valid while `self` or a clone lives. The library and the buffers it
+    /// uses do not know of a launch made with it.
     pub fn as_raw(&self) -> CUkernel {
         self.0.raw.0
     }
