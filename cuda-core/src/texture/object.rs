@@ -1,4 +1,4 @@
-//! What textures and surfaces have in common: a handle, what it was made of, and who uses it.
+//! What textures and surfaces share: a handle, its resource, and its users.
 
 use std::mem::MaybeUninit;
 
@@ -14,7 +14,7 @@ use crate::release::{Unreleased, released};
 
 /// A texture or a surface.
 pub(super) trait ObjectKind: Send + 'static {
-    /// What one that could not be destroyed is reported as.
+    /// What an object that could not be destroyed is reported as.
     const RESOURCE: Resource;
     /// The call that destroys one.
     const DESTROY: &'static str;
@@ -28,17 +28,17 @@ pub(super) trait ObjectKind: Send + 'static {
     unsafe fn resource(handle: u64, resource: *mut CUDA_RESOURCE_DESC) -> CUresult;
 }
 
-/// An object that destroys itself, behind all work that uses it.
+/// An object that is destroyed behind all work that uses it.
 pub(super) struct Object<K: ObjectKind> {
     // INVARIANT: `None` from its destruction on, or once it is given up.
     live: Option<Live<K>>,
 }
 
 struct Live<K> {
-    // INVARIANT: a handle of ours that has not been destroyed.
+    // INVARIANT: a handle of this crate's that has not been destroyed.
     handle: u64,
     context: Context,
-    /// The work that was given the handle, as accesses to its only byte.
+    /// The work that was passed the handle, as accesses to its only byte.
     ledger: Ledger,
     kind: std::marker::PhantomData<K>,
 }
@@ -46,7 +46,7 @@ struct Live<K> {
 const ONLY_BYTE: std::ops::Range<usize> = 0..1;
 
 impl<K: ObjectKind> Object<K> {
-    /// The object of `handle`, which is nobody else's.
+    /// An object that owns `handle`.
     pub(super) fn new(context: &Context, handle: u64) -> Self {
         Self {
             live: Some(Live {
@@ -68,7 +68,7 @@ impl<K: ObjectKind> Object<K> {
         self.live.as_ref().ok_or(Error::GivenUp { what })
     }
 
-    /// What work touches that is given the handle, and the context in which that is valid.
+    /// The access of work that is passed the handle, and the context in which the handle is valid.
     pub(super) fn touch(&self) -> Result<(Touch<'_>, &Context)> {
         let live = self.live()?;
         let touch = Touch {
@@ -79,7 +79,7 @@ impl<K: ObjectKind> Object<K> {
         Ok((touch, &live.context))
     }
 
-    /// What the driver says that the object was made of.
+    /// The driver's description of the object's resource.
     pub(super) fn resource(&self, op: &'static str) -> Result<CUDA_RESOURCE_DESC> {
         self.ask(op, |handle, resource| {
             // SAFETY: the handle is live while `self` is; the call writes one structure of this
@@ -88,7 +88,7 @@ impl<K: ObjectKind> Object<K> {
         })
     }
 
-    /// What the driver writes when it is asked about the object. All zeroes are a valid `R`.
+    /// A description that the driver writes about the object. All zeroes are a valid `R`.
     pub(super) fn ask<R: RawDescriptor>(
         &self,
         op: &'static str,
@@ -102,7 +102,7 @@ impl<K: ObjectKind> Object<K> {
         Ok(unsafe { answer.assume_init() })
     }
 
-    /// What `Drop` does, with its error.
+    /// What `Drop` does, but returns the error.
     pub(super) fn destroy(&mut self) -> Result<()> {
         let handle = self.live()?.handle;
         let Some(live) = &mut self.live else {
@@ -120,7 +120,7 @@ impl<K: ObjectKind> Object<K> {
 /// A description of the driver's, of which all zeroes are a valid value.
 ///
 /// # Safety
-/// They are.
+/// All zeroes are a valid value of the type.
 pub(super) unsafe trait RawDescriptor {}
 
 // SAFETY: integers, and a union of addresses, handles and integers.
@@ -136,7 +136,8 @@ impl<K: ObjectKind> Live<K> {
         fences.wait_host()?;
         let _entered = self.context.enter_briefly()?;
         let _relaxed = Relaxed::enter()?;
-        // SAFETY: ours and live, by the invariant; the work that was given the handle is done.
+        // SAFETY: this crate's and live, by the invariant; the work that was passed the handle is
+        // done.
         released(K::DESTROY, unsafe { K::destroy(self.handle) })
     }
 }
@@ -154,7 +155,7 @@ impl<K: ObjectKind> Drop for Object<K> {
     }
 }
 
-/// A resource's description without anything in it but its type.
+/// A resource description of this type, otherwise empty.
 pub(super) fn description(kind: CUresourcetype) -> CUDA_RESOURCE_DESC {
     CUDA_RESOURCE_DESC {
         resType: kind,
@@ -162,7 +163,7 @@ pub(super) fn description(kind: CUresourcetype) -> CUDA_RESOURCE_DESC {
     }
 }
 
-/// The memory given is not what the object was made of.
+/// The error for memory that the object was not created from.
 pub(super) fn other_memory(op: &'static str) -> Error {
     Error::Flags {
         op,

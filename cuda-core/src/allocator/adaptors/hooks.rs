@@ -80,7 +80,7 @@ pub struct HookEvent<'a> {
 /// frees through this allocator, before and after each call of the inner allocator. Hooks are per
 /// thread: frees that a buffer's drop leaves to another thread are seen by that thread's hooks, or
 /// by none.
-/// Where a caching pool is, hooks above it are called for every allocation, hooks below it only
+///
 /// Around a caching pool, hooks above it are called for every allocation, hooks below it only when
 /// the pool had nothing that fits: use one of each to tell hits from misses. Freed blocks stay in
 /// the pool, so the hooks below are called with them when the pool is trimmed.
