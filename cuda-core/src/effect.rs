@@ -33,7 +33,7 @@ const REPORTS_EARLIER_WORK: [&str; 9] = [
     "cuThreadExchangeStreamCaptureMode",
 ];
 
-/// What the error of a call says about the call.
+/// What the error of a call means for the call.
 #[derive(Debug)]
 pub(crate) enum Failed {
     /// The driver refused it: nothing has changed.

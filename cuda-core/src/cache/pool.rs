@@ -216,9 +216,10 @@ impl CachingPool {
     }
 
     /// Gives unused segments back to their device, the largest first, until no more than `keep`
-    /// bytes are free in each context, and says how many bytes went: `cuMemFree_v2` for each, which
-    /// waits for all work of the device. What other streams still use stays.
+    /// bytes are free in each context, and returns the bytes given back: `cuMemFree_v2` for each,
+    /// which waits for all work of the device. What other streams still use stays.
     ///
+    /// # Errors
     /// The first error of the allocator that segments come from; the other segments are given back
     /// regardless. A segment that the driver refused to take back may have been freed or not: the
     /// pool does not use it again, and reports it to the hook of

@@ -103,7 +103,7 @@ impl Inner {
             return None;
         }
         let raw = self.raw;
-        // Before the handle dies, so that a new context with the same handle is told apart.
+        // Before the handle dies, so that a new context with the same handle is not mistaken for this one.
         lock(&REGISTRY).retain(|(known, weak)| *known != raw || weak.strong_count() > 0);
         peer::forget(raw);
         Some(kind)

@@ -105,6 +105,7 @@ impl DeviceGroup {
     /// Copies pinned memory to every device, asynchronously: `cuMemcpyHtoDAsync_v2` on each member's
     /// stream, all at the same time.
     ///
+    /// # Errors
     /// [`Error::GroupSize`](crate::Error::GroupSize),
     /// [`Error::WrongDevice`](crate::Error::WrongDevice), and
     /// [`Error::LengthMismatch`](crate::Error::LengthMismatch) as

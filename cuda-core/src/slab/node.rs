@@ -10,7 +10,7 @@ use crate::device::Device;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Node(u8);
 
-/// The number of nodes that are told apart; nodes beyond share the bookkeeping of [`Node::ANY`].
+/// The number of nodes that are distinguished; nodes beyond share the bookkeeping of [`Node::ANY`].
 const MOST: u8 = 64;
 
 /// Devices whose node is remembered.

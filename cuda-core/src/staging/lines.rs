@@ -42,7 +42,7 @@ mod x86_64 {
     /// Asks the processor for `CLDEMOTE`: bit 25 of ECX in leaf 7.
     #[allow(unused_unsafe)] // Safe in newer versions of the standard library.
     pub(in super::super) fn can_demote() -> bool {
-        // SAFETY: every x86-64 has CPUID, and its leaf 0, which tells of the others.
+        // SAFETY: every x86-64 has CPUID, and its leaf 0, which returns the highest leaf.
         let leaves = unsafe { __cpuid(0) }.eax;
         // SAFETY: the leaf is there.
         leaves >= 7 && unsafe { __cpuid_count(7, 0) }.ecx & (1 << 25) != 0

@@ -155,7 +155,8 @@ impl PhysicalMemory {
     }
 
     /// A file descriptor by which another process can import the memory, if it was created with
-    /// [`ShareableHandle::PosixFd`]: `cuMemExportToShareableHandle`. It keeps the memory until it is closed.
+    /// [`ShareableHandle::PosixFd`]: `cuMemExportToShareableHandle`. It keeps the memory until it
+    /// is closed.
     ///
     /// # Errors
     /// The driver's, `INVALID_VALUE` for memory that is not shareable among them.
