@@ -64,8 +64,8 @@ pub enum Resource {
     Event,
     /// A semaphore of another interface, such as Vulkan, that was not destroyed.
     ExternalSemaphore,
-    /// A context that was not destroyed; or that is never going to be, since memory was left behind
-    /// in it that work may still use as far as could be proven.
+    /// A context that was not destroyed; or that is never going to be, since memory in it was left
+    /// behind of which it could not be proven that no work uses it.
     Context,
     /// A module, or a library, that was not unloaded.
     Module,

@@ -240,7 +240,7 @@ struct Ends {
     source_len: usize,
     destination_len: usize,
     device: Option<Device>,
-    /// Where the host's end begins.
+    /// The address of the host's end.
     host: usize,
 }
 

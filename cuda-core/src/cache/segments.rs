@@ -25,11 +25,11 @@ use crate::driver;
 pub struct CacheSegment {
     /// The device that it is on.
     pub device: Device,
-    /// Where it begins.
+    /// Its first address.
     pub address: CUdeviceptr,
     /// Its size in bytes.
     pub bytes: usize,
-    /// What it is cut into, from its beginning to its end without a gap.
+    /// Its blocks, by address and without a gap.
     pub blocks: Vec<CacheBlock>,
 }
 
@@ -48,7 +48,7 @@ pub struct CacheSegment {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CacheBlock {
-    /// Where it begins.
+    /// Its first address.
     pub address: CUdeviceptr,
     /// Its size in bytes; for a used block, the requested size rounded up.
     pub bytes: usize,

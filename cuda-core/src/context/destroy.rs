@@ -75,8 +75,8 @@ impl Context {
 }
 
 impl Context {
-    /// Makes sure that the context is never destroyed, and reports that, once: memory in it may
-    /// still be in use, as far as could be proven. A primary context lives on in any case.
+    /// Makes sure that the context is never destroyed, and reports that, once: it could not
+    /// be proven that no work uses memory in it. A primary context lives on in any case.
     pub(crate) fn leave_behind(&self, why: &Error) {
         let Ref::Counted(inner) = &self.0 else {
             return;

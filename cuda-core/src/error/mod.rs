@@ -188,7 +188,7 @@ pub enum Error {
         start: usize,
         /// The element behind the last one requested.
         end: usize,
-        /// Elements there are.
+        /// The number of elements.
         len: usize,
     },
 

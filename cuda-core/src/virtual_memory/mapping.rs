@@ -224,7 +224,8 @@ impl Mapping {
         }
         let location = location::of(device);
         let mut flags = 0;
-        // SAFETY: the call reads a location and writes one number, both locals that outlive it; the address is mapped.
+        // SAFETY: the call reads a location and writes one number, both locals that outlive it; the
+        // address is mapped.
         check("cuMemGetAccess", unsafe {
             cu::cuMemGetAccess(&mut flags, &location, self.address)
         })?;

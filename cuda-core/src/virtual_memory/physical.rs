@@ -84,7 +84,8 @@ impl PhysicalMemory {
         let entered = context.enter_briefly()?;
         let relaxed = Relaxed::enter()?;
         let mut handle = 0;
-        // SAFETY: the call reads properties and writes one handle, both locals that outlive it; flags must be zero.
+        // SAFETY: the call reads properties and writes one handle, both locals that outlive it;
+        // flags must be zero.
         let created = check(op, unsafe {
             cu::cuMemCreate(&mut handle, size, &properties, 0)
         });
