@@ -226,9 +226,8 @@ impl PinnedFlags {
 /// that use it are done, for a buffer of about the same size in any context. Allocating that makes
 /// no driver call either. [`trim_pinned`](crate::trim_pinned) gives back what is kept,
 /// [`set_pinned_limit`](crate::set_pinned_limit) bounds it, and
-/// [`pinned_usage`](crate::pinned_usage) counts it. If a slab cannot be mapped or registered, the
-/// driver allocates it; with [`PinnedBackend::Driver`](crate::PinnedBackend) it allocates each
-/// buffer.
+/// [`pinned_usage`](crate::pinned_usage) counts it. If no slab can be mapped or registered, the driver
+/// allocates one; with [`PinnedBackend::Driver`](crate::PinnedBackend) it allocates each buffer.
 ///
 /// Memory with other flags is allocated by the driver: `cuMemHostAlloc`. Dropping the buffer waits
 /// for the copies that use it, then calls `cuMemFreeHost`.
