@@ -9,7 +9,7 @@ use cuda_sys::{CUcontext, symbol as cu};
 
 use crate::context::{self, Context, RawContext};
 use crate::device::Device;
-use crate::drops::{self, Resource};
+use crate::drops;
 use crate::effect::{Failed, attempt};
 use crate::error::{Error, Result, check};
 use crate::thread;
@@ -218,8 +218,7 @@ pub(crate) fn end() {
             continue;
         }
         if let Err(error) = take_out(raw) {
-            drops::report(Resource::Context, raw.0.addr() as u64, 0, Some(error));
-            std::mem::forget(context);
+            context.leave_behind(&error);
         }
     }
     release_all();

@@ -200,6 +200,28 @@ fn a22_a_restore_that_fails_inside_does_not_move_work_to_another_stream() -> Res
     Ok(())
 }
 
+/// One context, on the stacks of two threads that cannot take it off: one thing is left behind.
+#[test]
+fn a21_a_context_that_stays_on_stacks_is_reported_once() -> Result<()> {
+    let session = simulator();
+    let context = Context::create(Device::get(0)?, ContextFlags::SCHED_AUTO)?;
+    fails(&session, "cuCtxPopCurrent_v2", CUDA_ERROR_ILLEGAL_ADDRESS);
+    let told = failures(|| {
+        for _ in 0..2 {
+            let pushed = std::thread::scope(|scope| scope.spawn(|| context.push()).join());
+            pushed.expect("no panic").expect("pushing works");
+        }
+        drop(context);
+    });
+    session.clear_faults();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(told[0].resource, Resource::Context);
+    let leaks = session.leaks();
+    assert_eq!(leaks.len(), 1, "{leaks:?}");
+    assert_eq!(leaks[0].handle, told[0].handle);
+    Ok(())
+}
+
 #[test]
 fn a35_a_failed_creation_leaves_current_alone() -> Result<()> {
     type Creation = fn(&Context) -> Result<()>;

@@ -8,7 +8,6 @@ use super::DeviceAllocator;
 use crate::capture::Relaxed;
 use crate::error::{Error, Result};
 use crate::memory::device::NOWHERE;
-use crate::memory::explain;
 use crate::release::Unreleased;
 use crate::stream::Stream;
 use crate::stream_core::{Bound, StreamCore};
@@ -65,7 +64,7 @@ pub(crate) fn allocate(core: &Arc<StreamCore>, bytes: usize) -> Result<(CUdevice
     });
     drop(relaxed);
     drop(bound);
-    result.map_err(|error| explain(core.context(), error, op, bytes))?;
+    result.map_err(|error| core.context().explain(error, op, bytes))?;
     Ok((address, seq))
 }
 

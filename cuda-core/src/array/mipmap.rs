@@ -11,7 +11,7 @@ use super::extent::Extent;
 use super::shape::{ArrayFlags, ArrayShape};
 use super::texel::Texel;
 use super::view::{self, ArraySlice, ArraySliceMut, Level};
-use super::{ArrayMemory, CudaArrayHandle, RawArray, close, create, storage};
+use super::{ArrayMemory, CudaArrayHandle, RawArray, close, storage};
 use crate::context::Context;
 use crate::device::Device;
 use crate::driver;
@@ -78,14 +78,11 @@ impl<T: Texel> MipmappedArray<T> {
             bytes = bytes.saturating_add(level);
         }
         let descriptor = shape.descriptor::<T>(flags);
-        let raw = create(context, op, bytes, || {
-            let mut raw = ptr::null_mut();
+        let mut raw = ptr::null_mut();
+        context.allocate(op, bytes, || {
             // SAFETY: the call reads the description and writes one handle, both locals that
             // outlive it; a live context is current.
-            check(op, unsafe {
-                cu::cuMipmappedArrayCreate(&mut raw, &descriptor, levels)
-            })?;
-            Ok(raw)
+            unsafe { cu::cuMipmappedArrayCreate(&mut raw, &descriptor, levels) }
         })?;
         let mut array = Self {
             storage: storage(context, RawArray::Mipmapped(raw), bytes),

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use cuda_sys::{CUDA_ARRAY_MEMORY_REQUIREMENTS, CUarray, CUmipmappedArray, symbol as cu};
 
-use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::device::Device;
 use crate::driver;
@@ -16,7 +15,7 @@ use crate::drops::Resource;
 use crate::error::{Error, Result, check};
 use crate::memory::ledger::{Access, Fences, Ledger};
 use crate::memory::{self, Block, Storage};
-use crate::release::{Unreleased, released};
+use crate::release::Unreleased;
 use crate::stream::{Stream, StreamKind};
 use crate::submit::note_use;
 
@@ -64,15 +63,16 @@ impl memory::Kind for ArrayMemory {
             .ledger
             .conflicts_exclusive(&range, Access::Write, None, &mut fences);
         fences.wait_host()?;
-        let _entered = block.keeper.enter_briefly()?;
-        let _relaxed = Relaxed::enter()?;
+        let context = &block.keeper;
         match block.address {
-            // SAFETY: the array is this crate's, is destroyed once, and no work uses it any more.
-            RawArray::Single(raw) => released("cuArrayDestroy", unsafe { cu::cuArrayDestroy(raw) }),
-            // SAFETY: the mipmapped array is this crate's, is destroyed once, and no work uses it
-            // or a level of it any more.
-            RawArray::Mipmapped(raw) => released("cuMipmappedArrayDestroy", unsafe {
-                cu::cuMipmappedArrayDestroy(raw)
+            RawArray::Single(raw) => context.release("cuArrayDestroy", || {
+                // SAFETY: the array is ours, is destroyed once, and no work uses it any more.
+                unsafe { cu::cuArrayDestroy(raw) }
+            }),
+            RawArray::Mipmapped(raw) => context.release("cuMipmappedArrayDestroy", || {
+                // SAFETY: the mipmapped array is ours, is destroyed once, and no work uses it or a
+                // level of it any more.
+                unsafe { cu::cuMipmappedArrayDestroy(raw) }
             }),
         }
     }
@@ -99,30 +99,7 @@ fn storage(context: &Context, address: RawArray, bytes: usize) -> Arc<Storage<Ar
     }))
 }
 
-/// Runs a call that creates an array, with its context current.
-fn create<R>(
-    context: &Context,
-    op: &'static str,
-    bytes: usize,
-    call: impl FnOnce() -> Result<R>,
-) -> Result<R> {
-    let entered = context.enter_briefly()?;
-    let relaxed = Relaxed::enter()?;
-    let made = call();
-    drop(relaxed);
-    drop(entered);
-    match made {
-        Err(error) if error.is_out_of_memory() => Err(Error::OutOfMemory {
-            op,
-            requested: bytes,
-            device: context.device().ordinal(),
-            memory: context.memory_info().ok(),
-        }),
-        other => other,
-    }
-}
-
-/// Drops one owner's reference to an array's storage; the last one destroys the array.
+/// Gives up one owner's part of an array's storage; the last one destroys the array.
 fn close(storage: Arc<Storage<ArrayMemory>>) -> Result<(), (Error, Arc<Storage<ArrayMemory>>)> {
     if let Err(error) = driver::ensure() {
         return Err((error, storage));
@@ -189,12 +166,11 @@ impl<T: Texel> CudaArray<T> {
         shape.check::<T>(op)?;
         let descriptor = shape.descriptor::<T>(flags);
         let bytes = shape.extent().texels().unwrap_or(0) * size_of::<T>();
-        let raw = create(context, op, bytes, || {
-            let mut raw = ptr::null_mut();
+        let mut raw = ptr::null_mut();
+        context.allocate(op, bytes, || {
             // SAFETY: the call reads the description and writes one handle, both locals that
             // outlive it; a live context is current.
-            check(op, unsafe { cu::cuArray3DCreate_v2(&mut raw, &descriptor) })?;
-            Ok(raw)
+            unsafe { cu::cuArray3DCreate_v2(&mut raw, &descriptor) }
         })?;
         Ok(Self {
             storage: storage(context, RawArray::Single(raw), bytes),

@@ -10,7 +10,7 @@ use super::class::{self, Span};
 use super::heap::{ALL, Heap, LOOKED_AT, Pending};
 use super::space::{Fate, Piece, Segment};
 use crate::allocator::handle::Choice;
-use crate::allocator::{plain as upstream, served};
+use crate::allocator::served;
 use crate::capture::held;
 use crate::drops::{self, Resource};
 use crate::error::{Error, Result};
@@ -262,7 +262,7 @@ fn obtain(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<(Segment,
     };
     let allocator = &heap.settings.upstream;
     if let Choice::Plain = allocator.0 {
-        let base = upstream::allocate(&heap.context, bytes)?;
+        let base = plain::allocate(&heap.context, bytes)?;
         return Ok((segment(base, None), None));
     }
     let (base, _) = served::allocate(allocator, core, bytes)?;

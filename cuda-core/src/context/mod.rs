@@ -20,6 +20,7 @@ use crate::release::unless_given_up;
 use crate::stream_core::{Owner, StreamCore};
 use crate::sync::lock;
 
+mod call;
 mod create;
 mod destroy;
 pub(crate) mod green;

@@ -2,7 +2,6 @@
 
 use cuda_sys::{CUfunc_cache, CUlimit, symbol as cu};
 
-use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::error::{Result, check};
 use crate::flags::flags;
@@ -132,10 +131,10 @@ impl Context {
     /// The driver's: `UNSUPPORTED_LIMIT` or `INVALID_VALUE` for a limit that it does not know or
     /// that cannot be set, `OUT_OF_MEMORY` if the device has no room for what it reserves.
     pub fn set_limit(&self, limit: CUlimit, value: usize) -> Result<()> {
-        let _entered = self.enter_briefly()?;
-        let _relaxed = Relaxed::enter()?;
-        // SAFETY: takes no pointer; an unknown limit is an error.
-        check("cuCtxSetLimit", unsafe { cu::cuCtxSetLimit(limit, value) })
+        self.call("cuCtxSetLimit", || {
+            // SAFETY: takes no pointer; an unknown limit is an error.
+            unsafe { cu::cuCtxSetLimit(limit, value) }
+        })
     }
 
     /// How kernels split cache and shared memory by default, a hint: `cuCtxGetCacheConfig`.
@@ -158,11 +157,9 @@ impl Context {
     /// # Errors
     /// The driver's `INVALID_VALUE` for a value that is no `CUfunc_cache`.
     pub fn set_cache_config(&self, config: CUfunc_cache) -> Result<()> {
-        let _entered = self.enter_briefly()?;
-        let _relaxed = Relaxed::enter()?;
-        // SAFETY: takes no pointer; an unknown value is an error.
-        check("cuCtxSetCacheConfig", unsafe {
-            cu::cuCtxSetCacheConfig(config)
+        self.call("cuCtxSetCacheConfig", || {
+            // SAFETY: takes no pointer; an unknown value is an error.
+            unsafe { cu::cuCtxSetCacheConfig(config) }
         })
     }
 

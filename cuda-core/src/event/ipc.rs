@@ -5,7 +5,6 @@ use std::sync::atomic::AtomicBool;
 
 use cuda_sys::{CUipcEventHandle, symbol as cu};
 
-use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::error::{Error, Result, check};
 use crate::event::{Event, EventFlags, RawEvent};
@@ -103,20 +102,16 @@ impl Event {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub unsafe fn open_ipc(context: &Context, handle: IpcEventHandle) -> Result<Self> {
-        let entered = context.enter_briefly()?;
         let mut raw = ptr::null_mut();
         let handle = CUipcEventHandle {
             reserved: handle.0.map(|byte| byte as _),
         };
-        let relaxed = Relaxed::enter()?;
-        // SAFETY: the call writes one handle, to a local that outlives it; what it opens is a
-        // handle, by the caller's promise; a live context is current.
-        check("cuIpcOpenEventHandle", unsafe {
-            cu::cuIpcOpenEventHandle(&mut raw, handle)
+        context.call("cuIpcOpenEventHandle", || {
+            // SAFETY: the call writes one handle, to a local that outlives it; what it opens is a
+            // handle, by the caller's promise; a live context is current.
+            unsafe { cu::cuIpcOpenEventHandle(&mut raw, handle) }
         })?;
-        drop(relaxed);
-        drop(entered);
-        // SAFETY: just opened, so no other code has it.
+        // SAFETY: just opened, and nobody else has it.
         let raw = unsafe { RawEvent::own(raw, context) };
         Ok(Self {
             raw,

@@ -8,20 +8,20 @@ use std::ptr;
 
 use cuda_sys::{CUdeviceptr, CUexternalMemory, symbol as cu};
 
-use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::device::Device;
-use crate::driver;
 use crate::drops::{self, Resource};
 #[cfg(unix)]
 use crate::effect::give_fd;
-use crate::error::{Error, Result, check};
+use crate::error::{Error, Result};
+use crate::handle::Handle;
 use crate::memory::byte_len;
 use crate::memory::device::{ALIGNMENT, DeviceBuffer};
 use crate::memory::origin::Owner;
 use crate::memory::plain::{self, owned};
 use crate::memory::pod::Pod;
-use crate::release::{Unreleased, released, unless_given_up};
+use crate::owned::{Owned, Release};
+use crate::release::Unreleased;
 
 /// How the other interface allocated memory that an [`ExternalMemory`] imports.
 ///
@@ -74,22 +74,15 @@ impl ExternalMemoryKind {
 /// # Ok(())
 /// # }
 /// ```
-pub struct ExternalMemory {
-    // INVARIANT: memory imported into `context`, of which nothing is mapped except by `Mapped`,
-    // which then owns it; null once it was destroyed or given up.
-    raw: RawExternalMemory,
+pub struct ExternalMemory(Owned<Imported>);
+
+struct Imported {
+    // INVARIANT: memory imported into `context`, of which nothing is mapped but by `Mapped`, which owns it
+    // then. `release` alone destroys it.
+    raw: Handle<CUexternalMemory>,
     context: Context,
     size: usize,
 }
-
-#[derive(Clone, Copy)]
-struct RawExternalMemory(CUexternalMemory);
-
-// SAFETY: a driver's handle, which any thread may use; the driver locks.
-unsafe impl Send for RawExternalMemory {}
-// SAFETY: a shared reference only gives out the handle, which threads may use at once, since the
-// driver locks.
-unsafe impl Sync for RawExternalMemory {}
 
 impl ExternalMemory {
     /// Imports `size` bytes by a file descriptor, which Vulkan calls `OPAQUE_FD`:
@@ -124,11 +117,11 @@ impl ExternalMemory {
     /// nothing is mapped of it, and it has `size` bytes. The conditions of
     /// [`ExternalMemory::import_fd`] hold.
     pub unsafe fn from_raw(context: &Context, raw: CUexternalMemory, size: usize) -> Self {
-        Self {
-            raw: RawExternalMemory(raw),
+        Self(Owned::new(Imported {
+            raw: Handle(raw),
             context: context.clone(),
             size,
-        }
+        }))
     }
 
     /// Maps `len` elements from the byte `offset` on: `cuExternalMemoryGetMappedBuffer`.
@@ -151,7 +144,7 @@ impl ExternalMemory {
     ) -> Result<DeviceBuffer<T>, (Error, Self)> {
         match self.map::<T>(offset, len) {
             Ok((address, bytes)) => {
-                let context = self.context.clone();
+                let context = self.context().clone();
                 let mapped = Mapped(Some(ManuallyDrop::new(self)));
                 Ok(owned(&context, address, bytes, mapped, len))
             }
@@ -161,7 +154,7 @@ impl ExternalMemory {
 
     fn map<T: Pod>(&self, offset: usize, len: usize) -> Result<(CUdeviceptr, usize)> {
         let op = "cuExternalMemoryGetMappedBuffer";
-        let raw = unless_given_up(self.raw.0, Resource::ExternalMemory)?;
+        self.0.live()?;
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
         if bytes == 0 {
             return Err(Error::NothingGiven {
@@ -170,11 +163,11 @@ impl ExternalMemory {
             });
         }
         let end = offset.saturating_add(bytes);
-        if end > self.size {
+        if end > self.0.size {
             return Err(Error::OutOfBounds {
                 start: offset,
                 end,
-                len: self.size,
+                len: self.0.size,
             });
         }
         if offset % align_of::<T>() != 0 {
@@ -190,36 +183,34 @@ impl ExternalMemory {
             size: bytes as _,
             ..Default::default()
         };
-        let _entered = self.context.enter_briefly()?;
-        let _relaxed = Relaxed::enter()?;
         let mut address = 0;
-        // SAFETY: the call reads a description and writes one address, both locals that outlive it; the
-        // memory is imported, and its context current.
-        check(op, unsafe {
-            cu::cuExternalMemoryGetMappedBuffer(&mut address, raw, &part)
+        self.context().call(op, || {
+            // SAFETY: the call reads a description and writes one address, both locals that outlive it;
+            // the memory is imported, and its context current.
+            unsafe { cu::cuExternalMemoryGetMappedBuffer(&mut address, self.0.raw.0, &part) }
         })?;
         Ok((address, bytes))
     }
 
     /// Size in bytes; zero for memory that was [given up](Error::GivenUp).
     pub fn size(&self) -> usize {
-        self.size
+        self.0.get().map_or(0, |live| live.size)
     }
 
     /// The context that it was imported into.
     pub fn context(&self) -> &Context {
-        &self.context
+        &self.0.context
     }
 
     /// The device that it is on.
     pub fn device(&self) -> Device {
-        self.context.device()
+        self.0.context.device()
     }
 
     /// The driver's handle, valid while `self` lives; null for memory that was
     /// [given up](Error::GivenUp).
     pub fn as_raw(&self) -> CUexternalMemory {
-        self.raw.0
+        self.0.get().map_or(ptr::null_mut(), |live| live.raw.0)
     }
 
     /// Destroys the imported memory: `cuDestroyExternalMemory`. Dropping it reports a failure to
@@ -229,18 +220,7 @@ impl ExternalMemory {
     /// The driver's. If the destroying call failed, the memory returned is
     /// [given up](Error::GivenUp).
     pub fn close(mut self) -> Result<(), (Error, Self)> {
-        let raw = match unless_given_up(self.raw.0, Resource::ExternalMemory) {
-            Ok(raw) => raw,
-            Err(error) => return Err((error, self)),
-        };
-        let size = self.size;
-        let destroyed = destroy(self.raw, &self.context);
-        if !matches!(destroyed, Err(Unreleased::Kept(_))) {
-            (self.raw, self.size) = (RawExternalMemory(ptr::null_mut()), 0);
-        }
-        destroyed
-            .map_err(|why| why.into_told(Resource::ExternalMemory, raw.addr() as u64, size))
-            .map_err(|error| (error, self))
+        self.0.release().map_err(|error| (error, self))
     }
 }
 
@@ -263,60 +243,50 @@ unsafe fn import(
         flags: kind.flags(),
         ..Default::default()
     };
-    let entered = context.enter_briefly()?;
-    let relaxed = Relaxed::enter()?;
     let mut raw = ptr::null_mut();
-    let given = give_fd(op, fd, |fd| {
-        handle.handle.fd = fd;
-        // SAFETY: the call reads a description and writes one handle, both locals that outlive it;
-        // the descriptor is open, and of such memory by this function's contract; a live context is
-        // current.
-        unsafe { cu::cuImportExternalMemory(&mut raw, &handle) }
-    });
-    drop(relaxed);
-    drop(entered);
-    // Null, for which nothing is destroyed, unless the driver has written a handle, with an error
-    // or without.
-    let imported = ExternalMemory {
-        raw: RawExternalMemory(raw),
-        context: context.clone(),
-        size,
-    };
+    let given = context.relaxed(|| {
+        give_fd(op, fd, |fd| {
+            handle.handle.fd = fd;
+            // SAFETY: the call reads a description and writes one handle, both locals that outlive it;
+            // the descriptor is open, and of such memory by this function's contract; a live context is
+            // current.
+            unsafe { cu::cuImportExternalMemory(&mut raw, &handle) }
+        })
+    })?;
+    // SAFETY: just imported, of what the caller promised.
+    let imported = || unsafe { ExternalMemory::from_raw(context, raw, size) };
+    // The driver may have made it, an error or not.
+    if given.is_err() && !raw.is_null() {
+        drop(imported());
+    }
     given?;
-    Ok(imported)
+    Ok(imported())
 }
 
-/// `cuDestroyExternalMemory`.
-fn destroy(raw: RawExternalMemory, context: &Context) -> Result<(), Unreleased> {
-    let _entered = context.enter_briefly()?;
-    let _relaxed = Relaxed::enter()?;
-    // SAFETY: the memory's owner is being destroyed, so no code uses the handle after this call,
-    // and nothing of it is mapped any more; its context is current.
-    released("cuDestroyExternalMemory", unsafe {
-        cu::cuDestroyExternalMemory(raw.0)
-    })
-}
+impl Release for Imported {
+    const RESOURCE: Resource = Resource::ExternalMemory;
 
-impl Drop for ExternalMemory {
-    fn drop(&mut self) {
-        // In a fork's child, this crate's locks may be held by threads that do not exist there.
-        if self.raw.0.is_null() || driver::is_gone() {
-            return;
-        }
-        let (raw, context, size) = (self.raw, self.context.clone(), self.size);
-        drops::run_or_defer(move || {
-            if let Err(error) = destroy(raw, &context) {
-                let handle = raw.0.addr() as u64;
-                drops::report(Resource::ExternalMemory, handle, size, Some(error.into()));
-            }
-        });
+    fn number(&self) -> u64 {
+        self.raw.number()
+    }
+
+    fn bytes(&self) -> usize {
+        self.size
+    }
+
+    fn release(&mut self) -> Result<(), Unreleased> {
+        self.context.release("cuDestroyExternalMemory", || {
+            // SAFETY: the owner is at its end, so nothing uses the handle after this call, and nothing is
+            // mapped of the memory any more; its context is current.
+            unsafe { cu::cuDestroyExternalMemory(self.raw.0) }
+        })
     }
 }
 
 impl fmt::Debug for ExternalMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ExternalMemory")
-            .field("size", &self.size)
+            .field("size", &self.size())
             .field("device", &self.device())
             .finish()
     }
@@ -348,7 +318,7 @@ impl Drop for Mapped {
         let why = Error::GivenUp {
             what: Resource::DeviceMemory,
         };
-        let handle = memory.raw.0.addr() as u64;
-        drops::report(Resource::ExternalMemory, handle, memory.size, Some(why));
+        let (handle, size) = (memory.0.number(), memory.0.bytes());
+        drops::report(Resource::ExternalMemory, handle, size, Some(why));
     }
 }

@@ -14,7 +14,7 @@ use crate::memory::device::{ALIGNMENT, DeviceBuffer};
 use crate::memory::origin::{Origin, Owner};
 use crate::memory::plain::owned;
 use crate::memory::pod::Pod;
-use crate::release::{Unreleased, released};
+use crate::release::Unreleased;
 
 /// A name of device memory that another process of the machine can open: plain bytes, to be sent by
 /// any means.
@@ -63,12 +63,10 @@ struct Opened(Context);
 
 impl Owner for Opened {
     fn release(&mut self, address: CUdeviceptr, _bytes: usize) -> Result<(), Unreleased> {
-        let _entered = self.0.enter_briefly()?;
-        let _relaxed = Relaxed::enter()?;
-        // SAFETY: opened by cuIpcOpenMemHandle in this context, closed once, and no work of this
-        // process uses it any more.
-        released("cuIpcCloseMemHandle", unsafe {
-            cu::cuIpcCloseMemHandle(address)
+        self.0.release("cuIpcCloseMemHandle", || {
+            // SAFETY: opened by cuIpcOpenMemHandle in this context, closed once, and no work of this
+            // process uses it any more.
+            unsafe { cu::cuIpcCloseMemHandle(address) }
         })
     }
 

@@ -7,12 +7,12 @@ use std::ptr;
 
 use cuda_sys::{CUdeviceptr, symbol as cu};
 
-use crate::capture::Relaxed;
 use crate::context::{self, Context};
 use crate::device::Device;
 use crate::driver;
-use crate::error::{Error, Result, check};
+use crate::error::{Error, Result};
 use crate::future::Ready;
+use crate::memory::byte_len;
 use crate::memory::device::{
     ALIGNMENT, DeviceBuffer, DeviceMemory, DeviceSlice, DeviceSliceMut, NOWHERE,
 };
@@ -22,7 +22,6 @@ use crate::memory::placement::ManagedAttach;
 use crate::memory::plain::{self, owned};
 use crate::memory::pod::Pod;
 use crate::memory::view::{Slice, SliceMut};
-use crate::memory::{byte_len, explain};
 use crate::release::Unreleased;
 
 /// Elements in managed memory: `cuMemAllocManaged`.
@@ -116,16 +115,11 @@ impl<T: Pod> ManagedBuffer<T> {
         let concurrent = all_concurrent()?;
         let mut address = NOWHERE;
         if bytes > 0 {
-            let entered = context.enter_briefly()?;
-            let relaxed = Relaxed::enter()?;
-            // SAFETY: the call writes one address, to a local that outlives it; a live context is
-            // current.
-            let result = check(op, unsafe {
-                cu::cuMemAllocManaged(&mut address, bytes, attached.as_raw())
-            });
-            drop(relaxed);
-            drop(entered);
-            result.map_err(|error| explain(context, error, op, bytes))?;
+            context.allocate(op, bytes, || {
+                // SAFETY: the call writes one address, to a local that outlives it; a live context is
+                // current.
+                unsafe { cu::cuMemAllocManaged(&mut address, bytes, attached.as_raw()) }
+            })?;
         }
         Ok(Self {
             buffer: owned(context, address, bytes, Managed { concurrent }, len),

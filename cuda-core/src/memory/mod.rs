@@ -223,21 +223,3 @@ pub(crate) fn byte_len<T>(len: usize, alignment: usize) -> Result<usize> {
             element_size: size_of::<T>(),
         })
 }
-
-/// Adds to an out-of-memory error how much memory there was.
-pub(crate) fn explain(
-    context: &Context,
-    error: Error,
-    op: &'static str,
-    requested: usize,
-) -> Error {
-    if !error.is_out_of_memory() {
-        return error;
-    }
-    Error::OutOfMemory {
-        op,
-        requested,
-        device: context.device().ordinal(),
-        memory: context.memory_info().ok(),
-    }
-}

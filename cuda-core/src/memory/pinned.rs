@@ -154,13 +154,11 @@ pub(crate) fn alloc_raw(
     flags: PinnedFlags,
 ) -> Result<HostAddress> {
     let op = "cuMemHostAlloc";
-    let entered = context.enter_briefly()?;
-    let relaxed = Relaxed::enter()?;
     let mut raw = ptr::null_mut();
-    // SAFETY: the call writes one pointer, to a local that outlives it; a live context is current.
-    let result = check(op, unsafe { cu::cuMemHostAlloc(&mut raw, bytes, flags.0) });
-    drop(relaxed);
-    drop(entered);
+    let result = context.call(op, || {
+        // SAFETY: the call writes one pointer, to a local that outlives it; a live context is current.
+        unsafe { cu::cuMemHostAlloc(&mut raw, bytes, flags.0) }
+    });
     match (result, NonNull::new(raw.cast::<u8>())) {
         (Ok(()), Some(address)) => Ok(HostAddress(address)),
         (Err(error), _) if !error.is_out_of_memory() => Err(error),

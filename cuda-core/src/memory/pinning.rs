@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::memory::attributes::is_pinned;
 use crate::memory::pinned::HostAddress;
 use crate::memory::registered::RegisterFlags;
-use crate::release::{Unreleased, released};
+use crate::release::Unreleased;
 use crate::sync::lock;
 
 pub(super) const REGISTER: &str = "cuMemHostRegister";
@@ -55,12 +55,10 @@ pub(crate) fn pin(
 
 /// `cuMemHostUnregister`.
 pub(crate) fn unpin(context: &Context, address: HostAddress) -> Result<(), Unreleased> {
-    let _entered = context.enter_briefly()?;
-    let _relaxed = Relaxed::enter()?;
-    // SAFETY: registered by cuMemHostRegister in this context, unregistered once, and no work uses
-    // it any more.
-    released("cuMemHostUnregister", unsafe {
-        cu::cuMemHostUnregister(address.0.as_ptr().cast())
+    context.release("cuMemHostUnregister", || {
+        // SAFETY: registered by cuMemHostRegister in this context, unregistered once, and no work uses
+        // it any more.
+        unsafe { cu::cuMemHostUnregister(address.0.as_ptr().cast()) }
     })
 }
 

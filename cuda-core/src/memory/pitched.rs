@@ -5,14 +5,13 @@ use std::marker::PhantomData;
 
 use cuda_sys::symbol as cu;
 
-use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::device::Device;
-use crate::error::{Error, Result, check};
+use crate::error::{Error, Result};
+use crate::memory::byte_len;
 use crate::memory::device::{ALIGNMENT, DeviceBuffer, DeviceSlice, DeviceSliceMut, NOWHERE};
 use crate::memory::plain::{Plain, owned};
 use crate::memory::pod::Pod;
-use crate::memory::{byte_len, explain};
 
 /// `height` rows of `width` elements in device memory: `cuMemAllocPitch`.
 ///
@@ -53,16 +52,12 @@ impl Context {
         self.live()?;
         let (mut address, mut pitch) = (NOWHERE, row);
         if least > 0 {
-            let entered = self.enter_briefly()?;
-            let relaxed = Relaxed::enter()?;
-            // SAFETY: the call writes an address and a size, to two locals that outlive it; a live
-            // context is current.
-            let result = check(op, unsafe {
-                cu::cuMemAllocPitch_v2(&mut address, &mut pitch, row, height, access_width::<T>())
-            });
-            drop(relaxed);
-            drop(entered);
-            result.map_err(|error| explain(self, error, op, least))?;
+            let width = access_width::<T>();
+            self.allocate(op, least, || {
+                // SAFETY: the call writes an address and a size, to two locals that outlive it; a live
+                // context is current.
+                unsafe { cu::cuMemAllocPitch_v2(&mut address, &mut pitch, row, height, width) }
+            })?;
         }
         Ok(PitchedBuffer {
             bytes: owned(self, address, height * pitch, Plain, height * pitch),

@@ -4,13 +4,13 @@ use cuda_sys::{CUdeviceptr, symbol as cu};
 
 use crate::capture::Relaxed;
 use crate::context::Context;
-use crate::error::{Result, check};
+use crate::error::Result;
 use crate::memory::buffer::Buffer;
 use crate::memory::device::{ALIGNMENT, DeviceBuffer, NOWHERE};
 use crate::memory::ledger::Ledger;
 use crate::memory::origin::{Origin, Owner};
 use crate::memory::pod::Pod;
-use crate::memory::{Block, Storage, byte_len, explain};
+use crate::memory::{Block, Storage, byte_len};
 use crate::release::{Unreleased, released};
 
 /// Frees memory of `cuMemAlloc`.
@@ -24,6 +24,17 @@ impl Owner for Plain {
     fn is_plain(&self) -> bool {
         true
     }
+}
+
+/// `cuMemAlloc_v2`.
+pub(crate) fn allocate(context: &Context, bytes: usize) -> Result<CUdeviceptr> {
+    let op = "cuMemAlloc";
+    let mut address = NOWHERE;
+    context.allocate(op, bytes, || {
+        // SAFETY: the call writes one address, to a local that outlives it; a live context is current.
+        unsafe { cu::cuMemAlloc_v2(&mut address, bytes) }
+    })?;
+    Ok(address)
 }
 
 /// `cuMemFree_v2`.
@@ -54,20 +65,12 @@ impl Context {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn alloc<T: Pod>(&self, len: usize) -> Result<DeviceBuffer<T>> {
-        let op = "cuMemAlloc";
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
         self.live()?;
-        let mut address = NOWHERE;
-        if bytes > 0 {
-            let entered = self.enter_briefly()?;
-            let relaxed = Relaxed::enter()?;
-            // SAFETY: the call writes one address, to a local that outlives it; a live context is
-            // current.
-            let result = check(op, unsafe { cu::cuMemAlloc_v2(&mut address, bytes) });
-            drop(relaxed);
-            drop(entered);
-            result.map_err(|error| explain(self, error, op, bytes))?;
-        }
+        let address = match bytes {
+            0 => NOWHERE,
+            _ => allocate(self, bytes)?,
+        };
         Ok(owned(self, address, bytes, Plain, len))
     }
 }

@@ -7,14 +7,15 @@ use super::Loaded;
 use super::library::LoadedLibrary;
 use crate::error::{Error, Result};
 use crate::memory::ledger::{Access, Fences, Ledger};
+use crate::owned::Owned;
 use crate::sync::lock;
 use crate::timeline::Timeline;
 
 /// What keeps a kernel or a global variable loaded.
 #[derive(Clone)]
 pub(crate) enum Code {
-    Module(Arc<Loaded>),
-    Library(Arc<LoadedLibrary>),
+    Module(Arc<Owned<Loaded>>),
+    Library(Arc<Owned<LoadedLibrary>>),
 }
 
 impl Code {

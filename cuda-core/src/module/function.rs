@@ -13,7 +13,9 @@ use super::{Loaded, Module};
 use crate::context::Context;
 use crate::driver;
 use crate::error::{Error, Result, check};
+use crate::handle::Handle;
 use crate::launch::limits::Limits;
+use crate::owned::Owned;
 
 /// A kernel's attribute, by CUDA's own name: `sys::CU_FUNC_ATTRIBUTE_NUM_REGS`.
 ///
@@ -45,23 +47,14 @@ pub struct Function(Arc<Inner>);
 
 struct Inner {
     // INVARIANT: a function of `code` in `context`, both of which stay while this value exists.
-    raw: RawFunction,
+    raw: Handle<CUfunction>,
     context: Context,
     code: Code,
     name: String,
     limits: OnceLock<Limits>,
 }
 
-#[derive(Clone, Copy)]
-struct RawFunction(CUfunction);
-
-// SAFETY: a driver's handle, which any thread may use; the driver locks.
-unsafe impl Send for RawFunction {}
-// SAFETY: a shared reference only gives out the handle, which threads may use at once, since the
-// driver locks.
-unsafe impl Sync for RawFunction {}
-
-/// Attributes of a kernel: the `CU_FUNC_ATTRIBUTE_*` that every driver knows.
+/// What the driver tells of a kernel: the `CU_FUNC_ATTRIBUTE_*` that every driver knows.
 ///
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -100,9 +93,9 @@ pub struct FunctionAttributes {
 }
 
 impl Function {
-    pub(super) fn find(module: &Arc<Loaded>, name: &str) -> Result<Self> {
+    pub(super) fn find(module: &Arc<Owned<Loaded>>, name: &str) -> Result<Self> {
         let symbol = CString::new(name).map_err(|_| Error::Nul { what: "a name" })?;
-        let handle = module.live()?;
+        let handle = module.live()?.raw.0;
         let mut raw = ptr::null_mut();
         let entered = module.context().enter_briefly()?;
         // SAFETY: the call writes one handle, to a local that outlives it; the name is
@@ -120,7 +113,7 @@ impl Function {
     /// A function of `code` in `context`.
     pub(super) fn new(raw: CUfunction, code: Code, context: &Context, name: &str) -> Self {
         Self(Arc::new(Inner {
-            raw: RawFunction(raw),
+            raw: Handle(raw),
             context: context.clone(),
             code,
             name: name.to_owned(),

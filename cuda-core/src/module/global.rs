@@ -43,7 +43,7 @@ impl Module {
     pub fn global<T: Pod>(&self, name: &str) -> Result<DeviceBuffer<T>> {
         let op = "cuModuleGetGlobal";
         let symbol = CString::new(name).map_err(|_| Error::Nul { what: "a name" })?;
-        let handle = self.0.live()?;
+        let handle = self.0.live()?.raw.0;
         let (mut address, mut bytes) = (0, 0);
         let entered = self.context().enter_briefly()?;
         // SAFETY: the call writes an address and a size, to two locals that outlive it; the name is

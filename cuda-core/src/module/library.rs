@@ -17,12 +17,14 @@ use super::{Function, aligned, compiled, ptx_text, read_image};
 use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::driver;
-use crate::drops::{self, Resource};
+use crate::drops::Resource;
 use crate::error::{Error, Result, check};
+use crate::handle::Handle;
 use crate::memory::device::DeviceBuffer;
 use crate::memory::pod::Pod;
 use crate::nvrtc::Cubin;
-use crate::release::{Unreleased, released, unless_given_up};
+use crate::owned::{self, Owned, Release};
+use crate::release::{Unreleased, released};
 
 /// Kernels and global variables that belong to no particular context: loaded once, and used in any
 /// context of any device. From CUDA 12.0 on.
@@ -48,26 +50,17 @@ use crate::release::{Unreleased, released, unless_given_up};
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct Library(Arc<LoadedLibrary>);
+pub struct Library(Arc<Owned<LoadedLibrary>>);
 
 /// A loaded library; unloaded with its last handle.
 pub(crate) struct LoadedLibrary {
-    // INVARIANT: a loaded library; null from its unloading on.
-    raw: RawLibrary,
+    // INVARIANT: a loaded library, which `release` alone unloads.
+    raw: Handle<CUlibrary>,
     pub(super) users: Users,
     outputs: Outputs,
     log: String,
     wall_time: Duration,
 }
-
-#[derive(Clone, Copy)]
-struct RawLibrary(CUlibrary);
-
-// SAFETY: a driver's handle, which any thread may use; the driver locks.
-unsafe impl Send for RawLibrary {}
-// SAFETY: a shared reference only gives out the handle, which threads may use at once, since the
-// driver locks.
-unsafe impl Sync for RawLibrary {}
 
 impl Library {
     /// Loads PTX text, with the options of [`JitOptions::new`]: `cuLibraryLoadData`. Needs no
@@ -193,13 +186,13 @@ impl Library {
         drop(relaxed);
         let outcome = call.outcome();
         compiled(op, code, outcome.errors)?;
-        Ok(Self(Arc::new(LoadedLibrary {
-            raw: RawLibrary(raw),
+        Ok(Self(Arc::new(Owned::new(LoadedLibrary {
+            raw: Handle(raw),
             users: Users::default(),
             outputs: Outputs::of(call),
             log: outcome.info,
             wall_time: outcome.wall_time,
-        })))
+        }))))
     }
 
     /// The compiler's log from loading the library: empty if the driver compiles later. Otherwise
@@ -230,7 +223,7 @@ impl Library {
         });
         found.map_err(|error| error.naming(name))?;
         Ok(Kernel(Arc::new(KernelInner {
-            raw: RawKernel(raw),
+            raw: Handle(raw),
             library: self.0.clone(),
             name: name.to_owned(),
         })))
@@ -248,15 +241,12 @@ impl Library {
         let symbol = CString::new(name).map_err(|_| Error::Nul { what: "a name" })?;
         let library = self.live()?;
         let (mut address, mut bytes) = (0, 0);
-        let entered = context.enter_briefly()?;
-        let relaxed = Relaxed::enter()?;
-        // SAFETY: the call writes an address and a size, to two locals that outlive it; the name is
-        // NUL-terminated and read during the call only; the library is loaded and a live context
-        // current.
-        let code =
-            unsafe { cu::cuLibraryGetGlobal(&mut address, &mut bytes, library, symbol.as_ptr()) };
-        drop(relaxed);
-        drop(entered);
+        let code = context.relaxed(|| {
+            // SAFETY: the call writes an address and a size, to two locals that outlive it; the name
+            // is NUL-terminated and read during the call only; the library is loaded and a live
+            // context current.
+            unsafe { cu::cuLibraryGetGlobal(&mut address, &mut bytes, library, symbol.as_ptr()) }
+        })?;
         compiled(op, code, String::new()).map_err(|error| error.naming(name))?;
         global::buffer(Code::Library(self.0.clone()), context, address, bytes, name)
     }
@@ -264,12 +254,12 @@ impl Library {
     /// The driver's handle, valid while `self`, a clone, or anything taken from it lives; null for a
     /// library that was [given up](Error::GivenUp).
     pub fn as_raw(&self) -> CUlibrary {
-        self.0.raw.0
+        self.0.get().map_or(ptr::null_mut(), |live| live.raw.0)
     }
 
     /// The handle; an error if it was given up.
     fn live(&self) -> Result<CUlibrary> {
-        unless_given_up(self.as_raw(), Resource::Module)
+        Ok(self.0.live()?.raw.0)
     }
 
     /// Unloads the library, if nothing else refers to it, once the kernels launched from it have
@@ -282,49 +272,28 @@ impl Library {
     /// Those of the wait for those kernels, with the library unchanged; the driver's of the call
     /// that unloads it, with a library that is [given up](Error::GivenUp).
     pub fn close(self) -> Result<(), (Error, Self)> {
-        if let Err(error) = self.live() {
-            return Err((error, self));
-        }
-        let mut library = match Arc::try_unwrap(self.0) {
-            Ok(library) => library,
-            Err(_shared) => return Ok(()),
-        };
-        let raw = library.raw;
-        let unloaded = unload(raw, &mut library.users, &mut library.outputs);
-        if !matches!(unloaded, Err(Unreleased::Kept(_))) {
-            library.raw = RawLibrary(ptr::null_mut());
-        }
-        unloaded.map_err(|why| {
-            let error = why.into_told(Resource::Module, raw.0.addr() as u64, 0);
-            (error, Self(Arc::new(library)))
-        })
+        owned::close(self.0).map_err(|(error, loaded)| (error, Self(loaded)))
     }
 }
 
-/// `cuLibraryUnload`, after waiting for the kernels that were launched.
-fn unload(raw: RawLibrary, users: &mut Users, outputs: &mut Outputs) -> Result<(), Unreleased> {
-    users.wait()?;
-    let _relaxed = Relaxed::enter()?;
-    // SAFETY: the last reference is gone, so no code uses the handle after this call, no kernel of
-    // the library runs or is queued, and nothing uses its globals.
-    released("cuLibraryUnload", unsafe { cu::cuLibraryUnload(raw.0) })?;
-    outputs.free();
-    Ok(())
-}
+impl Release for LoadedLibrary {
+    const RESOURCE: Resource = Resource::Module;
 
-impl Drop for LoadedLibrary {
-    fn drop(&mut self) {
-        // In a fork's child, this crate's locks may be held by threads that do not exist there.
-        if self.raw.0.is_null() || driver::is_gone() {
-            return;
-        }
-        let (raw, mut users) = (self.raw, std::mem::take(&mut self.users));
-        let mut outputs = std::mem::take(&mut self.outputs);
-        drops::run_or_defer(move || {
-            if let Err(error) = unload(raw, &mut users, &mut outputs) {
-                drops::report(Resource::Module, raw.0.addr() as u64, 0, Some(error.into()));
-            }
-        });
+    fn number(&self) -> u64 {
+        self.raw.number()
+    }
+
+    /// Behind the kernels that were launched.
+    fn release(&mut self) -> Result<(), Unreleased> {
+        self.users.wait()?;
+        let _relaxed = Relaxed::enter()?;
+        // SAFETY: the last reference is gone, so nothing uses the handle after this call, no kernel of
+        // the library runs or is queued, and nothing uses its globals.
+        released("cuLibraryUnload", unsafe {
+            cu::cuLibraryUnload(self.raw.0)
+        })?;
+        self.outputs.free();
+        Ok(())
     }
 }
 
@@ -369,19 +338,10 @@ pub struct Kernel(Arc<KernelInner>);
 
 struct KernelInner {
     // INVARIANT: a kernel of `library`, which stays loaded while this value exists.
-    raw: RawKernel,
-    library: Arc<LoadedLibrary>,
+    raw: Handle<CUkernel>,
+    library: Arc<Owned<LoadedLibrary>>,
     name: String,
 }
-
-#[derive(Clone, Copy)]
-struct RawKernel(CUkernel);
-
-// SAFETY: a driver's handle, which any thread may use; the driver locks.
-unsafe impl Send for RawKernel {}
-// SAFETY: a shared reference only gives out the handle, which threads may use at once, since the
-// driver locks.
-unsafe impl Sync for RawKernel {}
 
 impl Kernel {
     /// The kernel in a context, to be launched on the context's streams with
@@ -395,14 +355,12 @@ impl Kernel {
     /// nothing for the context's device; the driver's.
     pub fn function(&self, context: &Context) -> Result<Function> {
         let op = "cuKernelGetFunction";
-        let entered = context.enter_briefly()?;
-        let relaxed = Relaxed::enter()?;
         let mut raw = ptr::null_mut();
-        // SAFETY: the call writes one handle, to a local that outlives it; `self` keeps the
-        // kernel's library loaded; a live context is current.
-        let code = unsafe { cu::cuKernelGetFunction(&mut raw, self.as_raw()) };
-        drop(relaxed);
-        drop(entered);
+        let code = context.relaxed(|| {
+            // SAFETY: the call writes one handle, to a local that outlives it; `self` keeps the
+            // kernel's library loaded; a live context is current.
+            unsafe { cu::cuKernelGetFunction(&mut raw, self.as_raw()) }
+        })?;
         compiled(op, code, String::new())?;
         let code = Code::Library(self.0.library.clone());
         Ok(Function::new(raw, code, context, self.name()))

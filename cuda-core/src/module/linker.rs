@@ -9,13 +9,13 @@ use cuda_sys::{CUjitInputType, CUlinkState, CUresult, symbol as cu};
 
 use super::jit::{JitOptions, Outputs};
 use super::{aligned, compiled, ptx_text, read_image};
-use crate::capture::Relaxed;
 use crate::context::Context;
-use crate::driver;
-use crate::drops::{self, Resource};
+use crate::drops::Resource;
 use crate::error::{Error, Result};
+use crate::handle::Handle;
 use crate::nvrtc::Cubin;
-use crate::release::{Unreleased, released, unless_given_up};
+use crate::owned::{Owned, Release};
+use crate::release::Unreleased;
 
 /// The kind of an image given to a [`Linker`]. PTX text has a method of its own,
 /// [`Linker::add_ptx`].
@@ -75,26 +75,21 @@ impl LinkInput {
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub struct Linker {
-    // INVARIANT: a link state created in `context`; null once it was destroyed or given up.
-    raw: RawLinkState,
-    context: Context,
-    // INVARIANT: what the state was created with, which the driver writes to until the state is
-    // destroyed.
-    outputs: Outputs,
-    /// Inputs that were added, refused ones included.
+    state: Owned<LinkState>,
+    /// Inputs that were given, refused ones too.
     inputs: usize,
     /// Bytes of the error log that earlier errors have reported already.
     told: usize,
 }
 
-#[derive(Clone, Copy)]
-struct RawLinkState(CUlinkState);
-
-// SAFETY: a driver's handle, which any thread may use.
-unsafe impl Send for RawLinkState {}
-// SAFETY: a shared reference only gives out the handle: every call that uses it borrows the linker
-// exclusively.
-unsafe impl Sync for RawLinkState {}
+struct LinkState {
+    // INVARIANT: a link state made in `context`, which `release` alone destroys. Calls that are given it
+    // have the linker exclusively.
+    raw: Handle<CUlinkState>,
+    context: Context,
+    // INVARIANT: what the state was created with, which the driver writes to until that is destroyed.
+    outputs: Outputs,
+}
 
 impl Linker {
     /// A linker for the context's device, with the options of [`JitOptions::new`]:
@@ -124,22 +119,23 @@ impl Linker {
     /// ```
     pub fn new_with(context: &Context, options: &JitOptions) -> Result<Self> {
         let op = "cuLinkCreate";
-        let entered = context.enter_briefly()?;
-        let relaxed = Relaxed::enter()?;
         let mut raw = ptr::null_mut();
         let mut call = options.prepare();
         let (keys, values, count) = call.pairs();
-        // SAFETY: the call writes one handle, to a local that outlives it; there are `count` keys
-        // with a value each, which stay where they are for as long as the state, with the buffers
-        // among them; a live context is current.
-        let code = unsafe { cu::cuLinkCreate_v2(count, keys, values, &mut raw) };
-        drop(relaxed);
-        drop(entered);
+        let code = context.relaxed(|| {
+            // SAFETY: the call writes one handle, to a local that outlives it; there are `count` keys
+            // with a value each, which stay where they are for as long as the state, with the buffers
+            // among them; a live context is current.
+            unsafe { cu::cuLinkCreate_v2(count, keys, values, &mut raw) }
+        })?;
         compiled(op, code, call.outcome().errors)?;
-        Ok(Self {
-            raw: RawLinkState(raw),
+        let state = LinkState {
+            raw: Handle(raw),
             context: context.clone(),
             outputs: Outputs::of(call),
+        };
+        Ok(Self {
+            state: Owned::new(state),
             inputs: 0,
             told: 0,
         })
@@ -253,15 +249,10 @@ impl Linker {
 
     /// Makes one call with the state, whose context is current meanwhile.
     fn call(&mut self, op: &'static str, f: impl FnOnce(CUlinkState) -> CUresult) -> Result<()> {
-        let raw = unless_given_up(self.raw.0, Resource::Linker)?;
-        let entered = self.context.enter_briefly()?;
-        let relaxed = Relaxed::enter()?;
-        let code = f(raw);
-        drop(relaxed);
-        drop(entered);
-        // The logs grow with every call; what was logged about earlier inputs is not about this
-        // one.
-        let errors = self.outputs.outcome().errors;
+        self.state.live()?;
+        let code = self.state.context.relaxed(|| f(self.state.raw.0))?;
+        // The logs grow with every call. What was said of an earlier input says nothing of this one.
+        let errors = self.state.outputs.outcome().errors;
         let earlier = std::mem::replace(&mut self.told, errors.len());
         let new = errors.get(earlier..).unwrap_or(&errors).trim().to_owned();
         compiled(op, code, new)
@@ -297,18 +288,21 @@ impl Linker {
         // SAFETY: not null, so the image, of that many bytes; "the cubin is owned by the state",
         // which is destroyed when `self` is dropped, and is not used for anything else until then.
         let image = unsafe { std::slice::from_raw_parts(image.cast::<u8>(), bytes) };
-        Ok(Cubin::linked(image.to_vec(), self.outputs.outcome().info))
+        Ok(Cubin::linked(
+            image.to_vec(),
+            self.state.outputs.outcome().info,
+        ))
     }
 
     /// The context that it links for.
     pub fn context(&self) -> &Context {
-        &self.context
+        &self.state.context
     }
 
     /// The driver's handle, valid while `self` lives; null for a linker that was
     /// [given up](Error::GivenUp).
     pub fn as_raw(&self) -> CUlinkState {
-        self.raw.0
+        self.state.get().map_or(ptr::null_mut(), |live| live.raw.0)
     }
 
     /// Destroys the linker without linking: `cuLinkDestroy`. Dropping it reports a failure to the
@@ -318,44 +312,26 @@ impl Linker {
     /// The driver's. If it failed to destroy the linker, the linker returned is
     /// [given up](Error::GivenUp).
     pub fn close(mut self) -> Result<(), (Error, Self)> {
-        let raw = match unless_given_up(self.raw.0, Resource::Linker) {
-            Ok(raw) => raw,
-            Err(error) => return Err((error, self)),
-        };
-        let destroyed = destroy(self.raw, &self.context, &mut self.outputs);
-        if !matches!(destroyed, Err(Unreleased::Kept(_))) {
-            self.raw = RawLinkState(ptr::null_mut());
-        }
-        destroyed
-            .map_err(|why| why.into_told(Resource::Linker, raw.addr() as u64, 0))
-            .map_err(|error| (error, self))
+        self.state.release().map_err(|error| (error, self))
     }
 }
 
-/// Calls `cuLinkDestroy`, then frees the buffers that the driver wrote its logs to.
-fn destroy(raw: RawLinkState, context: &Context, outputs: &mut Outputs) -> Result<(), Unreleased> {
-    let _entered = context.enter_briefly()?;
-    let _relaxed = Relaxed::enter()?;
-    // SAFETY: the linker's owner is being destroyed, so no code uses the handle after this call;
-    // the state's context is current.
-    released("cuLinkDestroy", unsafe { cu::cuLinkDestroy(raw.0) })?;
-    outputs.free();
-    Ok(())
-}
+impl Release for LinkState {
+    const RESOURCE: Resource = Resource::Linker;
 
-impl Drop for Linker {
-    fn drop(&mut self) {
-        // In a fork's child, this crate's locks may be held by threads that do not exist there.
-        if self.raw.0.is_null() || driver::is_gone() {
-            return;
-        }
-        let (raw, context) = (self.raw, self.context.clone());
-        let mut outputs = std::mem::take(&mut self.outputs);
-        drops::run_or_defer(move || {
-            if let Err(error) = destroy(raw, &context, &mut outputs) {
-                drops::report(Resource::Linker, raw.0.addr() as u64, 0, Some(error.into()));
-            }
-        });
+    fn number(&self) -> u64 {
+        self.raw.number()
+    }
+
+    fn release(&mut self) -> Result<(), Unreleased> {
+        self.context.release("cuLinkDestroy", || {
+            // SAFETY: the linker is at its end, so nothing uses the handle after this call; the state's
+            // context is current.
+            unsafe { cu::cuLinkDestroy(self.raw.0) }
+        })?;
+        // The driver writes its answers there no more.
+        self.outputs.free();
+        Ok(())
     }
 }
 

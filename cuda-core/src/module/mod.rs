@@ -4,19 +4,20 @@ use std::ffi::{CString, c_void};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::path::Path;
+use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cuda_sys::{CUmodule, symbol as cu};
 
-use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::device::Device;
-use crate::driver;
-use crate::drops::{self, Resource};
+use crate::drops::Resource;
 use crate::error::{Error, ModuleError, Result, check};
+use crate::handle::Handle;
 use crate::nvrtc::Cubin;
-use crate::release::{Unreleased, released, unless_given_up};
+use crate::owned::{self, Owned, Release};
+use crate::release::Unreleased;
 
 pub(crate) mod code;
 mod function;
@@ -58,27 +59,18 @@ use jit::Outputs;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct Module(Arc<Loaded>);
+pub struct Module(Arc<Owned<Loaded>>);
 
 /// A loaded module; unloaded with its last handle.
 pub(crate) struct Loaded {
-    // INVARIANT: a module loaded into `context`; null from its unloading on.
-    raw: RawModule,
+    // INVARIANT: a module loaded into `context`, which `release` alone unloads.
+    raw: Handle<CUmodule>,
     context: Context,
     users: Users,
     outputs: Outputs,
     log: String,
     wall_time: Duration,
 }
-
-#[derive(Clone, Copy)]
-struct RawModule(CUmodule);
-
-// SAFETY: a driver's handle, which any thread may use; the driver locks.
-unsafe impl Send for RawModule {}
-// SAFETY: a shared reference only gives out the handle, which threads may use at once, since the
-// driver locks.
-unsafe impl Sync for RawModule {}
 
 impl Module {
     /// Compiles PTX text for the context's device, with the options of [`JitOptions::new`]:
@@ -200,27 +192,25 @@ impl Module {
     /// image.
     unsafe fn load(context: &Context, image: *const c_void, options: &JitOptions) -> Result<Self> {
         let op = "cuModuleLoadDataEx";
-        let entered = context.enter_briefly()?;
-        let relaxed = Relaxed::enter()?;
         let mut raw = std::ptr::null_mut();
         let mut call = options.prepare();
         let (keys, values, count) = call.pairs();
-        // SAFETY: the call writes one handle, to a local that outlives it; the image is the
-        // caller's promise; there are `count` keys with a value each, which stay where they are for
-        // as long as the module, with the buffers among them; a live context is current.
-        let code = unsafe { cu::cuModuleLoadDataEx(&mut raw, image, count, keys, values) };
-        drop(relaxed);
-        drop(entered);
+        let code = context.relaxed(|| {
+            // SAFETY: the call writes one handle, to a local that outlives it; the image is the
+            // caller's promise; there are `count` keys with a value each, which stay where they are
+            // for as long as the module, with the buffers among them; a live context is current.
+            unsafe { cu::cuModuleLoadDataEx(&mut raw, image, count, keys, values) }
+        })?;
         let outcome = call.outcome();
         compiled(op, code, outcome.errors)?;
-        Ok(Self(Arc::new(Loaded {
-            raw: RawModule(raw),
+        Ok(Self(Arc::new(Owned::new(Loaded {
+            raw: Handle(raw),
             context: context.clone(),
             users: Users::default(),
             outputs: Outputs::of(call),
             log: outcome.info,
             wall_time: outcome.wall_time,
-        })))
+        }))))
     }
 
     /// The kernel with that name: `cuModuleGetFunction`. It keeps the module loaded.
@@ -265,7 +255,7 @@ impl Module {
     /// The driver's handle, valid while `self`, a clone, or anything taken from it lives; null for
     /// a module that was [given up](Error::GivenUp).
     pub fn as_raw(&self) -> CUmodule {
-        self.0.raw.0
+        self.0.get().map_or(ptr::null_mut(), |live| live.raw.0)
     }
 
     /// Unloads the module, if nothing else refers to it, once the kernels launched from it have
@@ -278,24 +268,7 @@ impl Module {
     /// Those of the wait for those kernels, with the module unchanged; the driver's of the call
     /// that unloads it, with a module that is [given up](Error::GivenUp).
     pub fn close(self) -> Result<(), (Error, Self)> {
-        if let Err(error) = self.0.live() {
-            return Err((error, self));
-        }
-        let mut loaded = match Arc::try_unwrap(self.0) {
-            Ok(loaded) => loaded,
-            Err(_shared) => return Ok(()),
-        };
-        let mut unload = loaded.unload();
-        let unloaded = unload.run();
-        if let Err(Unreleased::Kept(_)) = unloaded {
-            (loaded.raw, loaded.users) = (unload.raw, unload.users);
-            loaded.outputs = unload.outputs;
-        }
-        let handle = unload.raw.0.addr() as u64;
-        unloaded.map_err(|why| {
-            let error = why.into_told(Resource::Module, handle, 0);
-            (error, Self(Arc::new(loaded)))
-        })
+        owned::close(self.0).map_err(|(error, loaded)| (error, Self(loaded)))
     }
 }
 
@@ -373,59 +346,26 @@ impl Loaded {
     pub(crate) fn context(&self) -> &Context {
         &self.context
     }
-
-    /// The handle; an error if it was given up.
-    fn live(&self) -> Result<CUmodule> {
-        unless_given_up(self.raw.0, Resource::Module)
-    }
-
-    /// Takes out what is needed to unload the module.
-    fn unload(&mut self) -> Unload {
-        Unload {
-            raw: std::mem::replace(&mut self.raw, RawModule(std::ptr::null_mut())),
-            context: self.context.clone(),
-            users: std::mem::take(&mut self.users),
-            outputs: std::mem::take(&mut self.outputs),
-        }
-    }
 }
 
-/// What is needed to unload a module.
-struct Unload {
-    raw: RawModule,
-    context: Context,
-    users: Users,
-    outputs: Outputs,
-}
+impl Release for Loaded {
+    const RESOURCE: Resource = Resource::Module;
 
-impl Unload {
-    /// `cuModuleUnload`, after waiting for the kernels that were launched.
-    fn run(&mut self) -> Result<(), Unreleased> {
+    fn number(&self) -> u64 {
+        self.raw.number()
+    }
+
+    /// Behind the kernels that were launched.
+    fn release(&mut self) -> Result<(), Unreleased> {
         self.users.wait()?;
-        let _entered = self.context.enter_briefly()?;
-        let _relaxed = Relaxed::enter()?;
-        // SAFETY: the last reference is gone, so no code uses the handle after this call, and no
-        // kernel of the module runs or is queued, and nothing uses its globals; the module's
-        // context is current.
-        released("cuModuleUnload", unsafe { cu::cuModuleUnload(self.raw.0) })?;
+        self.context.release("cuModuleUnload", || {
+            // SAFETY: the last reference is gone, so nothing uses the handle after this call, no kernel
+            // of the module runs or is queued, and nothing uses its globals; the module's context is
+            // current.
+            unsafe { cu::cuModuleUnload(self.raw.0) }
+        })?;
         self.outputs.free();
         Ok(())
-    }
-}
-
-impl Drop for Loaded {
-    fn drop(&mut self) {
-        // In a fork's child, this crate's locks may be held by threads that do not exist there.
-        if self.raw.0.is_null() || driver::is_gone() {
-            return;
-        }
-        let mut unload = self.unload();
-        drops::run_or_defer(move || {
-            if let Err(error) = unload.run() {
-                let handle = unload.raw.0.addr() as u64;
-                drops::report(Resource::Module, handle, 0, Some(error.into()));
-            }
-        });
     }
 }
 

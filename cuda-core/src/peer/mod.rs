@@ -6,7 +6,6 @@ use std::sync::{Mutex, MutexGuard};
 
 use cuda_sys::{CUmemAccess_flags, symbol as cu};
 
-use crate::capture::Relaxed;
 use crate::context::{self, Context, RawContext};
 use crate::device::{Device, Pool};
 use crate::driver;
@@ -116,14 +115,10 @@ impl Context {
     pub fn enable_peer_access(&self, peer: &Context) -> Result<()> {
         let far = peer.live()?;
         let _changes = Changes::begin();
-        let entered = self.enter_briefly()?;
-        let relaxed = Relaxed::enter()?;
-        // SAFETY: `peer` is live; flags must be zero.
-        let enabled = check("cuCtxEnablePeerAccess", unsafe {
-            cu::cuCtxEnablePeerAccess(far.0, 0)
+        let enabled = self.call("cuCtxEnablePeerAccess", || {
+            // SAFETY: `peer` is live; flags must be zero.
+            unsafe { cu::cuCtxEnablePeerAccess(far.0, 0) }
         });
-        drop(relaxed);
-        drop(entered);
         match enabled {
             Err(Error::Driver { code, .. })
                 if code == cuda_sys::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => {}
@@ -169,17 +164,13 @@ impl Context {
         let _changes = Changes::begin();
         let spaces = (self.address_space(), peer.address_space());
         let this = |access: &Access| access.is_of(spaces.0, spaces.1);
-        let entered = self.enter_briefly()?;
-        let relaxed = Relaxed::enter()?;
-        for access in lock(&ENABLED).iter_mut().filter(|access| this(access)) {
-            access.ending = true;
-        }
-        // SAFETY: `peer` is live; no work that needs the access is queued.
-        let disabled = check("cuCtxDisablePeerAccess", unsafe {
-            cu::cuCtxDisablePeerAccess(far.0)
+        let disabled = self.call("cuCtxDisablePeerAccess", || {
+            for access in lock(&ENABLED).iter_mut().filter(|access| this(access)) {
+                access.ending = true;
+            }
+            // SAFETY: `peer` is live; no work that needs the access is queued.
+            unsafe { cu::cuCtxDisablePeerAccess(far.0) }
         });
-        drop(relaxed);
-        drop(entered);
         match disabled {
             // A repeated call after closing the pool failed.
             Err(Error::Driver { code, .. })

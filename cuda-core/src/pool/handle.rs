@@ -20,7 +20,7 @@ use crate::memory::ledger::Ledger;
 use crate::memory::origin::Origin;
 use crate::memory::pod::Pod;
 use crate::memory::share::ShareableHandle;
-use crate::memory::{Block, Storage, byte_len, explain};
+use crate::memory::{Block, Storage, byte_len};
 use crate::peer::{self, Changes, PeerAccess};
 use crate::quiet::Quiet;
 use crate::release::{Unreleased, released};
@@ -454,8 +454,8 @@ impl Stream {
             });
             drop(relaxed);
             drop(bound);
-            result.map_err(|error| explain(self.context(), error, op, bytes))?;
-            // Another stream may use the memory only when the allocation has happened.
+            result.map_err(|error| self.context().explain(error, op, bytes))?;
+            // Another stream may touch the memory only when the allocation has happened.
             ledger = Ledger::allocated(0..bytes, core.timeline(), seq);
         }
         let block = Block {

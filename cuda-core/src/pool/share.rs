@@ -212,14 +212,12 @@ impl MemoryPool {
             });
         }
         let pool = self.live()?;
-        let _entered = context.enter_briefly()?;
         let mut data = pointer.0;
         let mut address = 0;
-        let _relaxed = Relaxed::enter()?;
-        // SAFETY: the call reads a structure of the size of `data` and writes one address, both
-        // locals that outlive it; `self` keeps the pool alive.
-        check(op, unsafe {
-            cu::cuMemPoolImportPointer(&mut address, pool, (&raw mut data).cast())
+        context.call(op, || {
+            // SAFETY: the call reads a structure of the size of `data` and writes one address, both
+            // locals that outlive it; `self` keeps the pool.
+            unsafe { cu::cuMemPoolImportPointer(&mut address, pool, (&raw mut data).cast()) }
         })?;
         let owner = Imported {
             _pool: self.clone(),

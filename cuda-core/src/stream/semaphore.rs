@@ -7,18 +7,18 @@ use std::ptr;
 
 use cuda_sys::{CUexternalSemaphore, symbol as cu};
 
-use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::copy::same_device;
 use crate::device::Device;
-use crate::driver;
-use crate::drops::{self, Resource};
+use crate::drops::Resource;
 #[cfg(unix)]
 use crate::effect::give_fd;
 use crate::error::{Error, Result};
 use crate::guard::Entered;
+use crate::handle::Handle;
 use crate::memory::ledger::{Access, Bytes, Fences, Ledger, LedgerOf, Touch};
-use crate::release::{Unreleased, released, unless_given_up};
+use crate::owned::{Owned, Release};
+use crate::release::Unreleased;
 use crate::stream::{Stream, StreamKind};
 use crate::stream_core::{Bound, StreamCore};
 use crate::submit::submit;
@@ -64,9 +64,11 @@ pub enum ExternalSemaphoreKind {
 /// # Ok(())
 /// # }
 /// ```
-pub struct ExternalSemaphore {
-    // INVARIANT: imported into `context`; null once it was destroyed or given up.
-    raw: RawExternalSemaphore,
+pub struct ExternalSemaphore(Owned<Imported>);
+
+struct Imported {
+    // INVARIANT: imported into `context`; `release` alone destroys it.
+    raw: Handle<CUexternalSemaphore>,
     context: Context,
     /// Signals and waits, as reads of one byte; destroying it is a write of that byte.
     uses: Ledger,
@@ -74,15 +76,6 @@ pub struct ExternalSemaphore {
 
 /// The one byte.
 const SEMAPHORE: Bytes = 0..1;
-
-#[derive(Clone, Copy)]
-struct RawExternalSemaphore(CUexternalSemaphore);
-
-// SAFETY: a driver's handle, which any thread may use; the driver locks.
-unsafe impl Send for RawExternalSemaphore {}
-// SAFETY: a shared reference only gives out the handle, which threads may use at once, since the
-// driver locks.
-unsafe impl Sync for RawExternalSemaphore {}
 
 impl ExternalSemaphore {
     /// Imports a semaphore by a file descriptor, which Vulkan calls `OPAQUE_FD`:
@@ -114,31 +107,27 @@ impl ExternalSemaphore {
     /// `raw` came from `cuImportExternalSemaphore` with the context current, and no other code owns
     /// it. The conditions of [`ExternalSemaphore::import_fd`] hold.
     pub unsafe fn from_raw(context: &Context, raw: CUexternalSemaphore) -> Self {
-        Self {
-            raw: RawExternalSemaphore(raw),
+        Self(Owned::new(Imported {
+            raw: Handle(raw),
             context: context.clone(),
             uses: Ledger::default(),
-        }
+        }))
     }
 
     /// The context that it was imported into.
     pub fn context(&self) -> &Context {
-        &self.context
+        &self.0.context
     }
 
     /// The device that it is on.
     pub fn device(&self) -> Device {
-        self.context.device()
+        self.0.context.device()
     }
 
     /// The driver's handle, valid while `self` lives; null for a semaphore that was
     /// [given up](Error::GivenUp).
     pub fn as_raw(&self) -> CUexternalSemaphore {
-        self.raw.0
-    }
-
-    fn live(&self) -> Result<CUexternalSemaphore> {
-        unless_given_up(self.raw.0, Resource::ExternalSemaphore)
+        self.0.get().map_or(ptr::null_mut(), |live| live.raw.0)
     }
 
     /// What a call on the stream needs: the handle, the stream, and its context current. CUDA does
@@ -148,9 +137,9 @@ impl ExternalSemaphore {
         op: &'static str,
         core: &'s StreamCore,
     ) -> Result<(CUexternalSemaphore, Bound<'s>, Option<Entered>)> {
-        let raw = self.live()?;
+        self.0.live()?;
         same_device(op, core, self.device())?;
-        if *core.context() != self.context {
+        if core.context() != self.context() {
             return Err(Error::WrongContext {
                 op,
                 what: "the semaphore",
@@ -159,15 +148,15 @@ impl ExternalSemaphore {
         let stream = core.bind(op)?;
         let entered = match stream.entered() {
             Some(_) => None,
-            None => Some(self.context.enter_briefly()?),
+            None => Some(self.context().enter_briefly()?),
         };
-        Ok((raw, stream, entered))
+        Ok((self.0.raw.0, stream, entered))
     }
 
     /// The access of a signal or a wait. All are readers to the ledger: none waits for another.
     fn touch(&self) -> Touch<'_> {
         Touch {
-            ledger: LedgerOf::Shared(&self.uses),
+            ledger: LedgerOf::Shared(&self.0.uses),
             range: SEMAPHORE,
             access: Access::Read,
         }
@@ -180,17 +169,7 @@ impl ExternalSemaphore {
     /// Those of the wait for that work, with the semaphore unchanged; the driver's of the call that
     /// destroys it, with one that is [given up](Error::GivenUp).
     pub fn close(mut self) -> Result<(), (Error, Self)> {
-        let raw = match self.live() {
-            Ok(raw) => raw,
-            Err(error) => return Err((error, self)),
-        };
-        let destroyed = destroy(self.raw, &self.context, &mut self.uses);
-        if !matches!(destroyed, Err(Unreleased::Kept(_))) {
-            self.raw = RawExternalSemaphore(ptr::null_mut());
-        }
-        destroyed
-            .map_err(|why| why.into_told(Resource::ExternalSemaphore, raw.addr() as u64, 0))
-            .map_err(|error| (error, self))
+        self.0.release().map_err(|error| (error, self))
     }
 }
 
@@ -211,24 +190,25 @@ unsafe fn import(
         },
         ..Default::default()
     };
-    let entered = context.enter_briefly()?;
-    let relaxed = Relaxed::enter()?;
+    let op = "cuImportExternalSemaphore";
     let mut raw = ptr::null_mut();
-    let given = give_fd("cuImportExternalSemaphore", fd, |fd| {
-        handle.handle.fd = fd;
-        // SAFETY: the call reads a description and writes one handle, both locals that outlive it;
-        // the descriptor is open, and of such a semaphore by this function's contract; a live
-        // context is current.
-        unsafe { cu::cuImportExternalSemaphore(&mut raw, &handle) }
-    });
-    drop(relaxed);
-    drop(entered);
-    // Null, for which nothing is destroyed, unless the driver has written a handle, with an error
-    // or without.
-    // SAFETY: just imported, of what the caller promised, or null.
-    let imported = unsafe { ExternalSemaphore::from_raw(context, raw) };
+    let given = context.relaxed(|| {
+        give_fd(op, fd, |fd| {
+            handle.handle.fd = fd;
+            // SAFETY: the call reads a description and writes one handle, both locals that outlive it;
+            // the descriptor is open, and of such a semaphore by this function's contract; a live context
+            // is current.
+            unsafe { cu::cuImportExternalSemaphore(&mut raw, &handle) }
+        })
+    })?;
+    // SAFETY: just imported, of what the caller promised.
+    let imported = || unsafe { ExternalSemaphore::from_raw(context, raw) };
+    // The driver may have made it, an error or not.
+    if given.is_err() && !raw.is_null() {
+        drop(imported());
+    }
     given?;
-    Ok(imported)
+    Ok(imported())
 }
 
 impl<K: StreamKind> Stream<K> {
@@ -277,38 +257,24 @@ impl<K: StreamKind> Stream<K> {
     }
 }
 
-/// `cuDestroyExternalSemaphore`: "any outstanding signals or waits must have completed".
-fn destroy(
-    raw: RawExternalSemaphore,
-    context: &Context,
-    uses: &mut Ledger,
-) -> Result<(), Unreleased> {
-    let mut fences = Fences::none();
-    uses.conflicts_exclusive(&SEMAPHORE, Access::Write, None, &mut fences);
-    fences.wait_host()?;
-    let _entered = context.enter_briefly()?;
-    let _relaxed = Relaxed::enter()?;
-    // SAFETY: the semaphore's owner is being destroyed, so no code uses the handle after this call,
-    // and no signal or wait is queued; its context is current.
-    released("cuDestroyExternalSemaphore", unsafe {
-        cu::cuDestroyExternalSemaphore(raw.0)
-    })
-}
+impl Release for Imported {
+    const RESOURCE: Resource = Resource::ExternalSemaphore;
 
-impl Drop for ExternalSemaphore {
-    fn drop(&mut self) {
-        // In a fork's child, this crate's locks may be held by threads that do not exist there.
-        if self.raw.0.is_null() || driver::is_gone() {
-            return;
-        }
-        let (raw, context) = (self.raw, self.context.clone());
-        let mut uses = std::mem::take(&mut self.uses);
-        drops::run_or_defer(move || {
-            if let Err(error) = destroy(raw, &context, &mut uses) {
-                let handle = raw.0.addr() as u64;
-                drops::report(Resource::ExternalSemaphore, handle, 0, Some(error.into()));
-            }
-        });
+    fn number(&self) -> u64 {
+        self.raw.number()
+    }
+
+    /// "Any outstanding signals or waits must have completed".
+    fn release(&mut self) -> Result<(), Unreleased> {
+        let mut fences = Fences::none();
+        self.uses
+            .conflicts_exclusive(&SEMAPHORE, Access::Write, None, &mut fences);
+        fences.wait_host()?;
+        self.context.release("cuDestroyExternalSemaphore", || {
+            // SAFETY: the owner is at its end, so nothing uses the handle after this call, and no signal or
+            // wait is queued; its context is current.
+            unsafe { cu::cuDestroyExternalSemaphore(self.raw.0) }
+        })
     }
 }
 

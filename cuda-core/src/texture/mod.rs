@@ -6,12 +6,11 @@ use std::marker::PhantomData;
 use cuda_sys::{CUDA_RESOURCE_DESC, CUresult, CUtexObject, symbol as cu};
 
 use crate::array::texel::Texel;
-use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::device::Device;
 use crate::driver;
 use crate::drops::Resource;
-use crate::error::{Error, Result, check};
+use crate::error::{Error, Result};
 use crate::memory::ledger::Touch;
 
 pub(crate) mod descriptor;
@@ -87,18 +86,13 @@ impl<T: Texel> Texture<T> {
         source.check(op)?;
         let (resource, sampling) = (source.description(), descriptor.as_raw());
         let context = source.context();
-        let entered = context.enter_briefly()?;
-        let relaxed = Relaxed::enter()?;
         let mut handle = 0;
-        // SAFETY: the call reads two descriptions and writes one handle, all of them locals that
-        // outlive it; no view is requested. The memory that the description refers to is borrowed
-        // by `source`.
-        let created = check(op, unsafe {
-            cu::cuTexObjectCreate(&mut handle, &resource, &sampling, std::ptr::null())
-        });
-        drop(relaxed);
-        drop(entered);
-        created?;
+        context.call(op, || {
+            // SAFETY: the call reads two descriptions and writes one handle, all of them locals that
+            // outlive it; no view is asked for. The memory that the description names is borrowed by
+            // `source`.
+            unsafe { cu::cuTexObjectCreate(&mut handle, &resource, &sampling, std::ptr::null()) }
+        })?;
         Ok(Self {
             object: Object::new(context, handle),
             made: source.made(),

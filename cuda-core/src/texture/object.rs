@@ -4,13 +4,12 @@ use std::mem::MaybeUninit;
 
 use cuda_sys::{CUDA_RESOURCE_DESC, CUresourcetype, CUresult};
 
-use crate::capture::Relaxed;
 use crate::context::Context;
-use crate::driver;
-use crate::drops::{self, Resource};
+use crate::drops::Resource;
 use crate::error::{Error, Result, check};
 use crate::memory::ledger::{Access, Fences, Ledger, LedgerOf, Touch};
-use crate::release::{Unreleased, released};
+use crate::owned::{Owned, Release};
+use crate::release::Unreleased;
 
 /// A texture or a surface.
 pub(super) trait ObjectKind: Send + 'static {
@@ -29,13 +28,10 @@ pub(super) trait ObjectKind: Send + 'static {
 }
 
 /// An object that is destroyed behind all work that uses it.
-pub(super) struct Object<K: ObjectKind> {
-    // INVARIANT: `None` from its destruction on, or once it is given up.
-    live: Option<Live<K>>,
-}
+pub(super) struct Object<K: ObjectKind>(Owned<Live<K>>);
 
 struct Live<K> {
-    // INVARIANT: a handle of this crate's that has not been destroyed.
+    // INVARIANT: a handle of this crate's, which `release` alone destroys.
     handle: u64,
     context: Context,
     /// The work that was passed the handle, as accesses to its only byte.
@@ -48,35 +44,27 @@ const ONLY_BYTE: std::ops::Range<usize> = 0..1;
 impl<K: ObjectKind> Object<K> {
     /// An object that owns `handle`.
     pub(super) fn new(context: &Context, handle: u64) -> Self {
-        Self {
-            live: Some(Live {
-                handle,
-                context: context.clone(),
-                ledger: Ledger::default(),
-                kind: std::marker::PhantomData,
-            }),
-        }
+        Self(Owned::new(Live {
+            handle,
+            context: context.clone(),
+            ledger: Ledger::default(),
+            kind: std::marker::PhantomData,
+        }))
     }
 
     pub(super) fn handle(&self) -> u64 {
-        self.live.as_ref().map_or(0, |live| live.handle)
-    }
-
-    fn live(&self) -> Result<&Live<K>> {
-        driver::ensure()?;
-        let what = K::RESOURCE;
-        self.live.as_ref().ok_or(Error::GivenUp { what })
+        self.0.get().map_or(0, |live| live.handle)
     }
 
     /// The access of work that is passed the handle, and the context in which the handle is valid.
     pub(super) fn touch(&self) -> Result<(Touch<'_>, &Context)> {
-        let live = self.live()?;
+        self.0.live()?;
         let touch = Touch {
-            ledger: LedgerOf::Shared(&live.ledger),
+            ledger: LedgerOf::Shared(&self.0.ledger),
             range: ONLY_BYTE,
             access: Access::Read,
         };
-        Ok((touch, &live.context))
+        Ok((touch, &self.0.context))
     }
 
     /// The driver's description of the object's resource.
@@ -94,26 +82,17 @@ impl<K: ObjectKind> Object<K> {
         op: &'static str,
         call: impl FnOnce(u64, *mut R) -> CUresult,
     ) -> Result<R> {
-        let live = self.live()?;
-        let _entered = live.context.enter_briefly()?;
+        self.0.live()?;
+        let _entered = self.0.context.enter_briefly()?;
         let mut answer = MaybeUninit::zeroed();
-        check(op, call(live.handle, answer.as_mut_ptr()))?;
+        check(op, call(self.0.handle, answer.as_mut_ptr()))?;
         // SAFETY: zeroed at first, which is a valid value, then written by the driver.
         Ok(unsafe { answer.assume_init() })
     }
 
     /// What `Drop` does, but returns the error.
     pub(super) fn destroy(&mut self) -> Result<()> {
-        let handle = self.live()?.handle;
-        let Some(live) = &mut self.live else {
-            return Ok(());
-        };
-        let destroyed = live.destroy();
-        if let Err(Unreleased::Kept(error)) = destroyed {
-            return Err(error);
-        }
-        self.live = None;
-        destroyed.map_err(|why| why.into_told(K::RESOURCE, handle, 0))
+        self.0.release()
     }
 }
 
@@ -128,30 +107,23 @@ unsafe impl RawDescriptor for CUDA_RESOURCE_DESC {}
 // SAFETY: integers and floats.
 unsafe impl RawDescriptor for cuda_sys::CUDA_TEXTURE_DESC {}
 
-impl<K: ObjectKind> Live<K> {
-    fn destroy(&mut self) -> Result<(), Unreleased> {
+impl<K: ObjectKind> Release for Live<K> {
+    const RESOURCE: Resource = K::RESOURCE;
+
+    fn number(&self) -> u64 {
+        self.handle
+    }
+
+    fn release(&mut self) -> Result<(), Unreleased> {
         let mut fences = Fences::none();
         self.ledger
             .conflicts_exclusive(&ONLY_BYTE, Access::Write, None, &mut fences);
         fences.wait_host()?;
-        let _entered = self.context.enter_briefly()?;
-        let _relaxed = Relaxed::enter()?;
-        // SAFETY: this crate's and live, by the invariant; the work that was passed the handle is
-        // done.
-        released(K::DESTROY, unsafe { K::destroy(self.handle) })
-    }
-}
-
-impl<K: ObjectKind> Drop for Object<K> {
-    fn drop(&mut self) {
-        let Some(mut live) = self.live.take() else {
-            return;
-        };
-        drops::run_or_defer(move || {
-            if let Err(error) = live.destroy() {
-                drops::report(K::RESOURCE, live.handle, 0, Some(error.into()));
-            }
-        });
+        self.context.release(K::DESTROY, || {
+            // SAFETY: this crate's and live, by the invariant; the work that was given the handle is
+            // done.
+            unsafe { K::destroy(self.handle) }
+        })
     }
 }
 

@@ -11,12 +11,11 @@ use super::view::whole;
 use crate::array::shape::ArrayFlags;
 use crate::array::texel::Texel;
 use crate::array::{ArrayMemory, CudaArray};
-use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::device::Device;
 use crate::driver;
 use crate::drops::Resource;
-use crate::error::{Error, Result, check};
+use crate::error::{Error, Result};
 use crate::memory::Storage;
 use crate::memory::ledger::{Access, Touch};
 
@@ -81,17 +80,12 @@ impl<T: Texel> Surface<T> {
         let mut resource = description(cuda_sys::CU_RESOURCE_TYPE_ARRAY);
         resource.res.array.hArray = array.as_raw();
         let context = array.context();
-        let entered = context.enter_briefly()?;
-        let relaxed = Relaxed::enter()?;
         let mut handle = 0;
-        // SAFETY: the call reads the description and writes one handle, both locals that outlive
-        // it; the caller holds the array.
-        let created = check(op, unsafe {
-            cu::cuSurfObjectCreate(&mut handle, &resource)
-        });
-        drop(relaxed);
-        drop(entered);
-        created?;
+        context.call(op, || {
+            // SAFETY: the call reads the description and writes one handle, both locals that outlive
+            // it; the caller holds the array.
+            unsafe { cu::cuSurfObjectCreate(&mut handle, &resource) }
+        })?;
         Ok(Self {
             object: Object::new(context, handle),
             array: array.storage().clone(),

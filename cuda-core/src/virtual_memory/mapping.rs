@@ -84,12 +84,10 @@ impl Mapping {
         let reserved = round_up(bytes, granularity)?;
         let mut address = nowhere;
         if reserved > 0 {
-            let _entered = context.enter_briefly()?;
-            let _relaxed = Relaxed::enter()?;
-            // SAFETY: the call writes one address, to a local that outlives it; zeroes leave
-            // alignment and place to the driver; flags must be zero.
-            check("cuMemAddressReserve", unsafe {
-                cu::cuMemAddressReserve(&mut address, reserved, 0, 0, 0)
+            context.call("cuMemAddressReserve", || {
+                // SAFETY: the call writes one address, to a local that outlives it; zeroes leave
+                // alignment and place to the driver; flags must be zero.
+                unsafe { cu::cuMemAddressReserve(&mut address, reserved, 0, 0, 0) }
             })?;
         }
         let own = (
@@ -206,9 +204,9 @@ impl Mapping {
     /// needs the access it loses is queued.
     pub(super) fn set_access(&mut self, device: Device, flags: CUmemAccess_flags) -> Result<()> {
         if self.accessible > 0 {
-            let _entered = self.context.enter_briefly()?;
-            let _relaxed = Relaxed::enter()?;
-            self.open(0, self.accessible, &[(device, flags)])?;
+            let own = [(device, flags)];
+            self.context
+                .relaxed(|| self.open(0, self.accessible, &own))??;
         }
         self.access.retain(|(known, _)| *known != device);
         if flags != cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_NONE {

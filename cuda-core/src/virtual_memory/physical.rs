@@ -1,21 +1,20 @@
 //! Physical memory of a device, which has no address until it is mapped.
 
 use std::fmt;
-use std::mem;
 #[cfg(unix)]
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use cuda_sys::{CUmemGenericAllocationHandle, symbol as cu};
 
 use super::{Granularity, granularity, properties};
-use crate::capture::Relaxed;
 use crate::context::Context;
 use crate::device::Device;
 use crate::driver;
-use crate::drops::{self, Resource};
+use crate::drops::Resource;
 use crate::error::{Error, Result, check};
 use crate::memory::share::ShareableHandle;
-use crate::release::{Unreleased, released};
+use crate::owned::{Owned, Release};
+use crate::release::Unreleased;
 
 /// Physical memory of a device: `cuMemCreate`. It can be used once it is part of a
 /// [`VirtualBuffer`](crate::VirtualBuffer), which owns it from then on.
@@ -34,9 +33,15 @@ use crate::release::{Unreleased, released};
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub struct PhysicalMemory {
+    /// [`None`]: no bytes.
+    allocation: Option<Owned<Allocation>>,
     context: Context,
-    // INVARIANT: while `Some`, a handle of this crate's that has not been released.
-    handle: Option<CUmemGenericAllocationHandle>,
+}
+
+struct Allocation {
+    // INVARIANT: a handle of this crate's, which `release` alone releases.
+    handle: CUmemGenericAllocationHandle,
+    context: Context,
     size: usize,
 }
 
@@ -71,44 +76,41 @@ impl PhysicalMemory {
         size: usize,
         shareable: ShareableHandle,
     ) -> Result<Self> {
-        let op = "cuMemCreate";
-        let mut memory = Self {
-            context: context.clone(),
-            handle: None,
-            size,
-        };
         if size == 0 {
-            return Ok(memory);
+            return Ok(Self {
+                allocation: None,
+                context: context.clone(),
+            });
         }
         let properties = properties(context.device(), shareable.as_raw());
-        let entered = context.enter_briefly()?;
-        let relaxed = Relaxed::enter()?;
         let mut handle = 0;
-        // SAFETY: the call reads properties and writes one handle, both locals that outlive it;
-        // flags must be zero.
-        let created = check(op, unsafe {
-            cu::cuMemCreate(&mut handle, size, &properties, 0)
-        });
-        drop(relaxed);
-        drop(entered);
-        match created {
-            Err(error) if error.is_out_of_memory() => {
-                return Err(Error::OutOfMemory {
-                    op,
-                    requested: size,
-                    device: context.device().ordinal(),
-                    memory: context.memory_info().ok(),
-                });
-            }
-            other => other?,
+        context.allocate("cuMemCreate", size, || {
+            // SAFETY: the call reads properties and writes one handle, both locals that outlive it;
+            // flags must be zero.
+            unsafe { cu::cuMemCreate(&mut handle, size, &properties, 0) }
+        })?;
+        Ok(Self::own(context, handle, size))
+    }
+
+    fn own(context: &Context, handle: CUmemGenericAllocationHandle, size: usize) -> Self {
+        let allocation = Allocation {
+            handle,
+            context: context.clone(),
+            size,
+        };
+        Self {
+            allocation: Some(Owned::new(allocation)),
+            context: context.clone(),
         }
-        memory.handle = Some(handle);
-        Ok(memory)
+    }
+
+    fn live(&self) -> Option<&Allocation> {
+        self.allocation.as_deref()
     }
 
     /// Size in bytes, a multiple of the granularity.
     pub fn size(&self) -> usize {
-        self.size
+        self.live().map_or(0, |allocation| allocation.size)
     }
 
     /// The device that the memory is on.
@@ -118,7 +120,7 @@ impl PhysicalMemory {
 
     /// The driver's handle, valid while `self` lives; zero for no memory.
     pub fn as_raw(&self) -> CUmemGenericAllocationHandle {
-        self.handle.unwrap_or(0)
+        self.live().map_or(0, |allocation| allocation.handle)
     }
 
     /// How the memory can be shared, as the driver reports:
@@ -138,14 +140,14 @@ impl PhysicalMemory {
     /// ```
     pub fn shareable(&self) -> Result<ShareableHandle> {
         driver::ensure()?;
-        let Some(handle) = self.handle else {
+        let Some(Allocation { handle, .. }) = self.live() else {
             return Ok(ShareableHandle::None);
         };
         let mut properties = properties(self.device(), cuda_sys::CU_MEM_HANDLE_TYPE_NONE);
         // SAFETY: the call writes one structure of this type, to a local that outlives it; `self`
         // keeps the handle alive.
         check("cuMemGetAllocationPropertiesFromHandle", unsafe {
-            cu::cuMemGetAllocationPropertiesFromHandle(&mut properties, handle)
+            cu::cuMemGetAllocationPropertiesFromHandle(&mut properties, *handle)
         })?;
         let fd = cuda_sys::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0;
         Ok(if properties.requestedHandleTypes.0 & fd != 0 {
@@ -165,7 +167,7 @@ impl PhysicalMemory {
     pub fn export_fd(&self) -> Result<OwnedFd> {
         driver::ensure()?;
         let op = "cuMemExportToShareableHandle";
-        let Some(handle) = self.handle else {
+        let Some(Allocation { handle, .. }) = self.live() else {
             return Err(Error::Driver {
                 op,
                 code: cuda_sys::CUDA_ERROR_INVALID_VALUE,
@@ -177,7 +179,7 @@ impl PhysicalMemory {
         check(op, unsafe {
             cu::cuMemExportToShareableHandle(
                 (&raw mut fd).cast(),
-                handle,
+                *handle,
                 ShareableHandle::PosixFd.as_raw(),
                 0,
             )
@@ -198,24 +200,15 @@ impl PhysicalMemory {
     /// it while work of this process may.
     #[cfg(unix)]
     pub unsafe fn import_fd(context: &Context, fd: impl AsFd, size: usize) -> Result<Self> {
-        let _entered = context.enter_briefly()?;
         let mut handle = 0;
+        let kind = ShareableHandle::PosixFd.as_raw();
         let descriptor = std::ptr::without_provenance_mut(fd.as_fd().as_raw_fd() as usize);
-        let _relaxed = Relaxed::enter()?;
-        // SAFETY: the call writes one handle, to a local that outlives it; this type of handle is
-        // passed by value in the place of a pointer.
-        check("cuMemImportFromShareableHandle", unsafe {
-            cu::cuMemImportFromShareableHandle(
-                &mut handle,
-                descriptor,
-                ShareableHandle::PosixFd.as_raw(),
-            )
+        context.call("cuMemImportFromShareableHandle", || {
+            // SAFETY: the call writes one handle, to a local that outlives it; this type of handle is
+            // passed by value in the place of a pointer.
+            unsafe { cu::cuMemImportFromShareableHandle(&mut handle, descriptor, kind) }
         })?;
-        Ok(Self {
-            context: context.clone(),
-            handle: Some(handle),
-            size,
-        })
+        Ok(Self::own(context, handle, size))
     }
 
     /// Releases the memory now: `cuMemRelease`; dropping reports a failure to the hook of
@@ -231,16 +224,14 @@ impl PhysicalMemory {
     /// What `Drop` does, but returns the error. Mapped memory stays until it is unmapped. Unless it
     /// is kept, no bytes are left.
     pub(super) fn release(&mut self) -> Result<()> {
-        let Some(handle) = self.handle else {
+        let Some(allocation) = &mut self.allocation else {
             return Ok(());
         };
-        let released = release(&self.context, handle);
-        if let Err(Unreleased::Kept(error)) = released {
-            return Err(error);
+        let released = allocation.release();
+        if allocation.get().is_none() {
+            self.allocation = None;
         }
-        self.handle = None;
-        let bytes = mem::take(&mut self.size);
-        released.map_err(|why| why.into_told(Resource::PhysicalMemory, handle, bytes))
+        released
     }
 }
 
@@ -255,32 +246,30 @@ pub(super) fn round_up(bytes: usize, step: usize) -> Result<usize> {
         })
 }
 
-fn release(context: &Context, handle: CUmemGenericAllocationHandle) -> Result<(), Unreleased> {
-    let _entered = context.enter_briefly()?;
-    let _relaxed = Relaxed::enter()?;
-    // SAFETY: the handle is this crate's, and released once. Mapped memory stays: "freed when all
-    // outstanding mappings to the memory are unmapped".
-    released("cuMemRelease", unsafe { cu::cuMemRelease(handle) })
-}
+impl Release for Allocation {
+    const RESOURCE: Resource = Resource::PhysicalMemory;
 
-impl Drop for PhysicalMemory {
-    fn drop(&mut self) {
-        let Some(handle) = self.handle else {
-            return;
-        };
-        let (context, size) = (self.context.clone(), self.size);
-        drops::run_or_defer(move || {
-            if let Err(error) = release(&context, handle) {
-                drops::report(Resource::PhysicalMemory, handle, size, Some(error.into()));
-            }
-        });
+    fn number(&self) -> u64 {
+        self.handle
+    }
+
+    fn bytes(&self) -> usize {
+        self.size
+    }
+
+    fn release(&mut self) -> Result<(), Unreleased> {
+        self.context.release("cuMemRelease", || {
+            // SAFETY: the handle is this crate's, and released once. What is mapped of the memory stays:
+            // "freed when all outstanding mappings to the memory are unmapped".
+            unsafe { cu::cuMemRelease(self.handle) }
+        })
     }
 }
 
 impl fmt::Debug for PhysicalMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PhysicalMemory")
-            .field("size", &self.size)
+            .field("size", &self.size())
             .field("device", &self.device())
             .finish()
     }

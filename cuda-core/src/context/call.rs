@@ -1,0 +1,57 @@
+//! Driver calls that want a context current, on a thread whose captures they must not end.
+
+use cuda_sys::CUresult;
+
+use super::Context;
+use crate::capture::Relaxed;
+use crate::error::{Error, Result, check};
+use crate::release::{Unreleased, released};
+
+impl Context {
+    /// Runs `calls` with this context current and the thread's capture mode relaxed. Both are as they
+    /// were when it returns.
+    pub(crate) fn relaxed<R>(&self, calls: impl FnOnce() -> R) -> Result<R> {
+        let _entered = self.enter_briefly()?;
+        // Ends first.
+        let _relaxed = Relaxed::enter()?;
+        Ok(calls())
+    }
+
+    /// Makes one call [so](Self::relaxed).
+    pub(crate) fn call(&self, op: &'static str, call: impl FnOnce() -> CUresult) -> Result<()> {
+        check(op, self.relaxed(call)?)
+    }
+
+    /// Makes a call [so](Self::relaxed) that allocates `bytes` on the device.
+    pub(crate) fn allocate(
+        &self,
+        op: &'static str,
+        bytes: usize,
+        call: impl FnOnce() -> CUresult,
+    ) -> Result<()> {
+        self.call(op, call)
+            .map_err(|error| self.explain(error, op, bytes))
+    }
+
+    /// Makes a call [so](Self::relaxed) that releases something.
+    pub(crate) fn release(
+        &self,
+        op: &'static str,
+        call: impl FnOnce() -> CUresult,
+    ) -> Result<(), Unreleased> {
+        released(op, self.relaxed(call)?)
+    }
+
+    /// Says what was asked for, and what the device has left, where an allocation ran out of memory.
+    pub(crate) fn explain(&self, error: Error, op: &'static str, requested: usize) -> Error {
+        if !error.is_out_of_memory() {
+            return error;
+        }
+        Error::OutOfMemory {
+            op,
+            requested,
+            device: self.device().ordinal(),
+            memory: self.memory_info().ok(),
+        }
+    }
+}
