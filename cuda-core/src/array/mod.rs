@@ -66,12 +66,12 @@ impl memory::Kind for ArrayMemory {
         let context = &block.keeper;
         match block.address {
             RawArray::Single(raw) => context.release("cuArrayDestroy", || {
-                // SAFETY: the array is ours, is destroyed once, and no work uses it any more.
+                // SAFETY: the array is this crate's, is destroyed once, and no work uses it any more.
                 unsafe { cu::cuArrayDestroy(raw) }
             }),
             RawArray::Mipmapped(raw) => context.release("cuMipmappedArrayDestroy", || {
-                // SAFETY: the mipmapped array is ours, is destroyed once, and no work uses it or a
-                // level of it any more.
+                // SAFETY: the mipmapped array is this crate's, is destroyed once, and no work uses
+                // it or a level of it any more.
                 unsafe { cu::cuMipmappedArrayDestroy(raw) }
             }),
         }
@@ -99,7 +99,7 @@ fn storage(context: &Context, address: RawArray, bytes: usize) -> Arc<Storage<Ar
     }))
 }
 
-/// Gives up one owner's part of an array's storage; the last one destroys the array.
+/// Drops one owner's reference to an array's storage; the last one destroys the array.
 fn close(storage: Arc<Storage<ArrayMemory>>) -> Result<(), (Error, Arc<Storage<ArrayMemory>>)> {
     if let Err(error) = driver::ensure() {
         return Err((error, storage));

@@ -111,7 +111,7 @@ impl Event {
             // handle, by the caller's promise; a live context is current.
             unsafe { cu::cuIpcOpenEventHandle(&mut raw, handle) }
         })?;
-        // SAFETY: just opened, and nobody else has it.
+        // SAFETY: just opened, so no other code has it.
         let raw = unsafe { RawEvent::own(raw, context) };
         Ok(Self {
             raw,

@@ -77,8 +77,8 @@ impl ExternalMemoryKind {
 pub struct ExternalMemory(Owned<Imported>);
 
 struct Imported {
-    // INVARIANT: memory imported into `context`, of which nothing is mapped but by `Mapped`, which owns it
-    // then. `release` alone destroys it.
+    // INVARIANT: memory imported into `context`, of which nothing is mapped except by `Mapped`,
+    // which then owns it. Destroyed only by `release`.
     raw: Handle<CUexternalMemory>,
     context: Context,
     size: usize,
@@ -255,7 +255,7 @@ unsafe fn import(
     })?;
     // SAFETY: just imported, of what the caller promised.
     let imported = || unsafe { ExternalMemory::from_raw(context, raw, size) };
-    // The driver may have made it, an error or not.
+    // Despite the error, the driver may have written a handle.
     if given.is_err() && !raw.is_null() {
         drop(imported());
     }
@@ -276,8 +276,8 @@ impl Release for Imported {
 
     fn release(&mut self) -> Result<(), Unreleased> {
         self.context.release("cuDestroyExternalMemory", || {
-            // SAFETY: the owner is at its end, so nothing uses the handle after this call, and nothing is
-            // mapped of the memory any more; its context is current.
+            // SAFETY: the owner is being closed or dropped, so no code uses the handle after this
+            // call, and nothing of the memory is mapped any more; its context is current.
             unsafe { cu::cuDestroyExternalMemory(self.raw.0) }
         })
     }

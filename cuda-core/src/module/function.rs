@@ -54,7 +54,7 @@ struct Inner {
     limits: OnceLock<Limits>,
 }
 
-/// What the driver tells of a kernel: the `CU_FUNC_ATTRIBUTE_*` that every driver knows.
+/// Attributes of a kernel: the `CU_FUNC_ATTRIBUTE_*` that every driver knows.
 ///
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;

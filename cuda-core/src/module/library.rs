@@ -54,7 +54,7 @@ pub struct Library(Arc<Owned<LoadedLibrary>>);
 
 /// A loaded library; unloaded with its last handle.
 pub(crate) struct LoadedLibrary {
-    // INVARIANT: a loaded library, which `release` alone unloads.
+    // INVARIANT: a loaded library, unloaded only by `release`.
     raw: Handle<CUlibrary>,
     pub(super) users: Users,
     outputs: Outputs,
@@ -283,11 +283,11 @@ impl Release for LoadedLibrary {
         self.raw.number()
     }
 
-    /// Behind the kernels that were launched.
+    /// Waits for the kernels that were launched, then unloads.
     fn release(&mut self) -> Result<(), Unreleased> {
         self.users.wait()?;
         let _relaxed = Relaxed::enter()?;
-        // SAFETY: the last reference is gone, so nothing uses the handle after this call, no kernel of
+        // SAFETY: the last reference is gone, so no code uses the handle after this call, no kernel of
         // the library runs or is queued, and nothing uses its globals.
         released("cuLibraryUnload", unsafe {
             cu::cuLibraryUnload(self.raw.0)

@@ -76,18 +76,19 @@ impl LinkInput {
 /// ```
 pub struct Linker {
     state: Owned<LinkState>,
-    /// Inputs that were given, refused ones too.
+    /// Inputs that were added, refused ones included.
     inputs: usize,
     /// Bytes of the error log that earlier errors have reported already.
     told: usize,
 }
 
 struct LinkState {
-    // INVARIANT: a link state made in `context`, which `release` alone destroys. Calls that are given it
-    // have the linker exclusively.
+    // INVARIANT: a link state created in `context`, destroyed only by `release`. Every call that uses
+    // it borrows the linker exclusively.
     raw: Handle<CUlinkState>,
     context: Context,
-    // INVARIANT: what the state was created with, which the driver writes to until that is destroyed.
+    // INVARIANT: what the state was created with, which the driver writes to until the state is
+    // destroyed.
     outputs: Outputs,
 }
 
@@ -251,7 +252,7 @@ impl Linker {
     fn call(&mut self, op: &'static str, f: impl FnOnce(CUlinkState) -> CUresult) -> Result<()> {
         self.state.live()?;
         let code = self.state.context.relaxed(|| f(self.state.raw.0))?;
-        // The logs grow with every call. What was said of an earlier input says nothing of this one.
+        // The logs grow with every call; what was logged about earlier inputs is not about this one.
         let errors = self.state.outputs.outcome().errors;
         let earlier = std::mem::replace(&mut self.told, errors.len());
         let new = errors.get(earlier..).unwrap_or(&errors).trim().to_owned();
@@ -325,11 +326,11 @@ impl Release for LinkState {
 
     fn release(&mut self) -> Result<(), Unreleased> {
         self.context.release("cuLinkDestroy", || {
-            // SAFETY: the linker is at its end, so nothing uses the handle after this call; the state's
-            // context is current.
+            // SAFETY: the linker is being closed or dropped, so no code uses the handle after this
+            // call; the state's context is current.
             unsafe { cu::cuLinkDestroy(self.raw.0) }
         })?;
-        // The driver writes its answers there no more.
+        // The driver does not write its logs there any more.
         self.outputs.free();
         Ok(())
     }

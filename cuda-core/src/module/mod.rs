@@ -63,7 +63,7 @@ pub struct Module(Arc<Owned<Loaded>>);
 
 /// A loaded module; unloaded with its last handle.
 pub(crate) struct Loaded {
-    // INVARIANT: a module loaded into `context`, which `release` alone unloads.
+    // INVARIANT: a module loaded into `context`, unloaded only by `release`.
     raw: Handle<CUmodule>,
     context: Context,
     users: Users,
@@ -355,11 +355,11 @@ impl Release for Loaded {
         self.raw.number()
     }
 
-    /// Behind the kernels that were launched.
+    /// Waits for the kernels that were launched, then unloads.
     fn release(&mut self) -> Result<(), Unreleased> {
         self.users.wait()?;
         self.context.release("cuModuleUnload", || {
-            // SAFETY: the last reference is gone, so nothing uses the handle after this call, no kernel
+            // SAFETY: the last reference is gone, so no code uses the handle after this call, no kernel
             // of the module runs or is queued, and nothing uses its globals; the module's context is
             // current.
             unsafe { cu::cuModuleUnload(self.raw.0) }

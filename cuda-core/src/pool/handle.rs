@@ -455,7 +455,7 @@ impl Stream {
             drop(relaxed);
             drop(bound);
             result.map_err(|error| self.context().explain(error, op, bytes))?;
-            // Another stream may touch the memory only when the allocation has happened.
+            // Another stream may use the memory only when the allocation has happened.
             ledger = Ledger::allocated(0..bytes, core.timeline(), seq);
         }
         let block = Block {

@@ -67,7 +67,7 @@ pub enum ExternalSemaphoreKind {
 pub struct ExternalSemaphore(Owned<Imported>);
 
 struct Imported {
-    // INVARIANT: imported into `context`; `release` alone destroys it.
+    // INVARIANT: imported into `context`; destroyed only by `release`.
     raw: Handle<CUexternalSemaphore>,
     context: Context,
     /// Signals and waits, as reads of one byte; destroying it is a write of that byte.
@@ -203,7 +203,7 @@ unsafe fn import(
     })?;
     // SAFETY: just imported, of what the caller promised.
     let imported = || unsafe { ExternalSemaphore::from_raw(context, raw) };
-    // The driver may have made it, an error or not.
+    // Despite the error, the driver may have written a handle.
     if given.is_err() && !raw.is_null() {
         drop(imported());
     }
@@ -271,8 +271,8 @@ impl Release for Imported {
             .conflicts_exclusive(&SEMAPHORE, Access::Write, None, &mut fences);
         fences.wait_host()?;
         self.context.release("cuDestroyExternalSemaphore", || {
-            // SAFETY: the owner is at its end, so nothing uses the handle after this call, and no signal or
-            // wait is queued; its context is current.
+            // SAFETY: the owner is being closed or dropped, so no code uses the handle after this
+            // call, and no signal or wait is queued; its context is current.
             unsafe { cu::cuDestroyExternalSemaphore(self.raw.0) }
         })
     }

@@ -89,8 +89,8 @@ impl<T: Texel> Texture<T> {
         let mut handle = 0;
         context.call(op, || {
             // SAFETY: the call reads two descriptions and writes one handle, all of them locals that
-            // outlive it; no view is asked for. The memory that the description names is borrowed by
-            // `source`.
+            // outlive it; no view is requested. The memory that the description refers to is borrowed
+            // by `source`.
             unsafe { cu::cuTexObjectCreate(&mut handle, &resource, &sampling, std::ptr::null()) }
         })?;
         Ok(Self {

@@ -31,7 +31,7 @@ pub(super) trait ObjectKind: Send + 'static {
 pub(super) struct Object<K: ObjectKind>(Owned<Live<K>>);
 
 struct Live<K> {
-    // INVARIANT: a handle of this crate's, which `release` alone destroys.
+    // INVARIANT: a handle of this crate's, destroyed only by `release`.
     handle: u64,
     context: Context,
     /// The work that was passed the handle, as accesses to its only byte.
@@ -120,7 +120,7 @@ impl<K: ObjectKind> Release for Live<K> {
             .conflicts_exclusive(&ONLY_BYTE, Access::Write, None, &mut fences);
         fences.wait_host()?;
         self.context.release(K::DESTROY, || {
-            // SAFETY: this crate's and live, by the invariant; the work that was given the handle is
+            // SAFETY: this crate's and live, by the invariant; the work that was passed the handle is
             // done.
             unsafe { K::destroy(self.handle) }
         })

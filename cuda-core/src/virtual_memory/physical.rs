@@ -33,13 +33,13 @@ use crate::release::Unreleased;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub struct PhysicalMemory {
-    /// [`None`]: no bytes.
+    /// [`None`] for zero bytes.
     allocation: Option<Owned<Allocation>>,
     context: Context,
 }
 
 struct Allocation {
-    // INVARIANT: a handle of this crate's, which `release` alone releases.
+    // INVARIANT: a handle of this crate's, released only by `release`.
     handle: CUmemGenericAllocationHandle,
     context: Context,
     size: usize,
@@ -259,7 +259,7 @@ impl Release for Allocation {
 
     fn release(&mut self) -> Result<(), Unreleased> {
         self.context.release("cuMemRelease", || {
-            // SAFETY: the handle is this crate's, and released once. What is mapped of the memory stays:
+            // SAFETY: the handle is this crate's, and released once. Mapped memory stays:
             // "freed when all outstanding mappings to the memory are unmapped".
             unsafe { cu::cuMemRelease(self.handle) }
         })
