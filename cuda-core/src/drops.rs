@@ -429,8 +429,8 @@ pub(crate) fn park() {
     const PATIENCE: Duration = Duration::from_secs(1);
     let mut gate = lock(&GATE);
     gate.closed = true;
-    // Exiting was caused by a job or a hook that it called; or by a host function, for which a job
-    // may be waiting.
+    // The process was ended by a job, by a hook that it called, or by a host function, for which a
+    // job may be waiting: waiting here would not end.
     if is_reaper() || driver::in_callback() {
         return;
     }

@@ -307,9 +307,9 @@ impl Timeline {
             .spare
             .extend(events.recorded.drain(..done).map(|r| r.event));
         if events.spare.is_empty() && events.recorded.len() >= RING {
-            // The points of the oldest event are covered by the next one as well. Before a barrier
-            // they would be covered too late: then the list grows instead, at most as far as the
-            // driver's own queue.
+            // The points of the oldest event are covered by the next one as well. If a barrier lies
+            // between the two, they would be covered too late: then the list grows instead, at most
+            // as far as the driver's own queue.
             let old = events
                 .recorded
                 .iter()

@@ -54,7 +54,7 @@ pub(crate) struct Pending {
 /// What is awaited since the last flush, if anything is.
 struct Pool(Mutex<Option<Arc<Watch>>>);
 
-/// For waits that begin on any other thread.
+/// For waits that begin on threads other than this crate's own.
 static ANYBODYS: Pool = Pool(Mutex::new(None));
 
 /// For waits that begin on this crate's own threads, while they call a continuation or run deferred

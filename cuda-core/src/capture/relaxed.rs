@@ -1,4 +1,4 @@
-//! The thread's capture mode: makes calls that end no capture.
+//! Relaxes a thread's capture mode, so that its calls end no capture.
 
 use std::cell::Cell;
 use std::marker::PhantomData;

@@ -63,7 +63,7 @@ pub(crate) struct DeviceState {
     first_use: Mutex<()>,
 }
 
-/// A pool's handle. A device's pools live as long as the driver.
+/// A pool's handle. A device's default pool lives as long as the driver.
 #[derive(Clone, Copy)]
 pub(crate) struct Pool(pub(crate) CUmemoryPool);
 

@@ -91,7 +91,7 @@ unsafe impl Sync for HostAddress {}
 pub(crate) enum PinnedOrigin {
     /// `cuMemHostAlloc` in this context; or there is no memory.
     Allocated(Context),
-    /// Portable memory of a reusable chunk, requested in this context.
+    /// Portable memory, usually of a slab, requested in this context.
     Cached(Context, Chunk),
     /// `cuMemHostRegister` in this context; the [`Registered`](crate::Registered) value owns the
     /// memory.

@@ -99,7 +99,7 @@ impl Context {
     /// from the driver's pool is then accessible to all contexts of the device.
     ///
     /// Access goes one way; copies are fastest when both devices have it. Green contexts share the
-    /// access of their device's primary context: what one is given or loses, all are.
+    /// access of their device's primary context: giving or revoking it affects all of them.
     ///
     /// # Errors
     /// The driver's `PEER_ACCESS_UNSUPPORTED` for devices without support, and for the same device.
