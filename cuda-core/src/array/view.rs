@@ -94,8 +94,8 @@ impl<'a, T: Texel> ArraySlice<'a, T> {
         self.storage.block().keeper.device()
     }
 
-    /// A part of the view: its origin, counted from the view's own, and its size, `region((16, 8),
-    /// (64, 64))`.
+    /// A part of the view: its origin, counted from the view's own, and its size,
+    /// `region((16, 8), (64, 64))`.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`], for the first dimension in which it is not within the view.

@@ -268,8 +268,8 @@ impl Ledger {
     /// The common case of a shared borrow: the stream that read first reads the same bytes again.
     /// Needs no lock.
     ///
-    /// The reader entry stays for as long as the caller's borrow of the memory, which no `&mut
-    /// self` can overlap; so the raised point is that of an entry that the next writer of the bytes
+    /// The reader entry stays for as long as the caller's borrow of the memory, which no
+    /// `&mut self` can overlap; so the raised point is that of an entry that the next writer of the bytes
     /// will look at. Two threads that enqueue on the stream may raise it in any order: the later
     /// point wins.
     #[inline]
