@@ -18,7 +18,7 @@ fn address(buffer: &DeviceBuffer<u8>) -> u64 {
     buffer.as_raw()
 }
 
-/// Allocates from the pool whatever the default is.
+/// Allocates from the pool, whatever the default allocator is.
 fn cached(stream: &Stream, bytes: usize) -> Result<DeviceBuffer<u8>> {
     stream.alloc_with(&Allocator::cache(), bytes)
 }
@@ -119,7 +119,7 @@ gpu_test! {
         let stream = Device::get(0)?.create_stream()?;
         let pool = CachingPool::builder().limit(PoolLimit::Bytes(6 * U)).build()?;
         drop(stream.alloc_with::<u8>(&pool.allocator(), 5 * U)?);
-        // What is kept goes first.
+        // Cached memory is released first.
         drop(stream.alloc_with::<u8>(&pool.allocator(), 6 * U)?);
         Ok(())
     }
@@ -175,7 +175,7 @@ gpu_test! {
         let buffer = stream.alloc_with::<u8>(&pool.allocator(), 100)?;
         assert_eq!(pool.usage(device).reserved, 6 * U);
         drop(buffer);
-        // Sizes that are no multiples of a segment are rounded up.
+        // Sizes are rounded up to whole segments.
         let pool = with(U + 1, 4 * U)?;
         drop(stream.alloc_with::<u8>(&pool.allocator(), 1)?);
         assert_eq!(pool.usage(device).reserved, 2 * U);
