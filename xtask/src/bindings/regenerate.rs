@@ -1,4 +1,4 @@
-//! The part that needs bindgen: the build script's own recipe, run for the checked-in copy.
+//! The part that needs bindgen: the build script's generator, run for the checked-in copy.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,17 +14,17 @@ mod bindings;
 #[path = "../../../cuda-sys/build/generate.rs"]
 mod generate;
 
-/// Symbols that headers after the floor's brought and the newest has stopped declaring.
+/// Symbols that first appeared after the floor's header and that the newest no longer declares.
 const DROPPED: [&str; 3] = [
     "cuGraphAddNode",
     "cuMemcpy3DBatchAsync",
     "cuMemcpyBatchAsync",
 ];
 
-/// How many lines of a difference are shown.
+/// How many lines of a difference are printed.
 const SHOWN: usize = 5;
 
-/// Writes what the header yields.
+/// Writes the bindings of the header.
 pub(super) fn write(root: &Path, header: Option<&Path>) -> anyhow::Result<Outcome> {
     let Some(include) = include(root, header) else {
         return Ok(Outcome::CouldNotRun);
@@ -40,7 +40,7 @@ pub(super) fn write(root: &Path, header: Option<&Path>) -> anyhow::Result<Outcom
     Ok(Outcome::Passed)
 }
 
-/// Compares what the header yields with what is checked in.
+/// Compares the bindings of the header with the checked-in ones.
 pub(super) fn check(root: &Path, header: Option<&Path>) -> anyhow::Result<Outcome> {
     let Some(include) = include(root, header) else {
         return Ok(Outcome::CouldNotRun);
@@ -76,7 +76,7 @@ pub(super) fn check(root: &Path, header: Option<&Path>) -> anyhow::Result<Outcom
     Ok(Outcome::Passed)
 }
 
-/// What the header yields, and every symbol that an older one has declared.
+/// The bindings of the header, with every symbol that an older header has declared.
 fn generate(root: &Path, include: &Path) -> anyhow::Result<bindings::Bindings> {
     let kept: Vec<&str> = generate::FLOOR.lines().chain(DROPPED).collect();
     Ok(generate::generate(include, &root.join("cuda-sys"), &kept)?)
@@ -86,7 +86,7 @@ fn directory(root: &Path) -> PathBuf {
     root.join("cuda-sys/src/bindings")
 }
 
-/// The header that was named, or the newest.
+/// The header's directory that was passed, or the newest header's.
 fn include(root: &Path, header: Option<&Path>) -> Option<PathBuf> {
     match header {
         Some(include) if include.join("cuda.h").is_file() => Some(include.to_owned()),
@@ -98,14 +98,14 @@ fn include(root: &Path, header: Option<&Path>) -> Option<PathBuf> {
     }
 }
 
-/// The header of a release, if it can be had.
+/// The header of a release, if it can be fetched.
 fn include_of(root: &Path, release: fetch::Release) -> Option<PathBuf> {
     fetch::include(root, release)
         .map_err(|error| eprintln!("cuda.h {} could not be fetched: {error:#}", release.name))
         .ok()
 }
 
-/// Whether the list of the floor's functions is the one that its header declares.
+/// The differences between the list of the floor's functions and its header, if any.
 fn floor_complaint(include: &Path) -> anyhow::Result<Option<String>> {
     let declared = declared::functions(include)?;
     let listed: BTreeSet<String> = generate::FLOOR.lines().map(str::to_owned).collect();
@@ -122,7 +122,7 @@ fn floor_complaint(include: &Path) -> anyhow::Result<Option<String>> {
     )))
 }
 
-/// The first lines in which two texts differ.
+/// The first lines that differ between two texts.
 fn difference(found: &str, expected: &str) -> Option<String> {
     if found == expected {
         return None;

@@ -1,4 +1,4 @@
-//! The steps, in the order in which they are likely to fail and quick to say so.
+//! The steps, those first that are quick and likely to fail.
 
 use std::process::{Command, Stdio};
 
@@ -9,13 +9,13 @@ use crate::suite::build::{cargo, workspace_root};
 use crate::test::{self, Depth};
 use crate::{Outcome, run_task};
 
-/// What a step came to.
+/// The result of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Fine,
-    /// It printed what.
+    /// The step has printed the errors.
     Wrong,
-    /// With the reason.
+    /// The reason why it did not run.
     NotRun(String),
 }
 
@@ -74,10 +74,10 @@ pub(crate) static STEPS: [Step; 9] = [
     },
 ];
 
-/// What `headers` is limited to in a sampled run.
+/// The headers of a sampled run.
 const SAMPLED_HEADERS: [&str; 2] = ["11.8", "13"];
 
-/// What `package` is limited to in a sampled run.
+/// The packaging rows of a sampled run.
 const SAMPLED_ROWS: [&str; 5] = [
     "no-toolkit",
     "vendor",
@@ -86,7 +86,7 @@ const SAMPLED_ROWS: [&str; 5] = [
     "windows",
 ];
 
-/// A task whose rows `--only` chooses.
+/// A task with rows that `--only` selects.
 fn task_on(name: &str, depth: Depth, sampled: &[&str]) -> anyhow::Result<Verdict> {
     let mut words = vec![name];
     if depth != Depth::Full {
@@ -105,7 +105,7 @@ fn task(words: &[&str]) -> anyhow::Result<Verdict> {
     })
 }
 
-/// Runs commands until one fails, each shown first.
+/// Prints and runs each command until one fails.
 fn commands(commands: &mut [Command]) -> anyhow::Result<Verdict> {
     for command in commands {
         let words: Vec<_> = command
@@ -184,7 +184,7 @@ fn msrv(_: Depth) -> anyhow::Result<Verdict> {
     let version = env!("CARGO_PKG_RUST_VERSION");
     let toolchain = format!("+{version}");
     let rustup = |words: &[&str]| {
-        // Not `$CARGO`, which is the toolchain's own and takes no `+version`.
+        // Not `$CARGO`, which is the toolchain's own and does not accept `+version`.
         let mut command = Command::new("cargo");
         command
             .arg(&toolchain)

@@ -1,4 +1,4 @@
-//! One header: what it declares, what is bound, what the tests say.
+//! One header: the functions it declares, those that are bound, and the results of the tests.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -15,16 +15,16 @@ use crate::suite::build::cargo;
 /// Where the crates are built; one for all headers, so that bindgen is compiled once.
 const TARGET: &str = "target/headers";
 
-/// What came of one header.
+/// The result for one header.
 pub(super) struct Row {
     version: String,
     declared: usize,
     bound: usize,
-    /// How many functions are bound though the header does not declare them.
+    /// How many functions are bound although the header does not declare them.
     completed: usize,
     assertions: usize,
     tests: Tests,
-    /// What is wrong, a line each.
+    /// The errors, one line each.
     pub(super) problems: Vec<String>,
 }
 
@@ -60,8 +60,8 @@ impl Row {
 
         let crates = test(root, include, &["-p", "cuda-sys", "-p", "cuda-core"])?;
         row.count(&crates, "the tests of cuda-sys and cuda-core");
-        // With cuda-sys named, its default features are on: the generator is one. With cuda-core named,
-        // both are what the tests above have built.
+        // Selecting cuda-sys enables its default features, which include the generator. Selecting
+        // cuda-core enables what the tests above have built.
         let oracle = [
             "-p",
             "cuda-sys",
@@ -88,7 +88,7 @@ impl Row {
             None => row.problems.push("the C compiler was not asked".to_owned()),
         }
 
-        // What older headers took away, by its own test, on the simulated driver.
+        // Functions that older headers lack, with their own test, on the simulated driver.
         let newer = [
             "-p",
             "cuda-sys",
@@ -104,7 +104,7 @@ impl Row {
         Ok(row)
     }
 
-    /// Every function is bound that is declared or bundled, and nothing else.
+    /// Checks that the bound functions are exactly those that are declared or bundled.
     fn compare(
         &mut self,
         declared: &BTreeSet<String>,
@@ -164,14 +164,14 @@ impl Row {
         ]
     }
 
-    /// What went wrong.
+    /// The errors.
     pub(super) fn notes(&self) -> impl Iterator<Item = String> {
         let problems = self.problems.iter();
         problems.map(|problem| format!("{}: WRONG: {problem}", self.version))
     }
 }
 
-/// A cargo that generates the bindings from this header, and from no other.
+/// cargo, set up to generate the bindings from this header and no other.
 fn cargo_for(root: &Path, include: &Path) -> Command {
     let mut cargo = cargo();
     cargo

@@ -1,27 +1,28 @@
-//! How much of what takes long is run.
+//! How much of the long checks runs.
 
 use std::fmt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// How many driver calls of a test fail in turn where a sample is taken. A test's sweep takes as long as
-/// the square of its calls: a third of the calls is a ninth of the time.
+/// How many driver calls of a test fail in turn in a sampled run. The time of a test's sweep grows
+/// with the square of its calls: a third of the calls takes a ninth of the time.
 const SAMPLED_CALLS: u64 = 200;
 
-/// An interpreter gets every n-th test where a sample is taken.
+/// In a sampled run, Miri runs every n-th test.
 const SAMPLED_TESTS: u64 = 8;
 
-/// How much of what takes long is run.
+/// How much of the long checks runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Depth {
-    /// A sample, which moves on with the rotation.
+    /// A sample, which changes with the rotation.
     Sampled { rotation: u64 },
     /// Everything.
     Full,
 }
 
 impl Depth {
-    /// A sample that differs from that of the commit before, so that a series of commits is swept whole.
+    /// A sample that differs from the previous commit's, so that a series of commits covers
+    /// everything.
     pub(crate) fn of_commit(root: &Path) -> Self {
         let output = Command::new("git")
             .args(["rev-list", "--count", "HEAD"])
@@ -32,13 +33,13 @@ impl Depth {
             let text = String::from_utf8(output.stdout).ok()?;
             text.trim().parse().ok()
         });
-        // Without a history every sample is as good as another.
+        // Without history, any sample will do.
         Self::Sampled {
             rotation: number.unwrap_or(0),
         }
     }
 
-    /// Whether an interpreter gets the test of that number.
+    /// Whether Miri runs the test of that number.
     pub(crate) fn interprets(self, number: usize) -> bool {
         match self {
             Self::Full => true,
@@ -46,7 +47,7 @@ impl Depth {
         }
     }
 
-    /// What tests read: `tests/support/sample.rs`.
+    /// Variables that the tests read: `tests/support/sample.rs`.
     pub(crate) fn environment(self) -> Vec<(String, String)> {
         match self {
             Self::Full => Vec::new(),

@@ -14,13 +14,13 @@ use crate::suite::{Case, Finished, Tag, Verdict, libtest, queue};
 
 const LABEL: &str = "Miri";
 
-/// What Miri makes of a pointer that comes from a number.
+/// How Miri treats a pointer made from a number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Provenance {
-    /// There is none.
+    /// Such a pointer is invalid.
     Strict,
-    /// It is taken for one that was made a number before: of managed and mapped memory the driver tells
-    /// an address, and whether the host may use it.
+    /// It is taken for one whose address was exposed before: for managed and mapped memory the
+    /// driver returns an address, and whether the host may use it.
     Permissive,
 }
 
@@ -39,7 +39,7 @@ impl Provenance {
         }
     }
 
-    /// That which a test wants.
+    /// The provenance that a test needs.
     fn of(test: &str) -> Self {
         match BY_ADDRESS.iter().any(|part| test.starts_with(part)) {
             true => Self::Permissive,
@@ -48,7 +48,8 @@ impl Provenance {
     }
 }
 
-/// Tests whose host uses memory by an address that the driver told it: what their paths begin with.
+/// Tests whose host code accesses memory by an address that the driver returned: the beginnings of
+/// their paths.
 const BY_ADDRESS: [&str; 6] = [
     "counts::memory::managed_",
     "faults::managed::",
@@ -58,20 +59,20 @@ const BY_ADDRESS: [&str; 6] = [
     "soundness::managed::",
 ];
 
-/// Tags of GPU tests that mean nothing here, and why.
+/// Tags of GPU tests that do not run here, and why.
 const LEFT_OUT: [(Tag, &str); 3] = [
     (Tag::Real, "means nothing on the simulated driver"),
     (Tag::Timing, "the simulated driver has no timing"),
     (Tag::Heavy, "too much work for an interpreter"),
 ];
 
-/// Modules of the GPU suite that an interpreter gets through, beside [`BY_ADDRESS`]; the sim suite has
-/// the paths of the others, with less data.
+/// Modules of the GPU suite that are fast enough for Miri, beside [`BY_ADDRESS`]; the sim suite
+/// covers the paths of the others, with less data.
 const GPU_MODULES: [&str; 6] = [
     "guards", "contexts", "streams", "events", "errors", "harness",
 ];
 
-/// What cargo is told to test at once.
+/// The arguments that select tests for cargo.
 struct Suite {
     name: &'static str,
     provenance: Provenance,
@@ -117,14 +118,14 @@ const SUITES: [Suite; 5] = [
     },
 ];
 
-/// Interpreters at work at once. Each keeps one core busy.
+/// Number of Miri processes at a time. Each keeps one core busy.
 const AT_A_TIME: usize = 2;
 
-/// Tests that one interpreter runs, at most: small parts keep all cores busy to the end, without a list of
-/// what is slow. Starting one takes a few seconds.
+/// The most tests of one Miri process: small parts keep all cores busy to the end, without a list
+/// of slow tests. Starting a process takes a few seconds.
 const A_PART: usize = 16;
 
-/// Tests that one interpreter runs.
+/// The tests of one Miri process.
 struct Part {
     suite: &'static Suite,
     tests: Vec<String>,
@@ -152,7 +153,7 @@ pub(crate) fn run(filter: Option<&str>, depth: Depth, report: &mut Report) -> an
     let mut parts = Vec::new();
     let mut lists = HashMap::new();
     for suite in &SUITES {
-        // Suites of one selection are one program.
+        // Suites with the same selection are one program.
         let tests = match lists.entry(suite.selection) {
             Entry::Occupied(tests) => tests.into_mut(),
             Entry::Vacant(place) => place.insert(list(suite)?),
@@ -197,13 +198,13 @@ impl Suite {
         format!("{LABEL}, {}: {}", self.provenance.name(), self.name)
     }
 
-    /// `cargo miri test` of what runs in one process on the simulated driver: no library to open, no
-    /// child.
+    /// `cargo miri test` for tests that run in one process on the simulated driver: they open no
+    /// library and start no process.
     fn command(&self) -> Command {
-        // Leaks are the simulator's to tell: the suites forget values on purpose.
+        // The simulator reports leaks, not Miri: the suites forget values on purpose.
         let flags = "-Zmiri-ignore-leaks -Zmiri-env-forward=CUDA_SIM_MODE \
                      -Zmiri-env-forward=CUDA_TESTS_CALLS -Zmiri-env-forward=CUDA_TESTS_ROTATION";
-        // Not `$CARGO`, which is the toolchain's own and takes no `+nightly`.
+        // Not `$CARGO`, which is the toolchain's own and does not accept `+nightly`.
         let mut command = Command::new("cargo");
         command
             .args(["+nightly", "miri", "test", "--no-default-features"])
@@ -217,7 +218,7 @@ impl Suite {
     }
 }
 
-/// The names of all tests of a suite, which is built first.
+/// Builds a suite and returns the names of its tests.
 fn list(suite: &Suite) -> anyhow::Result<Vec<String>> {
     let mut command = suite.command();
     command.args(["--", "--list", "--format", "terse"]);
@@ -251,7 +252,7 @@ fn wanted(suite: &Suite, name: &str, filter: Option<&str>) -> bool {
     }
 }
 
-/// The parts that `tests` make. Neighbours, which are much alike, go into different ones.
+/// Divides `tests` into parts. Neighbours, which take similar times, go into different parts.
 fn deal(suite: &'static Suite, tests: Vec<String>) -> Vec<Part> {
     let count = tests.len().div_ceil(A_PART);
     let part = |first| Part {
@@ -261,7 +262,7 @@ fn deal(suite: &'static Suite, tests: Vec<String>) -> Vec<Part> {
     (0..count).map(part).collect()
 }
 
-/// Where the time goes: what to shrink when this takes too long.
+/// The slowest tests: those to shrink if a run takes too long.
 fn slowest(mut times: Vec<(Duration, String)>) -> String {
     const NAMED: usize = 25;
     times.sort_unstable();
@@ -284,7 +285,7 @@ impl Part {
         command
     }
 
-    /// A test without a verdict has failed: the interpreter stops at the first undefined behaviour.
+    /// Counts a test without a verdict as failed: Miri stops at the first undefined behaviour.
     fn account(&self, ended: &mut Ended) {
         let output = &mut ended.output;
         let mut known: HashSet<&str> = output.finished.iter().map(|test| &*test.name).collect();
