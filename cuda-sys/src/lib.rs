@@ -44,7 +44,7 @@
 //! A symbol's name is its ABI: from CUDA 11.8 on, no symbol ever changed its signature. Releases
 //! differ in which symbol a plain name stands for; `cuda.h` redirects it by macro, `cuMemAlloc` to
 //! `cuMemAlloc_v2`. Hence two ways to name a function:
-//! * [`symbol`] holds every function under its exact symbol, whose meaning never changes.
+//! * [`symbol`] holds every function under its exact symbol; its meaning never changes.
 //! * At the root of the crate, a plain name means the symbol that it has in the bundled header,
 //!   that of CUDA 13.5, in every build; another version of this crate may follow a newer header.
 //!

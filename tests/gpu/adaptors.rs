@@ -48,7 +48,7 @@ fn out_of_memory<T>(result: Result<T>) -> Error {
     error
 }
 
-/// A writer whose text can be read while an adaptor writes to it.
+/// A writer that permits reading its text while an adaptor writes to it.
 #[derive(Clone, Default)]
 struct Shared(Arc<Mutex<Vec<u8>>>);
 

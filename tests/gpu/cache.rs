@@ -169,7 +169,7 @@ gpu_test! {
                 .limit(PoolLimit::Bytes(limit))
                 .build()
         };
-        assert!(with(6 * U, 5 * U).is_err(), "more at first than ever");
+        assert!(with(6 * U, 5 * U).is_err(), "the initial size is beyond the limit");
         assert!(CachingPool::builder().limit(PoolLimit::Fraction(1.5)).build().is_err());
         let pool = with(6 * U, 6 * U)?;
         let buffer = stream.alloc_with::<u8>(&pool.allocator(), 100)?;

@@ -133,7 +133,7 @@ const ADD_ONE: &str = r#"extern "C" __global__ void add_one(unsigned *x, unsigne
     if (i < n) x[i] += 1;
 }"#;
 
-/// The compute capability of the context's device, and one whose binaries it does not run.
+/// The compute capability of the context's device, and one with binaries that the device does not run.
 fn capabilities(context: &Context) -> Result<(u32, u32)> {
     let (major, minor) = context.device().compute_capability()?;
     let own = (10 * major + minor).unsigned_abs();

@@ -361,7 +361,7 @@ gpu_test! {
         group.disable_all_peers()?;
         group.disable_all_peers()?;
         let refused = a.context()?.disable_peer_access(&b.context()?);
-        assert!(refused.is_err(), "nothing is left of it");
+        assert!(refused.is_err(), "no access is left to disable");
         let sources = filled(&group, 5000)?;
         let mut next = group.alloc::<u8>(5000)?;
         group.rotate(&sources, &mut next, 1)?;

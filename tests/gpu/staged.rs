@@ -220,7 +220,7 @@ gpu_test! {
 
 gpu_test! {
     needs 1;
-    fn j_copies_to_new_memory_of_whose_turn_it_is() -> Result<()> {
+    fn j_copies_to_new_memory_of_the_scopes_allocator() -> Result<()> {
         let stream = Device::get(0)?.create_stream()?;
         let statistics = Arc::new(Statistics::new(Allocator::cache()));
         let counted = Allocator::new(statistics.clone());

@@ -88,7 +88,7 @@ impl Drop for CountsDrops {
     }
 }
 
-/// A panic's payload whose drop panics in turn.
+/// A panic's payload that panics again when it is dropped.
 struct PanicsAgain;
 
 impl Drop for PanicsAgain {

@@ -232,7 +232,7 @@ gpu_test! {
 
 gpu_test! {
     needs 1, asynchronous;
-    fn s41_nor_what_came_before_a_wait_on_an_element() -> Result<()> {
+    fn s41_what_came_before_a_wait_on_an_element_does_not_wait_for_it() -> Result<()> {
         let device = Device::get(0)?;
         let context = device.context()?;
         let stream = device.create_stream()?;

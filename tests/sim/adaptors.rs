@@ -88,7 +88,7 @@ unsafe impl DeviceAllocator for Rash {
     }
 }
 
-/// A writer whose text can be read afterwards.
+/// A writer that keeps the text for reading.
 #[derive(Clone, Default)]
 struct Text(Arc<Mutex<Vec<u8>>>);
 

@@ -71,7 +71,7 @@ fn a17_restore_returns_what_drop_reports() -> Result<()> {
         assert_eq!(error.code(), Some(CUDA_ERROR_ILLEGAL_ADDRESS));
     });
     assert!(reports.is_empty(), "returned, so not reported: {reports:?}");
-    assert_eq!(context::current(), c1.as_raw(), "it could not be helped");
+    assert_eq!(context::current(), c1.as_raw(), "the restore failed");
     session.clear_faults();
     context::set_current(c0.as_raw());
 

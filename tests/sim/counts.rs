@@ -111,7 +111,7 @@ fn allocated_and_freed() -> [&'static str; 6] {
     [EXCHANGE, ALLOC, EXCHANGE, EXCHANGE, FREE, EXCHANGE]
 }
 
-/// Device 0, its context and two created streams whose ordering events exist already.
+/// Device 0, its context and two created streams that have their ordering events already.
 fn two_streams() -> Result<(Context, Stream, Stream)> {
     let context = Device::get(0)?.context()?;
     let (a, b) = (context.create_stream()?, context.create_stream()?);

@@ -289,7 +289,7 @@ fn m15_hook_may_do_anything() -> Result<()> {
     );
     set_drop_hook(|_: &_| panic!("a hook that panics"));
     drop(a);
-    // A hook that drops an object whose release fails in turn, and removes itself.
+    // A hook that drops another object, which also fails to release, and removes itself.
     let inner = Mutex::new(Some(b));
     set_drop_hook(move |_: &_| {
         take_drop_hook();

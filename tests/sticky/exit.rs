@@ -254,7 +254,7 @@ gpu_test! {
     }
 }
 
-/// Host memory whose drop ends the process.
+/// Host memory with a drop that ends the process.
 struct EndsIt(Vec<u8>);
 
 // SAFETY: a vector's elements, which it alone has, stay where they are when it moves.

@@ -1,4 +1,4 @@
-//! Devices whose streams write and wait for values of 32 bits only.
+//! Devices with streams that write and wait for values of 32 bits only.
 
 use cuda_core::{Device, Error, Result, Signal, WaitValue};
 use cuda_sim::{Config, Session};

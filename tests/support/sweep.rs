@@ -85,7 +85,7 @@ const NOT_SWEPT: [(&str, &str); 14] = [
         "promises in unsafe code that pinned memory stays, but frees it when it ends early",
     ),
     (
-        "soundness::implicit_order::s52_nor_for_one_of_a_per_thread_stream",
+        "soundness::implicit_order::s52_a_copy_does_not_wait_for_a_host_function_of_a_per_thread_stream",
         "where no event can be recorded a per-thread stream is waited for, which waits for the test here",
     ),
     (

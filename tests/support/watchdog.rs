@@ -1,4 +1,4 @@
-//! Ends a process whose test hangs.
+//! Ends the process if its test hangs.
 
 use std::env;
 use std::process;

@@ -53,7 +53,7 @@ const BESIDE: [&str; 6] = [
 #[derive(clap::Args)]
 #[command(after_help = "Exit code: 0 passed, 1 a test failed, 2 the tests could not be run.")]
 pub(crate) struct Args {
-    /// Runs only tests whose path contains this.
+    /// Runs only tests with a path that contains this.
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
     /// Runs the in-process suites under Miri too: with strict provenance, and tests of managed and

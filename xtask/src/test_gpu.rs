@@ -45,10 +45,10 @@ pub(crate) struct Args {
     /// Uses the simulated driver with this many devices.
     #[arg(long, value_name = "DEVICES", value_parser = clap::value_parser!(u32).range(1..=64))]
     sim: Option<u32>,
-    /// Runs only rows whose name contains one of these: `2-default`, `memcheck`.
+    /// Runs only rows with a name that contains one of these: `2-default`, `memcheck`.
     #[arg(long, value_name = "ROW")]
     row: Vec<String>,
-    /// Runs only tests whose path contains this.
+    /// Runs only tests with a path that contains this.
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
     /// Runs the programs of an unpacked bundle instead of building any.

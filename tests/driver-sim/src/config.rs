@@ -150,7 +150,7 @@ impl Config {
         self
     }
 
-    /// Devices whose streams write and wait for values of 32 bits only, and know no
+    /// Devices with streams that write and wait for values of 32 bits only, and know no
     /// `CU_STREAM_WAIT_VALUE_NOR`.
     #[must_use]
     pub fn without_wide_values(mut self) -> Self {

@@ -27,7 +27,7 @@ pub(crate) struct Context {
     pub(crate) flags: u32,
     pub(crate) limits: BTreeMap<u32, usize>,
     pub(crate) cache_config: u32,
-    /// Contexts whose memory it may reach.
+    /// Contexts with memory that this one may access.
     pub(crate) peers: BTreeSet<Id>,
     pub(crate) legacy: Id,
     pub(crate) per_thread: Table<Id>,

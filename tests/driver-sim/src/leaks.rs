@@ -12,7 +12,7 @@ use crate::state::State;
 /// The id of leaks that are no object with an identity.
 const NO_ID: Id = 0;
 
-/// Objects made since `baseline` that still exist. A block whose free is queued is not a leak.
+/// Objects made since `baseline` that still exist. A block with a queued free is not a leak.
 pub(crate) fn find(state: &State, baseline: Id, dropped_before: u64) -> Vec<Leak> {
     let mut leaks = Vec::new();
     let mut leak = |id: Id, kind, handle: u64, bytes, call| {

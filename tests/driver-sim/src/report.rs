@@ -71,7 +71,7 @@ pub enum LeakKind {
     Pinned,
     /// Reserved addresses that were not freed, with whatever is mapped in them.
     Addresses,
-    /// Physical memory whose handle was not released.
+    /// Physical memory with a handle that was not released.
     Physical,
     /// Memory of another interface that was not destroyed.
     External,

@@ -91,7 +91,7 @@ impl Moody {
         match mood {
             Mood::Good => Ok(()),
             Mood::Refuses => Err(Error::EmptyPool),
-            Mood::Panics => panic!("in a bad mood"),
+            Mood::Panics => panic!("the allocator panics"),
             Mood::ReturnsNull => Ok(()),
         }
     }

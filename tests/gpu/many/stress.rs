@@ -61,9 +61,9 @@ gpu_test! {
         let mut summary = format!("{rounds} rounds of {THREADS} threads in {:?}", begun.elapsed());
         for (index, (before, after)) in before.into_iter().zip(after).enumerate() {
             let grown = after.saturating_sub(before);
-            let whose = if index == 0 { "the host".into() } else { format!("device {}", index - 1) };
-            summary += &format!("; {whose}: {before} bytes in use early on, {after} in the end");
-            assert!(grown < SLACK, "{whose} has {grown} bytes less");
+            let place = if index == 0 { "the host".into() } else { format!("device {}", index - 1) };
+            summary += &format!("; {place}: {before} bytes in use early on, {after} in the end");
+            assert!(grown < SLACK, "{place} has {grown} bytes less");
         }
         report!("{summary}");
         Ok(())

@@ -19,7 +19,7 @@ use crate::stack;
 
 const LEN: usize = 1 << 16;
 
-/// A foreign stream, and one whose handle other code has.
+/// A foreign stream, and one with a handle that other code has.
 fn exposed(context: &Context) -> Result<[Stream; 2]> {
     let theirs = Theirs::create(context, NON_BLOCKING).wrap(context)?;
     Ok([theirs, context.create_stream()?])

@@ -219,7 +219,7 @@ gpu_test! {
 
 gpu_test! {
     needs 1;
-    fn s46_nor_does_it_end_one_of_its_own_thread() -> Result<()> {
+    fn s46_nothing_here_ends_the_capture_of_its_own_thread() -> Result<()> {
         use crate::capture::Capture;
 
         let context = primary()?;

@@ -68,7 +68,7 @@ gpu_test! {
 
 gpu_test! {
     needs 1, asynchronous;
-    fn s52_nor_for_one_of_a_per_thread_stream() -> Result<()> {
+    fn s52_a_copy_does_not_wait_for_a_host_function_of_a_per_thread_stream() -> Result<()> {
         let context = device()?.context()?;
         let [legacy, blocking, _] = set(&context)?;
         let per_thread = context.per_thread_stream()?;
@@ -90,7 +90,7 @@ gpu_test! {
 
 gpu_test! {
     needs 1, asynchronous;
-    fn s52_nor_for_a_wait_for_a_signal() -> Result<()> {
+    fn s52_a_copy_does_not_wait_for_a_wait_for_a_signal() -> Result<()> {
         let context = device()?.context()?;
         let [legacy, blocking, _] = set(&context)?;
         for (copies, held) in [(&legacy, &blocking), (&blocking, &legacy)] {
@@ -108,7 +108,7 @@ gpu_test! {
 
 gpu_test! {
     needs 1, asynchronous;
-    fn s52_nor_for_what_a_stream_of_the_set_was_made_to_wait_for() -> Result<()> {
+    fn s52_a_copy_does_not_wait_for_what_a_stream_of_the_set_waits_for() -> Result<()> {
         let context = device()?.context()?;
         let [legacy, blocking, other] = set(&context)?;
         let outside = context.create_stream()?;
@@ -129,7 +129,7 @@ gpu_test! {
 
 gpu_test! {
     needs 1, asynchronous;
-    fn s52_nor_for_work_of_the_legacy_stream_that_is_held_up() -> Result<()> {
+    fn s52_a_copy_does_not_wait_for_stalled_work_of_the_legacy_stream() -> Result<()> {
         let context = device()?.context()?;
         let [legacy, held, copies] = set(&context)?;
         let mut fills = legacy.alloc::<u32>(LEN)?;

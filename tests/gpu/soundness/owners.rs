@@ -24,7 +24,7 @@ impl Drop for Panics {
     }
 }
 
-/// Host memory whose owner panics.
+/// Host memory with an owner that panics.
 struct Host(Vec<u32>, Panics);
 
 // SAFETY: the elements are the vector's, on the heap, where they stay when it moves; no other code

@@ -1,4 +1,4 @@
-//! Segments whose free fails.
+//! Segments that cannot be freed.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -9,7 +9,7 @@ use cuda_sim::Fault;
 
 use super::*;
 
-/// A segment whose free failed is neither used nor freed again, and does not delay others.
+/// A segment that could not be freed is neither used nor freed again, and does not delay others.
 #[test]
 fn segments_that_may_be_gone_are_left_alone() {
     run(|session| {
@@ -30,7 +30,7 @@ fn segments_that_may_be_gone_are_left_alone() {
     });
 }
 
-/// Plain memory whose first frees fail, so many times.
+/// Plain memory: the first frees fail, so many times.
 struct Stubborn {
     refusals: AtomicU32,
     asked: AtomicU32,
@@ -159,7 +159,7 @@ fn two_requests_beyond_all_memory_are_refused() {
     });
 }
 
-/// Plain memory whose free works and then panics.
+/// Plain memory: each free works and then panics.
 struct Loud;
 
 // SAFETY: the inner allocator fulfils the contract.

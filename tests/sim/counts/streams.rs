@@ -104,7 +104,7 @@ fn a_foreign_stream_is_looked_at_once_and_never_destroyed() {
     });
 }
 
-/// Other code may capture a stream whose handle it has.
+/// Other code may capture a stream if it has the handle.
 #[test]
 fn a_stream_whose_handle_was_given_away_is_asked_about() {
     Counted::run(|driver| {

@@ -397,7 +397,7 @@ fn what_was_unmapped_is_found_out_when_that_is_tried_again() {
 }
 
 #[test]
-fn nor_is_what_is_mapped_or_sampled() {
+fn mapped_and_sampled_objects_are_not_closed_twice() {
     sweep_releases(|| {
         let (_, context) = first()?;
         let list = mapped(&context)?;
@@ -463,7 +463,7 @@ fn chunks_are_not_used_once_they_may_be_gone() {
     });
 }
 
-/// A host function whose launch failed has been dropped, whether or not the driver calls it.
+/// A host function is dropped after a failed launch, whether or not the driver calls it.
 #[test]
 fn host_functions() {
     sweep(|| {

@@ -21,7 +21,7 @@ use super::stack;
 
 type Closed<T> = std::result::Result<(), (Error, T)>;
 
-/// An owner whose `close` fails in a driver call.
+/// An owner and a `close` that fails in a driver call.
 struct Case<T> {
     call: &'static str,
     make: fn() -> Result<T>,

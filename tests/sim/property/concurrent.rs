@@ -1,4 +1,4 @@
-//! Programs whose threads run at the same time.
+//! Programs with threads that run at the same time.
 //!
 //! Threads share streams, and memory that all of them read. Each has its own parts of one buffer,
 //! made by `split_at_mut`, and the memory that it allocates, until another thread takes it over. In

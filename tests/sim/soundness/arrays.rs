@@ -106,7 +106,7 @@ fn s42_textures_are_destroyed_behind_their_kernels() {
 }
 
 #[test]
-fn s26_who_writes_an_array_waits_for_kernels_that_sample_it() {
+fn s26_a_writer_of_an_array_waits_for_kernels_that_sample_it() {
     clean(|session| {
         let (kernel, mut array) = (kernel()?, array(1)?);
         let (one, two) = streams()?;
@@ -131,7 +131,7 @@ fn s26_who_writes_an_array_waits_for_kernels_that_sample_it() {
 }
 
 #[test]
-fn s26_who_reads_an_array_waits_for_kernels_that_draw_on_it() {
+fn s26_a_reader_of_an_array_waits_for_kernels_that_draw_on_it() {
     clean(|session| {
         let kernel = kernel()?;
         let shape = ArrayShape::D1 { width: 16 };

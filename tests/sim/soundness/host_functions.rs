@@ -340,7 +340,7 @@ fn s41_what_came_before_a_wait_for_an_event_does_not_wait_for_it() {
 
 /// The program did not request that wait: it comes from the ledger.
 #[test]
-fn s41_nor_for_another_streams_work_that_is_held_up() {
+fn s41_what_came_before_does_not_wait_for_another_streams_stalled_work() {
     clean(|_| {
         let [a, b] = [device().create_stream()?, device().create_stream()?];
         let mut buffer = a.alloc::<u32>(64)?;

@@ -107,7 +107,7 @@ fn survives(prepare: impl FnOnce(&Session) -> Result<Context> + Send) {
         let left = prepare(&session).expect("no operation of the test fails");
         session.clear_faults();
         let handle = left.as_raw();
-        assert_eq!(raw::current(), handle, "the scenario");
+        assert_eq!(raw::current(), handle, "the scenario has set it");
         thread::scope(|scope| {
             scope.spawn(|| drop(left));
         });
@@ -180,7 +180,7 @@ fn s38_a_green_context_that_stays_current_is_not_destroyed() {
         let handle = green.as_raw();
         drop(green);
         session.clear_faults();
-        assert_eq!(raw::current(), handle, "the scenario");
+        assert_eq!(raw::current(), handle, "the scenario has set it");
         drop(primary.enter().expect("it can be entered"));
         assert_eq!(raw::current(), handle, "brought back");
         raw::pop();

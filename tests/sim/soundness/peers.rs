@@ -333,7 +333,11 @@ fn s42_a_hook_may_take_the_access_away_from_the_work_it_comes_up_in() {
         };
         body().expect("no operation of the test fails");
     });
-    assert_eq!(calls.load(Ordering::Relaxed), 1, "the scenario");
+    assert_eq!(
+        calls.load(Ordering::Relaxed),
+        1,
+        "the scenario calls the hook once"
+    );
     assert_eq!(session.violations(), []);
 }
 

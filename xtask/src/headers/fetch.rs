@@ -14,7 +14,7 @@ use crate::python::python;
 /// Below the workspace; ignored by git.
 const CACHE: &str = ".cuda-headers";
 
-/// A release of CUDA whose header can be fetched.
+/// A release of CUDA with a header that can be fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Release {
     /// `12.4`, or `13` for the newest of that series.

@@ -32,7 +32,7 @@ impl Clock {
         self.join_unless(other, |_| false);
     }
 
-    /// Joins the points of `other` whose streams `skip` rejects.
+    /// Joins the points of `other`, except those of streams that `skip` selects.
     pub(crate) fn join_unless(&mut self, other: &Clock, skip: impl Fn(Id) -> bool) {
         // Both are sorted.
         let mut at = 0;

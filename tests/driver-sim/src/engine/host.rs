@@ -175,7 +175,7 @@ mod tests {
         host.admit(door.arrive());
         let early = door.arrive();
         host.join(waited());
-        assert!(host.covers()(POINT), "who waits knows");
+        assert!(host.covers()(POINT), "the waiting thread knows");
         let late = door.arrive();
         host.admit(early);
         assert!(!host.covers()(POINT));

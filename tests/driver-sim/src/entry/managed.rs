@@ -170,7 +170,7 @@ impl Location {
         unsafe { (&raw const *location).cast::<Self>().read() }
     }
 
-    /// The location's device, on a machine whose only node is number 0.
+    /// The location's device, on a machine with the single node 0.
     fn place(self, call: &Call) -> Outcome<CUdevice> {
         match (self.kind, self.id) {
             // A device, the host, one of its nodes, the closest node.
