@@ -323,7 +323,7 @@ gpu_test! {
         is_limit(kernel.set_max_dynamic_shared(most + 1), what);
         kernel.set_max_dynamic_shared(most)?;
         run(most)?;
-        // A maximum that was set by a raw call is respected.
+        // A maximum that is set as a plain attribute applies as well.
         kernel.set_max_dynamic_shared(0)?;
         kernel.set_attribute(
             cuda_sys::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,

@@ -164,7 +164,7 @@ gpu_test! {
         let device = Device::get(0)?;
         let stream = device.create_stream()?;
         let here = MemoryLocation::Device(device);
-        // At least one page of either kind in each half.
+        // Each half has at least one page of the host and one of the device.
         let values = ManagedBuffer::<u8>::new(&device.context()?, 4 << 20)?;
         let (first, second) = (..2 << 20, 2 << 20..);
         assert!(!values.attributes(..)?.read_mostly);

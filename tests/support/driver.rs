@@ -7,7 +7,7 @@ use cuda_core::{Allocator, CachingPool, PinnedBackend, set_default_allocator, wi
 use cuda_sim::{Config, Session};
 use cuda_sys::{CUresult, cuDeviceGetCount, cuInit};
 
-/// Devices of the simulated driver where the environment does not say.
+/// Devices of the simulated driver, unless the environment sets a number.
 const DEFAULT_SIMULATED_DEVICES: u32 = 4;
 
 /// The driver under the tests of this process.

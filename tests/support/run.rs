@@ -45,7 +45,7 @@ impl<E: Debug> Outcome for Result<(), E> {
 /// The body gets a thread of its own, on which nothing is current at first, and tests of one process
 /// run one after the other. Afterwards, besides the body's own verdict:
 /// * the thread's current context is the handle that it was before;
-/// * no `Drop` failed, or as many as [`expect_drop_failures`] said;
+/// * no `Drop` failed, or as many as [`expect_drop_failures`] declared;
 /// * the simulated driver saw no misuse, and everything made in the test is gone.
 ///
 /// If the body panics, if any of these conditions does not hold, if the driver shows too few

@@ -1,4 +1,4 @@
-//! Runs the tests and says what did not run.
+//! Runs the tests and prints what did not run.
 
 mod depth;
 mod examples;

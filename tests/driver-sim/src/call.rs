@@ -345,8 +345,8 @@ impl Call {
         }
     }
 
-    /// Answers a query of `point`: whether it is done. After `polls` answers of "not ready" the
-    /// query makes queued work progress first.
+    /// Answers a query of `point`: whether it is done. If `polls`, the number of queries so far,
+    /// exceeds the configured one, the query runs the work first.
     pub(crate) fn query(&mut self, point: Point, clock: &Clock, polls: u32) -> bool {
         if polls > self.config.polls || self.mode == Mode::Eager {
             self.advance(point);

@@ -40,7 +40,7 @@ pub unsafe extern "C" fn interop_leave(guard: *mut Guard) -> c_int {
     tell(guard.restore())
 }
 
-/// The handle of the context that is current on this thread, as the driver says it; null for none.
+/// The handle of this thread's current context, as the driver returns it; null for none.
 ///
 /// # Safety
 /// `context` is valid for a write of a pointer.

@@ -137,7 +137,7 @@ fn execute(program: &[Step], pool: &CachingPool) -> Result<()> {
     assert_eq!(
         pool.usage(device).reserved,
         before.reserved,
-        "every byte is free or in use"
+        "all memory of the program is released"
     );
     Ok(())
 }

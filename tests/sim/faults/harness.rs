@@ -98,8 +98,8 @@ pub(super) fn sweep(scenario: Scenario) {
     let sweep = || {
         for mode in [Mode::Lazy, Mode::Eager] {
             for (index, &failure) in FAILURES.iter().enumerate() {
-                // The current context does not affect the kind of code, so only the first one runs
-                // with all of them.
+                // The handling of a code does not depend on the current context: only the first kind
+                // of failure runs with each of them.
                 let befores = if index == 0 { BEFORES } else { &BEFORES[..1] };
                 for &before in befores {
                     every_call(

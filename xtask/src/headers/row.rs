@@ -60,8 +60,8 @@ impl Row {
 
         let crates = test(root, include, &["-p", "cuda-sys", "-p", "cuda-core"])?;
         row.count(&crates, "the tests of cuda-sys and cuda-core");
-        // Selecting cuda-sys enables its default features, which include the generator. Selecting
-        // cuda-core enables what the tests above have built.
+        // Selecting cuda-sys enables its default features, which include the generator. With
+        // cuda-core selected too, both crates have the features of the tests above.
         let oracle = [
             "-p",
             "cuda-sys",

@@ -132,6 +132,7 @@ fn memory_in_rows() {
     .run();
 }
 
+/// The addresses are given up with the memory: the buffer does not know what is still mapped there.
 #[test]
 fn virtual_memory() {
     let mut case = Case {
@@ -157,7 +158,6 @@ fn virtual_memory() {
     case.run();
 }
 
-/// Its addresses are given up with it: the buffer does not know what is mapped there.
 #[test]
 fn physical_memory() {
     Case {

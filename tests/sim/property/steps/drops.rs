@@ -61,8 +61,8 @@ impl World {
         }
     }
 
-    /// A host function owns the memory; if its launch fails, it is launched without the memory as
-    /// well.
+    /// Launches a host function that owns the memory, or that owns nothing if there is no such
+    /// memory.
     pub(super) fn drop_in_host_function<K: StreamKind>(
         &mut self,
         stream: &Stream<K>,
