@@ -1,11 +1,11 @@
-//! Has a C compiler check the bindings against the header: `tests/abi.rs` tells the outcome.
+//! A C compiler checks the bindings against the header; `tests/abi.rs` reports the result.
 //!
-//! What the bindings claim (`tests/oracle`) becomes C static assertions over `wrapper.h`. Of a header of
-//! another release than the bundled bindings' the compiler checks what bindgen made of it alone, which
-//! is then compared with the bindings. Where there is no header, or no compiler, the report says so and
-//! the test counts as not run.
+//! `tests/oracle` turns the declarations of the bindings into C static assertions over `wrapper.h`.
+//! For a header of another release than the bundled bindings', the compiler checks the bindings
+//! that bindgen made of that header alone, which are then compared with the bundled ones. Without a
+//! header or a compiler, the report says so and the test counts as not run.
 //!
-//! And takes the examples out of the README, which `tests/gpu/readme.rs` runs.
+//! The script also extracts the examples from the README, which `tests/gpu/readme.rs` runs.
 
 use std::env;
 use std::fs;
@@ -17,14 +17,14 @@ use oracle::{Bindings, Program};
 #[path = "tests/oracle/mod.rs"]
 mod oracle;
 
-/// Why the oracle was not asked.
+/// Why the check did not run.
 type NotRun = String;
 
-/// What the compiler said.
+/// The compiler's result.
 enum Verdict {
-    /// Every assertion holds.
+    /// Every assertion holds; the counts.
     Passed(String),
-    /// Some do not.
+    /// Some assertions do not hold; the compiler's errors.
     Failed(String),
 }
 
@@ -60,7 +60,7 @@ fn write(name: &str, text: &str) {
     fs::write(&file, text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
 }
 
-/// The lines of Rust in the README, each example as the body of a function that returns a `Result`.
+/// The Rust examples of the README, each as the body of a function that returns a `Result`.
 fn readme_examples() -> Vec<String> {
     let readme = fs::read_to_string("README.md").expect("there is a README");
     let blocks = readme.split("```rust\n").skip(1);
@@ -114,7 +114,7 @@ fn ask() -> Result<Verdict, NotRun> {
         if !output.status.success() {
             complaints.push_str(&String::from_utf8_lossy(&output.stderr));
         }
-        // A compiler that lets one wrong assertion pass proves nothing by its silence.
+        // A control: a compiler that accepts a false assertion would prove nothing.
         let spoiled = compiler.check(&program.spoiled())?;
         if spoiled.status.success() {
             complaints.push_str("the compiler accepts a false assertion\n");
@@ -166,7 +166,7 @@ impl Compiler {
         command
     }
 
-    /// The header as a program sees it.
+    /// The header after preprocessing, as a program sees it.
     fn preprocess(&self) -> Result<String, NotRun> {
         let output = run(self.command().args(["-E", "-P", "wrapper.h"]))?;
         if !output.status.success() {

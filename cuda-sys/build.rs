@@ -39,7 +39,7 @@ fn run() -> Result<(), String> {
     for file in ["build.rs", "build", "wrapper.h"] {
         println!("cargo::rerun-if-changed={file}");
     }
-    // docs.rs has no toolkit, and should show the same pages whatever machine it builds on.
+    // docs.rs has no toolkit; its pages should not depend on the building machine.
     if watched("DOCS_RS").is_some() {
         return bundled(None);
     }
@@ -54,8 +54,8 @@ fn run() -> Result<(), String> {
     let mode = Mode::parse(watched("CUDA_SYS_BINDINGS"))?;
     let generator = cfg!(feature = "buildtime-bindgen");
     let library = linked(&search)?;
-    // A search reads variables, each of which would then run this script again when it changes:
-    // `PATH` is one, and another in an editor than in a shell.
+    // A search reads variables, and a change of any of them runs this script again: `PATH` is one
+    // of them, and it often differs between an editor and a shell.
     let found = if mode.searches(generator) || library == Library::OfToolkit {
         search.run()
     } else {
@@ -115,7 +115,7 @@ fn checked_in() -> Result<PathBuf, String> {
     Ok(PathBuf::from(cargo("CARGO_MANIFEST_DIR")?).join("src/bindings"))
 }
 
-/// Generates the bindings; the inner error is one to fall back from.
+/// Generates the bindings; the inner error permits a fallback to the bundled ones.
 #[cfg(feature = "buildtime-bindgen")]
 fn generated(toolkit: &Toolkit) -> Result<Result<(), String>, String> {
     for name in [
@@ -158,7 +158,7 @@ fn generated(_: &Toolkit) -> Result<Result<(), String>, String> {
     Ok(Err("the feature `buildtime-bindgen` is off".to_owned()))
 }
 
-/// Tells direct dependents which bindings they get.
+/// Passes the properties of the bindings to direct dependents.
 fn describe(bindings: &str, source: &Path) -> Result<(), String> {
     let constants = fs::read_to_string(source.join("constants.rs"))
         .map_err(|error| format!("{}: {error}", source.display()))?;
@@ -175,10 +175,10 @@ fn describe(bindings: &str, source: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Where the driver's library is linked from.
+/// Where the linker finds the driver's library.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Library {
-    /// It is not; it is loaded.
+    /// The library is not linked, but loaded at run time.
     Loaded,
     /// A directory that the final builder names.
     Named,
@@ -186,7 +186,7 @@ enum Library {
     OfToolkit,
 }
 
-/// Links the driver's library instead of loading it, if the final builder says so.
+/// Whether to link the driver's library instead of loading it, as `CUDA_SYS_LINK` says.
 fn linked(search: &Search<'_>) -> Result<Library, String> {
     let value = watched("CUDA_SYS_LINK").unwrap_or_default();
     match value.to_string_lossy().as_ref() {
@@ -199,7 +199,11 @@ fn linked(search: &Search<'_>) -> Result<Library, String> {
     };
     match directory.to_str() {
         Some(directory) => println!("cargo::rustc-link-search=native={directory}"),
-        None => return Err(format!("{name} is not UTF-8, as cargo has directories")),
+        None => {
+            return Err(format!(
+                "{name} is not UTF-8, which cargo requires of directories"
+            ));
+        }
     }
     Ok(Library::Named)
 }

@@ -1,12 +1,13 @@
 //! The bindings, compared with the header by a C compiler.
 //!
-//! The comparison is made by this package's build script, as static assertions; here is what came
-//! of it. A header of another release than the bundled bindings' is compared with what bindgen makes of
-//! it alone, and that with the bindings: each difference is one that is known here.
+//! This package's build script makes the comparison, as static assertions; this test reports its
+//! result. For a header of another release than the bundled bindings', the build script checks the
+//! bindings that bindgen makes of that header alone, and compares those with the bundled ones: each
+//! difference must be one of [`KNOWN`].
 
 use std::collections::BTreeMap;
 
-/// `passed`, `failed` or `not run`, and what there is to say about that.
+/// `passed`, `failed` or `not run`, and the details.
 const REPORT: &str = include_str!(concat!(env!("OUT_DIR"), "/abi_report.txt"));
 
 /// Where the headers of CUDA 11.8, 12.0, 12.4, 12.9 and 13.0 differ from that of 13.5, and why none of it
@@ -68,9 +69,9 @@ fn c_agrees_with_the_bindings() {
         counts.values().sum::<usize>()
     );
 
-    // Nothing was lost on the way to the compiler.
+    // A control: every symbol reached the compiler.
     assert_eq!(counts["functions"], symbols);
-    // What the header of the floor, CUDA 11.8, comes to; newer ones have more.
+    // The least counts, those of the floor's header, CUDA 11.8; newer ones have more.
     for (kind, least) in [
         ("aliases", 115),
         ("alignments", 65),

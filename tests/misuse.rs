@@ -1,11 +1,11 @@
 //! Misuse that must not compile.
 //!
-//! Each file of `tests/misuse/` opens with the error code that it is about, `//~ E0277`, and holds
-//! the misuse under `#[cfg(misuse)]` beside a twin that compiles under `#[cfg(not(misuse))]`. The
-//! twin is what makes the misuse's failure mean something: both differ in the one thing that is
-//! wrong, so a name that was mistyped or moved breaks the twin too.
+//! Each file of `tests/misuse/` begins with the expected error code, `//~ E0277`, and holds the
+//! misuse under `#[cfg(misuse)]` and a twin that compiles under `#[cfg(not(misuse))]`. The two
+//! differ only in the misuse, so the twin proves that the misuse fails for the right reason: a
+//! mistyped or renamed item breaks the twin too.
 //!
-//! The cases become the examples of a scratch crate that cargo checks twice.
+//! This test copies the cases into a scratch crate, as its examples, and runs cargo on it twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
@@ -15,7 +15,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// Where the scratch crate and what cargo builds of it live.
+/// The directory of the scratch crate and of its builds.
 const SCRATCH: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/misuse");
 
 const MANIFEST: &str = r#"
@@ -36,7 +36,8 @@ unexpected_cfgs = { level = "warn", check-cfg = ["cfg(misuse)"] }
 dead_code = "allow"
 "#;
 
-/// A feature does not rebuild the dependencies, which `--cfg` in `RUSTFLAGS` would.
+/// Sets the cfg by a feature, which does not rebuild the dependencies, unlike `--cfg` in
+/// `RUSTFLAGS`.
 const BUILD_SCRIPT: &str = r#"
 fn main() {
     if std::env::var_os("CARGO_FEATURE_MISUSE").is_some() {
@@ -45,7 +46,7 @@ fn main() {
 }
 "#;
 
-/// Codes of the errors in each example that has any.
+/// The codes of the errors in each example that has errors.
 type Errors = BTreeMap<String, BTreeSet<String>>;
 
 #[test]
@@ -73,7 +74,7 @@ fn misuse_does_not_compile_and_its_twin_does() {
     );
 }
 
-/// What is wrong with a case whose twin and misuse produced these errors, if anything.
+/// What is wrong with a case, if anything, given the errors of its twin and its misuse.
 fn verdict(
     code: &str,
     twin: Option<&BTreeSet<String>>,
@@ -133,7 +134,7 @@ fn expected(path: &Path) -> String {
 fn write_scratch_crate() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let scratch = Path::new(SCRATCH);
-    // A case that was removed must not live on as an example.
+    // Removes examples of cases that no longer exist.
     let _ = fs::remove_dir_all(scratch.join("examples"));
     fs::create_dir_all(scratch.join("examples")).expect("a directory can be made");
     fs::create_dir_all(scratch.join("src")).expect("a directory can be made");
@@ -148,7 +149,7 @@ fn write_scratch_crate() {
     write("Cargo.toml", &MANIFEST.replace("CUDA_CORE", &core));
     write("build.rs", BUILD_SCRIPT);
     write("src/lib.rs", "");
-    // The versions that the workspace was built with are the ones at hand offline.
+    // The versions of the workspace's build are available offline.
     fs::copy(root.join("Cargo.lock"), scratch.join("Cargo.lock")).expect("the lock file is there");
     for case in files() {
         let to = scratch
@@ -179,7 +180,7 @@ fn check(arguments: &[&str]) -> String {
         let message: Value = serde_json::from_str(line).expect("cargo writes JSON");
         message["reason"] == "compiler-artifact" && message["target"]["name"] == "cuda_core"
     });
-    // Otherwise every misuse would "fail", for a reason of its own.
+    // Without this check, every misuse would fail for another reason.
     assert!(
         core,
         "cuda-core does not build:\n{}",
@@ -198,7 +199,7 @@ fn errors(messages: &str) -> Errors {
         }
         let code = match message["code"]["code"].as_str() {
             Some(code) => code,
-            // The compiler's closing line, not an error.
+            // The compiler's summary line, which is not an error.
             None if is_summary(message["message"].as_str()) => continue,
             None => "an error without a code",
         };

@@ -1,4 +1,4 @@
-//! What later drivers than that of the floor bring is there whatever `cuda.h` the build has found: S47.
+//! S47: calls of later drivers than the floor's exist with every `cuda.h` that the build may find.
 //!
 //! `cargo xtask headers` builds and runs this with each header.
 
@@ -8,7 +8,7 @@ use cuda_core::{
 };
 use support::kernels;
 
-/// Each of these was left out, or failed with 36, where the header was older than the call.
+/// Each of these calls was missing, or failed with 36, when the header was older than the call.
 #[test]
 fn s47_the_header_takes_nothing_away() {
     let session = support::simulator();

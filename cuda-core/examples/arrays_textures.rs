@@ -1,4 +1,5 @@
-//! An image in a CUDA array: copied in whole and in part, then sampled by a kernel through a texture.
+//! Copies an image to a CUDA array, in whole and in part, and samples it in a kernel through a
+//! texture.
 
 mod shared;
 
@@ -8,10 +9,10 @@ use cuda_core::{
     ArrayFlags, ArrayShape, CudaArray, Device, FilterMode, Module, Texture, TextureDescriptor,
 };
 
-/// Texels of a row, and rows.
+/// Texels per row, and rows.
 const SIZE: usize = 64;
 
-/// Times that the kernel magnifies.
+/// The factor by which the kernel magnifies.
 const SCALE: usize = 2;
 
 fn example() -> shared::Result {
@@ -35,13 +36,13 @@ fn example() -> shared::Result {
 
     if shared::is_simulated(device)? {
         return Err(
-            shared::Lacks("a real GPU to sample: the simulated driver samples nothing").into(),
+            shared::Lacks("a real GPU: the simulated driver does not sample textures").into(),
         );
     }
     sample(device, &image)
 }
 
-/// Asks a kernel for an image of twice the size.
+/// Launches a kernel that writes an image of twice the size.
 fn sample(device: Device, image: &CudaArray<f32>) -> shared::Result {
     const WIDTH: usize = SIZE * SCALE;
     const LEN: usize = WIDTH * WIDTH;
@@ -53,7 +54,7 @@ fn sample(device: Device, image: &CudaArray<f32>) -> shared::Result {
     let mut large = stream.alloc::<f32>(LEN)?;
     let mut launch = stream.kernel(&magnify);
     launch.elements(LEN);
-    // While the launch has it, nobody can write the image.
+    // The launch borrows the image, so the program cannot write to it until the launch is made.
     launch.arg(texture.bind(image)?).arg(&mut large);
     launch
         .arg(WIDTH as u32)

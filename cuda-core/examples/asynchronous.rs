@@ -1,4 +1,4 @@
-//! Awaiting the device, with any executor: here one of thirty lines, on one thread.
+//! Awaits the device with any executor: here one of thirty lines, on one thread.
 
 mod shared;
 
@@ -13,7 +13,7 @@ use cuda_core::{Device, PinnedBuffer, Result};
 
 type Task = Pin<Box<dyn Future<Output = Result<u32>>>>;
 
-/// Wakes the thread that polls.
+/// Wakes the polling thread.
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -46,20 +46,20 @@ fn run_all(mut tasks: Vec<Task>) -> Result<()> {
     Ok(())
 }
 
-/// While one task awaits the device, others have the thread.
+/// While one task awaits the device, the thread runs the others.
 async fn round_trip(device: Device, number: u32) -> Result<u32> {
     let stream = device.create_stream()?;
     let mut pinned = PinnedBuffer::zeroed(stream.context(), 1 << 20)?;
     let mut buffer = stream.alloc::<u32>(1 << 20)?;
     stream.fill(&mut buffer, number)?;
     stream.download(&buffer, &mut pinned)?;
-    pinned.ready().await?; // the download, and what it waits for
-    let elements = pinned.as_slice()?; // waits no more
+    pinned.ready().await?; // waits for the download, and for what precedes it
+    let elements = pinned.as_slice()?; // does not have to wait
     assert!(elements.iter().all(|&element| element == number));
     let copy = stream.upload_owned(vec![number; 1 << 20], &mut buffer);
     let vector = copy.map_err(|(error, _vector)| error)?.await?;
     stream.fill(&mut buffer, vector[0])?;
-    stream.finished().await?; // all that the stream was given so far
+    stream.finished().await?; // waits for all work enqueued on the stream so far
     Ok(number)
 }
 

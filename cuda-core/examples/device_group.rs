@@ -1,4 +1,4 @@
-//! All GPUs as a group: the same to everybody, a part to everybody, parts that go round.
+//! All GPUs as a group: the same data to each, a part to each, and parts passed around.
 
 mod shared;
 
@@ -11,13 +11,13 @@ const SHARE: usize = 1 << 20;
 
 fn example() -> shared::Result {
     let group = DeviceGroup::new(shared::several()?)?;
-    // Copies between devices work without it, more slowly.
+    // Without peer access, copies between devices still work, more slowly.
     for (device, peer) in group.enable_all_peers()?.unreachable() {
         println!("{device:?} cannot reach {peer:?}");
     }
     let count = group.len();
 
-    // The same to everybody, with one pass over the host's memory; and to everybody a part.
+    // Copies the same data to each device, with one pass over host memory; and a part to each.
     let weights: Vec<u32> = (0..SHARE as u32).collect();
     let mut copies = group.alloc::<u32>(SHARE)?;
     group.upload_all_from(&weights, &mut copies)?;
@@ -25,11 +25,12 @@ fn example() -> shared::Result {
     let mut parts = group.alloc_shares::<u32>(batch.len())?;
     group.scatter_from(&batch, &mut parts)?;
 
-    // Each to the next one, until everybody has had every part: the steps of a ring.
+    // Passes each part to the next device, until each device has had every part: the steps of a
+    // ring.
     let mut next = group.alloc_shares::<u32>(batch.len())?;
     for _ in 0..count {
         for ((stream, part), copy) in group.streams().iter().zip(&parts).zip(&mut copies) {
-            stream.copy(part, copy)?; // stands for a kernel
+            stream.copy(part, copy)?; // stands in for a kernel
         }
         group.rotate(&parts, &mut next, 1)?;
         std::mem::swap(&mut parts, &mut next);
@@ -38,9 +39,12 @@ fn example() -> shared::Result {
     let mut back = vec![0; batch.len()];
     group.gather_to(&parts, &mut back)?; // the one wait
     assert_eq!(back, batch);
-    println!("{} elements went round {count} devices", batch.len());
+    println!(
+        "{} elements were passed around {count} devices",
+        batch.len()
+    );
 
-    // The rows of a matrix, a block of them on each device, become its columns.
+    // Each device holds a block of a matrix's rows; afterwards it holds a block of its columns.
     let mut rows = group.alloc::<u32>(count * count)?;
     for (rank, (stream, block)) in group.streams().iter().zip(&mut rows).enumerate() {
         stream.fill(block, rank as u32)?;

@@ -1,4 +1,4 @@
-//! Beside other libraries on one thread: whatever they made current is current again afterwards.
+//! Guards beside other libraries on one thread: each guard restores the context that was current.
 
 mod shared;
 
@@ -10,7 +10,7 @@ use cuda_core::{Context, ContextLocal};
 
 const SUCCESS: CUresult = sys::CUDA_SUCCESS;
 
-/// Stands for another library: it asks the driver, as the runtime API does, and with it PyTorch.
+/// Stands in for another library: it queries the driver, like the runtime API and so PyTorch.
 fn current() -> CUcontext {
     let mut context = ptr::null_mut();
     // SAFETY: the place for the context is valid for a write.
@@ -28,14 +28,14 @@ fn current_device() -> CUdevice {
     device
 }
 
-/// Stands for the other library's way to switch.
+/// Stands in for the other library's way to switch contexts.
 fn switch_to(context: &Context) {
     // SAFETY: a primary context, which this crate keeps for the life of the process.
     let switched = unsafe { sys::cuCtxSetCurrent(context.as_raw()) };
     assert_eq!(switched, SUCCESS);
 }
 
-/// A handle as cuBLAS has them: made once for a thread and a context, with that context current.
+/// A handle like cuBLAS's: made once per thread and context, with that context current.
 static HANDLE: ContextLocal<CUdevice> = ContextLocal::new(|_: &Context| Ok(current_device()));
 
 fn example() -> shared::Result {
@@ -51,18 +51,18 @@ fn example() -> shared::Result {
     assert_eq!(current(), before);
     println!("guard: device 1 inside, the same context as before after it");
 
-    // The scope as a closure; it ends well also where the closure fails or panics.
+    // The scope as a closure; the guard also ends if the closure fails or panics.
     let device = one.with(|_| Ok(current_device()))?;
     assert_eq!((device, current()), (1, before));
     println!("closure: device {device} inside");
 
-    // Everything else of this crate leaves the thread alone, too: no guard is needed for it.
+    // All other calls of this crate leave the current context unchanged, too: they need no guard.
     let stream = one.create_stream()?;
     let mut buffer = stream.alloc_zeroed::<u8>(1000)?;
     stream.upload_from(&[7; 1000], &mut buffer)?;
     drop(buffer);
     assert_eq!(current(), before);
-    println!("a stream, a buffer and a copy on device 1: nobody else noticed");
+    println!("a stream, a buffer and a copy on device 1: the current context is unchanged");
 
     for device in [zero, one] {
         let made = HANDLE.with(&device.context()?, |made| cuda_core::Result::Ok(*made))?;

@@ -1,4 +1,4 @@
-//! Copies that own their host memory: any `Vec` or `Box`, lent to the device and given back.
+//! Copies that own their host memory: any `Vec` or `Box`, which the copy returns afterwards.
 
 mod shared;
 
@@ -13,7 +13,8 @@ fn example() -> shared::Result {
     let stream = device.create_stream()?;
     let mut buffer = stream.alloc::<u32>(LEN)?;
 
-    // The copy owns the vector: nobody can write or free it meanwhile, whatever is forgotten.
+    // The copy owns the vector: the program can neither write nor free it meanwhile, even with
+    // `mem::forget`.
     let numbers: Vec<u32> = (0..LEN as u32).collect();
     let upload = stream
         .upload_owned(numbers, &mut buffer)
@@ -22,7 +23,7 @@ fn example() -> shared::Result {
     let numbers = upload.wait().map_err(|(error, _upload)| error)?;
     println!("the vector is back, with {} elements", numbers.len());
 
-    // Nobody has to wait: the download goes behind the upload, into the same vector.
+    // No wait is needed: the download comes after the upload, into the same vector.
     let download = stream
         .download_owned(&buffer, numbers)
         .map_err(|(error, _numbers)| error)?;
@@ -34,10 +35,10 @@ fn example() -> shared::Result {
             .all(|(&element, index)| element == index)
     );
 
-    // Dropped in flight, it keeps the vector until the copy is done and frees it then.
+    // Dropped in flight, it keeps the vector until the copy is done, and then frees it.
     drop(stream.upload_owned(vec![7; LEN], &mut buffer));
 
-    // Memory that is to be copied often is pinned in place, by its owner.
+    // Memory that is copied often is pinned in place, by an owner of it.
     let registered = Registered::new(stream.context(), numbers, RegisterFlags::PORTABLE)
         .map_err(|(error, _numbers)| error)?;
     stream.upload(&registered, &mut buffer)?; // as from a pinned buffer

@@ -1,5 +1,5 @@
 //! Two processes, one buffer: the first writes it, the second waits on the device, reads it and
-//! answers. The second process is this program again, given the handles as arguments.
+//! answers. The second process is this program again, with the handles as arguments.
 
 mod shared;
 
@@ -27,7 +27,10 @@ fn unhex(text: &str) -> shared::Result<[u8; 64]> {
 fn first() -> shared::Result {
     let device = shared::device()?;
     if shared::is_simulated(device)? {
-        return Err(shared::Lacks("a real GPU: simulated memory is its process's own").into());
+        return Err(shared::Lacks(
+            "a real GPU: simulated memory cannot be shared between processes",
+        )
+        .into());
     }
     let context = device.context()?;
     let stream = context.create_stream()?;
@@ -60,8 +63,8 @@ fn second(memory: &str, event: &str) -> shared::Result {
     let event = IpcEventHandle::from_bytes(unhex(event)?);
     // SAFETY: the first process keeps its event until this one has ended.
     let written = unsafe { Event::open_ipc(&context, event) }?;
-    // SAFETY: the first process keeps the memory, of as many elements, until this one has ended. It
-    // uses it before `written` and after that end, and this process between the two.
+    // SAFETY: the first process keeps the memory, of this many elements, until this one has ended.
+    // It uses it before `written` and after that end, and this process between the two.
     let mut buffer = unsafe { DeviceBuffer::<u32>::open_ipc(&context, memory, LEN) }?;
     stream.wait_event(&written)?;
     let mut seen = vec![0; LEN];

@@ -1,4 +1,4 @@
-//! Memory that host and device share, and memory that grows where it is.
+//! Memory that host and device share, and memory that grows in place.
 
 mod shared;
 
@@ -41,7 +41,7 @@ fn growing(device: Device) -> shared::Result {
         (back[0], back[1 << 10], back[1 << 20]),
         (1 << 10, 1 << 20, 1 << 22)
     );
-    list.shrink_to(1 << 10)?; // waits for the work on what goes
+    list.shrink_to(1 << 10)?; // waits for work on the part that is unmapped
     println!("virtual: the address stayed the same");
     Ok(())
 }

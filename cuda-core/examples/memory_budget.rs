@@ -1,4 +1,4 @@
-//! A budget for one part of a program: what it may take, what it took, and what it took at most.
+//! A budget for one part of a program: a limit, what the part allocated, and its peak.
 
 mod shared;
 
@@ -12,12 +12,12 @@ use cuda_core::{
 
 const MIB: usize = 1 << 20;
 
-/// The part of the program that has the budget; it knows nothing of it.
+/// The part of the program that has the budget; its code does not know of the budget.
 fn part(stream: &Stream) -> Result<()> {
     for round in 1..=4 {
         let mut scratch = stream.alloc::<u8>(round * MIB)?;
         stream.fill(&mut scratch, 0)?;
-        // Freed behind the fill, and cached: nothing waits.
+        // Freed behind the fill, and cached, without a wait.
     }
     Ok(())
 }
@@ -26,7 +26,7 @@ fn example() -> shared::Result {
     let device = shared::device()?;
     let stream = device.create_stream()?;
 
-    // A pool of the part's own: all that it keeps can be given back at once.
+    // A pool of the part's own: all memory that the pool keeps can be released at once.
     let pool = CachingPool::builder()
         .limit(PoolLimit::Bytes(64 * MIB))
         .build()?;
@@ -46,7 +46,7 @@ fn example() -> shared::Result {
     pool.trim(0)?;
     assert_eq!(pool.usage(device).reserved, 0);
 
-    // And with less than it needs: an error, of the allocation that goes beyond.
+    // With a limit below its needs: the allocation that would exceed the limit returns an error.
     let limited = Allocator::new(Limiting::new(pool.allocator(), 2 * MIB));
     match with_allocator(&limited, || part(&stream)) {
         Err(Error::Allocator(AllocatorError::LimitExceeded { .. })) => {

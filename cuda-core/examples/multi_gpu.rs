@@ -1,4 +1,4 @@
-//! All GPUs from one thread: each makes its share, and the shares meet on the first.
+//! All GPUs from one thread: each computes a part, and the first one collects the parts.
 
 mod shared;
 
@@ -15,9 +15,9 @@ fn example() -> shared::Result {
         let stream = device.create_stream()?;
         let mut share = stream.alloc(SHARE)?;
         stream.fill(&mut share, number)?;
-        // `home` is another device's stream: it waits for the fill, and nobody else does.
+        // `home` is another device's stream: it waits for the fill, and the host does not.
         home.copy(&share, part)?;
-        // `share` and `stream` are dropped with work in flight; the memory is freed behind the copy.
+        // `share` and `stream` are dropped with work in flight; the memory is freed after the copy.
     }
 
     let back = home.download_vec(&whole)?; // the one wait
@@ -26,7 +26,7 @@ fn example() -> shared::Result {
         let device = devices[number];
         println!("device {number}, {}: {SHARE} elements", device.name()?);
     }
-    println!("{} shares met on device 0", devices.len());
+    println!("device 0 has collected {} shares", devices.len());
     Ok(())
 }
 

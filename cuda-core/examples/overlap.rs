@@ -1,4 +1,4 @@
-//! Upload, compute and download of many chunks, each on a stream of its own, so that they overlap.
+//! Uploads, computes and downloads many chunks, each step on its own stream, so that they overlap.
 
 mod shared;
 
@@ -21,9 +21,9 @@ fn pipeline(
     for (input, output) in input.chunks(LEN)?.zip(output.chunks_mut(LEN)?) {
         let mut source = up.alloc::<f32>(LEN)?;
         up.upload(input, &mut source)?;
-        // Whoever waits for this upload waits up to here, not for the chunks that follow.
+        // A wait for this upload covers the work up to here, not the chunks that follow.
         up.checkpoint()?;
-        // Stands for a kernel. That it waits for the upload follows from its using `source`.
+        // Stands in for a kernel. It waits for the upload because it uses `source`.
         let result = compute.copy_new(&source)?;
         compute.checkpoint()?;
         down.download(&result, output)?;

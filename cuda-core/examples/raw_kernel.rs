@@ -65,9 +65,7 @@ fn cuda_cpp(device: Device) -> shared::Result {
 fn example() -> shared::Result {
     let device = shared::device()?;
     if shared::is_simulated(device)? {
-        return Err(
-            shared::Lacks("a real GPU: the simulated driver runs no kernels of others").into(),
-        );
+        return Err(shared::Lacks("a real GPU: the simulated driver does not run kernels").into());
     }
     ptx(device)?;
     cuda_cpp(device)

@@ -20,34 +20,34 @@
 //!   events of your own.
 //! * **One driver call per operation** on a created stream. Where one stream must wait for another,
 //!   an event is recorded; otherwise none is.
-//! * **Invisible to its neighbours.** After every call, failed ones included, the current context of
-//!   the thread is what it was before. [`Device::guard`] and [`Context::enter`] make one current for
-//!   a scope and then bring back what was there, *none* included.
-//! * **Starts without a driver.** The driver is loaded at the first call; where there is none, every
+//! * **Invisible to its neighbours.** After every call, failed ones included, the current context
+//!   of the thread is what it was before. [`Device::guard`] and [`Context::enter`] make one current
+//!   for a scope and then restore what was there, *none* included.
+//! * **Starts without a driver.** The driver is loaded at the first call; without one, every
 //!   operation returns [`Error::NoDriver`].
 //!
 //! # Tour
 //! **Devices and contexts.** A [`Device`] names a GPU; asking about it creates nothing on it.
 //! Memory, streams and code live in a [`Context`]. Each device has one of its own,
 //! [`Device::context`], which most programs hardly name; [`Context::create`] makes more, and
-//! [`Context::current`] takes in those that others made. A [`Guard`] or [`Device::with`] makes a
-//! context current for *other* libraries, and a [`ContextLocal`] keeps their handles, one for each
-//! thread and context. A [`ProfilerRange`] is what profilers record; [`driver_version`] and
-//! [`runtime_version`] tell what is installed.
+//! [`Context::current`] finds the one that other code made current. A [`Guard`] or [`Device::with`]
+//! makes a context current for *other* libraries, and a [`ContextLocal`] keeps their handles, one
+//! for each thread and context. A [`ProfilerRange`] limits what profilers record;
+//! [`driver_version`] and [`runtime_version`] return what is installed.
 //!
 //! **Streams.** Work is enqueued on a [`Stream`] and runs in that order. A [`StreamBuilder`] sets
-//! priority and kind, a [`StreamPool`] hands streams out in turn, and a [`PerThreadStream`] is the
-//! thread's default stream; [`Stream::enter`] makes a stream the thread's current one. An [`Event`]
-//! is a point of a stream, to wait for and to measure from. A [`Signal`] is a number that streams
-//! and the host write and wait for, and [`Stream::launch_host_func`] runs a closure between other
-//! work.
+//! priority and kind, a [`StreamPool`] hands streams out round-robin, and a [`PerThreadStream`] is
+//! the thread's default stream; [`Stream::enter`] makes a stream the thread's current one. An
+//! [`Event`] is a point of a stream, to wait for and to measure from. A [`Signal`] is a number that
+//! streams and the host write and wait for, and [`Stream::launch_host_func`] runs a closure between
+//! other work.
 //!
 //! **Memory.** A [`DeviceBuffer`] is on a GPU; a [`PinnedBuffer`] is host memory that GPUs copy at
 //! full speed. Their elements are [`Pod`], and [`DeviceSlice`] and [`DeviceSliceMut`] are views of
 //! parts. A [`ManagedBuffer`] is usable from both sides, a [`PitchedBuffer`] has padded rows,
-//! [`Registered`] pins memory that exists already, and a [`VirtualBuffer`] of [`PhysicalMemory`]
-//! grows without moving. A [`CudaArray`] or [`MipmappedArray`] holds images, which kernels see
-//! through a [`Texture`] or a [`Surface`]. [`PointerAttributes`] tells what an address is,
+//! [`Registered`] pins existing memory, and a [`VirtualBuffer`] of [`PhysicalMemory`] grows without
+//! moving. A [`CudaArray`] or [`MipmappedArray`] holds images, which kernels read through a
+//! [`Texture`] or access through a [`Surface`]. [`PointerAttributes`] describe an address,
 //! [`IpcMemoryHandle`] and [`IpcEventHandle`] reach other processes, and [`ExternalMemory`] and
 //! [`ExternalSemaphore`] are those of Vulkan.
 //!
@@ -73,22 +73,22 @@
 //!
 //! **Kernels.** A [`Module`] is code, from PTX or a binary; [`nvrtc`] compiles CUDA C++ while the
 //! program runs, a [`Linker`] joins code that comes in pieces, and a `Library` is a module for all
-//! contexts at once. A [`Function`] is a kernel
-//! with its attributes and occupancy, and [`Stream::kernel`] begins its [`Launch`], which is
-//! `unsafe` at the end: nobody can check what a kernel does.
+//! contexts at once. A [`Function`] is a kernel with its attributes and occupancy, and
+//! [`Stream::kernel`] begins its [`Launch`], which is `unsafe` at the end: this crate cannot check
+//! what a kernel does.
 //!
 //! **Waiting and failing.** [`Buffer::ready`], [`Stream::finished`] and [`Event::reached`] are
-//! futures for any executor. An [`Error`] says what was asked and what stood in the way. What a
-//! `Drop` could not do is counted by [`drop_failures`] and told to the hook of [`set_drop_hook`];
-//! owners also have a fallible `close`.
+//! futures for any executor. An [`Error`] names the operation and the cause. What a `Drop` could
+//! not do is counted by [`drop_failures`] and reported to the hook of [`set_drop_hook`]; owners
+//! also have a fallible `close`.
 //!
-//! **Raw handles.** `as_raw` hands out the driver's handles, and `from_raw` takes in those of
-//! others. [`sys`] has their types and everything else of the driver API.
+//! **Raw handles.** `as_raw` returns the driver's handles, and `from_raw` accepts those of other
+//! libraries. [`sys`] has their types and everything else of the driver API.
 //!
 //! # What depends on the driver
-//! Everything here compiles whatever CUDA toolkit is installed, or none. The driver decides when the
-//! program runs: what needs a newer one than CUDA 11.8 says so, and fails with its
-//! `CALL_REQUIRES_NEWER_DRIVER` (36) where the driver is older.
+//! Everything here compiles whatever CUDA toolkit is installed, or none. What works is decided by
+//! the driver when the program runs: what needs a newer one than CUDA 11.8 is documented so, and
+//! fails with `CALL_REQUIRES_NEWER_DRIVER` (36) on an older driver.
 //!
 //! # More
 //! The repository has programs for common problems (`docs/cookbook.md`), and a table of what CuPy,
@@ -159,7 +159,7 @@ mod module;
 // Several devices as one.
 mod group;
 
-/// The raw bindings, of the very version that this crate's types come from.
+/// The raw bindings, of the exact version that this crate's types come from.
 pub use cuda_sys as sys;
 
 pub use alloc::caching::builder::CachingPoolBuilder;

@@ -1,9 +1,9 @@
-//! The text of bindings, in files by kind of item.
+//! The text of bindings, split into files by kind of item.
 
 use std::fs;
 use std::path::Path;
 
-/// The module over the parts.
+/// The module that includes the parts.
 const MODULE: &str = r#"include!("types.rs");
 include!("constants.rs");
 include!("layout.rs");
@@ -15,7 +15,7 @@ pub(crate) mod names {
 }
 "#;
 
-/// What opens the file of functions; a brace closes it.
+/// The beginning of the file of functions; a brace ends it.
 pub(crate) const FUNCTIONS: &str = "driver_api! {\n";
 
 /// Bindings, split by kind of item.
@@ -34,8 +34,8 @@ pub(crate) struct Bindings {
 }
 
 impl Bindings {
-    /// File name and text of each part, and of the module that brings them together. `header` is the
-    /// `CUDA_VERSION` of the system's header that was read, and what it added.
+    /// File name and text of each part, and of the module that includes them. `header` is the
+    /// `CUDA_VERSION` of the system's header, if one was read, and what it added.
     pub(crate) fn files(&self, header: Option<(u32, &[String])>) -> [(&'static str, String); 7] {
         let header = match header {
             Some((version, adds)) => {
@@ -57,7 +57,7 @@ impl Bindings {
         ]
     }
 
-    /// Writes the files to `directory`, which is made.
+    /// Writes the files to `directory`, which is created.
     pub(crate) fn write(
         &self,
         directory: &Path,

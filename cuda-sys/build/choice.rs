@@ -15,12 +15,12 @@ pub(crate) enum Mode {
     Bundled,
 }
 
-/// What the build script is to do.
+/// The build script's decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Plan {
     /// Generate from this toolkit's header.
     Generate(Toolkit),
-    /// Use the checked-in bindings; say why if something looked wrong.
+    /// Use the checked-in bindings, with a warning if the search found a problem.
     Bundled {
         /// One line.
         warning: Option<String>,
@@ -44,17 +44,17 @@ impl Mode {
         }
     }
 
-    /// Whether a header, if there is one, would be read.
+    /// Whether the build would read a header that it finds.
     pub(crate) fn searches(self, generator: bool) -> bool {
         generator && self != Mode::Bundled
     }
 
-    /// What the search calls for. `generator` is whether bindgen was compiled in.
+    /// The plan for the result of a search. `generator` is whether bindgen was compiled in.
     pub(crate) fn plan(self, found: &Found, generator: bool) -> Result<Plan, String> {
         let silent = Ok(Plan::Bundled { warning: None });
         match self {
             Mode::Bundled => return silent,
-            // Whoever turned the feature off has made the choice.
+            // The feature was turned off on purpose: no warning.
             Mode::Auto if !generator => return silent,
             Mode::System if !generator => {
                 return Err(
@@ -80,7 +80,7 @@ impl Mode {
         }
     }
 
-    /// The plan after something went wrong: an error if the header was asked for.
+    /// The plan after a failure: an error if the header was required.
     pub(crate) fn fall_back(self, why: &str) -> Result<Plan, String> {
         match self {
             Mode::System => Err(format!("CUDA_SYS_BINDINGS=system, but {why}")),

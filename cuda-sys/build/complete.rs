@@ -1,10 +1,11 @@
 //! Adds to the bundled bindings what a header declares beyond them.
 //!
-//! What both declare is the bundled bindings': so whatever compiles with them compiles with every
-//! header. That is sound because names are the ABI: no symbol ever changed its signature, and no type
-//! that the driver reads or writes by its own size ever changed that. What does change between
-//! releases is how a header spells the same bytes: a field of a reserved tail gets a name, a number
-//! moves into an anonymous union. `tests/abi.rs` compares the two for each release.
+//! If both declare an item, the bundled declaration is used, so code that compiles with the bundled
+//! bindings compiles with every header. That is sound because names are the ABI: no symbol ever
+//! changed its signature, and no type that the driver reads or writes by its own size ever changed
+//! that. Releases differ only in how a header spells the same bytes: a field of a reserved tail
+//! gets a name, a number moves into an anonymous union. `tests/abi.rs` compares the two for each
+//! release.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,7 +14,7 @@ use std::path::Path;
 use super::bindings::{Bindings, FUNCTIONS, declarations, function_name, head, items};
 
 impl Bindings {
-    /// Reads what [`files`](Self::files) yields from `directory`.
+    /// Reads the files of [`files`](Self::files) from `directory`.
     pub(crate) fn read(directory: &Path) -> Result<Self, String> {
         let read = |file: &str| {
             let file = directory.join(file);
@@ -34,28 +35,28 @@ impl Bindings {
     }
 }
 
-/// What came of a header.
+/// The result for a header.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Completed {
     /// The bundled bindings and what the header adds.
     pub(crate) bindings: Bindings,
-    /// Names of what it adds.
+    /// Names of the items that it adds.
     pub(crate) added: Vec<String>,
-    /// Names of what it could not add, since it builds on a type that it declares with another size
-    /// than the bundled bindings.
+    /// Names of items that it could not add, since they build on a type whose size in the header
+    /// differs from the bundled one.
     pub(crate) unfit: Vec<String>,
 }
 
 /// Completes the bundled bindings with the header's.
 pub(crate) fn complete(bundled: &Bindings, header: &Bindings) -> Completed {
-    let (ours, theirs) = (Parts::of(bundled), Parts::of(header));
-    let spelled = ours.spelled_otherwise(&theirs);
-    let mut unfit = ours.of_other_size(&theirs);
-    let aliases = theirs.aliases.clone();
-    let mut lacking = theirs.beyond(&ours);
+    let (bundled_parts, header_parts) = (Parts::of(bundled), Parts::of(header));
+    let spelled = bundled_parts.spelled_otherwise(&header_parts);
+    let mut unfit = bundled_parts.of_other_size(&header_parts);
+    let aliases = header_parts.aliases.clone();
+    let mut lacking = header_parts.beyond(&bundled_parts);
     for item in &mut lacking {
         item.text = spell(&item.text, &spelled);
-        // A bundled union within it has no `Debug`.
+        // A bundled union within it does not implement `Debug`.
         if item.kind == Kind::Type && item.text.contains(" {\n    pub ") {
             item.text = item.text.replace("#[derive(Debug, ", "#[derive(");
         }
@@ -96,7 +97,7 @@ pub(crate) fn complete(bundled: &Bindings, header: &Bindings) -> Completed {
         completed.added.push(name);
     }
     for names in [&mut completed.added, &mut completed.unfit] {
-        // The text of a type is its declaration, its `Default` and its layout.
+        // A type's text is its declaration, its `Default` and its layout.
         names.sort();
         names.dedup();
     }
@@ -121,7 +122,7 @@ struct Item {
 /// Bindings, item by item.
 struct Parts<'a> {
     items: Vec<Item>,
-    /// What an alias stands for.
+    /// The targets of aliases.
     aliases: BTreeMap<&'a str, &'a str>,
     /// Assertions of a type's size and alignment.
     sizes: BTreeMap<String, Vec<String>>,
@@ -176,9 +177,9 @@ impl<'a> Parts<'a> {
         parts
     }
 
-    /// What these bindings have beyond `ours`.
-    fn beyond(self, ours: &Parts<'_>) -> Vec<Item> {
-        let have: BTreeSet<(Kind, &str)> = ours
+    /// The items that these bindings have and `bundled_parts` lack.
+    fn beyond(self, bundled_parts: &Parts<'_>) -> Vec<Item> {
+        let have: BTreeSet<(Kind, &str)> = bundled_parts
             .items
             .iter()
             .map(|item| (item.kind, owner(&item.name)))
@@ -187,7 +188,7 @@ impl<'a> Parts<'a> {
         lacking.retain(|item| {
             let has = |kind| have.contains(&(kind, owner(&item.name)));
             match item.kind {
-                // A plain name that is a symbol to the bundled bindings stays that symbol.
+                // If a plain name is a symbol in the bundled bindings, it stays that symbol.
                 Kind::Name => !has(Kind::Name) && !has(Kind::Function),
                 Kind::Layout => !has(Kind::Type),
                 kind => !has(kind),
@@ -196,27 +197,35 @@ impl<'a> Parts<'a> {
         lacking
     }
 
-    /// Aliases that mean something else here than there, with what they mean there:
+    /// Aliases whose target differs between the two, with the header's target:
     /// `CUDA_KERNEL_NODE_PARAMS` was `CUDA_KERNEL_NODE_PARAMS_v1` once.
-    fn spelled_otherwise<'b>(&self, theirs: &Parts<'b>) -> BTreeMap<&'b str, &'b str> {
-        let mut aliases = theirs.aliases.clone();
-        aliases.retain(|name, target| self.aliases.get(name).is_some_and(|ours| ours != target));
+    fn spelled_otherwise<'b>(&self, header_parts: &Parts<'b>) -> BTreeMap<&'b str, &'b str> {
+        let mut aliases = header_parts.aliases.clone();
+        aliases.retain(|name, target| {
+            self.aliases
+                .get(name)
+                .is_some_and(|bundled| bundled != target)
+        });
         aliases
     }
 
-    /// Types of both whose size or alignment differs. A part of another type is as large as that one
-    /// makes it.
-    fn of_other_size(&self, theirs: &Parts<'_>) -> BTreeSet<String> {
-        let sizes = theirs.sizes.iter();
+    /// Types of both whose size or alignment differs. An unnamed part counts with the type around
+    /// it.
+    fn of_other_size(&self, header_parts: &Parts<'_>) -> BTreeSet<String> {
+        let sizes = header_parts.sizes.iter();
         sizes
             .filter(|(name, _)| owner(name) == name.as_str())
-            .filter(|(name, size)| self.sizes.get(*name).is_some_and(|ours| ours != *size))
+            .filter(|(name, size)| {
+                self.sizes
+                    .get(*name)
+                    .is_some_and(|bundled| bundled != *size)
+            })
             .map(|(name, _)| name.clone())
             .collect()
     }
 }
 
-/// The name of a type, of an alias, or of the type that an `impl` is for.
+/// The name of a type, of an alias, or of the type of an `impl`.
 fn type_name(head: &str) -> Option<&str> {
     let mut words = words(head).skip_while(|word| *word == "pub");
     match words.next()? {
@@ -236,7 +245,7 @@ fn alias(item: &str) -> Option<(&str, &str)> {
     Some((name, target))
 }
 
-/// The type whose unnamed part a type is, or the type itself.
+/// The type around an unnamed part, or the type itself.
 fn owner(name: &str) -> &str {
     name.split("__bindgen_ty_").next().unwrap_or(name)
 }
@@ -251,7 +260,7 @@ fn is_identifier(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
-/// `text` with each of these aliases replaced by what it stands for.
+/// `text` with each of these aliases replaced by its target.
 fn spell(text: &str, aliases: &BTreeMap<&str, &str>) -> String {
     let mut spelled = String::new();
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! The one bindgen recipe: `cuda.h` in, Rust text out.
+//! The bindgen call: `cuda.h` in, Rust text out.
 //!
 //! The build script calls it for the header it found, `cargo xtask bindings` for the newest, whose
 //! output is checked in.
@@ -13,15 +13,15 @@ use bindgen::{Builder, CodegenConfig, EnumVariation, Formatter, RustEdition, Rus
 
 use super::bindings::{Bindings, declarations, function_name, head, items};
 
-/// Symbols that every supported driver has: those of CUDA 11.8, one a line.
+/// Symbols that every supported driver has: those of CUDA 11.8, one per line.
 pub(crate) const FLOOR: &str = include_str!("floor_11_8.txt");
 
-/// Why no bindings came out.
+/// Why bindgen produced no bindings.
 #[derive(Debug)]
 pub(crate) enum Error {
     /// libclang could not be loaded; bindgen reports this by a panic.
     Libclang(String),
-    /// The header was found but not understood.
+    /// The header was found, but bindgen failed on it.
     Header(String),
 }
 
@@ -37,10 +37,10 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 /// Runs bindgen over the `cuda.h` of `include`. `package` is the directory of this crate, which has
-/// `wrapper.h` and the few standard headers that `cuda.h` asks for. `kept` are symbols to bind even
-/// where the header has stopped declaring them to programs.
+/// `wrapper.h` and the few standard headers that `cuda.h` includes. `kept` are symbols to bind even
+/// if the header no longer declares them to programs.
 ///
-/// Called by a build script, bindgen reads the target from the environment.
+/// In a build script, bindgen reads the target from the environment.
 pub(crate) fn generate(include: &Path, package: &Path, kept: &[&str]) -> Result<Bindings, Error> {
     let header = std::fs::read_to_string(include.join("cuda.h"))
         .map_err(|e| Error::Header(format!("{}: {e}", include.join("cuda.h").display())))?;
@@ -48,7 +48,7 @@ pub(crate) fn generate(include: &Path, package: &Path, kept: &[&str]) -> Result<
     let declared = run(base(include, package, &header).allowlist_file(".*[/\\\\]cuda\\.h"))?;
     let mut bindings = split(&declared);
 
-    // The header's internal view still declares all that the driver exports.
+    // The header's internal view still declares everything that the driver exports.
     let bound = function_names(&bindings.functions);
     let lost: Vec<&&str> = kept.iter().filter(|name| !bound.contains(**name)).collect();
     if !lost.is_empty() {
@@ -80,9 +80,9 @@ pub(crate) fn generate(include: &Path, package: &Path, kept: &[&str]) -> Result<
 
 /// Makes the types the same for every target.
 ///
-/// An enum without negative enumerators is an `unsigned int`, but for Microsoft's compiler, which
-/// makes every enum an `int`: four bytes, passed alike. That compiler also gets another spelling of
-/// two fixed-width integers.
+/// An enum without negative enumerators is an `unsigned int`, except with Microsoft's compiler,
+/// which makes every enum an `int`: four bytes, passed the same way. That compiler also spells two
+/// fixed-width integers differently.
 fn normalise(types: &str, constants: &str) -> String {
     let signed: BTreeSet<&str> = constants
         .split(';')
@@ -112,7 +112,7 @@ fn normalise(types: &str, constants: &str) -> String {
     text
 }
 
-/// Gives macros like `(~0u)` their unsigned value, where bindgen has seen -1.
+/// Gives macros like `(~0u)` their unsigned value, which bindgen reads as -1.
 fn unsigned(constants: &str, header: &str) -> String {
     let mut text = String::new();
     for line in constants.lines() {
@@ -131,7 +131,7 @@ fn unsigned(constants: &str, header: &str) -> String {
     text
 }
 
-/// Whether the header defines `name` by a number with the suffix `u`.
+/// Whether the header defines `name` as a number with the suffix `u`.
 fn defined_unsigned(header: &str, name: &str) -> bool {
     header
         .lines()
@@ -150,7 +150,7 @@ fn base(include: &Path, package: &Path, header: &str) -> Builder {
         .clang_arg(format!("-I{}", package.join("build/include").display()))
         .clang_arg(format!("-I{}", include.display()))
         .parse_callbacks(Box::new(HideCounts::of(header)))
-        // Scaffolding, which the header undefines at its end.
+        // Helpers that the header undefines at its end.
         .blocklist_item("RESOURCE_ABI_.*")
         .formatter(Formatter::Prettyplease)
         .disable_header_comment()
@@ -169,8 +169,7 @@ fn base(include: &Path, package: &Path, header: &str) -> Builder {
         .layout_tests(true)
 }
 
-/// Leaves out enumerators that only say how many there are: their value changes with every
-/// release.
+/// Leaves out enumerators that only count the others: their value changes with every release.
 #[derive(Debug)]
 struct HideCounts(BTreeSet<String>);
 
@@ -203,8 +202,8 @@ impl ParseCallbacks for HideCounts {
 }
 
 fn run(builder: Builder) -> Result<String, Error> {
-    // bindgen panics where libclang cannot be loaded: neither must the build die of that nor the
-    // panic's message scare anybody.
+    // bindgen panics if libclang cannot be loaded: that must not end the build, nor print a panic
+    // message.
     let hook = panic::take_hook();
     panic::set_hook(Box::new(|_| {}));
     let outcome = panic::catch_unwind(AssertUnwindSafe(|| builder.generate()));
@@ -253,8 +252,8 @@ fn function_names(functions: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// What the header's own macros make of a plain name: `#define cuMemAlloc cuMemAlloc_v2`, or, for
-/// names with a per-thread form, `#define cuMemcpyHtoD __CUDA_API_PTDS(cuMemcpyHtoD_v2)`.
+/// The symbols that the header's macros make of plain names: `#define cuMemAlloc cuMemAlloc_v2`,
+/// or, for names with a per-thread form, `#define cuMemcpyHtoD __CUDA_API_PTDS(cuMemcpyHtoD_v2)`.
 fn plain_names(header: &str, bound: &BTreeSet<String>) -> BTreeMap<String, String> {
     let mut names = BTreeMap::new();
     for line in header.lines() {
@@ -279,7 +278,7 @@ fn plain_names(header: &str, bound: &BTreeSet<String>) -> BTreeMap<String, Strin
     names
 }
 
-/// The group of NVIDIA's reference that describes each function, from the header's own marks.
+/// The group of NVIDIA's reference for each function, from the header's own comments.
 fn pages(header: &str) -> BTreeMap<&str, &str> {
     let mut pages = BTreeMap::new();
     let mut defined = "";
@@ -312,8 +311,8 @@ fn pages(header: &str) -> BTreeMap<&str, &str> {
     pages
 }
 
-/// Puts above each function the address of its page, which for a suffixed name is the one that
-/// describes the plain name, and the mark of those that drivers of the floor lack.
+/// Adds to each function the address of its documentation page, which for a suffixed name is that
+/// of the plain name, and the attribute `#[newer]` if drivers of the floor lack it.
 fn mark(functions: &str, pages: &BTreeMap<&str, &str>) -> String {
     let floor: BTreeSet<&str> = FLOOR.lines().collect();
     let mut text = String::new();

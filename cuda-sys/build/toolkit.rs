@@ -1,7 +1,7 @@
-//! Finds a CUDA toolkit, or rather the directory of its `cuda.h`.
+//! Finds a CUDA toolkit by the directory of its `cuda.h`.
 //!
-//! Nothing here touches the process: the environment comes as a function and the machine's own
-//! directories below a root, so that the tests run over temporary directories.
+//! This module does not touch the process: the environment is a function and the machine's
+//! directories lie below a root, so that tests can use temporary directories.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -9,10 +9,10 @@ use std::fs;
 use std::iter;
 use std::path::{Path, PathBuf};
 
-/// The oldest `CUDA_VERSION` whose header yields all that the crate promises: 11.8.
+/// The oldest `CUDA_VERSION` of a header that the crate supports: 11.8.
 pub(crate) const FLOOR: u32 = 11080;
 
-/// Variables that name a toolkit's root, in the order in which they are asked.
+/// Variables that name a toolkit's root, in the order of the search.
 pub(crate) const ROOT_VARIABLES: [&str; 4] = [
     "CUDA_HOME",
     "CUDA_PATH",
@@ -23,19 +23,19 @@ pub(crate) const ROOT_VARIABLES: [&str; 4] = [
 /// The variable that names the directory of `cuda.h` itself.
 pub(crate) const INCLUDE_VARIABLE: &str = "CUDA_SYS_INCLUDE_DIR";
 
-/// Where to look, and for which target.
+/// Where to search, and for which target.
 pub(crate) struct Search<'a> {
     /// The environment.
     pub(crate) env: &'a dyn Fn(&str) -> Option<OsString>,
-    /// Where the machine's own directories begin: `/`, but for tests.
+    /// The root of the machine's own directories: `/`, except in tests.
     pub(crate) machine: &'a Path,
     /// Target triple of the machine that compiles.
     pub(crate) host: &'a str,
-    /// Target triple that is compiled for.
+    /// Target triple of the build.
     pub(crate) target: &'a str,
 }
 
-/// A directory with NVIDIA's `cuda.h`, and what is known of it.
+/// A directory with NVIDIA's `cuda.h`, and its properties.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Toolkit {
     /// The toolkit's root.
@@ -46,46 +46,46 @@ pub(crate) struct Toolkit {
     pub(crate) version: u32,
 }
 
-/// Who named a place.
+/// What named a place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// A variable of the environment that says where CUDA is.
+    /// An environment variable that names a CUDA directory.
     Variable(String),
     /// The compiler on `PATH`.
     Nvcc,
     /// An activated conda environment, which need not hold CUDA.
     Conda,
-    /// A customary directory.
+    /// A usual directory.
     Customary,
 }
 
-/// What was found at a place that yielded no toolkit.
+/// Why a place yielded no toolkit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// No such directory.
     Absent,
     /// A directory without a `cuda.h` in any of the usual subdirectories.
     NoHeader,
-    /// A directory of the host's with no `cuda.h` for the target that is compiled for.
+    /// A directory of the host that has no `cuda.h` for the build's target.
     NoTargetHeader,
     /// A `cuda.h` that does not define `CUDA_VERSION`: other files bear the name.
     NotNvidia,
-    /// A `cuda.h` in a directory whose name is not UTF-8, which neither cargo nor bindgen takes.
+    /// A `cuda.h` in a directory whose name is not UTF-8, which neither cargo nor bindgen accepts.
     NotUtf8,
 }
 
-/// A place that was searched in vain.
+/// A place without a usable header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Tried {
-    /// Who named it.
+    /// What named it.
     pub(crate) source: Source,
     /// The directory.
     pub(crate) place: PathBuf,
-    /// What it held.
+    /// Why it was not used.
     pub(crate) verdict: Verdict,
 }
 
-/// What the search came to.
+/// The result of the search.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     /// The first place with a header.
@@ -114,14 +114,14 @@ impl fmt::Display for Tried {
 }
 
 impl Found {
-    /// A place that looks like a toolkit, or was said to be one, and has no usable header.
+    /// A place that looks like a toolkit, or was named as one, and has no usable header.
     pub(crate) fn suspicious(&self) -> Option<&Tried> {
         self.tried
             .iter()
             .find(|tried| match (&tried.source, tried.verdict) {
                 (_, Verdict::NoTargetHeader) | (Source::Conda, _) => false,
                 (Source::Variable(_) | Source::Nvcc, _) => true,
-                // Every machine has a `/usr`; a `/usr/local/cuda` means something.
+                // Every machine has a `/usr`; a `/usr/local/cuda` implies an installation.
                 (Source::Customary, verdict) => {
                     verdict == Verdict::NoHeader && !tried.place.ends_with("usr")
                 }
@@ -129,29 +129,29 @@ impl Found {
     }
 }
 
-/// A place to look at, before it is looked at.
+/// A place to search.
 struct Candidate {
     source: Source,
     place: PathBuf,
     layout: Layout,
 }
 
-/// Where in a place the header may lie.
+/// Where in a place the header may be.
 #[derive(Clone, Copy)]
 enum Layout {
     /// The place is the include directory.
     Include,
     /// The place is the root of a toolkit for this target.
     TargetRoot,
-    /// The place is a root of the host's: when cross-compiling, only its `targets/` count.
+    /// The place is a root for the host: when cross-compiling, only its `targets/` count.
     HostRoot,
 }
 
 impl Search<'_> {
-    /// Looks at each place in turn and stops at the first that holds NVIDIA's header; reads no
-    /// variable that names places after that one.
+    /// Searches each place in turn and stops at the first that holds NVIDIA's header; variables
+    /// that name later places are not read.
     pub(crate) fn run(&self) -> Found {
-        // Whoever names the very directory wants that one or none.
+        // The variable names the header's directory itself: no other place is searched.
         let pointed = self
             .variable(INCLUDE_VARIABLE)
             .map(|(name, place)| Candidate {
@@ -207,8 +207,8 @@ impl Search<'_> {
             .collect()
     }
 
-    /// The value of `name`, or of its form for this target alone
-    /// (`AARCH64_UNKNOWN_LINUX_GNU_CUDA_HOME`), with the name under which it was found.
+    /// The value of `name`, or of its form for this target (`AARCH64_UNKNOWN_LINUX_GNU_CUDA_HOME`),
+    /// with the name under which it was found.
     pub(crate) fn variable(&self, name: &str) -> Option<(String, PathBuf)> {
         let prefixed = format!(
             "{}_{name}",
@@ -229,7 +229,7 @@ impl Search<'_> {
         let named = ROOT_VARIABLES.into_iter().filter_map(|name| {
             let (found, place) = self.variable(name)?;
             Some(Candidate {
-                // A variable for this target alone speaks of a toolkit for this target.
+                // A variable for this target names a toolkit for this target.
                 layout: if found == name {
                     Layout::HostRoot
                 } else {
@@ -252,7 +252,7 @@ impl Search<'_> {
         named.chain(later.flatten())
     }
 
-    /// Roots of the `nvcc` on `PATH`: as it is named there, and where links lead to.
+    /// Roots of the `nvcc` on `PATH`: by its path there, and with links resolved.
     fn nvcc_roots(&self) -> Vec<PathBuf> {
         let Some(path) = (self.env)("PATH") else {
             return Vec::new();
@@ -294,7 +294,7 @@ impl Search<'_> {
             }
             let root = match candidate.layout {
                 Layout::Include => include.parent().unwrap_or(&include).to_owned(),
-                // Pip's packages are roots of their own, below the one that was named.
+                // Pip's packages are roots of their own, below the named one.
                 _ => match include.strip_prefix(place.join("nvidia")) {
                     Ok(_) => include.parent().unwrap_or(place).to_owned(),
                     Err(_) => place.clone(),
@@ -324,8 +324,8 @@ impl Search<'_> {
         directories
     }
 
-    /// The toolkit's own names for the target: `targets/x86_64-linux`. Servers and Jetsons on
-    /// AArch64 have different ones.
+    /// CUDA's own names for the target: `targets/x86_64-linux`. AArch64 has different ones for
+    /// servers and for Jetsons.
     fn target_directories(&self) -> Vec<String> {
         if !self.target.contains("-linux-") {
             return Vec::new();
@@ -348,8 +348,7 @@ impl Search<'_> {
             .then(|| format!("{}-linux-gnu", architecture(self.target)))
     }
 
-    /// Whether the host's headers describe the target: same architecture, same system, whatever
-    /// the C library.
+    /// Whether the host's headers describe the target: same architecture and system, any C library.
     fn is_native(&self) -> bool {
         architecture(self.host) == architecture(self.target)
             && ["linux", "windows"]

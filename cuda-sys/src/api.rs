@@ -1,4 +1,4 @@
-//! The macro that every generated function declaration goes through, and the table that it makes.
+//! The macro that expands all generated function declarations, and the table that it defines.
 
 use core::ffi::{CStr, c_void};
 use std::ffi::CString;
@@ -6,24 +6,25 @@ use std::ptr;
 
 use crate::DriverApi;
 
-/// Expands the declarations to the function table [`DriverApi`] and to one free
-/// function a symbol, with C's name and signature.
+/// Expands the declarations to the function table [`DriverApi`] and to one free function per
+/// symbol, with C's name and signature.
 ///
-/// The free functions go through the table. Under `cfg(cuda_sys_link)` those of the floor, CUDA 11.8,
-/// are the linked library's own, which no reference but a call's makes the linker ask for; the ones
-/// marked `#[newer]`, which a driver may lack, still go through the table.
+/// The free functions call through the table. Under `cfg(cuda_sys_link)` those of the floor, CUDA
+/// 11.8, are the linked library's own, which the linker needs only for functions that the program
+/// calls; the ones marked `#[newer]`, which a driver may lack, still call through the table.
 macro_rules! driver_api {
     ($(
         #[page = $page:literal]
         $(#[$newer:ident])?
         pub fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> CUresult;
     )*) => {
-        /// One function pointer a symbol, under the symbol's name; those that the driver lacks
-        /// point to a stub.
+        /// One function pointer per symbol, under the symbol's name; those of symbols that the
+        /// driver lacks point to a stub.
         ///
         /// A field's contract is that of the function of the same name in
         /// [`symbol`](crate::symbol).
-        // INVARIANT: repr(C), with the entries first: that of `SYMBOLS[i]` is the pointer at place i.
+        // INVARIANT: repr(C), with the entries first: the pointer at index i is that of
+        // `SYMBOLS[i]`.
         #[derive(Debug)]
         #[repr(C)]
         pub struct DriverApi {
@@ -41,29 +42,29 @@ macro_rules! driver_api {
             /// Names of all symbols of the table.
             pub const SYMBOLS: &'static [&'static str] = &[$(stringify!($name),)*];
 
-            /// Every entry is a stub, as of a driver that lacks every symbol.
+            /// Every entry is a stub, as for a driver that lacks every symbol.
             pub(crate) const NEWER_DRIVER: Self = Self {
                 $($name: stub::$name::<{ crate::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER.0 }>,)*
                 missing: Vec::new(),
             };
 
-            /// Every entry is a stub, as of a machine without a driver.
+            /// Every entry is a stub, as for a machine without a driver.
             pub(crate) const NO_DRIVER: Self = Self {
                 $($name: stub::$name::<{ CUDA_ERROR_SHARED_OBJECT_INIT_FAILED.0 }>,)*
                 missing: Vec::new(),
             };
 
-            /// Calls each entry with zeros for arguments, as only a table of stubs endures.
+            /// Calls each entry with zeros as arguments, which only stubs can take.
             #[cfg(all(test, not(cuda_sys_link)))]
             pub(crate) fn call_each(&self, mut see: impl FnMut(&'static str, CUresult)) {
                 $({
-                    // SAFETY: a stub, which looks at no argument.
+                    // SAFETY: a stub, which reads no argument.
                     let result = unsafe { (self.$name)($(crate::api::tests::zero::<$ty>()),*) };
                     see(stringify!($name), result);
                 })*
             }
 
-            /// A function of the right signature for a symbol: its stub.
+            /// The stub for a symbol, with its signature.
             #[cfg(all(test, not(cuda_sys_link)))]
             pub(crate) fn stub(name: &str) -> *const core::ffi::c_void {
                 match name {
@@ -74,7 +75,7 @@ macro_rules! driver_api {
             }
         }
 
-        /// One stub a symbol, which answers `CODE`.
+        /// One stub per symbol, which returns `CODE`.
         mod stub {
             use super::*;
             $(
@@ -86,7 +87,7 @@ macro_rules! driver_api {
             )*
         }
 
-        /// One function a symbol of the driver, under the symbol's own name.
+        /// One function per symbol of the driver, under the symbol's own name.
         ///
         /// A name here means the same function whatever the header; see [Names](crate#names).
         pub mod symbol {
@@ -100,7 +101,7 @@ macro_rules! driver_api {
                     )]
                     ///
                     /// # Safety
-                    /// As NVIDIA's reference says of the arguments.
+                    /// As in NVIDIA's reference, for the arguments.
                     $name($($arg: $ty),*)
                 }
             )*
@@ -127,8 +128,8 @@ macro_rules! symbol {
         $(#[$doc])*
         pub unsafe extern "C" fn $name($($arg: $ty),*) -> CUresult {
             let function = crate::load::table().$name;
-            // SAFETY: the caller keeps the contract of the symbol, to which the table's entry
-            // points.
+            // SAFETY: the caller fulfils the contract of the symbol that the table's entry points
+            // to.
             unsafe { function($($arg),*) }
         }
     };
@@ -148,9 +149,9 @@ impl DriverApi {
     /// for the life of the process.
     pub(crate) unsafe fn from_resolver(resolve: &mut dyn FnMut(&CStr) -> *const c_void) -> Self {
         let mut api = Self::NEWER_DRIVER;
-        // A loop, not an expression a symbol: five hundred of those take the compiler a second.
+        // A loop, not one expression per symbol: five hundred of those take the compiler a second.
         for (place, symbol) in Self::SYMBOLS.iter().enumerate() {
-            // An identifier holds no NUL.
+            // An identifier contains no NUL.
             let address = CString::new(*symbol).map_or(ptr::null(), |name| resolve(&name));
             if address.is_null() {
                 api.missing.push(symbol);
@@ -213,7 +214,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_driver_without_thirty_symbols_has_the_others() {
-        // Every tenth: from all corners of the header, whichever it is.
+        // Every tenth symbol: a mix from the whole of any header.
         let lacking: Vec<_> = DriverApi::SYMBOLS
             .iter()
             .copied()

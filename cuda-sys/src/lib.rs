@@ -21,9 +21,9 @@
 //!
 //! # Loading
 //! The first call of any function loads `libcuda.so.1` (`nvcuda.dll` on Windows) and looks up every
-//! symbol; the library stays for the life of the process. Nothing here panics or aborts:
+//! symbol; the library stays loaded for the life of the process. No function panics or aborts:
 //! * Without a driver every function returns [`CUDA_ERROR_SHARED_OBJECT_INIT_FAILED`] (303).
-//!   [`load()`] says which library was tried and what the system's loader answered.
+//! [`load()`] returns which library was tried and the system loader's message.
 //! * A symbol that the driver lacks, because it is older than the header, returns
 //!   [`CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER`] (36). [`DriverApi::missing`] lists such symbols.
 //!
@@ -32,51 +32,53 @@
 //! programs with raised privileges ignore it.
 //!
 //! # Linking
-//! Who builds the final program may link the driver's library instead, with `CUDA_SYS_LINK=1` in the
-//! environment of the build. The names and signatures stay. What the program calls of CUDA 11.8 is
-//! linked, so it does not start where the library is absent: that is why this is not a cargo feature,
-//! which any dependency could turn on for everybody. What is newer is still looked up when it is
-//! called, so it starts on every driver from CUDA 11.8 on. The toolkit's stub directories are searched,
-//! or `CUDA_SYS_LIB_DIR`.
+//! The builder of the final program may link the driver's library instead, with `CUDA_SYS_LINK=1`
+//! in the environment of the build. The names and signatures stay the same. The functions of CUDA
+//! 11.8 that the program calls are linked, so it does not start on a machine without the library:
+//! that is why this is not a cargo feature, which any dependency could turn on for every program.
+//! Newer functions are still looked up when they are called, so the program starts with every
+//! driver from CUDA 11.8 on. The linker searches the toolkit's stub directories, or
+//! `CUDA_SYS_LIB_DIR`.
 //!
 //! # Names
-//! A symbol's name is its ABI: from CUDA 11.8 on, no symbol ever changed its signature. What changes
-//! is the symbol that a plain name stands for; `cuda.h` redirects it by macro, `cuMemAlloc` to
+//! A symbol's name is its ABI: from CUDA 11.8 on, no symbol ever changed its signature. Releases
+//! differ in which symbol a plain name stands for; `cuda.h` redirects it by macro, `cuMemAlloc` to
 //! `cuMemAlloc_v2`. Hence two ways to name a function:
-//! * [`symbol`] holds every function under its exact symbol, which means the same for ever.
-//! * At the root of the crate, plain names lead where those of the bundled header lead, that of CUDA
-//!   13.5, in every build; another version of this crate may follow a newer one.
+//! * [`symbol`] holds every function under its exact symbol; its meaning never changes.
+//! * At the root of the crate, a plain name means the symbol that it has in the bundled header,
+//!   that of CUDA 13.5, in every build; another version of this crate may follow a newer header.
 //!
-//! Every symbol that a release from CUDA 11.8 on has declared is here: newer headers drop
-//! declarations of what the driver still exports.
+//! Every symbol that a release from CUDA 11.8 on has declared is included: newer headers drop
+//! declarations of functions that the driver still exports.
 //!
 //! C's enums are integer newtypes, so a value from a newer driver is just a value. Enumerators that
 //! only count the others (`CU_DEVICE_ATTRIBUTE_MAX`) are left out.
 //!
 //! # Where the bindings come from
-//! The bundled bindings are of CUDA 13.5, and the same for Linux and Windows, x86-64 and AArch64. With
-//! the feature `buildtime-bindgen`, on by default, the `cuda.h` that the build script finds is read as
-//! well, from CUDA 11.8 on, and **what it declares beyond the bundled bindings is added to them**. What
-//! both declare is the bundled bindings', whichever is newer. So every name that the header has is here,
-//! and whatever compiles with the bundled bindings compiles with every header, and means the same:
-//! what a crate can use does not depend on the machine that builds it. [`HEADER`] says which header was
-//! read and what it added. Reading it needs libclang.
+//! The bundled bindings are of CUDA 13.5, and the same for Linux and Windows, x86-64 and AArch64.
+//! With the feature `buildtime-bindgen`, on by default, the build script also reads the `cuda.h`
+//! that it finds, from CUDA 11.8 on, and **adds to the bundled bindings what that header declares
+//! beyond them**. Where both declare an item, the bundled declaration is used, whichever is newer.
+//! So every name of the header is available, and code that compiles with the bundled bindings
+//! compiles with every header, with the same meaning: what a crate can use does not depend on the
+//! machine that builds it. [`HEADER`] says which header was read and what it added. Reading it
+//! needs libclang.
 //!
-//! Preferring the bundled declaration is sound, since a name is its ABI: what differs between releases
-//! is how a header spells the same bytes. CUDA 13.x moved the number in `CUmemLocation` into an unnamed
-//! union and gave names to reserved tails of structs, 13.0 raised the alignment of `CUtensorMap`, 12.0
-//! gave plain names of attributes to their second versions. A type whose size has grown is the one case
-//! in which a new function could not make do with the bundled declaration. Then the function is left
-//! out, with a warning. The test `abi` has a C compiler check the bundled bindings against the header
-//! of the same release, and others against what bindgen makes of them; of the latter it lists each
-//! difference to the bundled ones.
+//! Preferring the bundled declaration is sound, since a name is its ABI: releases differ only in
+//! how a header spells the same bytes. CUDA 13.x moved the number in `CUmemLocation` into an
+//! unnamed union and gave names to reserved tails of structs, 13.0 raised the alignment of
+//! `CUtensorMap`, 12.0 gave plain names of attributes to their second versions. The one exception
+//! is a new function that uses a type whose size has grown: the build leaves such a function out,
+//! with a warning. In the test `abi`, a C compiler checks the bundled bindings against the header
+//! of the same release, and other headers against what bindgen makes of them; for those the test
+//! lists each difference to the bundled bindings.
 //!
-//! The header is looked for in the directory `CUDA_SYS_INCLUDE_DIR`, if that is set; else in `include`
-//! and `targets/<arch>-linux/include` below `CUDA_HOME`, `CUDA_PATH`, `CUDA_ROOT`,
-//! `CUDA_TOOLKIT_ROOT_DIR`, the `nvcc` on `PATH`, `CONDA_PREFIX`, `/usr/local/cuda`, `/opt/cuda` and
-//! `/usr`, in this order. A `site-packages` with NVIDIA's wheels is a root like any other. When
-//! cross-compiling, only headers of the target count. Only what is asked on the way makes cargo run the
-//! build script again when it changes.
+//! The build script searches for the header in the directory `CUDA_SYS_INCLUDE_DIR`, if that is
+//! set; else in `include` and `targets/<arch>-linux/include` below `CUDA_HOME`, `CUDA_PATH`,
+//! `CUDA_ROOT`, `CUDA_TOOLKIT_ROOT_DIR`, the `nvcc` on `PATH`, `CONDA_PREFIX`, `/usr/local/cuda`,
+//! `/opt/cuda` and `/usr`, in this order. A `site-packages` with NVIDIA's wheels is a root like any
+//! other. When cross-compiling, only headers of the target count. Cargo runs the build script again
+//! when a variable changes that the search has read.
 //!
 //! # Environment variables
 //! | variable | read | |
@@ -93,8 +95,8 @@
 //! `AARCH64_UNKNOWN_LINUX_GNU_CUDA_HOME`.
 //!
 //! # For build scripts of dependents
-//! `links = "cuda_sys_driver"`, a name that leaves `cuda` to others, gives the build scripts of direct
-//! dependents:
+//! `links = "cuda_sys_driver"`, which leaves the name `cuda` to other crates, passes to the build
+//! scripts of direct dependents:
 //!
 //! | variable, after `DEP_CUDA_SYS_DRIVER_` | |
 //! |---|---|
@@ -111,11 +113,11 @@ compile_error!("CUDA has 64-bit drivers only");
 mod api;
 mod load;
 mod once;
-/// For `cuda-core`; no part of the interface.
+/// For `cuda-core`; not part of the interface.
 #[doc(hidden)]
 pub mod os;
 
-/// Everything that is generated from `cuda.h`: the bundled bindings, which the build script may have
+/// The code generated from `cuda.h`: the bundled bindings, which the build script may have
 /// completed.
 #[allow(
     dead_code,
@@ -141,7 +143,8 @@ pub use bindings::symbol;
 pub use bindings::*;
 pub use load::{Attempt, InstallError, LoadError, install, load};
 
-/// The system's `cuda.h` that the build read; [`None`] if it read none, and the bundled bindings are all.
+/// The system's `cuda.h` that the build read; [`None`] if it read none, so that only the bundled
+/// bindings exist.
 pub const HEADER: Option<Header> = bindings::HEADER;
 
 /// A header that was read; see [Where the bindings come from](crate#where-the-bindings-come-from).

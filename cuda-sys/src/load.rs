@@ -1,4 +1,4 @@
-//! Finds the driver's library and fills the table, once a process.
+//! Finds the driver's library and fills the table, once per process.
 
 use std::ffi::{CStr, c_void};
 use std::fmt;
@@ -17,7 +17,7 @@ struct Loaded {
     error: Option<LoadError>,
 }
 
-/// Why no driver was loaded: what was tried, and what the loader answered.
+/// Why no driver was loaded: which libraries were tried, and the loader's messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadError {
     attempts: Vec<Attempt>,
@@ -29,7 +29,7 @@ pub struct LoadError {
 pub struct Attempt {
     /// The library's name or path.
     pub library: String,
-    /// What the system's loader said of it.
+    /// The system loader's message.
     pub answer: String,
 }
 
@@ -39,7 +39,7 @@ impl LoadError {
         &self.attempts
     }
 
-    /// In the child of a fork.
+    /// The error in the child of a fork.
     fn forked() -> Self {
         Self {
             attempts: vec![Attempt {
@@ -64,14 +64,15 @@ impl fmt::Display for LoadError {
 
 impl std::error::Error for LoadError {}
 
-/// Why [`install`] did nothing.
+/// Why [`install`] had no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InstallError {
     /// The table was filled before: by an earlier `install`, by [`load`], or by the first call of
     /// a driver function.
     AlreadyFilled,
-    /// The driver's library was linked at build time (`CUDA_SYS_LINK=1`): the table is of that one.
+    /// The driver's library was linked at build time (`CUDA_SYS_LINK=1`): the table is that
+    /// library's.
     Linked,
 }
 
@@ -86,10 +87,10 @@ impl fmt::Display for InstallError {
 
 impl std::error::Error for InstallError {}
 
-/// The table that the free functions of this crate go through.
+/// The table through which the free functions of this crate call.
 #[inline]
 pub(crate) fn table() -> &'static DriverApi {
-    /// What a fork's child calls through whose parent was loading the driver.
+    /// The table of a forked child whose parent was loading the driver at the fork.
     static FORKED: DriverApi = DriverApi::NO_DRIVER;
     TABLE
         .get_or_init(open)
@@ -99,12 +100,12 @@ pub(crate) fn table() -> &'static DriverApi {
 /// Loads the driver at the first call and returns its table.
 ///
 /// Calling it is never necessary: every function of this crate loads the driver at first use. It
-/// is how to learn *why* there is none.
+/// returns *why* there is none.
 ///
 /// # Errors
-/// What was tried and what the loader answered, the same at every call: the outcome of the first
-/// attempt stands for the life of the process. In a fork's child whose parent was loading the driver at
-/// that moment there is none, since nothing in the child can finish it.
+/// Which libraries were tried and the loader's messages, the same at every call: the outcome of the
+/// first attempt holds for the life of the process. In a forked child whose parent was loading the
+/// driver at the fork there is no driver, since no thread of the child can complete the load.
 pub fn load() -> Result<&'static DriverApi, LoadError> {
     let Some(loaded) = TABLE.get_or_init(open) else {
         return Err(LoadError::forked());
@@ -125,7 +126,7 @@ pub fn load() -> Result<&'static DriverApi, LoadError> {
 /// Each address that is not null is a function with the signature of that symbol, and stays so for
 /// the life of the process.
 pub unsafe fn install(resolve: impl FnMut(&CStr) -> *const c_void) -> Result<(), InstallError> {
-    // SAFETY: the caller's own promise.
+    // SAFETY: the caller makes the same promise.
     unsafe { fill(resolve) }
 }
 
@@ -139,8 +140,7 @@ unsafe fn fill(mut resolve: impl FnMut(&CStr) -> *const c_void) -> Result<(), In
     if TABLE.get().is_some() {
         return Err(InstallError::AlreadyFilled);
     }
-    // Built before it is stored: a resolver that calls a driver function must not find itself
-    // waiting for its own end.
+    // Built before it is stored: a resolver that calls a driver function must not wait for itself.
     // SAFETY: the caller of `install` vouches for the addresses.
     let api = unsafe { DriverApi::from_resolver(&mut resolve) };
     TABLE
@@ -148,8 +148,9 @@ unsafe fn fill(mut resolve: impl FnMut(&CStr) -> *const c_void) -> Result<(), In
         .map_err(|_| InstallError::AlreadyFilled)
 }
 
-/// What the linked library has. It is looked up, too: an address of each function in a table would have
-/// the linker ask for all, and the system's loader refuse a driver that lacks one.
+/// The linked library's symbols. They are looked up as well: a table with the address of each
+/// function would make the linker require all of them, and the system's loader refuse a driver that
+/// lacks one.
 #[cfg(cuda_sys_link)]
 fn open() -> Loaded {
     // SAFETY: symbols of the driver, which was linked, have the signatures of NVIDIA's header, which
@@ -161,13 +162,13 @@ fn open() -> Loaded {
 #[cfg(not(cuda_sys_link))]
 fn open() -> Loaded {
     let library = match std::env::var_os("CUDA_SYS_LIBRARY").filter(|value| !value.is_empty()) {
-        // Whoever starts a privileged program must not choose the code that it runs.
+        // The user who starts a privileged program must not choose the code that it runs.
         Some(library) if !os::is_privileged() => library,
         _ => os::DRIVER.into(),
     };
     let name = library.to_string_lossy();
     // SAFETY: the initialisers are those of the driver, found by its own name, or of the library
-    // that whoever started the program chose.
+    // that the user who started the program chose.
     let handle = match unsafe { os::Library::open(&library) } {
         Ok(handle) => handle,
         Err(answer) => return Loaded::absent(&name, &answer),

@@ -1,20 +1,20 @@
-//! A value that a process makes once, for which no child of a fork waits in vain.
+//! A value that a process makes once, and for which a forked child never waits forever.
 
 use std::process;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A [`OnceLock`] that a fork leaves usable: a child that was forked while a thread of its parent made
-/// the value, which nothing in the child will finish, gets none instead of waiting for that thread.
+/// A [`OnceLock`] that stays usable after a fork: if a thread of the parent was making the value at
+/// the fork, no thread of the child will complete it; the child gets none instead of waiting.
 #[derive(Debug, Default)]
 pub struct LoadOnce<T> {
     value: OnceLock<T>,
-    /// The process whose thread makes the value, or made it; no process has the number zero.
+    /// The process of the thread that makes, or made, the value; no process has the number zero.
     maker: AtomicU32,
 }
 
 impl<T> LoadOnce<T> {
-    /// Nothing yet.
+    /// No value yet.
     pub const fn new() -> Self {
         Self {
             value: OnceLock::new(),
@@ -28,18 +28,18 @@ impl<T> LoadOnce<T> {
         self.value.get()
     }
 
-    /// The value, which `make` makes where there is none; [`None`] in a fork's child if a thread of the
+    /// The value; if there is none, `make` makes it. [`None`] in a forked child if a thread of the
     /// parent was making it.
     #[inline]
     pub fn get_or_init(&self, make: impl FnOnce() -> T) -> Option<&T> {
-        // Final, and so without a lock.
+        // The value is final, so it is read without a lock.
         match self.value.get() {
             None if self.is_made_here() => Some(self.value.get_or_init(make)),
             made => made,
         }
     }
 
-    /// Sets the value, or gives it back where there is one, or will be.
+    /// Sets the value, or returns it if there is one already, or one is being made.
     ///
     /// # Errors
     /// The value.
@@ -51,7 +51,8 @@ impl<T> LoadOnce<T> {
         }
     }
 
-    /// Whether a thread of this process makes the value, if need be the one that asks.
+    /// Whether a thread of this process makes the value; registers the calling process if there is
+    /// none.
     fn is_made_here(&self) -> bool {
         let this = process::id();
         let (before, order) = (0, Ordering::Relaxed);
@@ -91,7 +92,7 @@ mod tests {
             scope.spawn(move || {
                 once.get_or_init(|| {
                     began.send(()).expect("it is waited for");
-                    // Until the other end is gone.
+                    // Until the other end is dropped.
                     let _ = may_end.recv();
                     1
                 });
@@ -113,7 +114,11 @@ mod tests {
             assert!(child > 0 && waited == child, "{child}, {waited}");
             assert!(!libc::WIFSIGNALED(status), "the child hung");
             assert_eq!(libc::WEXITSTATUS(status), 0);
-            assert_eq!(once.get_or_init(|| 4), Some(&1), "the parent's is made");
+            assert_eq!(
+                once.get_or_init(|| 4),
+                Some(&1),
+                "the parent's value is complete"
+            );
         });
     }
 }

@@ -1,14 +1,14 @@
-//! The system's loader of libraries.
+//! The system's library loader.
 
 pub use crate::once::LoadOnce;
 #[cfg(cuda_sys_link)]
 pub(crate) use system::linked;
 pub use system::{Library, is_privileged};
 
-/// The driver itself; `libcuda.so` may be the toolkit's stub, which only links.
+/// The driver itself; `libcuda.so` may be the toolkit's stub, which is only for linking.
 #[cfg(not(windows))]
 pub const DRIVER: &str = "libcuda.so.1";
-/// The driver; it lies in the system's directory.
+/// The driver, in the system's directory.
 #[cfg(windows)]
 pub const DRIVER: &str = "nvcuda.dll";
 
@@ -17,7 +17,7 @@ pub const DRIVER: &str = "nvcuda.dll";
 mod system {
     use std::ffi::{CStr, OsStr, c_void};
 
-    /// A loaded library, of which there are none.
+    /// A loaded library; there are none under Miri.
     pub enum Library {}
 
     impl Library {
@@ -38,13 +38,13 @@ mod system {
         }
     }
 
-    /// A symbol of the linked driver, of which there is none.
+    /// A symbol of the linked driver; there is none under Miri.
     #[cfg(cuda_sys_link)]
     pub(crate) fn linked(_: &CStr) -> *const c_void {
         std::ptr::null()
     }
 
-    /// Whether the process runs with more rights than whoever started it.
+    /// Whether the process has more rights than the user who started it.
     pub fn is_privileged() -> bool {
         false
     }
@@ -64,7 +64,7 @@ mod system {
         /// Loads the library of that name or path.
         ///
         /// # Errors
-        /// What the loader answered.
+        /// The loader's message.
         ///
         /// # Safety
         /// Loading runs the library's initialisers: they must be sound to run in this process, on this
@@ -72,8 +72,8 @@ mod system {
         pub unsafe fn open(name: &OsStr) -> Result<Self, String> {
             let name = CString::new(name.as_bytes())
                 .map_err(|_| "the name holds a NUL byte".to_owned())?;
-            // SAFETY: the name is NUL-terminated and read during the call only; the initialisers
-            // that run are the caller's promise.
+            // SAFETY: the name is NUL-terminated and read during the call only; the caller vouches
+            // for the initialisers that run.
             let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
             NonNull::new(handle).map(Self).ok_or_else(error)
         }
@@ -94,7 +94,7 @@ mod system {
         unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }.cast_const()
     }
 
-    /// The loader's last complaint on this thread.
+    /// The loader's last error message on this thread.
     fn error() -> String {
         // SAFETY: no precondition.
         let text = unsafe { libc::dlerror() };
@@ -107,14 +107,14 @@ mod system {
             .into_owned()
     }
 
-    /// Whether the process runs with more rights than whoever started it.
+    /// Whether the process has more rights than the user who started it.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     pub fn is_privileged() -> bool {
         // SAFETY: no precondition.
         unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
     }
 
-    /// Whether the process runs with more rights than whoever started it.
+    /// Whether the process has more rights than the user who started it.
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     pub fn is_privileged() -> bool {
         // SAFETY: no precondition.
@@ -147,12 +147,12 @@ mod system {
     pub struct Library(NonNull<c_void>);
 
     impl Library {
-        /// Loads the library of that path, or the one of that name in the directories of the program
-        /// or the system. Neither the current directory nor those of `PATH` are searched, where
-        /// anybody may have put one.
+        /// Loads the library of that path, or the one of that name in the directories of the
+        /// program or the system. The current directory and those of `PATH` are not searched, since
+        /// any user may have put a library there.
         ///
         /// # Errors
-        /// What the loader answered.
+        /// The loader's message.
         ///
         /// # Safety
         /// Loading runs the library's initialisers: they must be sound to run in this process, on this
@@ -163,14 +163,14 @@ mod system {
                 (path.to_owned(), LOAD_LIBRARY_SEARCH_SYSTEM32)
             } else if path.components().nth(1).is_some() {
                 let path = std::path::absolute(path).map_err(|error| error.to_string())?;
-                // What the library itself needs may lie beside it.
+                // Libraries that it depends on may lie beside it.
                 (path, LOAD_WITH_ALTERED_SEARCH_PATH)
             } else {
                 (path.to_owned(), LOAD_LIBRARY_SEARCH_DEFAULT_DIRS)
             };
             let wide: Vec<u16> = path.as_os_str().encode_wide().chain([0]).collect();
-            // SAFETY: the name ends in a zero; the second argument is reserved and null; the
-            // initialisers that run are the caller's promise.
+            // SAFETY: the name ends in a zero; the second argument is reserved and null; the caller
+            // vouches for the initialisers that run.
             let module = unsafe { LoadLibraryExW(wide.as_ptr(), ptr::null_mut(), flags) };
             NonNull::new(module)
                 .map(Self)

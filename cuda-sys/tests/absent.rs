@@ -1,6 +1,7 @@
-//! A machine without a driver: every function answers 303, and `load` says why.
+//! A machine without a driver: every function returns 303, and `load` returns the reason.
 //!
-//! `CUDA_SYS_LIBRARY` points at nothing here, so a machine with a driver is such a machine too.
+//! `CUDA_SYS_LIBRARY` names a file that does not exist, so a machine with a driver behaves like one
+//! without.
 #![cfg(not(cuda_sys_link))]
 
 use std::ptr;
@@ -10,12 +11,12 @@ use cuda_sys::*;
 
 const NOWHERE: &str = "/nonexistent/libcuda.so.1";
 
-/// Takes the driver away. Call it first in every test.
+/// Makes the driver unavailable. Every test calls it first.
 fn without_driver() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: every test of this process starts here, and `Once` makes the others wait: nobody
-        // reads the environment meanwhile.
+        // SAFETY: every test of this process starts here, and `Once` makes the others wait: no
+        // thread reads the environment meanwhile.
         unsafe { std::env::set_var("CUDA_SYS_LIBRARY", NOWHERE) };
     });
 }
@@ -23,7 +24,7 @@ fn without_driver() {
 /// Calls a driver function.
 macro_rules! call {
     ($name:ident($($arg:expr),*)) => {
-        // SAFETY: without a driver the stub looks at no argument.
+        // SAFETY: without a driver the stub reads no argument.
         unsafe { $name($($arg),*) }
     };
 }

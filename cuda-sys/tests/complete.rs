@@ -16,8 +16,8 @@ fn bundled() -> Bindings {
     Bindings::read(&directory).expect("the checked-in bindings")
 }
 
-/// A header that declares a function, a struct that it takes, a constant and a plain name, each as
-/// bindgen formats it.
+/// A header with a function, a struct that it takes, a constant and a plain name, each as bindgen
+/// formats it.
 fn future() -> Bindings {
     Bindings {
         functions: "    #[page = \"index.html\"]\n    #[newer]\n    pub fn cuFuture_v2(\n        \
@@ -83,7 +83,7 @@ fn what_a_header_alone_declares_is_added() {
     assert_eq!(*names, bundled.names + &header.names);
     assert_eq!(*constants, bundled.constants + &header.constants);
     assert_eq!(*layout, bundled.layout + &header.layout);
-    // Without `Debug`, which a bundled union in it would lack.
+    // Without `Debug`, which a bundled union in it does not implement.
     let types = header.types.replace("Debug, ", "");
     assert_eq!(completed.bindings.types, bundled.types + &types);
 }
@@ -92,7 +92,7 @@ fn what_a_header_alone_declares_is_added() {
 fn what_both_declare_is_the_bundled_bindings() {
     let older = Bindings {
         functions: "    pub fn cuInit() -> CUresult;\n".to_owned(),
-        // To the bundled header `cuMemAlloc` is another symbol, and `cuInit` no plain name at all.
+        // In the bundled header `cuMemAlloc` is another symbol, and `cuInit` no plain name at all.
         names: "pub use super::symbol::cuMemAlloc_v3 as cuMemAlloc;\n\
                 pub use super::symbol::cuInit_v2 as cuInit;\n"
             .to_owned(),
@@ -107,7 +107,7 @@ fn what_both_declare_is_the_bundled_bindings() {
 
 #[test]
 fn a_plain_name_of_a_type_means_what_it_meant_to_the_header() {
-    // In 11.8 this was the first version of the parameters, which are the second's today.
+    // In 11.8 this name meant the first version of the parameters; today it means the second.
     let mut header = future();
     header.functions = header
         .functions
@@ -126,7 +126,8 @@ fn a_plain_name_of_a_type_means_what_it_meant_to_the_header() {
 
 #[test]
 fn what_builds_on_a_type_that_grew_is_left_out() {
-    // By its plain name, which the function takes; the new struct holds it, and a name leads to both.
+    // The function takes it by its plain name; the new struct contains it, and a plain name leads
+    // to both.
     let mut header = future();
     header.types = header
         .types

@@ -6,7 +6,7 @@ use std::ptr;
 
 use cuda_sys::*;
 
-/// What this driver has.
+/// The functions of this driver.
 const PROVIDED: [&str; 3] = ["cuInit", "cuDriverGetVersion", "cuCtxSynchronize"];
 
 /// A code that no header names.
@@ -39,7 +39,7 @@ fn resolve(name: &CStr) -> *const c_void {
     }
 }
 
-/// The driver, installed by whichever test comes first.
+/// The driver, installed by the test that runs first.
 fn driver() -> &'static DriverApi {
     // SAFETY: the three functions have the signatures of their symbols.
     match unsafe { install(resolve) } {

@@ -1,8 +1,9 @@
-//! Plain names mean what the header's macros make of them; `symbol` always means the exact symbol.
+//! Plain names mean what the header's macros define; `symbol` always means the exact symbol.
 
 use cuda_sys::*;
 
-/// Two names of one function have one type, which is its own: they compare by type.
+/// Whether two names mean the same function: each function has a type of its own, so types are
+/// compared.
 fn same<F: 'static, G: 'static>(_: F, _: G) -> bool {
     std::any::TypeId::of::<F>() == std::any::TypeId::of::<G>()
 }
@@ -22,25 +23,25 @@ fn plain_names_lead_where_the_bundled_header_leads_them() {
 
 #[test]
 fn no_name_depends_on_the_header_that_is_found() {
-    // To headers before 13.0 these plain names are the floor's symbols.
+    // In headers before 13.0 these plain names mean the floor's symbols.
     assert!(!same(cuEventElapsedTime, symbol::cuEventElapsedTime));
     assert!(same(cuEventElapsedTime, cuEventElapsedTime_v2));
     assert!(same(cuCtxCreate, cuCtxCreate_v4));
     assert_eq!(CUDA_VERSION, 13_050);
-    // And this name was another attribute's before 12.0.
+    // Before 12.0 this name meant another attribute.
     assert_eq!(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS.0, 122);
 }
 
 #[test]
 fn a_header_adds_what_it_alone_declares() {
-    // Declared by 12.9 and no longer by 13.x, nor bundled.
+    // 12.9 declares it; 13.x no longer does, nor do the bundled bindings.
     let added = HEADER.map_or(&[][..], |header| header.adds);
     let version = HEADER.map(|header| header.version);
     assert_eq!(
         added.contains(&"CU_TARGET_COMPUTE_101"),
         version == Some(12_090)
     );
-    // These are of each release, those that later ones dropped included.
+    // Every release has these, including those that later ones dropped.
     for name in ["cuInit", "cuMemcpyBatchAsync", "CUDA_SUCCESS", "CUuuid"] {
         assert!(!added.contains(&name), "{name}");
     }

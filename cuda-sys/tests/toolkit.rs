@@ -36,7 +36,7 @@ fn an_empty_machine_has_none_and_arouses_no_suspicion() {
 fn the_order_is_as_documented() {
     let mut machine = Machine::new();
     let mut expected = Vec::new();
-    // From the last place to the first: each one put there wins over those before.
+    // From the last place to the first: each one takes precedence over those added before.
     for (i, (variable, root, include)) in [
         (None, "usr", "usr/include"),
         (None, "opt/cuda", "opt/cuda/include"),
@@ -143,7 +143,7 @@ fn a_path_that_is_not_utf_8_is_said_to_be_one() {
         warning: Some(warning),
     }) = machine.plan(Mode::Auto)
     else {
-        panic!("a header that is not read deserves a warning");
+        panic!("a header that is not read must cause a warning");
     };
     assert!(warning.contains("not UTF-8"), "{warning}");
 }
@@ -158,7 +158,7 @@ fn the_directory_itself_is_that_one_or_none() {
         warning: Some(warning),
     }) = machine.plan(Mode::Auto)
     else {
-        panic!("a mistaken variable deserves a warning");
+        panic!("a wrong variable must cause a warning");
     };
     assert!(warning.contains("CUDA_SYS_INCLUDE_DIR=") && warning.contains("no such directory"));
 }
@@ -254,7 +254,7 @@ fn a_foreign_target_takes_its_own_headers_only() {
     assert_eq!(
         host_only.plan(Mode::Auto),
         Ok(Plan::Bundled { warning: None }),
-        "cross-compiling without the target's toolkit is nothing to warn of"
+        "cross-compiling without the target's toolkit must not cause a warning"
     );
 
     let server = Machine::new()
@@ -293,7 +293,7 @@ fn an_older_header_than_the_floor_is_not_used() {
         warning: Some(warning),
     }) = machine.plan(Mode::Auto)
     else {
-        panic!("a header too old deserves a warning");
+        panic!("an old header must cause a warning");
     };
     assert!(
         warning.contains("is of CUDA 11.7; cuda-sys needs 11.8"),
@@ -301,7 +301,7 @@ fn an_older_header_than_the_floor_is_not_used() {
     );
     let error = machine
         .plan(Mode::System)
-        .expect_err("asked for, and not usable");
+        .expect_err("required, and not usable");
     assert!(error.contains("is of CUDA 11.7"), "{error}");
 
     let machine = Machine::new().header("usr/local/cuda/include", 11_080);
@@ -418,7 +418,7 @@ fn the_linker_is_shown_the_stub() {
 }
 
 #[test]
-fn versions_are_read_and_told() {
+fn versions_are_read_and_printed() {
     assert_eq!(
         toolkit::version("# define CUDA_VERSION   13050 /* x */"),
         Some(13_050)

@@ -22,7 +22,7 @@ fn stream() -> Result<Stream> {
     Device::get(0)?.create_stream()
 }
 
-/// An adaptor to ask, and the allocator that it is.
+/// An adaptor, for its own methods, and the allocator made of it.
 fn shared<A: DeviceAllocator>(adaptor: A) -> (Arc<A>, Allocator) {
     let adaptor = Arc::new(adaptor);
     let allocator = Allocator::new(Arc::clone(&adaptor));
@@ -42,13 +42,13 @@ fn counter(value: usize, peak: usize, total: usize) -> Counter {
 }
 
 fn out_of_memory<T>(result: Result<T>) -> Error {
-    let error = result.err().expect("there is not that much");
+    let error = result.err().expect("there is less memory");
     let code = Some(cuda_sys::CUDA_ERROR_OUT_OF_MEMORY);
     assert_eq!(error.code(), code, "{error}");
     error
 }
 
-/// A writer whose text can be read while somebody writes to it.
+/// A writer that permits reading its text while an adaptor writes to it.
 #[derive(Clone, Default)]
 struct Shared(Arc<Mutex<Vec<u8>>>);
 
@@ -113,7 +113,7 @@ gpu_test! {
         let outer = statistics.counters();
         assert_eq!((outer.bytes, outer.blocks), (counter(30, 330, 330), counter(2, 3, 3)));
 
-        // What was there before may go inside: the inner value is then less than nothing.
+        // What was allocated before may be freed inside: the inner value is then negative.
         statistics.push();
         drop(first);
         assert_eq!(statistics.counters().bytes.value, -10);
@@ -181,7 +181,7 @@ gpu_test! {
         limiting.set_limit(7 * MIB);
         let third = alloc(&allocator, &stream, MIB)?;
         assert_eq!((limiting.used(), limiting.limit()), (7 * MIB, 7 * MIB));
-        // Below what is in use: nothing goes through until enough has gone.
+        // Below what is in use: every request fails until enough has been freed.
         limiting.set_limit(2 * MIB);
         drop(third);
         out_of_memory(alloc(&allocator, &stream, 1));

@@ -1,4 +1,4 @@
-//! I: allocators to choose.
+//! I: the choice of allocators.
 
 use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,14 +15,14 @@ use support::{check, gpu_test};
 
 use crate::forms::{contents, same};
 
-/// Notes what it is asked, and hands it on.
+/// Records its calls, and passes them on.
 struct Noting {
     inner: Allocator,
     name: &'static str,
     log: Arc<Mutex<Vec<(&'static str, usize)>>>,
 }
 
-// SAFETY: the inner allocator does all that has to be done.
+// SAFETY: the inner allocator fulfils the contract.
 unsafe impl DeviceAllocator for Noting {
     fn allocate(&self, stream: &Stream, bytes: usize) -> Result<u64> {
         self.log.lock().expect("no panic").push((self.name, bytes));
@@ -30,7 +30,7 @@ unsafe impl DeviceAllocator for Noting {
     }
 
     unsafe fn deallocate(&self, stream: &Stream, address: u64, bytes: usize) -> Result<()> {
-        // SAFETY: it came from there, and the caller gives it up.
+        // SAFETY: the inner allocator allocated it, and the caller gives it up.
         unsafe { self.inner.deallocate(stream, address, bytes) }
     }
 
@@ -59,10 +59,10 @@ gpu_test! {
         let same_pool = pool.clone();
         let allocate = move |stream: &Stream, bytes| pool.allocate(stream, bytes);
         let deallocate = move |stream: &Stream, address, bytes| {
-            // SAFETY: it came from there, and is given up.
+            // SAFETY: the same pool allocated it, and the caller gives it up.
             unsafe { same_pool.deallocate(stream, address, bytes) }
         };
-        // SAFETY: the driver's pool does all that has to be done.
+        // SAFETY: the driver's pool fulfils the contract.
         let closures = unsafe { Allocator::from_closures(allocate, deallocate) };
         for allocator in [
             Allocator::cache(),
@@ -167,7 +167,7 @@ gpu_test! {
 
 gpu_test! {
     needs 1;
-    fn i04_freed_by_whoever_allocated() -> Result<()> {
+    fn i04_freed_by_the_allocator_that_allocated() -> Result<()> {
         let stream = Device::get(0)?.create_stream()?;
         for allocator in [Allocator::cache(), Allocator::plain(), Allocator::driver_pool()] {
             let buffer = with_allocator(&Allocator::driver_pool(), || stream.alloc::<u8>(100))?;
@@ -179,7 +179,7 @@ gpu_test! {
     }
 }
 
-/// What the C functions below were given.
+/// The arguments that the C functions below received.
 #[derive(Default)]
 struct Seen {
     allocated: Mutex<Vec<(usize, usize, c_int)>>,
@@ -218,7 +218,7 @@ unsafe extern "C" fn c_free(parameter: *mut c_void, address: *mut c_void, device
     });
 }
 
-/// Counts when it is dropped.
+/// Counts its drops.
 struct Owner {
     dropped: Arc<AtomicUsize>,
     _seen: Arc<Seen>,
@@ -242,8 +242,8 @@ gpu_test! {
             dropped: dropped.clone(),
             _seen: seen.clone(),
         };
-        // SAFETY: the functions allocate and free with the driver, and the owner keeps what they are
-        // given.
+        // SAFETY: the functions allocate and free with the driver, and the owner keeps their
+        // parameter alive.
         let allocator = unsafe {
             Allocator::from_functions(c_allocate, c_free, parameter, Box::new(owner))
         };
@@ -266,7 +266,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn i07_allocator_fails() -> Result<()> {
-        /// How an allocator can fail.
+        /// A way in which an allocator fails.
         type Failing = fn() -> Result<u64>;
         let device = Device::get(0)?;
         let stream = device.create_stream()?;
@@ -278,7 +278,7 @@ gpu_test! {
             (|| Ok(1), "aligned"),
         ];
         for (fails, says) in cases {
-            // SAFETY: what it returns is no memory, and must be found out.
+            // SAFETY: what it returns is no memory; the library must detect that.
             let allocator = unsafe { Allocator::from_closures(move |_, _| fails(), |_, _, _| Ok(())) };
             let before = set_default_allocator(&allocator)?;
             let failed = stream.alloc::<u8>(100);
@@ -292,7 +292,7 @@ gpu_test! {
             );
             assert!(passed_on, "{error:?}");
         }
-        // The slot is as good as before.
+        // The slot still works.
         drop(stream.alloc::<u8>(100)?);
         assert!(CachingPool::shared()?.usage(device).used == usage.used);
         Ok(())
@@ -311,10 +311,10 @@ gpu_test! {
             if tries.fetch_add(1, Ordering::Relaxed) == 0 {
                 return Err(Error::LostStream);
             }
-            // SAFETY: it came from there, and is given up.
+            // SAFETY: the same pool allocated it, and the caller gives it up.
             unsafe { same_pool.deallocate(stream, address, bytes) }
         };
-        // SAFETY: the driver's pool does all that has to be done; a free that failed did nothing.
+        // SAFETY: the driver's pool fulfils the contract; a free that failed had no effect.
         let allocator = unsafe { Allocator::from_closures(allocate, deallocate) };
         let buffer = stream.alloc_with::<u8>(&allocator, 100)?;
         let Err((error, buffer)) = buffer.close() else {

@@ -1,4 +1,4 @@
-//! CUDA arrays: every shape and type of texel, by every way in and out.
+//! CUDA arrays: every shape and texel type, with every kind of copy.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use support::{gpu_test, pattern, report, stall};
 
 use crate::forms::scaled;
 
-/// How long a stream is held up where the test itself waits for it.
+/// How long a stream is stalled where the test itself waits for it.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// One of each kind, no size twice, so that none is taken for another.
+/// One shape of each kind; all sizes differ, so that none can be mistaken for another.
 const SHAPES: [ArrayShape; 7] = [
     ArrayShape::D1 { width: 37 },
     ArrayShape::D2 {
@@ -135,7 +135,7 @@ gpu_test! {
     }
 }
 
-/// What a copy of a part of `array` would do, on the host.
+/// The effect of a copy to a part of `array`, computed on the host.
 fn put(all: &mut [u8], whole: Extent, origin: Origin, extent: Extent, part: &[u8]) {
     for (index, byte) in part.iter().enumerate() {
         let x = origin.x + index % extent.width;
@@ -154,7 +154,7 @@ gpu_test! {
             let whole = array.extent();
             let mut expected = bytes(1, &array);
             stream.upload_to_array(&expected, &mut array)?;
-            // From the second of each dimension that has one to the last but one.
+            // From the second element of each dimension that has one to the last but one.
             let inner = |len: usize| if len > 2 { (1, len - 2) } else { (0, len) };
             let (x, width) = inner(whole.width);
             let (y, height) = inner(whole.height);
@@ -169,7 +169,7 @@ gpu_test! {
             stream.download_from_array(array.region(origin, extent)?, &mut back)?;
             assert_eq!(back, part, "{shape:?}, back");
 
-            // The same part of another array, by way of device memory.
+            // The same part of another array, through device memory.
             let mut buffer = stream.alloc::<u8>(part.len())?;
             stream.copy_from_array(array.region(origin, extent)?, &mut buffer)?;
             let mut other = make::<u8>(&stream, shape)?;
@@ -179,7 +179,7 @@ gpu_test! {
             put(&mut alone, whole, origin, extent, &part);
             assert_eq!(contents(&stream, &other)?, alone, "{shape:?}, device");
 
-            // And from array to array, to another place.
+            // And from array to array, to another position.
             let corner = Origin::ZERO;
             stream.copy_to_array(
                 array.region(origin, extent)?,
@@ -306,9 +306,9 @@ gpu_test! {
         let (context, flags) = (stream.context(), ArrayFlags::default());
         for shape in [SHAPES[1], SHAPES[2], SHAPES[4]] {
             let needed = match CudaArray::<f32>::memory_requirements(context, shape, flags) {
-                // Devices are free to lack it.
+                // A device may lack that shape.
                 Err(error @ Error::Unsupported { .. }) => {
-                    report!("nothing was told of {shape:?}: {error}");
+                    report!("no requirements of {shape:?}: {error}");
                     continue;
                 }
                 needed => needed?,
@@ -343,15 +343,15 @@ gpu_test! {
         assert!(matches!(long, Err(Error::LengthMismatch { .. })));
         let mut buffer = stream.alloc::<u8>(33)?;
         let long = stream.copy_to_array(&buffer, &mut array);
-        let said = |refused: Result<()>| refused.expect_err("too long, or turned").to_string();
+        let message = |refused: Result<()>| refused.expect_err("too long, or turned").to_string();
         let of = "cuMemcpy3DAsync: the source";
-        assert_eq!(said(long), format!("{of} holds 33 elements, the destination 32"));
+        assert_eq!(message(long), format!("{of} holds 33 elements, the destination 32"));
         let short = stream.copy_from_array(&array, &mut buffer);
-        assert_eq!(said(short), format!("{of} holds 32 elements, the destination 33"));
+        assert_eq!(message(short), format!("{of} holds 32 elements, the destination 33"));
         let turned = stream.copy_to_array(&array, &mut other);
-        assert_eq!(said(turned), format!("{of} is 8 × 4, the destination 4 × 8"));
+        assert_eq!(message(turned), format!("{of} is 8 × 4, the destination 4 × 8"));
         let turned = stream.copy_from_array(&array, buffer.pitched_mut(Shape::plane(4, 8))?);
-        assert_eq!(said(turned), format!("{of} is 8 × 4, the destination 4 × 8"));
+        assert_eq!(message(turned), format!("{of} is 8 × 4, the destination 4 × 8"));
         let wide = array.region(1, 8);
         assert!(matches!(wide, Err(Error::OutOfBounds { .. })));
         let far = array.region((0, usize::MAX), (1, 2));
@@ -361,7 +361,7 @@ gpu_test! {
             let refused = MipmappedArray::<u8>::new(stream.context(), shape, levels, flags);
             assert!(matches!(refused, Err(Error::Shape { .. })), "{levels}");
         }
-        // Too large for any device, which the driver says.
+        // Too large for any device; the driver refuses it.
         assert!(make::<u8>(&stream, ArrayShape::D1 { width: 1 << 40 }).is_err());
         Ok(())
     }
@@ -433,7 +433,7 @@ gpu_test! {
         let mut array = make::<u32>(&one, ArrayShape::D2 { width: 16, height: 16 })?;
         let mut buffer = one.alloc::<u32>(256)?;
         let mut pinned = PinnedBuffer::<u32>::zeroed(one.context(), 256)?;
-        // Warm.
+        // Warm-up.
         one.fill(&mut buffer, 1)?;
         one.copy_to_array(&buffer, &mut array)?;
         two.copy_from_array(&array, &mut pinned)?;

@@ -16,7 +16,7 @@ use crate::forms::same;
 
 const LEN: usize = 4096;
 
-/// A buffer of a pattern, where it can be downloaded from.
+/// A buffer with a pattern, to download from.
 fn source(stream: &Stream, seed: u64) -> Result<DeviceBuffer<u8>> {
     let mut buffer = stream.alloc(LEN)?;
     stream.upload_from(&pattern(seed, LEN), &mut buffer)?;
@@ -36,7 +36,7 @@ gpu_test! {
         assert!(matches!(alarm.poll(&mut buffer.ready_mut()), Poll::Ready(Ok(()))));
         let empty = stream.alloc::<u8>(0)?;
         assert!(matches!(alarm.poll(&mut empty.ready()), Poll::Ready(Ok(()))));
-        // A read is no reason to wait for another.
+        // A read does not wait for another read.
         stream.download(&buffer, &mut PinnedBuffer::<u8>::new(stream.context(), LEN)?)?;
         assert!(matches!(alarm.poll(&mut buffer.ready()), Poll::Ready(Ok(()))));
         stream.synchronize()?;
@@ -56,11 +56,11 @@ gpu_test! {
         stream.download(&buffer, &mut host)?;
         let mut ready = host.ready();
         assert!(alarm.poll(&mut ready).is_pending());
-        assert!(alarm.poll(&mut ready).is_pending(), "as often as one likes");
+        assert!(alarm.poll(&mut ready).is_pending(), "polled repeatedly");
         assert_eq!(alarm.wakes(), 0);
         held.release();
         alarm.block_on(&mut ready)?;
-        assert_eq!(alarm.wakes(), 1, "once, and not for nothing");
+        assert_eq!(alarm.wakes(), 1, "one wake, when it is ready");
         drop(ready);
         same(host.as_slice()?, &pattern(2, LEN), "downloaded");
         Ok(())
@@ -84,7 +84,7 @@ gpu_test! {
         assert!(alarm.poll(&mut unused).is_pending());
         held.release();
         alarm.block_on(unused)?;
-        host.try_as_slice()?.expect("the download is what was waited for");
+        host.try_as_slice()?.expect("the future waited for the download");
         Ok(())
     }
 }
@@ -107,10 +107,10 @@ gpu_test! {
             drop(ready);
             assert!(host.try_as_slice()?.is_none());
             held.release_after(Duration::from_millis(20));
-            same(host.as_slice()?, &pattern(4, LEN), "waited for all the same");
+            same(host.as_slice()?, &pattern(4, LEN), "the access waits all the same");
         }
         cuda_core::flush_deferred_drops();
-        assert_eq!(alarm.wakes(), 0, "nobody is woken for a future that is no more");
+        assert_eq!(alarm.wakes(), 0, "a dropped future wakes no task");
         assert_eq!(Arc::strong_count(&alarm), 1, "its waker is gone");
         Ok(())
     }
@@ -134,7 +134,8 @@ gpu_test! {
         };
         let mut work = Box::pin(work);
         assert!(alarm.poll(&mut work).is_pending());
-        // Frees the device's memory at home, behind the other stream, and waits for it with the host.
+        // Frees the device memory on its home stream, after the other stream, and makes the host
+        // wait for it.
         held.release_after(Duration::from_millis(20));
         drop(work);
         home.synchronize()
@@ -169,7 +170,7 @@ gpu_test! {
     }
 }
 
-/// Whichever is done first, and the other as it stands.
+/// The output of the future that is ready first, and the other future.
 async fn first<A: Future + Unpin, B: Future<Output = A::Output> + Unpin>(
     mut a: A,
     mut b: B,
@@ -293,7 +294,7 @@ gpu_test! {
         let early = host.ready();
         stream.checkpoint()?;
         let held = stall(stream.as_raw());
-        // Made before the stall, made behind it: neither waits for it.
+        // Created before the stall, or after it: neither waits for it.
         block_on(early)?;
         block_on(finished)?;
         block_on(host.ready())?;
@@ -441,11 +442,11 @@ gpu_test! {
     }
 }
 
-/// A vector that says when it is dropped.
-struct Told(Vec<u8>, Arc<AtomicBool>);
+/// A vector that records its drop.
+struct RecordsDrop(Vec<u8>, Arc<AtomicBool>);
 
-// SAFETY: the vector's own promise; nothing here uses it but its drop.
-unsafe impl StableHost for Told {
+// SAFETY: the vector's own promise; only its drop uses it here.
+unsafe impl StableHost for RecordsDrop {
     type Element = u8;
 
     fn elements(&mut self) -> std::ptr::NonNull<[u8]> {
@@ -453,7 +454,7 @@ unsafe impl StableHost for Told {
     }
 }
 
-impl Drop for Told {
+impl Drop for RecordsDrop {
     fn drop(&mut self) {
         self.0.fill(0xEE);
         self.1.store(true, Ordering::Release);
@@ -468,7 +469,7 @@ gpu_test! {
         for polled in [false, true] {
             let dropped = Arc::new(AtomicBool::new(false));
             let flight = stream
-                .upload_owned(Told(pattern(13, LEN), Arc::clone(&dropped)), &mut buffer)
+                .upload_owned(RecordsDrop(pattern(13, LEN), Arc::clone(&dropped)), &mut buffer)
                 .map_err(|(error, _)| error)?;
             if polled {
                 let mut landing = std::future::IntoFuture::into_future(flight);

@@ -22,7 +22,7 @@ fn mixed<K: StreamKind>(stream: &Stream<K>, home: &Stream) -> Result<()> {
     batch.copy(&source, &mut low)?;
     batch.copy(&source, &mut high)?;
     batch.download(source.slice(3..)?, back.slice_mut(..LEN - 3)?)?;
-    // Nothing, which does not count.
+    // An empty copy, which does not count.
     batch.copy(source.slice(..0)?, &mut nothing)?;
     assert_eq!(batch.len(), 4);
     stream.enqueue(batch)?;
@@ -78,7 +78,7 @@ gpu_test! {
         same(&contents(&streams[1], &there)?, &bytes, "there");
         same(&contents(&streams[0], &here)?, &bytes, "here");
 
-        // An upload to the other device is no work for this one's stream.
+        // A stream of this device cannot upload to the other one.
         let mut batch = Batch::new();
         batch.copy(&source, &mut here)?;
         batch.upload(&host, &mut there)?;
@@ -166,7 +166,7 @@ gpu_test! {
             );
         }
         same(&contents(&stream, &buffer)?, &bytes, "nothing was written");
-        // Of views alike, by their own elements.
+        // Views count by their own elements, too.
         stream.copy_within(buffer.slice_mut(50..)?, 40.., 0)?;
         assert_eq!(contents(&stream, &buffer)?[50..60], bytes[90..]);
         Ok(())

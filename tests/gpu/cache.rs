@@ -18,7 +18,7 @@ fn address(buffer: &DeviceBuffer<u8>) -> u64 {
     buffer.as_raw()
 }
 
-/// Allocates from the pool whatever the default is.
+/// Allocates from the pool, whatever the default allocator is.
 fn cached(stream: &Stream, bytes: usize) -> Result<DeviceBuffer<u8>> {
     stream.alloc_with(&Allocator::cache(), bytes)
 }
@@ -119,7 +119,7 @@ gpu_test! {
         let stream = Device::get(0)?.create_stream()?;
         let pool = CachingPool::builder().limit(PoolLimit::Bytes(6 * U)).build()?;
         drop(stream.alloc_with::<u8>(&pool.allocator(), 5 * U)?);
-        // What is kept goes first.
+        // Cached memory is released first.
         drop(stream.alloc_with::<u8>(&pool.allocator(), 6 * U)?);
         Ok(())
     }
@@ -169,13 +169,13 @@ gpu_test! {
                 .limit(PoolLimit::Bytes(limit))
                 .build()
         };
-        assert!(with(6 * U, 5 * U).is_err(), "more at first than ever");
+        assert!(with(6 * U, 5 * U).is_err(), "the initial size is beyond the limit");
         assert!(CachingPool::builder().limit(PoolLimit::Fraction(1.5)).build().is_err());
         let pool = with(6 * U, 6 * U)?;
         let buffer = stream.alloc_with::<u8>(&pool.allocator(), 100)?;
         assert_eq!(pool.usage(device).reserved, 6 * U);
         drop(buffer);
-        // Sizes that are no multiples of a segment are rounded up.
+        // Sizes are rounded up to whole segments.
         let pool = with(U + 1, 4 * U)?;
         drop(stream.alloc_with::<u8>(&pool.allocator(), 1)?);
         assert_eq!(pool.usage(device).reserved, 2 * U);

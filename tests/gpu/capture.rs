@@ -1,4 +1,4 @@
-//! Stream capture by raw calls, as another library would do it.
+//! Stream capture by raw calls, as made by another library.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
@@ -24,9 +24,9 @@ pub(crate) const MODES: [CUstreamCaptureMode; 3] = [
 /// A stream made with the raw call, destroyed with its last reference.
 pub(crate) struct Theirs(CUstream);
 
-// SAFETY: a handle that any thread may use.
+// SAFETY: any thread may use the handle.
 unsafe impl Send for Theirs {}
-// SAFETY: a shared reference gives out the handle alone, which threads may use at once.
+// SAFETY: a shared reference gives access to the handle alone, which threads may use concurrently.
 unsafe impl Sync for Theirs {}
 
 /// `cuStreamCreate`'s flag for [`Theirs`]; blocking ones have none.
@@ -57,7 +57,7 @@ impl Theirs {
 
 impl Drop for Theirs {
     fn drop(&mut self) {
-        // SAFETY: nobody has the handle any more.
+        // SAFETY: no copy of the handle is left.
         let destroyed = unsafe { cuStreamDestroy_v2(self.0) };
         if !thread::panicking() {
             check("cuStreamDestroy", destroyed);
@@ -65,7 +65,7 @@ impl Drop for Theirs {
     }
 }
 
-/// A capture by a thread of its own. It ends with this value.
+/// A capture made by its own thread, which ends it when this value is dropped.
 pub(crate) struct Neighbour(Option<(Sender<()>, JoinHandle<CUresult>)>);
 
 impl Neighbour {
@@ -73,7 +73,7 @@ impl Neighbour {
     #[track_caller]
     pub(crate) fn begin(stream: CUstream, mode: CUstreamCaptureMode) -> Self {
         struct Handle(CUstream);
-        // SAFETY: a handle that any thread may use.
+        // SAFETY: any thread may use the handle.
         unsafe impl Send for Handle {}
         let handle = Handle(stream);
         let (end, ended) = mpsc::channel::<()>();
@@ -92,7 +92,7 @@ impl Neighbour {
         neighbour
     }
 
-    /// `cuStreamEndCapture`, and what it says.
+    /// `cuStreamEndCapture`, and its result.
     pub(crate) fn end(mut self) -> CUresult {
         self.end_once().expect("it has not ended")
     }
@@ -110,18 +110,18 @@ impl Drop for Neighbour {
     }
 }
 
-/// Ends a capture that this thread began, and what the driver says. The graph goes.
+/// Ends a capture that this thread began, and returns the driver's code. The graph is destroyed.
 pub(crate) fn end_capture(stream: CUstream) -> CUresult {
     let mut graph = ptr::null_mut();
     // SAFETY: the stream is live; the pointer is valid for a write.
     let mut end = || unsafe { cuStreamEndCapture(stream, &mut graph) };
     let code = end();
     if code != CUDA_SUCCESS {
-        // One that the test suite made fail: nothing may go on capturing behind a test.
+        // The sweep may have made that call fail: no capture may outlast a test.
         end();
     }
     if !graph.is_null() {
-        // SAFETY: made by the call above and used by nobody.
+        // SAFETY: the call above made it, and no other code uses it.
         let _ = unsafe { cuGraphDestroy(graph) };
     }
     code
@@ -138,7 +138,7 @@ pub(crate) fn is_capturing(stream: CUstream) -> bool {
     status != CU_STREAM_CAPTURE_STATUS_NONE
 }
 
-/// The operation was not made, since a stream is captured.
+/// Asserts that the operation was refused because a stream is captured.
 #[track_caller]
 pub(crate) fn refused<R>(done: result::Result<R, Error>, what: &str) {
     match done {
@@ -148,7 +148,7 @@ pub(crate) fn refused<R>(done: result::Result<R, Error>, what: &str) {
     }
 }
 
-/// Ends the neighbour's capture, which nothing has disturbed.
+/// Ends the neighbour's capture, and asserts that it was still valid.
 #[track_caller]
 pub(crate) fn undisturbed(neighbour: Neighbour, what: &str) {
     assert_eq!(neighbour.end(), CUDA_SUCCESS, "{what}: the capture");
@@ -171,7 +171,7 @@ impl<'a> Capture<'a> {
 }
 
 impl Capture<'_> {
-    /// Ends it, and what the driver says.
+    /// Ends it, and returns the driver's code.
     pub(crate) fn end(self) -> CUresult {
         let code = end_capture(self.stream.as_raw());
         mem::forget(self);
@@ -181,8 +181,8 @@ impl Capture<'_> {
 
 impl Drop for Capture<'_> {
     fn drop(&mut self) {
-        // An error says that the capture was invalidated meanwhile, as it may be; the stream has left
-        // it all the same.
+        // An error means that the capture was invalidated meanwhile, which is permitted; the stream
+        // has left it all the same.
         let _ = end_capture(self.stream.as_raw());
     }
 }

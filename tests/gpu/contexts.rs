@@ -1,4 +1,5 @@
-//! Contexts: setting, pushing and creating them, and what is made in one while another is current.
+//! Contexts: setting, pushing and creating them, and creating objects in one while another is
+//! current.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -64,13 +65,13 @@ gpu_test! {
             leave(&own)?;
             drop(own);
             assert_eq!(context::current(), handle);
-            // A destroyed one could not be waited for.
+            // A wait for a destroyed context would fail.
             // SAFETY: takes nothing.
             check("cuCtxSynchronize", unsafe { cuCtxSynchronize() });
             assert_eq!(Context::pop()?.as_raw(), handle);
             assert_eq!(context::pop(), None);
 
-            // A thread that ends with one lets it go.
+            // A thread that ends with a current context releases it.
             let end = || created(0).and_then(|own| leave(&own));
             let ended = thread::scope(|scope| scope.spawn(end).join());
             ended.expect("no panic on the way out")?;
@@ -222,7 +223,7 @@ gpu_test! {
 
             let event = Event::new(&context, EventFlags::DEFAULT)?;
             assert_eq!(context::current(), current, "after an event");
-            // Refused for an event of another context.
+            // The driver refuses an event of another context.
             event.record(&stream)?;
 
             let buffer = stream.alloc::<u8>(100)?;
@@ -271,10 +272,10 @@ gpu_test! {
     }
 }
 
-/// Bytes that programs hold of the device's default pool.
+/// Bytes in use of the device's default pool.
 fn pool_bytes(device: Device) -> u64 {
     let mut pool = ptr::null_mut();
-    // SAFETY: the library gave the device's handle; the call writes one pool, to a local that
+    // SAFETY: the library returned the device's handle; the call writes one pool, to a local that
     // outlives it.
     check("cuDeviceGetDefaultMemPool", unsafe {
         cuDeviceGetDefaultMemPool(&mut pool, device.as_raw())
@@ -350,7 +351,7 @@ gpu_test! {
             let more = [(FIFO, untouched.0 + (3 << 20)), (HEAP, untouched.1 + (16 << 20))];
             for (limit, value) in more {
                 c1.set_limit(limit, value)?;
-                // The driver may round up, though not without measure.
+                // The driver may round up, within limits.
                 let got = c1.limit(limit)?;
                 assert!((value..2 * value).contains(&got), "set {value}, got {got}");
             }
@@ -365,7 +366,7 @@ gpu_test! {
                 let error = refused.expect_err("no such limit");
                 assert!(known.contains(&error.code()), "{error}");
             }
-            // A hint: what comes back need not be what was set.
+            // A hint: the value read need not be the value set.
             c1.set_cache_config(cuda_sys::CU_FUNC_CACHE_PREFER_L1)?;
             assert!((0..=3).contains(&(c1.cache_config()?.0 as i64)));
             assert_eq!(context::current(), primary);
@@ -401,10 +402,10 @@ gpu_test! {
     needs 1;
     fn attached_without_an_owner() -> Result<()> {
         let foreign = context::Foreign::create(0);
-        // SAFETY: nothing is current.
+        // SAFETY: no context is current.
         assert_eq!(unsafe { Context::attach_current() }?, None);
         stack::with(foreign.handle(), || {
-            Context::current().expect_err("nobody keeps it alive");
+            Context::current().expect_err("no owner keeps it alive");
             // SAFETY: `foreign` outlives everything that is made here.
             let attached = unsafe { Context::attach_current() }?.expect("one is current");
             assert_eq!(attached.as_raw(), foreign.handle());

@@ -109,7 +109,7 @@ gpu_test! {
         stream.fill(&mut buffer, 1)?;
         let mut host = PinnedBuffer::<u8>::new(stream.context(), len)?;
         stream.download(&buffer, &mut host)?;
-        // Looking at the destination waits, so nothing comes after what is written now.
+        // Access to the destination waits, so no copy comes after the following write.
         host.as_mut_slice()?[len / 2..].fill(2);
         stream.synchronize()?;
         let (first, second) = host.as_slice()?.split_at(len / 2);
@@ -117,7 +117,7 @@ gpu_test! {
         assert!(second.iter().all(|byte| *byte == 2), "the overwritten half");
         drop(host);
 
-        // The form for borrowed slices is complete when it returns.
+        // The form for borrowed slices completes before it returns.
         let len = scaled(64 << 20, 2 << 20, 1 << 16);
         let mut host = vec![0; len];
         stream.download_to(buffer.slice(..len)?, &mut host)?;
@@ -142,7 +142,7 @@ impl Slowest {
     }
 }
 
-/// Enqueues every asynchronous form behind a stall, and says how long the slowest call took.
+/// Enqueues every asynchronous form behind a stall, and returns the duration of the slowest call.
 fn behind_a_stall() -> Result<Duration> {
     const LEN: usize = 64 << 10;
     let stream = Device::get(0)?.create_stream()?;
@@ -151,7 +151,7 @@ fn behind_a_stall() -> Result<Duration> {
     let (mut a, mut b) = (stream.alloc::<u8>(LEN)?, stream.alloc::<u8>(LEN)?);
     let mut c = stream.alloc::<u8>(LEN)?;
     let mut slowest = Slowest::default();
-    // The first round warms up what the second finds ready.
+    // The first round warms up what the second one uses.
     for stalls in [false, true] {
         let held = stalls.then(|| stall(stream.as_raw()));
         slowest = Slowest::default();
@@ -204,7 +204,7 @@ gpu_test! {
         assert_eq!(context::current(), before);
         every_form(&Device::get(0)?.context()?.per_thread_stream()?, &home, 5001)?;
         assert_eq!(context::current(), before);
-        // Also where a call fails.
+        // Also if a call fails.
         let mut buffer = home.alloc::<u8>(10)?;
         assert!(stream.upload_from(&[0; 9], &mut buffer).is_err());
         assert!(Device::get(1)?.create_stream()?.upload_from(&[0; 10], &mut buffer).is_err());
@@ -227,7 +227,7 @@ gpu_test! {
             assert_eq!(context::current(), far.as_raw(), "access {access}");
             Ok::<(), Error>(())
         };
-        // The driver asks whether the current device has access to the pool.
+        // The driver checks whether the current device has access to the pool.
         copies("not given")?;
         far.enable_peer_access(near)?;
         copies("given")?;
@@ -268,7 +268,7 @@ gpu_test! {
     }
 }
 
-/// A capture that the library knows nothing of, on a stream of its own.
+/// A capture unknown to the library, on a stream of its own.
 struct Capture {
     stream: Stream,
 }
@@ -299,7 +299,7 @@ impl Capture {
             "the capture was invalidated"
         );
         check("cuStreamEndCapture", ended);
-        // SAFETY: the graph was made by the call above and is used by nobody.
+        // SAFETY: the call above made the graph, and no other code has it.
         check("cuGraphDestroy", unsafe { cuGraphDestroy(graph) });
     }
 }
@@ -311,7 +311,7 @@ gpu_test! {
         let stream = device.create_stream()?;
         let mut buffer = stream.alloc::<u8>(1000)?;
         let bytes = pattern(12, 1000);
-        // Warm: a call that allocates pinned memory is one that a capture forbids.
+        // Warm-up: a capture forbids the allocation of pinned memory.
         stream.upload_from(&bytes, &mut buffer)?;
         contents(&stream, &buffer)?;
         for mode in [CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_GLOBAL] {
@@ -329,7 +329,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn j12_first_sync_copy_during_capture() -> Result<()> {
-        // What a copy needs of its own, pinned memory say, is no business of the caller's capture.
+        // A copy may allocate pinned memory, say, whatever the caller captures.
         let device = Device::get(0)?;
         let stream = device.create_stream()?;
         let mut buffer = stream.alloc_zeroed::<u8>(1000)?;
@@ -346,7 +346,7 @@ gpu_test! {
     }
 }
 
-/// Up, eight times over, and down again, for each of the chunks, and how long all of it took.
+/// Copies each of the chunks up, eight times in turn, and down again; returns the total duration.
 fn pipeline(
     streams: &[Stream],
     chunks: &mut [(PinnedBuffer<u8>, DeviceBuffer<u8>)],
@@ -379,7 +379,7 @@ gpu_test! {
             best[0] = best[0].min(pipeline(&streams[..1], &mut chunks)?);
             best[1] = best[1].min(pipeline(&streams, &mut chunks)?);
         }
-        // A figure to read, not one to fail: it says as much about the machine's other users.
+        // Reported, and not asserted: it depends as much on other users of the machine.
         let [one, three] = best.map(|time| time.as_secs_f64());
         report!("one stream {one:.4} s, three streams {three:.4} s: {:.2} times as fast", one / three);
         Ok(())
@@ -398,9 +398,9 @@ gpu_test! {
         every_form(&device.context()?.per_thread_stream()?, &stream, 0)?;
         stream.upload_from(&[], &mut nothing)?;
         stream.download_to(&nothing, &mut [])?;
-        // A fill of nothing is one of any width.
+        // An empty fill accepts a pattern of any width.
         stream.fill(&mut nothing, 0x0123_4567_89AB_CDEF)?;
-        // Empty ends of buffers that are not.
+        // Empty views of buffers that are not empty.
         let mut buffer = stream.alloc_zeroed::<u8>(8)?;
         stream.copy(nothing.slice(..)?, stream.alloc_zeroed(0)?.slice_mut(0..)?)?;
         Up::Borrowed.send(&stream, &[], buffer.slice_mut(8..)?)?;

@@ -62,13 +62,13 @@ gpu_test! {
         drop(guard);
         assert_eq!(context.current_stream()?, x, "the scope's end brings back what it saw");
 
-        // Out of order: the last one dropped decides.
+        // Out of order: the last guard dropped decides.
         let (first, second) = (s.enter()?, t.enter()?);
         drop(first);
         assert_eq!(context.current_stream()?, x);
         drop(second);
         assert_eq!(context.current_stream()?, s);
-        // So it did with the context.
+        // The same for the context.
         stack::clear();
         Ok(())
     }
@@ -91,7 +91,7 @@ gpu_test! {
         assert_eq!(context::current(), c1.as_raw());
         assert_eq!(c0.current_stream()?, c0.default_stream()?);
 
-        // The plain setter is about the stream's own device alone, whatever is current.
+        // The plain setter affects only the stream's own device, whatever is current.
         stream.set_current()?;
         assert_eq!(context::current(), c1.as_raw());
         assert_eq!(c0.current_stream()?, stream);
@@ -146,14 +146,14 @@ gpu_test! {
             barrier.wait();
             drop(handle);
             barrier.wait();
-            // The threads' own references are the last there are.
+            // The threads' own references are the last ones.
             let current = context.current_stream()?;
             assert_eq!(current.id(), id);
             let mut buffer = current.alloc::<u32>(1000)?;
             current.fill(&mut buffer, 7)?;
             let mut launch = current.kernel(&add_one);
             launch.elements(1000).arg(&mut buffer).arg(1000u32);
-            // SAFETY: so many elements.
+            // SAFETY: as many elements as threads.
             unsafe { launch.launch() }?;
             let mut back = [0; 1000];
             current.download_to(&buffer, &mut back)?;

@@ -1,11 +1,11 @@
-//! What is known after a wait for a whole context: all that its streams had.
+//! What counts as done after a wait for a whole context: the work of all its streams.
 
 use cuda_core::{CachingPool, Context, ContextFlags, Device, PinnedBuffer, Result, Signal, Stream};
 use support::gpu_test;
 
 const LEN: usize = 1 << 20;
 
-/// Waits for all that the context has.
+/// Waits for all work of the context.
 type Wait = fn(&Context) -> Result<()>;
 
 fn both_ways(test: impl Fn(&Context, Wait) -> Result<()>) -> Result<()> {
@@ -16,7 +16,7 @@ fn both_ways(test: impl Fn(&Context, Wait) -> Result<()>) -> Result<()> {
     test(&created, Context::synchronize)
 }
 
-/// One of each kind.
+/// One stream of each kind.
 fn streams(context: &Context) -> Result<Vec<Stream>> {
     Ok(vec![
         context.create_stream()?,
@@ -33,7 +33,7 @@ gpu_test! {
                 let buffer = stream.alloc_zeroed::<u32>(LEN)?;
                 let mut host = PinnedBuffer::<u32>::new(context, LEN)?;
                 stream.download(&buffer, &mut host)?;
-                // The marks of a stream that is gone are completed, too.
+                // The marks of a dropped stream count as completed, too.
                 drop((buffer, stream));
                 wait(context)?;
                 assert!(host.try_as_slice()?.is_some());
@@ -94,7 +94,7 @@ gpu_test! {
             let flight = stream.upload_owned(vec![7; LEN], &mut buffer);
             drop(flight.map_err(|(error, _)| error)?);
             cuda_core::flush_deferred_drops();
-            // Through chunks of the process, small and large, and beside pinned memory of its own.
+            // Through chunks of the process, small and large, and with pinned memory of its own.
             stream.upload_from(&[7; 1000], buffer.slice_mut(..1000)?)?;
             stream.upload_from(&vec![7; LEN], &mut buffer)?;
             let host = PinnedBuffer::<u8>::zeroed(&context, LEN)?;
@@ -104,7 +104,8 @@ gpu_test! {
             stream.write_signal(&signal, 1)?;
             drop((signal, buffer, stream));
             context.synchronize()?;
-            // The stream's cached blocks go when a thread of the crate has seen the end of its work.
+            // The stream's cached blocks are freed after one of the library's threads has seen its
+            // work end.
             cuda_core::flush_deferred_drops();
             context.close().map_err(|(error, _)| error)?;
         }

@@ -1,4 +1,4 @@
-//! Devices: what can be asked of them. `b02_available_no_context` is in `tests/sticky`.
+//! Devices: their queries. `b02_available_no_context` is in `tests/sticky`.
 
 use std::ptr;
 
@@ -27,17 +27,17 @@ fn raw_attribute(device: Device, attribute: DeviceAttribute) -> std::result::Res
 gpu_test! {
     needs 1;
     fn b03_attributes() -> Result<()> {
-        // CUDA 13.5 names 149 of them; what comes after is unknown to some drivers.
+        // CUDA 13.5 names 149 of them; some drivers do not know the later ones.
         const NAMED: u32 = 200;
-        // Every device there is: some attributes tell them apart.
+        // All devices: some attributes differ between them.
         for (device, number) in Device::all()?.flat_map(|d| (1..=NAMED).map(move |n| (d, n))) {
             let attribute = CUdevice_attribute(number as _);
             let raw = raw_attribute(device, attribute);
             for _ in 0..2 {
                 match (device.attribute(attribute), raw) {
-                    (Ok(ours), Ok(theirs)) => assert_eq!(ours, theirs, "attribute {number}"),
-                    (Err(ours), Err(theirs)) => assert_eq!(ours.code(), Some(theirs)),
-                    (ours, theirs) => panic!("attribute {number}: {ours:?}, raw {theirs:?}"),
+                    (Ok(safe), Ok(raw)) => assert_eq!(safe, raw, "attribute {number}"),
+                    (Err(safe), Err(raw)) => assert_eq!(safe.code(), Some(raw)),
+                    (safe, raw) => panic!("attribute {number}: {safe:?}, raw {raw:?}"),
                 }
             }
         }
@@ -94,7 +94,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn b06_pci_bad() -> Result<()> {
-        // Nobody's: the highest address there is.
+        // An unused id: the highest address.
         for id in ["fake:id", "", "FFFF:FF:1F.7"] {
             let error = Device::by_pci_bus_id(id).expect_err(id);
             let code = error.code().expect("the driver was asked");
@@ -104,7 +104,7 @@ gpu_test! {
             ];
             assert!(known.contains(&code), "{id:?}: {error}");
         }
-        // C would read the id of a device, and stop at the NUL.
+        // C would read only the id before the NUL.
         let hidden = Device::get(0)?.pci_bus_id()? + "\0";
         assert!(matches!(Device::by_pci_bus_id(&hidden), Err(Error::Nul { .. })));
         Ok(())
@@ -126,7 +126,7 @@ gpu_test! {
             // SAFETY: the pointer is valid for a write; a context is current.
             check("cuMemAlloc", unsafe { cuMemAlloc_v2(&mut address, BYTES) });
             let during = device.memory_info()?;
-            // SAFETY: allocated above and used by nobody.
+            // SAFETY: allocated above, and no other code uses it.
             check("cuMemFree", unsafe { cuMemFree_v2(address) });
             drop(guard);
             let after = device.memory_info()?;
@@ -155,7 +155,7 @@ gpu_test! {
     }
 }
 
-/// The address of something of the host's, as a device would be told it.
+/// The address of a host value, as a device pointer.
 fn host_address<T>(value: &T) -> CUdeviceptr {
     ptr::from_ref(value).addr() as CUdeviceptr
 }
@@ -177,7 +177,7 @@ gpu_test! {
             assert_eq!(part.device(), device);
             assert_eq!(Device::of_pointer(part.as_raw())?, Some(device));
         }
-        // With another device's context current it is no different.
+        // The same with another device's context current.
         let guard = Device::get(1)?.guard()?;
         assert_eq!(Device::of_pointer(buffers[0].as_raw())?, Some(Device::get(0)?));
         guard.restore()?;
@@ -207,11 +207,11 @@ gpu_test! {
             );
             let mut numbers = std::collections::BTreeSet::new();
             for (name, attribute) in DeviceAttributes::named() {
-                assert!(numbers.insert(attribute.0), "{name} is there twice");
+                assert!(numbers.insert(attribute.0), "{name} is named twice");
                 match (device.attribute(attribute), raw_attribute(device, attribute)) {
-                    (Ok(ours), Ok(theirs)) => assert_eq!(ours, theirs, "{name}"),
-                    (Err(ours), Err(theirs)) => assert_eq!(ours.code(), Some(theirs), "{name}"),
-                    (ours, theirs) => panic!("{name}: {ours:?}, raw {theirs:?}"),
+                    (Ok(safe), Ok(raw)) => assert_eq!(safe, raw, "{name}"),
+                    (Err(safe), Err(raw)) => assert_eq!(safe.code(), Some(raw), "{name}"),
+                    (safe, raw) => panic!("{name}: {safe:?}, raw {raw:?}"),
                 }
             }
             assert!(numbers.len() > 140, "{} attributes have a name", numbers.len());
@@ -230,12 +230,12 @@ gpu_test! {
             assert_eq!(text.parse::<Uuid>()?, uuid);
             assert_eq!(Device::by_uuid(uuid)?, device);
         }
-        let nobody = Uuid::from_bytes([0xEE; 16]);
-        match Device::by_uuid(nobody) {
+        let unknown = Uuid::from_bytes([0xEE; 16]);
+        match Device::by_uuid(unknown) {
             Err(Error::NoSuchUuid { uuid, count, .. }) => {
-                assert_eq!((uuid, count), (nobody, Device::count()?));
+                assert_eq!((uuid, count), (unknown, Device::count()?));
             }
-            other => panic!("nobody's UUID: {other:?}"),
+            other => panic!("a UUID of no device: {other:?}"),
         }
         let refused = "GPU-not-hexadecimal".parse::<Uuid>();
         assert!(matches!(refused, Err(Error::Malformed { .. })), "{refused:?}");

@@ -1,4 +1,4 @@
-//! Pools of the driver's as values, and access of other devices to them.
+//! The driver's pools as values, and access of other devices to them.
 
 use cuda_core::{
     Allocator, CachingPool, Device, Error, MemoryPool, PeerAccess, PoolReuse, Result,
@@ -21,7 +21,7 @@ gpu_test! {
         assert!(pool.usage()?.used >= 100_000);
         stream.upload_from(&pattern(9, 100_000), &mut buffer)?;
         same(&contents(&stream, &buffer)?, &pattern(9, 100_000), "from the pool");
-        // The stream, then the pool are gone before the buffer.
+        // The stream, then the pool are dropped before the buffer.
         drop(stream);
         pool.clone().close().map_err(|(error, _)| error)?;
         assert!(pool.usage()?.used >= 100_000, "another reference keeps it");
@@ -57,7 +57,7 @@ gpu_test! {
         drop(second);
         stream.synchronize()?;
         assert_eq!(pool.usage()?.used, 0);
-        // Kept, the threshold being at its maximum, until it is asked for.
+        // Cached, since the threshold is at its maximum, until a trim.
         assert!(pool.usage()?.reserved > 0);
         let reserved = pool.usage()?.reserved;
         assert_eq!(pool.trim(0)?, reserved);
@@ -106,10 +106,10 @@ gpu_test! {
         let buffer = stream.alloc_with::<u8>(&Allocator::driver_pool(), 1 << 20)?;
         assert!(pool.usage()?.used >= 1 << 20, "allocated from there now");
         drop(buffer);
-        // Destroyed, it is the device's no more.
+        // Destroyed, it is no longer the device's pool.
         drop(pool);
         assert_eq!(device.memory_pool()?, Some(default.clone()));
-        // One that somebody else made is told from it.
+        // A pool that other code made is recognised as another one.
         default.close().map_err(|(error, _)| error)?;
         drop(stream.alloc::<u8>(10)?);
         stream.synchronize()
@@ -121,7 +121,7 @@ gpu_test! {
     fn e09_limited() -> Result<()> {
         let device = Device::get(0)?;
         let stream = device.create_stream()?;
-        // Before CUDA 12.2 what holds the size was reserved.
+        // Before CUDA 12.2 the field for the size was reserved.
         let pool = MemoryPool::builder(device).max_size(64 << 20).build()?;
         let fits = stream.alloc_from::<u8>(&pool, 32 << 20)?;
         match stream.alloc_from::<u8>(&pool, 1 << 30) {
@@ -165,7 +165,7 @@ gpu_test! {
         let mut target = two.alloc::<u8>(LEN)?;
         two.copy(&source, &mut target)?;
         same(&contents(&two, &target)?, &pattern(6, LEN), "with access");
-        // Its own device's access is not to be taken away.
+        // Its own device's access cannot be revoked.
         pool.set_access(here, PeerAccess::ReadWrite)?;
         let own = pool.set_access(here, PeerAccess::None).expect_err("its own device");
         assert!(matches!(own, Error::Flags { .. }), "{own:?}");
@@ -176,7 +176,7 @@ gpu_test! {
         assert_eq!(context::current(), before);
         {
             let _there = there.guard()?;
-            // SAFETY: both buffers have as many bytes and nobody uses them meanwhile.
+            // SAFETY: both buffers have this many bytes and no other code uses them meanwhile.
             let refused = unsafe {
                 cu::cuMemcpyAsync(target.as_raw(), source.as_raw(), LEN, two.as_raw())
             };
@@ -237,11 +237,11 @@ gpu_test! {
 
 gpu_test! {
     needs 1;
-    fn e09_a_pool_that_somebody_else_made() -> Result<()> {
+    fn e09_a_pool_that_other_code_made() -> Result<()> {
         let device = Device::get(0)?;
-        let ours = MemoryPool::builder(device).build()?;
-        device.set_memory_pool(&ours)?;
-        // Behind our back it goes back to the default one.
+        let pool = MemoryPool::builder(device).build()?;
+        device.set_memory_pool(&pool)?;
+        // A raw call, unknown to the library, sets the default pool again.
         // SAFETY: the default pool lives as long as the driver.
         check("cuDeviceSetMemPool", unsafe {
             cu::cuDeviceSetMemPool(device.as_raw(), device.default_memory_pool()?.as_raw())

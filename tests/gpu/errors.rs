@@ -9,7 +9,7 @@ use support::{context, gpu_test, stall};
 
 use crate::forms::every_form;
 
-/// An attribute that no driver has.
+/// An attribute unknown to every driver.
 const UNKNOWN: DeviceAttribute = cuda_sys::CUdevice_attribute(0x7FFF_0000);
 
 gpu_test! {
@@ -28,7 +28,7 @@ gpu_test! {
         for error in errors {
             let error = error.expect("the driver refuses");
             assert!(error.code().is_some() && !error.is_sticky(), "{error:?}");
-            // It names the call and says what happened.
+            // The text names the call and describes what happened.
             let text = error.to_string();
             assert!(text.starts_with("cu") && text.contains(": "), "{text}");
         }
@@ -57,7 +57,7 @@ gpu_test! {
         let mut back = [2; 8];
         wrong(stream.download_to(&foreign, &mut back));
         wrong(stream.scope(|scope| scope.download(&foreign, &mut back)));
-        // Two buffers of another device; the stream has a say in neither.
+        // Two buffers of another device; the stream's device is neither's.
         let mut second = other.alloc_zeroed::<u8>(8)?;
         wrong(stream.copy(&foreign, &mut second));
         assert_eq!((host.as_slice()?, back), (&[1; 8][..], [2; 8]));
@@ -78,7 +78,7 @@ gpu_test! {
         };
         assert_eq!(bounds(buffer.slice(..11).err()), (0, 11));
         assert_eq!(bounds(buffer.slice(11..).err()), (11, 10));
-        #[expect(clippy::reversed_empty_ranges, reason = "that is the case")]
+        #[expect(clippy::reversed_empty_ranges, reason = "that is the tested case")]
         let reversed = buffer.slice(5..4).err();
         assert_eq!(bounds(reversed), (5, 4));
         assert_eq!(bounds(buffer.slice(..=usize::MAX).err()), (0, usize::MAX));
@@ -100,7 +100,7 @@ gpu_test! {
         let pinned = PinnedBuffer::from_slice(&current, &[1_u8, 2])?;
         let buffer = stream.alloc_zeroed::<u8>(2)?;
         let inner = device.create_stream()?;
-        let (answers, told) = mpsc::channel();
+        let (answers, results) = mpsc::channel();
         stream.launch_host_func(move || {
             let is = |what, error: Option<Error>| {
                 // The receiver waits for all of them.
@@ -126,17 +126,17 @@ gpu_test! {
             is("trim", cuda_core::trim_staging().err());
             is("version", cuda_core::driver_version().err());
             is("host function", inner.launch_host_func(|| ()).err());
-            // Would wait for the very function that it is called in.
+            // This would wait for the very function that it is called in.
             cuda_core::flush_deferred_drops();
         })?;
         stream.synchronize()?;
         let mut count = 0;
-        for (what, error) in told {
+        for (what, error) in results {
             assert!(matches!(error, Some(Error::InCallback)), "{what}: {error:?}");
             count += 1;
         }
         assert_eq!(count, 20);
-        // What the function owned was dropped elsewhere.
+        // A thread of the library has dropped what the function owned.
         cuda_core::flush_deferred_drops();
         Ok(())
     }
@@ -150,7 +150,8 @@ gpu_test! {
         let mut buffer = idle.alloc_zeroed::<u8>(8)?;
         idle.download_to(&buffer, &mut [0; 8])?;
         let held = stall(busy.as_raw());
-        // Refused before the stream counts for the buffer: nobody waits for a busy stream.
+        // Refused before the stream is recorded as a user of the buffer: no later access waits for
+        // it.
         assert!(busy.upload_from(&[0; 9], &mut buffer).is_err());
         assert!(busy.fill_u16(buffer.slice_mut(..3)?, 1).is_err());
         idle.download_to(&buffer, &mut [0; 8])?;

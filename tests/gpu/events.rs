@@ -49,7 +49,7 @@ gpu_test! {
     needs 1, timing;
     fn d02_elapsed() -> Result<()> {
         const NAP: Duration = Duration::from_millis(500);
-        // Loose: the machine may be shared.
+        // A wide range: the machine may be shared.
         const EXPECTED: RangeInclusive<Duration> =
             Duration::from_millis(480)..=Duration::from_millis(700);
         let context = Device::get(0)?.context()?;
@@ -61,7 +61,7 @@ gpu_test! {
         e2.synchronize()?;
         let elapsed = e2.elapsed_since(&e1)?;
         assert!(EXPECTED.contains(&elapsed), "{elapsed:?}");
-        assert_eq!(e1.elapsed_since(&e2)?, Duration::ZERO, "the wrong way round");
+        assert_eq!(e1.elapsed_since(&e2)?, Duration::ZERO, "in reverse order");
         Ok(())
     }
 }
@@ -176,7 +176,7 @@ gpu_test! {
         drop(capture);
 
         let capture = Capture::begin(&stream, cuda_sys::CU_STREAM_CAPTURE_MODE_GLOBAL);
-        // Complete, so `true` would be right; drivers forbid to ask during such a capture.
+        // It is complete, so `true` would be right; drivers forbid the query during such a capture.
         assert!(!matches!(done.query(), Ok(false)), "an error is not `not yet`");
         drop(capture);
         assert!(done.query()?);
@@ -192,7 +192,7 @@ gpu_test! {
         let created = Context::create(device, ContextFlags::default())?;
         let event = event(&created)?;
         event.record(&created.create_stream()?)?;
-        // The event alone refers to the context now, whose stream is gone.
+        // Only the event refers to the context now; its stream is gone.
         drop(created);
         stream.wait_event(&event)?;
         stream.synchronize()?;

@@ -1,4 +1,4 @@
-//! Fat binaries, which hold PTX and cubins for several devices: as nvcc writes them, made here.
+//! Fat binaries with PTX and cubins for several devices, as nvcc writes them, built here.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use cuda_core::nvrtc::Program;
 use cuda_core::{Context, Device, Error, Function, Module, ModuleError, Result};
 use support::{gpu_test, kernels, report};
 
-/// What a container holds.
+/// An image in a container.
 enum Image<'a> {
     /// PTX of version 7.0 for devices of compute capability 7.0 and later.
     Ptx(&'a str),
@@ -14,13 +14,15 @@ enum Image<'a> {
     Cubin(u32, &'a [u8]),
 }
 
-/// Sizes of the headers, the second with the options that the entry of PTX has and which are empty.
+/// Sizes of the headers; the second includes the options, which a PTX entry has and which are
+/// empty.
 const CONTAINER: u16 = 16;
 const ENTRY: u32 = 64;
 const OPTIONS: u32 = 16;
 
-/// The container of these images. `fatbinary_section.h` of the toolkit names its magic; nvcc writes it so:
-/// a header, and for each image one of its own, all little-endian and in units of eight bytes.
+/// The container of these images. The toolkit's `fatbinary_section.h` names its magic; nvcc writes
+/// it as a header, and for each image a further header, all little-endian and in units of eight
+/// bytes.
 fn container(images: &[Image<'_>]) -> Vec<u8> {
     let entries: Vec<u8> = images.iter().flat_map(entry).collect();
     let mut bytes = 0xBA55_ED50_u32.to_le_bytes().to_vec();
@@ -36,7 +38,7 @@ fn entry(image: &Image<'_>) -> Vec<u8> {
     const HOST_IS_LINUX: u64 = 0x10;
     let (kind, version, capability, content) = match image {
         Image::Ptx(text) => (1_u16, (7_u16, 0_u16), 70, text.as_bytes()),
-        // Its version is one more than the ELF's own, of which the ABI's is the minor one.
+        // The version is the ELF's own plus one; the ABI's is the minor version.
         Image::Cubin(capability, image) => (2, (1, u16::from(image[8])), *capability, *image),
     };
     let options = if kind == 1 { OPTIONS } else { 0 };
@@ -49,18 +51,18 @@ fn entry(image: &Image<'_>) -> Vec<u8> {
     bytes.extend(0x0101_u16.to_le_bytes());
     bytes.extend((ENTRY + options).to_le_bytes());
     bytes.extend((size as u64).to_le_bytes());
-    // Nothing is compressed. The options, if any, stand behind the header.
+    // Nothing is compressed. The options, if any, follow the header.
     bytes.extend(0_u32.to_le_bytes());
     bytes.extend(if options > 0 { ENTRY } else { 0 }.to_le_bytes());
     bytes.extend(version.1.to_le_bytes());
     bytes.extend(version.0.to_le_bytes());
     bytes.extend(capability.to_le_bytes());
-    // There is no name.
+    // No name.
     bytes.extend([0; 8]);
     bytes.extend((ADDRESSES_OF_64_BITS | HOST_IS_LINUX).to_le_bytes());
     bytes.resize(ENTRY as usize, 0);
     if options > 0 {
-        // Where their text would be, which is empty.
+        // The offset of the options' text, which is empty.
         bytes.extend(u64::from(ENTRY + 8).to_le_bytes());
         bytes.extend([0; 8]);
     }
@@ -69,14 +71,14 @@ fn entry(image: &Image<'_>) -> Vec<u8> {
     bytes
 }
 
-/// Whether a function adds one to every element.
+/// Asserts that a function adds one to every element.
 #[track_caller]
 fn adds_one(context: &Context, add_one: &Function) -> Result<()> {
     let stream = context.create_stream()?;
     let mut x = stream.alloc_zeroed::<u32>(100)?;
     let mut launch = stream.kernel(add_one);
     launch.elements(100).arg(&mut x).arg(100_u32);
-    // SAFETY: the parameters of `add_one`; as many elements as it is told.
+    // SAFETY: the parameters of `add_one`; as many elements as the count passed to it.
     unsafe { launch.launch() }?;
     drop(launch);
     let mut back = [0; 100];
@@ -85,7 +87,7 @@ fn adds_one(context: &Context, add_one: &Function) -> Result<()> {
     Ok(())
 }
 
-/// Writes an image to a file for as long as `load` takes.
+/// Keeps an image in a file while `load` runs.
 fn in_a_file<R>(image: &[u8], load: impl FnOnce(&Path) -> R) -> R {
     let file = std::env::temp_dir().join(format!("kernels-{}.fatbin", std::process::id()));
     std::fs::write(&file, image).expect("a file");
@@ -94,7 +96,7 @@ fn in_a_file<R>(image: &[u8], load: impl FnOnce(&Path) -> R) -> R {
     loaded
 }
 
-/// Loads the container from memory and from a file, and runs what comes of it.
+/// Loads the container from memory and from a file, and runs the result.
 #[track_caller]
 fn loads(context: &Context, what: &str, images: &[Image<'_>]) -> Result<()> {
     let image = container(images);
@@ -131,7 +133,7 @@ const ADD_ONE: &str = r#"extern "C" __global__ void add_one(unsigned *x, unsigne
     if (i < n) x[i] += 1;
 }"#;
 
-/// The compute capability of the context's device, and one whose binaries it does not run.
+/// The compute capability of the context's device, and one with binaries that the device does not run.
 fn capabilities(context: &Context) -> Result<(u32, u32)> {
     let (major, minor) = context.device().compute_capability()?;
     let own = (10 * major + minor).unsigned_abs();
@@ -155,12 +157,12 @@ gpu_test! {
         let cubin = || Image::Cubin(capability, cubin.as_bytes());
         loads(&context, "a fatbin of a cubin", &[cubin()])?;
         loads(&context, "a fatbin of both", &[cubin(), Image::Ptx(kernels::PTX)])?;
-        // What is for another device is passed over.
+        // Images for other devices are ignored.
         let foreign = Program::new(ADD_ONE).capability(other).compile_cubin()?;
         let foreign = || Image::Cubin(other, foreign.as_bytes());
         let several = [foreign(), Image::Ptx(kernels::PTX), cubin()];
         loads(&context, "a fatbin of several", &several)?;
-        // And where there is nothing else, the driver says so.
+        // With only such images, the driver returns an error.
         let nothing = container(&[foreign()]);
         // SAFETY: a whole container, with the size of the whole image in it.
         match unsafe { Module::from_image(&context, &nothing) } {
@@ -193,13 +195,14 @@ gpu_test! {
         let context = Device::get(0)?.context()?;
         let (capability, _) = capabilities(&context)?;
         let whole = Program::new(ADD_ONE).capability(capability).compile_cubin()?;
-        // The headers say how far the driver reads: as far as there are zeros for what was lost.
+        // The driver reads as far as the headers say: zeros replace the missing part.
         let mut half = whole.as_bytes().to_vec();
         let middle = half.len() / 2;
         half[middle..].fill(0);
         let fatbin = container(&[Image::Cubin(capability, &half)]);
         for (what, image) in [("half a cubin", &half), ("a fatbin of it", &fatbin)] {
-            // SAFETY: all that its headers speak of is there; of what is not, the driver finds zeros.
+            // SAFETY: everything that its headers refer to is within the image, zeros where it was
+            // cut.
             let loaded = unsafe { Module::from_image(&context, image) };
             match loaded.and_then(|module| module.function("add_one").map(drop)) {
                 Err(Error::Module(error @ (ModuleError::Compile { .. } | ModuleError::NotFound { .. }))) => {
@@ -208,7 +211,7 @@ gpu_test! {
                 other => panic!("{what}: {other:?}"),
             }
         }
-        // The driver goes on as if nothing had happened.
+        // The driver still works.
         adds_one(&context, &kernels::get(&context, "add_one")?)
     }
 }

@@ -1,4 +1,4 @@
-//! Streams that somebody else made.
+//! Streams created by other code.
 
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,9 +19,9 @@ struct Raw {
     destroyed: Arc<AtomicU32>,
 }
 
-// SAFETY: a handle that any thread may use.
+// SAFETY: any thread may use the handle.
 unsafe impl Send for Raw {}
-// SAFETY: a shared reference gives out the handle alone, which threads may use at once.
+// SAFETY: a shared reference gives access to the handle alone, which threads may use concurrently.
 unsafe impl Sync for Raw {}
 
 impl Raw {
@@ -47,7 +47,7 @@ impl Raw {
 impl Drop for Raw {
     fn drop(&mut self) {
         self.destroyed.fetch_add(1, Ordering::SeqCst);
-        // SAFETY: nobody has the handle any more.
+        // SAFETY: no copy of the handle is left.
         let result = unsafe { cuStreamDestroy_v2(self.handle) };
         if !thread::panicking() {
             check("cuStreamDestroy", result);
@@ -88,7 +88,7 @@ gpu_test! {
 
 gpu_test! {
     needs 1;
-    fn c22_a_stream_of_ours_is_known_by_its_handle() -> Result<()> {
+    fn c22_a_stream_of_the_library_is_known_by_its_handle() -> Result<()> {
         let context = Device::get(0)?.context()?;
         let stream = context.create_stream()?;
         // SAFETY: the owner is a handle of the stream.
@@ -127,7 +127,7 @@ gpu_test! {
             for theirs in contexts.iter().filter(|theirs| *theirs != mine) {
                 assert!(matches!(raw.wrap(theirs), Err(Error::StreamContext)));
             }
-            assert_eq!(Arc::strong_count(&raw), 1, "what was refused is not kept");
+            assert_eq!(Arc::strong_count(&raw), 1, "a refused stream's owner is dropped");
             assert_eq!(raw.wrap(mine)?.context(), mine);
         }
         assert_eq!(destroyed.load(Ordering::SeqCst), 3);
@@ -137,23 +137,23 @@ gpu_test! {
 
 gpu_test! {
     needs 1, asynchronous;
-    fn c22_foreign_streams_are_ordered_like_ours() -> Result<()> {
+    fn c22_foreign_streams_are_ordered_like_created_ones() -> Result<()> {
         let context = Device::get(0)?.context()?;
         let destroyed = Arc::new(AtomicU32::new(0));
         let raw = Raw::create(&context, &destroyed);
-        let (foreign, ours) = (raw.wrap(&context)?, context.create_stream()?);
+        let (foreign, created) = (raw.wrap(&context)?, context.create_stream()?);
         drop(raw);
-        let mut buffer = ours.alloc::<u8>(1000)?;
+        let mut buffer = created.alloc::<u8>(1000)?;
         let mut host = PinnedBuffer::<u8>::zeroed(&context, 1000)?;
-        // Warms up what the stall would hold up.
+        // Uses beforehand what would wait behind the stall.
         foreign.fill(&mut buffer, 1)?;
-        ours.download(&buffer, &mut host)?;
-        ours.synchronize()?;
+        created.download(&buffer, &mut host)?;
+        created.synchronize()?;
 
         let stall = stall(foreign.as_raw());
         foreign.fill(&mut buffer, 2)?;
-        ours.download(&buffer, &mut host)?;
-        assert!(!ours.query()?, "it waits for the foreign stream");
+        created.download(&buffer, &mut host)?;
+        assert!(!created.query()?, "it waits for the foreign stream");
         let event = Event::new(&context, EventFlags::DISABLE_TIMING)?;
         event.record(&foreign)?;
         drop(foreign);
@@ -202,30 +202,30 @@ gpu_test! {
     fn c22_waiting_for_a_stream_that_others_enqueue_on() -> Result<()> {
         let context = Device::get(0)?.context()?;
         let raw = Raw::create(&context, &Arc::new(AtomicU32::new(0)));
-        let ours = context.create_stream()?;
-        let mut buffer = ours.alloc_zeroed::<u8>(1000)?;
-        ours.synchronize()?;
+        let created = context.create_stream()?;
+        let mut buffer = created.alloc_zeroed::<u8>(1000)?;
+        created.synchronize()?;
         for theirs in [raw.wrap(&context)?, context.default_stream()?] {
-            // The crate has not seen it.
+            // The library has not seen this work.
             let stall = stack::with(context.as_raw(), || stall(theirs.as_raw()));
-            ours.wait_stream(&theirs)?;
-            ours.fill(&mut buffer, 1)?;
+            created.wait_stream(&theirs)?;
+            created.fill(&mut buffer, 1)?;
             for _ in 0..1000 {
-                assert!(!ours.query()?, "it waits for what others enqueued on {theirs:?}");
+                assert!(!created.query()?, "it waits for foreign work on {theirs:?}");
             }
             stall.release();
-            ours.synchronize()?;
+            created.synchronize()?;
         }
         Ok(())
     }
 }
 
-/// Enters its name when it is dropped.
+/// Records its name when it is dropped.
 struct Named(&'static str, Arc<Mutex<Vec<&'static str>>>);
 
 impl Drop for Named {
     fn drop(&mut self) {
-        self.1.lock().expect("nobody panics").push(self.0);
+        self.1.lock().expect("no panic").push(self.0);
     }
 }
 
@@ -238,12 +238,12 @@ gpu_test! {
         // SAFETY: it is destroyed at the end of the test.
         let context = unsafe { Context::from_raw(theirs.handle(), owner("context")) }?;
         let raw = Raw::create(&context, &Arc::new(AtomicU32::new(0)));
-        // SAFETY: the handle is destroyed behind all of this.
+        // SAFETY: the handle is destroyed after all of this.
         let stream = unsafe { Stream::from_raw(raw.handle, &context, owner("stream")) }?;
         drop(context);
-        assert!(gone.lock().expect("nobody panics").is_empty(), "the stream is there");
+        assert!(gone.lock().expect("no panic").is_empty(), "the stream is there");
         drop(stream);
-        assert_eq!(*gone.lock().expect("nobody panics"), ["stream", "context"]);
+        assert_eq!(*gone.lock().expect("no panic"), ["stream", "context"]);
         drop(raw);
         Ok(())
     }

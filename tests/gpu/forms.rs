@@ -1,4 +1,4 @@
-//! Every way in which bytes get to a device, around it and back.
+//! Every way to copy bytes to a device, on it and back.
 
 use cuda_core::{
     Batch, DeviceBuffer, DeviceSlice, DeviceSliceMut, PinnedBuffer, Result, Shape, Stream,
@@ -13,11 +13,11 @@ pub(crate) enum Up {
     Pinned,
     /// `upload_from`, from a borrowed slice.
     Borrowed,
-    /// `upload_owned`, from a vector that is given up.
+    /// `upload_owned`, from a vector that is handed over.
     Owned,
-    /// `copy_pitched`, one row of it.
+    /// `copy_pitched`, as one row.
     Row,
-    /// `enqueue`, two halves of it.
+    /// `enqueue`, in two halves.
     Batch,
 }
 
@@ -32,9 +32,9 @@ pub(crate) enum Down {
     Scope,
     /// `download_owned`, to a vector.
     Owned,
-    /// `copy_pitched`, one row of it.
+    /// `copy_pitched`, as one row.
     Row,
-    /// `enqueue`, two halves of it.
+    /// `enqueue`, in two halves.
     Batch,
 }
 
@@ -131,8 +131,8 @@ impl Down {
     }
 }
 
-/// Sends `len` bytes up on `stream`, copies and fills them there, and fetches them back, in every
-/// combination of forms; the buffers are at home on `home`, which may be another stream.
+/// Copies `len` bytes up on `stream`, copies and fills them there, and copies them down, in every
+/// combination of forms; the buffers' home is `home`, which may be another stream.
 #[track_caller]
 pub(crate) fn every_form<K: StreamKind>(
     stream: &Stream<K>,
@@ -169,7 +169,7 @@ pub(crate) fn contents(stream: &Stream, buffer: &DeviceBuffer<u8>) -> Result<Vec
     Down::Borrowed.fetch(stream, buffer.into())
 }
 
-/// `assert_bytes` with a name, and quick where both are equal: that is much under an interpreter.
+/// `assert_bytes` with a name, and quick where both are equal, which matters under Miri.
 #[track_caller]
 pub(crate) fn same(actual: &[u8], expected: &[u8], what: &str) {
     if actual != expected {
@@ -178,8 +178,8 @@ pub(crate) fn same(actual: &[u8], expected: &[u8], what: &str) {
     }
 }
 
-/// As `pattern`, but cheap for many mebibytes: a block of prime length, over and over, with the
-/// number of each page stamped in.
+/// Like `pattern`, but cheap for many mebibytes: a block of prime length, repeated, with the number
+/// of each page stamped in.
 pub(crate) fn varied(seed: u64, len: usize) -> Vec<u8> {
     const BLOCK: usize = 4093;
     const PAGE: usize = 65_536;
@@ -200,8 +200,8 @@ pub(crate) fn varied(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// A size for real devices, or one for the simulated driver, which has no memory to spare, or one
-/// for an interpreter, which has no time.
+/// A size for real devices, a smaller one for the simulated driver, which shares the host's memory,
+/// or a small one for Miri, which is slow.
 pub(crate) fn scaled(real: usize, simulated: usize, interpreted: usize) -> usize {
     if cfg!(miri) {
         return interpreted;

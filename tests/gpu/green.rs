@@ -1,4 +1,4 @@
-//! Green contexts, where header and driver have them.
+//! Green contexts, if header and driver have them.
 
 use std::ptr;
 
@@ -42,7 +42,7 @@ gpu_test! {
         b.fill(buffer.slice_mut(500..)?, 2)?;
         let event = Event::new(&green, EventFlags::DEFAULT)?;
         event.record(&a)?;
-        // Everything made in it keeps it.
+        // Everything made in it keeps it alive.
         drop((green, other));
         let mut back = vec![0; 1000];
         home.download_to(&buffer, &mut back)?;

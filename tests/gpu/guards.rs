@@ -1,4 +1,4 @@
-//! Guards: what is current inside, and that what was current before is so again afterwards.
+//! Guards: the current context inside, and its restoration afterwards.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
@@ -28,8 +28,8 @@ pub(crate) fn device(ordinal: u32) -> Result<(Device, CUcontext)> {
 #[track_caller]
 fn current_device() -> u32 {
     let mut device = -1;
-    // SAFETY: the call writes one ordinal, to a local that outlives it; that nothing is current is
-    // an error.
+    // SAFETY: the call writes one ordinal, to a local that outlives it; without a current context
+    // it is an error.
     check("cuCtxGetDevice", unsafe { cuCtxGetDevice(&mut device) });
     u32::try_from(device).expect("an ordinal")
 }
@@ -121,7 +121,8 @@ gpu_test! {
             }
             for depth in (0..4_usize).rev() {
                 drop(guards.pop());
-                // What the guard below made current; at the bottom, what was before them all.
+                // The context entered by the guard below; at the bottom, what was current before
+                // them all.
                 let (_, below) = pairs[depth.saturating_sub(1) % 2];
                 assert_eq!(context::current(), below, "exit {depth}");
             }
@@ -130,7 +131,7 @@ gpu_test! {
     }
 }
 
-/// Pages of this process in memory; zero where nobody tells.
+/// Resident pages of this process; zero where the system does not report them.
 fn resident_pages() -> usize {
     if cfg!(any(miri, not(target_os = "linux"))) {
         return 0;
@@ -145,7 +146,7 @@ fn resident_pages() -> usize {
 gpu_test! {
     needs 2;
     fn a07_device_usable_after() -> Result<()> {
-        // A kilobyte lost each time would show.
+        // A leak of a kilobyte per round would exceed this.
         const SLACK_BYTES: usize = 512 << 10;
         const PAGE: usize = 4096;
 
@@ -198,7 +199,7 @@ gpu_test! {
     needs 2;
     fn a09_guards_per_thread() -> Result<()> {
         let step = Barrier::new(2);
-        // Both have both guards at once; then the inner ones end one after the other, and so do
+        // Each has two guards, both at once; then the inner ones end one after the other, and so do
         // the outer ones.
         let nested = |outer: u32, first: bool| -> Result<()> {
             let (outer, handle) = device(outer)?;
@@ -254,7 +255,8 @@ gpu_test! {
         let (_, p0) = device(0)?;
         let (d1, _) = device(1)?;
         let other = context::Foreign::create(0);
-        // The second is the harder: same device as what is set inside, another context.
+        // The second case is harder: the same device as the context set inside, but another
+        // context.
         for before in [p0, other.handle()] {
             stack::with(before, || {
                 let guard = d1.guard()?;
@@ -332,7 +334,7 @@ gpu_test! {
             let outer = d1.guard()?;
             let inner = d0.guard()?;
             inner.restore()?;
-            // Restored twice, it would have ended the outer one's scope too.
+            // A second restore would also end the scope of the outer guard.
             assert_eq!(context::current(), p1);
             outer.restore()?;
             assert_eq!(context::current(), p0);
@@ -396,7 +398,7 @@ gpu_test! {
                 Ok::<_, Error>(())
             })?;
         }
-        // With nothing below, there is nothing left to restore.
+        // With no entry below, there is nothing to restore.
         let guard = d0.guard()?;
         assert_eq!(context::pop(), Some(p0));
         guard.restore()?;
@@ -431,15 +433,15 @@ gpu_test! {
         let first = created.enter()?;
         let second = d1.guard()?;
         drop(first);
-        // The last reference that the program holds: the second guard has the handle.
+        // The program's last reference: the second guard has the handle.
         drop(created);
         drop(second);
         assert_eq!(context::current(), handle);
-        assert_eq!(current_device(), 0, "a destroyed context would not say");
+        assert_eq!(current_device(), 0, "a destroyed context would return an error");
         let current = Context::current()?.expect("one is current");
         current.synchronize()?;
         drop(current);
-        // Replacing it lets it go.
+        // Replacing it releases it.
         let before = d1.context()?.set_current()?;
         assert_eq!(before.as_raw(), handle);
         drop(before);

@@ -1,4 +1,4 @@
-//! Launches and everything else: who comes before whom.
+//! The order of launches relative to other work.
 
 use cuda_core::{Context, Device, PinnedBuffer, Result};
 use support::{freed_behind_a_stall, gpu_test, kernels, stall};
@@ -17,7 +17,7 @@ gpu_test! {
         let mut x = one.alloc_zeroed::<u32>(n)?;
         let mut y = one.alloc_zeroed::<u32>(n)?;
         let mut host = PinnedBuffer::<u32>::zeroed(&context, n)?;
-        // Both streams have done everything once.
+        // Both streams have made every kind of call once.
         // SAFETY: `n` elements.
         unsafe { one.kernel(&add_one).elements(n).arg(&mut x).arg(n as u32).launch() }?;
         two.copy(&x, &mut y)?;
@@ -53,7 +53,7 @@ gpu_test! {
         // SAFETY: `n` elements of both.
         unsafe { two.kernel(&copy).elements(n).arg(&mut to).arg(&from).arg(n as u32).launch() }?;
         assert!(!two.query()?);
-        // Freed behind the kernel.
+        // Freed after the kernel.
         drop(from);
         stalled.release();
         let mut back = vec![0; n];

@@ -91,11 +91,11 @@ gpu_test! {
         for buffer in &buffers {
             launch.arg(buffer);
         }
-        // Beyond what is kept inline.
+        // More arguments than are stored inline.
         for buffer in buffers.iter().cycle().take(30) {
             launch.uses(buffer);
         }
-        // SAFETY: six addresses, which the kernel does not look at.
+        // SAFETY: six addresses, which the kernel ignores.
         unsafe { launch.launch() }?;
         stream.synchronize()
     }
@@ -110,7 +110,7 @@ gpu_test! {
         assert!(matches!(&error, Error::Module(ModuleError::NotFound { name, .. }) if name == "nope"), "{error}");
         assert_eq!(error.code(), Some(cuda_sys::CUDA_ERROR_NOT_FOUND));
         assert!(!error.is_sticky());
-        // All of this works as if nothing had happened.
+        // All of this still works.
         let stream = context.create_stream()?;
         let add_one = module.function("add_one")?;
         let mut x = stream.alloc_zeroed::<u32>(100)?;
@@ -323,7 +323,7 @@ gpu_test! {
         is_limit(kernel.set_max_dynamic_shared(most + 1), what);
         kernel.set_max_dynamic_shared(most)?;
         run(most)?;
-        // Allowed behind the library's back, it is allowed all the same.
+        // A maximum that is set as a plain attribute applies as well.
         kernel.set_max_dynamic_shared(0)?;
         kernel.set_attribute(
             cuda_sys::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
@@ -395,7 +395,7 @@ gpu_test! {
             unsafe { launch.launch() }?;
             assert!(launch.max_cluster_size()? >= 2);
             assert!(launch.max_active_clusters()? >= 1);
-            // A cluster that the grid is no multiple of.
+            // The grid is no multiple of the cluster.
             // SAFETY: no parameter.
             let error = unsafe { stream.kernel(&nothing).grid(7).cluster(2).launch() };
             assert!(error.is_err());

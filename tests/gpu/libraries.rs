@@ -1,4 +1,4 @@
-//! Libraries: kernels loaded once for all contexts, where header and driver have them.
+//! Libraries: kernels loaded once for all contexts, if header and driver have them.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ gpu_test! {
             let mut back = [0; 100];
             stream.download_to(&x, &mut back)?;
             assert_eq!(back, [round; 100]);
-            // Nor is it another context's.
+            // Nor does memory of another context work.
             let other = contexts.iter().find(|other| *other != context).expect("three");
             let stream = other.create_stream()?;
             // SAFETY: refused.
@@ -64,13 +64,13 @@ gpu_test! {
             let counter = &mut counters[by as usize - 1];
             let stream = context.create_stream()?;
             let bump = bump.function(context)?;
-            // SAFETY: the kernel adds to the global that is named.
+            // SAFETY: the kernel adds to the global that the launch names.
             unsafe { stream.kernel(&bump).arg(by).uses(&mut *counter).launch() }?;
             let mut back = [0];
             stream.download_to(&*counter, &mut back)?;
             assert_eq!(back, [5 + by]);
         }
-        // The globals keep it.
+        // The globals keep the library loaded.
         drop(library);
         let stream = here.create_stream()?;
         let mut back = [0];
@@ -86,13 +86,13 @@ gpu_test! {
         kernels::register();
         let context = Device::get(0)?.context()?;
         let options = JitOptions::new().max_registers(32).verbose(true).cache(JitCache::All);
-        // A text that nobody has compiled before: the driver keeps results, and then has no log.
+        // A text never compiled before: the driver caches results, and then writes no log.
         let now = std::time::SystemTime::now();
         let text = format!("{}\n// {} {now:?}\n", kernels::PTX, std::process::id());
         let library = Library::from_ptx_with(&text, &options)?;
         let add_one = library.kernel("add_one")?.function(&context)?;
         assert!(add_one.attributes()?.registers > 0);
-        // A driver that compiles later has nothing to say yet.
+        // A driver that compiles lazily has written nothing yet.
         if library.wall_time() > Duration::ZERO {
             assert!(library.log().contains("add_one"), "{}", library.log());
         }
@@ -130,7 +130,7 @@ gpu_test! {
         let add_one = library.kernel("add_one")?.function(&context)?;
         let mut x = stream.alloc_zeroed::<u32>(64)?;
         for _ in 0..2 {
-            // The first loads it, which would wait for the stall.
+            // The first launch loads the kernel, which would wait for the stall.
             // SAFETY: 64 elements.
             unsafe { stream.kernel(&add_one).elements(64).arg(&mut x).arg(64u32).launch() }?;
             stream.synchronize()?;
@@ -139,7 +139,7 @@ gpu_test! {
         // SAFETY: 64 elements.
         unsafe { stream.kernel(&add_one).elements(64).arg(&mut x).arg(64u32).launch() }?;
         stalled.release_after(std::time::Duration::from_millis(50));
-        // The function keeps it until here.
+        // The function keeps the library loaded until here.
         drop(library);
         drop(add_one);
         assert!(stream.query()?, "its kernel came first");

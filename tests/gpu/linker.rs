@@ -1,4 +1,4 @@
-//! The driver's linker: code in two pieces, and what it says of pieces that do not fit.
+//! The driver's linker: code in two pieces, and its messages about pieces that do not fit.
 
 use std::sync::Once;
 
@@ -9,7 +9,7 @@ use cuda_core::{
 use cuda_sim::{Region, register_kernel};
 use support::{context, gpu_test};
 
-/// A kernel that calls a function that it does not have.
+/// A kernel that calls a function that another text defines.
 const KERNEL: &str = "
 .version 7.0
 .target sm_52
@@ -75,7 +75,7 @@ fn stores_twice(function: &Function) -> Result<()> {
     Ok(())
 }
 
-/// What the compiler or the linker has to say.
+/// The error log of the compiler or the linker.
 #[track_caller]
 fn log<T: std::fmt::Debug>(result: Result<T>) -> String {
     match result {
@@ -96,7 +96,7 @@ gpu_test! {
         let cubin = linker.complete()?;
         assert_eq!(context::current(), std::ptr::null_mut());
         stores_twice(&Module::from_cubin(&context, &cubin)?.function("store_twice")?)?;
-        // By itself the kernel is of no use.
+        // By itself the kernel does not link.
         let unresolved = log(Module::from_ptx(&context, KERNEL));
         assert!(unresolved.contains("twice"), "{unresolved}");
         Ok(())
@@ -123,7 +123,7 @@ gpu_test! {
         assert!(matches!(refused, Err(Error::Module(ModuleError::NotPtx))), "{refused:?}");
         let refused = linker.add_ptx(".version 7.0\0.target sm_52").map(drop);
         assert!(matches!(refused, Err(Error::Nul { .. })), "{refused:?}");
-        // SAFETY: there is nothing in it.
+        // SAFETY: the image is empty.
         let refused = unsafe { linker.add_image(LinkInput::Fatbin, &[]) }.map(drop);
         assert!(matches!(refused, Err(Error::NothingGiven { .. })), "{refused:?}");
         // SAFETY: there is no such file.
@@ -152,7 +152,7 @@ gpu_test! {
         let primary = first()?;
         let created = Context::create(Device::get(0)?, ContextFlags::default())?;
         let [mut used, mut unused] = [Linker::new(&created)?, Linker::new(&created)?];
-        // They keep it.
+        // Its objects keep the context.
         drop(created);
         let guard = primary.enter()?;
         used.add_ptx(KERNEL)?;

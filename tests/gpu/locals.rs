@@ -1,4 +1,4 @@
-//! Library handles: one a thread and context, made and dropped with the context current.
+//! `ContextLocal`: one value per thread and context, made and dropped with the context current.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,7 +13,7 @@ use support::{context, gpu_test};
 /// What happened to handles: thread, context, and whether it was made or dropped.
 type Log = Mutex<Vec<(ThreadId, usize, &'static str)>>;
 
-/// Stands for a handle of cuBLAS: it remembers what was current, and is not `Send`.
+/// Stands for a cuBLAS handle: it remembers the context that was current, and is not `Send`.
 struct Handle {
     log: &'static Log,
     context: usize,
@@ -54,7 +54,7 @@ fn events(log: &Log) -> Vec<(ThreadId, usize, &'static str)> {
     log.lock().expect("no panic").clone()
 }
 
-/// One use; how often the handle has been used.
+/// One use; returns how often the handle has been used.
 fn used<F: Fn(&Context) -> Result<Handle>>(
     slot: &ContextLocal<Handle, F>,
     context: &Context,
@@ -77,7 +77,7 @@ gpu_test! {
         thread::scope(|scope| {
             let elsewhere = scope.spawn(|| {
                 assert_eq!(used(&slot, &c0)?, 1);
-                // What is current stays so.
+                // The current context is unchanged.
                 context::push(c1.as_raw());
                 assert_eq!(used(&slot, &c0)?, 2);
                 assert_eq!(context::pop(), Some(c1.as_raw()));
@@ -107,7 +107,7 @@ gpu_test! {
         let handle = created.as_raw();
         drop(created);
         context::push(handle);
-        // A destroyed one would not say.
+        // A query of a destroyed context would fail.
         assert!(Context::current()?.is_some());
         assert_eq!(context::pop(), Some(handle));
         drop(slot);
@@ -126,7 +126,7 @@ gpu_test! {
         let here = thread::current().id();
         thread::scope(|scope| scope.spawn(move || drop(slot)).join()).expect("it only drops");
         assert_eq!(events(log).len(), 1, "no other thread drops it");
-        // The thread's next use of any slot.
+        // The thread's next use of any slot drops it.
         let other_log = new_log();
         let other = ContextLocal::new(|_: &Context| Ok::<_, Error>(Handle::new(other_log)));
         used(&other, &context)?;
@@ -147,7 +147,7 @@ gpu_test! {
         assert!(matches!(used(&slot, &context), Err(Error::EmptyPool)));
         assert_eq!(context::current(), ptr::null_mut());
         assert_eq!(used(&slot, &context)?, 1);
-        // A panic in a use brings back what was current, and leaves the handle.
+        // A panic in a use restores the current context, and keeps the handle.
         let caught = catch_unwind(AssertUnwindSafe(|| {
             slot.with(&context, |_| -> Result<()> { panic!("on the way") })
         }));
@@ -179,7 +179,8 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn handles_of_a_thread_that_ends_leave_their_context() -> Result<()> {
-        /// What a thread uses of this crate first, and so perhaps loses last.
+        /// Which part of the library a thread uses first, so that its thread-locals may be dropped
+        /// last.
         #[derive(Clone, Copy)]
         enum First {
             Handle,

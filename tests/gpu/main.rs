@@ -1,5 +1,5 @@
-//! The suite that runs on real GPUs and on the simulated driver alike, one module a chapter of the
-//! behaviours: `cargo xtask test-gpu`, and in the simulator `cargo xtask test`.
+//! The suite for real GPUs and the simulated driver alike, one module per chapter of the
+//! behaviours: `cargo xtask test-gpu`, and on the simulator `cargo xtask test`.
 
 mod adaptors;
 mod allocators;

@@ -15,7 +15,7 @@ gpu_test! {
         let stream = device.create_stream()?;
         let mut values = ManagedBuffer::<u8>::new(&device.context()?, 5000)?;
         values.as_mut_slice()?.copy_from_slice(&pattern(1, 5000));
-        // The device reads what the host wrote, and the host what the device wrote.
+        // The device reads what the host wrote, and the other way round.
         let mut copy = stream.alloc::<u8>(5000)?;
         stream.copy(&values, &mut copy)?;
         same(&contents(&stream, &copy)?, &pattern(1, 5000), "what the host wrote");
@@ -48,7 +48,7 @@ gpu_test! {
             }
             let mut launch = stream.kernel(&add_one);
             launch.elements(LEN).arg(&mut values).arg(LEN as u32);
-            // SAFETY: so many elements.
+            // SAFETY: as many elements as the kernel writes.
             unsafe { launch.launch() }?;
             if prefetched {
                 values.prefetch(&stream, .., MemoryLocation::Host)?;
@@ -96,8 +96,8 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn g04_not_managed() -> Result<()> {
-        // By type: only managed memory has `prefetch` and `advise`. What the driver says of the
-        // address agrees.
+        // By type: only managed memory has `prefetch` and `advise`. The driver's pointer attributes
+        // agree.
         let buffer = Device::get(0)?.create_stream()?.alloc::<u8>(100)?;
         assert!(!PointerAttributes::of_device(buffer.as_raw())?.is_managed);
         Ok(())
@@ -132,7 +132,7 @@ gpu_test! {
         empty.prefetch(&stream, .., MemoryLocation::Device(device))?;
         empty.advise(.., Advice::SetReadMostly)?;
         assert!(!empty.attributes(..)?.read_mostly);
-        // SAFETY: nobody uses nothing.
+        // SAFETY: the buffer is empty.
         unsafe { empty.attach(&stream, ManagedAttach::Single) }?;
         stream.fill(&mut empty, 1)?;
         assert_eq!(empty.as_slice()?, [0u32; 0]);
@@ -164,7 +164,7 @@ gpu_test! {
         let device = Device::get(0)?;
         let stream = device.create_stream()?;
         let here = MemoryLocation::Device(device);
-        // A page of either side at least in each half.
+        // Each half has at least one page of the host and one of the device.
         let values = ManagedBuffer::<u8>::new(&device.context()?, 4 << 20)?;
         let (first, second) = (..2 << 20, 2 << 20..);
         assert!(!values.attributes(..)?.read_mostly);
@@ -200,7 +200,7 @@ gpu_test! {
 
 gpu_test! {
     needs 2;
-    fn g04_places_are_told_apart() -> Result<()> {
+    fn g04_places_are_distinguished() -> Result<()> {
         let (here, there) = (Device::get(0)?, Device::get(1)?);
         let stream = here.create_stream()?;
         let values = ManagedBuffer::<u8>::new(&here.context()?, 4 << 20)?;
@@ -228,7 +228,7 @@ gpu_test! {
         let mut values =
             unsafe { ManagedBuffer::<u32>::new_attached_to_host(&device.context()?, 3000) }?;
         values.as_mut_slice()?.fill(1);
-        // SAFETY: used by that stream alone until it is attached anew.
+        // SAFETY: only that stream uses it until it is attached anew.
         unsafe { values.attach(&one, ManagedAttach::Single) }?;
         one.fill(values.slice_mut(..1000)?, 2)?;
         // SAFETY: any device may use it from here on.
@@ -254,7 +254,7 @@ gpu_test! {
         }
         let mut copy = there.create_stream()?.alloc::<u32>(1 << 16)?;
         two.copy(&values, &mut copy)?;
-        // Behind both devices' work.
+        // Waits for both devices' work.
         values.as_mut_slice()?.fill(0);
         let mut back = vec![0; 1 << 16];
         two.download_to(&copy, &mut back)?;
@@ -283,7 +283,7 @@ gpu_test! {
             report!("some device has no concurrent managed access: only the refusal was tried");
             return Ok(());
         }
-        // Nothing is current, and then the other device's context.
+        // First with no current context, then with the other device's.
         for current in [false, true] {
             let _guard = current.then(|| here.guard()).transpose()?;
             stream.fill(&mut values, 3)?;
@@ -307,7 +307,7 @@ gpu_test! {
             owned.map_err(|(error, _)| error)?.wait().map_err(|(error, _)| error)?;
             same(&contents(&stream, values.as_device())?, &pattern(3, LEN), "from an owner");
         }
-        // Neither end is the stream's own.
+        // Neither end belongs to the stream's device.
         let mut other = ManagedBuffer::<u8>::new(&there.context()?, LEN)?;
         home.copy(&values, &mut other)?;
         same(other.as_slice()?, &pattern(3, LEN), "between two");
@@ -323,11 +323,12 @@ gpu_test! {
         let mut values = ManagedBuffer::<u8>::new(&device.context()?, 4 << 20)?;
         values.as_mut_slice()?.fill(7);
         let too_old = Some(cuda_sys::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER);
-        // Node 0 is there on every machine.
+        // Every machine has a node 0.
         for node in [MemoryLocation::HostNuma(0), MemoryLocation::HostNumaCurrent] {
             let preferred = Advice::SetPreferredLocation(node);
             match values.prefetch(&stream, .., node) {
-                // Header or driver is older than 12.2: both calls say so, and nothing happens.
+                // The header or the driver is older than 12.2: both calls return that error,
+                // without effect.
                 Err(error) if error.code() == too_old => {
                     let error = values.advise(.., preferred).expect_err("as old");
                     assert_eq!(error.code(), too_old);

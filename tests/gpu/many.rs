@@ -1,4 +1,4 @@
-//! Several devices as one: groups.
+//! Groups: several devices used as one.
 
 mod order;
 mod stress;
@@ -13,12 +13,12 @@ fn all() -> Result<DeviceGroup> {
     DeviceGroup::all()
 }
 
-/// Bytes of a rank's own.
+/// Bytes that differ from rank to rank.
 fn bytes_of(rank: usize, len: usize) -> Vec<u8> {
     varied(rank as u64 + 1, len)
 }
 
-/// A buffer on each device, with bytes of its own.
+/// A buffer on each device, with different bytes.
 fn filled(group: &DeviceGroup, len: usize) -> Result<Vec<DeviceBuffer<u8>>> {
     let mut buffers = group.alloc::<u8>(len)?;
     for (rank, buffer) in buffers.iter_mut().enumerate() {
@@ -27,7 +27,7 @@ fn filled(group: &DeviceGroup, len: usize) -> Result<Vec<DeviceBuffer<u8>>> {
     Ok(buffers)
 }
 
-/// Each buffer holds what `expected` says of its rank.
+/// Asserts that each buffer holds what `expected` returns for its rank.
 #[track_caller]
 fn hold(
     group: &DeviceGroup,
@@ -46,7 +46,7 @@ fn pinned(group: &DeviceGroup, bytes: &[u8]) -> Result<PinnedBuffer<u8>> {
     PinnedBuffer::from_slice(group.streams()[0].context(), bytes)
 }
 
-/// None, little, more than a chunk, more than all chunks of one thread.
+/// No bytes, few, more than a chunk, more than all chunks of one thread.
 fn sizes() -> Vec<usize> {
     let large = scaled(256 << 20, 17 << 20, 5000) + 3;
     vec![0, 1, 4097, scaled(3 << 20, 3 << 20, 70_000), large]
@@ -108,7 +108,7 @@ gpu_test! {
     }
 }
 
-/// Lengths that differ, none among them.
+/// Different lengths, one of them zero.
 fn uneven(group: &DeviceGroup, len: usize) -> Vec<usize> {
     let mut rest = len;
     let last = group.len() - 1;
@@ -174,7 +174,7 @@ gpu_test! {
     fn broadcast_from_every_rank() -> Result<()> {
         let group = all()?;
         group.enable_all_peers()?;
-        // Some go like a tree, others in pieces from each to the next.
+        // Some lengths are broadcast as a tree, others in pieces from rank to rank.
         for len in [0, 1, 5000, scaled(200 << 20, 13 << 20, 20_000) + 1] {
             for root in 0..group.len() {
                 let mut buffers = filled(&group, len)?;
@@ -207,7 +207,7 @@ gpu_test! {
 
 gpu_test! {
     needs 1;
-    fn everybody_to_everybody() -> Result<()> {
+    fn all_to_all() -> Result<()> {
         let group = all()?;
         let count = group.len();
         for part in [0, 1, scaled(4 << 20, 200_000, 500)] {
@@ -229,7 +229,7 @@ gpu_test! {
 
 gpu_test! {
     needs 1;
-    fn parts_of_any_length_to_everybody() -> Result<()> {
+    fn parts_of_any_length_to_all() -> Result<()> {
         let group = all()?;
         let count = group.len();
         let len = |from: usize, to: usize| (from * 1000 + to * 37) % 4099;
@@ -284,7 +284,7 @@ gpu_test! {
         assert!(matches!(group.gather_to(&four, &mut [0; 4]), Err(Error::LengthMismatch { .. })));
         let mut host = host;
         assert!(matches!(group.gather(&four, &mut host), Err(Error::LengthMismatch { .. })));
-        // Elements without a size, more of them than anybody can count.
+        // Elements of size zero, more of them than can be counted.
         let nothing = group.streams().iter().map(|stream| stream.alloc::<[u8; 0]>(usize::MAX));
         let mut nothing = nothing.collect::<Result<Vec<_>>>()?;
         let uncounted = group.scatter_from(&[[]; 3], &mut nothing);
@@ -306,7 +306,7 @@ gpu_test! {
         let ragged = [&four[..], &four[..1]];
         let mut rows: Vec<_> = (0..count).map(|_| group.alloc::<u8>(4)).collect::<Result<_>>()?;
         assert!(matches!(group.exchange(ragged, &mut rows), Err(Error::GroupSize { .. })));
-        // None of it was begun.
+        // No copy has begun.
         hold(&group, &four, |_| vec![0; 4], "as before")
     }
 }
@@ -350,18 +350,18 @@ gpu_test! {
         let group = all()?;
         group.disable_all_peers()?;
         let report = group.enable_all_peers()?;
-        assert_eq!(report, group.enable_all_peers()?, "once more does nothing");
+        assert_eq!(report, group.enable_all_peers()?, "a second call has no effect");
         let (a, b) = (Device::get(0)?, Device::get(1)?);
         assert_eq!(report.unreachable().contains(&(a, b)), !a.can_access_peer(b)?);
         if a.can_access_peer(b)? {
-            // It had access, which can be taken away once.
+            // Access was enabled, so it can be disabled once.
             a.context()?.disable_peer_access(&b.context()?)?;
         }
-        // What somebody else took away is no error.
+        // Access that other code has disabled is no error.
         group.disable_all_peers()?;
         group.disable_all_peers()?;
         let refused = a.context()?.disable_peer_access(&b.context()?);
-        assert!(refused.is_err(), "nothing is left of it");
+        assert!(refused.is_err(), "no access is left to disable");
         let sources = filled(&group, 5000)?;
         let mut next = group.alloc::<u8>(5000)?;
         group.rotate(&sources, &mut next, 1)?;

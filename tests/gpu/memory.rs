@@ -8,7 +8,7 @@ use support::{check, gpu_test, pattern};
 
 use crate::forms::{contents, every_form, same, scaled, varied};
 
-/// Bytes that the process holds of a device's default pool, once nothing is queued any more.
+/// Bytes in use of a device's default pool, once no work is queued.
 #[track_caller]
 fn held(device: Device) -> Result<u64> {
     device.synchronize()?;
@@ -28,8 +28,8 @@ fn held(device: Device) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Runs `refused`, which allocates nothing, with each allocator that tells what is in use, and
-/// compares: the process's choice may be one that does not, or that keeps its memory elsewhere.
+/// Runs `refused`, which allocates nothing, with each allocator that reports bytes in use, and
+/// compares: the process's default may be one that does not, or that takes its memory elsewhere.
 #[track_caller]
 fn leaves_nothing(device: Device, refused: impl Fn() -> Result<()>) -> Result<()> {
     let pools = [CachingPool::shared()?, CachingPool::new()];
@@ -67,7 +67,7 @@ gpu_test! {
     }
 }
 
-/// Asks for more than there is in every way; each answer is typed.
+/// Requests more than the device has, in every way; each error has its type.
 fn ask_for_too_much(stream: &Stream) -> Result<()> {
     const PIB: usize = 1 << 50;
     match stream.alloc::<u8>(PIB) {
@@ -86,7 +86,7 @@ fn ask_for_too_much(stream: &Stream) -> Result<()> {
             },
         ) => {
             assert_eq!((requested, device), (PIB, 0));
-            let memory = memory.expect("the device says what it has");
+            let memory = memory.expect("the error has the device's figures");
             assert!(
                 memory.free <= memory.total && memory.total < PIB,
                 "{memory:?}"
@@ -99,7 +99,7 @@ fn ask_for_too_much(stream: &Stream) -> Result<()> {
         .alloc::<u8>(isize::MAX as usize)
         .expect_err("half an address space");
     assert!(error.code().is_some(), "the driver's to refuse: {error:?}");
-    // Found before the driver is asked: what wraps around would be a tiny block.
+    // Found without a driver call: the size that wraps around would be a tiny block.
     let overflow = |error: Option<Error>| match error {
         Some(Error::SizeOverflow {
             len, element_size, ..
@@ -218,14 +218,14 @@ gpu_test! {
             Err(Error::Indivisible { width, bytes, .. }) => (width, bytes),
             other => panic!("{other:?}"),
         };
-        // Not a whole number of patterns.
+        // No whole number of patterns.
         assert_eq!(indivisible(stream.fill_u16(buffer.slice_mut(..7)?, 1)), (2, 7));
         assert_eq!(indivisible(stream.fill_u32(buffer.slice_mut(..6)?, 1)), (4, 6));
-        // Whole, but not on its own alignment.
+        // A whole number, but not aligned to the pattern.
         assert_eq!(indivisible(stream.fill_u16(buffer.slice_mut(1..9)?, 1)), (2, 8));
         assert_eq!(indivisible(stream.fill_u32(buffer.slice_mut(2..10)?, 1)), (4, 8));
         same(&contents(&stream, &buffer)?, &pattern(8, 64), "after what was refused");
-        // Nothing is a whole number of anything.
+        // An empty range is a whole number of any pattern.
         stream.fill_u32(buffer.slice_mut(4..4)?, 1)
     }
 }
@@ -293,7 +293,7 @@ gpu_test! {
             stream.upload_from(&varied(index as u64, len), &mut buffer)?;
             buffers.push((index as u64, buffer));
         }
-        // Freeing every other one leaves its neighbours alone.
+        // Freeing every other buffer leaves its neighbours alone.
         buffers.retain(|(index, _)| index % 2 == 1);
         for (index, buffer) in &buffers {
             same(&contents(&stream, buffer)?, &varied(*index, buffer.len()), "a live buffer");

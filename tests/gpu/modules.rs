@@ -1,4 +1,4 @@
-//! Modules: loading, kernels, globals, what they say of themselves.
+//! Modules: loading, kernels, globals, attributes.
 
 use cuda_core::{
     Context, ContextFlags, Device, Error, Function, JitCache, JitFallback, JitOptions, Module,
@@ -30,7 +30,7 @@ gpu_test! {
         }
         let refused = Module::from_ptx(&context, ".version 7.0\0.target sm_70");
         assert!(matches!(refused, Err(Error::Nul { .. })), "{refused:?}");
-        // The driver goes on as if nothing had happened.
+        // The driver still works.
         kernels::load(&context)?.function("nothing")?;
         Ok(())
     }
@@ -40,7 +40,7 @@ gpu_test! {
     needs 1;
     fn s13_text_needs_no_nul_of_its_own() -> Result<()> {
         let context = context()?;
-        // The text ends where its allocation does.
+        // The text ends exactly where its allocation ends.
         let exact: Box<str> = kernels::PTX.into();
         Module::from_ptx(&context, &exact)?;
         // SAFETY: PTX text is an image.
@@ -88,7 +88,7 @@ gpu_test! {
             .debug_info(false)
             .cache(JitCache::All)
             .verbose(true);
-        // A text that nobody has compiled before: the driver keeps results, and then has no log.
+        // A text never compiled before: the driver caches results, and then writes no log.
         let now = std::time::SystemTime::now();
         let text = format!("{}\n// {} {now:?}\n", kernels::PTX, std::process::id());
         let module = Module::from_ptx_with(&context, &text, &options)?;
@@ -114,13 +114,13 @@ gpu_test! {
         stream.download_to(&counter, &mut back)?;
         assert_eq!(back, [5]);
         let bump = module.function("bump")?;
-        // SAFETY: the kernel writes the global that the launch says it uses.
+        // SAFETY: the kernel writes the global that the launch names.
         unsafe { stream.kernel(&bump).block(32).arg(3u32).uses(&mut counter).launch() }?;
         let other = context.create_stream()?;
         other.download_to(&counter, &mut back)?;
         assert_eq!(back, [5 + 3 * 32]);
         drop(counter);
-        // It can be taken again, as elements of another type too.
+        // It can be borrowed again, as elements of another type too.
         let bytes = module.global::<u8>("counter")?;
         assert_eq!(bytes.len(), 4);
         let refused = module.global::<[u8; 3]>("table");
@@ -184,7 +184,7 @@ gpu_test! {
         // SAFETY: 64 elements.
         unsafe { stream.kernel(&add_one).elements(64).arg(&mut x).arg(64u32).launch() }?;
         stalled.release_after(std::time::Duration::from_millis(20));
-        // The module's last handle.
+        // Drops the module's last handle.
         drop(add_one);
         assert!(stream.query()?, "the kernel has completed");
         let mut back = [0; 64];
@@ -321,7 +321,7 @@ gpu_test! {
         let with = function.block_size_with(None, shared)?;
         assert!(asked > 0);
         assert!(with.threads >= 32, "{with:?}");
-        // The driver is as it was.
+        // The driver still works.
         assert!(Device::count()? > 0);
         let room = function.available_dynamic_shared(1, 128)?;
         assert!(room >= 40 << 10, "{room}");

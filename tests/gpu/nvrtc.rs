@@ -1,4 +1,4 @@
-//! NVRTC: compiling needs no device, and what is compiled is for one.
+//! NVRTC: compiling needs no device; the result is for one.
 
 use cuda_core::nvrtc::{Program, compile, supported_architectures, version};
 use cuda_core::{Device, Error, Function, Module, Result, Stream, Version};
@@ -6,7 +6,7 @@ use support::gpu_test;
 
 const ADD_ONE: &str = r#"extern "C" __global__ void add_one(float *x) { x[threadIdx.x] += 1; }"#;
 
-/// Whether the kernel adds one.
+/// Asserts that the kernel adds one.
 #[track_caller]
 fn adds_one(stream: &Stream, add_one: &Function) -> Result<()> {
     let mut x = stream.alloc_zeroed::<f32>(32)?;
@@ -36,7 +36,7 @@ gpu_test! {
         let cubin = Program::new(ADD_ONE).device(device)?.compile_cubin()?;
         assert!(cubin.as_bytes().starts_with(b"\x7fELF"));
         adds_one(&stream, &Module::from_cubin(&device.context()?, &cubin)?.function("add_one")?)?;
-        // PTX has no binary, and is what comes of no architecture.
+        // PTX is no cubin; without an architecture the result is PTX.
         let none = Program::new(ADD_ONE).compile_cubin();
         assert!(matches!(none, Err(Error::Nvrtc { op: "nvrtcGetCUBIN", .. })), "{none:?}");
         Ok(())
@@ -60,7 +60,7 @@ gpu_test! {
         assert!(matches!(refused, Err(Error::Nvrtc { .. })), "{refused:?}");
         let refused = compile("a\0b");
         assert!(matches!(refused, Err(Error::Nul { .. })), "{refused:?}");
-        // A warning is in the log of a success.
+        // Warnings are in the log of a successful compilation.
         let warned = compile("__global__ void f() { int unused = 1; }")?;
         assert!(warned.log().contains("unused"), "{}", warned.log());
         Ok(())
@@ -97,11 +97,11 @@ gpu_test! {
         assert!(version >= Version::new(11, 2), "{version}");
         let known = supported_architectures()?;
         assert!(known.contains(&90) && known.is_sorted(), "{known:?}");
-        // Newer than any: the newest that there is.
+        // A capability newer than all that NVRTC knows: the newest it knows is used.
         let newest = Program::new(ADD_ONE).capability(9999).compile()?;
         let target = format!(".target sm_{}", known[known.len() - 1]);
         assert!(newest.as_str().contains(&target), "{}", newest.as_str());
-        // A name is taken as it is, whatever the capability.
+        // An architecture's name is passed on as it is, whatever the capability.
         let exact = Program::new(ADD_ONE).capability(52).architecture("90a").compile()?;
         assert!(exact.as_str().contains(".target sm_90a"), "{}", exact.as_str());
         let unknown = Program::new(ADD_ONE).architecture("none").compile();

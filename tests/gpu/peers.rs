@@ -6,7 +6,7 @@ use support::{check, context, gpu_test, pattern};
 
 use crate::forms::{contents, same, scaled, varied};
 
-/// Two devices that do not reach each other's memory yet, and will not when this is dropped.
+/// Two devices without access to each other's memory, at first and when this is dropped.
 pub(crate) struct Pair {
     pub(crate) devices: [Device; 2],
     pub(crate) contexts: [Context; 2],
@@ -27,7 +27,7 @@ impl Pair {
 
     fn close(&self) {
         let [a, b] = &self.contexts;
-        // That there was nothing to disable is what most callers find.
+        // Fails for most callers, since no access was enabled.
         let _ = (a.disable_peer_access(b), b.disable_peer_access(a));
     }
 }
@@ -58,8 +58,8 @@ gpu_test! {
         let zero = Device::get(0)?;
         assert!(!zero.can_access_peer(zero)?, "no peer of itself");
         match Device::get(100) {
-            Err(Error::NoSuchDevice { ordinal, count: told, .. }) => {
-                assert_eq!((ordinal, told), (100, count));
+            Err(Error::NoSuchDevice { ordinal, count: shown, .. }) => {
+                assert_eq!((ordinal, shown), (100, count));
             }
             other => panic!("{other:?}"),
         }
@@ -74,16 +74,16 @@ gpu_test! {
         let [a, b] = &pair.contexts;
         a.enable_peer_access(b)?;
         a.enable_peer_access(b)?;
-        // No error is left behind for others to find.
+        // No error is left for later calls.
         a.synchronize()?;
         b.synchronize()?;
         let stream = a.create_stream()?;
         assert_eq!(contents(&stream, &stream.alloc_zeroed(3)?)?, [0; 3]);
-        // Twice enabled is once enabled.
+        // Enabling twice counts once.
         a.disable_peer_access(b)?;
         let again = code(a.disable_peer_access(b));
         assert_eq!(again, Some(cuda_sys::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED));
-        // Taken away, it can be given again.
+        // After it was disabled, access can be enabled again.
         a.enable_peer_access(b)?;
         a.disable_peer_access(b)
     }
@@ -96,7 +96,7 @@ gpu_test! {
         let [a, b] = &pair.contexts;
         let refused = code(a.disable_peer_access(b));
         assert_eq!(refused, Some(cuda_sys::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED));
-        // One way is not the other.
+        // Access in one direction does not imply the other.
         b.enable_peer_access(a)?;
         let refused = code(a.disable_peer_access(b));
         assert_eq!(refused, Some(cuda_sys::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED));
@@ -181,17 +181,17 @@ gpu_test! {
     }
 }
 
-/// What the driver says of a raw copy between the two buffers, complete when it returns.
+/// The driver's code for a raw copy between the two buffers, complete when it returns.
 fn raw_copy(stream: &Stream, from: &DeviceBuffer<u8>, to: &DeviceBuffer<u8>) -> Result<CUresult> {
     from.synchronize()?;
     to.synchronize()?;
-    // With nothing current, driver 580 crashes where it would refuse the copy.
+    // With no current context, driver 580 crashes where it would refuse the copy.
     let _current = stream.context().enter()?;
-    // SAFETY: both buffers have as many bytes; nothing else uses them, since they are idle and
+    // SAFETY: both buffers have this many bytes; nothing else uses them, since they are idle and
     // borrowed, and the stream is waited for below.
     let code =
         unsafe { cuMemcpyAsync(to.as_raw(), from.as_raw(), from.byte_len(), stream.as_raw()) };
-    // Should waiting fail, the buffers know.
+    // If the wait fails, the buffers have recorded the copy.
     // SAFETY: the copy reads it, and nothing else uses its address.
     unsafe { from.note_use(stream, Access::Read) }?;
     // SAFETY: the copy writes it, and nothing else uses its address.
@@ -218,7 +218,7 @@ gpu_test! {
         b.enable_peer_access(a)?;
         assert_eq!(raw_copy(&away, &source, &target)?, cuda_sys::CUDA_SUCCESS, "granted");
         same(&contents(&away, &target)?, &bytes, "read by the other device");
-        // What is allocated later is open too.
+        // Memory that is allocated later is accessible too.
         let mut later = home.alloc_with::<u8>(&pool, LEN)?;
         home.upload_from(&bytes, &mut later)?;
         away.fill(&mut target, 0)?;
@@ -249,7 +249,7 @@ gpu_test! {
         for _ in 0..4 {
             away.copy(&source, &mut target)?;
         }
-        // Queued work needs the access: taking it away waits.
+        // Queued work needs the access: disabling it waits.
         b.disable_peer_access(a)?;
         a.disable_peer_access(b)?;
         assert!(away.query()? && home.query()?, "nothing is under way any more");
@@ -266,7 +266,7 @@ gpu_test! {
         let refused = code(own.enable_peer_access(own));
         assert_eq!(refused, Some(cuda_sys::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED));
         assert!(own.disable_peer_access(own).is_err());
-        // Its own pool is open to a device whatever is said.
+        // A device always has access to its own pool.
         let stream = own.create_stream()?;
         let (source, target) = (stream.alloc_zeroed::<u8>(9)?, stream.alloc_zeroed::<u8>(9)?);
         assert_eq!(raw_copy(&stream, &source, &target)?, cuda_sys::CUDA_SUCCESS);

@@ -19,7 +19,7 @@ gpu_test! {
         let (head, tail) = empty.split_at_mut(0)?;
         assert!(head.is_empty() && tail.is_empty());
         assert!(PinnedBuffer::<u8>::from_slice(&context, &[])?.is_empty());
-        // Two that are empty share nothing that a close could free twice.
+        // Two empty buffers share nothing that a close could free twice.
         let other = PinnedBuffer::<u64>::zeroed(&context, 0)?;
         empty.close().map_err(|(error, _)| error)?;
         other.close().map_err(|(error, _)| error)
@@ -58,7 +58,7 @@ gpu_test! {
         assert!(matches!(aligned, Error::OverAligned { alignment: 8192, .. }), "{aligned:?}");
         let error = PinnedBuffer::<u8>::new(&context, 1 << 50).expect_err("a pebibyte");
         assert!(error.code().is_some(), "the driver's to refuse: {error:?}");
-        // And none of it lasts.
+        // No error persists.
         assert_eq!(PinnedBuffer::from_slice(&context, &[1, 2])?.as_slice()?, [1, 2]);
         Ok(())
     }
@@ -67,7 +67,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn f05_double_free() -> Result<()> {
-        // By type: `close` takes the buffer, and gives it back only if it is still allocated.
+        // By type: `close` takes the buffer, and returns it only if it is still allocated.
         let context = Device::get(0)?.context()?;
         let buffer = PinnedBuffer::from_slice(&context, &pattern(5, 100))?;
         buffer.close().map_err(|(error, _)| error)?;
@@ -91,7 +91,7 @@ gpu_test! {
         let mut buffer = stream.alloc::<u8>(10_007)?;
         stream.upload(&source, &mut buffer)?;
         stream.download(&buffer, &mut target)?;
-        same(target.as_slice()?, &pattern(11, 10_007), "by way of the other device");
+        same(target.as_slice()?, &pattern(11, 10_007), "through the other device");
         Ok(())
     }
 }

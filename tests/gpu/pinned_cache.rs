@@ -1,4 +1,4 @@
-//! F: pinned host memory that is used again.
+//! F: reuse of pinned host memory.
 
 use cuda_core::{
     Access, Context, ContextFlags, Device, DeviceBuffer, PinnedBackend, PinnedBuffer, PinnedFlags,
@@ -18,9 +18,9 @@ fn address(buffer: &PinnedBuffer<u8>) -> Result<usize> {
     Ok(buffer.as_slice()?.as_ptr().addr())
 }
 
-/// Cached memory goes back, and what there was before the test is not counted.
+/// Releases cached memory, so that earlier allocations are not counted.
 fn from_scratch() -> Result<PinnedUsage> {
-    // Its chunks are pinned memory, too.
+    // The chunks of staging are pinned memory, too.
     trim_staging()?;
     trim_pinned()?;
     reset_pinned_peaks()?;
@@ -41,7 +41,7 @@ gpu_test! {
         drop(same_size);
         let larger = PinnedBuffer::<u8>::new(&context, 2000)?;
         assert_ne!(address(&larger)?, place, "of another size");
-        // What `zeroed` promises holds of memory that was used before.
+        // `zeroed` holds for reused memory, too.
         drop(other);
         drop(larger);
         PinnedBuffer::<u8>::new(&context, 2000)?.as_mut_slice()?.fill(7);
@@ -63,7 +63,7 @@ gpu_test! {
                 assert_eq!(address(&buffer)? % 256, 0, "{len} bytes");
                 buffers.push((seed, buffer));
             }
-            // Some go back in between, to be used by the next round.
+            // Some are returned in between, for the next round to use.
             buffers.swap_remove(round * 3);
             buffers.swap_remove(0);
         }
@@ -94,7 +94,7 @@ gpu_test! {
         stream.download(&device, &mut down)?;
         stream.download(&device, &mut back)?;
         let places = [address(&up)?, address_of_written(&down)];
-        // Neither waits for the copies.
+        // Neither drop waits for the copies.
         drop((up, down));
         assert!(pinned_usage()?.pending >= 2 * LEN, "{:?}", pinned_usage()?);
         let mut others = Vec::new();
@@ -112,7 +112,7 @@ gpu_test! {
     }
 }
 
-/// Without a wait for what writes it.
+/// The buffer's address, without a wait for work that writes it.
 fn address_of_written(buffer: &PinnedBuffer<u8>) -> usize {
     let text = format!("{buffer:?}");
     let digits = text.split("0x").nth(1).expect("an address");
@@ -151,7 +151,7 @@ gpu_test! {
         let context = context()?;
         let before = from_scratch()?;
         let kept = PinnedBuffer::from_slice(&context, &pattern(3, 1000))?;
-        // Of its own, since it is larger than what slabs are made for.
+        // An allocation of its own, since it is larger than the blocks of slabs.
         let large = PinnedBuffer::<u8>::new(&context, 40 << 20)?;
         let usage = pinned_usage()?;
         assert_eq!(usage.used - before.used, 1024 + (40 << 20));
@@ -210,10 +210,10 @@ gpu_test! {
         let each = |extra: usize| PinnedBuffer::<u8>::new(&context, slab + extra);
         let used = (each(0)?, each(0)?, each(0)?);
         let usage = pinned_usage()?;
-        assert_eq!(usage.reserved - before.reserved, 3 * slab, "what is used is not limited");
+        assert_eq!(usage.reserved - before.reserved, 3 * slab, "memory in use is not limited");
         drop(used);
-        assert_eq!(pinned_usage()?.reserved, usage.reserved, "nor given back by a drop");
-        // Larger, so that none of them fits.
+        assert_eq!(pinned_usage()?.reserved, usage.reserved, "nor released by a drop");
+        // Larger, so that no cached block fits.
         let larger = each(1)?;
         let usage = pinned_usage()?;
         assert!(usage.reserved - before.reserved <= 2 * slab + (2 << 20), "{usage:?}");
@@ -231,7 +231,7 @@ gpu_test! {
         let cached = PinnedBuffer::from_slice(&context, &pattern(5, 3000))?;
         set_pinned_backend(PinnedBackend::Driver);
         let plain = PinnedBuffer::from_slice(&context, &pattern(6, 3000))?;
-        // Whoever allocated it frees it.
+        // Each is freed by the backend that allocated it.
         assert_eq!(pinned_usage()?.used - before.used, 3072);
         same(cached.as_slice()?, &pattern(5, 3000), "of a slab");
         drop(cached);
@@ -252,7 +252,7 @@ gpu_test! {
         for at in [0, 5000, 9999] {
             let inside = &raw const buffer.as_slice()?[at];
             assert!(is_pinned(inside)?, "byte {at}");
-            // The allocation that the driver knows is the slab.
+            // The driver knows the whole slab as the allocation.
             let attributes = PointerAttributes::of_host(inside)?;
             assert!(attributes.range_start as usize <= address(&buffer)?, "{attributes:?}");
             assert!(attributes.range_size >= 10_000, "{attributes:?}");
@@ -269,11 +269,11 @@ gpu_test! {
     fn f09_cached_memory_is_mapped() -> Result<()> {
         let context = context()?;
         let stream = context.create_stream()?;
-        // Not at the beginning of a slab.
+        // Makes the next block start inside a slab.
         let _before = PinnedBuffer::<u8>::new(&context, 4096)?;
         let mut host = PinnedBuffer::from_slice(&context, &pattern(9, 4096))?;
         let address = host.device_ptr()?;
-        // SAFETY: the pinned memory, kept in what follows.
+        // SAFETY: the pinned memory, which is kept below.
         let mut mapped =
             unsafe { DeviceBuffer::<u8>::from_raw(address, 4096, &context, Box::new(())) }?;
         let mut copy = stream.alloc::<u8>(4096)?;
@@ -281,10 +281,10 @@ gpu_test! {
         let mut read = vec![0; 4096];
         stream.download_to(&copy, &mut read)?;
         same(&read, &pattern(9, 4096), "read in place");
-        // SAFETY: the fill below is all that uses it before the second call.
+        // SAFETY: only the fill below uses it before the second call.
         unsafe { host.note_use(&stream, Access::Write) }?;
         stream.fill(&mut mapped, 3)?;
-        // SAFETY: the fill above is all that used it since the first call.
+        // SAFETY: only the fill above has used it since the first call.
         unsafe { host.note_use(&stream, Access::Write) }?;
         assert_eq!(host.as_mut_slice()?, [3; 4096], "written in place");
         drop(mapped);
@@ -316,7 +316,7 @@ gpu_test! {
         let host = PinnedBuffer::from_slice(&context()?, &pattern(14, 7000))?;
         for device in Device::all()? {
             round_trip(&device.create_stream()?, &host, &pattern(14, 7000))?;
-            // Whoever asks next gets memory that all can use, too.
+            // Later requests also get memory that all contexts can use.
             let own = PinnedBuffer::from_slice(&device.context()?, &pattern(15, 7000))?;
             round_trip(&context()?.create_stream()?, &own, &pattern(15, 7000))?;
         }
@@ -418,9 +418,9 @@ gpu_test! {
         let mut ends = [0; 2];
         // SAFETY: the array is valid for two descriptors.
         assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
-        // The system says whether it can read the memory, without a signal.
+        // The system call reports whether it can read the memory, without a signal.
         let readable = || {
-            // SAFETY: a pipe with room for a byte; an address that is not mapped is an error.
+            // SAFETY: a pipe with room for a byte; an unmapped address is an error.
             (unsafe { libc::write(ends[1], bytes.cast(), 1) }) == 1
         };
         assert!(readable(), "in the parent");
@@ -433,7 +433,7 @@ gpu_test! {
             unsafe { libc::_exit(i32::from(inherited)) };
         }
         let mut status = 0;
-        // SAFETY: a child of ours that nobody else waits for; the place is valid for a write.
+        // SAFETY: a child of this process that no other code waits for; the place is valid for a write.
         assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);
         assert!(libc::WIFEXITED(status), "ended by a signal");
         assert_eq!(libc::WEXITSTATUS(status), 0, "the child has the mapping");

@@ -8,10 +8,11 @@ use support::{context, gpu_test, pattern, stall};
 
 use crate::forms::{contents, same};
 
-/// How rows lie on one side of a copy: bytes to skip, pitch in bytes, rows from slice to slice.
+/// The layout of rows on one side of a copy: bytes to skip, pitch in bytes, rows from slice to
+/// slice.
 type Side = (usize, usize, usize);
 
-/// What a copy of these rows makes of `target`.
+/// The content of `target` after a copy of these rows.
 fn copied(
     source: &[u8],
     from: Side,
@@ -303,7 +304,7 @@ gpu_test! {
             back.as_mut_slice()?.fill(1);
             let held = stalls.then(|| stall(producer.as_raw()));
             producer.copy_pitched(source.pitched(rows)?, a.pitched_mut(rows)?)?;
-            // Touches what lies between the rows, and the last two of them.
+            // Touches the gaps between the rows, and the last two rows.
             consumer.download(a.slice(700..)?, back.slice_mut(700..)?)?;
             if let Some(held) = held {
                 assert!(!consumer.query()?, "the consumer waits for the producer");

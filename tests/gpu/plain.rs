@@ -38,7 +38,7 @@ gpu_test! {
         }
         let overflow = context.alloc::<u64>(1 << 61).expect_err("wraps to nothing");
         assert!(matches!(overflow, Error::SizeOverflow { .. }), "{overflow:?}");
-        // E04: none of it lasts.
+        // E04: no error persists.
         let stream = context.create_stream()?;
         let mut buffer = context.alloc::<u8>(100)?;
         stream.fill(&mut buffer, 4)?;
@@ -103,7 +103,7 @@ gpu_test! {
             stream.download_to(rows.row(y)?, &mut row)?;
             assert!(row.iter().all(|value| *value == y as u32), "row {y}: {row:?}");
         }
-        // Between the rows nothing was touched.
+        // The gaps between the rows are unchanged.
         let mut all = vec![0; rows.pitch() * 7];
         stream.download_to(rows.as_bytes(), &mut all)?;
         for y in 0..7 {

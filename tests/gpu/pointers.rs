@@ -1,4 +1,4 @@
-//! What an address is, and memory that comes from elsewhere.
+//! Pointer attributes, and memory allocated elsewhere.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,10 +26,10 @@ gpu_test! {
         assert!(!inside.is_managed && inside.pool.is_null());
         let start = PointerAttributes::of_device(plain.as_raw())?;
         assert_eq!(start.buffer_id, inside.buffer_id);
-        let error = host_pointer_of(plain.as_raw()).expect_err("the host does not reach it");
+        let error = host_pointer_of(plain.as_raw()).expect_err("the host cannot access it");
         assert_eq!(error.code(), Some(cuda_sys::CUDA_ERROR_INVALID_VALUE));
 
-        // The current context's device reaches it.
+        // The current context's device can access it.
         let _guard = device.guard()?;
         let pinned = PinnedBuffer::<u8>::zeroed(&context, 10_000)?;
         let middle = &raw const pinned.as_slice()?[5000];
@@ -93,7 +93,7 @@ gpu_test! {
     }
 }
 
-/// Says when it is dropped.
+/// Records its drop.
 struct Owner {
     _memory: DeviceBuffer<u8>,
     dropped: Arc<AtomicBool>,
@@ -114,7 +114,7 @@ gpu_test! {
         let address = memory.as_raw();
         let dropped = Arc::new(AtomicBool::new(false));
         let owner = Owner { _memory: memory, dropped: dropped.clone() };
-        // SAFETY: memory of the owner's, which nobody else uses.
+        // SAFETY: memory of the owner, which no other code uses.
         let mut buffer =
             unsafe { DeviceBuffer::<u32>::from_raw(address, 1024, &there.context()?, Box::new(owner)) }?;
         assert_eq!(buffer.device(), there);
@@ -140,7 +140,7 @@ gpu_test! {
         let dropped = Arc::new(AtomicBool::new(false));
         let owner = Owner { _memory: memory, dropped: dropped.clone() };
         let context = device.context()?;
-        // SAFETY: memory of the owner's, which nobody else uses.
+        // SAFETY: memory of the owner, which no other code uses.
         let mut buffer =
             unsafe { DeviceBuffer::<u8>::from_raw(address, 4096, &context, Box::new(owner)) }?;
         stream.fill(&mut buffer, 1)?;
@@ -166,11 +166,11 @@ gpu_test! {
             Ok((memory.as_raw(), Box::new(Owner { _memory: memory, dropped: dropped.clone() })))
         };
         let (address, empty) = owner(16)?;
-        // SAFETY: memory of the owner's.
+        // SAFETY: memory of the owner.
         let buffer = unsafe { DeviceBuffer::<u32>::from_raw(address, 0, &context, empty) }?;
         assert!(buffer.is_empty() && dropped.swap(false, Ordering::AcqRel));
         let (address, odd) = owner(16)?;
-        // SAFETY: memory of the owner's, which has 16 bytes from `address` on.
+        // SAFETY: memory of the owner, which has 16 bytes from `address` on.
         let refused = unsafe { DeviceBuffer::<u32>::from_raw(address + 2, 1, &context, odd) };
         let error = refused.expect_err("misaligned");
         assert!(matches!(error, Error::Recast { alignment: 4, .. }), "{error:?}");
@@ -190,17 +190,17 @@ gpu_test! {
         host.as_mut_slice()?.copy_from_slice(&pattern(9, 4096));
         assert!(host.flags()?.contains(flags), "{:?}", host.flags()?);
         let address = host.device_ptr()?;
-        // SAFETY: the pinned memory, kept in what follows.
+        // SAFETY: the pinned memory, which is kept below.
         let mut mapped =
             unsafe { DeviceBuffer::<u8>::from_raw(address, 4096, &context, Box::new(())) }?;
-        // The device reads and writes it in place, by its own address.
+        // The device reads and writes it in place, at its own address.
         let mut copy = stream.alloc::<u8>(4096)?;
         stream.copy(&mapped, &mut copy)?;
         same(&contents(&stream, &copy)?, &pattern(9, 4096), "read in place");
-        // SAFETY: the fill below is all that uses it before the second call.
+        // SAFETY: only the fill below uses it before the second call.
         unsafe { host.note_use(&stream, Access::Write) }?;
         stream.fill(&mut mapped, 3)?;
-        // SAFETY: the fill above is all that used it since the first call.
+        // SAFETY: only the fill above has used it since the first call.
         unsafe { host.note_use(&stream, Access::Write) }?;
         assert_eq!(host.as_slice()?, [3; 4096], "written in place");
         drop(mapped);

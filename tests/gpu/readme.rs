@@ -1,4 +1,4 @@
-//! The README's lines of Rust, which the build script writes to files.
+//! The Rust examples of the README, which the build script writes to files.
 
 use cuda_core::Result;
 use support::gpu_test;

@@ -1,4 +1,4 @@
-//! F: host memory that existed before, registered.
+//! F: registration of existing host memory.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
@@ -21,7 +21,7 @@ struct Pages {
 impl Pages {
     fn new(bytes: &[u8]) -> Self {
         let layout = Self::layout(bytes.len());
-        // SAFETY: the size is a page at least.
+        // SAFETY: the size is at least one page.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) }).expect("memory");
         // SAFETY: as many bytes, just allocated.
         unsafe {
@@ -51,7 +51,7 @@ unsafe impl Send for Pages {}
 // SAFETY: nothing writes what it points to by a shared reference.
 unsafe impl Sync for Pages {}
 
-// SAFETY: the elements are initialised, on the heap and nobody else's.
+// SAFETY: the elements are initialised, on the heap, and no other code has them.
 unsafe impl StableHost for Pages {
     type Element = u8;
 
@@ -60,11 +60,12 @@ unsafe impl StableHost for Pages {
     }
 }
 
-// SAFETY: the pages are this value's alone, mapped for reading and writing until it is dropped.
+// SAFETY: only this value has the pages, which are mapped for reading and writing until it is
+// dropped.
 unsafe impl StableHostMut for Pages {}
 
-/// The error alone.
-fn told<T, H>(result: Result<T, (Error, H)>) -> Result<T> {
+/// The result without the owner that comes with an error.
+fn error_only<T, H>(result: Result<T, (Error, H)>) -> Result<T> {
     result.map_err(|(error, _)| error)
 }
 
@@ -75,9 +76,9 @@ gpu_test! {
         let values = vec![1_u32; 10_000];
         let (start, middle) = (values.as_ptr(), &raw const values[5000]);
         assert!(!is_pinned(start)?);
-        let host = told(Registered::new(&context, values, RegisterFlags::PORTABLE))?;
+        let host = error_only(Registered::new(&context, values, RegisterFlags::PORTABLE))?;
         assert!(is_pinned(start)? && is_pinned(middle)?);
-        let values = told(host.into_inner())?;
+        let values = error_only(host.into_inner())?;
         assert_eq!(values.as_ptr(), start, "the same memory");
         assert!(!is_pinned(start)?);
         Ok(())
@@ -92,19 +93,19 @@ gpu_test! {
         let context = device.context()?;
         let bytes = pattern(23, 100_003);
         let source = Pages::new(&bytes);
-        let source = told(Registered::new(&context, source, RegisterFlags::PORTABLE))?;
+        let source = error_only(Registered::new(&context, source, RegisterFlags::PORTABLE))?;
         let target = vec![0_u8; 100_003].into_boxed_slice();
-        let mut target = told(Registered::new(&context, target, RegisterFlags::PORTABLE))?;
+        let mut target = error_only(Registered::new(&context, target, RegisterFlags::PORTABLE))?;
         let mut buffer = stream.alloc::<u8>(100_003)?;
         stream.upload(&source, &mut buffer)?;
         stream.download(&buffer, &mut target)?;
-        // Moving the values moves no elements.
+        // Moving the owners does not move the elements.
         let (source, mut target) = (Box::new(source), Box::new(target));
         same(target.as_slice()?, &bytes, "down again");
         target.as_mut_slice()?[0] ^= 1;
         stream.upload(target.as_view(), &mut buffer)?;
         drop(source);
-        let back = told(target.into_inner())?;
+        let back = error_only(target.into_inner())?;
         assert_eq!(back[0], bytes[0] ^ 1);
         same(&back[1..], &bytes[1..], "the owner came back");
         Ok(())
@@ -117,7 +118,7 @@ gpu_test! {
         let device = Device::get(0)?;
         let stream = device.create_stream()?;
         let host = vec![0_u32; 4096];
-        let mut host = told(Registered::new(&device.context()?, host, RegisterFlags::PORTABLE))?;
+        let mut host = error_only(Registered::new(&device.context()?, host, RegisterFlags::PORTABLE))?;
         let mut buffer = stream.alloc::<u32>(2048)?;
         stream.fill(&mut buffer, 6)?;
         stream.download(&buffer, host.as_view_mut().slice_mut(2048..)?)?;
@@ -144,7 +145,7 @@ gpu_test! {
         let stream = device.create_stream()?;
         let shared: Arc<[u8]> = pattern(24, 70_001).into();
         let host = shared.clone();
-        let host = told(Registered::new(&device.context()?, host, RegisterFlags::PORTABLE))?;
+        let host = error_only(Registered::new(&device.context()?, host, RegisterFlags::PORTABLE))?;
         let mut buffer = stream.alloc::<u8>(70_001)?;
         stream.upload(&host, &mut buffer)?;
         same(host.as_slice()?, &shared, "read by both");
@@ -158,11 +159,11 @@ gpu_test! {
     needs 1;
     fn f01_registered_zero() -> Result<()> {
         let context = Device::get(0)?.context()?;
-        let empty = told(Registered::new(&context, Vec::<u64>::new(), RegisterFlags::PORTABLE))?;
+        let empty = error_only(Registered::new(&context, Vec::<u64>::new(), RegisterFlags::PORTABLE))?;
         assert!(empty.is_empty());
         assert_eq!(empty.as_slice()?, [0u64; 0]);
         assert_eq!(empty.device_ptr()?, 0);
-        assert_eq!(told(empty.into_inner())?, [0u64; 0]);
+        assert_eq!(error_only(empty.into_inner())?, [0u64; 0]);
         Ok(())
     }
 }
@@ -184,14 +185,14 @@ gpu_test! {
                 let stream = device.create_stream()?;
                 let mut buffer = stream.alloc::<u8>(100)?;
                 stream.upload(&host, &mut buffer)?;
-                let ReadOnly(values) = told(host.into_inner())?;
+                let ReadOnly(values) = error_only(host.into_inner())?;
                 assert_eq!(values, [7; 100]);
             }
             Err((Error::Unsupported { .. }, values)) => assert_eq!(values, [7; 100]),
             Err((error, _)) => return Err(error),
         }
         let flags = RegisterFlags::PORTABLE | RegisterFlags::MAPPED;
-        let host = told(Registered::new(&context, vec![7_u8; 4096], flags))?;
+        let host = error_only(Registered::new(&context, vec![7_u8; 4096], flags))?;
         assert_ne!(host.device_ptr()?, 0);
         Ok(())
     }
@@ -203,7 +204,7 @@ gpu_test! {
         let device = Device::get(0)?;
         let stream = device.create_stream()?;
         let host = vec![0_u8; 1 << 16];
-        let mut host = told(Registered::new(&device.context()?, host, RegisterFlags::PORTABLE))?;
+        let mut host = error_only(Registered::new(&device.context()?, host, RegisterFlags::PORTABLE))?;
         let mut buffer = stream.alloc::<u8>(1 << 16)?;
         stream.fill(&mut buffer, 1)?;
         stream.download(&buffer, &mut host)?;
@@ -214,7 +215,7 @@ gpu_test! {
         stream.download(&buffer, &mut host)?;
         assert!(host.try_as_slice()?.is_none(), "returned behind the stall");
         stall.release();
-        let back = told(host.into_inner())?;
+        let back = error_only(host.into_inner())?;
         assert!(back.iter().all(|byte| *byte == 9), "the copy was waited for");
         Ok(())
     }

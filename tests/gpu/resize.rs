@@ -1,4 +1,4 @@
-//! E13: buffers that change their length, and views of another type.
+//! E13: buffers that change their length, and views as another type.
 
 use cuda_core::{Device, Error, Result};
 use support::{gpu_test, pattern};
@@ -17,7 +17,7 @@ gpu_test! {
         buffer.truncate(2000);
         assert_eq!((buffer.len(), buffer.capacity(), buffer.as_raw()), (2000, 5000, address));
         same(&contents(&stream, &buffer)?, &pattern(13, 5000)[..2000], "shrunk");
-        // Within the room there is.
+        // Within the capacity.
         buffer.resize(&stream, 4000)?;
         assert_eq!((buffer.len(), buffer.as_raw()), (4000, address));
         buffer.truncate(1500);
@@ -81,7 +81,7 @@ gpu_test! {
         let mut buffer = home.alloc::<u32>(1000)?;
         for round in 0..5 {
             writer.fill(&mut buffer, round)?;
-            // Copied behind the fill, and freed behind the copy.
+            // Copied after the fill, and freed after the copy.
             buffer.reserve(&mover, 1000 + round as usize)?;
             buffer.resize(&mover, 1000)?;
             buffer.shrink_to_fit(&home)?;
@@ -130,18 +130,18 @@ gpu_test! {
             Error::Recast { bytes, element_size, alignment, .. } => (bytes, element_size, alignment),
             other => panic!("{other:?}"),
         };
-        // Not a whole number of elements; whole, but misaligned.
+        // No whole number of elements; a whole number, but misaligned.
         assert_eq!(refused(bytes.slice(..6)?.cast::<u32>().expect_err("six bytes")), (6, 4, 4));
         assert_eq!(refused(bytes.slice(2..6)?.cast::<u32>().expect_err("at 2")), (4, 4, 4));
         assert_eq!(refused(bytes.slice(1..3)?.cast::<u16>().expect_err("at 1")), (2, 2, 2));
         assert_eq!(refused(bytes.slice_mut(4..12)?.cast::<u64>().expect_err("at 4")), (8, 8, 8));
-        // Aligned to one, elements may be anywhere.
+        // Elements of alignment one may start anywhere.
         assert_eq!(bytes.slice(1..10)?.cast::<[u8; 3]>()?.len(), 3);
-        // Nothing is nothing of any type, and bytes are no elements without size.
+        // An empty range is empty for any type; bytes are no elements of size zero.
         assert_eq!(bytes.slice(8..8)?.cast::<u64>()?.len(), 0);
         assert_eq!(bytes.slice(..0)?.cast::<[u64; 0]>()?.len(), 0);
         assert_eq!(refused(bytes.as_view().cast::<[u8; 0]>().expect_err("no size")), (1000, 0, 1));
-        // There and back.
+        // To words and back.
         let words = bytes.cast::<u32>().map_err(|(error, _)| error)?;
         assert_eq!(words.len(), 250);
         let (error, words) = words.cast::<[u32; 3]>().expect_err("250 are no triples");

@@ -13,7 +13,7 @@ use support::{context, gpu_test};
 use crate::guards::device;
 use crate::stack;
 
-// Every release declares them so; `cudaError_t` is an int.
+// Every release has these signatures; `cudaError_t` is an int.
 type GetDevice = unsafe extern "C" fn(*mut c_int) -> c_int;
 type SetDevice = unsafe extern "C" fn(c_int) -> c_int;
 type Malloc = unsafe extern "C" fn(*mut *mut c_void, usize) -> c_int;
@@ -30,7 +30,7 @@ pub(crate) struct Runtime {
 }
 
 impl Runtime {
-    /// Loads the one that `CUDA_TESTS_LIBCUDART` names, as the runner does for every row.
+    /// Loads the library that `CUDA_TESTS_LIBCUDART` names, which the runner sets for every row.
     #[track_caller]
     pub(crate) fn load() -> Self {
         let Some(name) = env::var_os("CUDA_TESTS_LIBCUDART").filter(|name| !name.is_empty()) else {
@@ -98,23 +98,23 @@ impl Runtime {
         assert_eq!(code, 0, "cudaSetDevice({ordinal})");
     }
 
-    /// `cudaSetDevice`, and a call that makes the device's primary context current also where the
-    /// runtime is of before CUDA 12 and puts that off.
+    /// `cudaSetDevice`, and a call that makes the device's primary context current even with a
+    /// runtime before CUDA 12, which postpones that.
     #[track_caller]
     fn use_device(&self, ordinal: u32) {
         self.set_device(ordinal);
         self.initialise();
     }
 
-    /// `cudaFree(NULL)`, which does nothing but what every call of the runtime does first.
+    /// `cudaFree(NULL)`, which only initialises the runtime, like any of its calls.
     #[track_caller]
     fn initialise(&self) {
-        // SAFETY: null is documented to be no memory.
+        // SAFETY: documented as a call without effect for null.
         let code = unsafe { (self.free)(ptr::null_mut()) };
         assert_eq!(code, 0, "cudaFree(NULL)");
     }
 
-    /// The ordinal of the device that memory from `cudaMalloc` lands on.
+    /// The ordinal of the device on which `cudaMalloc` allocates.
     #[track_caller]
     fn lands_on(&self) -> u32 {
         let mut memory = ptr::null_mut();
@@ -122,7 +122,7 @@ impl Runtime {
         let code = unsafe { (self.malloc)(&mut memory, 256) };
         assert_eq!(code, 0, "cudaMalloc");
         let device = ordinal_of(memory.addr() as CUdeviceptr);
-        // SAFETY: from the call above; nothing uses it.
+        // SAFETY: from the call above; no code uses it.
         let code = unsafe { (self.free)(memory) };
         assert_eq!(code, 0, "cudaFree");
         device
@@ -135,27 +135,27 @@ fn ordinal_of(address: CUdeviceptr) -> u32 {
     attributes.device.expect("memory that it knows").ordinal()
 }
 
-/// Whether the guard's device is the runtime's, and where memory of both lands.
+/// Asserts that the guard's device is the runtime's, and that both allocate there.
 #[track_caller]
 fn both_on(runtime: &Runtime, ordinal: u32) -> Result<()> {
     assert_eq!(runtime.device(), ordinal);
     assert_eq!(context::current(), context::primary(ordinal));
     assert_eq!(runtime.lands_on(), ordinal);
     let here = cuda_core::Context::current()?.expect("the guard's");
-    let ours: DeviceBuffer<u8> = here.alloc(256)?;
-    assert_eq!(ordinal_of(ours.as_raw()), ordinal);
+    let own: DeviceBuffer<u8> = here.alloc(256)?;
+    assert_eq!(ordinal_of(own.as_raw()), ordinal);
     Ok(())
 }
 
 gpu_test! {
     needs 1, real, runtime;
     fn b09_runtime_version() {
-        // What the process has loaded is what is asked.
+        // The library queries the runtime that the process has loaded.
         let runtime = Runtime::load();
         let version = runtime.version();
-        let told = runtime_version().expect("a libcudart is loaded");
-        assert_eq!(1000 * told.major + 10 * told.minor, version - version % 10, "{told}");
-        assert_eq!(runtime_version(), Some(told));
+        let found = runtime_version().expect("a libcudart is loaded");
+        assert_eq!(1000 * found.major + 10 * found.minor, version - version % 10, "{found}");
+        assert_eq!(runtime_version(), Some(found));
         assert_eq!(context::current(), ptr::null_mut(), "no context is made for it");
     }
 }
@@ -169,14 +169,14 @@ gpu_test! {
             assert_eq!(runtime.device(), 0);
             let guard = d1.guard()?;
             assert_eq!(runtime.device(), 1);
-            // Set inside, it does not outlast the guard.
+            // A context set inside does not outlast the guard.
             runtime.set_device(0);
             assert_eq!((runtime.device(), context::current()), (0, p0));
             runtime.set_device(1);
             drop(guard);
             assert_eq!((runtime.device(), context::current()), (0, p0));
 
-            // Set outside, it is what the guard brings back.
+            // The guard restores a context set outside.
             runtime.set_device(1);
             let guard = d0.guard()?;
             assert_eq!((runtime.device(), context::current()), (0, p0));
@@ -193,7 +193,7 @@ gpu_test! {
     fn a08_runtime_before_inside_after() -> Result<()> {
         let runtime = Runtime::load();
         let (d0, d1) = (Device::get(0)?, Device::get(1)?);
-        // What is current here is the runtime's own doing.
+        // The runtime made the current context current.
         for (base, outer, inner) in [(0, d1, d0), (1, d0, d1)] {
             stack::clear();
             runtime.use_device(base);
@@ -218,8 +218,8 @@ gpu_test! {
         let runtime = Runtime::load();
         let (p0, d1) = (context::primary(0), Device::get(1)?);
         let other = context::Foreign::create(0);
-        // The second is the harder: the runtime sets the same device's primary context. The
-        // third has to become the absence of any.
+        // The second case is harder: the runtime sets the same device's primary context. In the
+        // third, no context must be current afterwards.
         for before in [p0, other.handle(), ptr::null_mut()] {
             if !before.is_null() {
                 context::push(before);
@@ -255,7 +255,7 @@ gpu_test! {
             let inner = d0.guard()?;
             both_on(&runtime, 0)?;
             drop(inner);
-            // What the runtime set is what was current before the inner guard.
+            // The context that the runtime set was current before the inner guard.
             assert_eq!(context::current(), p1);
             both_on(&runtime, 1)?;
             drop(outer);
@@ -276,7 +276,7 @@ gpu_test! {
     needs 2, real, runtime;
     fn a08_runtime_initialises_inside() -> Result<()> {
         let runtime = Runtime::load();
-        // Only in a fresh process has no device a primary context.
+        // Only in a new process does no device have a primary context.
         if env::var_os(ALONE).is_none() {
             let path = concat!(module_path!(), "::needs_2");
             let (_, test) = path.split_once("::").expect("libtest does not name the crate");
@@ -285,28 +285,28 @@ gpu_test! {
                 .env(ALONE, "1")
                 .output()
                 .expect("the test program starts");
-            let (printed, told) = (
+            let (printed, errors) = (
                 String::from_utf8_lossy(&output.stdout),
                 String::from_utf8_lossy(&output.stderr),
             );
             let passed = output.status.success() && printed.contains("1 passed");
-            assert!(passed, "{}\n{printed}\n{told}", output.status);
+            assert!(passed, "{}\n{printed}\n{errors}", output.status);
             return Ok(());
         }
         let (d0, d1) = (Device::get(0)?, Device::get(1)?);
         assert!(!d0.is_primary_active()? && !d1.is_primary_active()?);
         let guard = d0.guard()?;
-        // By the device that the guard made current, through a context of ours.
+        // On the device that the guard made current, in the library's context.
         runtime.initialise();
         assert_eq!((runtime.device(), runtime.lands_on()), (0, 0));
         assert!(!d1.is_primary_active()?);
-        // And by another, whose context is the runtime's.
+        // And on another device, in a context that the runtime makes.
         runtime.use_device(1);
         assert!(d1.is_primary_active()?);
         assert_eq!(context::current(), context::primary(1));
         assert_eq!((runtime.device(), runtime.lands_on()), (1, 1));
         let inner = d1.guard()?;
-        assert_eq!(d1.context()?.as_raw(), context::primary(1), "one for both of us");
+        assert_eq!(d1.context()?.as_raw(), context::primary(1), "the library and the runtime share it");
         both_on(&runtime, 1)?;
         drop(inner);
         both_on(&runtime, 1)?;

@@ -1,4 +1,4 @@
-//! Memory that two processes have.
+//! Memory shared by two processes.
 
 use std::env;
 use std::os::fd::AsFd;
@@ -14,10 +14,10 @@ use crate::forms::{contents, same};
 
 const LEN: usize = 2 << 20;
 
-/// What the child is to open, in hexadecimal digits.
+/// The handle that the child opens, in hexadecimal digits.
 const HANDLE: &str = "CUDA_TESTS_SHARED_MEMORY";
 
-/// Printed by a child that has done all it was to do.
+/// Printed by a child that has run its body to the end.
 const DONE: &str = "the child has come to its end";
 
 fn digits(bytes: &[u8; 64]) -> String {
@@ -33,7 +33,7 @@ fn handle() -> Option<[u8; 64]> {
     Some(bytes)
 }
 
-/// Runs this test once more, in another process that is given `name`, and `stdin`.
+/// Runs this test once more, in another process that receives `name` and `stdin`.
 fn in_another_process(test: &str, name: &[u8; 64], stdin: Stdio) {
     let (_, test) = test.split_once("::").expect("a path");
     let output = Command::new(env::current_exe().expect("the path of the test program"))
@@ -64,8 +64,8 @@ gpu_test! {
             stream.fill(buffer.slice_mut(..1000)?, 0x7E)?;
             stream.synchronize()?;
             buffer.close().map_err(|(error, _)| error)?;
-            // SAFETY: the parent keeps its buffer until this process has ended; there is nothing to
-            // use, since opening fails.
+            // SAFETY: the parent keeps its buffer until this process has ended; opening fails, so
+            // nothing is used.
             let too_many = unsafe { DeviceBuffer::<u8>::open_ipc(&context, handle, 1 << 40) };
             let error = too_many.expect_err("more than there is");
             assert!(matches!(error, Error::OutOfBounds { .. }), "{error:?}");
@@ -96,7 +96,7 @@ gpu_test! {
         if let Some(bytes) = handle() {
             // The parent passes a pool of this device as its child's standard input.
             let fd = std::io::stdin().as_fd().try_clone_to_owned().expect("a descriptor");
-            // SAFETY: that pool; a clone is not zero.
+            // SAFETY: that pool; the handle of a clone is not zero.
             let pool = unsafe { MemoryPool::import_fd(device, fd) }?;
             let error = stream.alloc_from::<u8>(&pool, 10).expect_err("another process's");
             assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");
@@ -114,7 +114,7 @@ gpu_test! {
         let mut buffer = stream.alloc_from::<u8>(&pool, LEN)?;
         stream.upload_from(&pattern(44, LEN), &mut buffer)?;
         stream.synchronize()?;
-        // The driver names nothing of a pool that was never exported.
+        // The driver exports no pointers of a pool that was never exported.
         pool.export_pointer(&buffer).expect_err("not exported yet");
         let fd = pool.export_fd()?;
         let name = pool.export_pointer(&buffer)?;
@@ -145,7 +145,7 @@ gpu_test! {
         let memory = context.alloc::<u8>(100)?;
         let handle = memory.ipc_handle()?;
         let address = memory.as_raw();
-        // SAFETY: the memory is its own owner, and nobody else uses it.
+        // SAFETY: the memory is its own owner, and no other code uses it.
         let foreign =
             unsafe { DeviceBuffer::<u8>::from_raw(address, 100, &context, Box::new(memory)) }?;
         refused(foreign.ipc_handle());

@@ -1,4 +1,4 @@
-//! J: copies of borrowed slices, and every form on every kind of stream and in every size.
+//! J: copies of borrowed slices, in every form and size, on every kind of stream.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use support::{gpu_test, pattern};
 
 use crate::forms::{Down, Up, contents, every_form, same, scaled, varied};
 
-/// Around what the library does differently: alignment of a staged piece, half a chunk, a chunk.
+/// Sizes around the library's thresholds: alignment of a staged piece, half a chunk, a chunk.
 const SIZES: [usize; 14] = [
     1, 2, 3, 255, 256, 257, 4095, 4097, 524_287, 524_288, 524_289, 1_048_575, 1_048_576, 1_048_577,
 ];
@@ -31,7 +31,7 @@ gpu_test! {
         let (home, stream) = (context.create_stream()?, context.default_stream()?);
         for len in [0, 1, 4097, 1_048_577] {
             every_form(&stream, &home, len)?;
-            // Also as a home.
+            // The stream is also the home.
             every_form(&stream, &stream, len)?;
             every_form(&home, &stream, len)?;
         }
@@ -85,7 +85,7 @@ gpu_test! {
         let len = scaled(5 << 20, 5 << 20, 2 << 20) + 3;
         let stream = Device::get(0)?.create_stream()?;
         let mut buffer = stream.alloc::<u8>(len + 2)?;
-        // At an odd place, between bytes that must stay.
+        // At an odd offset, between bytes that must not change.
         stream.fill(&mut buffer, 0x11)?;
         for up in Up::ALL {
             let bytes = varied(up as u64 + 20, len);
@@ -117,7 +117,7 @@ gpu_test! {
             stream.upload_from(&bytes, &mut buffer)?;
             bytes.fill(0);
             drop(bytes);
-            same(&contents(&stream, &buffer)?, &varied(30, len), "what was there at the call");
+            same(&contents(&stream, &buffer)?, &varied(30, len), "the content at the call");
         }
         Ok(())
     }
@@ -126,7 +126,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn j_staged_many_small() -> Result<()> {
-        // More than a chunk's worth of pieces, none of which waits for another.
+        // More pieces than fit a chunk, none of which waits for another.
         const PIECE: usize = 4097;
         let stream = Device::get(0)?.create_stream()?;
         let bytes = varied(40, scaled(3_000, 600, 300) * PIECE);
@@ -144,7 +144,7 @@ gpu_test! {
     needs 1;
     fn j_scope_collects_many() -> Result<()> {
         let stream = Device::get(0)?.create_stream()?;
-        // Past what a scope stages before it waits in between.
+        // More than a scope stages without waiting in between.
         let lens = [1, 0, 300, 5 << 20, 4097, scaled(14 << 20, 14 << 20, 1 << 20) + 1, 2];
         let mut buffers = Vec::new();
         for (seed, len) in lens.into_iter().enumerate() {
@@ -153,13 +153,13 @@ gpu_test! {
             buffers.push(buffer);
         }
         let mut backs = lens.map(|len| vec![0_u8; len]);
-        let told = stream.scope(|scope| {
+        let returned = stream.scope(|scope| {
             for (buffer, back) in buffers.iter().zip(&mut backs) {
                 scope.download(buffer, back)?;
             }
             Ok("the closure's own value")
         })?;
-        assert_eq!(told, "the closure's own value");
+        assert_eq!(returned, "the closure's own value");
         for (seed, back) in backs.iter().enumerate() {
             same(back, &varied(seed as u64, back.len()), &format!("slice {seed}"));
         }
@@ -189,7 +189,7 @@ gpu_test! {
         let payload = panicked.expect_err("the panic goes on");
         assert_eq!(payload.downcast_ref(), Some(&42));
         assert_eq!(back, [9; 100]);
-        // The pieces staged in vain trouble nobody.
+        // The staged pieces of the failed scope do not affect later copies.
         every_form(&stream, &stream, 5000)
     }
 }
@@ -220,7 +220,7 @@ gpu_test! {
 
 gpu_test! {
     needs 1;
-    fn j_copies_to_new_memory_of_whose_turn_it_is() -> Result<()> {
+    fn j_copies_to_new_memory_of_the_scopes_allocator() -> Result<()> {
         let stream = Device::get(0)?.create_stream()?;
         let statistics = Arc::new(Statistics::new(Allocator::cache()));
         let counted = Allocator::new(statistics.clone());

@@ -1,4 +1,4 @@
-//! J, S06: copies of large borrowed slices, which several threads share.
+//! J, S06: copies of large borrowed slices, shared by several threads.
 
 use std::thread;
 
@@ -13,7 +13,7 @@ use support::{check, gpu_test, stall};
 
 use crate::forms::{same, scaled, varied};
 
-/// How copies are made while this lives.
+/// The staging options in effect while this lives.
 struct Staged(StagingOptions);
 
 impl Staged {
@@ -30,12 +30,12 @@ impl Drop for Staged {
     }
 }
 
-/// A chunk, small where there is no time for large ones.
+/// The size of a chunk, small where large ones take too long.
 fn chunk() -> usize {
     scaled(1 << 20, 64 << 10, 4 << 10)
 }
 
-/// More than a copy may have in use at once, and no whole number of anything.
+/// More than a copy may use at once, and no multiple of any unit.
 fn large() -> usize {
     10 * chunk() + 4097
 }
@@ -134,7 +134,7 @@ gpu_test! {
             up?;
             down?;
             check("cuStreamEndCapture", ended);
-            // SAFETY: the graph was made by the call above and is used by nobody.
+            // SAFETY: the call above made the graph, and no other code has it.
             check("cuGraphDestroy", unsafe { cuGraphDestroy(graph) });
             same(&back, &bytes, "copied beside a capture");
         }
@@ -149,14 +149,14 @@ gpu_test! {
         let stream = Device::get(0)?.create_stream()?;
         let mut buffer = stream.alloc_zeroed::<u8>(large())?;
         stream.synchronize()?;
-        let (told, answers) = std::sync::mpsc::channel();
+        let (results, answers) = std::sync::mpsc::channel();
         let inner = stream.clone();
         stream.launch_host_func(move || {
             let mut slice = vec![0; large()];
             let up = inner.upload_from(&slice, &mut buffer);
             let down = inner.download_to(&buffer, &mut slice);
-            // Nobody left is no reason for a panic here.
-            let _ = told.send([up, down]);
+            // If the receiver is gone, the host function must not panic.
+            let _ = results.send([up, down]);
         })?;
         stream.synchronize()?;
         for answer in answers.into_iter().flatten() {
@@ -171,7 +171,7 @@ gpu_test! {
     needs 1, asynchronous;
     fn s06_large_source_may_change_while_the_stream_is_busy() -> Result<()> {
         let _staged = Staged::by(3, chunk())?;
-        // No more than there is room for.
+        // No more chunks than are available.
         let len = 5 * chunk() + 1;
         let stream = Device::get(0)?.create_stream()?;
         let mut buffer = stream.alloc_zeroed::<u8>(len)?;
@@ -184,7 +184,7 @@ gpu_test! {
         stalled.release();
         let mut back = vec![0; len];
         stream.download_to(&buffer, &mut back)?;
-        same(&back, &varied(6, len), "what was there at the call");
+        same(&back, &varied(6, len), "the content at the call");
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! Streams that take turns.
+//! Pools of streams that are used in turn.
 
 use std::collections::HashSet;
 use std::thread;
@@ -45,7 +45,7 @@ gpu_test! {
             }));
             threads.map(|thread| thread.join().expect("no assertion failed"))
         });
-        assert_eq!(counts.iter().sum::<usize>(), 100, "half of the turns, whoever asks");
+        assert_eq!(counts.iter().sum::<usize>(), 100, "half of the turns, for any caller");
         Ok(())
     }
 }

@@ -72,7 +72,7 @@ gpu_test! {
         for priority in greatest..=least {
             assert_eq!(given(priority)?, priority);
         }
-        // Both sides are clamped, as `StreamBuilder::priority` says.
+        // Both ends are clamped, as `StreamBuilder::priority` documents.
         assert_eq!(given(greatest - 1)?, greatest);
         assert_eq!(given(least + 1)?, least);
         Ok(())
@@ -88,7 +88,7 @@ impl Drop for CountsDrops {
     }
 }
 
-/// A panic's payload whose drop panics in turn.
+/// A panic's payload that panics again when it is dropped.
 struct PanicsAgain;
 
 impl Drop for PanicsAgain {
@@ -97,21 +97,21 @@ impl Drop for PanicsAgain {
     }
 }
 
-/// Collects what the drop hook is told, until this is dropped.
-struct Told(Arc<Mutex<Vec<Resource>>>);
+/// Collects the drop hook's reports until this is dropped.
+struct DropReports(Arc<Mutex<Vec<Resource>>>);
 
-impl Told {
+impl DropReports {
     fn listen() -> Self {
-        let told = Arc::<Mutex<Vec<_>>>::default();
-        let log = told.clone();
+        let reports = Arc::<Mutex<Vec<_>>>::default();
+        let log = reports.clone();
         set_drop_hook(move |failure: &DropFailure| {
             log.lock().expect("no panic").push(failure.resource);
         });
-        Self(told)
+        Self(reports)
     }
 }
 
-impl Drop for Told {
+impl Drop for DropReports {
     fn drop(&mut self) {
         take_drop_hook();
     }
@@ -122,7 +122,7 @@ gpu_test! {
     fn c10_host_fn_panic() -> Result<()> {
         expect_drop_failures(2);
         let stream = Device::get(0)?.create_stream()?;
-        let told = Told::listen();
+        let reports = DropReports::listen();
         let (drops, runs) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
         let (payload, ran) = (CountsDrops(drops.clone()), runs.clone());
         stream.launch_host_func(move || panic_any(payload))?;
@@ -133,7 +133,7 @@ gpu_test! {
         stream.synchronize()?;
         assert_eq!(runs.load(Ordering::SeqCst), 1, "the one behind them runs");
         assert_eq!(drops.load(Ordering::SeqCst), 1, "the payload");
-        assert_eq!(*told.0.lock().expect("no panic"), [Resource::HostFunction; 2]);
+        assert_eq!(*reports.0.lock().expect("no panic"), [Resource::HostFunction; 2]);
         Ok(())
     }
 }
@@ -141,7 +141,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn c11_host_fn_drop_once() -> Result<()> {
-        // The half in which the enqueue fails is in `tests/sim`.
+        // The part in which the enqueue fails is in `tests/sim`.
         let stream = Device::get(0)?.create_stream()?;
         let (drops, runs) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
         let (owned, ran) = (CountsDrops(drops.clone()), runs.clone());
@@ -169,7 +169,7 @@ gpu_test! {
         stall.release();
         device.synchronize()?;
         runs.recv().expect("it ran");
-        runs.recv().expect_err("it ran once, and let go of what it owned");
+        runs.recv().expect_err("it ran once, and dropped what it owned");
         Ok(())
     }
 }
@@ -201,7 +201,7 @@ gpu_test! {
         s2.synchronize()?;
         assert!(!s1.query()?, "the second record is still pending");
 
-        // A wait made now is for the second.
+        // A wait made now is for the second record.
         s2.wait_event(&event)?;
         assert!(!s2.query()?);
         stall.release();
@@ -248,7 +248,7 @@ gpu_test! {
         let refused = event.record(&s1).expect_err("the stream is of another context");
         assert_eq!(refused.code(), Some(cuda_sys::CUDA_ERROR_INVALID_HANDLE));
 
-        // Waiting is fine, and orders.
+        // Waiting is permitted, and orders.
         let order = Arc::new(Mutex::new(Vec::new()));
         let note = |stream: &Stream, name: &'static str| {
             let order = order.clone();

@@ -49,7 +49,7 @@ gpu_test! {
         let (_, stream) = setup()?;
         let context = stream.context();
         let default = TextureDescriptor::default();
-        // Cubes have no coordinates in texels.
+        // Coordinates of cubes are always normalized.
         let normalized = default.with_coordinates(Coordinates::Normalized);
         for shape in [
             ArrayShape::D1 { width: 16 },
@@ -83,7 +83,7 @@ gpu_test! {
         texture.bind(plane()?)?;
         let resource = texture.resource()?;
         assert_eq!(resource.resType, cuda_sys::CU_RESOURCE_TYPE_PITCH2D);
-        // SAFETY: its type says which member the driver wrote.
+        // SAFETY: the type says which member of the union the driver wrote.
         let plane = unsafe { resource.res.pitch2D };
         assert_eq!((plane.width, plane.height, plane.pitchInBytes), (100, 50, 512));
 
@@ -127,7 +127,7 @@ gpu_test! {
         let texture = Texture::new(&array, &TextureDescriptor::default())?;
         let surface = Surface::new(&array)?;
         array.close().map_err(|(error, _)| error)?;
-        // The driver still knows what they are made of.
+        // The driver still returns their descriptions.
         texture.resource()?;
         surface.resource()?;
         drop(texture);
@@ -157,7 +157,7 @@ gpu_test! {
             let refused = TextureSource::plane(rows.pitched(none)?);
             assert!(matches!(refused, Err(Error::Shape { .. })));
         }
-        // Where no device begins a texture, or a row of one.
+        // At an offset where no device lets a texture, or a row of one, begin.
         let refused = Texture::new(rows.slice(1..)?, &default);
         assert!(matches!(refused, Err(Error::Shape { .. })));
         let odd = rows.pitched(Shape::plane(10, 10).with_pitch(44))?;

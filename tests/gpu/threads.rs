@@ -12,7 +12,7 @@ use support::{Driver, freed_behind_a_stall, gpu_test, pattern, stall};
 
 use crate::forms::{contents, every_form, same, scaled, varied};
 
-/// Runs `work` on that many threads at once and passes on what fails.
+/// Runs `work` on that many threads at once and returns the first failure.
 fn on_threads(count: usize, work: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
     thread::scope(|scope| {
         let work = &work;
@@ -106,7 +106,7 @@ gpu_test! {
             }
             Ok(())
         })?;
-        // All of them are waited for.
+        // Waits for all of them.
         home.fill(&mut home.alloc::<u8>(1)?, 0)
     }
 }
@@ -164,7 +164,7 @@ gpu_test! {
     }
 }
 
-/// What a thread may wait in while others go on.
+/// Calls in which a thread waits while others go on.
 const WAITS: [(&str, Wait); 7] = [
     ("synchronize", |all| all.stream.synchronize()),
     ("wait of the context", |all| {
@@ -187,7 +187,7 @@ const WAITS: [(&str, Wait); 7] = [
 
 type Wait = fn(&Waited) -> Result<()>;
 
-/// What is pending on a stalled stream.
+/// Pending work on a stalled stream.
 struct Waited {
     stream: Stream,
     written: DeviceBuffer<u8>,
@@ -195,7 +195,7 @@ struct Waited {
     pinned: PinnedBuffer<u8>,
 }
 
-/// What other threads do meanwhile, on the stalled stream and on another.
+/// Work of other threads meanwhile, on the stalled stream and on another.
 fn beside(
     all: &Waited,
     device: Device,
@@ -231,7 +231,7 @@ gpu_test! {
         };
         let other = device.create_stream()?;
         let mut scratch = other.alloc::<u8>(4096)?;
-        // Warm.
+        // Warm-up.
         beside(&all, device, &other, &mut scratch)?;
         for (_, wait) in WAITS {
             wait(&all)?;
@@ -268,7 +268,7 @@ gpu_test! {
             stream.download(&buffer, &mut back)?;
             let event = Event::new(stream.context(), Default::default())?;
             event.record(&stream)?;
-            // In flight, and nothing is current over there.
+            // In flight, with no context current on the other thread.
             let back = thread::spawn(move || {
                 drop((stream, event, pinned, buffer));
                 back
@@ -291,7 +291,7 @@ gpu_test! {
         for index in 0..threads {
             let (context, allocator) = (context.clone(), home.clone());
             let worker = thread::spawn(move || {
-                // Not cached: the simulated driver says that work is done when somebody waits for it.
+                // Not cached: on the simulated driver work is done only when a call waits for it.
                 let mut buffer = allocator.alloc_with::<u8>(&Allocator::driver_pool(), 1 << 16)?;
                 let stream = context.per_thread_stream()?;
                 stream.fill(&mut buffer, index as u8)?;
@@ -316,7 +316,7 @@ gpu_test! {
     }
 }
 
-/// What a thread may still have when it ends.
+/// Objects that a thread may still hold when it ends.
 struct Left {
     _guard: StreamGuard,
     _stream: Stream,
@@ -360,7 +360,7 @@ gpu_test! {
             });
             worker.join().expect("no panic in the thread or its destructors")?;
             if index % 16 == 0 {
-                // The simulated driver is done with what somebody waits for.
+                // On the simulated driver, work is done when a call waits for it.
                 device.synchronize()?;
             }
             if index == threads / 10 {
@@ -374,13 +374,13 @@ gpu_test! {
     }
 }
 
-/// Asserts that hardly more is in use than was at first.
+/// Asserts that memory in use has hardly grown.
 #[track_caller]
 fn flat(early: (usize, usize), late: (usize, usize)) {
     let grown = late.0.saturating_sub(early.0);
     assert!(grown <= 16 << 20, "the device holds {grown} bytes more");
     let grown = late.1.saturating_sub(early.1);
-    // The simulated driver remembers every call.
+    // The simulated driver records every call.
     let most = if Driver::selected() == Driver::Loaded {
         32
     } else {
@@ -389,7 +389,7 @@ fn flat(early: (usize, usize), late: (usize, usize)) {
     assert!(grown <= most << 20, "the host holds {grown} bytes more");
 }
 
-/// Bytes in use on the device, and resident in this process where the system says so.
+/// Bytes in use on the device, and resident in this process where the system reports them.
 fn usage(device: Device) -> Result<(usize, usize)> {
     device.synchronize()?;
     let memory = device.memory_info()?;
@@ -478,7 +478,7 @@ matrix! {
     cuda_core::Batch<'static>: false, false;
     cuda_core::Launch<'static, cuda_core::AnyThread>: false, false;
     cuda_core::Scope<'static, 'static>: false, false;
-    // The matrix can tell.
+    // A control: the matrix detects it.
     *const u8: false, false;
     std::cell::Cell<u8>: true, false;
 }
@@ -490,6 +490,6 @@ matrix! {
 
 #[test]
 fn n09_send_sync_matrix() {
-    // The matrix above is the test: here is only its entry in the list.
+    // The matrix above is the test; this only makes it appear in the list.
     assert!(has!(Stream: Send) && has!(DeviceBuffer<u8>: Sync) && !has!(Guard: Send));
 }

@@ -9,7 +9,7 @@ use cuda_core::{
 };
 use support::{assert_bytes, gpu_test, stall};
 
-/// Asks until the stream is idle, for a wait that the test has just ended.
+/// Polls until the stream is idle, for a wait that the test has just ended.
 fn drain(stream: &Stream) -> Result<()> {
     while !stream.query()? {
         thread::yield_now();
@@ -31,7 +31,7 @@ fn written<T: StreamValue + Default + std::fmt::Debug>(value: T) -> Result<()> {
     let mut back = [value; 3];
     stream.download_to(&buffer, &mut back)?;
     assert_eq!(back, [T::default(), value, T::default()]);
-    // What is there already ends the wait at once.
+    // A value that is already there ends the wait at once.
     stream.wait_value(buffer.slice(1..2)?, WaitValue::Eq(value))?;
     stream.synchronize()
 }
@@ -66,7 +66,7 @@ gpu_test! {
         let holds = [
             (7, WaitValue::Geq(7)),
             (7, WaitValue::Geq(6)),
-            // Cyclic: 3 is five steps behind 2³² - 2.
+            // Cyclic: 3 is five steps after 2³² - 2.
             (3, WaitValue::Geq(u32::MAX - 1)),
             (7, WaitValue::Eq(7)),
             (0b0110, WaitValue::And(0b1100)),
@@ -166,7 +166,7 @@ gpu_test! {
         drain(&one)?;
         drain(&two)?;
         assert_eq!(format!("{signal:?}"), "Signal(1)");
-        // The last reference may go there too.
+        // The last reference may be dropped there too.
         one.launch_host_func(move || drop(signal))?;
         one.synchronize()
     }
@@ -209,7 +209,7 @@ gpu_test! {
         let mut copy = other.alloc::<u8>(1000)?;
         let mut host = PinnedBuffer::from_slice(&context, &[41; 1000])?;
         let mut back = PinnedBuffer::<u8>::zeroed(&context, 1000)?;
-        // Warms up what follows.
+        // Warm-up for what follows.
         other.copy(&buffer, &mut copy)?;
         other.download(&copy, &mut back)?;
         other.synchronize()?;
@@ -219,7 +219,7 @@ gpu_test! {
         stream.upload(&host, &mut buffer)?;
         stream.wait_signal(&signal, WaitValue::Eq(1))?;
         stream.launch_host_func(|| ())?;
-        // The host, and another stream, wait for the upload and for no more.
+        // The host, and another stream, wait for the upload only.
         host.as_mut_slice()?.fill(0);
         other.copy(&buffer, &mut copy)?;
         other.download(&copy, &mut back)?;
@@ -232,7 +232,7 @@ gpu_test! {
 
 gpu_test! {
     needs 1, asynchronous;
-    fn s41_nor_what_came_before_a_wait_on_an_element() -> Result<()> {
+    fn s41_what_came_before_a_wait_on_an_element_does_not_wait_for_it() -> Result<()> {
         let device = Device::get(0)?;
         let context = device.context()?;
         let stream = device.create_stream()?;
@@ -263,7 +263,7 @@ gpu_test! {
         two.write_signal(&signal, 1)?;
         one.wait_signal(&signal, WaitValue::Eq(1))?;
         drop(signal);
-        // Nobody else gets the place: 0 would hold the stream up, and 1 would let it go.
+        // No other signal gets the slot: 0 would stall the stream, and 1 would let it go on.
         let others: Vec<_> = (0..100).map(|_| Signal::new(device, 0u32)).collect::<Result<_>>()?;
         assert!(others.iter().all(|other| other.as_raw() != address));
         assert!(!one.query()?);

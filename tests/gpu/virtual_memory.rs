@@ -1,4 +1,4 @@
-//! E: device memory that grows and shrinks where it is.
+//! E: device memory that grows and shrinks in place.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use support::{block_on, gpu_test, pattern, report, stall};
 
 use crate::forms::{Down, Up, same};
 
-/// How long a stream is held up where the test itself waits for it.
+/// How long a stream is stalled where the test itself waits for it.
 const PAUSE: Duration = Duration::from_millis(50);
 
 fn setup() -> Result<(Device, Stream, usize)> {
@@ -66,7 +66,7 @@ gpu_test! {
         let (address, bytes) = (buffer.as_raw(), pattern(3, 64));
         stream.upload_from(&bytes, buffer.slice_mut(..64)?)?;
         stream.fill(buffer.slice_mut(step..step + 64)?, 9)?;
-        // Half a chunk stays mapped, and with it the other half.
+        // A chunk of which half is needed stays mapped as a whole.
         buffer.shrink_to(step + 1)?;
         assert_eq!((buffer.len(), buffer.capacity()), (step + 1, 2 * step));
         buffer.shrink_to(64)?;
@@ -144,7 +144,7 @@ gpu_test! {
         assert!(buffer.is_empty() && buffer.as_raw() != 0);
         assert!(matches!(buffer.grow_to(1), Err(Error::OutOfBounds { .. })));
         buffer.close().map_err(|(error, _)| error)?;
-        // Addresses alone.
+        // Addresses without memory.
         drop(reserve(device, 1)?);
         let memory = PhysicalMemory::create(&device.context()?, 0, ShareableHandle::None)?;
         assert_eq!(memory.size(), 0);
@@ -210,7 +210,7 @@ gpu_test! {
         let memory = PhysicalMemory::create(&context, 1, ShareableHandle::PosixFd)?;
         assert_eq!(memory.shareable()?, ShareableHandle::PosixFd);
         let fd = memory.export_fd()?;
-        // SAFETY: of this memory, so of this size and device; the stream orders what both do.
+        // SAFETY: of this memory, so of this size and device; the stream orders the work of both.
         let again = unsafe { PhysicalMemory::import_fd(&context, fd.as_fd(), step) }?;
         drop(fd);
         let (mut one, mut two) = (reserve(device, step)?, reserve(device, step)?);
@@ -331,7 +331,7 @@ gpu_test! {
             return Ok(());
         }
         let mut buffer = reserve(here, 3 * step)?;
-        // Before there is memory, and for memory that comes.
+        // Before there is memory, and for later memory.
         buffer.set_access(peer, PeerAccess::ReadWrite)?;
         assert_eq!(buffer.access(peer)?, PeerAccess::None, "nothing is mapped");
         buffer.grow_to(step)?;

@@ -1,4 +1,4 @@
-//! The threads that wait for devices: who is told when, and which of them a flush waits for.
+//! The waiter threads: what they wake, and which of them a flush waits for.
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -23,11 +23,11 @@ gpu_test! {
         let (all, early) = (Alarm::new(), Alarm::new());
         let mut finished = stream.finished();
         assert!(all.poll(&mut finished).is_pending(), "a thread sleeps for the end");
-        // Once more: by the time that the second one is there, it sleeps as a rule.
+        // Once more: when the second future exists, the thread usually sleeps already.
         let mut again = stream.finished();
         assert!(all.poll(&mut again).is_pending());
         let mut ready = buffer.ready();
-        assert!(early.poll(&mut ready).is_pending(), "and then somebody asks for less");
+        assert!(early.poll(&mut ready).is_pending(), "and then an earlier point is awaited");
         first.release();
         early.block_on(&mut ready)?;
         assert_eq!(all.wakes(), 0, "the stream is still held up");
@@ -40,12 +40,12 @@ gpu_test! {
 /// A vector that waits for its stream when it is dropped.
 struct Waits {
     bytes: Vec<u8>,
-    /// Where the owner is leaked, the stream is not.
+    /// If the owner is leaked, the stream is not.
     stream: Weak<Stream>,
     waited: Arc<AtomicBool>,
 }
 
-// SAFETY: the vector's own promise; nothing here uses it but its drop.
+// SAFETY: the vector's own promise; only its drop uses it here.
 unsafe impl StableHost for Waits {
     type Element = u8;
 
@@ -65,7 +65,7 @@ impl Drop for Waits {
 
 gpu_test! {
     needs 1, asynchronous;
-    fn whoever_is_told_may_wait_for_the_same_stream() -> Result<()> {
+    fn a_dropped_owner_may_wait_for_the_same_stream() -> Result<()> {
         let stream = Arc::new(Device::get(0)?.create_stream()?);
         let mut buffer = stream.alloc::<u8>(LEN)?;
         let waited = [(); 3].map(|()| Arc::new(AtomicBool::new(false)));
@@ -97,7 +97,7 @@ gpu_test! {
             assert!(Alarm::new().poll(&mut finished).is_pending());
             (held, finished)
         };
-        // A point is reached only when somebody waits for the next: the stream's waits never end.
+        // A point is reached only when a call waits for the next one: the stream's waits never end.
         let always_wait = || {
             let (mut held, mut finished) = hold();
             while !over.load(Ordering::Acquire) {

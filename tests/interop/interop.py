@@ -2,9 +2,9 @@
 """Nests cuda-core's guard with PyTorch's and CuPy's in one process, in every order.
 
 One case is an order of scopes, a device for each, what is current before them, and whether the
-innermost raises. In each scope all of them must agree on the device, whatever is made there must
-lie on it, and work of one must change nothing for the others. Whoever leaves must bring back the
-device that was current before; ours must bring back exactly the context.
+innermost raises. In each scope all libraries must agree on the device, memory allocated there must
+lie on it, and work of one library must change nothing for the others. Each scope's end must restore
+the device that was current before; that of cuda-core must restore exactly the context.
 
 Needs PyTorch, CuPy and two GPUs. Exit code: 0 passed, 1 failed, 2 not run.
 """
@@ -23,11 +23,11 @@ DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 
 
 class NotRun(Exception):
-    """Something that the cases need is not there."""
+    """Something that the cases need is missing."""
 
 
 class Raised(Exception):
-    """What the innermost scope raises."""
+    """The exception that the innermost scope raises."""
 
 
 def require(condition, message):
@@ -43,7 +43,7 @@ def load(path):
 
 
 class Driver:
-    """The driver itself, past every library: what they all have to agree with."""
+    """The driver itself, called directly: all libraries must agree with it."""
 
     def __init__(self):
         self.library = load(os.environ.get("CUDA_SYS_LIBRARY") or "libcuda.so.1")
@@ -74,7 +74,7 @@ class Driver:
         return context.value
 
     def drain(self):
-        """Empties the thread's stack and returns what was there, the top first."""
+        """Empties the thread's stack and returns its entries, the top first."""
         entries = []
         while self.current() is not None:
             entries.append(self.pop())
@@ -99,10 +99,10 @@ class Driver:
         return ordinal.value
 
 
-class Ours:
-    """cuda-core, by way of libcuda_interop."""
+class CudaCore:
+    """cuda-core, through libcuda_interop."""
 
-    name = "ours"
+    name = "cuda_core"
 
     def __init__(self, path):
         self.library = load(path)
@@ -216,7 +216,7 @@ class Cupy:
 
 
 class Raw:
-    """Stands in for a framework: changes what is current by calls to the driver alone."""
+    """Stands in for a framework: changes the current context by driver calls alone."""
 
     def __init__(self, name, driver):
         self.name, self.driver, self.primaries = name, driver, {}
@@ -265,14 +265,14 @@ class Raw:
 class Nest:
     """Runs the cases."""
 
-    def __init__(self, driver, ours, others):
-        self.driver, self.ours = driver, ours
-        self.members = {member.name: member for member in (ours, *others)}
+    def __init__(self, driver, cuda_core, others):
+        self.driver, self.cuda_core = driver, cuda_core
+        self.members = {member.name: member for member in (cuda_core, *others)}
         self.value = 0
         self.primaries = {}
 
     def warm_up(self, first):
-        """The one named first is the first to touch a GPU, while no primary context exists."""
+        """`first` is the library that touches a GPU first, while no primary context exists."""
         names = sorted(self.members, key=lambda name: name != first)
         for name in names:
             for device in reversed(DEVICES):
@@ -290,14 +290,14 @@ class Nest:
         for order in itertools.permutations(names):
             for devices in itertools.product(DEVICES, repeat=len(order)):
                 bases = DEVICES
-                # While no context is current, the runtimes of PyTorch and CuPy go by a device of
-                # their own each, and cudaGetDevice may name another than the next call makes
-                # current, with or without ours: nothing for a framework to begin with.
+                # While no context is current, the runtimes of PyTorch and CuPy each use a device of
+                # their own, and cudaGetDevice may return another one than the next call makes
+                # current, with or without cuda-core: no framework can begin in that state.
                 if self.members[order[0]].device() is None:
                     bases = (*DEVICES, None)
                 for base, raises in itertools.product(bases, (False, True)):
                     yield base, list(zip(order, devices)), raises
-        for order in sorted(set(itertools.permutations([*names, "ours"]))):
+        for order in sorted(set(itertools.permutations([*names, "cuda_core"]))):
             for devices in itertools.product(DEVICES, repeat=len(order)):
                 for raises in (False, True):
                     yield 0, list(zip(order, devices)), raises
@@ -310,7 +310,7 @@ class Nest:
         try:
             self.enter(steps, raises)
         except Raised:
-            require(raises, "an exception from nowhere")
+            require(raises, "an unexpected exception")
         else:
             require(not raises, "the exception was lost")
         after = self.driver.drain()
@@ -328,7 +328,7 @@ class Nest:
                 elif raises:
                     raise Raised
         finally:
-            # An assertion that failed inside says more than what it left behind.
+            # A failed assertion inside says more than a check of what it left behind.
             if not isinstance(sys.exc_info()[1], AssertionError):
                 self.check_after(name, device, before)
 
@@ -341,7 +341,7 @@ class Nest:
         require(current == self.primaries[device], f"{where}: current is {current}")
         for name, said in devices.items():
             require(said in (None, device), f"{where}: {name} is on device {said}")
-        require(self.ours.current() == current, f"{where}: ours sees another driver")
+        require(self.cuda_core.current() == current, f"{where}: cuda-core sees another driver")
         for name, member in self.members.items():
             self.unchanged(f"{where}: {name}, elsewhere", member, 1 - device)
         for name, member in self.members.items():
@@ -349,7 +349,7 @@ class Nest:
         require(self.driver.current() == current, f"{where}: work left another context")
 
     def unchanged(self, where, member, device):
-        """Work on a device that need not be current leaves no trace of where it was done."""
+        """Work on a device that need not be current must not change the current context."""
         before = self.state()
         self.check_work(where, device, lambda value: member.work_on(device, value))
         after = self.state()
@@ -363,10 +363,10 @@ class Nest:
 
     def check_after(self, name, device, before):
         where, after = f"after {name}({device})", self.state()
-        if name == "ours":
+        if name == "cuda_core":
             require(after[0] == before[0], f"{where}: {before[0]} was current, now {after[0]}")
         if before[0] is not None:
-            # The primary context of the device that was current is the one that was.
+            # The restored context must be the device's primary one, as before.
             require(after == before, f"{where}: was {before}, is {after}")
 
 
@@ -376,7 +376,7 @@ def describe(base, steps, raises):
 
 
 def attempt(report, text, case):
-    """Runs one case and says what became of it."""
+    """Runs one case and prints its result."""
     try:
         case()
     except Exception as error:  # whatever it is, the other cases go on
@@ -391,18 +391,18 @@ def attempt(report, text, case):
 
 def nest_all(arguments, report):
     driver = Driver()
-    ours = Ours(arguments.library)
+    cuda_core = CudaCore(arguments.library)
     if arguments.without_frameworks:
         others = [Raw("push", driver), Raw("set", driver)]
     else:
         others = [Torch(driver), Cupy(driver)]
-    nest = Nest(driver, ours, others)
+    nest = Nest(driver, cuda_core, others)
     if arguments.first not in (None, *nest.members):
         raise NotRun(f"--first {arguments.first}: not one of {', '.join(nest.members)}")
     for name, member in nest.members.items():
         if member.version():
             report["versions"][name] = member.version()
-    # Without it the cases would mean little.
+    # The cases prove little without it.
     if attempt(report, "warm-up", lambda: nest.warm_up(arguments.first)):
         for case in nest.cases():
             attempt(report, describe(*case), lambda case=case: nest.run(*case))
@@ -410,8 +410,8 @@ def nest_all(arguments, report):
     for other in others:
         if isinstance(other, Raw):
             other.close()
-    drops = ours.drop_failures()
-    attempt(report, "drops", lambda: require(drops == 0, f"{drops} drops of ours failed"))
+    drops = cuda_core.drop_failures()
+    attempt(report, "drops", lambda: require(drops == 0, f"{drops} drops of cuda-core failed"))
 
 
 def main():
@@ -419,14 +419,14 @@ def main():
     here = os.path.dirname(os.path.abspath(__file__))
     default = os.path.join(here, "libcuda_interop.so")
     parser.add_argument("--library", default=default, metavar="FILE", help="libcuda_interop.so")
-    parser.add_argument("--json", metavar="FILE", help="writes the results there too")
+    parser.add_argument("--json", metavar="FILE", help="also writes the results to this file")
     parser.add_argument(
-        "--first", metavar="NAME", help="who is the first to touch a GPU: ours, torch or cupy"
+        "--first", metavar="NAME", help="the library that touches a GPU first: cuda_core, torch or cupy"
     )
     parser.add_argument(
         "--without-frameworks",
         action="store_true",
-        help="nests ours with plain calls of the driver alone: push and set",
+        help="nests cuda-core only with plain driver calls: push and set",
     )
     arguments = parser.parse_args()
     report = {"outcome": None, "versions": {}, "passed": 0, "failures": []}

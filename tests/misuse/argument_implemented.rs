@@ -1,5 +1,5 @@
 //~ E0277
-// What a kernel can be given is this crate's to say.
+// Only cuda-core decides which types may be kernel arguments.
 use cuda_core::{Argument, Pod};
 
 #[derive(Clone, Copy)]

@@ -1,5 +1,5 @@
 //~ E0599
-// Only managed memory has places to be.
+// Only managed memory can be prefetched to a device or the host.
 use cuda_core::{MemoryLocation, Result, Stream};
 
 #[cfg(misuse)]

@@ -1,5 +1,5 @@
 //~ E0200
-// Nobody checks the claim that every bit pattern is valid.
+// The compiler cannot check the claim that every bit pattern is valid.
 use cuda_core::Pod;
 
 #[derive(Clone, Copy)]

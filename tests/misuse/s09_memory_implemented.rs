@@ -1,5 +1,5 @@
 //~ E0277
-// Whoever could say what a kind of memory is could forge device addresses.
+// An implementor of `Memory` could forge device addresses.
 use cuda_core::{DeviceMemory, Memory};
 
 #[allow(dead_code)]

@@ -1,5 +1,5 @@
 //~ E0451
-// A view of an address that somebody made up, or of more than there is.
+// A view of an invented address, or of more bytes than the buffer has.
 use cuda_core::{DeviceBuffer, DeviceSlice};
 
 fn view(buffer: &DeviceBuffer<u8>) -> DeviceSlice<'_, u8> {

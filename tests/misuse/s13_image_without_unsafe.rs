@@ -1,5 +1,5 @@
 //~ E0133
-// The driver believes what the headers of a binary say.
+// The driver trusts the headers of a binary image without checking them.
 use cuda_core::{Context, Module, Result};
 
 fn load(context: &Context, image: &[u8]) -> Result<Module> {

@@ -1,5 +1,5 @@
 //~ E0597
-// The driver calls it some time later, on a thread of its own.
+// The driver runs the callback later, on its own thread.
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -1,5 +1,5 @@
 //~ E0277
-// A shared element that changes would change while a device reads it.
+// The host could change a shared `Cell` while a device reads it.
 use cuda_core::{Context, PinnedBuffer, Result};
 
 #[cfg(misuse)]

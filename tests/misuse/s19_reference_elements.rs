@@ -1,5 +1,5 @@
 //~ E0277
-// An address of the host's means nothing after a trip through the device.
+// A host address is meaningless after it was copied to a device and back.
 use cuda_core::{Result, Stream};
 
 #[cfg(misuse)]

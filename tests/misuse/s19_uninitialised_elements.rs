@@ -1,5 +1,5 @@
 //~ E0277
-// What is uninitialised must not be read, and a copy reads it.
+// A copy reads its source, and uninitialised bytes must not be read.
 use std::mem::MaybeUninit;
 
 use cuda_core::{DeviceBuffer, Result, Stream};

@@ -1,5 +1,5 @@
 //~ E0277
-// A value is given, not a reference to it.
+// Kernels take values as arguments, not references to host values.
 use cuda_core::{Function, Result, Stream};
 
 fn launch(stream: &Stream, kernel: &Function) -> Result<()> {

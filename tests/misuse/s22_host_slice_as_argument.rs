@@ -1,5 +1,5 @@
 //~ E0277
-// The address of a host's slice is none that a kernel could follow.
+// A kernel cannot follow the address of a host slice.
 use cuda_core::{DeviceBuffer, Function, Result, Stream};
 
 fn launch(stream: &Stream, kernel: &Function, device: &DeviceBuffer<f32>) -> Result<()> {

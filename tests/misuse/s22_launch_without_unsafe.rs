@@ -1,5 +1,5 @@
 //~ E0133
-// Nothing checks what a kernel does with its arguments.
+// The library does not check what a kernel does with its arguments.
 use cuda_core::{Function, Result, Stream};
 
 fn launch(stream: &Stream, kernel: &Function) -> Result<()> {

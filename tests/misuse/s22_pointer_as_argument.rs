@@ -1,5 +1,5 @@
 //~ E0277
-// Raw pointers are the host's; an address of the device is a number.
+// Raw pointers point to host memory; device addresses are passed as numbers.
 use cuda_core::{Function, Result, Stream};
 
 fn launch(stream: &Stream, kernel: &Function, host: *mut f32) -> Result<()> {

@@ -1,5 +1,5 @@
 //~ E0277
-// A registration owns the memory: what borrows it could be forgotten while a device writes.
+// A registration must own the memory: a borrow could be forgotten while a device writes to it.
 use cuda_core::{Context, RegisterFlags, Registered};
 
 fn register(context: &Context, mut local: Vec<u32>) {

@@ -1,5 +1,5 @@
 //~ E0277
-// Others may read what an `Arc` holds: a device must not write it.
+// Other owners may read what an `Arc` holds, so a device must not write to it.
 use std::sync::Arc;
 
 use cuda_core::{DeviceBuffer, Registered, Result, Stream};

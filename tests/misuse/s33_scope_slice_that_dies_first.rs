@@ -1,5 +1,5 @@
 //~ E0597
-// The slices of a scope are written when it ends.
+// A scope writes to its slices when it ends, so they must outlive it.
 use cuda_core::{DeviceBuffer, Result, Stream};
 
 fn download(stream: &Stream, buffer: &DeviceBuffer<u8>) -> Result<()> {

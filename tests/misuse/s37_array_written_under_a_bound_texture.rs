@@ -1,5 +1,5 @@
 //~ E0502
-// A kernel that is given the texture may read the array until the launch has entered that.
+// A bound texture borrows the array until the launch is made: no write may come between.
 use cuda_core::{CudaArray, Result, Stream, Texture};
 
 fn write(stream: &Stream, texture: &Texture<f32>, array: &mut CudaArray<f32>) -> Result<()> {

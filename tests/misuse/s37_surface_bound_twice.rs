@@ -1,5 +1,5 @@
 //~ E0499
-// Two kernels that write one array are two launches, of which each has it for itself.
+// A launch borrows each surface that it binds exclusively, so two need two launches.
 use cuda_core::{CudaArray, Result, Surface};
 
 fn twice(surface: &Surface<f32>, array: &mut CudaArray<f32>) -> Result<()> {

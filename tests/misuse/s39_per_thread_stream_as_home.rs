@@ -1,5 +1,5 @@
 //~ E0599
-// Freed on another thread, the memory would be ordered after the wrong stream.
+// On another thread the handle means another stream, which the free would be ordered after.
 use cuda_core::{PerThreadStream, Result, Stream};
 
 #[cfg(misuse)]

@@ -1,5 +1,5 @@
 //~ E0277
-// One handle that means another stream on every thread.
+// The one handle means another stream on every thread.
 use cuda_core::{PerThreadStream, Stream};
 
 #[cfg(misuse)]

@@ -1,5 +1,5 @@
 //~ E0277
-// There, the handle of a per-thread default stream would mean another stream.
+// On another thread, the handle of a per-thread default stream means another stream.
 use cuda_core::{DeviceBuffer, PerThreadStream, Result};
 
 fn download(stream: &PerThreadStream, buffer: &DeviceBuffer<u8>, to: &mut [u8]) -> Result<()> {

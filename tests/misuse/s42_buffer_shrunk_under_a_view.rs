@@ -1,5 +1,5 @@
 //~ E0502
-// What a view names is mapped for as long as it lives.
+// The memory of a view stays mapped for as long as the view lives.
 use cuda_core::{Result, VirtualBuffer};
 
 fn shrink(buffer: &mut VirtualBuffer<u32>) -> Result<usize> {

@@ -1,5 +1,5 @@
 //~ E0503
-// Within a scope the slice is still to be filled.
+// The scope fills the slice when it ends, so the slice stays borrowed until then.
 use cuda_core::{DeviceBuffer, Result, Stream};
 
 fn read(stream: &Stream, buffer: &DeviceBuffer<u32>, host: &mut [u32]) -> Result<u32> {

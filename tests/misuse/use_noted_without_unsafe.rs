@@ -1,5 +1,5 @@
 //~ E0133
-// Whoever uses a buffer behind the library's back vouches for it.
+// A caller of `note_use` vouches for the uses that the library does not see.
 use cuda_core::{Access, DeviceBuffer, Result, Stream};
 
 fn used(stream: &Stream, buffer: &DeviceBuffer<u32>) -> Result<()> {

@@ -13,7 +13,7 @@ pub(crate) struct Types {
     aliases: Vec<(String, String)>,
     /// Types that C knows by their tags only: `struct CUctx_st`.
     tags: BTreeMap<String, String>,
-    /// Where C meets a type that has no name: as the field of another.
+    /// The expression by which C reaches a type without a name: as a field of another type.
     fields: BTreeMap<String, (String, String)>,
 }
 
@@ -99,7 +99,7 @@ impl Types {
         }
     }
 
-    /// `ty` with each alias in it replaced by what it stands for.
+    /// `ty` with each alias in it replaced by its target.
     pub(crate) fn spelled_out(&self, ty: &str) -> String {
         let mut text = String::new();
         for word in ty.split_inclusive(|c: char| !c.is_ascii_alphanumeric() && c != '_') {
@@ -170,7 +170,7 @@ impl Types {
         ))
     }
 
-    /// Asserts what the aliases, enums and fields are made of.
+    /// Asserts the targets of aliases and the types of enums and fields.
     pub(crate) fn assert(&self, program: &mut Program) {
         for (name, integer) in &self.enums {
             if let Some(ty) = self.name(name) {

@@ -1,7 +1,7 @@
 //! Turns the text of the bindings into C programs of static assertions.
 //!
-//! prettyplease formats the bindings regularly, so lines and a few fixed phrases are grammar
-//! enough. What cannot be said in C is listed as an exception, never dropped in silence.
+//! prettyplease formats the bindings regularly, so lines and a few fixed phrases suffice as a
+//! grammar. What cannot be expressed in C is listed as an exception, never dropped silently.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -55,7 +55,7 @@ impl Program {
         *self.counts.entry(kind).or_default() += 1;
     }
 
-    /// Makes `name` mean the symbol, whatever the header's macro makes of it.
+    /// Makes `name` mean the symbol, even if the header defines a macro of that name.
     fn undefine(&mut self, name: &str) {
         self.body.push_str(&format!("#undef {name}\n"));
     }
@@ -107,7 +107,7 @@ fn is_identifier(c: char) -> bool {
 }
 
 impl Bindings {
-    /// Reads the bindings in `directory`. `header` tells which C types are known by a tag only.
+    /// Reads the bindings in `directory`. `header` decides which C types are known by a tag only.
     pub(crate) fn read(directory: &Path, header: &str) -> Result<Self, String> {
         let read = |file: &str| {
             let file = directory.join(file);
@@ -128,9 +128,9 @@ impl Bindings {
         self.functions.len()
     }
 
-    /// What a program would meet differently with the header's own bindings, a line each: sizes,
-    /// alignments and values, what plain names lead to, and what functions take. Names that these
-    /// bindings lack are differences, too.
+    /// The differences that a program would meet with the header's own bindings, one line each:
+    /// sizes, alignments and values, the targets of plain names, and the parameters of functions.
+    /// Names that these bindings lack count as differences, too.
     pub(crate) fn differences(&self, own: &Self) -> Vec<String> {
         let mut differences = Vec::new();
         let (mine, theirs) = (self.facts(), own.facts());
@@ -146,7 +146,7 @@ impl Bindings {
 
     /// Every name, and what it means down to types without aliases.
     fn facts(&self) -> BTreeMap<String, String> {
-        // 12.x gave the first version of some structs that as a part of their names.
+        // 12.x appended the version to the names of some structs.
         let renamed = |name: &str| name.replace("_v1_st", "_st");
         let mut facts = BTreeMap::new();
         for Function { name, arguments } in &self.functions {
@@ -174,8 +174,8 @@ impl Bindings {
         facts
     }
 
-    /// What the header declares and the bindings lack: first what they should have, then what they
-    /// leave out on purpose, with the reason.
+    /// Names that the header declares and the bindings lack: first those that they should have,
+    /// then those that they leave out on purpose, with the reason.
     pub(crate) fn lacking(&self, preprocessed: &str) -> (Vec<String>, Vec<String>) {
         let functions: BTreeSet<&str> = self.functions.iter().map(|f| f.name.as_str()).collect();
         let constants: BTreeSet<&str> = self.constants.iter().map(|(name, _)| &**name).collect();
@@ -245,7 +245,8 @@ impl Bindings {
         [plain, internal]
     }
 
-    /// What the preprocessor makes of every name, whether it is one of its macros or not.
+    /// Asserts what the preprocessor makes of every name, whether it is one of the header's macros
+    /// or not.
     fn assert_names(&self, program: &mut Program) {
         let mut meant: BTreeMap<&str, &str> = self
             .functions
@@ -303,7 +304,7 @@ impl Bindings {
     }
 }
 
-/// Takes out line breaks and indentation, and the commas that come only with them.
+/// Removes line breaks and indentation, and the commas that come only with them.
 fn flatten(text: &str) -> String {
     let mut flat = String::new();
     for line in text.lines() {

@@ -1,4 +1,4 @@
-//! I: what adaptors ask of the driver, which is nothing, and counts against a model.
+//! I: adaptors call the driver no more than the allocator they wrap; their counts against a model.
 
 mod replay;
 mod segments;
@@ -27,7 +27,7 @@ fn adaptors_do_not_call_the_driver() -> Result<()> {
         drop(buffer);
         Ok(session.names_since(mark))
     };
-    // A first one looks for the pool.
+    // The first allocation looks the pool up.
     names(&plain)?;
     let expected = names(&plain)?;
     let logging = Logging::new(plain.clone(), Vec::new()).expect("writing to memory");
@@ -36,8 +36,8 @@ fn adaptors_do_not_call_the_driver() -> Result<()> {
     let statistics = Arc::new(Statistics::new(Hooks::new(failing)));
     let adapted = Allocator::new(Arc::clone(&statistics));
     assert_eq!(names(&adapted)?, expected);
-    let told = statistics.inner().with(|_| (), || names(&adapted))?;
-    assert_eq!(told, expected);
+    let recorded = statistics.inner().with(|_| (), || names(&adapted))?;
+    assert_eq!(recorded, expected);
 
     let mark = session.mark();
     let inner = statistics.push();
@@ -45,7 +45,7 @@ fn adaptors_do_not_call_the_driver() -> Result<()> {
     statistics.pop()?;
     let limiting = statistics.inner().inner().inner();
     assert!(limiting.inner().report().is_empty());
-    // Zero bytes reach no allocator; too many reach none below the limit.
+    // A request of zero bytes reaches no allocator; one beyond the limit reaches none below it.
     with_allocator(&adapted, || stream.alloc::<u8>(0))?;
     let much = with_allocator(&adapted, || stream.alloc::<u8>(2 << 20));
     assert!(matches!(
@@ -61,24 +61,24 @@ fn adaptors_do_not_call_the_driver() -> Result<()> {
 
 type Meanwhile = Box<dyn FnOnce() + Send>;
 
-/// Hands out one address, again as soon as it is free: before the call that frees it returns.
+/// Hands out one address, and again as soon as it is free: before the call that frees it returns.
 struct Rash {
     meanwhile: Arc<Mutex<Option<Meanwhile>>>,
-    /// What freeing says once it has freed.
+    /// The result of a free, after it has freed.
     says: fn() -> Result<()>,
 }
 
-/// Where; nobody looks at it.
+/// The address; no code accesses it.
 const ADDRESS: u64 = 0x7000;
 
-// SAFETY: what it hands out is never used.
+// SAFETY: the memory that it hands out is never used.
 unsafe impl DeviceAllocator for Rash {
     fn allocate(&self, _: &Stream, _: usize) -> Result<u64> {
         Ok(ADDRESS)
     }
 
     unsafe fn deallocate(&self, _: &Stream, _: u64, bytes: usize) -> Result<()> {
-        let meanwhile = self.meanwhile.lock().expect("nobody panics").take();
+        let meanwhile = self.meanwhile.lock().expect("no panic").take();
         let Some(meanwhile) = meanwhile else {
             assert_eq!(bytes, 300, "what was allocated last");
             return Ok(());
@@ -88,13 +88,13 @@ unsafe impl DeviceAllocator for Rash {
     }
 }
 
-/// What is written stays readable.
+/// A writer that keeps the text for reading.
 #[derive(Clone, Default)]
 struct Text(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Text {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().expect("nobody panics").extend(bytes);
+        self.0.lock().expect("no panic").extend(bytes);
         Ok(bytes.len())
     }
 
@@ -115,10 +115,11 @@ fn an_address_may_come_back_before_its_free_returns() -> Result<()> {
     let logging = Logging::new(tracking, text.clone()).expect("writing to memory");
     let outer = Arc::new(Statistics::new(Limiting::new(Hooks::new(logging), 1000)));
     outer.allocate(&stream, 100)?;
-    // As another thread may do it, and in the end: no lock is held over the inner allocator.
+    // No lock is held over the inner allocator: another thread could do this, and here it is the
+    // same one.
     let (same, on) = (Arc::clone(&outer), stream.clone());
     let again = move || _ = same.allocate(&on, 300).expect("within the limit");
-    *meanwhile.lock().expect("nobody panics") = Some(Box::new(again) as Meanwhile);
+    *meanwhile.lock().expect("no panic") = Some(Box::new(again) as Meanwhile);
     // SAFETY: allocated there, and not used.
     unsafe { outer.deallocate(&stream, ADDRESS, 100) }?;
 
@@ -133,7 +134,7 @@ fn an_address_may_come_back_before_its_free_returns() -> Result<()> {
         (outer.counters().bytes.value, outer.inner().used()),
         (300, 300)
     );
-    let text = String::from_utf8(text.0.lock().expect("nobody panics").clone());
+    let text = String::from_utf8(text.0.lock().expect("no panic").clone());
     let text = text.expect("text");
     let ops = text.lines().skip(2);
     let ops: Vec<Vec<_>> = ops.map(|line| line.split(',').skip(4).collect()).collect();
@@ -157,16 +158,16 @@ fn an_address_may_come_back_although_its_free_failed() -> Result<()> {
     let meanwhile = Arc::default();
     let tracking = Arc::new(Tracking::new(Rash {
         meanwhile: Arc::clone(&meanwhile),
-        // As the driver may say it of an earlier launch.
+        // The driver may return an earlier launch's error like this.
         says: || Err(Error::EmptyPool),
     }));
     tracking.allocate(&stream, 100)?;
     let (same, on) = (Arc::clone(&tracking), stream.clone());
     let again = move || _ = same.allocate(&on, 300).expect("it hands out all");
-    *meanwhile.lock().expect("nobody panics") = Some(Box::new(again) as Meanwhile);
+    *meanwhile.lock().expect("no panic") = Some(Box::new(again) as Meanwhile);
     // SAFETY: allocated there, and not used.
     unsafe { tracking.deallocate(&stream, ADDRESS, 100) }.expect_err("so it says");
-    // SAFETY: as above, by whoever has it now.
+    // SAFETY: as above, by the allocation that has it now.
     unsafe { tracking.deallocate(&stream, ADDRESS, 300) }?;
     let report = tracking.report();
     assert!(report.is_empty() && report.mismatched == 0, "{report}");
@@ -175,7 +176,7 @@ fn an_address_may_come_back_although_its_free_failed() -> Result<()> {
     Ok(())
 }
 
-/// Something done with counters.
+/// One operation on memory under statistics.
 #[derive(Debug, Clone)]
 enum Act {
     Allocate(usize),
@@ -196,16 +197,16 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     prop::collection::vec(act, 1..if cfg!(miri) { 20 } else { 80 })
 }
 
-/// Counters by the book: each scope looks at the whole of what is allocated.
+/// A model of the counters: each scope sees everything that is allocated.
 #[derive(Default)]
 struct Book {
-    /// Bytes and blocks: now, and all that there ever were.
+    /// Bytes and blocks: at present, and in total.
     value: [i64; 2],
     total: [u64; 2],
     scopes: Vec<Scope>,
 }
 
-/// What there was when a scope began, and the most since then.
+/// What was allocated when a scope began, and the peak since then.
 #[derive(Clone, Copy, Default)]
 struct Scope {
     value: [i64; 2],

@@ -1,4 +1,4 @@
-//! Guards and contexts where the driver says no.
+//! Guards and contexts when driver calls fail.
 
 use std::ptr;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use cuda_sim::{Fault, Mode, Session};
 use cuda_sys::{CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_INVALID_CONTEXT, CUresult};
 use support::{context, simulator};
 
-/// Devices 0 and 1 with their primary contexts, so that no call below makes one.
+/// Devices 0 and 1 with their primary contexts, so that no call below creates one.
 fn devices() -> Result<[(Device, Context); 2]> {
     let device = |ordinal| -> Result<_> {
         let device = Device::get(ordinal)?;
@@ -20,23 +20,23 @@ fn devices() -> Result<[(Device, Context); 2]> {
     Ok([device(0)?, device(1)?])
 }
 
-/// What `Drop`s could not do while `body` ran.
+/// The failures of `Drop`s while `body` ran.
 fn failures(body: impl FnOnce()) -> Vec<DropFailure> {
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let log = told.clone();
+    let reports = Arc::new(Mutex::new(Vec::new()));
+    let log = reports.clone();
     let before = drop_failures();
     set_drop_hook(move |failure: &DropFailure| {
         log.lock().expect("no panic").push(failure.clone());
     });
     body();
     take_drop_hook();
-    let told = std::mem::take(&mut *told.lock().expect("no panic"));
+    let reports = std::mem::take(&mut *reports.lock().expect("no panic"));
     assert_eq!(
         drop_failures() - before,
-        told.len() as u64,
-        "counted and told"
+        reports.len() as u64,
+        "counted and reported"
     );
-    told
+    reports
 }
 
 fn fails(session: &Session, function: &str, code: CUresult) {
@@ -66,22 +66,22 @@ fn a17_restore_returns_what_drop_reports() -> Result<()> {
 
     let guard = d1.guard()?;
     fails(&session, "cuCtxSetCurrent", CUDA_ERROR_ILLEGAL_ADDRESS);
-    let told = failures(|| {
+    let reports = failures(|| {
         let error = guard.restore().expect_err("setting fails");
         assert_eq!(error.code(), Some(CUDA_ERROR_ILLEGAL_ADDRESS));
     });
-    assert!(told.is_empty(), "returned, so not told: {told:?}");
-    assert_eq!(context::current(), c1.as_raw(), "it could not be helped");
+    assert!(reports.is_empty(), "returned, so not reported: {reports:?}");
+    assert_eq!(context::current(), c1.as_raw(), "the restore failed");
     session.clear_faults();
     context::set_current(c0.as_raw());
 
     let guard = d1.guard()?;
     fails(&session, "cuCtxSetCurrent", CUDA_ERROR_ILLEGAL_ADDRESS);
-    let told = failures(|| drop(guard));
+    let reports = failures(|| drop(guard));
     session.clear_faults();
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert_eq!(told[0].resource, Resource::Current);
-    let code = told[0].error.as_ref().and_then(|error| error.code());
+    assert_eq!(reports.len(), 1, "{reports:?}");
+    assert_eq!(reports[0].resource, Resource::Current);
+    let code = reports[0].error.as_ref().and_then(|error| error.code());
     assert_eq!(code, Some(CUDA_ERROR_ILLEGAL_ADDRESS));
 
     context::set_current(c0.as_raw());
@@ -97,16 +97,16 @@ fn a20_a_push_that_cannot_be_undone_is_reported() -> Result<()> {
     let pushed = context::Foreign::create(0);
     let guard = d0.guard()?;
     context::push(pushed.handle());
-    // Setting NULL pops the one pushed; the second try, for the guard's own entry, fails.
+    // Setting NULL pops the pushed context; the second attempt, for the guard's own entry, fails.
     session.fail_nth(Some("cuCtxSetCurrent"), 2, CUDA_ERROR_ILLEGAL_ADDRESS);
-    let told = failures(|| drop(guard));
+    let reports = failures(|| drop(guard));
     assert!(session.fault_fired());
     if context::current().is_null() {
-        assert!(told.is_empty(), "{told:?}");
+        assert!(reports.is_empty(), "{reports:?}");
     } else {
         assert_eq!(context::current(), c0.as_raw());
-        assert_eq!(told.len(), 1, "left current without a word");
-        assert_eq!(told[0].resource, Resource::Current);
+        assert_eq!(reports.len(), 1, "left current unreported");
+        assert_eq!(reports[0].resource, Resource::Current);
         context::set_current(ptr::null_mut());
     }
     assert_eq!(context::pop(), None);
@@ -122,9 +122,9 @@ fn a22_a_restore_that_fails_once_is_tried_again() -> Result<()> {
     context::push(c0.as_raw());
     let guard = d1.guard()?;
     session.fail_nth(Some("cuCtxSetCurrent"), 1, CUDA_ERROR_ILLEGAL_ADDRESS);
-    let told = failures(|| drop(guard));
+    let reports = failures(|| drop(guard));
     assert!(session.fault_fired());
-    assert!(told.is_empty(), "{told:?}");
+    assert!(reports.is_empty(), "{reports:?}");
     assert_eq!(context::pop(), Some(c0.as_raw()));
     session.assert_clean();
     Ok(())
@@ -148,7 +148,7 @@ fn a31_creating_leaves_current_alone_on_errors_too() -> Result<()> {
     Ok(())
 }
 
-/// What a failed call made is looked for with a call that may fail, too.
+/// Undoing what a failed call made needs calls that may fail, too.
 #[test]
 fn a31_a_context_that_a_failed_call_made_is_not_left_current() -> Result<()> {
     let session = simulator();
@@ -157,18 +157,18 @@ fn a31_a_context_that_a_failed_call_made_is_not_left_current() -> Result<()> {
     let made = Fault::new(CUDA_ERROR_ILLEGAL_ADDRESS).function("cuCtxCreate_v2");
     session.inject(made.takes_effect());
     session.fail_nth(Some("cuCtxGetCurrent"), 1, CUDA_ERROR_ILLEGAL_ADDRESS);
-    let told = failures(|| {
+    let reports = failures(|| {
         Context::create(d0, ContextFlags::SCHED_AUTO).expect_err("the call failed");
     });
-    assert!(told.is_empty(), "{told:?}");
+    assert!(reports.is_empty(), "{reports:?}");
     assert_eq!(context::pop(), Some(c0.as_raw()));
     assert_eq!(context::pop(), None);
     session.assert_clean();
     Ok(())
 }
 
-/// A default stream's handle means the stream of whatever context is current. To wait for the other
-/// device's default stream, that one's context is made current for a moment.
+/// A default stream's handle means the default stream of the current context. To wait for the other
+/// device's default stream, the library makes that device's context current for a moment.
 #[test]
 fn a22_a_restore_that_fails_inside_does_not_move_work_to_another_stream() -> Result<()> {
     let session = simulator();
@@ -180,16 +180,16 @@ fn a22_a_restore_that_fails_inside_does_not_move_work_to_another_stream() -> Res
     let mut host = PinnedBuffer::<u8>::zeroed(&c0, 64)?;
     there.fill(&mut y, 7)?;
     there.download(&y, &mut host)?;
-    // The first enters this context, the second the other; then two fail to bring this one back.
+    // The first call enters this context, the second the other; then two fail to restore this one.
     for nth in [3, 4] {
         session.fail_nth(Some("cuCtxSetCurrent"), nth, CUDA_ERROR_ILLEGAL_ADDRESS);
     }
     let mut uploaded = Ok(());
-    let told = failures(|| uploaded = here.upload(&host, &mut x));
+    let reports = failures(|| uploaded = here.upload(&host, &mut x));
     assert!(session.fault_fired());
     uploaded?;
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert_eq!(told[0].resource, Resource::Current);
+    assert_eq!(reports.len(), 1, "{reports:?}");
+    assert_eq!(reports[0].resource, Resource::Current);
     assert!(context::current().is_null());
     let mut back = [0; 64];
     here.download_to(&x, &mut back)?;

@@ -1,7 +1,7 @@
 //! Driver calls per operation: how many, and which.
 //!
-//! The expected names are the whole of what the operation asked of the driver. Each expectation
-//! also checks that the thread's context stack is what it was.
+//! The expected names are all of the operation's driver calls. Each expectation also checks that
+//! the thread's context stack is unchanged.
 
 mod arrays;
 mod asynchronous;
@@ -34,26 +34,26 @@ const FREE: &str = "cuMemFreeAsync";
 const RECORD: &str = "cuEventRecord";
 const WAIT: &str = "cuStreamWaitEvent";
 const SYNC: &str = "cuStreamSynchronize";
-/// Before work of a stream that other code can capture: a default one, one that other code made, and
-/// one whose handle was given away.
+/// Called before work of a stream that other code can capture: a default stream, a foreign one, or
+/// one whose handle was handed out.
 const ASK: &str = "cuStreamIsCapturing";
 
-/// A session in which operations are counted, on a thread where nothing is current.
+/// A session in which calls are counted, on a thread with no current context.
 struct Counted {
     session: Session,
 }
 
 impl Counted {
-    /// Runs `test` on a thread of its own, and asserts in the end that it left nothing behind.
+    /// Runs `test` on a thread of its own, and asserts at the end that it left nothing behind.
     fn run(test: fn(&Counted) -> Result<()>) {
         let counted = Self {
             session: support::simulator(),
         };
-        // What is done already costs less to wait for.
+        // A wait for completed work would make fewer calls.
         counted.session.set_mode(Mode::Lazy);
         std::thread::scope(|scope| {
             let result = scope.spawn(|| {
-                // What is done once a process is not counted.
+                // Calls made once per process are not counted.
                 for device in Device::all()? {
                     device.context()?;
                 }
@@ -85,7 +85,7 @@ impl Counted {
         Ok(result)
     }
 
-    /// Runs an `operation` that is refused, and asserts that the driver was not asked.
+    /// Runs an `operation` that is refused, and asserts that the driver was not called.
     #[track_caller]
     fn refused<R>(&self, operation: impl FnOnce() -> Result<R>) {
         let mark = self.session.mark();
@@ -94,14 +94,14 @@ impl Counted {
     }
 }
 
-/// A call that CUDA holds against captures of any stream, on any thread, which are no business of this
-/// crate's.
+/// A call that CUDA forbids during captures by other code: the library makes the thread's capture
+/// mode relaxed around it.
 fn relaxed(call: &'static str) -> [&'static str; 3] {
     [EXCHANGE, call, EXCHANGE]
 }
 
-/// The calls of an operation that needs its context current, where it is not. What is current at
-/// the end of such an operation is known, and not asked for.
+/// The calls of an operation that needs its context current, where it is not. At its end such an
+/// operation knows what is current, and does not ask.
 fn entered<const N: usize>(calls: [&'static str; N]) -> Vec<&'static str> {
     [&[GET, SET], &calls[..], &[SET]].concat()
 }
@@ -111,7 +111,7 @@ fn allocated_and_freed() -> [&'static str; 6] {
     [EXCHANGE, ALLOC, EXCHANGE, EXCHANGE, FREE, EXCHANGE]
 }
 
-/// Device 0, its context and two created streams whose ordering events exist already.
+/// Device 0, its context and two created streams that have their ordering events already.
 fn two_streams() -> Result<(Context, Stream, Stream)> {
     let context = Device::get(0)?.context()?;
     let (a, b) = (context.create_stream()?, context.create_stream()?);
@@ -120,7 +120,7 @@ fn two_streams() -> Result<(Context, Stream, Stream)> {
     Ok((context, a, b))
 }
 
-/// Makes the stream record its first event, and lets that complete.
+/// Makes the stream record its first event, and lets it complete.
 fn warm(stream: &Stream) -> Result<()> {
     drop(stream.alloc::<u8>(1)?);
     stream.checkpoint()?;

@@ -1,10 +1,10 @@
-//! What a program does costs no more, and keeps no more, however many streams came before. How long
-//! it takes is for `cargo xtask bench --scale`; here the calls and what is left are counted.
+//! An operation makes no more calls, and keeps no more state, however many streams existed before.
+//! `cargo xtask bench --scale` measures the time; these tests count calls and what is left.
 
 use cuda_core::{Access, CachingPool, Device, DeviceBuffer, Result, Signal, Stream, WaitValue};
 use cuda_sim::{Mode, Session};
 
-/// Runs `test`, and asserts in the end that it left nothing behind.
+/// Runs `test`, and asserts at the end that it left nothing behind.
 fn run(mode: Mode, test: impl FnOnce(&Session) -> Result<()> + Send) {
     let session = support::simulator();
     session.set_mode(mode);
@@ -23,19 +23,20 @@ fn device() -> Device {
     Device::get(0).expect("the simulated driver has devices")
 }
 
-/// Events that the driver has more than when the session began.
+/// How many more events exist than when the session began.
 fn events(session: &Session) -> i64 {
     session.calls("cuEventCreate") as i64 - session.calls("cuEventDestroy_v2") as i64
 }
 
-/// A stream that comes, reads and goes.
+/// A stream that is created, reads and is dropped.
 fn come_and_go(table: &DeviceBuffer<u8>) -> Result<()> {
     let stream = device().create_stream()?;
     // SAFETY: nothing else uses the buffer, and what is noted does not either.
     unsafe { table.note_use(&stream, Access::Read) }
 }
 
-/// Twice as many as are left alone, and a few; for an interpreter, some more than are.
+/// Twice as many as the library keeps without checking them, and a few more; under Miri, some more
+/// than it keeps so.
 const MANY: usize = if cfg!(miri) { 80 } else { 150 };
 
 /// Streams that come one after the other.
@@ -60,7 +61,7 @@ fn streams_that_have_read_and_gone_leave_nothing() {
 #[test]
 fn no_reader_asks_more_than_two_of_those_before_it() {
     run(Mode::Lazy, |session| {
-        // However often they are asked, they are not done.
+        // However often they are queried, they are not done.
         session.set_polls(u32::MAX);
         let home = device().create_stream()?;
         let mut table = home.alloc::<u8>(64)?;
@@ -71,7 +72,7 @@ fn no_reader_asks_more_than_two_of_those_before_it() {
             most = most.max(session.calls("cuEventQuery") - asked);
         }
         assert_eq!(most, 2);
-        // All are waited for by whoever writes.
+        // A writer waits for all of them.
         let waited = session.calls("cuStreamWaitEvent");
         home.fill(&mut table, 1)?;
         assert_eq!(session.calls("cuStreamWaitEvent") - waited, MANY as u64);
@@ -98,14 +99,14 @@ fn streams_that_live_are_not_asked_when_they_read_again() {
         read()?;
         let mark = session.mark();
         read()?;
-        // Each checkpoint records what it read before.
+        // Each checkpoint covers what the stream read before.
         let names = session.names_since(mark);
         assert!(!names.contains(&"cuEventQuery"), "{names:?}");
         Ok(())
     });
 }
 
-/// Each needs its block until its work is done, but no segment of its own.
+/// Each block is needed until its work is done, but the streams share one segment.
 #[test]
 fn small_blocks_of_streams_that_are_gone_share_a_segment() {
     run(Mode::Lazy, |session| {
@@ -121,7 +122,8 @@ fn small_blocks_of_streams_that_are_gone_share_a_segment() {
     });
 }
 
-/// More streams are busy than are asked at once; those that have gone are done, and found.
+/// More streams are busy than the pool queries at once; it still finds the blocks of those that are
+/// gone.
 #[test]
 fn blocks_of_streams_that_are_gone_are_found_behind_busy_ones() {
     const BUSY: usize = 12;
@@ -139,7 +141,7 @@ fn blocks_of_streams_that_are_gone_are_found_behind_busy_ones() {
             use_and_free(&stream, 1 << 20)?;
             busy.push(stream);
         }
-        // With their last handles they give up what they keep.
+        // The streams release their kept blocks with their last handles.
         drop(busy);
         for _ in 0..10 * BUSY {
             let stream = device().create_stream()?;

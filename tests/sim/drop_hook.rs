@@ -1,16 +1,16 @@
-//! What drops could not do, as the hook is told it.
+//! Failures of `Drop`s, as the drop hook receives them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cuda_core::{DropFailure, Resource, drop_failures, set_drop_hook, take_drop_hook};
 
-/// Listens until it is dropped.
-pub(crate) struct Told {
+/// Collects the hook's reports until it is dropped.
+pub(crate) struct DropReports {
     failures: Arc<Mutex<Vec<DropFailure>>>,
     before: u64,
 }
 
-impl Told {
+impl DropReports {
     pub(crate) fn listen() -> Self {
         let failures = Arc::new(Mutex::new(Vec::new()));
         let log = failures.clone();
@@ -25,22 +25,22 @@ impl Told {
         }
     }
 
-    /// What was told since the last call, which is all that was counted.
+    /// The reports since the last call; asserts that their number is the counter's.
     #[track_caller]
     pub(crate) fn take(&mut self) -> Vec<DropFailure> {
         let mut log = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        let told = std::mem::take(&mut *log);
+        let reports = std::mem::take(&mut *log);
         let count = drop_failures();
         assert_eq!(
             count - self.before,
-            told.len() as u64,
-            "counted and told: {told:?}"
+            reports.len() as u64,
+            "counted and reported: {reports:?}"
         );
         self.before = count;
-        told
+        reports
     }
 
-    /// The resources of [`Told::take`], in alphabetical order.
+    /// The resources of [`DropReports::take`], in alphabetical order.
     #[track_caller]
     pub(crate) fn resources(&mut self) -> Vec<Resource> {
         sorted(self.take().iter().map(|failure| failure.resource).collect())
@@ -53,7 +53,7 @@ pub(crate) fn sorted(mut resources: Vec<Resource>) -> Vec<Resource> {
     resources
 }
 
-impl Drop for Told {
+impl Drop for DropReports {
     fn drop(&mut self) {
         take_drop_hook();
     }

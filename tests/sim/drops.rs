@@ -11,9 +11,9 @@ use cuda_sim::{Fault, LeakKind, Session};
 use cuda_sys::{CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_UNKNOWN, CUresult};
 use support::{context, simulator};
 
-use crate::drop_hook::{Told, sorted};
+use crate::drop_hook::{DropReports, sorted};
 
-/// Everything that gives something back.
+/// All calls that release something.
 const FREES: [&str; 5] = [
     "cuMemFreeAsync",
     "cuMemFreeHost",
@@ -88,10 +88,10 @@ fn m15_drop_never_panics() -> Result<()> {
         everything.stream.as_raw().addr() as u64,
         everything.context.as_raw().addr() as u64,
     ];
-    let mut told = Told::listen();
+    let mut reports = DropReports::listen();
     refuse_all(&session, CUDA_ERROR_UNKNOWN);
     drop(everything);
-    let failures = told.take();
+    let failures = reports.take();
     for (resource, handle, bytes) in [
         (Resource::DeviceMemory, handles[0], 100),
         (Resource::PinnedMemory, handles[1], 10),
@@ -118,7 +118,7 @@ fn m15_drop_never_panics() -> Result<()> {
 #[test]
 fn m15_drop_while_unwinding() -> Result<()> {
     let session = simulator();
-    let mut told = Told::listen();
+    let mut reports = DropReports::listen();
     let panicked = catch_unwind(AssertUnwindSafe(|| {
         let _everything = Everything::new().expect("no fault yet");
         refuse_all(&session, CUDA_ERROR_INVALID_HANDLE);
@@ -126,7 +126,7 @@ fn m15_drop_while_unwinding() -> Result<()> {
     }));
     let payload = panicked.expect_err("the panic goes on");
     assert_eq!(payload.downcast_ref(), Some(&"the payload"));
-    assert_eq!(told.resources(), everything_failed());
+    assert_eq!(reports.resources(), everything_failed());
     assert_eq!(leaked(&session), ALL_LEAKED);
     assert_eq!(session.violations(), []);
     Ok(())
@@ -135,7 +135,7 @@ fn m15_drop_while_unwinding() -> Result<()> {
 #[test]
 fn m15_close_says_so_and_gives_back() -> Result<()> {
     let session = simulator();
-    let mut told = Told::listen();
+    let mut reports = DropReports::listen();
     let stream = Device::get(0)?.create_stream()?;
     let mut buffer = stream.alloc::<u8>(4)?;
     stream.upload_from(&[1, 2, 3, 4], &mut buffer)?;
@@ -146,7 +146,7 @@ fn m15_close_says_so_and_gives_back() -> Result<()> {
     own.fill(&mut scratch, 1)?;
     drop(scratch);
 
-    // Nothing that calls the driver is done in a host function.
+    // Inside a host function the library calls the driver for nothing.
     fn refused<T>(closed: std::result::Result<(), (Error, T)>) -> T {
         let (error, owner) = closed.expect_err("refused");
         assert!(matches!(error, Error::InCallback), "{error:?}");
@@ -156,13 +156,17 @@ fn m15_close_says_so_and_gives_back() -> Result<()> {
     stream.launch_host_func(move || {
         let buffers = (refused(buffer.close()), refused(pinned.close()));
         let back = (buffers, refused(event.close()), refused(own.close()));
-        give.send(back).expect("somebody waits");
+        give.send(back).expect("the test waits");
     })?;
     stream.synchronize()?;
     let ((buffer, pinned), event, own) = given.recv().expect("they came back");
-    assert_eq!(told.take().len(), 0, "who is told by `close` needs no hook");
+    assert_eq!(
+        reports.take().len(),
+        0,
+        "`close` returns the error, so no hook is called"
+    );
 
-    // All of it still works, and goes when the driver lets it.
+    // All of it still works, and is released when the driver permits it.
     let mut back = [0; 4];
     own.download_to(&buffer, &mut back)?;
     assert_eq!((back, pinned.as_slice()?), ([1, 2, 3, 4], &[5, 6][..]));
@@ -176,7 +180,7 @@ fn m15_close_says_so_and_gives_back() -> Result<()> {
     event.close().map_err(|(error, _)| error)?;
     own.close().map_err(|(error, _)| error)?;
     stream.close().map_err(|(error, _)| error)?;
-    assert_eq!(told.take().len(), 0);
+    assert_eq!(reports.take().len(), 0);
     session.settle();
     cuda_core::trim_staging()?;
     session.assert_clean();
@@ -185,9 +189,10 @@ fn m15_close_says_so_and_gives_back() -> Result<()> {
 
 #[test]
 fn m15_close_then_drop() -> Result<()> {
-    // What the driver could not free may be gone: what `close` gave back does not try once more.
+    // What the driver failed to free may be gone: dropping what `close` returned does not try
+    // again.
     let session = simulator();
-    let mut told = Told::listen();
+    let mut reports = DropReports::listen();
     let stream = Device::get(0)?.create_stream()?;
     let buffer = stream.alloc::<u8>(4)?;
     session.fail_nth(Some("cuMemFreeAsync"), 1, CUDA_ERROR_UNKNOWN);
@@ -199,7 +204,7 @@ fn m15_close_then_drop() -> Result<()> {
     drop(pinned.close().expect_err("refused"));
     assert_eq!(session.calls("cuMemFreeHost") - frees, 1);
     let lost = [Resource::DeviceMemory, Resource::PinnedMemory];
-    assert_eq!(told.resources(), lost);
+    assert_eq!(reports.resources(), lost);
     drop(stream);
     assert_eq!(leaked(&session), [LeakKind::Device, LeakKind::Pinned]);
     assert_eq!(session.violations(), []);
@@ -209,7 +214,7 @@ fn m15_close_then_drop() -> Result<()> {
 #[test]
 fn m15_guard_that_cannot_restore() -> Result<()> {
     let session = simulator();
-    let mut told = Told::listen();
+    let mut reports = DropReports::listen();
     let device = Device::get(0)?;
     let other = Device::get(1)?.context()?;
     other.set_current()?;
@@ -221,7 +226,7 @@ fn m15_guard_that_cannot_restore() -> Result<()> {
     let guard: Guard = device.guard()?;
     refuse();
     drop(guard);
-    assert_eq!(told.resources(), [Resource::Current]);
+    assert_eq!(reports.resources(), [Resource::Current]);
     session.clear_faults();
     other.set_current()?;
 
@@ -229,16 +234,16 @@ fn m15_guard_that_cannot_restore() -> Result<()> {
     refuse();
     let error = guard.restore().expect_err("refused");
     assert_eq!(error.code(), Some(CUDA_ERROR_UNKNOWN));
-    assert_eq!(told.take().len(), 0, "restored once, and said so");
+    assert_eq!(reports.take().len(), 0, "restored once, and reported");
     session.clear_faults();
     other.set_current()?;
 
-    // One failure is not the end: it is tried once more.
+    // After one failure the restore is tried once more.
     let guard = device.guard()?;
     session.fail_nth(Some("cuCtxSetCurrent"), 1, CUDA_ERROR_UNKNOWN);
     drop(guard);
     assert_eq!(context::current(), other.as_raw());
-    assert_eq!(told.take().len(), 0);
+    assert_eq!(reports.take().len(), 0);
     while context::pop().is_some() {}
     session.assert_clean();
     Ok(())
@@ -247,14 +252,14 @@ fn m15_guard_that_cannot_restore() -> Result<()> {
 #[test]
 fn m15_deferred_drop_fails_quietly() -> Result<()> {
     let session = simulator();
-    let mut told = Told::listen();
+    let mut reports = DropReports::listen();
     let stream = Device::get(0)?.create_stream()?;
     let owned = Everything::new()?;
     refuse_all(&session, CUDA_ERROR_UNKNOWN);
     stream.launch_host_func(move || drop(owned))?;
     stream.synchronize()?;
     cuda_core::flush_deferred_drops();
-    assert_eq!(told.resources(), everything_failed());
+    assert_eq!(reports.resources(), everything_failed());
     assert_eq!(
         session.violations(),
         [],
@@ -269,7 +274,7 @@ fn m15_deferred_drop_fails_quietly() -> Result<()> {
 #[test]
 fn m15_hook_may_do_anything() -> Result<()> {
     let session = simulator();
-    let _told = Told::listen();
+    let _reports = DropReports::listen();
     let before = drop_failures();
     let stream = Device::get(0)?.create_stream()?;
     let (a, b, c) = (
@@ -284,7 +289,7 @@ fn m15_hook_may_do_anything() -> Result<()> {
     );
     set_drop_hook(|_: &_| panic!("a hook that panics"));
     drop(a);
-    // A hook that drops what fails in turn, and takes itself away.
+    // A hook that drops another object, which also fails to release, and removes itself.
     let inner = Mutex::new(Some(b));
     set_drop_hook(move |_: &_| {
         take_drop_hook();
@@ -298,7 +303,7 @@ fn m15_hook_may_do_anything() -> Result<()> {
     Ok(())
 }
 
-/// What runs when an owner is dropped.
+/// Calls a function when it is dropped.
 struct Last<F: Fn()>(F);
 
 impl<F: Fn()> Drop for Last<F> {
@@ -320,10 +325,10 @@ fn m15_a_panic_of_an_owner_stays_in_the_drop() -> Result<()> {
     Ok(())
 }
 
-/// Hooks, and owners of other libraries' things, may make another context current: not while a
-/// default stream's own is, for calls that are yet to come.
+/// Hooks, and owners of other libraries' objects, may make another context current: the library
+/// does not run them while it has a default stream's context current for its next calls.
 #[test]
-fn m15_nobody_elses_code_runs_with_a_context_entered() -> Result<()> {
+fn m15_no_foreign_code_runs_with_a_context_entered() -> Result<()> {
     let session = simulator();
     let other = Device::get(1)?.context()?;
     let stream = Device::get(0)?.context()?.default_stream()?;
@@ -332,7 +337,7 @@ fn m15_nobody_elses_code_runs_with_a_context_entered() -> Result<()> {
     let usurp = move || {
         let present = Context::current().expect("it only looks");
         sees.lock().expect("no panic").push(present);
-        makes.set_current().expect("no fault of that");
+        makes.set_current().expect("no fault was injected here");
     };
     let raw = context::Foreign::create(0);
     let owner = Arc::new(Last(usurp.clone()));
@@ -343,7 +348,7 @@ fn m15_nobody_elses_code_runs_with_a_context_entered() -> Result<()> {
     first.fill(&mut buffer, 1)?;
     first.checkpoint()?;
     first.synchronize()?;
-    // Now the buffer alone knows of the stream, its event and its context.
+    // Now only the buffer refers to the stream, its event and its context.
     drop((first, foreign));
     assert_eq!(Context::current()?, None);
     set_drop_hook(move |_: &_| usurp());
@@ -356,7 +361,11 @@ fn m15_nobody_elses_code_runs_with_a_context_entered() -> Result<()> {
         [None, Some(other.clone())],
         "the hook, then the owner"
     );
-    assert_eq!(Context::current()?, Some(other), "nobody takes that back");
+    assert_eq!(
+        Context::current()?,
+        Some(other),
+        "the library does not undo that"
+    );
     while context::pop().is_some() {}
     drop((buffer, stream, raw));
     assert_eq!(leaked(&session), [], "the event went with its context");

@@ -1,4 +1,4 @@
-//! Memory of another interface, whose part the driver's own physical memory plays here.
+//! Memory of another interface, played here by the driver's own physical memory.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -12,7 +12,7 @@ use support::{kernels, simulator};
 
 const KIND: ExternalMemoryKind = ExternalMemoryKind::Dedicated;
 
-/// What the other interface has: a buffer in the memory, and a descriptor of that.
+/// The other interface's side: a buffer in the memory, and a descriptor of the memory.
 fn others(context: &Context) -> Result<(VirtualBuffer<u8>, OwnedFd)> {
     let size = context
         .device()
@@ -25,7 +25,7 @@ fn others(context: &Context) -> Result<(VirtualBuffer<u8>, OwnedFd)> {
 }
 
 fn import(context: &Context, fd: OwnedFd, size: usize) -> Result<ExternalMemory> {
-    // SAFETY: of as many bytes, and only what is enqueued on one stream uses both.
+    // SAFETY: of as many bytes, and all uses of both are enqueued on one stream.
     let imported = unsafe { ExternalMemory::import_fd(context, fd, size, KIND) };
     imported.map_err(|(error, _)| error)
 }
@@ -46,23 +46,23 @@ fn m_memory_of_others_is_seen_by_both() -> Result<()> {
         (memory.size(), memory.device()),
         (theirs.len(), context.device())
     );
-    let mut ours = memory
+    let mut imported = memory
         .into_buffer::<u32>(256, 4)
         .map_err(|(error, _)| error)?;
     let mut back = [0; 4];
-    stream.download_to(&ours, &mut back)?;
+    stream.download_to(&imported, &mut back)?;
     assert_eq!(back, [0x0707_0707, 0x0707_0707, 0x0101_0101, 0x0101_0101]);
-    stream.fill(&mut ours, 0)?;
+    stream.fill(&mut imported, 0)?;
     let mut back = [9; 18];
     stream.download_to(theirs.slice(255..273)?, &mut back)?;
     assert_eq!((back[0], &back[1..17], back[17]), (1, &[0; 16][..], 1));
-    drop((ours, theirs, stream));
+    drop((imported, theirs, stream));
     cuda_core::trim_staging()?;
     session.assert_clean();
     Ok(())
 }
 
-/// Behind the work that uses it, and the mapping first.
+/// Freed behind the work that uses it, and unmapped first.
 #[test]
 fn s01_memory_of_others_goes_when_its_work_is_done() -> Result<()> {
     let (session, context) = first()?;
@@ -70,16 +70,16 @@ fn s01_memory_of_others_goes_when_its_work_is_done() -> Result<()> {
     let stream = context.create_stream()?;
     let (theirs, fd) = others(&context)?;
     let memory = import(&context, fd, theirs.len())?;
-    let mut ours = memory
+    let mut imported = memory
         .into_buffer::<u8>(0, theirs.len())
         .map_err(|(error, _)| error)?;
-    stream.fill(&mut ours, 3)?;
+    stream.fill(&mut imported, 3)?;
     let mark = session.mark();
-    ours.close().map_err(|(error, _)| error)?;
+    imported.close().map_err(|(error, _)| error)?;
     let mut calls = session.names_since(mark);
     calls.retain(|name| name.starts_with("cuMem") || name.contains("External"));
     assert_eq!(calls, ["cuMemFree_v2", "cuDestroyExternalMemory"]);
-    // Nothing was mapped of this one.
+    // Nothing was mapped from this one.
     let (more, fd) = others(&context)?;
     import(&context, fd, more.len())?
         .close()
@@ -106,7 +106,7 @@ fn m_memory_of_others_that_is_none() -> Result<()> {
     let refused = unsafe { ExternalMemory::import_fd(&context, other, 4096, KIND) };
     let (error, other) = refused.expect_err("no memory");
     assert!(matches!(error, Error::Driver { .. }), "{error:?}");
-    // It is ours as before.
+    // The test still owns the descriptor.
     assert_eq!(other.as_raw_fd(), number);
     File::from(other).metadata().expect("open");
 
@@ -141,7 +141,7 @@ fn m_memory_of_others_that_is_none() -> Result<()> {
     Ok(())
 }
 
-/// By a raw call, as for kinds of handle that this crate has no method for.
+/// By a raw call, as for kinds of handle that the library has no method for.
 #[test]
 fn m_memory_that_others_imported() -> Result<()> {
     let (session, context) = first()?;
@@ -171,10 +171,10 @@ fn m_memory_that_others_imported() -> Result<()> {
     Ok(())
 }
 
-/// Any descriptor is one of a semaphore to the simulated driver.
+/// The simulated driver takes any descriptor for a semaphore's.
 fn semaphore(context: &Context, kind: ExternalSemaphoreKind) -> Result<ExternalSemaphore> {
     let fd = OwnedFd::from(File::open("/dev/null").expect("a file"));
-    // SAFETY: used by what is enqueued here alone, as its kind demands.
+    // SAFETY: used only by work enqueued here, as its kind demands.
     let imported = unsafe { ExternalSemaphore::import_fd(context, fd, kind) };
     imported.map_err(|(error, _)| error)
 }
@@ -194,7 +194,7 @@ fn m_streams_wait_for_semaphores_of_others() -> Result<()> {
     let binary = semaphore(&context, ExternalSemaphoreKind::Binary)?;
     for _ in 0..2 {
         two.wait_external(&binary, 0)?;
-        assert!(!two.query()?, "nobody has signalled it");
+        assert!(!two.query()?, "it was not signalled");
         one.signal_external(&binary, 0)?;
         two.synchronize()?;
     }
@@ -246,8 +246,8 @@ fn m_a_descriptor_that_is_refused_comes_back() -> Result<()> {
     Ok(())
 }
 
-/// The driver has taken the descriptor that it was given, although an error came back: what comes back
-/// with it is the caller's all the same.
+/// The driver has taken over the descriptor that it was passed, although it returned an error: the
+/// descriptor that comes back with the error belongs to the caller all the same.
 #[test]
 fn s49_a_descriptor_comes_back_open() -> Result<()> {
     let (session, context) = first()?;
@@ -262,12 +262,12 @@ fn s49_a_descriptor_comes_back_open() -> Result<()> {
     let (_, fd) = failed.expect_err("failed");
     let file = File::from(fd);
     file.metadata().expect("open");
-    // What the driver had made is gone, and the descriptor is as good as before.
+    // What the driver had made was released, and the descriptor is as usable as before.
     import(&context, file.into(), theirs.len())?;
 
     late("cuImportExternalSemaphore");
     let fd = File::open("/dev/null").expect("a file").into();
-    // SAFETY: any descriptor is one of a semaphore to the simulated driver.
+    // SAFETY: the simulated driver takes any descriptor for a semaphore's.
     let failed =
         unsafe { ExternalSemaphore::import_fd(&context, fd, ExternalSemaphoreKind::Binary) };
     let (_, fd) = failed.expect_err("failed");
@@ -277,14 +277,14 @@ fn s49_a_descriptor_comes_back_open() -> Result<()> {
     Ok(())
 }
 
-/// What was imported is in its context: that of a semaphore, and that of memory.
+/// Imported semaphores and memory belong to their context.
 #[test]
 fn m_what_others_have_is_refused_elsewhere() -> Result<()> {
     let (session, context) = first()?;
     let created = Context::create(context.device(), ContextFlags::default())?;
     let stream = created.create_stream()?;
     let fd = File::open("/dev/null").expect("a file").into();
-    // SAFETY: any descriptor is one of a semaphore to the simulated driver.
+    // SAFETY: the simulated driver takes any descriptor for a semaphore's.
     let semaphore =
         unsafe { ExternalSemaphore::import_fd(&context, fd, ExternalSemaphoreKind::Timeline) };
     let semaphore = semaphore.map_err(|(error, _)| error)?;
@@ -293,15 +293,15 @@ fn m_what_others_have_is_refused_elsewhere() -> Result<()> {
     assert!(is_refused(stream.wait_external(&semaphore, 1)));
     let (theirs, fd) = others(&context)?;
     let memory = import(&context, fd, theirs.len())?;
-    let mut ours = memory
+    let mut imported = memory
         .into_buffer::<u32>(0, 4)
         .map_err(|(error, _)| error)?;
     let increment = kernels::get(&created, "increment")?;
     let mut launch = stream.kernel(&increment);
-    launch.arg(&mut ours);
-    // SAFETY: one word.
+    launch.arg(&mut imported);
+    // SAFETY: the buffer has the one word that the kernel writes.
     assert!(is_refused(unsafe { launch.launch() }));
-    drop((ours, theirs, semaphore, increment, stream, created));
+    drop((imported, theirs, semaphore, increment, stream, created));
     session.assert_clean();
     Ok(())
 }

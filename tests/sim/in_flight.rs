@@ -1,4 +1,4 @@
-//! What becomes of futures and owned copies that are dropped, forgotten, or lost: S23, S24, M.
+//! Futures and owned copies that are dropped, forgotten, or lost: S23, S24, M.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,13 +8,13 @@ use cuda_core::{Device, Error, Resource, Result, StableHost};
 use cuda_sim::{Fault, Mode, Session};
 use support::{Alarm, block_on, simulator, stall};
 
-use crate::drop_hook::Told;
+use crate::drop_hook::DropReports;
 
-/// A vector that says when it is dropped.
+/// A vector that records its drop.
 #[derive(Debug)]
 struct Owner(Vec<u8>, Arc<AtomicBool>);
 
-// SAFETY: the vector's own promise; nothing here uses it but its drop.
+// SAFETY: the vector's own promise; only its drop uses it here.
 unsafe impl StableHost for Owner {
     type Element = u8;
 
@@ -59,10 +59,7 @@ fn s23_an_owner_that_is_given_up_stays_until_the_copy_is_done() -> Result<()> {
         .map_err(|(error, _)| error)?;
     assert!(!flight.is_done()?);
     drop(flight);
-    assert!(
-        !dropped.load(Ordering::Acquire),
-        "its copy is still to come"
-    );
+    assert!(!dropped.load(Ordering::Acquire), "its copy has not run yet");
     held.release();
     cuda_core::flush_deferred_drops();
     assert!(dropped.load(Ordering::Acquire));
@@ -91,9 +88,9 @@ fn s23_a_forgotten_flight_leaks_its_owner() -> Result<()> {
 }
 
 #[test]
-fn s24_an_owner_that_cannot_be_proven_idle_is_leaked_and_told() -> Result<()> {
+fn s24_an_owner_that_cannot_be_proven_idle_is_leaked_and_reported() -> Result<()> {
     let session = lazily();
-    let mut told = Told::listen();
+    let mut reports = DropReports::listen();
     let stream = Device::get(0)?.create_stream()?;
     let mut buffer = stream.alloc::<u8>(64)?;
     let (host, dropped) = owner();
@@ -112,17 +109,17 @@ fn s24_an_owner_that_cannot_be_proven_idle_is_leaked_and_told() -> Result<()> {
     cuda_core::flush_deferred_drops();
     session.clear_faults();
     assert!(!dropped.load(Ordering::Acquire), "never freed under a copy");
-    let failures = told.take();
+    let failures = reports.take();
     assert_eq!(failures.len(), 1, "{failures:?}");
     assert_eq!(failures[0].resource, Resource::HostMemory);
     drop((buffer, stream));
-    drop(told);
+    drop(reports);
     end(&session);
     Ok(())
 }
 
 #[test]
-fn m_a_lost_context_wakes_everybody() -> Result<()> {
+fn m_a_lost_context_wakes_all_waiters() -> Result<()> {
     let session = lazily();
     let stream = Device::get(0)?.create_stream()?;
     let mut buffer = stream.alloc::<u8>(64)?;
@@ -131,7 +128,7 @@ fn m_a_lost_context_wakes_everybody() -> Result<()> {
     let error = block_on(buffer.ready()).unwrap_err();
     assert!(error.is_sticky(), "{error}");
     session.clear_faults();
-    // The failure was that wait's, and is kept for no other.
+    // The failure belonged to that wait; later waits do not return it.
     block_on(buffer.ready())?;
     drop((buffer, stream));
     end(&session);

@@ -1,4 +1,4 @@
-//! Libraries, with a driver that compiles when they are loaded.
+//! Libraries, with a driver that compiles lazily.
 
 use std::time::Duration;
 
@@ -33,8 +33,8 @@ fn s21_the_compiler_speaks_of_a_library() -> Result<()> {
 const SMALL: &str = ".version 7.0\n.target sm_70\n.address_size 64\n\
     .visible .entry nothing()\n{\n    ret;\n}\n";
 
-/// The simulated driver writes to the buffers once more as it unloads; that they are there still, Miri
-/// sees.
+/// The simulated driver writes to the buffers once more when it unloads; Miri checks that they
+/// still exist.
 #[test]
 fn s21_the_compiler_may_answer_until_the_code_goes() -> Result<()> {
     let session = simulator();

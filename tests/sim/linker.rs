@@ -1,4 +1,4 @@
-//! The linker, with a driver whose answers are known.
+//! The linker, with a driver that gives known answers.
 
 use cuda_core::{Device, Error, JitOptions, Linker, ModuleError, Result};
 use support::simulator;
@@ -31,7 +31,7 @@ fn m_the_linker_says_what_is_new() -> Result<()> {
         "{said}"
     );
     linker.add_ptx(CALLER)?;
-    // What was said before is not why this fails.
+    // Earlier messages are not the reason for this failure.
     session.fail_nth(
         Some("cuLinkAddData_v2"),
         1,
@@ -62,8 +62,8 @@ fn m_a_function_is_defined_once() -> Result<()> {
     Ok(())
 }
 
-/// The simulated driver writes to the buffers with every call, and once more as the linker is destroyed;
-/// that they are there still, Miri sees.
+/// The simulated driver writes to the buffers with every call, and once more when the linker is
+/// destroyed; Miri checks that they still exist.
 #[test]
 fn s21_the_linker_may_answer_until_it_goes() -> Result<()> {
     let session = simulator();
@@ -85,7 +85,7 @@ fn s21_the_linker_may_answer_until_it_goes() -> Result<()> {
     Ok(())
 }
 
-/// The image is there, but the linker could not be destroyed.
+/// The image was made, but the linker could not be destroyed.
 #[test]
 fn m_an_image_is_not_lost_with_its_linker() -> Result<()> {
     let session = simulator();
@@ -95,9 +95,9 @@ fn m_an_image_is_not_lost_with_its_linker() -> Result<()> {
     session.fail_nth(Some("cuLinkDestroy"), 1, cuda_sys::CUDA_ERROR_LAUNCH_FAILED);
     let cubin = linker.complete()?;
     assert!(!cubin.as_bytes().is_empty());
-    let told = drops.end();
-    assert_eq!(told.failures.len(), 1, "{told:?}");
-    assert_eq!(told.failures[0].resource, cuda_core::Resource::Linker);
+    let reported = drops.end();
+    assert_eq!(reported.failures.len(), 1, "{reported:?}");
+    assert_eq!(reported.failures[0].resource, cuda_core::Resource::Linker);
     support::judge::take_away(session.leaks());
     session.assert_clean();
     Ok(())

@@ -1,11 +1,11 @@
-//! M: a context that is lost: what failed once fails from then on, and nothing else does.
+//! M: a lost context: its operations fail from then on, and no others.
 
 use cuda_core::{Device, Error, Event, EventFlags, PinnedBuffer, Resource, Result};
 use cuda_sim::{Fault, Mode, Session};
 use cuda_sys::{CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_LAUNCH_FAILED};
 use support::{context, simulator};
 
-use crate::drop_hook::{Told, sorted};
+use crate::drop_hook::{DropReports, sorted};
 
 /// The next fill loses device 0's context, and no other.
 fn lose_at_next_fill(session: &Session) {
@@ -27,7 +27,7 @@ fn sticky<T: std::fmt::Debug>(what: &str, result: Result<T>) {
 fn m_sticky_is_passed_on() -> Result<()> {
     let session = simulator();
     session.set_mode(Mode::Lazy);
-    let mut told = Told::listen();
+    let mut reports = DropReports::listen();
     let device = Device::get(0)?;
     let stream = device.create_stream()?;
     let mut buffer = stream.alloc::<u8>(1000)?;
@@ -64,7 +64,7 @@ fn m_sticky_is_passed_on() -> Result<()> {
         "pinned memory",
         PinnedBuffer::<u8>::new(stream.context(), 1),
     );
-    // The copy that fills it may never come: what is there now is no answer.
+    // The copy that fills it may never have run: its present content is no valid result.
     sticky("as_slice", pinned.as_slice().map(<[u8]>::len));
     sticky("try_as_slice", pinned.try_as_slice().map(|_| ()));
     drop(guard);
@@ -73,7 +73,7 @@ fn m_sticky_is_passed_on() -> Result<()> {
         "a guard leaves a lost context behind"
     );
 
-    // Another device's is as it was.
+    // The other device's context still works.
     let other = Device::get(1)?.create_stream()?;
     let mut there = other.alloc::<u8>(3)?;
     other.upload_from(&[1, 2, 3], &mut there)?;
@@ -82,11 +82,11 @@ fn m_sticky_is_passed_on() -> Result<()> {
     assert_eq!(back, [1, 2, 3]);
     drop((there, other));
 
-    // What goes now cannot be given back: no panic, and each is named.
+    // Drops of the lost context's objects cannot release them: no panic, and each is reported.
     let guard = device.guard()?;
-    assert_eq!(told.take().len(), 0);
+    assert_eq!(reports.take().len(), 0);
     drop((buffer, pinned, event, stream));
-    let mut lost = told.resources();
+    let mut lost = reports.resources();
     lost.dedup();
     let all = [
         Resource::DeviceMemory,
@@ -103,11 +103,11 @@ fn m_sticky_is_passed_on() -> Result<()> {
 
 #[test]
 fn m_sticky_pinned_memory_is_kept() -> Result<()> {
-    // Pinned memory that a device may still write is not given back to the host, whatever `close`
-    // and `drop` are told.
+    // Pinned memory that a device may still write is not returned to the host, whatever `close` and
+    // `drop` do.
     let session = simulator();
     session.set_mode(Mode::Lazy);
-    let mut told = Told::listen();
+    let mut reports = DropReports::listen();
     let device = Device::get(0)?;
     let stream = device.create_stream()?;
     let mut buffer = stream.alloc::<u8>(100)?;
@@ -126,7 +126,7 @@ fn m_sticky_pinned_memory_is_kept() -> Result<()> {
     assert!(error.is_sticky(), "{error:?}");
     drop(pinned);
     assert_eq!(session.calls("cuMemFreeHost"), frees, "never asked for");
-    assert_eq!(told.resources(), [Resource::PinnedMemory]);
+    assert_eq!(reports.resources(), [Resource::PinnedMemory]);
     session.clear_faults();
     drop((buffer, stream));
     session.settle();
@@ -170,7 +170,8 @@ fn m_sticky_staging_recovers() -> Result<()> {
 
 #[test]
 fn m_transient_is_not_sticky() -> Result<()> {
-    // A code that others use for lost contexts, once: what the driver accepts again is accepted.
+    // A code that other drivers use for lost contexts, returned once: operations that the driver
+    // accepts again succeed.
     let session = simulator();
     let stream = Device::get(0)?.create_stream()?;
     let mut buffer = stream.alloc::<u8>(10)?;
@@ -181,7 +182,7 @@ fn m_transient_is_not_sticky() -> Result<()> {
     let mut back = [0; 10];
     stream.download_to(&buffer, &mut back)?;
     assert_eq!(back, [2; 10]);
-    // Unknown codes survive, and are not taken for anything.
+    // Unknown codes are passed on, and not interpreted.
     for number in [1_000_000, 36, 0x7FFF_FFFF] {
         let code = cuda_sys::CUresult(number);
         session.fail_nth(Some("cuMemsetD8Async"), 1, code);

@@ -1,4 +1,4 @@
-//! The suite that needs the simulated driver's eyes: call counts, faults, quarantine, schedules.
+//! The suite that needs the simulated driver's checks: call counts, faults, quarantine, schedules.
 
 mod adaptors;
 mod cache;

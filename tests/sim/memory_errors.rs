@@ -1,4 +1,4 @@
-//! E, F, J, K: what the driver is not asked, and what a failure leaves behind.
+//! E, F, J, K: calls that the library does not make, and what a failure leaves behind.
 
 use cuda_core::{
     Allocator, Device, Error, Event, EventFlags, PinnedBuffer, Resource, Result, Stream,
@@ -7,10 +7,10 @@ use cuda_sim::{Fault, LeakKind, Session};
 use cuda_sys::{CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN};
 use support::simulator;
 
-use crate::drop_hook::Told;
+use crate::drop_hook::DropReports;
 use crate::staged_large::{CHUNK, Staged};
 
-/// Runs `operation` and asserts that the driver was not called.
+/// Runs `operation` and asserts that it made no driver call.
 #[track_caller]
 fn asks_nothing(session: &Session, what: &str, operation: impl FnOnce() -> Result<()>) {
     let mark = session.mark();
@@ -18,7 +18,7 @@ fn asks_nothing(session: &Session, what: &str, operation: impl FnOnce() -> Resul
     assert_eq!(session.names_since(mark), [""; 0], "{what}: {result:?}");
 }
 
-/// Ends a session that left nothing behind.
+/// Ends a session in which nothing leaked.
 #[track_caller]
 fn end(session: &Session) -> Result<()> {
     session.settle();
@@ -31,7 +31,7 @@ fn end(session: &Session) -> Result<()> {
 fn e03_overflow_is_found_before_the_driver() -> Result<()> {
     let session = simulator();
     let stream = Device::get(0)?.create_stream()?;
-    // A first one looks for the pool.
+    // The first allocation looks the pool up.
     drop(stream.alloc::<u8>(1)?);
     asks_nothing(&session, "alloc", || {
         stream
@@ -63,11 +63,11 @@ fn e12_no_leak_on_failed_ctor() -> Result<()> {
     let session = simulator();
     let stream = Device::get(0)?.create_stream()?;
     let context = stream.context().clone();
-    let mut told = Told::listen();
+    let mut reports = DropReports::listen();
     let mut failures = 0;
-    // More than a chunk: an interpreter has time for small ones.
+    // More than a chunk: under Miri there is only time for small ones.
     let chunks = cfg!(miri).then(|| Staged::by(0, CHUNK)).transpose()?;
-    // A fault at each call that a constructor makes, until it makes no more.
+    // A fault at each call that a constructor makes, until no call is left.
     type Constructor<'a> = (&'a str, &'a dyn Fn() -> Result<()>);
     let constructors: [Constructor<'_>; 8] = [
         ("alloc", &|| stream.alloc::<u8>(LEN).map(drop)),
@@ -109,8 +109,8 @@ fn e12_no_leak_on_failed_ctor() -> Result<()> {
     drop((stream, context, chunks));
     session.settle();
     cuda_core::trim_staging()?;
-    // What is left is what a free was refused for, and each was told.
-    let told = told.take();
+    // What is left is what could not be freed, and each object was reported.
+    let reports = reports.take();
     let leaks = session.leaks();
     for (kind, resource) in [
         (LeakKind::Device, Resource::DeviceMemory),
@@ -119,14 +119,14 @@ fn e12_no_leak_on_failed_ctor() -> Result<()> {
         (LeakKind::Event, Resource::Event),
     ] {
         let mut left: Vec<_> = leaks.iter().filter(|leak| leak.kind == kind).collect();
-        let mut named: Vec<_> = told
+        let mut named: Vec<_> = reports
             .iter()
-            .filter(|told| told.resource == resource)
+            .filter(|report| report.resource == resource)
             .collect();
         left.sort_by_key(|leak| leak.handle);
-        named.sort_by_key(|told| told.handle);
+        named.sort_by_key(|report| report.handle);
         let left: Vec<_> = left.iter().map(|leak| leak.handle).collect();
-        let named: Vec<_> = named.iter().map(|told| told.handle).collect();
+        let named: Vec<_> = named.iter().map(|report| report.handle).collect();
         assert_eq!(left, named, "{resource:?}");
     }
     Ok(())
@@ -173,7 +173,7 @@ fn e04_out_of_memory_says_what_there_is() -> Result<()> {
         }
         other => panic!("{other:?}"),
     }
-    // Asking for the numbers may fail too; the error is the same without them.
+    // The query of the numbers may fail too; the error is then the same without them.
     session.fail_nth(Some("cuMemAllocAsync"), 1, CUDA_ERROR_OUT_OF_MEMORY);
     session.fail_nth(Some("cuMemGetInfo_v2"), 1, CUDA_ERROR_UNKNOWN);
     let error = stream.alloc::<u32>(1 << 20).expect_err("no memory");
@@ -222,7 +222,7 @@ fn f05_freed_once() -> Result<()> {
     end(&session)
 }
 
-/// Every form of copy and fill, of nothing.
+/// Every form of copy and fill, with zero elements.
 fn every_empty_form(stream: &Stream) -> Result<()> {
     let mut nothing = stream.alloc_zeroed::<u8>(0)?;
     let mut other = stream.alloc::<u8>(0)?;
@@ -300,12 +300,12 @@ fn j03_what_is_refused_is_not_asked() -> Result<()> {
 fn k02_enabled_by_halves() -> Result<()> {
     let session = simulator();
     let [a, b] = [Device::get(0)?.context()?, Device::get(1)?.context()?];
-    // The context's half succeeds, the pool's fails: an error, and once more repairs it.
+    // The context's part succeeds and the pool's fails: an error; a second call repairs it.
     session.fail_nth(Some("cuMemPoolSetAccess"), 1, CUDA_ERROR_UNKNOWN);
     let error = a.enable_peer_access(&b).expect_err("the pool stays closed");
     assert_eq!(error.code(), Some(CUDA_ERROR_UNKNOWN));
     a.enable_peer_access(&b)?;
-    // Nothing is taken away while work of either context may need it.
+    // Access is not disabled while work of either context may need it.
     for name in ["cuCtxSynchronize", "cuCtxDisablePeerAccess"] {
         session.fail_nth(Some(name), 1, CUDA_ERROR_UNKNOWN);
         let sets = session.calls("cuMemPoolSetAccess");
@@ -320,20 +320,24 @@ fn k02_enabled_by_halves() -> Result<()> {
     end(&session)
 }
 
-/// The code of a copy that wants a context, which is made again. A second free could be of an address
-/// that is somebody else's by now.
+/// The code of a copy that needs a current context, after which the library repeats the call. A
+/// second free could free an address that was allocated again by then.
 #[test]
 fn m15_a_free_that_was_refused_and_made_is_not_made_again() -> Result<()> {
     let session = simulator();
     let stream = Device::get(0)?.create_stream()?;
     let buffer = stream.alloc_with::<u8>(&Allocator::driver_pool(), 1000)?;
-    let mut told = Told::listen();
+    let mut reports = DropReports::listen();
     let refused = Fault::new(CUDA_ERROR_INVALID_VALUE).function("cuMemFreeAsync");
     session.inject(refused.takes_effect());
     let frees = session.calls("cuMemFreeAsync");
     drop(buffer);
     assert_eq!(session.calls("cuMemFreeAsync"), frees + 1);
-    assert_eq!(told.take().len(), 1, "nobody knows that it is gone");
+    assert_eq!(
+        reports.take().len(),
+        1,
+        "the library cannot know that it is gone"
+    );
     drop(stream);
     end(&session)
 }

@@ -1,4 +1,4 @@
-//! M15 for each owner there is: the driver refuses whatever gives it back, and its drop says so.
+//! M15 for each owner: the driver refuses every call that releases it, and its drop reports that.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,9 +14,9 @@ use cuda_sys::CUDA_ERROR_UNKNOWN;
 use support::judge::{self, Reported};
 use support::simulator;
 
-use crate::drop_hook::Told;
+use crate::drop_hook::DropReports;
 
-/// Everything that gives something back.
+/// All calls that release something.
 const FREES: [&str; 20] = [
     "cuArrayDestroy",
     "cuCtxDestroy_v2",
@@ -40,8 +40,8 @@ const FREES: [&str; 20] = [
     "cuTexObjectDestroy",
 ];
 
-/// Drops each of what `make` makes, by itself and while a panic unwinds, and asserts that this is
-/// reported as these resources, and as nothing else.
+/// Drops each value of `make`, by itself and while a panic unwinds, and asserts that the hook
+/// reports exactly these resources.
 #[track_caller]
 fn refused<T: Any>(resources: &[Resource], make: impl Fn(&Stream) -> Result<T>) {
     let session = simulator();
@@ -49,7 +49,7 @@ fn refused<T: Any>(resources: &[Resource], make: impl Fn(&Stream) -> Result<T>) 
         .and_then(Device::create_stream)
         .expect("no fault yet");
     for unwinds in [false, true] {
-        let mut told = Told::listen();
+        let mut reports = DropReports::listen();
         let owner = make(&stream).expect("no fault yet");
         stream.synchronize().expect("no fault yet");
         let refuse = |name| Fault::new(CUDA_ERROR_UNKNOWN).function(name);
@@ -68,7 +68,7 @@ fn refused<T: Any>(resources: &[Resource], make: impl Fn(&Stream) -> Result<T>) 
         }
         cuda_core::flush_deferred_drops();
         session.clear_faults();
-        let failures = told.take();
+        let failures = reports.take();
         let lost: Vec<_> = failures.iter().map(|failure| failure.resource).collect();
         assert_eq!(lost, resources);
         leaves(&session, &stream, failures);
@@ -77,7 +77,7 @@ fn refused<T: Any>(resources: &[Resource], make: impl Fn(&Stream) -> Result<T>) 
     assert_eq!(session.leaks(), []);
 }
 
-/// What is left beside the stream is what was told of, and goes.
+/// Asserts that what is left beside the stream is what was reported, and releases it.
 #[track_caller]
 fn leaves(session: &Session, stream: &Stream, failures: Vec<DropFailure>) {
     for failure in &failures {
@@ -88,9 +88,9 @@ fn leaves(session: &Session, stream: &Stream, failures: Vec<DropFailure>) {
     assert_eq!(session.violations(), []);
     let mut leaks = session.leaks();
     leaks.retain(|leak| leak.handle != stream.as_raw().addr() as u64);
-    // Its own events go with it.
-    let is_told = |leak: &Leak| failures.iter().any(|told| told.handle == leak.handle);
-    leaks.retain(|leak| leak.kind != LeakKind::Event || is_told(leak));
+    // A stream's own events are destroyed with it.
+    let is_reported = |leak: &Leak| failures.iter().any(|report| report.handle == leak.handle);
+    leaks.retain(|leak| leak.kind != LeakKind::Event || is_reported(leak));
     let reported = Reported {
         counted: failures.len() as u64,
         failures,
@@ -124,7 +124,7 @@ fn m15_device_memory() {
     });
     refused(&[memory], |stream| {
         let handle = IpcMemoryHandle::from_bytes(cuda_sim::foreign_memory(64));
-        // SAFETY: the other process is not there to object.
+        // SAFETY: no other process exists that could use the memory.
         unsafe { DeviceBuffer::<u8>::open_ipc(stream.context(), handle, 64) }
     });
 }
@@ -174,7 +174,7 @@ fn m15_arrays() {
     refused(&[Resource::Array], |stream| {
         MipmappedArray::<u16>::new(stream.context(), SHAPE, 2, ArrayFlags::default())
     });
-    // They are the last to refer to their array.
+    // They hold the last references to their array.
     refused(&[Resource::Texture, Resource::Array], |stream| {
         Texture::new(&array(stream)?, &TextureDescriptor::default())
     });

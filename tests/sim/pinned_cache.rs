@@ -19,7 +19,7 @@ const UNREGISTER: &str = "cuMemHostUnregister";
 const ALLOC: &str = "cuMemHostAlloc";
 const FREE: &str = "cuMemFreeHost";
 
-/// A session in which pinned memory is cached, and nothing is cached at first.
+/// A session in which pinned memory is cached, and the cache is empty.
 fn cached() -> Session {
     let session = simulator();
     session.set_mode(Mode::Lazy);
@@ -30,7 +30,8 @@ fn cached() -> Session {
     session
 }
 
-/// Nothing is used, all of it can be given back, and then nothing is left.
+/// Asserts that no pinned memory is in use, that all of it can be released, and that none is left
+/// then.
 #[track_caller]
 fn finish(session: &Session) -> Result<()> {
     session.clear_faults();
@@ -45,8 +46,8 @@ fn finish(session: &Session) -> Result<()> {
     Ok(())
 }
 
-/// Chunks of the process name the streams that used them, and those their context, until it is known
-/// that they are done.
+/// Chunks of the process refer to the streams that used them, and those to their context, until
+/// they are known to be done.
 #[test]
 fn a_context_that_was_waited_for_can_be_closed() -> Result<()> {
     let session = cached();
@@ -68,7 +69,7 @@ fn context() -> Result<Context> {
     Device::get(0)?.context()
 }
 
-/// Without a wait for what writes it.
+/// The buffer's address, without a wait for work that writes it.
 fn place(buffer: &PinnedBuffer<u8>) -> String {
     let text = format!("{buffer:?}");
     text.split(',')
@@ -98,14 +99,14 @@ fn f03_a_hit_asks_nothing() -> Result<()> {
         assert_eq!(place(&again) == at, len > 768, "{len} bytes");
         no_calls(&session, "a drop", || drop(again));
     }
-    // Neither does another size, while there is room in the slab.
+    // Nor does another size, while the slab has room.
     let other = no_calls(&session, "a miss", || {
         PinnedBuffer::<u8>::new(&context, 5000)
     })?;
     no_calls(&session, "a close", || {
         other.close().map_err(|(error, _)| error)
     })?;
-    // Nor a context of another device.
+    // Nor does a context of another device.
     let there = Device::get(1)?.context()?;
     drop(PinnedBuffer::<u8>::new(&there, 1000)?);
     assert_eq!((session.calls(REGISTER), session.calls(FREE)), (1, 0));
@@ -132,7 +133,7 @@ fn f03_reused_only_when_its_copies_are_done() -> Result<()> {
     no_calls(&session, "drops under copies", || drop((one, two)));
     assert_eq!(pinned_usage()?.pending, 1024);
     quick.synchronize()?;
-    // Known to be done: no need to ask.
+    // Known to be done: no query is needed.
     let third = no_calls(&session, "behind a wait", || {
         PinnedBuffer::from_slice(&context, &[3; 512])
     })?;
@@ -163,20 +164,20 @@ fn f03_a_full_slab_asks_before_it_grows() -> Result<()> {
     let stream = context.create_stream()?;
     let mut buffer = stream.alloc_zeroed::<u8>(64)?;
     stream.synchronize()?;
-    // All of the first slab, in buffers of which one is pending.
+    // The whole of the first slab, in buffers of which one is pending.
     let pending = PinnedBuffer::from_slice(&context, &[7; 64])?;
     stream.upload(&pending, &mut buffer)?;
     let at = place(&pending);
     drop(pending);
     let mut rest = Vec::new();
     while pinned_usage()?.cached > 0 {
-        // A size that is not rounded up.
+        // A size that needs no rounding.
         let len = 1 << pinned_usage()?.cached.ilog2();
         rest.push(PinnedBuffer::<u8>::new(&context, len)?);
     }
     assert_eq!(session.calls(REGISTER), 1);
     let records = session.calls("cuEventRecord");
-    // Lazily nothing has run: the driver is asked, and says that it has not.
+    // In lazy mode nothing has run: the driver is queried, and reports that.
     session.set_polls(1000);
     let other = PinnedBuffer::<u8>::new(&context, 64)?;
     assert_ne!(place(&other), at);
@@ -190,7 +191,7 @@ fn f03_a_full_slab_asks_before_it_grows() -> Result<()> {
 
 #[test]
 fn f03_sizes_are_cut_anew() -> Result<()> {
-    // What was cut small serves large buffers again, and the other way round.
+    // Blocks that were split for small buffers serve large ones again, and the other way round.
     let session = cached();
     let context = context()?;
     let all = {
@@ -198,7 +199,7 @@ fn f03_sizes_are_cut_anew() -> Result<()> {
         pinned_usage()?.reserved
     };
     for len in [256, 4096, all / 4, 1000, all / 2, 512] {
-        // Not all of it: the first may lie in the middle.
+        // Not all of it: the first buffer may lie in the middle.
         let count = (all / len).min(64) - 1;
         let held = (0..count).map(|_| PinnedBuffer::<u8>::new(&context, len));
         let held = held.collect::<Result<Vec<_>>>()?;
@@ -284,8 +285,8 @@ fn f03_limit_is_kept_where_it_can_be() -> Result<()> {
     finish(&session)
 }
 
-/// A thread's release of memory waits for the device, which waits for what another thread does once
-/// it has memory.
+/// One thread's release of memory waits for the device, which waits for an action of another thread
+/// that needs memory first.
 #[test]
 fn f03_a_miss_waits_for_no_other_thread() -> Result<()> {
     const LONG: Duration = Duration::from_secs(20);
@@ -298,7 +299,7 @@ fn f03_a_miss_waits_for_no_other_thread() -> Result<()> {
     let stall = stall(stream.as_raw());
     let (has_memory, memory) = mpsc::channel();
     let (first, (one, other)) = thread::scope(|scope| {
-        // Beyond the limit: the slab that is idle is given back first.
+        // Beyond the limit: the idle slab is released first.
         let one = scope.spawn(|| PinnedBuffer::<u8>::new(&context, slab + 1).map(drop));
         while session.calls(UNREGISTER) == 0 {
             thread::yield_now();

@@ -1,11 +1,10 @@
 //! Random programs against a plain model of what memory holds.
 //!
-//! A program is a list of steps, each for one of three threads, which take turns. The order of its
-//! steps is the order of their effects, whatever streams they use: that is what the library
-//! promises, and what the model in [`world`] does. In [`failing`] programs driver calls fail. In
-//! [`concurrent`] programs each thread has steps of its own, and their order is unknown.
-//! `PROPTEST_CASES` sets the number of programs, `PROPTEST_RNG_SEED` chooses them; a failure says
-//! which.
+//! A program is a list of steps, each for one of three threads, which take turns. The effects come
+//! in the order of the steps, whatever streams they use: the library promises that, and the model
+//! in [`world`] does it. In [`failing`] programs driver calls fail. In [`concurrent`] programs each
+//! thread has steps of its own, in an unknown order. `PROPTEST_CASES` sets the number of programs,
+//! `PROPTEST_RNG_SEED` selects them; a failure prints the seed.
 
 mod concurrent;
 mod failing;
@@ -31,7 +30,7 @@ use support::judge::DropFailures;
 use threads::{Answer, Threads};
 use world::{Ending, Forgotten, World};
 
-/// A few seconds; a handful under Miri, which takes a thousand times as long.
+/// Takes a few seconds; a handful of programs under Miri, which takes a thousand times as long.
 const CASES: u32 = if cfg!(miri) { 2 } else { 300 };
 
 /// Steps of a program.
@@ -57,7 +56,7 @@ fn threaded() {
 enum End {
     /// All work ends, and all memory is compared.
     Compare,
-    /// Everything is dropped as it is, with work on the way.
+    /// Everything is dropped as it is, with work under way.
     Drop,
 }
 
@@ -107,12 +106,12 @@ fn print(program: &Program) -> String {
     format!("{steps}    then: {end:?}, in the order {ending:?}, with {failures:?}\n")
 }
 
-/// How many random inputs a property is tested with, whoever tests it.
+/// How many random inputs each property is tested with.
 pub(crate) fn config(cases: u32) -> Config {
     Config {
         cases,
         failure_persistence: None,
-        // Better random numbers take as long as the programs made of them.
+        // A better generator would take as long as the programs themselves.
         rng_algorithm: RngAlgorithm::XorShift,
         ..Config::default()
     }
@@ -129,7 +128,7 @@ fn schedules() -> impl Strategy<Value = Mode> {
     any::<u32>().prop_map(|seed| Mode::Threaded { seed: seed.into() })
 }
 
-/// Runs random programs; prints the shortest that fails, and how to find it again.
+/// Runs random programs; prints the shortest that fails, and the seed to find it again.
 fn prove<P: Clone + Debug>(
     cases: u32,
     programs: impl Strategy<Value = (Mode, P)>,
@@ -140,7 +139,7 @@ fn prove<P: Clone + Debug>(
         Some(_) => config(Config::default().cases),
         None => config(cases),
     };
-    // Drawn here where nobody chose it, so that it can be told.
+    // Drawn here where the environment sets none, so that a failure can print it.
     let seed = match config.rng_seed {
         RngSeed::Fixed(seed) => seed,
         RngSeed::Random => RandomState::new().build_hasher().finish() >> 32,
@@ -159,7 +158,7 @@ fn prove<P: Clone + Debug>(
     }
 }
 
-/// Runs one program, and says where it departs from the model.
+/// Runs one program; an error says where it departs from the model.
 fn run(mode: Mode, program: Program) -> Result<(), String> {
     crate::faults::harness::prepare();
     let session = support::simulator();
@@ -185,7 +184,7 @@ fn run(mode: Mode, program: Program) -> Result<(), String> {
         run.excuse(forgotten.compare())?;
         Ok(forgotten.into_left())
     });
-    // What was dropped last may have recorded an event.
+    // The last drop may have recorded an event.
     for _ in 0..2 {
         session.settle();
         cuda_core::flush_deferred_drops();
@@ -223,7 +222,7 @@ fn run(mode: Mode, program: Program) -> Result<(), String> {
     })()
 }
 
-/// Gives back what the process keeps, so that the next program finds what this one found.
+/// Releases what the process keeps, so that the next program starts in the same state.
 fn tidy(
     session: &Session,
     settings: StagingOptions,
@@ -242,11 +241,11 @@ fn tidy(
 struct Run<'a> {
     session: &'a Session,
     drops: DropFailures,
-    /// How many driver calls were asked to fail.
+    /// How many driver calls were set to fail.
     injected: usize,
-    /// How often the hook was told that a guard could not bring back what was current.
+    /// How often the drop hook reported that a guard could not restore the current context.
     lost_current: usize,
-    /// Whether a driver call has failed as it was asked to.
+    /// Whether a driver call has failed as planned.
     fired: bool,
 }
 
@@ -254,13 +253,13 @@ impl Run<'_> {
     fn enact(&mut self, threads: &mut Threads, program: Program) -> Result<Forgotten, String> {
         let mut world = World::new().map_err(|error| error.to_string())?;
         for (number, step) in program.steps.into_iter().enumerate() {
-            let told = format!("step {number}");
+            let label = format!("step {number}");
             self.inject(step.failure);
             let op = step.op.clone();
             let answer = threads.run(step, world)?;
             world = self
                 .judge(&op, answer)
-                .map_err(|wrong| format!("{told}: {wrong}"))?;
+                .map_err(|wrong| format!("{label}: {wrong}"))?;
         }
         self.clear_faults();
         if let End::Compare = program.end {
@@ -294,9 +293,9 @@ impl Run<'_> {
     fn judge(&mut self, op: &Op, answer: Answer) -> Result<World, String> {
         let lost = self.drops.reported(Resource::Current);
         let changing = matches!(op, Op::Context(op) if op.changes_current());
-        // Where a call and the one that was to make up for it fail, the error is all that there is.
-        let told = (changing || self.injected > 1) && answer.done.is_err();
-        let excused = lost > self.lost_current || told;
+        // Where a call and the call that undoes it both fail, only the returned error shows it.
+        let returned = (changing || self.injected > 1) && answer.done.is_err();
+        let excused = lost > self.lost_current || returned;
         self.lost_current = lost;
         self.excuse(answer.done)?;
         match answer.current {

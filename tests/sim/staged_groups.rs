@@ -36,10 +36,7 @@ fn j_slices_go_to_all_devices_and_come_back() {
         bytes.fill(0xEE);
         let mut back = vec![0; 3 * LEN];
         group.gather_to(&copies, &mut back)?;
-        assert!(
-            back == pattern(3, LEN).repeat(3),
-            "what was there at the call"
-        );
+        assert!(back == pattern(3, LEN).repeat(3), "the content at the call");
         group.gather_to(&parts, &mut back[..LEN])?;
         assert!(back[..LEN] == pattern(3, LEN), "in parts");
         Ok(())
@@ -64,7 +61,7 @@ fn s02_copies_that_fail_say_where_and_reach_nothing_that_follows() {
             for call in calls {
                 for nth in 1.. {
                     let fail = || session.fail_nth(Some(call), nth, CUDA_ERROR_LAUNCH_FAILED);
-                    // A chunk that was waited for in vain would be lost.
+                    // A chunk with a failed wait would be lost.
                     let waits = call == "cuEventSynchronize";
                     if !waits {
                         fail();
@@ -129,7 +126,7 @@ fn n_several_callers_of_one_group() {
 
 #[test]
 #[cfg_attr(miri, ignore = "needs many chunks")]
-fn s06_a_chunk_that_another_device_lost_fails_nobody_else() {
+fn s06_a_chunk_that_another_device_lost_fails_no_other_device() {
     clean_but_for(1, Mode::Lazy, 0, |session| {
         cuda_core::trim_staging()?;
         let here = Device::get(0)?.create_stream()?;
@@ -137,7 +134,7 @@ fn s06_a_chunk_that_another_device_lost_fails_nobody_else() {
         let mut buffer = here.alloc::<u8>(LEN)?;
         let mut lost = there.alloc::<u8>(LEN)?;
         let bytes = pattern(5, LEN);
-        // All chunks that there are wait for the other device, and there will be no more.
+        // All chunks wait for the other device, and no more can be made.
         there.upload_from(&bytes, &mut lost)?;
         let no_more = Fault::new(CUDA_ERROR_OUT_OF_MEMORY).function("cuMemHostAlloc");
         session.inject(no_more.from_then_on());

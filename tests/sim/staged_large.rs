@@ -1,5 +1,5 @@
-//! Large borrowed slices, in chunks so small that a driver of our own, and an interpreter, has time
-//! for them: S06, S33, and what several threads make of them.
+//! Large borrowed slices, in chunks small enough for the simulated driver and for Miri: S06, S33,
+//! and copies by several threads.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
 use std::thread;
@@ -11,13 +11,13 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use support::pattern;
 
-/// The smallest chunk there is.
+/// The smallest size of a chunk.
 pub(crate) const CHUNK: usize = 4 << 10;
 
-/// More than a copy may have in use at once, but where there is no time for that.
+/// More than a copy may use at once, except under Miri.
 pub(crate) const LEN: usize = if cfg!(miri) { 1 } else { 11 } * CHUNK + 3;
 
-/// How copies are made while this lives.
+/// The staging options in effect while this lives.
 pub(crate) struct Staged(StagingOptions);
 
 impl Staged {
@@ -34,13 +34,13 @@ impl Drop for Staged {
     }
 }
 
-/// Runs `body` on a thread of its own with so many others to help, then asserts that the driver saw
+/// Runs `body` on a thread of its own with so many helper threads, then asserts that the driver saw
 /// no misuse, that nothing is left and that no `Drop` failed.
 pub(crate) fn clean(mode: Mode, threads: usize, body: impl FnOnce(&Session) -> Result<()> + Send) {
     clean_but_for(0, mode, threads, body);
 }
 
-/// [`clean`] of what gives up so many chunks for good.
+/// [`clean`] for a body that permanently gives up so many chunks.
 pub(crate) fn clean_but_for(
     chunks: usize,
     mode: Mode,
@@ -68,7 +68,7 @@ pub(crate) fn clean_but_for(
     assert_eq!(session.violations(), []);
 }
 
-/// Each way in which work may come to run, with and without help.
+/// Runs `body` in each mode of the simulated driver, with and without helpers.
 pub(crate) fn everywhere(body: impl Fn(&Session) -> Result<()> + Sync) {
     for mode in [Mode::Lazy, Mode::Eager, Mode::Threaded { seed: 7 }] {
         for threads in [0, 3] {
@@ -98,7 +98,7 @@ fn j_large_slices_go_there_and_back() {
         assert_eq!((back[0], back[LEN + 1]), (0x11, 0x11));
         let mut again = vec![0; LEN];
         stream.scope(|scope| scope.download(buffer.slice(1..=LEN)?, &mut again))?;
-        assert!(again == bytes, "the scope's bytes are others");
+        assert!(again == bytes, "the scope's bytes differ");
         Ok(())
     });
 }
@@ -114,7 +114,7 @@ fn s06_large_source_may_change_at_once() {
         drop(bytes);
         let mut back = vec![0; LEN];
         stream.download_to(&buffer, &mut back)?;
-        assert!(back == pattern(4, LEN), "what was there at the call");
+        assert!(back == pattern(4, LEN), "the content at the call");
         Ok(())
     });
 }
@@ -140,7 +140,7 @@ fn s03_large_copies_of_several_streams_are_ordered() {
 
 #[test]
 fn s06_a_large_download_that_fails_writes_what_has_landed_or_nothing() {
-    // Wherever it fails, bytes of the slice are those of before, or those that were asked for.
+    // Wherever it fails, each byte of the slice is the old one or the requested one.
     let helpers: &[usize] = if cfg!(miri) { &[3] } else { &[0, 3] };
     for &threads in helpers {
         clean(Mode::Lazy, threads, |session| {
@@ -169,7 +169,7 @@ fn s06_a_large_download_that_fails_writes_what_has_landed_or_nothing() {
                     if !fired {
                         break;
                     }
-                    // What was left in flight reaches nothing that comes next.
+                    // Copies left in flight must not affect later ones.
                     stream.fill(&mut buffer, 8)?;
                     stream.download_to(&buffer, &mut back)?;
                     assert!(back == [8; LEN], "{call} {nth}");
@@ -304,7 +304,7 @@ fn s33_scope_of_large_slices_panics() {
 #[test]
 fn settings_that_cannot_be_are_refused() {
     let session = support::simulator();
-    let before = staging_options().expect("the environment says nothing of it");
+    let before = staging_options().expect("the environment sets none");
     for (threads, chunk) in [(65, CHUNK), (0, 0), (0, 1000), (0, 3 << 20), (0, 1 << 30)] {
         let refused = set_staging_options(StagingOptions::new(threads, chunk));
         assert!(
@@ -316,7 +316,8 @@ fn settings_that_cannot_be_are_refused() {
     assert_eq!(session.trace().len(), 0, "the driver is asked nothing");
 }
 
-/// Waits until there are so many threads of ours, by their name, which each gives itself.
+/// Waits until there are so many of the library's threads, recognised by their names, which each
+/// thread sets itself.
 #[cfg(all(target_os = "linux", not(miri)))]
 #[track_caller]
 fn expect_workers(count: usize) {

@@ -1,4 +1,4 @@
-//! Streams and events where the driver says no.
+//! Streams and events when driver calls fail.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -40,7 +40,7 @@ fn c11_host_fn_is_dropped_once_where_the_enqueue_fails() -> Result<()> {
     Ok(())
 }
 
-/// Codes that are not "not yet", one of a driver to come.
+/// Codes other than "not ready", one of them of a future driver.
 const ERRORS: [CUresult; 4] = [
     CUDA_ERROR_INVALID_HANDLE,
     CUDA_ERROR_CONTEXT_IS_DESTROYED,
@@ -57,7 +57,7 @@ fn c20_an_error_of_a_query_is_not_not_yet() -> Result<()> {
         assert_eq!(stream.query().expect_err("an error").code(), Some(code));
         session.clear_faults();
     }
-    // Nor is it taken for completion.
+    // Nor does it count as completion.
     let mut buffer = stream.alloc::<u8>(100)?;
     stream.fill(&mut buffer, 1)?;
     session.fail_nth(Some("cuStreamQuery"), 1, CUDA_ERROR_INVALID_HANDLE);

@@ -1,4 +1,4 @@
-//! Waiting without blocking, where there is much to wait for, and where waiting fails.
+//! Waiting without blocking: for many points, and when waiting fails.
 
 use std::sync::mpsc;
 use std::task::Poll;
@@ -8,7 +8,7 @@ use cuda_sim::{Fault, Mode};
 use cuda_sys::CUDA_ERROR_UNKNOWN;
 use support::{Alarm, block_on};
 
-/// Threads of this process, where the system tells.
+/// Number of threads of this process, where the system reports it.
 fn threads() -> Option<usize> {
     let tasks = std::fs::read_dir("/proc/self/task").ok()?;
     Some(tasks.count())
@@ -51,7 +51,7 @@ fn many_awaited_streams_have_few_threads() -> Result<()> {
     for finished in &mut all {
         assert!(alarm.poll(finished).is_pending());
     }
-    // Whatever comes meanwhile does not wait for them, again and again.
+    // Later points do not wait for those, however many come.
     let free = device.create_stream()?;
     for round in 0..20 {
         let mut buffer = free.alloc::<u32>(16)?;
@@ -73,7 +73,7 @@ fn many_awaited_streams_have_few_threads() -> Result<()> {
     Ok(())
 }
 
-/// Points that come while the same number of others never do, each awaited before the next.
+/// Points that are reached while as many others never are, each awaited before the next.
 #[test]
 fn points_that_come_do_not_wait_for_those_that_do_not() -> Result<()> {
     let session = support::simulator();

@@ -22,7 +22,7 @@ fn m14_no_driver() {
         child::run(concat!(module_path!(), "::m14_no_driver"), &environment);
         return;
     }
-    // Twice: the answer stands.
+    // Twice: the second call must give the same answer.
     for _ in 0..2 {
         absent("driver_version", cuda_core::driver_version());
         absent("Device::get", Device::get(0));
@@ -51,11 +51,11 @@ fn m14_no_driver() {
             "Library",
             cuda_core::Library::from_ptx(".version 7.0").map(drop),
         );
-        // SAFETY: without a driver there is nothing that could look at the handle.
+        // SAFETY: without a driver, no code can look at the handle.
         let foreign = unsafe { Context::from_raw(std::ptr::null_mut(), Arc::new(())) };
         absent("Context::from_raw", foreign);
         assert!(!Device::is_available());
-        // Asks no driver; nor do pools and allocators before they are used.
+        // Neither this call nor unused pools and allocators call the driver.
         assert!(cuda_core::runtime_version().is_none_or(|version| version.major > 0));
         let pool = CachingPool::shared().expect("the environment sets no limit");
         absent("CachingPool::trim", pool.trim(0));
@@ -83,7 +83,8 @@ fn m_nvrtc_absent() {
         child::run(concat!(module_path!(), "::m_nvrtc_absent"), &environment);
         return;
     }
-    // Twice: the answer stands, and names what was tried, which is what the environment says alone.
+    // Twice: the second call gives the same answer and lists what was tried: only what the
+    // environment names.
     for _ in 0..2 {
         let answers = [
             nvrtc::version().map(drop),

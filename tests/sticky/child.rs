@@ -1,4 +1,4 @@
-//! A test's body in a process that is its alone, whatever else runs in this one.
+//! Runs a test's body in a child process of its own.
 
 use std::env;
 use std::process::{Command, Output};
@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 /// Set in the process that runs the body.
 const CHILD: &str = "CUDA_TESTS_CHILD";
 
-/// Printed by a child that has done all it was to do.
+/// Printed by a child that has run its body to the end.
 const DONE: &str = "the child has come to its end";
 
 /// Whether this process was started by [`run`].
@@ -14,18 +14,19 @@ pub(crate) fn is_this() -> bool {
     env::var_os(CHILD).is_some()
 }
 
-/// What the body of a child ends with, before it leaves on its way.
+/// Called at the end of a child's body, before the child exits.
 pub(crate) fn done() {
     println!("{DONE}");
 }
 
-/// What a child printed, so that nobody takes its verdict for that of a test here.
+/// What a child printed, indented so that the runner does not take the child's verdict for that of
+/// a test in this process.
 fn quoted(text: &str) -> String {
     text.lines().map(|line| format!("\n| {line}")).collect()
 }
 
-/// Runs one test of this program again, as a child that finds `environment` in its own; `None`
-/// takes a variable away. `test` is its path, `module_path!` in front.
+/// Runs one test of this program again as a child with the variables of `environment` set; `None`
+/// removes a variable. `test` is its path, `module_path!` in front.
 ///
 /// # Panics
 /// Unless the child came to its end and then exited with success.

@@ -12,22 +12,22 @@ use crate::child;
 
 const LEN: usize = 3 << 20;
 
-/// What tells the child how much to copy at once.
+/// The variable that tells the child how many bytes to copy at once.
 const BYTES: &str = "CUDA_TESTS_COPY_BYTES";
 
-/// Rounds that the threads have done, all together.
+/// Rounds that all threads together have done.
 static ROUNDS: AtomicUsize = AtomicUsize::new(0);
 
-/// Threads that copy at this moment.
+/// Threads that are copying at this moment.
 static COPYING: AtomicUsize = AtomicUsize::new(0);
 
 /// Threads that copy.
 const THREADS: usize = 6;
 
-/// Of slices that are staged while they travel.
+/// Length of slices that the library stages piece by piece.
 const LARGE: usize = 6 << 20;
 
-/// Of slices that are staged whole.
+/// Length of slices that the library stages whole.
 const SMALL: usize = 400 << 10;
 
 /// Copies up and down until the process is on its way out.
@@ -50,7 +50,7 @@ fn copy(len: usize) -> Result<()> {
     }
 }
 
-/// Copies for as long as there is a driver; what it says when it goes is its own affair.
+/// Copies until a copy fails because the driver has shut down; that error is ignored.
 fn until_the_end(len: usize) {
     let _ = copy(len);
 }
@@ -59,7 +59,7 @@ gpu_test! {
     needs 1;
     fn m13_process_exit_while_threads_copy() -> Result<()> {
         if !child::is_this() {
-            // Pinned memory of the driver's own, and memory that is registered.
+            // With pinned memory of the driver's own, and with registered memory.
             for (memory, chunk, len) in [
                 ("driver", "256KiB", LARGE),
                 ("driver", "4MiB", LARGE),
@@ -77,7 +77,7 @@ gpu_test! {
             }
             return Ok(());
         }
-        // The harness chose otherwise.
+        // The harness overrides the variable, so the test chooses the driver's memory again.
         if std::env::var("CUDA_CORE_PINNED").is_ok_and(|memory| memory == "driver") {
             set_pinned_backend(PinnedBackend::Driver);
         }
@@ -98,7 +98,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn m13_process_exit_while_a_thread_reads_pinned_memory() -> Result<()> {
-        /// Elements: enough that a thread which reads them all in turn meets any page that goes.
+        /// Elements: enough that the reading thread meets any page that is unmapped.
         const ELEMENTS: usize = 1 << 20;
         if !child::is_this() {
             child::run(concat!(module_path!(), "::needs_1"), &[]);
@@ -106,7 +106,8 @@ gpu_test! {
         }
         let context = Device::get(0)?.context()?;
         let memory = PinnedBuffer::<u32>::with_flags(&context, ELEMENTS, PinnedFlags::MAPPED)?;
-        // A borrow for good, by safe code: the memory must be there until the process is not.
+        // A permanent borrow, made by safe code: the memory must outlive every thread of the
+        // process.
         let elements: &'static [u32] = Box::leak(Box::new(memory)).as_slice()?;
         thread::spawn(move || {
             loop {
@@ -134,7 +135,7 @@ gpu_test! {
         let stream = Device::get(0)?.create_stream()?;
         let mut buffer = stream.alloc::<u8>(LEN)?;
         let mut bytes = pattern(14, LEN);
-        // Small copies do not care.
+        // Small copies do not depend on the chunks' backing.
         stream.upload_from(&bytes[..1000], buffer.slice_mut(..1000)?)?;
         let answers = [
             cuda_core::staging_options().err(),
@@ -144,7 +145,7 @@ gpu_test! {
         for answer in answers {
             assert!(matches!(answer, Some(Error::Malformed { .. })), "{answer:?}");
         }
-        // A program that knows better.
+        // A call by the program overrides the environment.
         let options = cuda_core::StagingOptions::new(1, 1 << 20);
         cuda_core::set_staging_options(options)?;
         stream.upload_from(&bytes, &mut buffer)?;

@@ -1,4 +1,4 @@
-//! Looking at devices, in a process where nobody has used them.
+//! Device queries in a process in which nothing has used the devices.
 
 use std::ptr;
 
@@ -16,7 +16,7 @@ gpu_test! {
             assert_eq!(Device::by_uuid(device.uuid()?)?, device);
             assert!(!device.primary_state()?.is_active);
             for (_, attribute) in DeviceAttributes::named() {
-                // Those that the driver does not know are errors.
+                // Attributes that the driver does not know return errors.
                 let _ = device.attribute(attribute);
             }
             for peer in Device::all()?.filter(|peer| *peer != device) {
@@ -35,7 +35,7 @@ gpu_test! {
         for device in Device::all()? {
             assert!(!device.is_primary_active()?, "{device:?} has a context");
         }
-        // The question is a good one: a context that there is shows.
+        // A control: once a context exists, the query reports it.
         let first = Device::get(0)?;
         first.context()?;
         assert!(first.is_primary_active()?);
@@ -47,7 +47,7 @@ gpu_test! {
     needs 1;
     fn b_reset_primary() -> Result<()> {
         let device = Device::get(0)?;
-        // Somebody else's, who leaves it active.
+        // Another library retains the context and leaves it active.
         let mut raw = ptr::null_mut();
         // SAFETY: the call writes one context, to a local that outlives it; a handle of no device
         // is an error.
@@ -55,24 +55,24 @@ gpu_test! {
             cuda_sys::cuDevicePrimaryCtxRetain(&mut raw, context::device(0))
         });
         assert!(device.is_primary_active()?);
-        // SAFETY: there is nothing in it.
+        // SAFETY: nothing was created in the context.
         unsafe { device.reset_primary() }?;
         assert!(!device.is_primary_active()?, "nothing here had retained it");
 
-        let ours = device.context()?;
-        let stream = ours.create_stream()?;
+        let context = device.context()?;
+        let stream = context.create_stream()?;
         drop(stream.alloc_zeroed::<u32>(16)?);
         stream.synchronize()?;
         drop(stream);
         cuda_core::CachingPool::shared()?.trim(0)?;
         cuda_core::trim_staging()?;
-        // SAFETY: nothing is left of what was in it, and it is current nowhere.
+        // SAFETY: everything created in the context is gone, and it is current on no thread.
         match unsafe { device.reset_primary() } {
-            // The same context again, and of use.
+            // The same context, and usable.
             Ok(()) => {
                 assert!(device.is_primary_active()?);
-                assert_eq!(device.context()?, ours);
-                let stream = ours.create_stream()?;
+                assert_eq!(device.context()?, context);
+                let stream = context.create_stream()?;
                 let buffer = stream.alloc_zeroed::<u32>(16)?;
                 let mut back = [1; 16];
                 stream.download_to(&buffer, &mut back)?;

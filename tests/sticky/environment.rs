@@ -1,4 +1,4 @@
-//! H14, I, F: what the environment says of the allocator, and of pinned memory.
+//! H14, I, F: what the environment sets for the allocator and for pinned memory.
 
 use cuda_core::{
     Allocator, CachingPool, Device, Error, PinnedBackend, PinnedBuffer, PoolLimit, Result,
@@ -26,14 +26,14 @@ fn with_each(name: &str, variable: &str, values: &[&str]) {
     }
 }
 
-/// What the child finds, and a driver of its own.
+/// The variable's value in the child, and a simulated driver for it.
 fn found(variable: &str) -> (String, Session) {
     cuda_sim::install(Config::from_env().devices(1)).expect("a process without a driver");
     let value = std::env::var(variable).expect("set by the parent");
     (value, Session::begin())
 }
 
-/// Asserts that the error names what it did not understand.
+/// Asserts that the error quotes the value that could not be parsed.
 #[track_caller]
 fn refused<T: std::fmt::Debug>(result: Result<T>, value: &str) {
     match result {
@@ -58,7 +58,7 @@ fn h14_limit_env() -> Result<()> {
             refused(CachingPool::shared(), &value);
             refused(stream.alloc::<u8>(100), &value);
         }
-        // Whoever asks somebody else is not concerned.
+        // The setting does not affect other allocators.
         drop(stream.alloc_with::<u8>(&Allocator::driver_pool(), 100)?);
         drop(stream.alloc_with::<u8>(&CachingPool::new().allocator(), 100)?);
         child::done();
@@ -83,7 +83,7 @@ fn h14_limit_env() -> Result<()> {
         }
         other => panic!("beyond the limit: {other:?}"),
     }
-    // The program has the last word.
+    // A call by the program overrides the environment.
     drop(held);
     pool.trim(0)?;
     pool.set_limit(PoolLimit::Bytes(U))?;
@@ -139,7 +139,7 @@ fn f03_pinned_env() -> Result<()> {
         for _ in 0..2 {
             refused(PinnedBuffer::<u8>::new(&context, 100), &value);
         }
-        // The program has the last word.
+        // A call by the program overrides the environment.
         set_pinned_backend(PinnedBackend::Driver);
     }
     let two = [100, 100].map(|len| PinnedBuffer::<u8>::new(&context, len));

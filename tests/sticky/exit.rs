@@ -27,7 +27,7 @@ struct Everything {
     _shared: Shared,
 }
 
-/// The part of it that any thread may drop.
+/// The part of it that is `Send`: any thread may drop it.
 struct Shared {
     context: Context,
     stream: Stream,
@@ -55,7 +55,7 @@ impl Shared {
         let pool = CachingPool::new();
         let mut cached = stream.alloc_with::<u8>(&pool.allocator(), 1000)?;
         stream.fill(&mut cached, 1)?;
-        // Freed while it is used, and kept by the pool.
+        // Freed while a stream uses it, so that the pool keeps it.
         let mut freed = stream.alloc_with::<u8>(&pool.allocator(), 5 << 20)?;
         stream.fill(&mut freed, 1)?;
         drop(freed);
@@ -104,9 +104,9 @@ fn fill() -> Result<()> {
         };
         LOCAL.with(|local| local.borrow_mut().push(everything));
     }
-    // Left current, and kept alive by the thread.
+    // Left current, which makes the thread keep the context alive.
     created.set_current()?;
-    // Something that a thread of the library's drops.
+    // A value that one of the library's threads drops.
     let owned = Shared::new(&primary)?;
     let stream = primary.create_stream()?;
     stream.launch_host_func(move || drop(owned))?;
@@ -146,7 +146,7 @@ gpu_test! {
     }
 }
 
-/// Drops the statics, before the library has heard of the exit or after.
+/// Drops the statics, before or after the library's exit handler has run.
 extern "C" fn drop_statics() {
     let everything = std::mem::take(&mut *STATIC.lock().expect("no panic"));
     drop(everything);
@@ -165,7 +165,7 @@ gpu_test! {
     }
 }
 
-/// As other libraries' destructors may: uses what the exit has taken the driver from.
+/// Uses the statics after the exit handler, as destructors of other libraries may.
 extern "C" fn use_statics() {
     let mut statics = std::mem::take(&mut *STATIC.lock().expect("no panic"));
     let mut answers = Vec::new();
@@ -203,14 +203,15 @@ gpu_test! {
     }
 }
 
-/// A library's handle, whose own destructor would call the driver.
+/// Another library's handle: its destructor would call the driver.
 struct Handle {
     buffer: DeviceBuffer<u8>,
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // Its context is current, or it is leaked: never dropped where the driver is gone.
+        // The context is current in this drop, or the handle was leaked: the drop never runs
+        // without a driver.
         if self.buffer.context().enter().is_err() {
             eprintln!("a handle was dropped after the driver");
             std::process::abort();
@@ -233,7 +234,8 @@ gpu_test! {
         }
         let primary = Device::get(0)?.context()?;
         let created = Context::create(Device::get(0)?, ContextFlags::default())?;
-        // On this thread, on one that ends, and on one that lives on; each drops its own, or nobody.
+        // On this thread, on one that ends, and on one that lives on; each thread drops its own
+        // handle, or none does.
         for context in [&primary, &created] {
             SLOT.with(context, |_| Ok(()))?;
         }
@@ -252,7 +254,7 @@ gpu_test! {
     }
 }
 
-/// Memory of the host whose drop ends the process.
+/// Host memory with a drop that ends the process.
 struct EndsIt(Vec<u8>);
 
 // SAFETY: a vector's elements, which it alone has, stay where they are when it moves.
@@ -289,8 +291,8 @@ gpu_test! {
     }
 }
 
-/// Drops the value on a thread of the library's, which does nothing else meanwhile, and leaves the
-/// rest to that.
+/// Drops the value on one of the library's threads, and waits here until that drop ends the
+/// process.
 fn drop_elsewhere(stream: &Stream, value: impl Send + 'static) -> ! {
     stream
         .launch_host_func(move || drop(value))
@@ -313,7 +315,8 @@ gpu_test! {
         let registered = Registered::new(&context, vec![1u8; 4096], RegisterFlags::NONE);
         let mut registered = registered.map_err(|(error, _)| error)?;
         let address = registered.as_mut_slice()?.as_mut_ptr();
-        // Behind the library's back, so that its drop finds nothing to unregister.
+        // Unregistered without the library's knowledge, so that its drop finds nothing to
+        // unregister.
         let _guard = context.enter()?;
         // SAFETY: registered above, and no work uses it.
         let code = unsafe { cuda_sys::cuMemHostUnregister(address.cast()) };
@@ -323,7 +326,7 @@ gpu_test! {
     }
 }
 
-/// The simulated driver in a process of the test's own, which is ended if it does not end.
+/// The simulated driver in a process of the test's own, which a watchdog ends if it hangs.
 fn simulated() -> &'static Session {
     cuda_sim::install(Config::from_env()).expect("a process without a driver");
     std::thread::spawn(|| {
@@ -333,7 +336,7 @@ fn simulated() -> &'static Session {
     Box::leak(Box::new(Session::begin()))
 }
 
-/// A deferred drop that waits for the device: what it has dropped on a thread of the driver's.
+/// A deferred drop that waits for the device, made by a drop on a thread of the driver's.
 fn waits_on_the_reaper(session: &Session, waits: u64) {
     while session.calls("cuEventSynchronize") == waits {
         std::thread::yield_now();
@@ -379,7 +382,7 @@ fn m13_process_exit_in_a_host_function_that_a_deferred_drop_waits_for() -> Resul
     let there = Arc::clone(&source);
     stream.launch_host_func(move || {
         is_last.recv().expect("it is sent");
-        // Deferred, and waits for the copy behind this function.
+        // Its release is deferred, and waits for the copy behind this function.
         drop(there);
         waits_on_the_reaper(session, waits);
         leave()

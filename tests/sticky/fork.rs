@@ -18,8 +18,8 @@ const PATIENCE: u32 = 10;
 /// The child does not return, unwind or run exit handlers: it has one thread of the parent's many.
 pub(crate) fn in_a_fork(child: impl FnOnce() -> u8) {
     // SAFETY: the child has a copy of this thread only; what it runs below takes locks of the
-    // library under test, which is the very question, and of the allocator, which glibc and musl
-    // make usable in a child.
+    // library under test, which is what the test is about, and of the memory allocator, which glibc
+    // and musl make usable in a child.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
     if pid == 0 {
@@ -30,7 +30,8 @@ pub(crate) fn in_a_fork(child: impl FnOnce() -> u8) {
         unsafe { libc::_exit(c_int::from(answer.unwrap_or(u8::MAX))) };
     }
     let mut status = 0;
-    // SAFETY: `pid` is a child of ours that nobody else waits for; `status` is valid for a write.
+    // SAFETY: `pid` is a child of this process that no other code waits for; `status` is valid for
+    // a write.
     let waited = unsafe { libc::waitpid(pid, &mut status, 0) };
     assert_eq!(waited, pid, "waitpid: {}", std::io::Error::last_os_error());
     assert!(
@@ -50,7 +51,7 @@ pub(crate) fn in_a_fork(child: impl FnOnce() -> u8) {
     );
 }
 
-/// Ends the parent's other threads, also where a child failed.
+/// Ends the parent's other threads, even if a child failed.
 pub(crate) struct Stop<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -59,7 +60,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// What a program has when it forks.
+/// Objects that a program holds when it forks.
 struct Alive {
     context: Context,
     created: Context,
@@ -94,7 +95,7 @@ impl Alive {
         unsafe { self.buffer.note_use(&self.stream, Access::Read) }
     }
 
-    /// Numbers the first operation that is not refused as it should be; 0 if there is none.
+    /// The number of the first operation that is not refused as it should be; 0 if there is none.
     fn refused(&mut self) -> u8 {
         let device = self.context.device();
         let answers = [
@@ -144,7 +145,7 @@ impl Alive {
         wrong.map_or(0, |index| index as u8 + 1)
     }
 
-    /// Whether every explicit end is refused; everything is dropped then.
+    /// Closes or drops everything; whether every `close` was refused.
     fn close(self) -> bool {
         let refused = |error: Option<Error>| matches!(error, Some(Error::Forked));
         let answers = [
@@ -163,7 +164,7 @@ gpu_test! {
     fn s35_fork_is_refused() -> Result<()> {
         let mut alive = Alive::new()?;
         in_a_fork(|| alive.refused());
-        // The parent is as it was.
+        // The parent is not affected.
         alive.stream.synchronize()?;
         let mut back = [0; 4096];
         alive.stream.download_to(&alive.buffer, &mut back)?;
@@ -175,7 +176,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn s35_fork_drops_quietly() -> Result<()> {
-        // One that the child closes and one that it drops, with a guard beside.
+        // One that the child closes and one that it drops, and a guard.
         let (closed, dropped) = (Alive::new()?, Alive::new()?);
         let guard = closed.created.enter()?;
         let (mut closed, mut dropped, mut guard) = (Some(closed), Some(dropped), Some(guard));
@@ -198,7 +199,7 @@ gpu_test! {
 gpu_test! {
     needs 1;
     fn s35_fork_beside_busy_threads() -> Result<()> {
-        // Whatever lock another thread held at the fork, nobody in the child will release.
+        // A lock that another thread of the parent held at the fork stays locked in the child.
         let stop = AtomicBool::new(false);
         let work = || {
             while !stop.load(Ordering::Relaxed) {

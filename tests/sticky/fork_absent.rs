@@ -1,4 +1,4 @@
-//! S48: a process that forks while its threads look for a driver that is not there.
+//! S48: a process forks while its threads look for a driver that is absent.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -7,7 +7,7 @@ use cuda_core::{Device, Error};
 use crate::child;
 use crate::fork::{Stop, in_a_fork};
 
-/// Forks. On two cores one in ten children met a lock that a thread of the parent held.
+/// Number of forks. On two cores one child in ten met a lock that a thread of the parent held.
 const FORKS: u32 = 300;
 
 /// Forks beside threads that look for a device; each child looks for one itself.
@@ -43,7 +43,7 @@ fn s48_fork_without_a_driver() {
         child::run(name, &environment);
         return;
     }
-    // The outcome of loading is final before the first fork, and then asks for no lock.
+    // The outcome of loading is final before the first fork; later calls take no lock.
     assert!(!Device::is_available());
     fork_beside_threads_that_look(|error| matches!(error, Error::NoDriver(_)));
     child::done();
@@ -66,7 +66,7 @@ fn s48_fork_without_a_device() {
     };
     // SAFETY: the one address is a function of cuInit's signature, for the life of the process.
     unsafe { cuda_sys::install(resolve) }.expect("a process without a driver");
-    // A child that was forked while a thread initialised the driver must not do so itself.
+    // A child forked while a thread initialised the driver must not initialise it itself.
     fork_beside_threads_that_look(|error| {
         matches!(error, Error::Forked) || error.code() == Some(cuda_sys::CUDA_ERROR_NO_DEVICE)
     });

@@ -8,7 +8,7 @@ use crate::child;
 
 const RETAIN: &str = "cuDevicePrimaryCtxRetain";
 
-/// A process of its own on so many simulated devices, in which `body` is all that is done.
+/// A process of its own with this simulated machine, in which only `body` runs.
 fn alone(name: &str, config: Config, body: fn(&Session) -> Result<()>) -> Result<()> {
     if !child::is_this() {
         child::run(&format!("{}::{name}", module_path!()), &[]);
@@ -37,7 +37,8 @@ fn contexts_are_retained_at_the_same_time() -> Result<()> {
             let calls = session.since(begin);
             let retains: Vec<_> = calls.iter().filter(|call| call.name == RETAIN).collect();
             assert_eq!(retains.len(), 4, "one for each device");
-            // The thread that asked has nothing current, and neither had the others anything to bring back.
+            // Nothing was current on the calling thread or the worker threads, so there was nothing
+            // to restore.
             assert_eq!(session.calls("cuCtxSetCurrent"), 0);
             Device::contexts(Device::all()?)?;
             assert_eq!(session.calls(RETAIN), 4);
@@ -113,19 +114,19 @@ fn k06_pairs_that_cannot_reach_each_other() -> Result<()> {
             let report = group.enable_all_peers()?;
             assert!(!report.is_complete());
             assert_eq!(report.unreachable(), [(b, a)]);
-            // The hardware of a device has room for so many peers.
+            // A device supports only so many peers at a time.
             group.disable_all_peers()?;
             let full = cuda_sys::CUDA_ERROR_TOO_MANY_PEERS;
             session.inject(Fault::new(full).function("cuCtxEnablePeerAccess").nth(2));
             assert_eq!(group.enable_all_peers()?.unreachable(), [(a, c), (b, a)]);
-            // Copies work all the same.
+            // Copies still work.
             let mut buffers = group.alloc_zeroed::<u8>(300)?;
             group.streams()[1].fill(&mut buffers[1], 7)?;
             group.broadcast(1, &mut buffers)?;
             let mut back = [0; 900];
             group.gather_to(&buffers, &mut back)?;
             assert_eq!(back, [7; 900]);
-            // An error that is not of the hardware ends it, and names the device.
+            // Any other error stops the call, and names the device.
             group.disable_all_peers()?;
             let code = cuda_sys::CUDA_ERROR_INVALID_CONTEXT;
             session.inject(Fault::new(code).function("cuCtxEnablePeerAccess").nth(3));
@@ -164,7 +165,7 @@ fn k06_no_permission() -> Result<()> {
             assert_eq!(pool.access(there)?, PeerAccess::None);
             assert_eq!(mapped.access(there)?, PeerAccess::None);
         }
-        // Copies arrive all the same.
+        // Copies still arrive.
         let far = there.create_stream()?;
         let mut target = far.alloc::<u8>(1000)?;
         let mut back = [0; 1000];
@@ -176,7 +177,7 @@ fn k06_no_permission() -> Result<()> {
         far.copy(&mapped, &mut target)?;
         far.download_to(&target, &mut back)?;
         assert_eq!(back, [7; 1000]);
-        // The other direction is there.
+        // The other direction works.
         let other = MemoryPool::builder(there).build()?;
         other.set_access(here, PeerAccess::ReadWrite)
     })

@@ -1,4 +1,4 @@
-//! A kernel that stores where nothing is: the context is lost, and everything says so.
+//! A kernel stores to an unmapped address: the context is lost, and every call reports it.
 
 use cuda_core::{Allocator, Device, Error, Event, EventFlags, PinnedBuffer, Result};
 use support::{gpu_test, kernels};
@@ -24,18 +24,18 @@ gpu_test! {
         let counter = module.global::<u32>("counter")?;
         stream.synchronize()?;
         other.synchronize()?;
-        // SAFETY: none: this is the misuse that the test is about. The address is no memory of
-        // anybody's.
+        // SAFETY: none: this is the misuse that the test is about. The address belongs to no
+        // memory.
         let launched =
             unsafe { stream.kernel(&store).arg(0x10u64).arg(1u32).uses(&mut buffer).launch() };
-        // Where launches block, the launch itself says so.
+        // Where launches block, the launch itself reports the fault.
         let error = launched
             .and_then(|()| stream.synchronize())
             .expect_err("the kernel has faulted");
         assert!(error.is_sticky(), "{error}");
         let code = cuda_sys::CUDA_ERROR_ILLEGAL_ADDRESS;
         assert_eq!(error.code(), Some(code), "{error}");
-        // Every call that needs the device, from now on.
+        // From now on, every call that needs the device fails.
         let answers = [
             ("synchronize", stream.synchronize().err()),
             ("another stream", other.synchronize().err()),
@@ -45,16 +45,16 @@ gpu_test! {
             ("create_stream", context.create_stream().err()),
             ("record", event.record(&stream).err()),
             ("context", context.synchronize().err()),
-            // SAFETY: the driver refuses it.
+            // SAFETY: the driver refuses the launch.
             ("launch", unsafe { stream.kernel(&store).arg(0u64).arg(1u32).launch() }.err()),
         ];
         for (what, answer) in &answers {
             let sticky = answer.as_ref().is_some_and(Error::is_sticky);
             assert!(sticky, "{what}: {answer:?}");
         }
-        // Looking at devices works.
+        // Device queries still work.
         assert!(!device.name()?.is_empty());
-        // None of this panics, or waits for what will never come.
+        // None of these drops panics, or waits for work that will never end.
         drop((buffer, target, counter, store, module, event, pinned, stream, other));
         child::done();
         std::process::exit(0);

@@ -42,7 +42,8 @@ gpu_test! {
     }
 }
 
-/// What the other process does: it sees the event pending, says so, and waits for it in both ways.
+/// The body of the other process: it sees the event pending, prints that, and waits for it in both
+/// ways.
 fn other_process(text: &str) -> Result<()> {
     let context = Device::get(0)?.context()?;
     let stream = context.create_stream()?;
@@ -89,10 +90,10 @@ gpu_test! {
             .spawn()
             .expect("the test program starts");
         let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-        let mut told = |wanted: &str| lines.by_ref().any(|line| line.is_ok_and(|line| line == wanted));
-        let pending = told(PENDING);
+        let mut printed = |wanted: &str| lines.by_ref().any(|line| line.is_ok_and(|line| line == wanted));
+        let pending = printed(PENDING);
         stall.release();
-        let reached = told(REACHED);
+        let reached = printed(REACHED);
         let status = child.wait().expect("it ends");
         assert!(status.success() && pending && reached, "{status}: {pending} {reached}");
         Ok(())

@@ -1,5 +1,5 @@
-//! Tests that poison, exit or fork their process: each runs in one of its own, under
-//! `cargo xtask test` and `cargo xtask test-gpu`.
+//! Tests that lose the context, exit or fork: each runs in a process of its own, under `cargo xtask
+//! test` and `cargo xtask test-gpu`.
 
 mod absent;
 mod child;

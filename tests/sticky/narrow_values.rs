@@ -1,4 +1,4 @@
-//! Devices whose streams write and wait for values of 32 bits only.
+//! Devices with streams that write and wait for values of 32 bits only.
 
 use cuda_core::{Device, Error, Result, Signal, WaitValue};
 use cuda_sim::{Config, Session};
@@ -43,7 +43,7 @@ fn values_unsupported() -> Result<()> {
     for call in ["cuStreamWriteValue64_v2", "cuStreamWaitValue64_v2"] {
         assert_eq!(session.calls(call), 0, "{call} was made");
     }
-    // Everything else is there, the host's side of a wide signal too.
+    // Everything else works, also the host's side of a wide signal.
     wide.set(1 << 40);
     assert_eq!(wide.get(), 1 << 40);
     stream.write_value(&mut word, 5)?;

@@ -58,7 +58,7 @@ fn e11_async_unsupported() -> Result<()> {
             "{error:?}"
         );
     }
-    // Everything else is there, the caching pool included.
+    // Everything else works, also the caching pool.
     let mut cached = stream.alloc_zeroed::<u8>(1000)?;
     stream.fill(&mut cached, 6)?;
     let mut plain = stream.context().alloc::<u8>(1000)?;

@@ -1,4 +1,4 @@
-//! S35: pools of memory in a fork's child, whatever locks the parent's threads held.
+//! S35: memory pools in a forked child, whatever locks the parent's threads held.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use support::gpu_test;
 
 use crate::fork::in_a_fork;
 
-/// Everything that takes one of a pool's locks, or that of the defaults.
+/// Operations that take each lock of a pool, or that of the defaults.
 fn locks_everything(device: Device, pool: &CachingPool) -> Result<()> {
     let stream = device.create_stream()?;
     drop(stream.alloc_with::<u8>(&pool.allocator(), 1000)?);
@@ -24,7 +24,7 @@ fn locks_everything(device: Device, pool: &CachingPool) -> Result<()> {
     pool.trim(0).map(drop)
 }
 
-/// Numbers the first thing that does not answer as it should; 0 if there is none.
+/// The number of the first operation that does not answer as it should; 0 if there is none.
 fn wrong(device: Device, pool: &CachingPool) -> u8 {
     let forked = |answer: Option<Error>| matches!(answer, Some(Error::Forked));
     pool.reset_peaks(device);
@@ -88,7 +88,7 @@ gpu_test! {
                 let pool = CachingPool::new();
                 let block = stream.alloc_with::<u8>(&pool.allocator(), 1000)?;
                 drop(stream.alloc_with::<u8>(&pool.allocator(), 1000)?);
-                // The stream, which keeps blocks of it, may be locked by the other thread.
+                // The other thread may have locked the stream, which keeps blocks of the pool.
                 in_a_fork(move || {
                     drop((pool, block));
                     0

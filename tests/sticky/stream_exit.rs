@@ -44,11 +44,12 @@ gpu_test! {
     }
 }
 
-/// Numbers the first thing that a child of `fork` is not told as it should be; 0 if there is none.
+/// The number of the first operation that a forked child is not refused as it should be; 0 if there
+/// is none.
 #[cfg(unix)]
 fn refused(stream: &Stream, signal: Signal<u32>) -> u8 {
     let forked = |error: Option<Error>| matches!(error, Some(Error::Forked));
-    // Pinned memory is not there to be looked at.
+    // The child has no mapping of the pinned memory.
     let first = signal.get();
     signal.set(9);
     let answers = [
@@ -72,23 +73,24 @@ gpu_test! {
     needs 1;
     fn s35_fork_with_a_current_stream_and_signals() -> Result<()> {
         let stream = current(&Device::get(0)?.context()?)?;
-        let (theirs, ours) = (Signal::new(stream.device(), 3u32)?, Signal::new(stream.device(), 3u32)?);
-        theirs.set(4);
+        let (in_child, in_parent) = (Signal::new(stream.device(), 3u32)?, Signal::new(stream.device(), 3u32)?);
+        in_child.set(4);
         // SAFETY: the child asks the library under test, then ends without unwinding or handlers.
         let pid = unsafe { libc::fork() };
         assert!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
         if pid == 0 {
-            let answer = refused(&stream, theirs);
+            let answer = refused(&stream, in_child);
             // SAFETY: ends the process at once.
             unsafe { libc::_exit(answer.into()) };
         }
         let mut status = 0;
-        // SAFETY: `pid` is a child of ours that nobody else waits for; the pointer is valid.
+        // SAFETY: `pid` is a child of this process that no other code waits for; the pointer is
+        // valid.
         let waited = unsafe { libc::waitpid(pid, &mut status, 0) };
         assert_eq!(waited, pid);
         assert!(libc::WIFEXITED(status), "the child was ended by a signal");
         assert_eq!(libc::WEXITSTATUS(status), 0, "the number of what failed");
-        assert_eq!((theirs.get(), ours.get()), (4, 3), "the parent's are as they were");
+        assert_eq!((in_child.get(), in_parent.get()), (4, 3), "the parent's signals are unchanged");
         Ok(())
     }
 }

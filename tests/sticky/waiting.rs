@@ -1,4 +1,4 @@
-//! M13, S35: the process ends, or forks, while its futures wait.
+//! M13, S35: the process ends, or forks, while futures wait.
 
 use std::task::Poll;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use support::{Alarm, gpu_test, stall};
 
 use crate::child;
 
-/// Two futures and an owned copy, none of which is done.
+/// Two futures and an owned copy, all of them pending.
 struct Waiting {
     polled: Ready<'static>,
     new: Ready<'static>,
@@ -41,7 +41,7 @@ gpu_test! {
         let stream = Device::get(0)?.create_stream()?;
         stall(stream.as_raw()).release_after(Duration::from_millis(50));
         let Waiting { polled, new, flight } = wait_for(&stream)?;
-        // The owner waits for its copy on a thread of the library's, as the future does.
+        // A thread of the library waits for the copy before it drops the owner, as for the future.
         drop(flight);
         std::mem::forget((polled, new));
         child::done();

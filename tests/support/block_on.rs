@@ -22,7 +22,7 @@ impl Alarm {
         })
     }
 
-    /// How often it was woken.
+    /// How often it has been woken.
     pub fn wakes(&self) -> usize {
         self.wakes.load(Ordering::Acquire)
     }
@@ -42,7 +42,7 @@ impl Alarm {
             if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
                 return output;
             }
-            // A thread may be unparked for nothing: a poll must come of a wake alone.
+            // A thread may be unparked spuriously: only a wake justifies a poll.
             while self.wakes() == seen {
                 thread::park();
             }

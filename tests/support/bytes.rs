@@ -1,4 +1,4 @@
-//! Test patterns, and comparisons that say where two buffers part.
+//! Test patterns, and comparisons that name the first difference.
 
 /// Eight bytes of the pattern `seed`: they depend on every bit of both, so that neither a shifted
 /// copy nor a repeated page compares equal.

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-/// Processor time that the calling thread has used, for telling a wait that blocks from one that
-/// spins.
+/// Processor time that the calling thread has used: tells a wait that blocks from one that spins.
 ///
 /// # Panics
 /// If the system has no such clock.

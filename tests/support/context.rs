@@ -1,4 +1,4 @@
-//! The thread's context stack, read and changed behind the library's back.
+//! Raw calls on the thread's context stack, which the library under test does not see.
 //!
 //! Handles are compared, never ordinals: two contexts of one device are two contexts.
 
@@ -12,7 +12,7 @@ use cuda_sys::{
 
 use crate::driver::check;
 
-/// What `cuCtxGetCurrent` says on this thread; null for none.
+/// What `cuCtxGetCurrent` returns on this thread; null for none.
 ///
 /// # Panics
 /// If the driver returns an error.
@@ -75,7 +75,7 @@ pub fn device(ordinal: u32) -> CUdevice {
 
 /// The handle of a device's primary context, by retaining and releasing it.
 ///
-/// It stays valid afterwards if somebody else retains it too, the library under test for one.
+/// It stays valid afterwards only if something else retains it too, such as the library under test.
 ///
 /// # Panics
 /// If the driver returns an error.
@@ -87,15 +87,14 @@ pub fn primary(ordinal: u32) -> CUcontext {
     check("cuDevicePrimaryCtxRetain", unsafe {
         cuDevicePrimaryCtxRetain(&mut context, device)
     });
-    // SAFETY: takes back the count of the line above, and no more.
+    // SAFETY: releases the one count that the call above took.
     check("cuDevicePrimaryCtxRelease", unsafe {
         cuDevicePrimaryCtxRelease_v2(device)
     });
     context
 }
 
-/// A context made with the raw call, which the library under test knows nothing of; destroyed when
-/// it is dropped.
+/// A context made with the raw call, without the library's knowledge; destroyed when dropped.
 pub struct Foreign {
     // INVARIANT: made by `cuCtxCreate`, destroyed in `drop` only.
     handle: CUcontext,

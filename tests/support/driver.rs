@@ -7,7 +7,7 @@ use cuda_core::{Allocator, CachingPool, PinnedBackend, set_default_allocator, wi
 use cuda_sim::{Config, Session};
 use cuda_sys::{CUresult, cuDeviceGetCount, cuInit};
 
-/// Devices of the simulated driver where the environment does not say.
+/// Devices of the simulated driver, unless the environment sets a number.
 const DEFAULT_SIMULATED_DEVICES: u32 = 4;
 
 /// The driver under the tests of this process.
@@ -18,7 +18,7 @@ pub enum Driver {
         /// Devices that it shows.
         devices: u32,
     },
-    /// Whatever `cuda-sys` loads; `CUDA_SYS_LIBRARY` is honoured.
+    /// The driver that `cuda-sys` loads; `CUDA_SYS_LIBRARY` is honoured.
     Loaded,
 }
 
@@ -55,11 +55,12 @@ pub fn check(call: &str, result: CUresult) {
 }
 
 /// Begins a session of the simulated driver, which becomes this process's driver at the first call:
-/// `CUDA_TESTS_SIM` devices or four, in the mode that `CUDA_SIM_MODE` names.
+/// `CUDA_TESTS_SIM` devices, four by default, in the mode that `CUDA_SIM_MODE` names.
 ///
-/// Pinned memory is the driver's own, so that each use of it is seen; [`run`](crate::run()) and the
-/// tests of the cache ask for slabs. Device memory comes from the driver's pool for the same reason,
-/// and from the caching pool in [`run`](crate::run()) and where a test asks for it.
+/// Pinned memory comes from the driver itself, so that the session sees each allocation;
+/// [`run`](crate::run()) and the tests of the cache ask for slabs. Device memory comes from the
+/// driver's pool for the same reason, and from the caching pool in [`run`](crate::run()) and where
+/// a test asks for it.
 ///
 /// # Panics
 /// If the process has another driver already.
@@ -80,7 +81,8 @@ pub fn simulator() -> Session {
     session
 }
 
-/// Gives back what the process's caching pool keeps. What it asks about may not be ready at first.
+/// Trims the process's caching pool. The call that asks whether blocks are idle may report "not
+/// ready" at first.
 ///
 /// # Errors
 /// The driver's.
@@ -106,8 +108,8 @@ pub(crate) fn allocator_of_environment() -> Allocator {
     }
 }
 
-/// Runs `f`, which allocates what is freed while a stream is held up: in the caching pool, where the
-/// environment names an allocator whose frees wait for the device.
+/// Runs `f`, which allocates memory that is freed while a stream is stalled: with the caching pool,
+/// where the environment names an allocator whose frees wait for the device.
 pub fn freed_behind_a_stall<R>(f: impl FnOnce() -> R) -> R {
     match env::var("CUDA_CORE_ALLOCATOR").as_deref() {
         Ok("plain") => with_allocator(&Allocator::cache(), f),

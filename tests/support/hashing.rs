@@ -1,8 +1,8 @@
-//! Hashes, for what claims to be a key.
+//! Hashes, for tests of types that are used as keys.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 
-/// A value's hash, the same whenever it is asked for.
+/// A value's hash, the same on every call.
 pub fn hash(value: &impl Hash) -> u64 {
     BuildHasherDefault::<DefaultHasher>::default().hash_one(value)
 }

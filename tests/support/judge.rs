@@ -1,4 +1,4 @@
-//! What a run with a failing driver call left behind, and whether it said so.
+//! Compares what a run with a failing driver call leaked with what the library reported.
 
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,20 +9,21 @@ use cuda_sys::symbol as cu;
 
 use crate::driver::check;
 
-/// The drops that fail from [`begin`](Self::begin) to [`end`](Self::end), as the hook is told of
-/// them.
+/// Collects the drops that fail from [`begin`](Self::begin) to [`end`](Self::end), as the drop hook
+/// reports them.
 #[derive(Debug)]
 pub struct DropFailures {
     seen: Arc<Mutex<Vec<DropFailure>>>,
     counted: u64,
 }
 
-/// What failed between two moments.
+/// The failures between two moments.
 #[derive(Debug, Default)]
 pub struct Reported {
-    /// As the hook was told.
+    /// As the hook received them.
     pub failures: Vec<DropFailure>,
-    /// As the counter counted them; the rest went to a hook that the test set itself.
+    /// As the library's counter has them; failures beyond those of the hook went to a hook that the
+    /// test set itself.
     pub counted: u64,
 }
 
@@ -41,7 +42,7 @@ impl DropFailures {
         }
     }
 
-    /// How often the hook was told so far that such a thing could not be released.
+    /// How often the hook has reported that such a resource could not be released.
     #[must_use]
     pub fn reported(&self, resource: Resource) -> usize {
         let seen = locked(&self.seen);
@@ -49,7 +50,7 @@ impl DropFailures {
         same.count()
     }
 
-    /// Takes the hook away and says what it was told.
+    /// Removes the hook and returns what it received.
     #[must_use]
     pub fn end(self) -> Reported {
         cuda_core::take_drop_hook();
@@ -64,13 +65,14 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What exists must be what was reported, each once. Reported may also be what a destroyed context
-/// took along, and what cannot be counted.
+/// Each object that leaked must have been reported once, and each report must name a leak. Excepted
+/// are reports of what a destroyed context freed with itself, and of resources that leaks do not
+/// list.
 ///
-/// Where nothing was said, `excused` is asked.
+/// `excused` is asked about each leak that was not reported.
 ///
 /// # Errors
-/// In words, what leaked unsaid, or was said to leak and did not.
+/// In words, what leaked unreported, or was reported but did not leak.
 pub fn compare(
     leaks: &[Leak],
     reported: &Reported,
@@ -91,14 +93,14 @@ pub fn compare(
                     | Resource::DeviceMemory
             )
     };
-    // Pinned memory by another name: whose it is says its own buffer.
-    // A module's global, say, is there for as long as its module.
+    // The address of pinned memory, whose own buffer reports it, or of memory that still exists: a
+    // module's global, say, exists as long as its module.
     let of_others = |failure: &DropFailure| {
         failure.resource == Resource::DeviceMemory
             && (failure.handle < END_OF_HOST || exists(failure.handle))
     };
     excess.retain(|failure| !with_context(failure) && !of_others(failure));
-    // Variables stay and go with their module.
+    // Global variables are freed with their module.
     let module = |failure: &DropFailure| failure.resource == Resource::Module;
     if failures.iter().any(module) {
         excess.retain(|failure| failure.resource != Resource::DeviceMemory);
@@ -110,10 +112,10 @@ pub fn compare(
     }
 }
 
-/// The first half of [`compare`]: what exists was reported.
+/// The first half of [`compare`]: every leak was reported.
 ///
 /// # Errors
-/// In words, what leaked unsaid.
+/// In words, what leaked unreported.
 pub fn leaked_unsaid(
     leaks: &[Leak],
     reported: &Reported,
@@ -125,13 +127,13 @@ pub fn leaked_unsaid(
     let elsewhere = counted.saturating_sub(failures.len() as u64);
     if unexplained.len() as u64 > elsewhere {
         return Err(format!(
-            "leaked without a word: {unexplained:#?}, reported: {reported:#?}"
+            "leaked unreported: {unexplained:#?}, reported: {reported:#?}"
         ));
     }
     Ok(())
 }
 
-/// Leaks that were not reported, and what was reported but is no leak.
+/// Leaks that were not reported, and reports that name no leak.
 fn matched<'a>(leaks: &[Leak], failures: &'a [DropFailure]) -> (Vec<Leak>, Vec<&'a DropFailure>) {
     let mut unexplained = leaks.to_vec();
     let mut excess = Vec::new();
@@ -141,7 +143,7 @@ fn matched<'a>(leaks: &[Leak], failures: &'a [DropFailure]) -> (Vec<Leak>, Vec<&
         };
         let same = |leak: &Leak| {
             let sized = matches!(kind, LeakKind::Device | LeakKind::Pinned);
-            // Device memory that is mapped rather than allocated is named by its addresses.
+            // Device memory that is mapped rather than allocated leaks as a range of addresses.
             let mapped = kind == LeakKind::Device && leak.kind == LeakKind::Addresses;
             (leak.kind == kind || mapped)
                 && leak.handle == failure.handle
@@ -155,7 +157,7 @@ fn matched<'a>(leaks: &[Leak], failures: &'a [DropFailure]) -> (Vec<Leak>, Vec<&
     (unexplained, excess)
 }
 
-/// Whether there is memory at an address of a device.
+/// Whether the driver knows memory at this address.
 fn exists(address: u64) -> bool {
     let mut kind = 0u32;
     // SAFETY: the attribute's value is an `unsigned int`, which the pointer is valid for; any address
@@ -193,8 +195,8 @@ fn kind(resource: Resource) -> Option<LeakKind> {
     }
 }
 
-/// Takes leaked objects out of the simulated driver, so that thousands of runs do not add up. Nobody
-/// may use them any more.
+/// Releases leaked objects in the simulated driver, so that thousands of runs do not add up. They
+/// must not be used afterwards.
 ///
 /// # Panics
 /// If the simulated driver does not know them.
@@ -204,41 +206,42 @@ pub fn take_away(mut leaks: Vec<Leak>) {
     for leak in leaks {
         let handle = ptr::without_provenance_mut::<()>(leak.handle as usize);
         let result = match leak.kind {
-            // SAFETY: the handle was leaked: nobody else destroys it.
+            // SAFETY: the owner leaked the handle, so this is its only release.
             LeakKind::Stream => unsafe { cu::cuStreamDestroy_v2(handle.cast()) },
-            // SAFETY: it was leaked, so nobody else gives it back.
+            // SAFETY: the owner leaked it, so this is its only release.
             LeakKind::Event => unsafe { cu::cuEventDestroy_v2(handle.cast()) },
             LeakKind::Context if leak.call.starts_with("cuGreen") => {
-                // The simulated driver's: eight behind the context's.
+                // The simulated driver's handle of a green context lies eight bytes behind its
+                // context's.
                 let green = handle.wrapping_byte_add(8).cast();
-                // SAFETY: it was leaked, so nobody else gives it back.
+                // SAFETY: the owner leaked it, so this is its only release.
                 unsafe { cu::cuGreenCtxDestroy(green) }
             }
-            // SAFETY: it was leaked, so nobody else gives it back.
+            // SAFETY: the owner leaked it, so this is its only release.
             LeakKind::Context => unsafe { cu::cuCtxDestroy_v2(handle.cast()) },
-            // SAFETY: it was leaked, so nobody else gives it back.
+            // SAFETY: the owner leaked it, so this is its only release.
             LeakKind::Module if leak.call.starts_with("cuLibrary") => unsafe {
                 cu::cuLibraryUnload(handle.cast())
             },
-            // SAFETY: it was leaked, so nobody else gives it back.
+            // SAFETY: the owner leaked it, so this is its only release.
             LeakKind::Module => with_a_context(|| unsafe { cu::cuModuleUnload(handle.cast()) }),
-            // SAFETY: it was leaked, so nobody else gives it back.
+            // SAFETY: the owner leaked it, so this is its only release.
             LeakKind::Linker => with_a_context(|| unsafe { cu::cuLinkDestroy(handle.cast()) }),
-            // SAFETY: it was leaked, so nobody else gives it back.
+            // SAFETY: the owner leaked it, so this is its only release.
             LeakKind::Graph => unsafe { cu::cuGraphDestroy(handle.cast()) },
-            // SAFETY: it was leaked, so nobody else closes it.
+            // SAFETY: the owner leaked it, so this is its only release.
             LeakKind::Device if leak.call.starts_with("cuIpc") => unsafe {
                 cu::cuIpcCloseMemHandle(leak.handle)
             },
-            // SAFETY: it was leaked, so nobody else gives it back.
+            // SAFETY: the owner leaked it, so this is its only release.
             LeakKind::Pool => unsafe { cu::cuMemPoolDestroy(handle.cast()) },
-            // SAFETY: it was leaked, so nobody else unregisters it.
+            // SAFETY: the owner leaked it, so this is its only release.
             LeakKind::Pinned if leak.call.starts_with("cuMemHostRegister") => unsafe {
                 cu::cuMemHostUnregister(handle.cast())
             },
-            // SAFETY: it was leaked, so nobody else frees it.
+            // SAFETY: the owner leaked it, so this is its only release.
             LeakKind::Pinned => unsafe { cu::cuMemFreeHost(handle.cast()) },
-            // SAFETY: it was leaked, so nobody else gives it back.
+            // SAFETY: the owner leaked it, so this is its only release.
             LeakKind::Device if leak.call == "cuMemAllocManaged" => unsafe {
                 cu::cuMemFree_v2(leak.handle)
             },
@@ -246,33 +249,33 @@ pub fn take_away(mut leaks: Vec<Leak>) {
                 leak.discard();
                 continue;
             }
-            // SAFETY: it was leaked, so nobody else gives it back.
+            // SAFETY: the owner leaked it, so this is its only release.
             LeakKind::Physical => unsafe { cu::cuMemRelease(leak.handle) },
             LeakKind::Semaphore => {
-                // SAFETY: it was leaked, so nobody else gives it back.
+                // SAFETY: the owner leaked it, so this is its only release.
                 with_a_context(|| unsafe { cu::cuDestroyExternalSemaphore(handle.cast()) })
             }
             LeakKind::External => {
-                // SAFETY: it was leaked, so nobody else gives it back.
+                // SAFETY: the owner leaked it, so this is its only release.
                 with_a_context(|| unsafe { cu::cuDestroyExternalMemory(handle.cast()) })
             }
-            // SAFETY: it was leaked, so nobody else gives it back.
+            // SAFETY: the owner leaked it, so this is its only release.
             LeakKind::Array if leak.call.starts_with("cuMipmapped") => unsafe {
                 cu::cuMipmappedArrayDestroy(handle.cast())
             },
-            // SAFETY: it was leaked, so nobody else gives it back.
+            // SAFETY: the owner leaked it, so this is its only release.
             LeakKind::Array => unsafe { cu::cuArrayDestroy(handle.cast()) },
-            // SAFETY: it was leaked, so nobody else gives it back.
+            // SAFETY: the owner leaked it, so this is its only release.
             LeakKind::Texture => unsafe { cu::cuTexObjectDestroy(leak.handle) },
-            // SAFETY: it was leaked, so nobody else gives it back.
+            // SAFETY: the owner leaked it, so this is its only release.
             LeakKind::Surface => unsafe { cu::cuSurfObjectDestroy(leak.handle) },
             _ => continue,
         };
-        check("taking a leak away", result);
+        check("releasing a leaked object", result);
     }
 }
 
-/// A call that wants some context to be current.
+/// Makes some context current for a call that needs one.
 fn with_a_context(call: impl FnOnce() -> cuda_sys::CUresult) -> cuda_sys::CUresult {
     crate::context::push(crate::context::primary(0));
     let result = call();

@@ -42,7 +42,7 @@ pub fn get(context: &Context, name: &str) -> Result<Function> {
     load(context)?.function(name)
 }
 
-/// Tells the simulated driver what the kernels do; [`load`] does it too.
+/// Registers with the simulated driver what the kernels do; [`load`] does it too.
 pub fn register() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -58,7 +58,7 @@ pub fn register() {
     });
 }
 
-/// How many elements a launch covers of the `n` that parameter `index` tells.
+/// How many elements a launch covers of the `n` that parameter `index` holds.
 fn covered(arguments: &Arguments, index: usize) -> usize {
     u64::from(arguments.u32(index)).min(arguments.threads()) as usize
 }
@@ -145,7 +145,7 @@ fn register_words() {
     );
 }
 
-/// What `stir` makes of a word.
+/// The value that `stir` computes from a word.
 #[must_use]
 pub fn stirred(word: u32, rounds: u32) -> u32 {
     (0..rounds).fold(word, |word, _| {

@@ -1,9 +1,9 @@
-//! What the suites share: choosing a driver, declaring GPU tests, stalling streams, comparing bytes.
+//! What the suites share: choosing a driver, declaring GPU tests, stalling streams, comparing
+//! bytes.
 //!
 //! A GPU test is declared with [`gpu_test!`]; its body runs under [`run()`], on the real driver or,
 //! with `CUDA_TESTS_SIM=<devices>` in the environment (and always under Miri), on the simulated one.
-//! Nothing here skips: a test that finds fewer devices than it needs fails, and so does one that lacks a
-//! library.
+//! No test is skipped: a test that finds fewer devices than it needs, or lacks a library, fails.
 
 #![allow(
     clippy::not_unsafe_ptr_arg_deref,

@@ -8,21 +8,21 @@
 /// gpu_test! { needs 1; fn j02_offsets() -> cuda_core::Result<()> { .. } }
 /// ```
 ///
-/// The path of the test that comes out says all of it, `a37_sync_other_device::asynchronous::needs_2`,
-/// so that `--list` tells the runner what it may run where. The tags:
+/// The resulting path names all of it, `a37_sync_other_device::asynchronous::needs_2`, so that
+/// `--list` tells the runner on which machine each test can run. The tags:
 ///
 /// * `asynchronous`: asserts that a call returns while the device is busy, which is false under
 ///   `CUDA_LAUNCH_BLOCKING=1` and under a sanitizer;
 /// * `timing`: asserts a duration or a rate;
 /// * `heavy`: too much work for an interpreter;
 /// * `faulting`: makes the device fault, which a sanitizer would report;
-/// * `real`: means nothing on the simulated driver;
+/// * `real`: has no meaning on the simulated driver;
 /// * `runtime`: needs a libcudart, the one that `CUDA_TESTS_LIBCUDART` names;
 /// * `nvrtc`: needs NVRTC;
 /// * `cuda_12_0`, `cuda_12_2`, `cuda_12_4`: needs a driver for that CUDA or a later one.
 ///
-/// A tag that is not in this list does not compile. The test is ignored by a plain `cargo test`,
-/// which says so; see [`run`](crate::run()) for what surrounds the body.
+/// A tag that is not in this list does not compile. A plain `cargo test` lists the test as ignored;
+/// see [`run`](crate::run()) for what surrounds the body.
 #[macro_export]
 macro_rules! gpu_test {
     (

@@ -1,10 +1,10 @@
-//! What a test has to say beside its verdict.
+//! What a test reports beside its verdict.
 
 use std::fmt::Arguments;
 use std::io::{Write, stderr};
 
-/// Says what a test found that is no verdict: a figure to read, or what it could not ask of this
-/// machine. The runner shows it when all is over, `noted: copies::j13_overlap_pays: ...`.
+/// Prints a finding of a test that is no verdict: a figure, or what this machine could not check.
+/// The runner shows it after all tests, `noted: copies::j13_overlap_pays: ...`.
 ///
 /// ```text
 /// support::report!("device {device} reaches no other: only copies without access were tried");
@@ -19,7 +19,7 @@ macro_rules! report {
 /// What [`report!`](crate::report!) does in the test at `path`.
 pub fn report(path: &str, text: Arguments<'_>) {
     let text = text.to_string().replace('\n', " ");
-    // Not `eprintln!`, which libtest keeps from the reader of a green test, and in one write, since
-    // others write too. A closed stderr leaves nobody to tell.
+    // Not `eprintln!`, whose output libtest captures when the test passes; in one write, since
+    // other threads write too. If stderr is closed the text is lost.
     let _ = stderr().write_all(format!("noted: {path}: {text}\n").as_bytes());
 }

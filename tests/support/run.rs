@@ -1,4 +1,4 @@
-//! What surrounds the body of a GPU test.
+//! Sets up and checks the surroundings of a GPU test's body.
 
 use std::fmt::Debug;
 use std::panic::resume_unwind;
@@ -15,10 +15,10 @@ use crate::driver::{
 use crate::sweep;
 use crate::watchdog::Watchdog;
 
-/// Contexts, pools and the simulated driver belong to the process, so tests take turns.
+/// Contexts, pools and the simulated driver belong to the process, so only one test runs at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// How many drops the test whose turn it is wants to fail.
+/// How many drops of the running test are expected to fail.
 static EXPECTED_DROP_FAILURES: AtomicU64 = AtomicU64::new(0);
 
 /// What the body of a test may return.
@@ -45,14 +45,13 @@ impl<E: Debug> Outcome for Result<(), E> {
 /// The body gets a thread of its own, on which nothing is current at first, and tests of one process
 /// run one after the other. Afterwards, besides the body's own verdict:
 /// * the thread's current context is the handle that it was before;
-/// * no `Drop` failed, or as many as [`expect_drop_failures`] said;
+/// * no `Drop` failed, or as many as [`expect_drop_failures`] declared;
 /// * the simulated driver saw no misuse, and everything made in the test is gone.
 ///
-/// # Panics
-/// If the body does, if any of this does not hold, if the driver shows too few devices, or where the
-/// library is absent that a tag of the test names: nothing is skipped.
+/// If the body panics, if any of these conditions does not hold, if the driver shows too few
+/// devices, or if a library that a tag of the test names is absent: no test is skipped.
 pub fn run<O: Outcome + 'static>(needs: u32, path: &'static str, body: fn() -> O) {
-    // A test that failed leaves nothing in the mutex that the next one could trip over.
+    // A failed test poisons the mutex; it guards no data that the next test could find broken.
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     if sweep::requested() {
         return sweep::sweep(needs, path, body);
@@ -88,11 +87,11 @@ pub fn run<O: Outcome + 'static>(needs: u32, path: &'static str, body: fn() -> O
     assert_eq!(
         cuda_core::drop_failures() - failures,
         EXPECTED_DROP_FAILURES.load(Ordering::Relaxed),
-        "drops that failed, and drops that were to fail"
+        "drops that failed, and drops that were expected to"
     );
     if let Some(session) = session {
         session.settle();
-        // What the library caches for copies to come is no leak.
+        // What the library caches for later copies is no leak.
         cuda_core::trim_staging().expect("the simulated driver frees pinned memory");
         trim_cache(&session).expect("the simulated driver frees memory");
         cuda_core::trim_pinned().expect("the simulated driver unregisters memory");
@@ -100,21 +99,21 @@ pub fn run<O: Outcome + 'static>(needs: u32, path: &'static str, body: fn() -> O
     }
 }
 
-/// Says, in the body of a GPU test, how many failures `cuda_core::drop_failures` will have counted
-/// when the test is over: so many and no other number.
+/// Declares, in the body of a GPU test, exactly how many failures `cuda_core::drop_failures` will
+/// have counted when the test ends.
 pub fn expect_drop_failures(count: u64) {
     EXPECTED_DROP_FAILURES.store(count, Ordering::Relaxed);
 }
 
-/// A runner that let the tags slip must not get a green test out of it.
+/// Panics, so that a runner which ignored the tag `real` gets no passed test.
 fn refuse_simulator(path: &str) {
     assert!(
         !tagged(path, "real"),
-        "{path} means nothing on the simulated driver"
+        "{path} cannot run on the simulated driver"
     );
 }
 
-/// Nor a failure that does not say what is missing. Tests that need libcudart open it themselves.
+/// Panics if NVRTC is absent. Tests that need libcudart open it themselves.
 fn require_libraries(path: &str) {
     if !tagged(path, "nvrtc") {
         return;

@@ -1,4 +1,4 @@
-//! Holding a stream up.
+//! Stalls a stream.
 
 use std::ffi::c_void;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -10,13 +10,14 @@ use cuda_sys::{CUstream, cuLaunchHostFunc};
 use crate::driver::check;
 use crate::sweep;
 
-/// How long a stream is held up at most while calls fail on purpose.
+/// How long a stall lasts at most while driver calls are made to fail.
 pub(crate) const LONGEST: Duration = Duration::from_millis(30);
 
-/// A stream that waits; dropping this lets it go on, on every way out of a test.
+/// A stalled stream; dropping this value lets the stream go on, on every way out of a test.
 ///
-/// Warm up whatever the test does meanwhile, and stall one stream at a time: module loading and
-/// context-wide calls wait behind a stall, and host functions may share one thread.
+/// Load and use beforehand all that the test calls meanwhile, and stall one stream at a time:
+/// module loading and context-wide calls wait behind a stall, and host functions may share one
+/// thread.
 #[must_use = "dropping it ends the stall"]
 pub struct Stall {
     gate: Arc<Gate>,
@@ -37,8 +38,8 @@ impl Gate {
     fn pass(&self) {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if sweep::fails_a_call() {
-            // What cannot be ordered on the device is waited for with the host, by a thread that
-            // may be the one to open the gate.
+            // Where a failed call prevents ordering on the device, the library waits on the host,
+            // possibly on the very thread that would open the gate.
             let waited = self.opened.wait_timeout_while(open, LONGEST, |open| !*open);
             return drop(waited.unwrap_or_else(PoisonError::into_inner));
         }
@@ -49,7 +50,7 @@ impl Gate {
 
 /// Enqueues on `stream` a host function that blocks until the returned value is released or dropped.
 ///
-/// A raw handle, a raw call: the library under test does not know of the stall.
+/// Raw handle and raw call: the library under test does not see the stall.
 ///
 /// # Panics
 /// If the driver refuses the host function.
@@ -61,7 +62,8 @@ pub fn stall(stream: CUstream) -> Stall {
     // does once for each successful enqueue.
     let result = unsafe { cuLaunchHostFunc(stream, Some(wait_at_gate), data) };
     if result != cuda_sys::CUDA_SUCCESS {
-        // SAFETY: the enqueue failed, so the count made by `into_raw` above is still ours.
+        // SAFETY: the enqueue failed, so the count that `into_raw` took above still belongs to this
+        // function.
         drop(unsafe { Arc::from_raw(data.cast::<Gate>()) });
     }
     check("cuLaunchHostFunc", result);
@@ -75,10 +77,10 @@ unsafe extern "C" fn wait_at_gate(data: *mut c_void) {
 }
 
 impl Stall {
-    /// Lets the stream go on now.
+    /// Lets the stream go on.
     pub fn release(self) {}
 
-    /// Lets the stream go on after `delay`, from another thread, for tests that block meanwhile.
+    /// Lets the stream go on after `delay`, from another thread, for tests that block their own thread.
     pub fn release_after(self, delay: Duration) {
         let delay = if sweep::fails_a_call() {
             delay.min(Duration::from_millis(1))

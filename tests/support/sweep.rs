@@ -1,4 +1,4 @@
-//! A GPU test once more for each of its driver calls, which then fails.
+//! Repeats a GPU test once for each of its driver calls and makes that call fail.
 
 mod origin;
 mod panics;
@@ -32,23 +32,24 @@ pub(crate) use record::requested;
 /// How a call fails.
 #[derive(Debug, Clone, Copy)]
 enum Failure {
-    /// Once; the next call works.
+    /// Only this call; the next one works.
     Once(CUresult),
-    /// With it the context is lost: all its later calls fail alike.
+    /// This call and all later ones of the context: the context is lost.
     Sticky(CUresult),
 }
 
-/// What any call may return, what makes the library try once more, and what ends a context.
+/// An error that any call may return, one on which the library retries, and one that ends a
+/// context.
 const FAILURES: [Failure; 3] = [
     Failure::Once(cuda_sys::CUDA_ERROR_OUT_OF_MEMORY),
     Failure::Once(cuda_sys::CUDA_ERROR_INVALID_VALUE),
     Failure::Sticky(cuda_sys::CUDA_ERROR_ILLEGAL_ADDRESS),
 ];
 
-/// Calls of a test that fail in turn, each of them: nearly every test has no more.
+/// Up to this many calls of a test, each fails in turn; few tests make more.
 const EXACT: u64 = 600;
 
-/// Tests that are not swept, or modules of them, and why.
+/// Tests, or modules of tests, that are not swept, and why.
 const NOT_SWEPT: [(&str, &str); 14] = [
     (
         "adaptors::failures::a_callback_makes_room",
@@ -56,7 +57,7 @@ const NOT_SWEPT: [(&str, &str); 14] = [
     ),
     (
         "adaptors::tracking::i13_tracking_wrong_size",
-        "allocates and frees by hand: a block is its own to lose",
+        "allocates and frees by hand: a block it leaks is the test's own",
     ),
     (
         "allocators::i05_c_allocator_args",
@@ -81,36 +82,36 @@ const NOT_SWEPT: [(&str, &str); 14] = [
     ),
     (
         "pointers::f09_mapped",
-        "promises that pinned memory stays, and frees it when it ends early",
+        "promises in unsafe code that pinned memory stays, but frees it when it ends early",
     ),
     (
-        "soundness::implicit_order::s52_nor_for_one_of_a_per_thread_stream",
+        "soundness::implicit_order::s52_a_copy_does_not_wait_for_a_host_function_of_a_per_thread_stream",
         "where no event can be recorded a per-thread stream is waited for, which waits for the test here",
     ),
     (
         "threads::n06_streams_of_threads_that_end",
-        "a thousand threads, one after the other; others end once",
+        "a thousand threads in turn; other tests end one",
     ),
     (
         "threads::n06_thread_exit",
-        "a thousand threads, one after the other; others end once",
+        "a thousand threads in turn; other tests end one",
     ),
     (
         "many::stress::n10_sixteen_threads_on_all_devices",
-        "threads meet at a barrier, and it is a stress of what others do once",
+        "threads meet at a barrier; a stress test of what other tests do once",
     ),
     (
         "soundness::threads::s34_streams_made_and_destroyed_by_many_threads",
-        "a stress of what others do once",
+        "a stress test of what other tests do once",
     ),
     (
         "soundness::captures::s45_the_per_thread_stream_is_captured_on_its_own_thread",
-        "a capture of a default stream goes on where its context is lost, and forbids to take leaks away",
+        "a capture of a default stream goes on where its context is lost, and forbids releasing leaked objects",
     ),
 ];
 
-/// Tests that forget guards, or drop them out of order: if they end in between, what such a guard entered
-/// stays current.
+/// Tests that forget guards or drop them out of order: if such a test ends early, the context that
+/// the guard entered stays current.
 const LEAVES_GUARDS: [&str; 4] = [
     "guards::a25_out_of_order_drop",
     "guards::a25_out_of_order_drop_keeps_a_created_context_alive",
@@ -121,24 +122,24 @@ const LEAVES_GUARDS: [&str; 4] = [
 /// Whether the path of a test is that of `test`, or in the module of that name.
 fn names(path: &str, test: &str) -> bool {
     let name = path.split_once("::").map_or(path, |(_suite, name)| name);
-    // Behind the name come a test's tags, and behind a module's its tests.
+    // After the name come a test's tags, or a module's tests.
     let rest = name.strip_prefix(test);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with("::") || test.ends_with("::"))
 }
 
-/// Runs the body of a test as it is, then with its first driver call failing, whoever makes it, then
-/// with its second, and so on until no call is left to fail. Of each run it is asserted that
+/// Runs the body of a test as it is, then with its first driver call failing, on whichever thread,
+/// then with its second, and so on until no call is left to fail. After each run it asserts that
 ///
-/// * nothing panicked but the body itself, which need not expect the failure;
+/// * only the body itself panicked, which need not expect the failure;
 /// * the simulated driver saw no misuse: nothing freed twice, nothing used that was freed, no race;
-/// * what the library made and still exists is exactly what its drop hook was told of. What the
-///   body made with raw calls is the body's to lose when it ends early;
-/// * what is current on the thread is what was, unless the body ended early and had changed that
+/// * the objects that the library made and that still exist are exactly those that the drop hook
+///   reported. What the body made with raw calls may leak when the body ends early;
+/// * the thread's current context is unchanged, unless the body ended early and had changed it
 ///   itself;
 /// * the test passes once no call fails: no earlier run has broken anything.
 ///
 /// # Panics
-/// With what does not hold.
+/// With the first condition that does not hold.
 pub(crate) fn sweep<O: Outcome>(needs: u32, path: &'static str, body: fn() -> O) {
     if let Some((_, reason)) = NOT_SWEPT.iter().find(|(test, _)| names(path, test)) {
         return record::not_swept(path, reason);
@@ -159,7 +160,7 @@ pub(crate) fn sweep<O: Outcome>(needs: u32, path: &'static str, body: fn() -> O)
     }
 }
 
-/// Whether a call of the test that runs is to fail, so that its own verdict does not matter.
+/// Whether a call of the running test is to fail, so that its own verdict is ignored.
 pub(crate) fn fails_a_call() -> bool {
     FAILS.load(Ordering::Relaxed)
 }
@@ -172,36 +173,36 @@ struct Scenario<O> {
     panics: Panics,
 }
 
-/// One run that left nothing to complain of.
+/// The result of one run that passed all checks.
 struct Run {
     calls: u64,
-    /// The call that was to fail was made.
+    /// Whether the call that was to fail was made.
     fired: bool,
 }
 
-/// What the body's thread saw.
+/// What was observed on the body's thread.
 struct Seen {
     outcome: thread::Result<()>,
     fired: bool,
     /// The context stack that the body left behind.
     left: Vec<usize>,
-    /// The body changed what is current by itself.
+    /// Whether the body changed the current context by itself.
     switched: bool,
 }
 
 impl<O: Outcome> Scenario<O> {
     fn sweep(&self) -> Result<Record, String> {
         let mut record = Record::default();
-        let whole = |wrong| format!("without a failure: {wrong}");
-        // What the library keeps for the life of the process exists from the first run on.
+        let whole = |wrong| format!("with no failing call: {wrong}");
+        // What the library keeps for the life of the process exists after this first run.
         self.attempt(None, &mut record).map_err(whole)?;
-        // With a failure that never comes, since stalls are shorter then.
+        // With a failure that is never reached: stalls are shorter while one is set.
         let run = self.attempt(Some((u64::MAX, FAILURES[0])), &mut record);
         let run = run.map_err(whole)?;
         record.stride = stride(run.calls, sample::calls(EXACT));
         record.calls = run.calls;
         for (index, failure) in (0..).zip(FAILURES) {
-            // Another of those that are left out, of a long test, with each failure.
+            // One more call of a long test, among those that the stride skips, with each failure.
             let mut nth = sample::first(record.stride, index);
             loop {
                 let run = self.attempt(Some((nth, failure)), &mut record);
@@ -211,13 +212,13 @@ impl<O: Outcome> Scenario<O> {
                 }
                 nth += record.stride;
             }
-            let after = |wrong| format!("after runs that failed, {failure:?}: {wrong}");
+            let after = |wrong| format!("after the runs with a failing call, {failure:?}: {wrong}");
             self.attempt(None, &mut record).map_err(after)?;
         }
         Ok(record)
     }
 
-    /// One run; an error says what is wrong with what it left.
+    /// One run; the error says which condition its end state violates.
     fn attempt(&self, fault: Option<(u64, Failure)>, record: &mut Record) -> Result<Run, String> {
         let _watchdog = Watchdog::start(&format!("{} with {fault:?}", self.path));
         let session = simulator();
@@ -241,7 +242,7 @@ impl<O: Outcome> Scenario<O> {
         let destroyed = ["cuCtxDestroy_v2", "cuGreenCtxDestroy"]
             .iter()
             .any(|call| session.calls(call) > 0);
-        // What the body made is the body's to lose.
+        // Objects that the body itself made may leak.
         judge::compare(&leaks, &reported, destroyed, |leak| {
             origin::is_body(leak, self.path)
         })?;
@@ -286,7 +287,7 @@ impl<O: Outcome> Scenario<O> {
         session.clear_faults();
         session.end_waits_for_values(Duration::ZERO);
         FAILS.store(false, Ordering::Relaxed);
-        // Before the stack is emptied here, which switches as well.
+        // Read before the stack is emptied here, which switches contexts as well.
         let switches = session.switches();
         let left: Vec<_> = iter::from_fn(context::pop)
             .map(|left| left.addr())
@@ -305,7 +306,8 @@ impl<O: Outcome> Scenario<O> {
     }
 }
 
-/// Gives back what the library caches. What it asks about may not be ready at first.
+/// Trims the library's caches. The call that asks whether blocks are idle may report "not ready" at
+/// first.
 fn trim(session: &Session) -> cuda_core::Result<()> {
     const POLLS: u32 = 4;
     (0..POLLS).try_for_each(|_| {
@@ -315,12 +317,12 @@ fn trim(session: &Session) -> cuda_core::Result<()> {
     trim_cache(session)
 }
 
-/// Takes away access between devices that the body ended too early to take away itself.
+/// Disables peer access that the body enabled and, having ended early, did not disable.
 fn part_devices() -> cuda_core::Result<()> {
     let devices: Vec<Device> = Device::all()?.collect();
     for &device in &devices {
         for &peer in devices.iter().filter(|&&peer| peer != device) {
-            // An error where there was none.
+            // An error where access was not enabled.
             let _ = device.context()?.disable_peer_access(&peer.context()?);
         }
     }
@@ -334,8 +336,9 @@ fn none<T: Debug>(what: &str, found: &[T]) -> Result<(), String> {
     Err(format!("{what}: {found:#?}"))
 }
 
-/// How many calls apart those are that fail: 1 unless there are many, and otherwise a prime, so that
-/// in a loop of the test each call fails in some round. The work grows with the square of the calls.
+/// The distance between calls that fail: 1 unless there are many calls, and otherwise a prime, so
+/// that each call of a loop in the test fails in some iteration. The work grows with the square of
+/// the calls.
 fn stride(calls: u64, exact: u64) -> u64 {
     match calls.saturating_mul(calls).div_ceil(exact * exact) {
         0..=1 => 1,

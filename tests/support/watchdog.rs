@@ -1,4 +1,4 @@
-//! Ends a process whose test hangs.
+//! Ends the process if its test hangs.
 
 use std::env;
 use std::process;
@@ -8,8 +8,8 @@ use std::time::Duration;
 
 /// Aborts the process, after naming the test, unless it is dropped in time.
 ///
-/// A test that hangs in a driver call cannot be interrupted from outside; without this it takes the
-/// whole run with it, and nobody learns which test it was.
+/// A test that hangs in a driver call cannot be interrupted from outside; without the watchdog the
+/// whole run would hang and not say in which test.
 pub(crate) struct Watchdog {
     /// Dropping it wakes the thread.
     alive: Option<Sender<()>>,
@@ -39,8 +39,8 @@ impl Watchdog {
         let (alive, ended) = mpsc::channel::<()>();
         let thread = thread::spawn(move || {
             if ended.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
-                // Not `eprintln!`: it would go into the output that libtest holds back, and be
-                // lost with the process.
+                // Not `eprintln!`: libtest would capture the message, and it would be lost with the
+                // process.
                 let message = format!("\nwatchdog: {test} did not end within {limit:?}\n");
                 let _ = std::io::Write::write_all(&mut std::io::stderr(), message.as_bytes());
                 process::abort();

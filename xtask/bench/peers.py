@@ -26,11 +26,11 @@ SIX = """extern "C" __global__ void six(
 
 
 class Absent(Exception):
-    """What is to be measured is not there."""
+    """The package or device to measure is missing."""
 
 
 class Bench:
-    """Measures what is wanted, and says so at once: who waits may lose patience."""
+    """Measures the wanted operations and prints each result at once, since the caller may stop this script."""
 
     def __init__(self, batches, wanted):
         self.batches = batches
@@ -46,7 +46,7 @@ class Bench:
         try:
             call, settle = prepare()
             took = self.median(call, settle, batch, size is not None)
-        except Exception as error:  # Whatever one release lacks, the rest is still told.
+        except Exception as error:  # A release may lack one operation; the others are still reported.
             said = f"{type(error).__name__}: {error}".splitlines()[0]
             print(json.dumps({"name": name, "error": said}), flush=True)
             return
@@ -251,7 +251,7 @@ def measure_cuda_core(bench):
     try:
         from cuda.core import Device, LaunchConfig, Program, ProgramOptions, launch
         import cuda.core as core
-    except ImportError:  # Until 0.5 it was experimental.
+    except ImportError:  # Experimental until 0.5.
         from cuda.core.experimental import Device, LaunchConfig, Program, ProgramOptions, launch
         import cuda.core.experimental as core
 
@@ -269,10 +269,10 @@ def measure_cuda_core(bench):
         return core.LegacyPinnedMemoryResource().allocate(size)
 
     def another():
-        other = Device(1)  # Raises where there is none.
+        other = Device(1)  # Raises if there is none.
 
         def call():
-            # It restores nothing: that is by hand.
+            # It restores nothing, so this code does.
             other.set_current()
             main.set_current()
 
@@ -318,7 +318,7 @@ def measure_cuda_core(bench):
     bench.time("fill enqueue 4 KiB", fill)
     bench.time("launch, empty kernel", lambda: launching(NOTHING, "nothing", 0))
     bench.time("launch, 6 buffers", lambda: launching(SIX, "six", 6))
-    # Its best pool is the driver's.
+    # Its fastest pool is the driver's.
     bench.time("alloc + free 1 MiB, cached", alloc)
     bench.time("alloc + free 1 MiB, stream-ordered", alloc)
     bench.time("alloc + free 1 MiB, pinned", alloc_pinned)

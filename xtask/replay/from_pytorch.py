@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes what PyTorch's caching allocator was asked for as a log for `cargo xtask replay`.
+"""Writes the requests to PyTorch's caching allocator as a log for `cargo xtask replay`.
 
     from_pytorch.py --record LOG        trains a small transformer on the GPU and records it
     from_pytorch.py SNAPSHOT LOG        converts a pickle of torch.cuda.memory._dump_snapshot
@@ -34,7 +34,7 @@ def convert(entries, device):
         elif action == "segment_free" or action == "segment_unmap":
             reserved -= size
         elif action == "alloc":
-            # PyTorch hands out a block even for nothing; nothing is what others ask for then.
+            # PyTorch allocates a block even for zero bytes; other allocators are asked for zero.
             if size == 0:
                 continue
             number = free_numbers.pop() if free_numbers else len(numbers) + 1
@@ -44,7 +44,7 @@ def convert(entries, device):
             stream = streams.setdefault(entry.get("stream", 0), len(streams))
             lines.append((stream, "allocate", number, size))
         elif action == "free_requested" and address in numbers:
-            # What a free of the log is: the owner has let go, streams may be using it still.
+            # Means a free in the log: the owner has released it, streams may still be using it.
             number, size = numbers.pop(address)
             free_numbers.append(number)
             requested -= size
@@ -77,7 +77,7 @@ def write(path, snapshot, device, source):
 
 
 def record(path, steps, layers, width, heads, batch):
-    """Trains a small decoder for a few steps and writes what it asked for."""
+    """Trains a small decoder for a few steps and writes its requests."""
     import torch
     from torch import nn
     from torch.nn import functional
@@ -120,7 +120,7 @@ def record(path, steps, layers, width, heads, batch):
     model = Decoder(words, longest).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, foreach=False)
     for step in range(steps):
-        # Batches of several lengths, as a data set has them.
+        # Batches of several lengths, as in a real data set.
         length = longest - 96 * (step % 3)
         tokens = torch.randint(words, (batch, length + 1), device="cuda")
         with torch.autocast("cuda", dtype=torch.bfloat16):

@@ -1,4 +1,4 @@
-//! Each operation through the safe layer, beside the raw driver calls behind it.
+//! Times each operation of the safe layer beside the raw driver calls that it makes.
 
 mod goal;
 mod many;
@@ -30,11 +30,12 @@ use report::{Report, Verdict};
 use run::{Plan, Side};
 use table::Style;
 
-/// Times each operation through `cuda-core` beside the raw driver calls behind it.
+/// Times each operation of `cuda-core` beside the raw driver calls that it makes.
 ///
-/// Both run in turn in one process, in batches; medians over all batches are compared. One table says
-/// what was found, whether it met its goal, and what the same takes in CuPy, PyTorch and cuda.core,
-/// where Python has them; another what several devices reach at once beside each of them alone.
+/// Both run in turn in one process, in batches; medians over all batches are compared. One table
+/// shows the times, whether each met its goal, and the times of CuPy, PyTorch and cuda.core, where
+/// Python has them; another table shows what several devices reach together, beside each of them
+/// alone.
 #[derive(clap::Args)]
 #[command(
     after_help = "Exit code: 0 measured; 1 an operation failed, or, with --check, a goal was missed; \
@@ -42,8 +43,8 @@ use table::Style;
         docs/bench.md says how it measures and how to read it."
 )]
 pub(crate) struct Args {
-    /// Only operations with this in their name or in their group's; may be given again. Groups with a
-    /// star in --list are left out unless their own name has it.
+    /// Only operations with this in their name or their group's name; may be given again. Groups
+    /// with a star in --list run only if their own name contains it.
     #[arg(long, value_name = "PATTERN")]
     only: Vec<String>,
     /// Lists the operations and their goals, and measures nothing.
@@ -52,24 +53,26 @@ pub(crate) struct Args {
     /// The device to measure on.
     #[arg(long, default_value_t = 0)]
     device: u32,
-    /// Fewer batches, for a look.
+    /// Fewer batches, for a quick look.
     #[arg(long)]
     quick: bool,
-    /// Tries the operations on the simulated driver, 4 devices if not said; the figures mean nothing.
+    /// Runs the operations on the simulated driver, with 4 devices by default; the times mean
+    /// nothing.
     #[arg(long, value_name = "DEVICES", num_args = 0..=1, default_missing_value = "4",
           value_parser = clap::value_parser!(u32).range(1..=64))]
     sim: Option<u32>,
-    /// Measures on a driver that does nothing whether operations cost the same however many streams
-    /// there are, or were. Fails if one does not. Build with --release.
+    /// Measures, on a driver that does nothing, whether operations cost the same however many
+    /// streams exist, or existed. Fails if one does not. Build with --release.
     #[arg(long, conflicts_with_all = ["list", "sim", "check", "json", "svg", "markdown"])]
     scale: bool,
-    /// Fails if a goal is missed; with a file that --json wrote, of that run instead of a new one.
+    /// Fails if a goal is missed; with a file that --json wrote, checks that run instead of a new
+    /// one.
     #[arg(long, value_name = "RESULTS", num_args = 0..=1)]
     check: Option<Option<PathBuf>>,
-    /// Writes what was found as JSON.
+    /// Writes the results as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Draws what was found.
+    /// Draws the results as SVG.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Writes the table in Markdown.
@@ -78,7 +81,8 @@ pub(crate) struct Args {
     /// Leaves the Python packages out.
     #[arg(long)]
     no_peers: bool,
-    /// Measures once, here, what needs a fresh process: how this program asks itself.
+    /// Measures once, in this process, an operation that needs a fresh process: this program calls
+    /// itself with it.
     #[arg(long, hide = true)]
     sample: Option<Side>,
     /// The same for --scale.
@@ -131,7 +135,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     judge(&report, args.check.is_some())
 }
 
-/// How it ended: goals count where they are to be checked.
+/// The outcome of the task: missed goals count only if goals are checked.
 fn judge(report: &Report, check: bool) -> anyhow::Result<Outcome> {
     let (met, goals) = report.goals();
     if report.count(Verdict::Failed) > 0 {
@@ -189,7 +193,7 @@ impl Args {
         self.only.is_empty() || self.only.iter().any(wanted)
     }
 
-    /// The operations that were asked for, each with its group.
+    /// The selected operations, each with its group.
     fn operations(&self) -> anyhow::Result<Vec<(&'static str, Operation)>> {
         let mut operations = Vec::new();
         for group in operations::GROUPS {
@@ -207,13 +211,13 @@ impl Args {
         Ok(operations)
     }
 
-    /// An earlier run.
+    /// Reads the results of an earlier run.
     fn read(&self, results: &Path) -> anyhow::Result<Report> {
         if self.sim.is_some() || self.quick || self.json.is_some() {
             let what = "--check with results of an earlier run measures nothing: no --sim, --quick, --json";
             bail!(Refusal(what.to_owned()));
         }
-        // Goals that could not be checked are not goals that were missed.
+        // Goals that could not be checked must not count as missed.
         let read = Report::read(results).map_err(|error| Refusal(format!("{error:#}")));
         let mut report = read?;
         report.rows.retain(|row| self.wants(&row.group, &row.name));
@@ -239,7 +243,7 @@ impl Args {
         Ok(())
     }
 
-    /// [`None`] where there is no GPU.
+    /// [`None`] if there is no GPU.
     fn measure(&self) -> anyhow::Result<Option<Report>> {
         let operations = self.operations()?;
         let target = match self.sim {
@@ -288,7 +292,7 @@ impl Args {
         Ok(Some(report))
     }
 
-    /// The words that make another process measure the same way.
+    /// The arguments that make another process measure in the same way.
     fn words(&self) -> Vec<String> {
         let mut words = vec![format!("--device={}", self.device)];
         if let Some(devices) = self.sim {
@@ -300,7 +304,7 @@ impl Args {
         words
     }
 
-    /// Answers the process that asked, with a number on standard output.
+    /// Prints the measured number on standard output, for the process that started this one.
     fn sample(&self, side: Side) -> anyhow::Result<Outcome> {
         let operations = self.operations()?;
         let named = |operation: &&Operation| self.only.contains(&operation.name);
@@ -334,7 +338,7 @@ mod tests {
     #[test]
     fn a_missed_goal_fails_where_goals_are_checked() {
         let mut report = sample();
-        // What failed is wrong either way.
+        // A failed operation fails the task, whether or not goals are checked.
         assert_eq!(judge(&report, false).unwrap(), Outcome::Failed);
         report.rows.retain(|row| row.verdict != Verdict::Failed);
         assert_eq!(judge(&report, false).unwrap(), Outcome::Passed);

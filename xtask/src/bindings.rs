@@ -9,14 +9,14 @@ mod regenerate;
 
 /// Regenerates the checked-in bindings from the newest cuda.h.
 ///
-/// The header is fetched by pip into `.cuda-headers/` and kept there. Needs libclang.
+/// pip fetches the header into `.cuda-headers/`, where it is kept. Needs libclang.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Changes nothing and fails if the checked-in bindings, or the list of the functions that CUDA
-    /// 11.8 has, differ from what the headers yield.
+    /// Writes nothing, and fails if the checked-in bindings, or the list of CUDA 11.8's functions,
+    /// differ from what bindgen makes of the headers.
     #[arg(long)]
     check: bool,
-    /// The directory of the cuda.h to use instead.
+    /// The directory of another cuda.h to use.
     #[arg(long, value_name = "DIR")]
     header: Option<PathBuf>,
 }

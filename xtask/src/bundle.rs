@@ -1,4 +1,4 @@
-//! Packs what a machine without cargo needs.
+//! Packs the files that a machine without cargo needs.
 
 mod manifest;
 
@@ -13,7 +13,7 @@ use crate::suite::table::Table;
 pub(crate) use manifest::Manifest;
 use manifest::Suite;
 
-/// A bundle travels to the machine with the GPUs, often through a slow door.
+/// A bundle is copied to the machine with the GPUs, often over a slow connection.
 const LIMIT: u64 = 40 << 20;
 
 const RUN: &str = "\
@@ -35,16 +35,16 @@ const BENCH: &str = "\
 exec \"$(dirname \"$0\")/xtask\" bench \"$@\"
 ";
 
-/// Packs what a machine with GPUs and without cargo needs.
+/// Packs the files that a machine with GPUs and without cargo needs.
 ///
-/// The GPU suites, the simulated driver, cuda-core as a library for Python, and this program, which is
-/// the runner, the demo and the benches. On the other machine, x86-64 Linux with a C library no older
-/// than this one's: `./run.sh` for the matrix, `./bench.sh` for the bench, `./interop.sh` for guards
-/// among those of PyTorch and CuPy, `./xtask` for the rest.
+/// The GPU suites, the simulated driver, cuda-core as a library for Python, and this program, which
+/// runs the suites, the demo and the benches. The other machine must be x86-64 Linux with a C
+/// library at least as new as this machine's: `./run.sh` runs the matrix, `./bench.sh` the bench,
+/// `./interop.sh` guards among those of PyTorch and CuPy, `./xtask` everything else.
 #[derive(clap::Args)]
 #[command(after_help = "Exit code: 0 packed, 1 it does not build or is over 40 MiB.")]
 pub(crate) struct Args {
-    /// Directory to write; what a former bundle left there is overwritten.
+    /// Directory to write; files of an earlier bundle there are overwritten.
     directory: PathBuf,
 }
 
@@ -115,7 +115,7 @@ fn file_name(path: &Path) -> anyhow::Result<String> {
     Ok(name.to_string_lossy().into_owned())
 }
 
-/// The directory as it fills.
+/// The directory of the bundle while it is written.
 struct Pack<'a> {
     directory: &'a Path,
     sizes: Vec<(String, u64)>,
@@ -124,7 +124,7 @@ struct Pack<'a> {
 impl Pack<'_> {
     fn copy(&mut self, from: &Path, name: &str) -> anyhow::Result<()> {
         let to = self.directory.join(name);
-        // A program that is running cannot be written to, but it can be replaced.
+        // The file of a running program cannot be written to, but it can be replaced.
         if to.exists() {
             fs::remove_file(&to)?;
         }

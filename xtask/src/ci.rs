@@ -15,11 +15,11 @@ use crate::suite::table::Table;
 use crate::test::Depth;
 use steps::{STEPS, Step, Verdict};
 
-/// Runs the checks beside `cargo xtask test`: file-level rules, format and lints, docs, the oldest Rust,
-/// bindings, headers, packaging, failing driver calls, Miri.
+/// Runs the checks beside `cargo xtask test`: file-level rules, format and lints, docs, the oldest
+/// Rust, bindings, headers, packaging, failing driver calls, Miri.
 ///
-/// Without --full, long steps take a sample, which the rotation moves on from commit to commit. A step
-/// that cannot run here is printed as not run, with the reason.
+/// Without --full, long steps run a sample, and the rotation selects another one for each commit. A
+/// step that cannot run here is printed as not run, with the reason.
 #[derive(clap::Args)]
 #[command(
     after_help = "Exit code: 0 nothing is wrong, 1 a step found something, 2 no step ran, or \
@@ -32,11 +32,11 @@ pub(crate) struct Args {
     /// A step that cannot run is an error.
     #[arg(long)]
     strict: bool,
-    /// Takes no samples: every header, every way of packaging, every driver call, all of Miri. When all
-    /// steps are fine, the commit goes into .ci/last-full-run.
+    /// Runs no samples: every header, every way of packaging, every driver call, all of Miri. If
+    /// all steps pass, writes the commit to .ci/last-full-run.
     #[arg(long, conflicts_with = "rotation")]
     full: bool,
-    /// Which sample to take, to repeat a run; otherwise the number of commits.
+    /// The rotation to use, to repeat a run; the number of commits by default.
     #[arg(long, value_name = "NUMBER")]
     rotation: Option<u64>,
 }

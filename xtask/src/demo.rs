@@ -1,4 +1,4 @@
-//! The main job, shown: data moved between host and devices, guarded, and every byte compared.
+//! The demo: moves data between host and devices under guards, and compares every byte.
 
 mod data;
 mod guard;
@@ -14,13 +14,13 @@ use crate::target::Target;
 use crate::{Outcome, Refusal};
 use report::{DeviceReport, Report};
 
-/// Devices that the demo simulates where there is none.
+/// Number of simulated devices if there is no GPU.
 const SIMULATED: u32 = 4;
 
 /// Moves data host → device → peer → host on every GPU and compares every byte.
 ///
-/// Without a GPU the simulated driver takes its place, and the first line says so. Exit code 0:
-/// every byte compared equal; 1: some did not, or a call failed.
+/// Without a GPU it runs on the simulated driver, and the first line says so. Exit code 0: every
+/// byte compared equal; 1: some did not, or a call failed.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Ordinals of the devices to use, such as 0,2; all if not given.
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     show(args, simulated, driver)
 }
 
-/// Everything but the choice of the driver, of which a process makes one.
+/// Runs the demo, after the driver was chosen, which a process does once.
 fn show(args: &Args, simulated: bool, driver: String) -> anyhow::Result<Outcome> {
     let size = args
         .size
@@ -90,7 +90,7 @@ fn show(args: &Args, simulated: bool, driver: String) -> anyhow::Result<Outcome>
     })
 }
 
-/// The real driver if it shows a device, otherwise the simulated one. Says which in words.
+/// The real driver if it shows a device, otherwise the simulated one, with its description.
 fn choose(args: &Args) -> anyhow::Result<(bool, String)> {
     let (devices, why) = match args.sim {
         Some(devices) => (devices, "as asked".to_owned()),
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
     use crate::target;
 
-    /// Shows `devices` simulated devices.
+    /// Runs the demo on this many simulated devices.
     fn demo(devices: u32) -> anyhow::Result<Outcome> {
         let args = Args {
             devices: Some((0..devices).collect()),
@@ -186,7 +186,8 @@ mod tests {
                 "cuMemcpyPeerAsync",
             ];
             for copy in copies.iter().take(if devices == 1 { 3 } else { 4 }) {
-                // The last is the safe layer's: it says that all is well, and moves nothing.
+                // The last copy is the safe layer's: the simulated fault makes it report success
+                // without moving bytes.
                 let last = calls.iter().filter(|call| call.name == *copy).count() as u64;
                 session.inject(Fault::new(CUDA_SUCCESS).function(copy).nth(last));
                 assert_eq!(demo(devices)?, Outcome::Failed, "{copy}, {devices} devices");

@@ -16,10 +16,11 @@ mod row;
 
 /// Builds and tests against every supported cuda.h.
 ///
-/// The headers are fetched by pip into `.cuda-headers/` and kept there; delete `.cuda-headers/13` to
-/// look for a newer one. For each: both crates are built with it and tested, the C compiler checks what
-/// bindgen makes of it, that is compared with the bundled bindings, and the functions bound with those
-/// that the header declares and those that are bundled. All suites must build, and have the same tests.
+/// pip fetches the headers into `.cuda-headers/`, where they are kept; delete `.cuda-headers/13` to
+/// fetch a newer one. For each header, this task builds and tests both crates with it, checks
+/// bindgen's output with the C compiler, compares that output with the bundled bindings, and
+/// compares the bound functions with those that the header declares and those that are bundled. All
+/// suites must build, and have the same tests.
 #[derive(clap::Args)]
 #[command(
     after_help = "Exit code: 0 every header passed, 1 one failed, 2 one could not be fetched."
@@ -33,7 +34,7 @@ pub(crate) struct Args {
     no_docs: bool,
 }
 
-/// What `cargo test` is told of the kinds of tests of the two crates.
+/// The arguments that select the kinds of tests of the two crates for `cargo test`.
 const ALL_KINDS: &[&str] = &[];
 const WITHOUT_DOCS: &[&str] = &["--lib", "--tests"];
 

@@ -22,18 +22,18 @@ mod target;
 mod test;
 mod test_gpu;
 
-/// How a task ended; the exit code says the same.
+/// How a task ended, which decides the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     /// Exit code 0.
     Passed,
-    /// Exit code 1: it ran and something was wrong.
+    /// Exit code 1: the task ran and found an error.
     Failed,
-    /// Exit code 2: it could not run here.
+    /// Exit code 2: the task could not run here.
     CouldNotRun,
 }
 
-/// What was asked for is not there: an error that ends a task as [`Outcome::CouldNotRun`].
+/// The request cannot be met here: an error that ends a task as [`Outcome::CouldNotRun`].
 #[derive(Debug)]
 struct Refusal(String);
 
@@ -66,7 +66,7 @@ enum Task {
     Mutants(mutants::Args),
     Replay(replay::Args),
     Ci(ci::Args),
-    /// Prints what the driver shows, as JSON; `test-gpu` asks so.
+    /// Prints the devices that the driver shows, as JSON; `test-gpu` calls it.
     #[command(hide = true)]
     Devices,
 }
@@ -100,7 +100,7 @@ impl Task {
     }
 }
 
-/// Runs another task as the command line would: `["bindings", "--check"]`.
+/// Runs another task as from the command line: `["bindings", "--check"]`.
 fn run_task(words: &[&str]) -> anyhow::Result<Outcome> {
     let words = iter::once("cargo xtask").chain(words.iter().copied());
     Cli::try_parse_from(words)?
@@ -111,7 +111,7 @@ fn run_task(words: &[&str]) -> anyhow::Result<Outcome> {
 fn main() -> ExitCode {
     let outcome = match Cli::parse().task {
         Some(task) => task.run(),
-        // The list of tasks is what was asked for.
+        // Without a task, the list of tasks is printed.
         None => Cli::command()
             .print_help()
             .map(|()| Outcome::Passed)

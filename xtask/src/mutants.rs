@@ -1,4 +1,5 @@
-//! Breaks `cuda-core` in the ways that a naive design would, and requires that the tests notice.
+//! Breaks `cuda-core` in the ways in which a naive design would be wrong, and requires that the
+//! tests notice.
 
 mod mutation;
 mod tree;
@@ -21,9 +22,9 @@ const WATCHDOG: &str = "6";
 
 /// Breaks cuda-core on purpose, one way at a time, and requires that the named tests fail.
 ///
-/// The mutations are those of tests/mutants/mutants.json: each is what a naive ledger, guard or
-/// callback would do. They are made in a copy of the workspace under target/mutants. A mutant that
-/// does not compile is not caught, and neither is one that only some of its tests notice.
+/// The mutations are those of tests/mutants/mutants.json: each is an error of a naive ledger, guard
+/// or callback. They are made in a copy of the workspace under target/mutants. A mutant that does
+/// not compile is not caught, and neither is one that only some of its tests notice.
 #[derive(clap::Args)]
 #[command(after_help = "Exit code: 0 if every mutant was caught, 1 otherwise.")]
 pub(crate) struct Args {
@@ -88,8 +89,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     })
 }
 
-/// Mutations that cannot be made any more, and tests of theirs that are not among `tests`: what the
-/// file has to be adapted to.
+/// Mutations that can no longer be applied, and tests of mutations that are not among `tests`: the
+/// file must be adapted to these.
 pub(crate) fn complaints(root: &Path, tests: &HashSet<String>) -> anyhow::Result<Vec<String>> {
     let mutations = mutation::read(root)?;
     let mut complaints = stale(root, &mutations);
@@ -104,7 +105,7 @@ pub(crate) fn complaints(root: &Path, tests: &HashSet<String>) -> anyhow::Result
     Ok(complaints.into_iter().map(place).collect())
 }
 
-/// What keeps each of those from being made that the source has changed under.
+/// For each mutation that no longer fits the source, why it does not.
 fn stale(root: &Path, mutations: &[Mutation]) -> Vec<String> {
     let errors = mutations
         .iter()
@@ -147,7 +148,7 @@ fn passes_unmutated(tree: &Tree, mutations: &[Mutation]) -> anyhow::Result<bool>
     Ok(wrong.is_empty())
 }
 
-/// What became of one mutant.
+/// The result of one mutant.
 enum Trial {
     DoesNotCompile,
     Ran { red: usize, green: Vec<String> },
@@ -201,7 +202,7 @@ fn try_mutation(tree: &Tree, mutation: &Mutation) -> anyhow::Result<Trial> {
     Ok(trial)
 }
 
-/// Builds the one suite that the mutations' tests are in.
+/// Builds the one suite that contains the mutations' tests.
 fn build_suite(tree: &Tree) -> anyhow::Result<Program> {
     let manifest = tree.path().join("Cargo.toml");
     let target = tree.target();
@@ -210,7 +211,7 @@ fn build_suite(tree: &Tree) -> anyhow::Result<Program> {
         "--quiet".as_ref(),
         "--no-run".as_ref(),
         "--test=sim".as_ref(),
-        // Nobody debugs a mutant.
+        // Mutants are not debugged.
         "--config=profile.dev.debug=false".as_ref(),
         "--manifest-path".as_ref(),
         manifest.as_os_str(),
@@ -230,7 +231,7 @@ fn build_suite(tree: &Tree) -> anyhow::Result<Program> {
         .context("cargo built no test program `sim`")
 }
 
-/// Runs tests one after the other; one that the program does not know is an error.
+/// Runs tests one after the other; a test that the program lacks is an error.
 fn run_tests(program: &Program, names: &[&str]) -> anyhow::Result<Vec<Finished>> {
     let known = program.list()?;
     if let Some(unknown) = names

@@ -1,8 +1,8 @@
 //! Checks every way in which the crates are consumed.
 //!
-//! Each row builds consumers of its own outside of the workspace, in an environment that holds
-//! nothing of CUDA but what the row puts there, and asserts what came out: which bindings, from
-//! which header, how many crates, and that a program moves bytes through the simulated driver.
+//! Each row builds its own consumers outside of the workspace, in an environment with only the
+//! parts of CUDA that the row adds, and checks the result: which bindings, from which header, how
+//! many crates, and that a program moves bytes through the simulated driver.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -31,10 +31,10 @@ pub(crate) struct Args {
     /// Run this row alone; may be given more than once
     #[arg(long, value_name = "ROW")]
     only: Vec<String>,
-    /// List the rows
+    /// Lists the rows
     #[arg(long)]
     list: bool,
-    /// Keep the work folder, which is printed
+    /// Keep the work folder, and print its path
     #[arg(long)]
     keep: bool,
     /// Print the results as JSON
@@ -43,7 +43,7 @@ pub(crate) struct Args {
     /// Also time other CUDA bindings from crates.io
     #[arg(long)]
     peers: bool,
-    /// Make toolkits of this cuda.h; otherwise those of `cargo xtask headers` are used
+    /// Make toolkits of this cuda.h; by default, of those that `cargo xtask headers` keeps
     #[arg(long, value_name = "FILE")]
     header: Vec<PathBuf>,
 }

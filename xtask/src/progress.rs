@@ -1,4 +1,4 @@
-//! How far a task is.
+//! The progress of a task.
 
 use std::cell::Cell;
 use std::fmt::Display;
@@ -6,7 +6,7 @@ use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// How far a task is, on standard error: a bar on a terminal, elsewhere a line a step.
+/// The progress of a task, on standard error: a bar on a terminal, elsewhere one line per step.
 pub(crate) struct Progress {
     bar: Option<ProgressBar>,
     steps: usize,
@@ -26,7 +26,7 @@ impl Progress {
         }
     }
 
-    /// Says what begins now.
+    /// Announces the next step.
     pub(crate) fn step(&self, what: String) {
         self.done.set(self.done.get() + 1);
         match &self.bar {
@@ -38,7 +38,7 @@ impl Progress {
         }
     }
 
-    /// Prints to standard output without tearing the bar.
+    /// Prints to standard output without damaging the bar.
     pub(crate) fn print(&self, text: impl Display) {
         match &self.bar {
             Some(bar) => bar.suspend(|| print!("{text}")),

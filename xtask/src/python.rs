@@ -3,7 +3,7 @@
 use std::env;
 use std::process::{Command, Stdio};
 
-/// What `PYTHON` names, or the system's.
+/// The Python that `PYTHON` names, or the system's.
 pub(crate) fn python() -> Command {
     let usual = if cfg!(windows) { "python" } else { "python3" };
     Command::new(env::var_os("PYTHON").unwrap_or_else(|| usual.into()))

@@ -1,4 +1,4 @@
-//! A recorded sequence of allocations, run against each allocator, and as a picture.
+//! Runs a recorded sequence of allocations against each allocator, and draws it.
 
 mod log;
 mod picture;
@@ -24,25 +24,25 @@ use segments::Segment;
 use snapshot::Snapshot;
 use subject::Subject;
 
-/// The most that a caching pool may reserve, as a share of what is noted in the log.
+/// The most that a caching pool may reserve, relative to the figure in the log.
 const GOAL: f64 = 1.05;
 
 /// Runs a log of allocations against each allocator and compares them.
 ///
-/// Logs are written by `cuda_core::adaptors::Logging` and by `xtask/replay/from_pytorch.py`;
-/// docs/traces.md describes them. Each allocator runs the whole log once to warm up, then again and
-/// again on a single thread: `pairs/s` are allocations with their frees, in the median pass.
-/// Without a GPU the simulated driver takes its place, and the times mean nothing.
+/// `cuda_core::adaptors::Logging` and `xtask/replay/from_pytorch.py` write logs; docs/traces.md
+/// describes them. Each allocator runs the whole log once to warm up, then repeatedly on a single
+/// thread: `pairs/s` are allocations with their frees, in the median pass. Without a GPU the
+/// simulated driver is used, and the times mean nothing.
 ///
-/// A snapshot that `cuda_core::adaptors::Snapshot` wrote as JSON is not run, only drawn: --svg.
+/// A snapshot, written as JSON by `cuda_core::adaptors::Snapshot`, is not run, only drawn: --svg.
 ///
-/// Exit code 0: it ran; with --check, 1: a caching pool reserved more than 1.05 times what the
-/// log says that another allocator did, or called the simulated driver after the first pass.
+/// Exit code 0: it ran; with --check, 1: a caching pool reserved more than 1.05 times what another
+/// allocator did according to the log, or called the simulated driver after the first pass.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The log, or a snapshot.
     log: PathBuf,
-    /// Which allocators.
+    /// The allocators to run.
     #[arg(
         long,
         value_enum,
@@ -50,7 +50,7 @@ pub(crate) struct Args {
         default_value = "cache,private,driver,plain"
     )]
     allocator: Vec<Subject>,
-    /// Draws memory in use over the log, or what a snapshot shows, as SVG.
+    /// Draws memory in use over the log, or a snapshot's content, as SVG.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Prints the result as JSON on standard output.
@@ -137,7 +137,7 @@ fn name_of(path: &Path) -> String {
 }
 
 /// The real driver if it shows a device, otherwise the simulated one, with a session that counts
-/// its calls. Says which in words.
+/// its calls. Also returns a description.
 fn choose(args: &Args, log: &Log) -> anyhow::Result<(String, Option<cuda_sim::Session>)> {
     let (devices, why) = match args.sim {
         Some(devices) => (devices, "as asked".to_owned()),
@@ -149,7 +149,7 @@ fn choose(args: &Args, log: &Log) -> anyhow::Result<(String, Option<cuda_sim::Se
             }
         },
     };
-    // Frees that have not happened would count as reserved.
+    // Queued frees would count as reserved.
     let config = cuda_sim::Config::default()
         .devices(devices)
         .mode(cuda_sim::Mode::Eager);
@@ -158,11 +158,11 @@ fn choose(args: &Args, log: &Log) -> anyhow::Result<(String, Option<cuda_sim::Se
     Ok((driver, Some(cuda_sim::Session::begin())))
 }
 
-/// So long, or so often, an allocator is measured.
+/// An allocator is measured for this long, or this often.
 const ENOUGH: Duration = Duration::from_millis(500);
 const PASSES: usize = 30;
 
-/// Measures an allocator. Says also which segments it held at the peak, if it has any.
+/// Measures an allocator. Also returns the segments that it held at the peak, if it has any.
 fn measure(
     log: &Log,
     subject: Subject,
@@ -186,7 +186,7 @@ fn measure(
     while passes.len() < 3 || passes.iter().sum::<Duration>() < ENOUGH && passes.len() < PASSES {
         passes.push(player.pass(&allocator, |_| ())?);
     }
-    // Waiting for the streams before a pass is not the allocator's doing.
+    // The waits for the streams before a pass are not the allocator's.
     let waits = (log.streams.len() * passes.len()) as u64;
     let calls = session.zip(before);
     let calls = calls.map(|(session, before)| session.total_calls() - before - waits);

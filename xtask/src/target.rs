@@ -1,4 +1,4 @@
-//! What there is to run on.
+//! The driver and devices that tests run on.
 
 pub(crate) mod libraries;
 
@@ -16,7 +16,7 @@ use crate::Outcome;
 use crate::suite::Tag;
 pub(crate) use libraries::{Libraries, RUNTIME};
 
-/// What there is to run on.
+/// The driver and devices that tests run on.
 #[derive(Debug)]
 pub(crate) enum Target {
     /// GPUs behind the driver that `cuda-sys` loads.
@@ -26,26 +26,26 @@ pub(crate) enum Target {
         driver: Version,
         names: Vec<String>,
         libraries: Libraries,
-        /// `CUDA_VISIBLE_DEVICES` as it was found, entries apart.
+        /// The entries of `CUDA_VISIBLE_DEVICES`, as it was set.
         visible: Option<Vec<String>>,
     },
     /// The simulated driver.
     Simulated { devices: u32 },
 }
 
-/// What the child process answers.
+/// The output of the child process.
 #[derive(Serialize, Deserialize)]
 struct Probe {
     devices: u32,
-    /// As `cuDriverGetVersion` has it.
+    /// In the form of `cuDriverGetVersion`.
     driver: i32,
     names: Vec<String>,
     libraries: Libraries,
 }
 
 impl Target {
-    /// Asks the driver, in a process of its own: an initialised driver is nothing to start others
-    /// from. The inner error says why there is no GPU.
+    /// Queries the driver in a process of its own, so that this one can start others without an
+    /// initialised driver. The inner error says why there is no GPU.
     pub(crate) fn probe() -> anyhow::Result<Result<Self, String>> {
         let output = Command::new(env::current_exe()?)
             .arg("devices")
@@ -80,8 +80,8 @@ impl Target {
         }
     }
 
-    /// The libraries that tests find beside the driver; a test of what needs them does not run on a
-    /// simulated one.
+    /// The libraries for tests beside the driver; tests that need them do not run on a simulated
+    /// one.
     pub(crate) fn libraries(&self) -> Option<&Libraries> {
         match self {
             Self::Real { libraries, .. } => Some(libraries),
@@ -89,7 +89,7 @@ impl Target {
         }
     }
 
-    /// Why a test with this tag finds here not what it needs, if so.
+    /// Why a test with this tag cannot run here, if so.
     pub(crate) fn lacks(&self, tag: Tag) -> Option<String> {
         let Self::Real {
             driver, libraries, ..
@@ -107,7 +107,7 @@ impl Target {
         }
     }
 
-    /// `CUDA_VISIBLE_DEVICES` for the first `devices` of those that this process sees.
+    /// The value of `CUDA_VISIBLE_DEVICES` for the first `devices` of those that this process sees.
     pub(crate) fn visible(&self, devices: u32) -> String {
         match self {
             Self::Real {
@@ -146,7 +146,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// The hidden task `devices`: prints what the driver shows, as JSON.
+/// The hidden task `devices`: prints the driver's devices as JSON.
 pub(crate) fn print_devices() -> anyhow::Result<Outcome> {
     match ask() {
         Ok(probe) => {
@@ -205,20 +205,20 @@ fn check(call: &str, result: CUresult) -> Result<(), String> {
     Err(format!("{call} returned {}", result.0))
 }
 
-/// The schedule of the threaded mode: one and the same every time, unless another is asked for.
+/// The seed of threaded mode: always the same, unless the environment sets another.
 pub(crate) fn simulator_seed() -> (&'static str, String) {
     const NAME: &str = "CUDA_SIM_SEED";
     (NAME, env::var(NAME).unwrap_or_else(|_| "1".into()))
 }
 
-/// The driver of this program's own tests: of a process there is one, and they share theirs.
+/// The driver of this program's own tests: a process has only one, so they share it.
 #[cfg(test)]
 pub(crate) fn simulated() -> cuda_sim::Session {
     let config = cuda_sim::Config::default()
         .devices(2)
         .quarantine(0)
         .mode(cuda_sim::Mode::Eager);
-    // Whoever came first has installed it.
+    // The test that ran first has installed it.
     let _ = cuda_sim::install(config);
     cuda_sim::Session::begin()
 }

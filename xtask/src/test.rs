@@ -1,4 +1,4 @@
-//! Runs the tests and says what did not run.
+//! Runs the tests and prints what did not run.
 
 mod depth;
 mod examples;
@@ -23,17 +23,18 @@ pub(crate) use depth::Depth;
 use plan::{Mode, Pass};
 use report::Report;
 
-/// Devices of the simulated driver, unless told otherwise.
+/// Devices of the simulated driver by default.
 const DEVICES: u32 = 4;
 
-/// The suite that is run first.
+/// The suite that runs first.
 const LONGEST: &str = "cuda-tests::sim";
 
-/// Builds all tests. Whatever needs one of them asks for all, since what a package is built with depends
-/// on the packages beside it: another selection would build most of them once more.
+/// Builds all tests. Every task that needs one of them builds them all, since the features of a
+/// package depend on the packages built with it: another selection would compile most of them
+/// again.
 const TESTS: [&str; 3] = ["test", "--workspace", "--no-run"];
 
-/// Builds what is run beside tests: one library more, as long as everything else is asked for too.
+/// Builds what runs beside tests: one more library, as long as everything else is selected too.
 const BESIDE: [&str; 6] = [
     "build",
     "--workspace",
@@ -43,24 +44,25 @@ const BESIDE: [&str; 6] = [
     "--tests",
 ];
 
-/// Runs the tests that need no GPU and says what did not run, and why.
+/// Runs the tests that need no GPU, and prints what did not run and why.
 ///
-/// Unit tests, the suites that span the crates, and doc tests; the GPU suite on the simulated driver,
-/// with work done as late as CUDA permits (lazy), at enqueue (eager) and by a seeded schedule
-/// (threaded), and once more, lazily, with each other allocator (CUDA_CORE_ALLOCATOR), and on a driver
-/// that has no more than that of CUDA 11.8; guards from Python, and the examples. Tests that poison their process get one each.
+/// Unit tests, the suites that span the crates, and doc tests; the GPU suite on the simulated
+/// driver, with work done as late as CUDA permits (lazy), at enqueue (eager) and by a seeded
+/// schedule (threaded), and again, lazily, with each other allocator (CUDA_CORE_ALLOCATOR), and on
+/// a driver with the symbols of CUDA 11.8 only; guards from Python, and the examples. Tests that
+/// poison their process get one each.
 #[derive(clap::Args)]
 #[command(after_help = "Exit code: 0 passed, 1 a test failed, 2 the tests could not be run.")]
 pub(crate) struct Args {
-    /// Runs only tests whose path contains this.
+    /// Runs only tests with a path that contains this.
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
-    /// Runs the in-process suites under Miri too: with strict provenance, and tests of managed and mapped
-    /// memory, whose addresses the driver tells as numbers, with permissive provenance.
+    /// Runs the in-process suites under Miri too: with strict provenance, and tests of managed and
+    /// mapped memory, whose addresses the driver returns as numbers, with permissive provenance.
     #[arg(long)]
     miri: bool,
-    /// Runs each GPU test on the simulated driver once more for each of its driver calls, which
-    /// then fails: some minutes.
+    /// Runs each GPU test on the simulated driver again for each of its driver calls, which is made
+    /// to fail: takes some minutes.
     #[arg(long)]
     faults: bool,
     /// Of --faults, takes the sample that `cargo xtask ci` takes with that rotation.
@@ -86,9 +88,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         passes.into_iter().map(move |pass| (program, pass))
     });
     let mut passes: Vec<_> = passes.collect();
-    // It takes as long as all others.
+    // It takes as long as all others together.
     passes.sort_by_key(|(program, _)| program.suite != LONGEST);
-    // A pass has one test at work at a time, on the driver that all of its process share.
+    // A pass runs one test at a time, on the driver that its process shares.
     let workers = thread::available_parallelism().map_or(1, NonZero::get);
     let reports = queue::each(workers, passes, |(program, pass)| {
         run_pass(program, &pass, args)
@@ -121,7 +123,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     Ok(report.outcome())
 }
 
-/// Runs the in-process suites under Miri alone; the inner error says why it cannot run here.
+/// Runs only the in-process suites under Miri; the inner error says why it cannot run here.
 pub(crate) fn run_miri(depth: Depth) -> anyhow::Result<Result<Outcome, String>> {
     if let Some(reason) = miri::obstacle() {
         return Ok(Err(reason));
@@ -133,7 +135,7 @@ pub(crate) fn run_miri(depth: Depth) -> anyhow::Result<Result<Outcome, String>> 
     Ok(Ok(report.outcome()))
 }
 
-/// Runs the GPU suite with a failure at every driver call, alone.
+/// Runs only the GPU suite with a failure at every driver call.
 pub(crate) fn run_faults(depth: Depth) -> anyhow::Result<Outcome> {
     let started = Instant::now();
     let mut report = Report::default();
@@ -184,7 +186,7 @@ fn run_pass(program: &Program, pass: &Pass, args: &Args) -> anyhow::Result<Repor
         serial: pass.ignored,
         ..Invocation::default()
     };
-    // Other passes run beside this one: each prints in one piece.
+    // Other passes run concurrently: each prints its output as a whole.
     let mut lines = format!("\n== {suite}: {} tests\n", names.len());
     let mut echo = |line: &str| {
         if is_worth_showing(line) {
@@ -219,7 +221,7 @@ fn show(line: &str) {
     }
 }
 
-/// Every process prints a frame around its tests; their verdicts are enough.
+/// Every process prints lines around its tests; only the verdicts are shown.
 fn is_worth_showing(line: &str) -> bool {
     let frame = line.starts_with("running ") || line.starts_with("test result: ok");
     !frame && !line.is_empty()
@@ -243,7 +245,7 @@ fn run_doc_tests(args: &Args, report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The failure of a process whose tests all passed or that printed none.
+/// The error of a process in which all tests passed, or that printed none.
 fn complaint(ended: &Ended, finished: &[Finished]) -> Option<String> {
     let failed = finished
         .iter()

@@ -26,8 +26,9 @@ use result::{LeftOut, Matrix, RowResult, Status};
 /// Rows: 1, 2, 4 and 8 devices, each by default, with CUDA_LAUNCH_BLOCKING=1, with
 /// CUDA_MODULE_LOADING=EAGER, and under compute-sanitizer's memcheck where it is installed. A row
 /// runs every test that its devices suffice for; tests that its setting makes meaningless are left
-/// out and listed, and so are those that need a CUDA runtime library (CUDA_TESTS_LIBCUDART names one),
-/// NVRTC (CUDA_CORE_NVRTC) or a newer driver, where there is none. A row that cannot run is printed as not run, with the reason.
+/// out and listed, and so are those that need a CUDA runtime library (CUDA_TESTS_LIBCUDART names
+/// one), NVRTC (CUDA_CORE_NVRTC) or a newer driver, where that is absent. A row that cannot run is
+/// printed as not run, with the reason.
 ///
 /// With --sim the settings are others: work done as late as CUDA permits (sim-lazy), at enqueue
 /// (sim-eager), by a seeded schedule (sim-threaded), and the simulated driver as a library that is
@@ -44,10 +45,10 @@ pub(crate) struct Args {
     /// Uses the simulated driver with this many devices.
     #[arg(long, value_name = "DEVICES", value_parser = clap::value_parser!(u32).range(1..=64))]
     sim: Option<u32>,
-    /// Runs only rows whose name contains one of these: `2-default`, `memcheck`.
+    /// Runs only rows with a name that contains one of these: `2-default`, `memcheck`.
     #[arg(long, value_name = "ROW")]
     row: Vec<String>,
-    /// Runs only tests whose path contains this.
+    /// Runs only tests with a path that contains this.
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
     /// Runs the programs of an unpacked bundle instead of building any.
@@ -56,7 +57,7 @@ pub(crate) struct Args {
     /// Writes a JUnit report.
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
-    /// Prints the results as JSON; everything for people goes to standard error.
+    /// Prints the results as JSON; all other output goes to standard error.
     #[arg(long)]
     json: bool,
 }
@@ -113,7 +114,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     Ok(matrix.outcome())
 }
 
-/// The rows whose name contains one of `parts`, or all; a part that names none is refused.
+/// The rows with a name that contains one of `parts`, or all; a part that matches none is an error.
 fn chosen(rows: Vec<Row>, parts: &[String]) -> anyhow::Result<Vec<Row>> {
     let names: Vec<String> = rows.iter().map(Row::to_string).collect();
     if let Some(part) = parts
@@ -160,7 +161,7 @@ fn suites(args: &Args) -> anyhow::Result<Suites> {
     })
 }
 
-/// The GPU suites and the simulated driver, from this workspace.
+/// The GPU suites and the simulated driver, built from this workspace.
 fn built() -> anyhow::Result<(Vec<Program>, PathBuf)> {
     let mut programs = Vec::new();
     let tests = [
@@ -220,7 +221,7 @@ fn run_row(row: &Row, target: &Target, suites: &Suites, args: &Args) -> anyhow::
         result.add(&program.suite, &names, run);
     }
     result.conclude(started.elapsed());
-    // A filter may leave nothing; without one an empty row is no success.
+    // A filter may match no test; without one, a row without tests is not a success.
     if result.tests.is_empty() && args.filter.is_none() {
         result.status = Status::NotRun("no test is for this row".into());
     }

@@ -1,4 +1,4 @@
-//! `cargo xtask bench` as its user meets it: on the simulated driver, and on files of earlier runs.
+//! `cargo xtask bench` as its user runs it: on the simulated driver, and on files of earlier runs.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -6,7 +6,7 @@ use std::{env, fs, process};
 
 use serde_json::{Value, json};
 
-/// Files of one test, gone with it.
+/// The files of one test, removed with this.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -23,7 +23,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What stays behind is in nobody's way.
+        // Leftover files are harmless.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -45,7 +45,8 @@ fn ends(words: &[&str], code: i32) -> String {
     printed + &said
 }
 
-/// An earlier run in which an upload took so many nanoseconds, beside 1000 of the raw calls.
+/// The file of an earlier run in which an upload took this many nanoseconds, beside 1000 of the raw
+/// calls.
 fn results(ours: f64) -> Value {
     json!({
         "format": 1,
@@ -91,7 +92,7 @@ fn every_operation_works_on_the_simulated_driver() {
     let report = written(&json);
     let rows = report["rows"].as_array().unwrap();
     assert!(rows.len() > 20, "{said}");
-    // Studies are for those who ask.
+    // Studies run only on request.
     let choices = ends(&["--sim", "1", "--only", "threads and chunks"], 0);
     assert!(
         choices.contains("threads   1 MiB   2 MiB") && !said.contains("16 threads, chunks"),
@@ -111,7 +112,7 @@ fn every_operation_works_on_the_simulated_driver() {
     assert_eq!(all.lines().count(), rows.len() + 2);
     assert!(many.starts_with("| many devices at once |"), "{many}");
     assert!(markdown.contains("a simulated driver"), "{markdown}");
-    // Nothing that was simulated can be checked.
+    // Simulated results cannot be checked.
     ends(&["--check", &json], 2);
     ends(&["--sim", "1", "--only", "event record", "--check"], 2);
 }
@@ -134,7 +135,7 @@ fn many_devices_stand_beside_each_alone_and_beside_their_links() {
         ("gather, pinned", true, false),
         ("ring of peer copies", true, true),
         ("all-to-all of peer copies", true, true),
-        // One device sends.
+        // Only one device sends.
         ("broadcast from one device", false, true),
     ] {
         let many = many(what);
@@ -148,7 +149,7 @@ fn many_devices_stand_beside_each_alone_and_beside_their_links() {
         assert_eq!(limit > Some(0.0), links, "{what}: {many}");
         if let (Some(limit), Some(one)) = (limit, many["links"]["one_way"].as_f64()) {
             let senders = if singles { 4.0 } else { 1.0 };
-            // A file's last digit is not to be relied on.
+            // The last digit of a number in the file may differ.
             assert!((limit / one - senders).abs() < 1e-9, "{what}: {many}");
         }
     }

@@ -1,6 +1,7 @@
-//! What the examples share: how they end, and what they find.
+//! What the examples share: their exit codes, and the search for devices.
 //!
-//! Exit code 0: it did what it shows; 2: the machine lacks what that needs; 1: anything else.
+//! Exit code 0: the example did what it shows; 2: the machine lacks what it needs; 1: any other
+//! error.
 
 #![allow(dead_code, reason = "no example needs all of it")]
 
@@ -12,7 +13,7 @@ use cuda_core::Device;
 
 pub(crate) type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
-/// What the machine lacks.
+/// What the machine lacks for an example.
 #[derive(Debug)]
 pub(crate) struct Lacks(pub(crate) &'static str);
 
@@ -60,8 +61,8 @@ pub(crate) fn several() -> Result<Vec<Device>> {
     Ok(devices)
 }
 
-/// Whether the driver is the simulated one, which runs no kernels but its own and shares no memory
-/// between processes.
+/// Whether the driver is the simulated one, which runs only kernels registered in Rust and shares
+/// no memory between processes.
 pub(crate) fn is_simulated(device: Device) -> Result<bool> {
     Ok(device.name()?.starts_with("Simulated"))
 }

@@ -1,4 +1,4 @@
-//! Which allocator a stream asks: the scope's, else the device's, else the default.
+//! Which allocator a stream uses: the scope's, else the device's, else the default.
 
 use std::cell::RefCell;
 use std::env::VarError;
@@ -12,11 +12,11 @@ use crate::device::Device;
 use crate::error::{AllocatorError, Error, Result};
 use crate::process::driver;
 
-/// What [`Stream::alloc`](crate::Stream::alloc) asks where nothing else is said.
+/// The allocators that [`Stream::alloc`](crate::Stream::alloc) uses outside of scopes.
 #[derive(Default)]
 struct Defaults {
     everywhere: Option<Allocator>,
-    /// By device; few have one.
+    /// By device; few devices have one.
     devices: Vec<(Device, Allocator)>,
 }
 
@@ -30,7 +30,7 @@ thread_local! {
     static SCOPES: RefCell<Vec<Allocator>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What `CUDA_CORE_ALLOCATOR` says.
+/// The allocator that `CUDA_CORE_ALLOCATOR` chooses.
 fn from_environment() -> Result<Allocator> {
     static CHOSEN: OnceLock<Result<Allocator>> = OnceLock::new();
     let choose = || match std::env::var("CUDA_CORE_ALLOCATOR").as_deref() {
@@ -55,15 +55,15 @@ fn named(text: &str) -> Result<Allocator> {
     }
 }
 
-/// Whether there is nothing to decide, on any thread: the process's caching pool everywhere, in scopes
-/// too. Two loads, of a line that is hardly ever written.
+/// Whether the shared caching pool is chosen everywhere, on any thread, in scopes too. Two loads,
+/// of a cache line that is hardly ever written.
 #[inline]
 pub(crate) fn is_cache() -> bool {
     ROUTE.pool.load(Ordering::Acquire) == SHARED && ROUTE.scopes.load(Ordering::Relaxed) == 0
 }
 
-/// The number of the caching pool that an allocation on any device asks now, on this thread; [`None`]
-/// where [`current`] has to tell. No lock, and no reference is counted.
+/// The id of the caching pool that an allocation on any device uses now, on this thread; [`None`]
+/// if [`current`] has to decide. Takes no lock, and counts no reference.
 pub(crate) fn pool() -> Option<u64> {
     let scoped = SCOPES.try_with(|scopes| scopes.borrow().last().map(Allocator::pool));
     if let Ok(Some(pool)) = scoped {
@@ -73,16 +73,16 @@ pub(crate) fn pool() -> Option<u64> {
     (pool != SEVERAL).then_some(pool)
 }
 
-/// Whether it is the process's caching pool.
+/// Whether it is the shared caching pool.
 fn is_shared(allocator: &Allocator) -> bool {
     matches!(allocator.0, Choice::Shared)
 }
 
-/// What [`is_cache`] looks at.
+/// What [`is_cache`] reads.
 #[repr(align(128))]
 struct Route {
-    /// The number of the caching pool that is the default and that of all devices; [`SEVERAL`] if none
-    /// is, and until somebody has looked what the environment says.
+    /// The id of the caching pool that is the default and that of all devices; [`SEVERAL`] if there
+    /// is no such pool, and until the environment has been read.
     pool: AtomicU64,
     /// Scopes, of all threads, that have another allocator. A thread sees its own.
     scopes: AtomicUsize,
@@ -96,7 +96,7 @@ static ROUTE: Route = Route {
 };
 
 impl Defaults {
-    /// Tells [`is_cache`] of a change; the lock is held.
+    /// Updates [`ROUTE`] after a change; the lock is held.
     fn publish(&self) {
         let everywhere = match &self.everywhere {
             Some(allocator) => allocator.pool(),
@@ -109,7 +109,7 @@ impl Defaults {
     }
 }
 
-/// Finds out what the environment says, once, and publishes it.
+/// Reads the environment, once, and publishes the choice.
 #[cold]
 fn look() {
     static LOOKED: Once = Once::new();
@@ -119,13 +119,13 @@ fn look() {
     });
 }
 
-/// The allocator that an allocation on `device` asks now, on this thread.
+/// The allocator that an allocation on `device` uses now, on this thread.
 pub(crate) fn current(device: Device) -> Result<Allocator> {
     let scoped = SCOPES.try_with(|scopes| scopes.borrow().last().cloned());
     if let Ok(Some(allocator)) = scoped {
         return Ok(allocator);
     }
-    // Another thread's scope is nothing to this one: no lock, as without it.
+    // Another thread's scope does not concern this one: no lock, as without that scope.
     if ROUTE.pool.load(Ordering::Acquire) == SHARED {
         return Ok(Allocator::cache());
     }
@@ -141,7 +141,8 @@ pub(crate) fn current(device: Device) -> Result<Allocator> {
     }
 }
 
-/// Refuses to change a default inside a scope, and where a thread that no longer exists may hold the lock.
+/// Refuses to change a default inside a scope, and if a thread that no longer exists may hold the
+/// lock.
 fn may_change(op: &'static str) -> Result<()> {
     driver::gone().map_or(Ok(()), Err)?;
     let inside = SCOPES.try_with(|scopes| !scopes.borrow().is_empty());
@@ -151,16 +152,16 @@ fn may_change(op: &'static str) -> Result<()> {
     Ok(())
 }
 
-/// Makes `allocator` the one that [`Stream::alloc`](crate::Stream::alloc) asks, on every thread and
-/// every device that has none of its own, and says which one was. Existing blocks go back to the
+/// Makes `allocator` the one that [`Stream::alloc`](crate::Stream::alloc) uses, on every thread and
+/// every device without one of its own, and returns the one before. Existing blocks go back to the
 /// allocator that they came from. No driver call.
 ///
-/// At first it is what the environment says: `CUDA_CORE_ALLOCATOR=cache` for the caching pool, which
-/// it is without a word, `driver` for the driver's own pool, `plain` for `cuMemAlloc`.
+/// Initially the environment chooses: `CUDA_CORE_ALLOCATOR=cache`, the default, for the caching
+/// pool, `driver` for the driver's own pool, `plain` for `cuMemAlloc`.
 ///
 /// # Errors
-/// [`AllocatorError::Scoped`] inside [`with_allocator`]; [`Error::Malformed`] where the environment
-/// holds anything else; [`Error::Forked`] in a fork's child. Nothing has changed then.
+/// [`AllocatorError::Scoped`] inside [`with_allocator`]; [`Error::Malformed`] if the environment
+/// variable holds anything else; [`Error::Forked`] in a fork's child. Nothing has changed then.
 ///
 /// ```no_run
 /// use cuda_core::{Allocator, set_default_allocator};
@@ -180,8 +181,8 @@ pub fn set_default_allocator(allocator: &Allocator) -> Result<Allocator> {
 }
 
 impl Device {
-    /// Makes `allocator` the one that [`Stream::alloc`](crate::Stream::alloc) asks on this device;
-    /// [`None`] for the [default](set_default_allocator). Says which one was. No driver call.
+    /// Makes `allocator` the one that [`Stream::alloc`](crate::Stream::alloc) uses on this device;
+    /// [`None`] for the [default](set_default_allocator). Returns the one before. No driver call.
     ///
     /// # Errors
     /// [`AllocatorError::Scoped`] inside [`with_allocator`]; [`Error::Forked`] in a fork's child.
@@ -208,8 +209,8 @@ impl Device {
     }
 }
 
-/// Runs `f`, on this thread, with `allocator` in the place of all defaults. Scopes nest; each ends
-/// with its closure, also if that panics. Other threads are not concerned.
+/// Runs `f`, on this thread, with `allocator` in place of all defaults. Scopes nest; each ends with
+/// its closure, also if that panics. Other threads are not affected.
 ///
 /// ```no_run
 /// use cuda_core::{Allocator, with_allocator};
@@ -224,10 +225,10 @@ pub fn with_allocator<R>(allocator: &Allocator, f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// An allocator on the thread's list for as long as this lives.
+/// Keeps an allocator on the thread's list for as long as it lives.
 struct Scope {
     entered: bool,
-    /// [`is_cache`] has to know.
+    /// Whether it is counted in [`ROUTE`].
     counted: bool,
     /// The list belongs to the thread.
     _not_send: PhantomData<*const ()>,
@@ -236,7 +237,7 @@ struct Scope {
 impl Scope {
     fn enter(allocator: Allocator) -> Self {
         let other = !is_shared(&allocator);
-        // A thread that is losing its locals has the defaults.
+        // A thread whose thread-locals are destroyed uses the defaults.
         let entered = SCOPES.try_with(|scopes| scopes.borrow_mut().push(allocator));
         let entered = entered.is_ok();
         let counted = entered && other;
@@ -259,7 +260,7 @@ impl Drop for Scope {
         if self.counted {
             ROUTE.scopes.fetch_sub(1, Ordering::Relaxed);
         }
-        // The last reference may run arbitrary user code: not under the borrow.
+        // Dropping the last reference may run arbitrary user code: not under the borrow.
         let left = SCOPES.try_with(|scopes| scopes.borrow_mut().pop());
         drop(left);
     }

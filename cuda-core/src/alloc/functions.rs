@@ -1,4 +1,4 @@
-//! Allocators made of closures, and of C functions.
+//! Allocators made from closures, and from C functions.
 
 use std::any::Any;
 use std::ffi::{c_int, c_void};
@@ -10,7 +10,8 @@ use super::handle::Allocator;
 use crate::error::Result;
 use crate::stream::Stream;
 
-/// A C function that allocates: its own parameter, bytes, the device's ordinal; null if it cannot.
+/// A C function that allocates. Arguments: its parameter, bytes, the device's ordinal. Null if it
+/// cannot.
 ///
 /// ```
 /// use std::ffi::{c_int, c_void};
@@ -25,7 +26,7 @@ use crate::stream::Stream;
 pub type AllocFunction =
     unsafe extern "C" fn(parameter: *mut c_void, bytes: usize, device: c_int) -> *mut c_void;
 
-/// A C function that frees: its own parameter, what was allocated, the device's ordinal.
+/// A C function that frees. Arguments: its parameter, the address, the device's ordinal.
 ///
 /// ```
 /// use std::ffi::{c_int, c_void};
@@ -38,11 +39,11 @@ pub type FreeFunction =
     unsafe extern "C" fn(parameter: *mut c_void, address: *mut c_void, device: c_int);
 
 impl Allocator {
-    /// An allocator of two closures, which do what [`DeviceAllocator::allocate`] and
+    /// An allocator from two closures, which do what [`DeviceAllocator::allocate`] and
     /// [`DeviceAllocator::deallocate`] do.
     ///
     /// # Safety
-    /// They keep what [`DeviceAllocator`] demands.
+    /// They fulfil the conditions of [`DeviceAllocator`].
     ///
     /// ```no_run
     /// use cuda_core::{Allocator, DeviceAllocator, Stream};
@@ -72,18 +73,18 @@ impl Allocator {
         })
     }
 
-    /// An allocator of two C functions, which know nothing of streams: what the first returns can be
-    /// used at once, and the second is called when the host has seen that all work on the memory
-    /// is done. Both are given `parameter`, and the device's ordinal.
+    /// An allocator from two C functions that are not stream-ordered: memory that the first returns
+    /// can be used at once, and the second is called when the host has seen that all work on the
+    /// memory is done. Both are passed `parameter` and the device's ordinal.
     ///
     /// `owner` is dropped after the last block is freed and the last reference to the allocator is
     /// gone.
     ///
     /// # Safety
     /// The first returns null, or memory of the device that its primary context can access, with
-    /// room for as many bytes, aligned to 256, and that nobody else uses until it is given to the
-    /// second. Neither unwinds. Both may be called from any thread, with `parameter`, until
-    /// `owner` is dropped.
+    /// room for as many bytes, aligned to 256, that no other code uses until it is passed to the
+    /// second. Neither unwinds. Both may be called from any thread, with `parameter`, until `owner`
+    /// is dropped.
     ///
     /// ```no_run
     /// use std::ffi::{c_int, c_void};
@@ -121,7 +122,7 @@ struct Closures<A, F> {
     deallocate: F,
 }
 
-// SAFETY: whoever made it promised that the closures do all that has to be done.
+// SAFETY: the caller of `from_closures` promised that the closures fulfil this trait's conditions.
 unsafe impl<A, F> DeviceAllocator for Closures<A, F>
 where
     A: Fn(&Stream, usize) -> Result<CUdeviceptr> + Send + Sync + 'static,
@@ -150,25 +151,25 @@ struct Functions {
 
 struct Parameter(*mut c_void);
 
-// SAFETY: whoever gave it promised that the functions may have it on any thread.
-unsafe impl Send for Parameter {}
-// SAFETY: a shared reference gives out the pointer alone, which is for the functions, on any
+// SAFETY: the caller of `from_functions` promised that the functions may be passed it on any
 // thread.
+unsafe impl Send for Parameter {}
+// SAFETY: a shared reference only gives out the pointer, which is for the functions, on any thread.
 unsafe impl Sync for Parameter {}
 
-// SAFETY: whoever made it promised that the functions do what has to be done; memory that can be
-// used at once can be used in the order of any stream.
+// SAFETY: the caller of `from_functions` promised that the functions return such memory; memory
+// that can be used at once can be used in the order of any stream.
 unsafe impl DeviceAllocator for Functions {
     fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
         let device = stream.device().as_raw();
-        // SAFETY: whoever made it promised that it may be called with this parameter on any thread
-        // while `_owner` is kept, and does not unwind.
+        // SAFETY: the caller of `from_functions` promised that it may be called with this parameter
+        // on any thread while `_owner` is kept, and does not unwind.
         let address = unsafe { (self.allocate)(self.parameter.0, bytes, device) };
         Ok(address.addr() as CUdeviceptr)
     }
 
     unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, _: usize) -> Result<()> {
-        // What other streams do with it comes before what this one has enqueued by now.
+        // Other streams' work on the block comes before what this stream has enqueued by now.
         stream.core().wait_for_all()?;
         let address = std::ptr::without_provenance_mut(address as usize);
         // SAFETY: the first function returned it, it is given up, and no work uses it any more.

@@ -30,11 +30,11 @@ pub struct Allocator(pub(crate) Choice);
 /// Which allocator it is.
 #[derive(Clone)]
 pub(crate) enum Choice {
-    /// The process's caching pool.
+    /// The shared caching pool.
     Shared,
     /// Another caching pool.
     Pool(CachingPool),
-    /// The pool that the driver has for the stream's device.
+    /// The driver's pool of the stream's device.
     Driver,
     /// `cuMemAlloc`.
     Plain,
@@ -43,12 +43,12 @@ pub(crate) enum Choice {
 }
 
 impl Allocator {
-    /// An allocator of one's own.
+    /// A custom allocator.
     pub fn new(allocator: impl DeviceAllocator) -> Self {
         Self(Choice::Custom(Contained::new(Arc::new(allocator))))
     }
 
-    /// The process's caching pool, [`CachingPool::shared`].
+    /// The shared caching pool, [`CachingPool::shared`].
     pub const fn cache() -> Self {
         Self(Choice::Shared)
     }
@@ -59,13 +59,13 @@ impl Allocator {
         Self(Choice::Driver)
     }
 
-    /// A call of the driver for each block, and one that stops the device for each that is freed:
+    /// A driver call for each allocation, and one that stops the device for each free:
     /// `cuMemAlloc_v2`, `cuMemFree_v2`. For finding errors, and for devices without memory pools.
     pub const fn plain() -> Self {
         Self(Choice::Plain)
     }
 
-    /// Its number, if it is a caching pool.
+    /// Its id, if it is a caching pool.
     #[inline]
     pub(crate) fn pool(&self) -> Option<u64> {
         match &self.0 {
@@ -86,15 +86,15 @@ impl Allocator {
     }
 }
 
-// SAFETY: the allocator behind it does all that has to be done.
+// SAFETY: the inner allocator fulfils the conditions.
 unsafe impl DeviceAllocator for Allocator {
     fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
         self.inner()?.allocate(stream, bytes)
     }
 
     unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, bytes: usize) -> Result<()> {
-        // SAFETY: `allocate` asked the same inner allocator, which never changes, so what the
-        // caller promised of this one holds for it.
+        // SAFETY: `allocate` called the same inner allocator, which never changes, so the caller's
+        // promise about this one holds for it.
         unsafe { self.inner()?.deallocate(stream, address, bytes) }
     }
 

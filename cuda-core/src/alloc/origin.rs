@@ -1,4 +1,4 @@
-//! Where device memory comes from, and goes back to.
+//! What keeps device memory allocated, and how it is freed.
 
 use std::sync::Arc;
 
@@ -18,22 +18,22 @@ pub(crate) enum Origin {
     Home(Arc<StreamCore>),
     /// A block of a caching pool.
     Cached(Home),
-    /// Allocated by `allocator`, and given back to it in the order of this stream.
+    /// Allocated by `allocator`, which frees it in the order of this stream.
     Served {
         home: Arc<StreamCore>,
         allocator: Allocator,
     },
-    /// Anything else: given back by `owner`, once the host has seen that no work uses it.
+    /// Any other memory: freed by `owner`, once the host has seen that no work uses it.
     Owned {
         context: Context,
         owner: Box<dyn Owner>,
     },
 }
 
-/// Who gives device memory back that is not freed in the order of a stream.
+/// Frees device memory that is not freed in the order of a stream.
 pub(crate) trait Owner: Send + Sync {
-    /// Gives the block back. No work uses it any more, and nothing is current that the caller of
-    /// `Drop` did not make so. Called again only if it was kept.
+    /// Frees the block. No work uses it any more. This crate has made no context current on the
+    /// thread before the call. Called again only if it returned [`Kept`](Unreleased::Kept).
     fn release(&mut self, address: CUdeviceptr, bytes: usize) -> Result<(), Unreleased>;
 
     /// Whether streams of the device use the memory as if it were their own device's.
@@ -47,8 +47,8 @@ pub(crate) trait Owner: Send + Sync {
         false
     }
 
-    /// Whether the memory is in its context, as that of `cuMemAlloc` is: others reach it by peer
-    /// access alone.
+    /// Whether the memory belongs to its context, as that of `cuMemAlloc` does: other devices reach
+    /// it only by peer access.
     fn is_in_the_context(&self) -> bool {
         self.is_plain()
     }
@@ -70,7 +70,7 @@ impl Origin {
         matches!(self, Origin::Cached(_))
     }
 
-    /// Whether it is in [its context](Self::context), as what comes from `cuMemAlloc` is.
+    /// Whether it belongs to [its context](Self::context), as memory from `cuMemAlloc` does.
     #[inline]
     pub(crate) fn is_in_the_context(&self) -> bool {
         match self {

@@ -18,14 +18,14 @@ use crate::types::pod::Pod;
 /// `cuMemAlloc_v2` and `cuMemFree_v2`.
 pub(crate) struct PlainMemory;
 
-// SAFETY: memory of cuMemAlloc is there at once, for all streams, and aligned to 256 bytes.
+// SAFETY: memory of cuMemAlloc can be used at once, by all streams, and is aligned to 256 bytes.
 unsafe impl DeviceAllocator for PlainMemory {
     fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
         allocate(stream.context(), bytes)
     }
 
     unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, _: usize) -> Result<()> {
-        // What other streams do with it comes before what this one has enqueued by now.
+        // Other streams' work on the block comes before what this stream has enqueued by now.
         stream.core().wait_for_all()?;
         Ok(free(address)?)
     }
@@ -39,7 +39,7 @@ unsafe impl DeviceAllocator for PlainMemory {
     }
 }
 
-/// Who gives memory of `cuMemAlloc` back.
+/// Frees memory of `cuMemAlloc`.
 pub(crate) struct Plain;
 
 impl Owner for Plain {
@@ -66,8 +66,8 @@ pub(crate) fn allocate(context: &Context, bytes: usize) -> Result<CUdeviceptr> {
 /// `cuMemFree_v2`.
 pub(crate) fn free(address: CUdeviceptr) -> Result<(), Unreleased> {
     let _relaxed = Relaxed::enter()?;
-    // SAFETY: allocated by a call whose memory this one frees, freed once, and no work uses it any
-    // more. Needs no current context.
+    // SAFETY: allocated by a call whose memory `cuMemFree` frees, freed once, and no work uses it
+    // any more. Needs no current context.
     released("cuMemFree", unsafe { cu::cuMemFree_v2(address) })
 }
 
@@ -76,13 +76,12 @@ impl Context {
     /// call if `len` is zero.
     ///
     /// For devices without memory pools, and for memory that other processes are to open
-    /// ([`DeviceBuffer::ipc_handle`]). Anything else is better served by
-    /// [`Stream::alloc`](crate::Stream::alloc): allocating here takes a hundred times as long, and
-    /// freeing waits for the whole device.
+    /// ([`DeviceBuffer::ipc_handle`]). Otherwise use [`Stream::alloc`](crate::Stream::alloc):
+    /// allocating here takes a hundred times as long, and freeing waits for the whole device.
     ///
     /// # Errors
     /// [`Error::SizeOverflow`](crate::Error::SizeOverflow) and
-    /// [`Error::OverAligned`](crate::Error::OverAligned) before the driver is asked;
+    /// [`Error::OverAligned`](crate::Error::OverAligned) before any driver call;
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     ///
     /// ```no_run
@@ -102,7 +101,7 @@ impl Context {
     }
 }
 
-/// A buffer of `len` elements in memory that `owner` gives back. Nothing uses it yet.
+/// A buffer of `len` elements in memory that `owner` frees. Nothing uses it yet.
 pub(crate) fn owned<T: Pod>(
     context: &Context,
     address: CUdeviceptr,

@@ -1,4 +1,4 @@
-//! Driver calls that want a context current, on a thread whose captures they must not end.
+//! Driver calls that need a context current, on a thread whose captures they must not end.
 
 use cuda_sys::CUresult;
 
@@ -8,21 +8,21 @@ use crate::process::capture_mode::Relaxed;
 use crate::process::release::{Unreleased, released};
 
 impl Context {
-    /// Runs `calls` with this context current and the thread's capture mode relaxed. Both are as they
-    /// were when it returns.
+    /// Runs `calls` with this context current and the thread's capture mode relaxed, then restores
+    /// both.
     pub(crate) fn relaxed<R>(&self, calls: impl FnOnce() -> R) -> Result<R> {
         let _entered = self.enter_briefly()?;
-        // Ends first.
+        // Dropped first.
         let _relaxed = Relaxed::enter()?;
         Ok(calls())
     }
 
-    /// Makes one call [so](Self::relaxed).
+    /// Makes one call [in this context, relaxed](Self::relaxed).
     pub(crate) fn call(&self, op: &'static str, call: impl FnOnce() -> CUresult) -> Result<()> {
         check(op, self.relaxed(call)?)
     }
 
-    /// Makes a call [so](Self::relaxed) that allocates `bytes` on the device.
+    /// [`Context::call`] for a call that allocates `bytes` on the device.
     pub(crate) fn allocate(
         &self,
         op: &'static str,
@@ -33,7 +33,7 @@ impl Context {
             .map_err(|error| self.explain(error, op, bytes))
     }
 
-    /// Makes a call [so](Self::relaxed) that releases something.
+    /// [`Context::call`] for a call that releases a resource.
     pub(crate) fn release(
         &self,
         op: &'static str,
@@ -42,7 +42,7 @@ impl Context {
         released(op, self.relaxed(call)?)
     }
 
-    /// Says what was asked for, and what the device has left, where an allocation ran out of memory.
+    /// Adds to an out-of-memory error the bytes requested and what the device has left.
     pub(crate) fn explain(&self, error: Error, op: &'static str, requested: usize) -> Error {
         if !error.is_out_of_memory() {
             return error;

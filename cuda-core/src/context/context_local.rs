@@ -13,17 +13,17 @@ use crate::process::{deferred, driver, drop_hook};
 use crate::types::resource::Resource;
 use crate::util::panic::contain;
 
-/// A value for each thread and context, made when it is first asked for: for libraries like cuBLAS,
-/// whose handles belong to a thread and a device.
+/// A value for each thread and context, created on first use: for libraries like cuBLAS, whose
+/// handles belong to a thread and a device.
 ///
-/// Each value is made, used and dropped on the one thread that asked for it, with its context
-/// current, so it may be of a type that is not [`Send`]. It is dropped once: when its thread ends,
-/// or before that when the slot is gone, on the slot's own thread at once, on any other the next
-/// time that the thread uses a slot. Until then it keeps its context alive.
+/// Each value is created, used and dropped on the one thread that asked for it, with its context
+/// current, so its type need not be [`Send`]. It is dropped once: when its thread ends, or earlier
+/// if the slot is dropped: at once on the thread that drops the slot, and on any other thread the
+/// next time it uses a slot. Until then the value keeps its context alive.
 ///
-/// Where the driver is gone, at the end of the process or in a fork's child, and where the context
-/// cannot be made current, values are leaked: a library's own destructor would call the driver in
-/// the wrong place.
+/// If the driver is gone, at the end of the process or in a fork's child, or if the context cannot
+/// be made current, values are leaked: a library's own destructor would call the driver where it
+/// must not.
 ///
 /// ```no_run
 /// # struct Handle;
@@ -39,7 +39,7 @@ use crate::util::panic::contain;
 /// ```
 pub struct ContextLocal<H: 'static, F = fn(&Context) -> Result<H>> {
     create: F,
-    /// Dropped with the slot, by which threads learn that its values have to go.
+    /// Dropped with the slot; threads see by it that the slot's values have to go.
     identity: OnceLock<Arc<()>>,
     /// Values stay on their threads.
     _values: PhantomData<fn() -> H>,
@@ -55,13 +55,13 @@ impl<H: 'static, F> ContextLocal<H, F> {
         }
     }
 
-    /// Runs `f` on this thread's value for `context`, with the context current. What was current
-    /// before is current afterwards, also if `f` panics.
+    /// Runs `f` on this thread's value for `context`, with the context current, and then restores
+    /// what was current before, also if `f` panics.
     ///
     /// `f` may use this slot and others.
     ///
     /// # Errors
-    /// Those of `f` and of what makes the values, after which there is none; those of
+    /// Those of `f`; those of creating the value, after which there is none; those of
     /// [`Context::enter`] and of [`Guard::restore`](crate::Guard::restore).
     pub fn with<R, E: From<Error>>(
         &self,
@@ -80,7 +80,7 @@ impl<H: 'static, F> ContextLocal<H, F> {
             None => keep(slot, context, (self.create)(context)?),
         };
         let result = f(&value.handle)?;
-        // May be the last reference, on a thread that ends.
+        // On a thread that is ending, this may be the last reference.
         drop(value);
         guard.restore()?;
         Ok(result)
@@ -89,9 +89,10 @@ impl<H: 'static, F> ContextLocal<H, F> {
 
 impl<H: 'static, F> Drop for ContextLocal<H, F> {
     fn drop(&mut self) {
-        // The last reference goes before threads are asked whether it has.
+        // Drops the last reference before checking which values are abandoned.
         drop(self.identity.take());
-        // On a thread that may not call the driver nothing was made, and nothing has to go.
+        // On a thread that must not call the driver no value was created, so none has to be
+        // dropped.
         if !deferred::must_not_run_here() {
             drop_abandoned();
         }
@@ -107,7 +108,7 @@ impl<H: 'static, F> fmt::Debug for ContextLocal<H, F> {
 /// One value.
 struct Local<H> {
     context: Context,
-    // INVARIANT: taken by `Drop` alone.
+    // INVARIANT: taken only by `Drop`.
     handle: ManuallyDrop<H>,
 }
 
@@ -120,9 +121,10 @@ impl<H> Drop for Local<H> {
             Ok(guard) => guard,
             Err(error) => return drop_hook::report(Resource::LibraryHandle, 0, 0, Some(error)),
         };
-        // SAFETY: the field is not touched after this, the only taking.
+        // SAFETY: the field is not touched after this, the only place that takes it.
         let handle = unsafe { ManuallyDrop::take(&mut self.handle) };
-        // A panic must not leave a thread's last destructors, nor keep other values from theirs.
+        // A panic must neither escape a thread's last destructors nor keep other values from
+        // theirs.
         contain(|| drop(handle));
         drop(guard);
     }
@@ -147,8 +149,8 @@ fn find<H: 'static>(slot: &Arc<()>, context: &Context) -> Option<Rc<Local<H>>> {
     local?.downcast().ok()
 }
 
-/// Keeps a new value, unless making it made another for the same slot and context, which then
-/// serves. A thread that ends keeps nothing: the value serves one call.
+/// Keeps a new value, unless creating it created another for the same slot and context, which is
+/// then used instead. A thread that is ending keeps nothing: the value serves this one call.
 fn keep<H: 'static>(slot: &Arc<()>, context: &Context, handle: H) -> Rc<Local<H>> {
     let local = Rc::new(Local {
         context: context.clone(),
@@ -169,8 +171,8 @@ fn keep<H: 'static>(slot: &Arc<()>, context: &Context, handle: H) -> Rc<Local<H>
     local
 }
 
-/// Drops this thread's values of slots that are gone, outside the borrow: their destructors may come
-/// back here.
+/// Drops this thread's values of slots that are gone, outside the borrow: their destructors may
+/// call back into this module.
 fn drop_abandoned() {
     let abandoned = thread::with(|thread| {
         let mut kept = thread.values.borrow_mut();

@@ -1,4 +1,4 @@
-//! The making of a context.
+//! Creating contexts.
 
 use std::ptr;
 
@@ -13,14 +13,14 @@ use crate::process::driver;
 use crate::process::effect::attempt;
 
 impl Context {
-    /// Creates a context beside the primary one; what is current stays current: `cuCtxCreate_v2`,
-    /// then `cuCtxPopCurrent_v2`.
+    /// Creates a context beside the primary one and leaves the thread's current context unchanged:
+    /// `cuCtxCreate_v2`, then `cuCtxPopCurrent_v2`.
     ///
     /// Most programs want [`Device::context`] instead, which other libraries share.
     ///
     /// # Errors
-    /// The driver's: `INVALID_VALUE` for flags that it does not know, `OUT_OF_MEMORY` where the
-    /// device has no room for the context. What was current stays so.
+    /// The driver's: `INVALID_VALUE` for flags that it does not know, `OUT_OF_MEMORY` if the device
+    /// has no room for the context. The current context stays unchanged.
     ///
     /// ```no_run
     /// use cuda_core::{Context, ContextFlags, Device};
@@ -31,8 +31,9 @@ impl Context {
     /// ```
     pub fn create(device: Device, flags: ContextFlags) -> Result<Self> {
         let context = Self::create_pushed(device, flags)?;
-        // Once more if it fails and the context is still there: whatever happens, the caller's must
-        // come back. Should it fail twice, dropping the context destroys it, which pops it too.
+        // Popped again if the pop fails and the context is still current: in any case the caller's
+        // context must become current again. If it fails twice, dropping the context destroys it,
+        // which pops it too.
         if let Err(first) = current::pop() {
             if current::get_again()? == context.raw() {
                 current::pop().map_err(|_| first)?;
@@ -42,7 +43,7 @@ impl Context {
     }
 
     /// Creates a context and leaves it current, on top of what was: `cuCtxCreate_v2`.
-    /// [`Context::pop`] brings back what was current before.
+    /// [`Context::pop`] makes what was current before current again.
     ///
     /// # Errors
     /// Those of [`create`](Self::create); nothing is pushed then.
@@ -64,7 +65,7 @@ impl Context {
         match created {
             Ok(()) => Ok(Self::register(raw, device, Kind::Created)),
             Err(failed) => Err(failed.undo(|| {
-                // It may have been created all the same, and pushed.
+                // It may have been created and pushed despite the error.
                 if !raw.is_null() && current::get_again().is_ok_and(|now| now.0 == raw) {
                     drop(Self::register(raw, device, Kind::Created));
                 }

@@ -1,7 +1,7 @@
-//! What is current on this thread: asked of the driver every time, never remembered.
+//! The thread's current context: asked of the driver every time, never cached.
 //!
-//! Other libraries switch behind us, so the driver's answer is the only one that counts. The one
-//! thing kept here is the *lifetime* of created contexts that this crate left current.
+//! Other libraries switch it without this crate's knowledge, so only the driver's answer counts.
+//! This module only keeps the created contexts alive that this crate left current.
 
 use std::ptr;
 
@@ -33,13 +33,14 @@ pub enum Current {
     None,
     /// A context that this crate knows, and keeps alive through this value.
     Known(Context),
-    /// A context that somebody else made; only its handle is known.
+    /// A context that other code created; only its handle is known.
     Unknown(UnknownContext),
 }
 
-/// The handle of a context that somebody else made, and that somebody else may destroy.
+/// The handle of a context that other code created, and may destroy.
 ///
-/// This crate uses such a context when it is told what keeps it alive, with [`Context::from_raw`]:
+/// This crate can use such a context once [`Context::from_raw`] is given the owner that keeps it
+/// alive:
 ///
 /// ```no_run
 /// # use std::{any::Any, sync::Arc};
@@ -57,7 +58,7 @@ pub enum Current {
 pub struct UnknownContext(RawContext);
 
 impl UnknownContext {
-    /// The driver's handle; whether it is still valid, its owner knows.
+    /// The driver's handle; only its owner knows whether it is still valid.
     pub fn as_raw(self) -> CUcontext {
         self.0.0
     }
@@ -106,7 +107,7 @@ pub(crate) fn get() -> Result<RawContext> {
     Ok(RawContext(raw))
 }
 
-/// [`get`] at the end of a scope, where not knowing has a price: once more if it fails.
+/// [`get`] at the end of a scope, where an unknown answer costs more: tries again if it fails.
 #[inline]
 pub(crate) fn get_again() -> Result<RawContext> {
     get().or_else(|first| get().map_err(|_| first))
@@ -115,16 +116,16 @@ pub(crate) fn get_again() -> Result<RawContext> {
 /// `cuCtxSetCurrent`. The caller keeps the context alive for as long as it stays current.
 #[inline]
 pub(crate) fn set(raw: RawContext) -> Result<(), Failed> {
-    // SAFETY: null pops an entry; any other handle is live, as the caller sees to.
+    // SAFETY: null pops an entry; any other handle is live, as the caller ensures.
     attempt("cuCtxSetCurrent", unsafe { cu::cuCtxSetCurrent(raw.0) })
 }
 
-/// Makes `raw` current in place of `saved`, which is current. Where that fails it is undone if it may
-/// have taken effect all the same.
+/// Makes `raw` current in place of `saved`, which is current. On failure the call is undone, if it
+/// may have taken effect.
 pub(crate) fn set_or_undo(saved: RawContext, raw: RawContext) -> Result<()> {
     set(raw).map_err(|failed| {
         failed.undo(|| {
-            // Whoever could be told of a second error is told of the first.
+            // The caller gets the first error, so a second one is ignored.
             let _ = restore(saved);
         })
     })
@@ -136,7 +137,7 @@ pub(crate) fn replace(saved: RawContext, raw: RawContext, context: &Context) -> 
     set(raw).map_err(|failed| {
         failed.undo(|| {
             if restore(saved).is_err() {
-                // What is current then is unknown, and must not be gone.
+                // What is current then is unknown, so the context must stay alive.
                 keep_pushed(context);
             }
         })
@@ -156,21 +157,21 @@ pub(crate) fn pop() -> Result<RawContext> {
 
 /// `cuCtxPushCurrent`. The caller keeps the context alive for as long as it is on the stack.
 pub(crate) fn push(raw: RawContext) -> Result<(), Failed> {
-    // SAFETY: the handle is live, as the caller sees to.
+    // SAFETY: the handle is live, as the caller ensures.
     attempt("cuCtxPushCurrent", unsafe {
         cu::cuCtxPushCurrent_v2(raw.0)
     })
 }
 
-/// Entries that a stack is taken to have at most.
+/// Bound on the number of entries of a thread's stack.
 const DEEPEST: usize = 1024;
 
 /// Makes `saved` current again, whatever is current now.
 ///
-/// `cuCtxSetCurrent(NULL)` only pops one entry. If nothing was current before, the stack was
-/// empty, so every entry there is now was pushed since, and goes.
+/// `cuCtxSetCurrent(NULL)` only pops one entry. If nothing was current before, the stack was empty,
+/// so every entry there is now was pushed since, and is popped.
 pub(crate) fn restore(saved: RawContext) -> Result<()> {
-    // Once more if it fails: leaving the wrong context current would break the caller elsewhere.
+    // Tried again if it fails: leaving the wrong context current would break the caller elsewhere.
     set(saved)
         .or_else(|first| set(saved).map_err(|_| first))
         .inspect_err(|_| note_stray())?;
@@ -186,7 +187,7 @@ pub(crate) fn restore(saved: RawContext) -> Result<()> {
     Err(Error::ContextStack)
 }
 
-/// `cuCtxGetDevice`: the device of whatever is current.
+/// `cuCtxGetDevice`: the device of the current context.
 pub(crate) fn device() -> Result<Device> {
     let mut raw = 0;
     // SAFETY: the call writes one ordinal to a local that outlives it; that nothing is current is
@@ -195,20 +196,20 @@ pub(crate) fn device() -> Result<Device> {
     Device::from_raw(raw)
 }
 
-/// A scope inside could not bring back what an outer one had made current.
+/// Notes that an inner scope could not restore what an outer one had made current.
 pub(crate) fn note_stray() {
     thread::with(|thread| thread.strays.set(thread.strays.get().wrapping_add(1)));
 }
 
-/// Differs from an earlier answer on the same thread if what was current then may have been replaced
-/// for good since.
+/// Differs from an earlier value on the same thread if the context that was current then may have
+/// been replaced permanently since.
 #[inline]
 pub(crate) fn strays() -> u32 {
     thread::with(|thread| thread.strays.get())
 }
 
-/// The thread ends, but its stack is still there, and destructors of other libraries' thread locals may
-/// ask what is current: that must not be a context that is gone.
+/// The thread ends, but its stack still exists, and destructors of other libraries' thread-locals
+/// may ask what is current: the answer must not be a destroyed context.
 pub(crate) fn end() {
     while let Some(context) = with_kept(Vec::pop) {
         let raw = context.raw();
@@ -222,8 +223,8 @@ pub(crate) fn end() {
     release_all();
 }
 
-/// Takes the topmost entry of that context off the thread's stack, if there is one. What is above stays,
-/// kept alive by whoever put it there.
+/// Removes the topmost entry of that context from the thread's stack, if there is one. Entries
+/// above stay, kept alive by the code that put them there.
 fn take_out(raw: RawContext) -> Result<()> {
     let mut above = Vec::new();
     while above.len() < DEEPEST {
@@ -250,34 +251,35 @@ pub(crate) fn keep_pushed(context: &Context) {
     if context.is_primary() {
         return;
     }
-    // Where the thread is past its end, what stays there is kept for good.
+    // If the thread is past its end, what stays on the stack is kept permanently.
     thread::with(thread::Thread::is_ended_with);
     with_kept(|kept| kept.push(context.clone()));
 }
 
-/// The top of the stack, which was `before`, is now `context`; [`None`]: one that needs no keeping.
+/// Notes that the top of the stack, which was `before`, is now `context`; [`None`]: one that needs
+/// no keeping.
 pub(crate) fn keep_replaced(before: RawContext, context: Option<&Context>) {
     let replaced = take_last(before);
     if let Some(context) = context {
         keep_pushed(context);
     }
-    // Dropped last: it may destroy its context, which must not be current any more.
+    // Dropped last: this may destroy the context, which must not be current any more.
     drop(replaced);
 }
 
-/// `context` is on the thread's stack, whoever put it there.
+/// Keeps `context`, which is on the thread's stack, unless this crate keeps it already.
 pub(crate) fn keep_present(context: &Context) {
     if !context.is_primary() && !with_kept(|kept| kept.contains(context)) {
         keep_pushed(context);
     }
 }
 
-/// `popped` has left the stack.
+/// Notes that `popped` has left the stack.
 pub(crate) fn release_popped(popped: RawContext) {
     drop(take_last(popped));
 }
 
-/// Nothing is current any more, so the stack is empty.
+/// Notes that nothing is current any more, so the stack is empty.
 pub(crate) fn release_all() {
     drop(with_kept(std::mem::take));
 }

@@ -1,4 +1,4 @@
-//! The end of a context.
+//! Destroying contexts.
 
 use std::mem;
 use std::ptr;
@@ -18,19 +18,19 @@ use crate::types::resource::Resource;
 use crate::util::sync::lock;
 
 impl Context {
-    /// Waits for the context's work and destroys it, if it is one of ours, and says whether that
-    /// worked: `cuCtxSynchronize`, then `cuCtxDestroy_v2` or `cuGreenCtxDestroy`. Dropping it reports
-    /// a failure to the hook of [`set_drop_hook`](crate::set_drop_hook) instead.
+    /// Waits for the context's work and destroys it, if this crate created it: `cuCtxSynchronize`,
+    /// then `cuCtxDestroy_v2` or `cuGreenCtxDestroy`. Dropping it reports a failure to the hook of
+    /// [`set_drop_hook`](crate::set_drop_hook) instead.
     ///
-    /// A primary context lives on until the process ends. Closing a context that somebody else made
-    /// drops its owner.
+    /// A primary context lives on until the process ends. Closing a foreign context drops its
+    /// owner.
     ///
     /// # Errors
-    /// [`Error::ContextInUse`], with the context as it was, for one that clones, streams, buffers,
-    /// events or guards keep, or a thread on which it is current, or work that is not known to be done:
-    /// after [`Context::synchronize`] none is, and after [`flush_deferred_drops`] nothing waits for it
-    /// any more. The driver's of the call that destroys it, with a context that is
-    /// [given up](Error::GivenUp).
+    /// [`Error::ContextInUse`], with the context unchanged, while it is kept alive by clones,
+    /// streams, buffers, events or guards, by a thread on which it is current, or by work that is
+    /// not known to be done: after [`Context::synchronize`] none is, and after
+    /// [`flush_deferred_drops`] nothing waits for it any more. The driver's of the call that
+    /// destroys it, with a context that is [given up](Error::GivenUp).
     ///
     /// [`flush_deferred_drops`]: crate::flush_deferred_drops
     ///
@@ -53,7 +53,7 @@ impl Context {
             return Ok(());
         };
         let sole = Arc::try_unwrap(shared).or_else(|shared| {
-            // The marks of work that is done name it, too.
+            // Marks of completed work keep it alive, too.
             forget_reached();
             Arc::try_unwrap(shared)
         });
@@ -73,8 +73,8 @@ impl Context {
 }
 
 impl Context {
-    /// Never destroys the context, and reports that, once: memory that is in it may be in use for all
-    /// that anybody can prove. A primary context lives on in any case.
+    /// Makes sure that the context is never destroyed, and reports that, once: it could not
+    /// be proven that no work uses memory in it. A primary context lives on in any case.
     pub(crate) fn leave_behind(&self, why: &Error) {
         let Ref::Counted(inner) = &self.0 else {
             return;
@@ -87,8 +87,9 @@ impl Context {
     }
 }
 
-/// What a `Drop` does with memory that was not released: it is reported, and if it was kept, so is its
-/// context. Work of another context may use it, which could not be proven to be done.
+/// What a `Drop` does with memory that was not released: reports it and, if it was kept, also
+/// leaves its context behind. Work of another context, which could not be proven complete, may use
+/// the memory.
 pub(crate) fn leave_behind(
     context: &Context,
     what: Resource,
@@ -103,20 +104,20 @@ pub(crate) fn leave_behind(
 }
 
 impl Inner {
-    /// Takes the handle out of everybody's reach, and says what there is to destroy, if anything is.
+    /// Takes the handle out of the bookkeeping, and returns what there is to destroy, if anything.
     fn retire(&mut self) -> Option<Kind> {
         let kind = mem::replace(&mut self.kind, Kind::GivenUp);
         if let Kind::Primary | Kind::GivenUp = kind {
             return None;
         }
-        // In a forked child our locks may be held by threads that no longer exist, and what an owner
-        // would do there is anybody's guess.
+        // In a fork's child, this crate's locks may be held by threads that do not exist there, and
+        // the owner's destructor is foreign code.
         if driver::is_gone() {
             mem::forget(kind);
             return None;
         }
         let raw = self.raw;
-        // Before the handle dies, so that a new context with the same handle is told apart.
+        // Before the handle dies, so that a new context with the same handle is not mistaken for this one.
         lock(&REGISTRY).retain(|(known, weak)| *known != raw || weak.strong_count() > 0);
         if let Some(forget) = kept::ACCESS.get() {
             forget(raw);
@@ -139,30 +140,31 @@ impl Drop for Inner {
     }
 }
 
-/// Waits for the context's work, with the context current. A failed wait is no failure to destroy: the
-/// work's own error reached whoever waited for it. `Err`: what was current and could not be brought back,
-/// and why.
+/// Waits for the context's work, with the context current. A failed wait is no failure to destroy:
+/// the work's own error was reported where that work was waited for. `Err`: the context that was
+/// current and could not be restored, and why.
 fn wait_for_work(raw: RawContext) -> Result<(), (RawContext, Error)> {
     let Ok(before) = current::get() else {
         return Ok(());
     };
     match current::set_or_undo(before, raw) {
         Ok(()) => {
-            // Where the mode cannot be had the context is waited for all the same.
+            // If the mode cannot be set, the context is waited for nevertheless.
             let relaxed = Relaxed::enter();
             // SAFETY: takes nothing; a live context is current.
             deferred::while_waiting(|| unsafe { cu::cuCtxSynchronize() });
             drop(relaxed);
             current::restore(before).map_err(|error| (before, error))
         }
-        // Undone, so nothing was waited for; or it is current all the same.
+        // The change was undone, so nothing was waited for; otherwise the wrong context is still
+        // current.
         Err(_) if current::get_again().is_ok_and(|now| now == before) => Ok(()),
         Err(error) => Err((before, error)),
     }
 }
 
-/// Waits for the context's work, then destroys it, or drops its owner. Everything made in it is gone
-/// by now, but the work itself may still run.
+/// Waits for the context's work, then destroys it, or drops its owner. Everything made in it is
+/// gone by now, but the work itself may still run.
 fn destroy(raw: RawContext, kind: Kind) -> Result<(), Unreleased> {
     let green = match kind {
         Kind::Created => None,
@@ -175,14 +177,14 @@ fn destroy(raw: RawContext, kind: Kind) -> Result<(), Unreleased> {
     };
     if let Err((before, error)) = wait_for_work(raw) {
         if green.is_some() {
-            // It may be current here, and destroying it would leave it so.
+            // It may be current on this thread, and destroying it would leave it so.
             return Err(Unreleased::Unknown(error));
         }
         drop_hook::report(Resource::Current, before.0.addr() as u64, 0, Some(error));
     }
     match green {
         Some(green) => green::destroy(green),
-        // SAFETY: the last reference is gone, so nobody uses the handle after this call.
+        // SAFETY: the last reference is gone, so no code uses the handle after this call.
         None => released("cuCtxDestroy", unsafe { cu::cuCtxDestroy_v2(raw.0) }),
     }
 }

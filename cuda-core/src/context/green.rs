@@ -12,13 +12,13 @@ use crate::error::{Error, Result, check};
 use crate::process::driver;
 use crate::process::release::{Unreleased, released};
 
-/// A green context's own handle, beside the `CUcontext` by which everything reaches it.
+/// A green context's own handle, beside the `CUcontext` that is used for everything else.
 #[derive(Clone, Copy)]
 pub(crate) struct RawGreenContext(cuda_sys::CUgreenCtx);
 
 // SAFETY: a handle of the driver's; contexts may be destroyed from any thread.
 unsafe impl Send for RawGreenContext {}
-// SAFETY: a shared reference gives out the handle alone, which any thread may use.
+// SAFETY: a shared reference only gives out the handle, which any thread may use.
 unsafe impl Sync for RawGreenContext {}
 
 /// `cuGreenCtxStreamCreate` of a non-blocking stream; needs no current context.
@@ -34,7 +34,7 @@ pub(crate) fn create_stream(
 
 /// `cuGreenCtxDestroy`, after the context's last reference is gone.
 pub(super) fn destroy(green: RawGreenContext) -> Result<(), Unreleased> {
-    // SAFETY: nobody uses the context any more; no call of ours on it is under way.
+    // SAFETY: no code uses the context any more; no call of this crate's on it is in progress.
     released("cuGreenCtxDestroy", unsafe {
         cu::cuGreenCtxDestroy(green.0)
     })
@@ -59,13 +59,13 @@ pub struct SmResource {
     device: Device,
 }
 
-// SAFETY: a description that the driver copies; its pointers name other descriptions of the
-// driver's and are not followed here.
+// SAFETY: a description that the driver copies; its pointers refer to other descriptions of the
+// driver's and are not dereferenced here.
 unsafe impl Send for SmResource {}
 // SAFETY: a shared reference can only copy the description.
 unsafe impl Sync for SmResource {}
 
-/// What [`SmResource::split`] makes; from CUDA 12.4 on.
+/// The result of [`SmResource::split`]; from CUDA 12.4 on.
 ///
 /// ```no_run
 /// use cuda_core::{Context, Device};
@@ -78,7 +78,7 @@ unsafe impl Sync for SmResource {}
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct SmSplit {
-    /// Groups of as many multiprocessors as were asked for, rounded up as the device wants it.
+    /// Groups of as many multiprocessors as requested, rounded up to what the device supports.
     pub groups: Vec<SmResource>,
     /// What is left; may be nothing.
     pub remaining: SmResource,
@@ -103,7 +103,7 @@ impl Device {
 }
 
 impl SmResource {
-    /// Multiprocessors in it.
+    /// The number of multiprocessors.
     pub fn count(&self) -> u32 {
         // SAFETY: the driver filled in this member, by the invariant; any bits are a number.
         unsafe { self.raw.__bindgen_anon_1.sm }.smCount
@@ -115,13 +115,13 @@ impl SmResource {
     }
 
     /// Divides them into at most `groups` groups of at least `count` each:
-    /// `cuDevSmResourceSplitByCount`. There may be fewer groups than asked for.
+    /// `cuDevSmResourceSplitByCount`. There may be fewer groups than requested.
     ///
     /// # Errors
-    /// The driver's: `INVALID_RESOURCE_CONFIGURATION` where that many cannot be had.
+    /// The driver's: `INVALID_RESOURCE_CONFIGURATION` if there are not that many.
     pub fn split(&self, count: u32, groups: u32) -> Result<SmSplit> {
         driver::ensure()?;
-        // More groups than multiprocessors there cannot be.
+        // There cannot be more groups than multiprocessors.
         let mut found = groups.min(self.count());
         let mut raw = vec![zeroed(); found as usize];
         let mut remaining = zeroed();
@@ -173,12 +173,12 @@ impl Context {
         let kind = cuda_sys::CU_DEV_RESOURCE_TYPE_SM;
         let mut raw = zeroed();
         match self.green() {
-            // SAFETY: `self` keeps the green context; the call writes one description, to a
+            // SAFETY: `self` keeps the green context alive; the call writes one description, to a
             // local that outlives it.
             Some(green) => check("cuGreenCtxGetDevResource", unsafe {
                 cu::cuGreenCtxGetDevResource(green.0, &mut raw, kind)
             })?,
-            // SAFETY: `self` keeps the context; the call writes one description, to a local
+            // SAFETY: `self` keeps the context alive; the call writes one description, to a local
             // that outlives it.
             None => check("cuCtxGetDevResource", unsafe {
                 cu::cuCtxGetDevResource(of, &mut raw, kind)
@@ -188,12 +188,12 @@ impl Context {
         Ok(SmResource { raw, device })
     }
 
-    /// A green context that has these multiprocessors of a device: `cuDevResourceGenerateDesc`,
-    /// `cuGreenCtxCreate`, `cuCtxFromGreenCtx`, of drivers from CUDA 12.4 on. The thread's
-    /// current context stays what it was.
+    /// Creates a green context that has these multiprocessors of a device:
+    /// `cuDevResourceGenerateDesc`, `cuGreenCtxCreate`, `cuCtxFromGreenCtx`, of drivers from CUDA
+    /// 12.4 on. The thread's current context stays unchanged.
     ///
-    /// Streams made in it run their kernels on its multiprocessors alone; everything else is as
-    /// with any other context. It is destroyed with its last reference.
+    /// Streams created in it run their kernels only on its multiprocessors; otherwise it behaves
+    /// like any other context. It is destroyed with its last reference.
     ///
     /// # Errors
     /// [`Error::SeveralDevices`] for multiprocessors of several devices; [`Error::NothingGiven`]
@@ -215,7 +215,7 @@ impl Context {
                 other: other.device.ordinal(),
             });
         }
-        // It shares the primary context's memory, which must not go before it.
+        // It shares the primary context's memory, so the primary context must outlive it.
         device.primary()?;
         let mut raw: Vec<CUdevResource> = resources.iter().map(|one| one.raw).collect();
         let mut description = ptr::null_mut();
@@ -239,7 +239,8 @@ impl Context {
             cu::cuCtxFromGreenCtx(&mut context, green.0)
         });
         if let Err(error) = converted {
-            // Nothing refers to it yet. A failure here leaks it, with the error told.
+            // Nothing refers to it yet. If this fails too, it is leaked; the caller gets the first
+            // error.
             let _ = destroy(green);
             return Err(error);
         }

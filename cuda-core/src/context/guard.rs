@@ -1,4 +1,4 @@
-//! The guard: a context is current for a scope, and afterwards what was current before it is again.
+//! The guard makes a context current for a scope, then restores what was current before.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -10,22 +10,23 @@ use crate::process::foreign_code::DeferForeignCode;
 use crate::process::{driver, drop_hook};
 use crate::types::resource::Resource;
 
-/// Makes a context current until it is dropped; then whatever was current before, *none* included,
-/// is current again.
+/// Makes a context current until it is dropped; then it restores what was current before, *none*
+/// included.
 ///
 /// The guard asks the driver what is current when it begins and again when it ends, so it is right
 /// whatever other libraries do on the thread in between. It compares handles, not devices: another
 /// context of the same device is another context. Two driver calls if the context is current
 /// already, four otherwise, five if nothing was.
 ///
-/// Guards that are dropped out of order restore what each of them saw; the last one dropped decides.
-/// A forgotten guard leaves its context current, which stays alive.
+/// Guards that are dropped out of order restore what each of them saw; the last one dropped
+/// decides. A forgotten guard leaves its context current, which stays alive.
 ///
-/// So does a context that the guard saved, if this crate knows it. One that another library made and that
-/// was never named with [`Context::from_raw`] is a bare handle: where its owner destroys it while the guard
-/// lives, the guard makes that handle current again, which `cuCtxSetCurrent` does not refuse. Later calls
-/// answer `CONTEXT_IS_DESTROYED`, or crash inside the driver (seen on an H200); nothing above the driver
-/// can tell. The same holds for a context of this crate's that is destroyed by a raw call.
+/// A context that the guard saved stays alive, too, if this crate knows it. One that another
+/// library created and that was never passed to [`Context::from_raw`] is a bare handle: if its
+/// owner destroys it while the guard lives, the guard makes that handle current again, which
+/// `cuCtxSetCurrent` does not refuse. Later calls return `CONTEXT_IS_DESTROYED`, or crash inside
+/// the driver (seen on an H200); no code above the driver can detect it. The same holds for a
+/// context of this crate's that is destroyed by a raw call.
 ///
 /// ```no_run
 /// use cuda_core::Device;
@@ -49,17 +50,17 @@ use crate::types::resource::Resource;
 #[must_use = "the context is current only while the guard lives"]
 pub struct Guard {
     saved: RawContext,
-    /// What keeps the saved context alive, where anything has to.
+    /// Keeps the saved context alive, if it needs that.
     saved_keep: Option<Context>,
     entered: Context,
-    /// Dropping it brings back what was current.
+    /// Whether dropping the guard restores what was current.
     restores: bool,
-    /// What is current belongs to the thread.
+    /// The current context belongs to the thread.
     _not_send: PhantomData<*const ()>,
 }
 
-/// Ends the scopes of guards that were dropped during the call of the driver's that has just ended,
-/// in the order in which they were dropped.
+/// Ends the scopes of guards that were dropped during the driver call that has just ended, in the
+/// order in which they were dropped.
 pub(crate) fn drop_deferred() {
     drop(thread::with(|thread| thread.guards.take()));
 }
@@ -93,17 +94,16 @@ impl Guard {
         &self.entered
     }
 
-    /// Ends the scope now and says whether it worked; dropping reports a failure to the hook of
+    /// Ends the scope now; dropping reports a failure to the hook of
     /// [`set_drop_hook`](crate::set_drop_hook) instead.
     ///
-    /// Where the driver cannot be called, in the closure of
-    /// [`Function::block_size_with`](crate::Function::block_size_with), the scope ends with that call
-    /// instead, whichever way the guard goes.
+    /// If the driver cannot be called, in the closure of
+    /// [`Function::block_size_with`](crate::Function::block_size_with), the scope ends with that
+    /// call instead, whether the guard is restored or dropped.
     ///
     /// # Errors
-    /// What the driver says; [`Error::ContextStack`](crate::Error::ContextStack) where entries
-    /// that were pushed inside the scope cannot be removed;
-    /// [`Error::InCallback`](crate::Error::InCallback).
+    /// The driver's; [`Error::ContextStack`](crate::Error::ContextStack) if entries that were
+    /// pushed inside the scope cannot be removed; [`Error::InCallback`](crate::Error::InCallback).
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
@@ -125,28 +125,30 @@ impl Guard {
         let now = current::get_again();
         match now {
             Ok(now) if now == self.saved => {
-                // Others may have brought it back, who keep nothing alive.
+                // Other code may have made it current again without keeping it alive.
                 if let Some(saved) = self.saved_context() {
                     current::keep_present(saved);
                 }
                 return Ok(());
             }
-            // Not knowing what is current, put back what was, if this guard ever replaced it.
+            // What is current is unknown: restore the saved context, if this guard ever replaced
+            // it.
             Err(error) if self.saved == self.entered.raw() => return Err(error),
             _ => current::restore(self.saved).inspect_err(|_| {
-                // It may have taken effect; the entered one is kept already.
+                // The call may have taken effect; the entered context is kept already.
                 if let Some(saved) = self.saved_context() {
                     current::keep_pushed(saved);
                 }
             })?,
         }
-        // Reference-counted contexts: what is current now needs a keeper of its own, since
-        // whoever made it current first need not be there any more, as when guards are dropped out
-        // of order.
+        // Reference-counted contexts: what is current now needs a reference of its own, since the
+        // one that first made it current may be gone, for example if guards are dropped out of
+        // order.
         if self.saved.0.is_null() {
             current::release_all();
         } else {
-            // An error is told below; which entry was replaced is then unknown, and stays kept.
+            // An error of `now` is returned below; which entry was replaced is then unknown, and
+            // stays kept.
             let before = now.as_ref().map_or(RawContext(ptr::null_mut()), |now| *now);
             current::keep_replaced(before, self.saved_context());
         }
@@ -166,7 +168,7 @@ impl Guard {
         thread::with(|thread| thread.guards.borrow_mut().push(later));
     }
 
-    /// The saved context, where anything has to keep it alive.
+    /// The saved context, if it needs to be kept alive.
     fn saved_context(&self) -> Option<&Context> {
         if self.saved == self.entered.raw() {
             Some(&self.entered)
@@ -201,17 +203,17 @@ impl fmt::Debug for Guard {
     }
 }
 
-/// A context made current around calls of ours alone.
+/// A context made current around calls of this crate only.
 ///
-/// Between them no other code runs on the thread, so what is current at the end is known, and need
-/// not be asked for: one driver call if the context is current already, three otherwise.
+/// Between these no other code runs on the thread, so what is current at the end is known without
+/// asking: one driver call if the context is current already, three otherwise.
 pub(crate) struct Entered {
     raw: RawContext,
-    /// What to bring back, if it was another.
+    /// What to restore, if it was another context or none.
     saved: Option<RawContext>,
-    /// [`current::strays`] when it was entered.
+    /// The value of [`current::strays`] when it was entered.
     strays: u32,
-    /// Ends when that is done.
+    /// Ends after the restore.
     _quiet: DeferForeignCode,
 }
 
@@ -232,8 +234,8 @@ impl Entered {
         })
     }
 
-    /// Makes the context current again where a scope inside this one failed to: a default stream's
-    /// handle would mean another context's stream. No driver call otherwise.
+    /// Makes the context current again if a scope inside this one failed to: a default stream's
+    /// handle would otherwise mean another context's stream. No driver call if no scope failed.
     #[inline]
     pub(crate) fn ensure_current(&self) -> Result<()> {
         if self.strays == current::strays() {
@@ -242,7 +244,7 @@ impl Entered {
         Ok(current::set(self.raw)?)
     }
 
-    /// Whether something else, or nothing, was current before.
+    /// Whether another context, or none, was current before.
     pub(crate) fn changed_what_is_current(&self) -> bool {
         self.saved.is_some()
     }
@@ -261,14 +263,14 @@ impl Drop for Entered {
     }
 }
 
-/// The wrong context must not stay current.
+/// Tries again, since the wrong context must not stay current.
 #[cold]
 fn set_once_more(saved: RawContext) {
     let Err(failed) = current::set(saved) else {
         return;
     };
     current::note_stray();
-    // It stays so, with nobody but this thread to keep it.
+    // It stays current, and only this thread keeps it alive.
     if let Some(now) = current::get_again().ok().and_then(context::known) {
         current::keep_present(&now);
     }

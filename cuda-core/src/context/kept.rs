@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 
 use crate::context::RawContext;
 
-/// Has the chunks of staging forget points that are known to have been reached, with the streams and
-/// contexts that they name. No driver call.
+/// Removes points that are known to have been reached from the chunks of staging, and with them
+/// references to streams and contexts. No driver call.
 pub(crate) static STAGING: OnceLock<fn()> = OnceLock::new();
 
 /// The same of the chunks of pinned buffers.
@@ -18,7 +18,7 @@ pub(crate) static SIGNALS: OnceLock<fn()> = OnceLock::new();
 /// Has peers forget the access of a context whose handle is about to die.
 pub(crate) static ACCESS: OnceLock<fn(RawContext)> = OnceLock::new();
 
-/// Has points forgotten that are known to have been reached.
+/// Removes points that are known to have been reached from the process-wide pools. No driver call.
 pub(crate) fn forget_reached() {
     let kept = [&STAGING, &PINNED, &SIGNALS];
     kept.iter()

@@ -1,4 +1,5 @@
-//! Contexts: one object for each context of the driver, kept alive by whoever saves its handle.
+//! Contexts: one object for each context of the driver, kept alive by everything that saves its
+//! handle.
 
 use std::any::Any;
 use std::fmt;
@@ -57,8 +58,8 @@ mod thread;
 #[derive(Clone)]
 pub struct Context(Ref);
 
-/// A primary context lives as long as the process and is not counted, so that threads that share
-/// it do not contend for a counter.
+/// A primary context lives as long as the process and is not counted, so that threads that share it
+/// do not contend for a counter.
 #[derive(Clone)]
 enum Ref {
     Primary(&'static Inner),
@@ -72,7 +73,7 @@ pub(crate) struct Inner {
     device: Device,
     kind: Kind,
     streams: <Streams as Pocket>::Content,
-    /// It is never destroyed; see [`Context::leave_behind`].
+    /// The context is never destroyed; see [`Context::leave_behind`].
     left_behind: AtomicBool,
 }
 
@@ -93,7 +94,7 @@ pub(crate) struct RawContext(pub(crate) CUcontext);
 
 // SAFETY: contexts may be used from any thread ("a context may be current to several threads").
 unsafe impl Send for RawContext {}
-// SAFETY: a shared reference gives out the handle alone, which threads may use at once, since the
+// SAFETY: a shared reference only gives out the handle, which threads may use at once, since the
 // driver locks.
 unsafe impl Sync for RawContext {}
 
@@ -110,7 +111,7 @@ pub(crate) fn known(raw: RawContext) -> Option<Context> {
     weak.upgrade().map(|inner| Context(Ref::Counted(inner)))
 }
 
-/// All contexts on some devices that there is an object for.
+/// All contexts on these devices that this crate has an object for.
 pub(crate) fn known_on(devices: &[Device]) -> Vec<Context> {
     let mut known: Vec<Context> = primary::retained().cloned().collect();
     for (_, weak) in &*lock(&REGISTRY) {
@@ -132,15 +133,15 @@ impl Context {
         Ok(Self(Ref::Primary(Box::leak(Box::new(inner)))))
     }
 
-    /// A context that is counted, and known by its handle from now on.
+    /// Creates a reference-counted context, and registers its handle.
     fn register(raw: CUcontext, device: Device, kind: Kind) -> Self {
         let mut registry = lock(&REGISTRY);
         if let Kind::Foreign(_) = kind {
-            // Another thread may have taken it in meanwhile.
+            // Another thread may have registered the same foreign context meanwhile.
             let mut entries = registry.iter();
             let known = entries.find(|(known, _)| known.0 == raw);
             if let Some(inner) = known.and_then(|(_, weak)| weak.upgrade()) {
-                // First of all, since the owner given goes here.
+                // Before the given owner is dropped, which happens at the return.
                 drop(registry);
                 return Self(Ref::Counted(inner));
             }
@@ -152,13 +153,13 @@ impl Context {
         Self(Ref::Counted(inner))
     }
 
-    /// Takes in a context that somebody else made, with the owner that keeps it alive.
+    /// Creates an object for a foreign context, with the owner that keeps it alive.
     ///
-    /// Where this crate knows the context already, the known object is returned and `owner`
-    /// dropped. There is an example at [`UnknownContext`](crate::UnknownContext).
+    /// If this crate knows the context already, the known object is returned and `owner` dropped.
+    /// There is an example at [`UnknownContext`](crate::UnknownContext).
     ///
     /// # Errors
-    /// What the driver says when asked for the context's device.
+    /// The driver's, when asked for the context's device.
     ///
     /// # Safety
     /// `raw` is a context of this process, and stays one for as long as `owner` or a clone of it
@@ -179,11 +180,11 @@ impl Context {
 
     /// The context that is current on this thread, [`None`] if none is: `cuCtxGetCurrent`.
     ///
-    /// A device's primary context is recognised whoever made it current.
+    /// A device's primary context is recognised even if other code made it current.
     ///
     /// # Errors
-    /// [`Error::UnknownContext`] for a context that somebody else created: this crate cannot keep
-    /// it alive, so its owner has to be named with [`Context::from_raw`].
+    /// [`Error::UnknownContext`] for a context that other code created: this crate cannot keep it
+    /// alive, so its owner has to be given to [`Context::from_raw`].
     ///
     /// ```no_run
     /// use cuda_core::Context;
@@ -210,15 +211,15 @@ impl Context {
         }
     }
 
-    /// [`Context::current`], which also takes in a context that somebody else created, without an
-    /// owner that keeps it alive.
+    /// [`Context::current`], but also accepts a context that other code created, without an owner
+    /// that keeps it alive.
     ///
     /// # Errors
     /// The driver's.
     ///
     /// # Safety
     /// A context that this crate does not know lives for as long as the value returned, its clones,
-    /// and everything that is made in it or saves it as current.
+    /// and everything that is created in it or saves it as current.
     ///
     /// ```no_run
     /// use cuda_core::Context;
@@ -235,7 +236,7 @@ impl Context {
             known => return known,
         }
         let raw = current::get()?;
-        // SAFETY: it is current on this thread, and the caller vouches for how long it lives.
+        // SAFETY: it is current on this thread, and the caller promises how long it lives.
         unsafe { Self::from_raw(raw.0, Arc::new(())) }.map(Some)
     }
 
@@ -257,7 +258,7 @@ impl Context {
         self.inner().raw
     }
 
-    /// The handle, unless it was given up.
+    /// The handle; an error if it was given up.
     #[inline]
     pub(crate) fn live(&self) -> Result<RawContext> {
         unless_given_up(self.as_raw(), Resource::Context).map(RawContext)
@@ -284,7 +285,7 @@ impl Context {
         }
     }
 
-    /// The context whose address space this one has: a green context has the primary one's.
+    /// The context whose address space this one uses: a green context uses the primary one's.
     #[inline]
     pub(crate) fn address_space(&self) -> RawContext {
         match self.inner().kind {
@@ -296,7 +297,7 @@ impl Context {
         }
     }
 
-    /// Whether another library made it, of whichever kind.
+    /// Whether another library created it, of whichever kind.
     #[inline]
     pub(crate) fn is_foreign(&self) -> bool {
         matches!(self.inner().kind, Kind::Foreign(_))
@@ -311,27 +312,27 @@ impl Context {
     /// Makes the context current until the guard is dropped; see [`Guard`].
     ///
     /// # Errors
-    /// [`Error::GivenUp`]; the driver's, with what was current left as it was.
+    /// [`Error::GivenUp`]; the driver's, with the current context unchanged.
     #[inline]
     pub fn enter(&self) -> Result<Guard> {
         Guard::enter(self)
     }
 
-    /// [`Context::enter`] around calls of ours alone.
+    /// [`Context::enter`] around calls of this crate only.
     #[inline]
     pub(crate) fn enter_briefly(&self) -> Result<Entered> {
         Entered::enter(self)
     }
 
-    /// Makes the context current on this thread in place of what was, and says what that was:
+    /// Makes the context current on this thread in place of what was, and returns what was current:
     /// `cuCtxGetCurrent`, then `cuCtxSetCurrent` if it differs.
     ///
-    /// The thread keeps the context alive until another call of this crate replaces or pops it,
-    /// or the thread ends. Prefer [`Context::enter`], which brings back what was current. There is
-    /// an example at [`Current`].
+    /// The thread keeps the context alive until another call of this crate replaces or pops it, or
+    /// the thread ends. Prefer [`Context::enter`], which restores what was current. There is an
+    /// example at [`Current`].
     ///
     /// # Errors
-    /// [`Error::GivenUp`]; the driver's, with what was current left as it was.
+    /// [`Error::GivenUp`]; the driver's, with the current context unchanged.
     pub fn set_current(&self) -> Result<Current> {
         let raw = self.live()?;
         let before = current::get()?;
@@ -339,13 +340,14 @@ impl Context {
             current::replace(before, raw, self)?;
             current::keep_replaced(before, Some(self));
         } else {
-            // Others may have made it current, who keep nothing alive.
+            // Other code may have made it current without keeping it alive.
             current::keep_present(self);
         }
         Ok(Current::new(before))
     }
 
-    /// Pushes the context on this thread's stack: `cuCtxPushCurrent_v2`. The stack keeps it alive.
+    /// Pushes the context on this thread's stack: `cuCtxPushCurrent_v2`. This crate keeps it alive
+    /// while it is there.
     ///
     /// # Errors
     /// [`Error::GivenUp`]; the driver's, with nothing pushed.
@@ -367,7 +369,7 @@ impl Context {
                 Ok(())
             }
             Err(failed) => Err(failed.undo(|| {
-                // It may be on the stack all the same.
+                // It may be on the stack despite the error.
                 if current::get().is_ok_and(|now| now == raw) {
                     current::keep_pushed(self);
                 }
@@ -380,7 +382,7 @@ impl Context {
     ///
     /// # Errors
     /// The driver's `INVALID_CONTEXT` on an empty stack; [`Error::UnknownContext`], with nothing
-    /// popped, for a context that somebody else created.
+    /// popped, for a context that other code created.
     pub fn pop() -> Result<Self> {
         let Some(top) = Self::current()? else {
             return Err(Error::Driver {
@@ -392,8 +394,8 @@ impl Context {
         Ok(top)
     }
 
-    /// Runs `f` with the context current, and brings back what was current before, also if `f`
-    /// panics: [`Context::enter`] for a closure.
+    /// Runs `f` with the context current, and restores what was current before, also if `f` panics:
+    /// [`Context::enter`] for a closure.
     ///
     /// # Errors
     /// Those of `f`, of [`Context::enter`] and of [`Guard::restore`], with which the value of `f` is
@@ -424,7 +426,7 @@ fn device_of(raw: RawContext) -> Result<Device> {
     device
 }
 
-/// The device's primary context, if somebody has created it. Creates none.
+/// The device's primary context, if it has been created. Creates none.
 fn active_primary(device: Device) -> Result<Option<&'static Context>> {
     if let Some(primary) = device.retained_primary() {
         return Ok(Some(primary));

@@ -1,4 +1,4 @@
-//! Each device's primary context, retained at its first use; its state can be looked at and changed
+//! Each device's primary context, retained at its first use; its state can be read and changed
 //! before.
 
 use std::ptr;
@@ -17,7 +17,7 @@ use crate::types::usage::MemoryInfo;
 use crate::util::pocket::Pocket;
 use crate::util::sync::lock;
 
-/// What `cuDevicePrimaryCtxGetState` says.
+/// The result of `cuDevicePrimaryCtxGetState`.
 ///
 /// ```no_run
 /// # let device = cuda_core::Device::get(0)?;
@@ -28,7 +28,7 @@ use crate::util::sync::lock;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PrimaryState {
-    /// Whether the context exists, whoever created it.
+    /// Whether the context exists, created by this crate or by other code.
     pub is_active: bool,
     /// Its flags, or those that it will be created with.
     pub flags: ContextFlags,
@@ -39,7 +39,7 @@ pub struct PrimaryState {
 pub(crate) struct Primary {
     // INVARIANT: once set, the context stays retained until the process ends.
     context: OnceLock<Context>,
-    /// Held while the context is being retained; the fast path reads `context` alone.
+    /// Held while the context is being retained; the fast path only reads `context`.
     first_use: Mutex<()>,
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn retained() -> impl Iterator<Item = &'static Context> {
 
 impl Device {
     /// The primary context, retained at its first use and kept for the life of the process:
-    /// `cuDevicePrimaryCtxRetain`. The thread's current context stays what it was.
+    /// `cuDevicePrimaryCtxRetain`. The thread's current context stays unchanged.
     ///
     /// # Errors
     /// The driver's, at the first use: `OUT_OF_MEMORY` among them; [`Error::InCallback`].
@@ -77,7 +77,7 @@ impl Device {
         if let Some(context) = primary.context.get() {
             return Ok(context);
         }
-        // One lock a device: contexts of several devices may be retained at the same time.
+        // One lock per device: contexts of several devices may be retained at the same time.
         let _first_use = lock(&primary.first_use);
         if let Some(context) = primary.context.get() {
             return Ok(context);
@@ -110,8 +110,8 @@ impl Device {
         self.primary()?.enter()
     }
 
-    /// Runs `f` with the primary context current, and brings back what was current before, also if
-    /// `f` panics: [`Device::guard`] for a closure.
+    /// Runs `f` with the primary context current, and restores what was current before, also if `f`
+    /// panics: [`Device::guard`] for a closure.
     ///
     /// # Errors
     /// Those of `f`; those of [`Device::guard`], and of [`Guard::restore`], with which the value of
@@ -176,7 +176,8 @@ impl Device {
         })
     }
 
-    /// Whether the primary context exists, whoever created it: `cuDevicePrimaryCtxGetState`.
+    /// Whether the primary context exists, created by this crate or by other code:
+    /// `cuDevicePrimaryCtxGetState`.
     ///
     /// # Errors
     /// The driver's.
@@ -192,8 +193,8 @@ impl Device {
         self.primary_state().map(|state| state.is_active)
     }
 
-    /// Sets how threads wait in the primary context, now if it exists, else when it is created:
-    /// `cuDevicePrimaryCtxSetFlags_v2`.
+    /// Sets how threads wait in the primary context, immediately if it exists, else when it is
+    /// created: `cuDevicePrimaryCtxSetFlags_v2`.
     ///
     /// # Errors
     /// The driver's: `INVALID_VALUE` for flags that exclude each other.
@@ -214,21 +215,21 @@ impl Device {
         })
     }
 
-    /// Destroys everything in the primary context: `cuDevicePrimaryCtxReset_v2`. Where this crate
-    /// had retained it, it is retained anew: `cuDevicePrimaryCtxRetain`.
+    /// Destroys everything in the primary context: `cuDevicePrimaryCtxReset_v2`. If this crate had
+    /// retained it, it is retained again: `cuDevicePrimaryCtxRetain`.
     ///
     /// # Safety
-    /// Nothing of the context is left, in this process and whoever made it: no stream, event,
-    /// buffer, module or other object of this crate, the runtime API's or another library's, no
-    /// green context of the device; no memory that a caching pool keeps
-    /// ([`CachingPool::trim`](crate::CachingPool::trim)); and no memory on the host that was pinned
-    /// in it, what is kept for copies of borrowed slices ([`trim_staging`](crate::trim_staging)) and
-    /// for pinned buffers ([`trim_pinned`](crate::trim_pinned)) included. Handles of such objects
+    /// Nothing of the context is left in this process, by whatever code it was created: no stream,
+    /// event, buffer, module or other object of this crate, the runtime API's or another library's,
+    /// no green context of the device; no memory that a caching pool keeps
+    /// ([`CachingPool::trim`](crate::CachingPool::trim)); and no host memory that was pinned in it,
+    /// including what is kept for copies of borrowed slices ([`trim_staging`](crate::trim_staging))
+    /// and for pinned buffers ([`trim_pinned`](crate::trim_pinned)). Handles of such objects
     /// dangle, and even dropping them is undefined. No thread has the context on its stack.
     ///
     /// # Errors
-    /// The driver's; its `CONTEXT_IS_DESTROYED` if the context comes back with another handle, after
-    /// which the device is of no use to this process.
+    /// The driver's; its `CONTEXT_IS_DESTROYED` if the context comes back with another handle: this
+    /// process can then not use the device any more.
     pub unsafe fn reset_primary(self) -> Result<()> {
         driver::ensure()?;
         let _relaxed = Relaxed::enter()?;

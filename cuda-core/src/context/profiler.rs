@@ -1,4 +1,4 @@
-//! The profiler's range: what a tool records that was told to wait for it.
+//! The range that a profiler records, if it was started to wait for one.
 
 use std::ffi::{CStr, c_void};
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::process::{deferred, drop_hook};
 use crate::types::resource::Resource;
 
 impl Context {
-    /// Starts what profilers record of the context, where they were told to wait:
+    /// Starts what profilers record of the context, if they were started with recording off:
     /// `cuProfilerStart`. Does nothing without a profiler.
     ///
     /// # Errors
@@ -63,7 +63,7 @@ impl Context {
 /// Calls one of the two functions, which `cudaProfiler.h` declares and `cuda.h` does not:
 /// `cuGetProcAddress` finds them.
 fn call(op: &'static str, symbol: &CStr) -> Result<()> {
-    /// The release that both are in, with the signature below: the floor.
+    /// The release that has both functions with the signature below: the floor.
     const SINCE: i32 = 11080;
     let mut function: *mut c_void = ptr::null_mut();
     // SAFETY: the name is NUL-terminated and read during the call only, which writes one pointer,
@@ -96,7 +96,7 @@ fn call(op: &'static str, symbol: &CStr) -> Result<()> {
 pub struct ProfilerRange(Context);
 
 impl ProfilerRange {
-    /// Ends the range, and says whether that worked. Dropping it reports a failure to the hook of
+    /// Ends the range. Dropping it reports a failure to the hook of
     /// [`set_drop_hook`](crate::set_drop_hook) instead.
     ///
     /// # Errors

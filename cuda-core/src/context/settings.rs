@@ -1,4 +1,4 @@
-//! What a context has and can be told: memory, flags, limits, caches, priorities.
+//! Properties and settings of a context: memory, flags, limits, caches, priorities.
 
 use cuda_sys::{CUfunc_cache, CUlimit, symbol as cu};
 
@@ -34,7 +34,8 @@ flags! {
         LMEM_RESIZE_TO_MAX = 0x10;
         /// Exceptions on the device write a core dump: `CU_CTX_COREDUMP_ENABLE`, from CUDA 12.1 on.
         COREDUMP_ENABLE = 0x20;
-        /// A core dump can be asked for by a pipe: `CU_CTX_USER_COREDUMP_ENABLE`, from CUDA 12.1 on.
+        /// A core dump can be requested through a pipe: `CU_CTX_USER_COREDUMP_ENABLE`, from CUDA
+        /// 12.1 on.
         USER_COREDUMP_ENABLE = 0x40;
         /// Synchronous copies and fills always block until they are done: `CU_CTX_SYNC_MEMOPS`, from
         /// CUDA 12.1 on.
@@ -46,7 +47,7 @@ impl Context {
     /// Free and total memory of the device: `cuMemGetInfo_v2`.
     ///
     /// # Errors
-    /// [`Error::GivenUp`](crate::Error::GivenUp); the driver's, where earlier work has failed.
+    /// [`Error::GivenUp`](crate::Error::GivenUp); the driver's, if earlier work has failed.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -68,7 +69,7 @@ impl Context {
     /// `cuCtxGetStreamPriorityRange`.
     ///
     /// # Errors
-    /// [`Error::GivenUp`](crate::Error::GivenUp); the driver's, where earlier work has failed.
+    /// [`Error::GivenUp`](crate::Error::GivenUp); the driver's, if earlier work has failed.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -86,7 +87,7 @@ impl Context {
         Ok((least, greatest))
     }
 
-    /// A limit of the context, in the unit that CUDA gives it: `cuCtxGetLimit`.
+    /// A limit of the context, in CUDA's unit for it: `cuCtxGetLimit`.
     ///
     /// # Errors
     /// The driver's `UNSUPPORTED_LIMIT` or `INVALID_VALUE` for a limit that it does not know.
@@ -112,7 +113,7 @@ impl Context {
     ///
     /// # Errors
     /// The driver's: `UNSUPPORTED_LIMIT` or `INVALID_VALUE` for a limit that it does not know or
-    /// that cannot be set, `OUT_OF_MEMORY` where the device has no room for what it reserves.
+    /// that cannot be set, `OUT_OF_MEMORY` if the device has no room for what it reserves.
     pub fn set_limit(&self, limit: CUlimit, value: usize) -> Result<()> {
         self.call("cuCtxSetLimit", || {
             // SAFETY: takes no pointer; an unknown limit is an error.
@@ -123,7 +124,7 @@ impl Context {
     /// How kernels split cache and shared memory by default, a hint: `cuCtxGetCacheConfig`.
     ///
     /// # Errors
-    /// [`Error::GivenUp`](crate::Error::GivenUp); the driver's, where earlier work has failed.
+    /// [`Error::GivenUp`](crate::Error::GivenUp); the driver's, if earlier work has failed.
     pub fn cache_config(&self) -> Result<CUfunc_cache> {
         let _entered = self.enter_briefly()?;
         let mut config = CUfunc_cache(0);
@@ -135,7 +136,7 @@ impl Context {
         Ok(config)
     }
 
-    /// Sets the hint: `cuCtxSetCacheConfig`.
+    /// Sets the default split of cache and shared memory, a hint: `cuCtxSetCacheConfig`.
     ///
     /// # Errors
     /// The driver's `INVALID_VALUE` for a value that is no `CUfunc_cache`.
@@ -146,7 +147,7 @@ impl Context {
         })
     }
 
-    /// How threads wait in the context, and what else it was created with: `cuCtxGetFlags`.
+    /// The flags that the context was created with: `cuCtxGetFlags`.
     ///
     /// # Errors
     /// The driver's.
@@ -159,7 +160,7 @@ impl Context {
         Ok(ContextFlags(flags))
     }
 
-    /// A number that no other context of the process ever has, unlike its handle: `cuCtxGetId`, of
+    /// An id that no other context of the process ever has, unlike its handle: `cuCtxGetId`, of
     /// drivers from CUDA 12.0 on.
     ///
     /// # Errors
@@ -167,8 +168,8 @@ impl Context {
     pub fn id(&self) -> Result<u64> {
         let raw = self.live()?.0;
         let mut id = 0;
-        // SAFETY: `self` keeps the context; the call writes one number, to a local that outlives
-        // it.
+        // SAFETY: `self` keeps the context alive; the call writes one number, to a local that
+        // outlives it.
         check("cuCtxGetId", unsafe { cu::cuCtxGetId(raw, &mut id) })?;
         Ok(id)
     }
@@ -180,8 +181,8 @@ impl Context {
     pub fn api_version(&self) -> Result<u32> {
         let raw = self.live()?.0;
         let mut version = 0;
-        // SAFETY: `self` keeps the context; the call writes one number, to a local that outlives
-        // it.
+        // SAFETY: `self` keeps the context alive; the call writes one number, to a local that
+        // outlives it.
         check("cuCtxGetApiVersion", unsafe {
             cu::cuCtxGetApiVersion(raw, &mut version)
         })?;

@@ -21,8 +21,8 @@ use crate::timeline::submit::submit_copy;
 use crate::types::pod::Pod;
 
 /// Copies that are enqueued together: `cuMemcpyBatchAsync`, one driver call for all of them (and a
-/// context switch around it) where driver and header are of CUDA 12.8 or newer; otherwise one call
-/// for each.
+/// context switch around it) if driver and header are of CUDA 12.8 or newer; otherwise one call for
+/// each.
 ///
 /// They run in any order. That cannot be observed: a batch borrows all that it reads and writes, so
 /// no copy in it depends on another. Copies between two devices, and those on a default stream, are
@@ -44,7 +44,7 @@ use crate::types::pod::Pod;
 #[must_use = "nothing is copied until the batch is enqueued"]
 pub struct Batch<'a> {
     copies: Vec<Entry<'a>>,
-    // INVARIANT: of all that `copies` read and write.
+    // INVARIANT: cover all memory that `copies` read and write.
     touches: Vec<Touch<'a>>,
 }
 
@@ -55,7 +55,7 @@ struct Entry<'a> {
     from: Place,
     to: Place,
     bytes: usize,
-    /// Whose memory it is; [`None`]: the host's.
+    /// The context of the source; [`None`]: host memory.
     source: Option<&'a Context>,
     destination: Option<&'a Context>,
 }
@@ -66,12 +66,12 @@ impl<'a> Batch<'a> {
         Self::default()
     }
 
-    /// Copies in the batch, those of no elements not counted.
+    /// The number of copies in the batch, without those of no elements.
     pub fn len(&self) -> usize {
         self.copies.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no copies.
     pub fn is_empty(&self) -> bool {
         self.copies.is_empty()
     }
@@ -124,7 +124,7 @@ impl<'a> Batch<'a> {
         if source.byte_len() == 0 {
             return Ok(());
         }
-        // Nobody else has a view of these elements while `'a` lasts.
+        // No other view of these elements exists while `'a` lasts.
         let destination = destination.into_view();
         self.touches.push(source.read());
         self.touches.push(Touch {
@@ -145,7 +145,7 @@ impl<'a> Batch<'a> {
 }
 
 impl Entry<'_> {
-    /// The copy by itself.
+    /// Enqueues the copy by a call of its own.
     fn enqueue(&self, stream: CUstream) -> CUresult {
         let bytes = self.bytes;
         match (self.from, self.to) {
@@ -155,7 +155,7 @@ impl Entry<'_> {
                 unsafe { cu::cuMemcpyHtoDAsync_v2(to, from.cast(), bytes, stream) }
             }
             (Place::Device(from), Place::Host(to)) => {
-                // SAFETY: `add` found both sides equally long; freeing either, or looking at the
+                // SAFETY: `add` found both sides equally long; freeing either, or accessing the
                 // host's, waits for the mark that is made of the batch.
                 unsafe { cu::cuMemcpyDtoHAsync_v2(to.cast(), from, bytes, stream) }
             }
@@ -195,9 +195,9 @@ impl<K: StreamKind> Stream<K> {
     /// Enqueues the copies of a batch, asynchronously; see [`Batch`].
     ///
     /// # Errors
-    /// [`Error::WrongDevice`](crate::Error::WrongDevice), before the driver is asked, if one of the
-    /// copies has no end on the stream's device. After a failure of the driver some of the copies
-    /// may have been enqueued.
+    /// [`Error::WrongDevice`](crate::Error::WrongDevice), before any driver call, if one of the
+    /// copies has no end on the stream's device. After the driver fails, some of the copies may
+    /// have been enqueued.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -233,7 +233,7 @@ impl<K: StreamKind> Stream<K> {
         let at_once = created && together.len() > 1;
         let op = if at_once { OP } else { first.op };
         let stream = core.bind(op)?;
-        // The driver refuses batches while nothing is current, whatever stream they are for.
+        // The driver refuses batches while no context is current, on any stream.
         let _entered = match at_once {
             true => Some(core.context().enter_briefly()?),
             false => None,
@@ -244,7 +244,7 @@ impl<K: StreamKind> Stream<K> {
             if at_once {
                 match lists.enqueue(stream) {
                     cuda_sys::CUDA_SUCCESS => return singly(&apart, stream),
-                    // The driver is older than the call, or will have none of it on this device.
+                    // The driver is older than the call, or does not support it on this device.
                     cuda_sys::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER
                     | cuda_sys::CUDA_ERROR_NOT_SUPPORTED => {}
                     failed => return failed,
@@ -268,7 +268,7 @@ fn singly<'c, 'a: 'c>(
 
 const OP: &str = "cuMemcpyBatchAsync";
 
-/// What `cuMemcpyBatchAsync` wants to be told, as it wants it.
+/// The arguments of `cuMemcpyBatchAsync`.
 struct Lists {
     to: Vec<CUdeviceptr>,
     from: Vec<CUdeviceptr>,
@@ -284,7 +284,7 @@ impl Lists {
         }
     }
 
-    /// The newest form of the call that the driver has.
+    /// Calls the newest version of the function that the driver has.
     fn enqueue(&mut self, stream: CUstream) -> CUresult {
         let mut attributes = cuda_sys::CUmemcpyAttributes {
             srcAccessOrder: cuda_sys::CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
@@ -311,7 +311,7 @@ impl Lists {
         if code != cuda_sys::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER {
             return code;
         }
-        // Drivers for CUDA 12.8 and 12.9 have the first form alone.
+        // Drivers for CUDA 12.8 and 12.9 only have the first version.
         let mut failed = 0;
         // SAFETY: as above. The call writes one number, to a local that outlives it.
         unsafe {

@@ -15,8 +15,8 @@ use crate::memory::{Block, Kind, Memory};
 use crate::timeline::core::StreamCore;
 use crate::types::pod::Pod;
 
-/// A kind of memory that copies begin and end at, be they [in rows](crate::Stream::copy_pitched) or
-/// not: [`DeviceMemory`] and [`PinnedMemory`]. Sealed.
+/// A kind of memory that copies begin and end at, [in rows](crate::Stream::copy_pitched) or not:
+/// [`DeviceMemory`] and [`PinnedMemory`]. Sealed.
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -42,18 +42,18 @@ pub trait Endpoint: Memory + Locate {}
 
 impl<M: Memory + Locate> Endpoint for M {}
 
-/// Where the memory of a kind is.
+/// The addresses of a kind of memory.
 pub(crate) trait Locate: Kind {
     fn place(block: &Block<Self>, offset: usize) -> Place;
 
-    /// The context that device memory belongs to; [`None`] for memory of the host.
+    /// The context that device memory belongs to; [`None`] for host memory.
     fn context(block: &Block<Self>) -> Option<&Context>;
 
     /// Whether streams of another device use it as if it were their own device's.
     fn is_at_home_on(block: &Block<Self>, device: Device) -> bool;
 }
 
-/// The beginning of one end of a copy.
+/// The address of one end of a copy.
 #[derive(Clone, Copy)]
 pub(crate) enum Place {
     Host(*mut u8),
@@ -61,7 +61,7 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// The address in the one address space that the host and all devices share.
+    /// The address in the address space that the host and all devices share.
     pub(crate) fn unified(self) -> CUdeviceptr {
         match self {
             Place::Host(pointer) => pointer.expose_provenance() as CUdeviceptr,
@@ -70,7 +70,7 @@ impl Place {
     }
 }
 
-/// One end of a copy, as the driver's descriptions of copies have it.
+/// One end of a copy, as in the driver's copy descriptions.
 #[derive(Clone, Copy)]
 pub(crate) struct Side {
     pub(crate) kind: CUmemorytype,
@@ -129,24 +129,24 @@ impl Locate for PinnedMemory {
 }
 
 impl<'a, T: Pod, M: Endpoint> Slice<'a, T, M> {
-    /// Where the first element is.
+    /// The address of the first element.
     pub(crate) fn place(&self) -> Place {
         M::place(self.block(), self.range().start)
     }
 
-    /// The context that the elements belong to, unless they are the host's.
+    /// The context that the elements belong to; [`None`] for host memory.
     pub(crate) fn owner(&self) -> Option<&'a Context> {
         M::context(self.block())
     }
 
-    /// The device that the elements are on, unless they are the host's.
+    /// The device that the elements are on; [`None`] for host memory.
     #[inline]
     pub(crate) fn on(&self) -> Option<Device> {
         self.owner().map(Context::device)
     }
 
-    /// The device that the elements are on for a stream: its own, for managed memory that every
-    /// device uses as its own.
+    /// The device that the elements count as being on for a stream: the stream's own, for managed
+    /// memory that every device uses as its own.
     #[inline]
     pub(crate) fn on_for(&self, stream: &StreamCore) -> Option<Device> {
         let on = self.on()?;

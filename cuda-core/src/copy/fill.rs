@@ -10,7 +10,7 @@ use crate::stream::{Stream, StreamKind};
 use crate::timeline::submit::submit_copy;
 use crate::types::pod::{Pod, bytes_of};
 
-/// What `cuMemset` can repeat.
+/// A pattern that `cuMemset` can repeat.
 #[derive(Clone, Copy)]
 enum Pattern {
     D8(u8),
@@ -50,7 +50,7 @@ impl Pattern {
             [a] => Some(Pattern::D8(a)),
             [a, b] => Some(Pattern::D16(u16::from_ne_bytes([a, b]))),
             [a, b, c, d] => Some(Pattern::D32(u32::from_ne_bytes([a, b, c, d]))),
-            // Wider values only where they repeat a narrower pattern: zero is the usual one.
+            // Wider values only if they repeat a narrower pattern, as zero does.
             [a, b, c, d, ..] if bytes.len() % 4 == 0 && repeats(4) => {
                 Some(Pattern::D32(u32::from_ne_bytes([a, b, c, d])))
             }
@@ -117,8 +117,8 @@ impl<K: StreamKind> Stream<K> {
     /// Repeats a pattern of 2 bytes over memory of any element type: `cuMemsetD16Async`.
     ///
     /// # Errors
-    /// [`Error::Indivisible`] where the memory is not a whole number of patterns or does not begin
-    /// at a multiple of 2; [`Error::WrongDevice`].
+    /// [`Error::Indivisible`] if the memory is not a whole number of patterns or does not begin at
+    /// a multiple of 2; [`Error::WrongDevice`].
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -137,8 +137,8 @@ impl<K: StreamKind> Stream<K> {
     /// Repeats a pattern of 4 bytes over memory of any element type: `cuMemsetD32Async`.
     ///
     /// # Errors
-    /// [`Error::Indivisible`] where the memory is not a whole number of patterns or does not begin
-    /// at a multiple of 4; [`Error::WrongDevice`].
+    /// [`Error::Indivisible`] if the memory is not a whole number of patterns or does not begin at
+    /// a multiple of 4; [`Error::WrongDevice`].
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -156,11 +156,11 @@ impl<K: StreamKind> Stream<K> {
 
     /// Sets every element in rows to `value`, asynchronously: `cuMemsetD2D8Async`,
     /// `cuMemsetD2D16Async` or `cuMemsetD2D32Async`, once for each slice if there are gaps between
-    /// those. What lies between the rows is not touched.
+    /// slices. The gaps between rows are not written.
     ///
     /// # Errors
-    /// [`Error::FillWidth`] as [`Stream::fill`]; [`Error::Indivisible`] where the rows do not begin
-    /// at multiples of the pattern's width; [`Error::WrongDevice`].
+    /// [`Error::FillWidth`] as [`Stream::fill`]; [`Error::Indivisible`] if the rows do not begin at
+    /// multiples of the pattern's width; [`Error::WrongDevice`].
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;

@@ -27,7 +27,7 @@ use crate::types::pod::Pod;
 
 use endpoint::Endpoint;
 
-/// Refuses memory that streams of another device use.
+/// Refuses memory that only streams of another device may use.
 pub(crate) fn at_home<T: Pod>(
     op: &'static str,
     core: &StreamCore,
@@ -39,7 +39,7 @@ pub(crate) fn at_home<T: Pod>(
     }
 }
 
-/// Refuses a copy none of whose ends is on the stream's device. Memory of the host is on any.
+/// Refuses a copy with no end on the stream's device. Host memory counts as being on any.
 fn at_one_end(
     op: &'static str,
     core: &StreamCore,
@@ -55,7 +55,7 @@ fn at_one_end(
     }
 }
 
-/// One copy of all of `source` to `destination`, as many elements: checked, ordered, enqueued and
+/// One copy of all of `source` to `destination`, of equal length: checked, ordered, enqueued and
 /// marked. `call` is made only if there is anything to copy.
 #[inline]
 fn transfer<T: Pod, A: Endpoint, B: Endpoint>(
@@ -77,14 +77,14 @@ fn transfer<T: Pod, A: Endpoint, B: Endpoint>(
     submit_copy(core, &stream, op, &mut touches, call).1
 }
 
-/// Held while a copy is enqueued, where its ends are on two devices.
+/// The crossing to hold while a copy is enqueued, if its ends are on two devices.
 #[inline]
 fn crossing_of(source: Option<Device>, destination: Option<Device>) -> Option<Crossing> {
     let (near, far) = source.zip(destination)?;
     (near != far).then(|| crossing(near, far))
 }
 
-/// The call that copies between two places of device memory.
+/// The function that copies device memory between these devices.
 fn between(near: Option<Device>, far: Option<Device>) -> &'static str {
     if near == far {
         "cuMemcpyDtoDAsync"
@@ -97,7 +97,7 @@ impl<K: StreamKind> Stream<K> {
     /// Copies pinned memory to the stream's device, asynchronously: `cuMemcpyHtoDAsync_v2`.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before the driver is asked.
+    /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before any driver call.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -123,10 +123,10 @@ impl<K: StreamKind> Stream<K> {
     }
 
     /// Copies from the stream's device to pinned memory, asynchronously: `cuMemcpyDtoHAsync_v2`.
-    /// Looking at the destination waits for the copy.
+    /// Reading the destination on the host waits for the copy.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before the driver is asked.
+    /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before any driver call.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -149,8 +149,8 @@ impl<K: StreamKind> Stream<K> {
         let (from, bytes) = (source.as_raw(), source.byte_len());
         let call = |stream| {
             // SAFETY: both sides have `bytes` bytes, since `transfer` found them equally long, that
-            // stay allocated until this copy is done; the host cannot look at the destination
-            // before that, since the accessors wait for its mark.
+            // stay allocated until this copy is done; the host cannot access the destination before
+            // that, since the accessors wait for its mark.
             unsafe { cu::cuMemcpyDtoHAsync_v2(to.cast(), from, bytes, stream) }
         };
         transfer(self.core(), "cuMemcpyDtoHAsync", source, destination, call)
@@ -158,7 +158,7 @@ impl<K: StreamKind> Stream<K> {
 
     /// Copies device memory, asynchronously: `cuMemcpyDtoDAsync_v2` on one device,
     /// `cuMemcpyPeerAsync` between two, which works whether or not they have access to each other,
-    /// and ten times faster if they have
+    /// but is ten times faster if they have
     /// ([`Context::enable_peer_access`](crate::Context::enable_peer_access)).
     ///
     /// # Errors
@@ -182,7 +182,7 @@ impl<K: StreamKind> Stream<K> {
         let core = self.core();
         let (near, far) = (source.on_for(core), destination.as_view().on_for(core));
         let (to, from, bytes) = (destination.as_raw(), source.as_raw(), source.byte_len());
-        // The buffers keep these alive.
+        // The buffers keep these contexts alive.
         let of = source.context().as_raw();
         let into = destination.as_view().context().as_raw();
         let call = |stream| {
@@ -194,7 +194,7 @@ impl<K: StreamKind> Stream<K> {
             }
             // SAFETY: both sides have `bytes` bytes that stay allocated until this copy is done:
             // their frees are ordered behind the marks that are made of it. The buffers keep both
-            // contexts.
+            // contexts alive.
             unsafe { cu::cuMemcpyPeerAsync(to, into, from, of, bytes, stream) }
         };
         transfer(core, between(near, far), source, destination, call)
@@ -204,11 +204,11 @@ impl<K: StreamKind> Stream<K> {
     /// `cuMemcpyDtoDAsync_v2`.
     ///
     /// A device copies in no particular order, so the two places must not overlap: unlike
-    /// `slice::copy_within` this has no buffer in between.
+    /// `slice::copy_within` this uses no buffer in between.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`], [`Error::Overlap`] and [`Error::WrongDevice`] before the driver is
-    /// asked.
+    /// [`Error::OutOfBounds`], [`Error::Overlap`] and [`Error::WrongDevice`] before any driver
+    /// call.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;

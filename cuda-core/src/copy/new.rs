@@ -53,10 +53,10 @@ impl Stream {
 }
 
 impl<K: StreamKind> Stream<K> {
-    /// Device memory in a new vector: [`Stream::download_to`], so it waits.
+    /// Device memory in a new vector: [`Stream::download_to`], so it blocks.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] where the host has no memory for the vector; those of
+    /// [`Error::OutOfMemory`] if the host has no memory for the vector; those of
     /// [`Stream::download_to`].
     ///
     /// ```no_run
@@ -78,8 +78,8 @@ impl<K: StreamKind> Stream<K> {
     }
 }
 
-/// A vector for a copy of memory of the device. Where it is large, nothing is written: the system's
-/// fresh pages are zero.
+/// A vector for a copy of device memory. A large one is not written: the system's fresh pages are
+/// zero.
 fn zeros<T: Pod>(len: usize, device: u32) -> Result<Vec<T>> {
     let layout = Layout::array::<T>(len).map_err(|_| Error::SizeOverflow {
         len,
@@ -100,7 +100,7 @@ fn zeros<T: Pod>(len: usize, device: u32) -> Result<Vec<T>> {
             memory: None,
         });
     }
-    // SAFETY: allocated just now by the global allocator, with the layout of an array of so many
+    // SAFETY: allocated just now by the global allocator, with the layout of an array of this many
     // elements; all of them are zeros, which are values of a `Pod` type.
     Ok(unsafe { Vec::from_raw_parts(start.cast(), len, len) })
 }

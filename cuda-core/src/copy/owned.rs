@@ -29,10 +29,10 @@ use crate::wait::future::Ready;
 /// A copy that owns its host memory: [`wait`](Self::wait) for it, or `.await` it, and get the owner
 /// back.
 ///
-/// Dropped before the copy is done, it keeps the owner until then and drops it on a thread of this
-/// crate; nothing blocks. Where it cannot be proven that the copy is done, the owner is leaked and
-/// that is reported to the hook of [`set_drop_hook`](crate::set_drop_hook): memory is never freed
-/// under a copy. Forgotten, it leaks the owner and nothing else.
+/// If it is dropped before the copy is done, the owner is kept until then and dropped on a thread
+/// of this crate; nothing blocks. If it cannot be proven that the copy is done, the owner is leaked
+/// and that is reported to the hook of [`set_drop_hook`](crate::set_drop_hook): memory is never
+/// freed under a copy. If it is forgotten, the owner is leaked and nothing else.
 ///
 /// ```no_run
 /// # use cuda_core::{Result, Stream};
@@ -52,7 +52,7 @@ use crate::wait::future::Ready;
 pub struct InFlight<H: StableHost> {
     /// [`None`] once it was given back.
     held: Option<Held<H>>,
-    /// When the copy is done; [`None`] if there is none.
+    /// The point at which the copy is done; [`None`] if there is no copy.
     mark: Option<Mark>,
 }
 
@@ -62,12 +62,12 @@ pub struct InFlight<H: StableHost> {
 struct Held<H> {
     // INVARIANT: initialised.
     host: MaybeUninit<H>,
-    /// Keeps the memory pinned, if it is; told when the copy is over.
+    /// Keeps pinned memory from being unregistered; notified when the copy is over.
     carried: Option<Carried>,
 }
 
 impl<H> Held<H> {
-    /// The copy is over, or never was.
+    /// To be called when the copy is over, or never began.
     fn into_inner(self) -> H {
         if let Some(carried) = self.carried {
             carried.landed();
@@ -83,8 +83,8 @@ impl<H> Held<H> {
 }
 
 impl<H: StableHost> InFlight<H> {
-    /// An owner that no copy uses yet, and what it owns: the address of the elements, and how many
-    /// they are.
+    /// A flight whose owner no copy uses yet, with the address of the owner's elements and their
+    /// number.
     fn new(host: H) -> (Self, *mut H::Element, usize) {
         let mut held = Held {
             host: MaybeUninit::new(host),
@@ -102,7 +102,7 @@ impl<H: StableHost> InFlight<H> {
     /// Whether the copy is done.
     ///
     /// # Errors
-    /// What the driver says of the copy.
+    /// The driver's errors about the copy.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -128,7 +128,7 @@ impl<H: StableHost> InFlight<H> {
     /// Blocks the thread until the copy is done and gives the owner back.
     ///
     /// # Errors
-    /// What the driver says of the copy, with the value itself, which still owns the memory.
+    /// The driver's errors about the copy, with the `InFlight` itself, which still owns the memory.
     pub fn wait(mut self) -> Result<H, (Error, Self)> {
         let done = match &self.mark {
             Some(mark) if !mark.timeline.has_completed(mark.seq) => {
@@ -154,11 +154,11 @@ impl<K: StreamKind> Stream<K> {
     /// `cuMemcpyHtoDAsync_v2`.
     ///
     /// The driver stages memory that is not pinned: the call may take as long as reading it does.
-    /// Nothing is asked of it if there are no elements.
+    /// No driver call if there are no elements.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before the driver is asked; in any case
-    /// with the owner, which [`InFlight::wait`] gives back.
+    /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before any driver call. Every error
+    /// comes with the owner, which [`InFlight::wait`] gives back.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -194,7 +194,7 @@ impl<K: StreamKind> Stream<K> {
     /// Copies from the stream's device to host memory, and owns that until it is done:
     /// `cuMemcpyDtoHAsync_v2`.
     ///
-    /// The driver stages memory that is not pinned, and as a rule the call returns only when all of
+    /// The driver stages memory that is not pinned, and the call usually returns only after all of
     /// it was written: [`Stream::download`] to pinned memory does not block.
     ///
     /// # Errors
@@ -227,24 +227,24 @@ impl<K: StreamKind> Stream<K> {
         let call = |stream| {
             // SAFETY: `carry` finds both sides equally long. The source stays allocated until the
             // mark of this copy has completed; the flight keeps the destination's owner as long,
-            // and nobody else reads it meanwhile, by `StableHostMut`.
+            // and no other code accesses it meanwhile, by `StableHostMut`.
             unsafe { cu::cuMemcpyDtoHAsync_v2(to.cast(), from, bytes, stream) }
         };
         carry(self.core(), ends, flight, source.read(), call)
     }
 }
 
-/// What is known of a copy before it is made.
+/// What is known of a copy before it is enqueued.
 struct Ends {
     op: &'static str,
     source_len: usize,
     destination_len: usize,
     device: Option<Device>,
-    /// Where the host's end begins.
+    /// The address of the host's end.
     host: usize,
 }
 
-/// Makes the copy that `flight` owns one end of. `touch` is the other.
+/// Enqueues the copy that `flight` owns one end of. `touch` is the other end.
 fn carry<H: StableHost>(
     core: &StreamCore,
     ends: Ends,
@@ -269,7 +269,7 @@ fn carry<H: StableHost>(
     let carried = pin_gate::carry(ends.host, touch.range.len());
     let (seq, enqueued) = submit_copy(core, &bound, op, &mut [touch], call);
     let timeline = core.timeline().clone();
-    // Also where the call failed: what it failed of may be somebody else's work.
+    // Mark even on failure: the error may belong to earlier work.
     let mark = Mark { timeline, seq };
     carried.enqueued(mark.clone());
     flight.mark = Some(mark);
@@ -316,7 +316,7 @@ fn land<H: StableHost>(held: Held<H>, mark: &Mark) {
     }
 }
 
-/// The owner is leaked: a device may still use its memory, and nobody can prove otherwise.
+/// Leaks the owner: its memory may be used by a device, and it cannot be proven otherwise.
 fn give_up(error: Error) {
     drop_hook::report(Resource::HostMemory, 0, 0, Some(error));
 }
@@ -336,10 +336,10 @@ impl<H: StableHost> IntoFuture for InFlight<H> {
 
 /// The future of an [`InFlight`]: yields the owner when the copy is done.
 ///
-/// Dropping it, also after it yielded an error, is dropping the [`InFlight`].
+/// Dropping it, also after it yielded an error, drops the [`InFlight`].
 ///
 /// # Errors
-/// It yields what the driver says of the copy.
+/// It yields the driver's errors about the copy.
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -367,7 +367,7 @@ impl<H: StableHost> Future for Landing<H> {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Ready(Ok(())) => match self.flight.take().map(InFlight::wait) {
                 Some(done) => Poll::Ready(done.map_err(|(error, _)| error)),
-                // Polled once more after it was done.
+                // Polled again after it was done.
                 None => Poll::Pending,
             },
         }

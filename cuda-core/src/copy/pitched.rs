@@ -37,8 +37,7 @@ pub struct Pitched<'a, T: Pod, M: Memory> {
     _elements: PhantomData<&'a [T]>,
 }
 
-/// An exclusive view of elements that lie in rows, of a [`Shape`], and of all that lies between
-/// them.
+/// An exclusive view of elements that lie in rows, of a [`Shape`], and of all bytes between them.
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -60,15 +59,15 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
     /// The elements in rows: the first row begins where the view does.
     ///
     /// # Errors
-    /// [`Error::Pitch`] and [`Error::SliceHeight`] where rows or slices are longer than the distance
-    /// between them; [`Error::OutOfBounds`], in bytes, where the last row ends behind the view.
+    /// [`Error::Pitch`] and [`Error::SliceHeight`] if rows or slices are longer than the distance
+    /// between them; [`Error::OutOfBounds`], in bytes, if the last row ends beyond the view.
     pub fn pitched(&self, shape: Shape) -> Result<Pitched<'a, T, M>> {
         Pitched::over(self.cast()?, shape)
     }
 }
 
 impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
-    /// [`Slice::pitched`] of an exclusive view.
+    /// [`Slice::pitched`] for an exclusive view.
     ///
     /// # Errors
     /// [`Error::Pitch`], [`Error::SliceHeight`] and [`Error::OutOfBounds`].
@@ -128,12 +127,12 @@ impl<'a, T: Pod, M: Memory> Pitched<'a, T, M> {
         })
     }
 
-    /// How the elements lie, all distances included.
+    /// The layout of the elements, with all distances.
     pub fn shape(&self) -> Shape {
         self.geometry.shape()
     }
 
-    /// All bytes from the first element to the last, and how the rows lie in them.
+    /// All bytes from the first element to the last, and the layout of the rows in them.
     pub(crate) fn into_parts(self) -> (Slice<'a, u8, M>, Geometry) {
         (self.bytes, self.geometry)
     }
@@ -149,7 +148,7 @@ impl<'a, T: Pod, M: Memory> PitchedMut<'a, T, M> {
         })
     }
 
-    /// How the elements lie, all distances included.
+    /// The layout of the elements, with all distances.
     pub fn shape(&self) -> Shape {
         self.geometry.shape()
     }
@@ -176,11 +175,11 @@ impl<'a, T: Pod, M: Memory> PitchedMut<'a, T, M> {
 impl<K: StreamKind> Stream<K> {
     /// Copies elements that lie in rows, asynchronously, between any two of device and pinned
     /// memory: `cuMemcpy2DAsync_v2` for a plane, `cuMemcpy3DAsync_v2` for a volume,
-    /// `cuMemcpy3DPeerAsync` between two devices. What lies between the rows is not touched.
+    /// `cuMemcpy3DPeerAsync` between two devices. The bytes between the rows are not written.
     ///
     /// # Errors
-    /// [`Error::ShapeMismatch`] and [`Error::WrongDevice`] before the driver is asked, which in its
-    /// turn refuses pitches of 2 GiB and more.
+    /// [`Error::ShapeMismatch`] and [`Error::WrongDevice`] before any driver call; the driver's,
+    /// for pitches of 2 GiB and more.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -226,7 +225,7 @@ impl<K: StreamKind> Stream<K> {
             return Ok(());
         }
         let (start, end) = (Side::of(source.bytes.place()), Side::of(view.place()));
-        // The buffers keep these alive.
+        // The buffers keep these contexts alive.
         let raw = |context: Option<&crate::context::Context>| {
             context.map_or(ptr::null_mut(), |context| context.as_raw())
         };

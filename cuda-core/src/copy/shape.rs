@@ -1,14 +1,13 @@
-//! The shape of elements that lie in rows, the rows in slices.
+//! The shape of elements that lie in rows and slices.
 
 use crate::error::{Error, Result};
 use crate::types::extent::Extent;
 
-/// How many elements there are in each direction, and how far apart they lie.
+/// The number of elements in each direction, and the distances between rows and slices.
 ///
 /// A row is `width` elements side by side, a slice is `height` rows, a volume is `depth` slices.
-/// From the beginning of a row to that of the next are [`pitch`](Self::with_pitch) bytes, from the
-/// first row of a slice to that of the next [`slice_height`](Self::with_slice_height) rows. Unless
-/// said otherwise nothing lies between them.
+/// Rows begin [`pitch`](Self::with_pitch) bytes apart, slices
+/// [`slice_height`](Self::with_slice_height) rows apart. By default there are no gaps.
 ///
 /// ```
 /// use cuda_core::Shape;
@@ -77,7 +76,7 @@ impl Shape {
     }
 }
 
-/// A shape of elements of known size, all of whose distances are checked and known.
+/// A shape of elements of known size, with all distances checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Geometry {
     pub(crate) extent: Extent,
@@ -86,7 +85,8 @@ pub(crate) struct Geometry {
     pub(crate) pitch: usize,
     // INVARIANT: at least `extent.height`.
     pub(crate) slice_height: usize,
-    /// Bytes from the first of the first row to the last of the last: none if there are no elements.
+    /// Bytes from the beginning of the first row to the end of the last; zero if there are no
+    /// elements.
     pub(crate) span: usize,
 }
 
@@ -100,11 +100,11 @@ impl Geometry {
         }
     }
 
-    /// The planes that it consists of: where each begins, in bytes, and how many rows it has.
+    /// The planes that it consists of: the offset of each, in bytes, and its number of rows.
     pub(crate) fn planes(self) -> impl Iterator<Item = (usize, usize)> {
         let Extent { height, depth, .. } = self.extent;
         let (planes, rows) = if height == self.slice_height {
-            // Slices that follow each other are one plane.
+            // Slices without a gap between them are one plane.
             (1, height * depth)
         } else {
             (depth, height)

@@ -8,19 +8,19 @@ use crate::device::{Device, mem_location};
 use crate::error::{Result, check};
 use crate::process::capture_mode::Relaxed;
 
-/// A pool handle. Pools of a device live as long as the driver.
+/// A pool's handle. A device's default pool lives as long as the driver.
 #[derive(Clone, Copy)]
 pub(crate) struct Pool(pub(crate) CUmemoryPool);
 
 // SAFETY: a driver handle; the driver's pool calls may come from any thread.
 unsafe impl Send for Pool {}
-// SAFETY: a shared reference gives out the handle alone, which the driver's pool calls take from
-// any threads at once.
+// SAFETY: a shared reference only gives out the handle, which any threads may pass to the driver's
+// pool calls at once.
 unsafe impl Sync for Pool {}
 
 impl Device {
-    /// Whether the device supports stream-ordered allocation, on which
-    /// [`Allocator::driver_pool`](crate::Allocator::driver_pool) rests.
+    /// Whether the device supports stream-ordered allocation, which
+    /// [`Allocator::driver_pool`](crate::Allocator::driver_pool) needs.
     ///
     /// # Errors
     /// The driver's.
@@ -28,7 +28,7 @@ impl Device {
         Ok(self.default_pool()?.is_some())
     }
 
-    /// The default pool with its threshold raised, or [`None`] where the device has no pools.
+    /// The default pool with its threshold raised, or [`None`] if the device has no pools.
     pub(crate) fn default_pool(self) -> Result<Option<Pool>> {
         if let Some(pool) = self.state.default_pool.get() {
             return Ok(*pool);

@@ -1,4 +1,4 @@
-//! Where memory is and who may reach it, as the driver wants to be told.
+//! Locations of memory and access rights, in the driver's structures.
 
 use std::ffi::c_int;
 
@@ -14,19 +14,19 @@ pub(crate) fn of(device: Device) -> CUmemLocation {
     numbered(cuda_sys::CU_MEM_LOCATION_TYPE_DEVICE, device.as_raw())
 }
 
-/// A node of the host's memory.
+/// A NUMA node of the host's memory.
 pub(crate) fn host_numa(node: u32) -> CUmemLocation {
-    // No node has a number that does not fit; the driver refuses what stands for it.
+    // No real node has a number that does not fit; the driver refuses the substitute.
     let node = c_int::try_from(node).unwrap_or(c_int::MAX);
     numbered(cuda_sys::CU_MEM_LOCATION_TYPE_HOST_NUMA, node)
 }
 
-/// The node that the calling thread is closest to.
+/// The NUMA node that the calling thread is closest to.
 pub(crate) fn host_numa_current() -> CUmemLocation {
     numbered(cuda_sys::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT, 0)
 }
 
-/// What a device may do.
+/// Access rights of a device.
 pub(crate) fn access(device: Device, flags: CUmemAccess_flags) -> CUmemAccessDesc {
     CUmemAccessDesc {
         location: of(device),

@@ -1,4 +1,4 @@
-//! Devices: what there is, and what it can do. Looking creates no context.
+//! Devices and their properties. Asking about a device creates no context.
 
 use std::ffi::{CString, c_char, c_int};
 use std::fmt;
@@ -51,7 +51,7 @@ pub struct Device {
     state: &'static DeviceState,
 }
 
-/// What the process remembers of a device.
+/// What the process remembers about a device.
 pub(crate) struct DeviceState {
     ordinal: u32,
     raw: CUdevice,
@@ -77,8 +77,8 @@ fn devices() -> Result<&'static [DeviceState]> {
     let mut found = Vec::new();
     for ordinal in 0..u32::try_from(count).unwrap_or(0) {
         let mut raw = 0;
-        // SAFETY: the call writes one handle, to a local that outlives it; an ordinal that there is
-        // not is an error.
+        // SAFETY: the call writes one handle, to a local that outlives it; an ordinal that does not
+        // exist is an error.
         check("cuDeviceGet", unsafe {
             cu::cuDeviceGet(&mut raw, ordinal as c_int)
         })?;
@@ -99,7 +99,7 @@ pub(crate) fn known() -> impl Iterator<Item = Device> {
 }
 
 impl Device {
-    /// The device with that ordinal, 0 to [`Device::count`] − 1.
+    /// The device with this ordinal, 0 to [`Device::count`] − 1.
     ///
     /// # Errors
     /// [`Error::NoSuchDevice`], [`Error::NoDriver`].
@@ -119,7 +119,7 @@ impl Device {
         }
     }
 
-    /// How many devices the process sees: `cuDeviceGetCount`.
+    /// The number of devices that the process sees: `cuDeviceGetCount`.
     ///
     /// # Errors
     /// [`Error::NoDriver`]; the driver's.
@@ -157,7 +157,7 @@ impl Device {
     /// The device at that PCI address, `DDDD:BB:DD.F`: `cuDeviceGetByPCIBusId`.
     ///
     /// # Errors
-    /// The driver's `INVALID_VALUE` or `INVALID_DEVICE` where no device has it; [`Error::Nul`].
+    /// The driver's `INVALID_VALUE` or `INVALID_DEVICE` if no device has it; [`Error::Nul`].
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
@@ -237,7 +237,7 @@ impl Device {
     ) -> Result<String> {
         driver::ensure()?;
         let mut buffer = [0u8; 256];
-        // One byte less than there is, so that a NUL ends the text whatever the driver wrote.
+        // One byte less than the buffer has, so that a NUL ends the text whatever the driver wrote.
         let len = buffer.len() as c_int - 1;
         check(op, call(buffer.as_mut_ptr().cast(), len))?;
         Ok(c_text(&buffer))
@@ -298,8 +298,8 @@ impl Device {
 
     /// The device that holds the memory at `address`, which may lie anywhere in an allocation:
     /// `cuPointerGetAttribute` of `CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL`. [`None`] for an address
-    /// that the driver does not know, as those of plain host memory. For pinned memory it is the
-    /// device it was pinned in a context of. Needs no context.
+    /// that the driver does not know, such as plain host memory. For pinned memory it is the device
+    /// in whose context it was pinned. Needs no context.
     ///
     /// # Errors
     /// The driver's.
@@ -329,7 +329,7 @@ impl Device {
             }
             other => other?,
         }
-        // Memory of the host that no device was chosen for has a negative one.
+        // Host memory that was not pinned for a particular device has a negative ordinal.
         match u32::try_from(ordinal) {
             Ok(ordinal) => Self::get(ordinal).map(Some),
             Err(_) => Ok(None),
@@ -343,7 +343,7 @@ impl Device {
 }
 
 impl Error {
-    /// Says which device of several it concerns.
+    /// Adds the device that the error concerns.
     pub(crate) fn on(self, device: Device) -> Self {
         Error::OnDevice {
             device: device.ordinal(),
@@ -354,7 +354,7 @@ impl Error {
 
 impl PartialEq for Device {
     fn eq(&self, other: &Self) -> bool {
-        // One state a device.
+        // Each device has one state.
         ptr::eq(self.state, other.state)
     }
 }

@@ -1,4 +1,4 @@
-//! What lies between two devices.
+//! Attributes of the link between two devices.
 
 use cuda_sys::{CUdevice_P2PAttribute, symbol as cu};
 
@@ -24,8 +24,8 @@ impl Device {
     /// context.
     ///
     /// # Errors
-    /// The driver's: `INVALID_DEVICE` for a device and itself, `INVALID_VALUE` for an attribute that
-    /// it does not know.
+    /// The driver's: `INVALID_DEVICE` if both are the same device, `INVALID_VALUE` for an attribute
+    /// that it does not know.
     ///
     /// ```no_run
     /// use cuda_core::Device;

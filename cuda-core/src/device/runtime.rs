@@ -1,13 +1,13 @@
-//! The version of the CUDA runtime, for those who share the process with it.
+//! The version of the CUDA runtime, for programs that share the process with it.
 
 use crate::types::version::Version;
 
-/// The version of the CUDA runtime library: `cudaRuntimeGetVersion`. [`None`] where there is no
+/// The version of the CUDA runtime library: `cudaRuntimeGetVersion`. [`None`] if there is no
 /// libcudart.
 ///
-/// Takes the one that the process has loaded already, else the newest that the system's loader finds
-/// by name, which then stays loaded; a runtime that is linked statically into something is not
-/// found. Asks neither the driver nor a device. [`None`] on other systems than Unix.
+/// Uses the library that the process has loaded already, else the newest that the system's loader
+/// finds by name, which then stays loaded. A statically linked runtime is not found. Calls neither
+/// the driver nor a device. [`None`] on systems other than Unix.
 ///
 /// ```
 /// if let Some(version) = cuda_core::runtime_version() {
@@ -40,7 +40,7 @@ mod os {
                 (!library.is_null()).then_some(library)
             })
         };
-        // The first finds a library that is loaded, and loads none.
+        // The first finds a library that is already loaded, and loads none.
         let library = open(RTLD_NOW | RTLD_NOLOAD).or_else(|| open(RTLD_NOW))?;
         // SAFETY: the library is open and stays so; the name is a C string.
         let symbol = unsafe { dlsym(library, c"cudaRuntimeGetVersion".as_ptr()) };

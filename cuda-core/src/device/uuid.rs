@@ -13,7 +13,7 @@ use crate::types::uuid::Uuid;
 impl FromStr for Uuid {
     type Err = Error;
 
-    /// With or without the `GPU-` or `MIG-` in front; dashes may be missing.
+    /// With or without a `GPU-` or `MIG-` prefix; dashes may be missing.
     fn from_str(text: &str) -> Result<Self> {
         let refused = || Error::Malformed {
             what: "a device's UUID",
@@ -40,7 +40,7 @@ impl FromStr for Uuid {
 }
 
 impl Device {
-    /// The identifier that no other device has: `cuDeviceGetUuid_v2`.
+    /// The device's unique identifier: `cuDeviceGetUuid_v2`.
     ///
     /// # Errors
     /// The driver's.
@@ -62,10 +62,10 @@ impl Device {
         Ok(Uuid::from_bytes(uuid.bytes.map(|byte| byte as u8)))
     }
 
-    /// The device with that identifier.
+    /// The device with this identifier.
     ///
     /// # Errors
-    /// [`Error::NoSuchUuid`] where no visible device has it.
+    /// [`Error::NoSuchUuid`] if no visible device has it.
     ///
     /// ```no_run
     /// use cuda_core::Device;

@@ -1,4 +1,4 @@
-//! Device memory that another interface to the device made: Vulkan, OpenGL, Direct3D.
+//! Device memory that was allocated through another interface: Vulkan, OpenGL, Direct3D.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -24,7 +24,7 @@ use crate::process::release::Unreleased;
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;
 
-/// How another interface allocated memory that an [`ExternalMemory`] imports.
+/// How the other interface allocated memory that an [`ExternalMemory`] imports.
 ///
 /// ```
 /// use cuda_core::ExternalMemoryKind;
@@ -40,7 +40,7 @@ use crate::types::resource::Resource;
 pub enum ExternalMemoryKind {
     /// Memory that any number of buffers and images may be bound to.
     Allocation,
-    /// Memory made for one buffer or image: `CUDA_EXTERNAL_MEMORY_DEDICATED`.
+    /// Memory allocated for one buffer or image: `CUDA_EXTERNAL_MEMORY_DEDICATED`.
     Dedicated,
 }
 
@@ -54,8 +54,8 @@ impl ExternalMemoryKind {
     }
 }
 
-/// Memory of another interface to the device, imported into a context. It has no address until it is
-/// made a buffer: [`ExternalMemory::into_buffer`].
+/// Memory of another interface, imported into a context. It has no address until
+/// [`ExternalMemory::into_buffer`] maps it.
 ///
 /// ```no_run
 /// # #[cfg(unix)]
@@ -78,8 +78,8 @@ impl ExternalMemoryKind {
 pub struct ExternalMemory(Owned<Imported>);
 
 struct Imported {
-    // INVARIANT: memory imported into `context`, of which nothing is mapped but by `Mapped`, which owns it
-    // then. `release` alone destroys it.
+    // INVARIANT: memory imported into `context`, of which nothing is mapped except by `Mapped`,
+    // which then owns it. Destroyed only by `release`.
     raw: Handle<CUexternalMemory>,
     context: Context,
     size: usize,
@@ -87,17 +87,18 @@ struct Imported {
 
 impl ExternalMemory {
     /// Imports `size` bytes by a file descriptor, which Vulkan calls `OPAQUE_FD`:
-    /// `cuImportExternalMemory`. The driver gets a duplicate of the descriptor, which is closed then.
+    /// `cuImportExternalMemory`. The driver gets a duplicate of the descriptor; on success `fd` is
+    /// closed.
     ///
     /// # Errors
-    /// [`Error::NothingGiven`] for no bytes, before the driver is asked; the driver's,
-    /// `OPERATING_SYSTEM` where the process can have no more descriptors among them. The descriptor
-    /// comes back with the error, open.
+    /// [`Error::NothingGiven`] for no bytes, before any driver call; the driver's, among them
+    /// `OPERATING_SYSTEM` if the process can have no more descriptors. The descriptor comes back
+    /// with the error, open.
     ///
     /// # Safety
-    /// `fd` is of memory of exactly `size` bytes, on the context's device and allocated as `kind` says.
-    /// CUDA knows nothing of the other interface: whoever else has the memory does not touch it while
-    /// work of this process may, and the caller sees to the order.
+    /// `fd` is of memory of exactly `size` bytes, on the context's device and allocated as `kind`
+    /// says. CUDA does not order its work with the other interface's: the caller makes sure that no
+    /// user of that interface accesses the memory while work of this process may, and orders both.
     #[cfg(unix)]
     pub unsafe fn import_fd(
         context: &Context,
@@ -109,12 +110,13 @@ impl ExternalMemory {
         unsafe { import(context, &fd, size, kind) }.map_err(|error| (error, fd))
     }
 
-    /// Takes in memory that was imported by a raw call, for the kinds of handle that have no method
-    /// here. No driver call.
+    /// Takes ownership of memory that was imported by a raw call, for the kinds of handle that have
+    /// no method here. No driver call.
     ///
     /// # Safety
-    /// `raw` came from `cuImportExternalMemory` with the context current and is nobody else's, nothing is
-    /// mapped of it, and it has `size` bytes. What [`ExternalMemory::import_fd`] asks for holds.
+    /// `raw` came from `cuImportExternalMemory` with the context current, no other code owns it,
+    /// nothing is mapped of it, and it has `size` bytes. The conditions of
+    /// [`ExternalMemory::import_fd`] hold.
     pub unsafe fn from_raw(context: &Context, raw: CUexternalMemory, size: usize) -> Self {
         Self(Owned::new(Imported {
             raw: Handle(raw),
@@ -123,17 +125,19 @@ impl ExternalMemory {
         }))
     }
 
-    /// Maps `len` elements from `offset` on, which is in bytes: `cuExternalMemoryGetMappedBuffer`.
+    /// Maps `len` elements from the byte `offset` on: `cuExternalMemoryGetMappedBuffer`.
     ///
-    /// One buffer has the memory: map all that is needed, and take [views](crate::Buffer::slice) of its
-    /// parts, which can be [cast](crate::Slice::cast). Dropping or closing the buffer waits for the work
-    /// that uses it, then unmaps and destroys the memory: `cuMemFree_v2`, `cuDestroyExternalMemory`. A
-    /// failure of the second is told to the hook of [`set_drop_hook`](crate::set_drop_hook).
+    /// One buffer owns the memory: map all that is needed, and take [views](crate::Buffer::slice)
+    /// of its parts, which can be [cast](crate::Slice::cast). Dropping or closing the buffer waits
+    /// for the work that uses it, then unmaps and destroys the memory: `cuMemFree_v2`,
+    /// `cuDestroyExternalMemory`. A failure of the second call is reported to the hook of
+    /// [`set_drop_hook`](crate::set_drop_hook).
     ///
     /// # Errors
-    /// With the memory as it was: [`Error::SizeOverflow`], [`Error::OverAligned`],
-    /// [`Error::NothingGiven`] for no elements, [`Error::OutOfBounds`], in bytes, and [`Error::Recast`]
-    /// for an offset that is not aligned for `T`, before the driver is asked; the driver's.
+    /// With the memory unchanged: [`Error::SizeOverflow`], [`Error::OverAligned`],
+    /// [`Error::NothingGiven`] for no elements, [`Error::OutOfBounds`], in bytes, and
+    /// [`Error::Recast`] for an offset that is not aligned for `T`, before any driver call; the
+    /// driver's.
     pub fn into_buffer<T: Pod>(
         self,
         offset: usize,
@@ -189,7 +193,7 @@ impl ExternalMemory {
         Ok((address, bytes))
     }
 
-    /// Size in bytes; none are left of memory that was [given up](Error::GivenUp).
+    /// Size in bytes; zero for memory that was [given up](Error::GivenUp).
     pub fn size(&self) -> usize {
         self.0.get().map_or(0, |live| live.size)
     }
@@ -210,11 +214,12 @@ impl ExternalMemory {
         self.0.get().map_or(ptr::null_mut(), |live| live.raw.0)
     }
 
-    /// Gives the memory back, and says whether that worked: `cuDestroyExternalMemory`. Dropping it
-    /// reports a failure to the hook of [`set_drop_hook`](crate::set_drop_hook) instead.
+    /// Destroys the imported memory: `cuDestroyExternalMemory`. Dropping it reports a failure to
+    /// the hook of [`set_drop_hook`](crate::set_drop_hook) instead.
     ///
     /// # Errors
-    /// The driver's, with memory that is [given up](Error::GivenUp) where it failed to destroy it.
+    /// The driver's. If the destroying call failed, the memory returned is
+    /// [given up](Error::GivenUp).
     pub fn close(mut self) -> Result<(), (Error, Self)> {
         self.0.release().map_err(|error| (error, self))
     }
@@ -251,7 +256,7 @@ unsafe fn import(
     })?;
     // SAFETY: just imported, of what the caller promised.
     let imported = || unsafe { ExternalMemory::from_raw(context, raw, size) };
-    // The driver may have made it, an error or not.
+    // Despite the error, the driver may have written a handle.
     if given.is_err() && !raw.is_null() {
         drop(imported());
     }
@@ -272,8 +277,8 @@ impl Release for Imported {
 
     fn release(&mut self) -> Result<(), Unreleased> {
         self.context.release("cuDestroyExternalMemory", || {
-            // SAFETY: the owner is at its end, so nothing uses the handle after this call, and nothing is
-            // mapped of the memory any more; its context is current.
+            // SAFETY: the owner is being closed or dropped, so no code uses the handle after this
+            // call, and nothing of the memory is mapped any more; its context is current.
             unsafe { cu::cuDestroyExternalMemory(self.raw.0) }
         })
     }
@@ -288,8 +293,8 @@ impl fmt::Debug for ExternalMemory {
     }
 }
 
-/// The memory that a buffer is mapped of. Leaked unless it is unmapped: work may use it until the host
-/// has seen that none does.
+/// The imported memory behind a mapped buffer. Leaked unless it is unmapped: work may use it until
+/// the host has seen that none does.
 struct Mapped(Option<ManuallyDrop<ExternalMemory>>);
 
 impl Owner for Mapped {
@@ -306,7 +311,7 @@ impl Owner for Mapped {
 }
 
 impl Drop for Mapped {
-    /// Of what was not unmapped nothing can be destroyed.
+    /// Memory that was not unmapped cannot be destroyed.
     fn drop(&mut self) {
         let Some(memory) = &self.0 else {
             return;

@@ -1,4 +1,5 @@
-//! Device memory that somebody else allocated, and keeps for as long as a buffer needs it.
+//! Device memory that other code allocated, and that an owner keeps allocated while a buffer needs
+//! it.
 
 use std::any::Any;
 use std::mem::ManuallyDrop;
@@ -16,8 +17,8 @@ use crate::process::release::Unreleased;
 use crate::types::pod::Pod;
 use crate::util::panic::Contained;
 
-/// What keeps the memory allocated. Leaked unless it is released: whoever drops it frees the memory,
-/// which work of ours may use until the host has seen that none does.
+/// What keeps the memory allocated. Leaked unless it is released: dropping it frees the memory,
+/// which work of this crate may use until the host has seen that none does.
 struct Foreign(Option<ManuallyDrop<Contained<Box<dyn Any + Send + Sync>>>>);
 
 impl Owner for Foreign {
@@ -28,16 +29,16 @@ impl Owner for Foreign {
 }
 
 impl<T: Pod> DeviceBuffer<T> {
-    /// Takes in `len` elements of device memory that something else allocated, with the owner that
-    /// keeps it allocated. No driver call.
+    /// Creates a buffer from `len` elements of device memory that other code allocated, with the
+    /// owner that keeps it allocated. No driver call.
     ///
     /// Dropping the buffer waits for all work that uses it, then drops the owner. If it cannot be
-    /// proven that the work is done, the owner is leaked and the failure reported, as it is for
-    /// memory of our own. The owner of an empty buffer is dropped at once.
+    /// proven that the work is done, the owner is leaked and the failure reported, as for memory
+    /// that this crate allocated. The owner of an empty buffer is dropped at once.
     ///
     /// # Errors
-    /// [`Error::SizeOverflow`]; [`Error::NothingGiven`] for elements at address zero; [`Error::Recast`] if
-    /// the address is not aligned for `T`. The owner is dropped then.
+    /// [`Error::SizeOverflow`]; [`Error::NothingGiven`] for elements at address zero;
+    /// [`Error::Recast`] if the address is not aligned for `T`. The owner is then dropped.
     ///
     /// # Safety
     /// `address` is the first of `len * size_of::<T>()` bytes that `context` can access, and that

@@ -17,9 +17,9 @@ use crate::types::pod::Pod;
 use crate::types::resource::Resource;
 
 /// A name of device memory that another process of the machine can open: plain bytes, to be sent by
-/// whatever means.
+/// any means.
 ///
-/// It names the memory for as long as the process that made it keeps it allocated.
+/// It names the memory for as long as the process that created it keeps it allocated.
 ///
 /// ```no_run
 /// # let device = cuda_core::Device::get(0)?;
@@ -41,7 +41,7 @@ const _: () = assert!(size_of::<CUipcMemHandle>() == SIZE);
 const _: () = assert!(align_of::<CUipcMemHandle>() == 1);
 
 impl IpcMemoryHandle {
-    /// The handle that these bytes are.
+    /// The handle with these bytes.
     pub fn from_bytes(bytes: [u8; SIZE]) -> Self {
         Self(bytes)
     }
@@ -58,7 +58,7 @@ impl fmt::Debug for IpcMemoryHandle {
     }
 }
 
-/// Who closes memory of another process.
+/// Closes memory of another process.
 struct Opened(Context);
 
 impl Owner for Opened {
@@ -78,11 +78,12 @@ impl Owner for Opened {
 impl<T: Pod> DeviceBuffer<T> {
     /// A handle by which other processes can open the memory: `cuIpcGetMemHandle`.
     ///
-    /// Small allocations share a block of 2 MiB, and whoever opens the handle can reach all of it:
-    /// share memory in multiples of that size with processes that are not trusted.
+    /// Small allocations share a block of 2 MiB, and a process that opens the handle can reach all
+    /// of it: with processes that are not trusted, share memory in multiples of that size.
     ///
     /// # Errors
-    /// [`Error::NotShareable`] for memory that is not [`Context::alloc`]'s, and for an empty buffer.
+    /// [`Error::NotShareable`] for memory that did not come from [`Context::alloc`], and for an
+    /// empty buffer.
     pub fn ipc_handle(&self) -> Result<IpcMemoryHandle> {
         driver::ensure()?;
         let refused = |why| Err(Error::NotShareable { why });
@@ -102,23 +103,23 @@ impl<T: Pod> DeviceBuffer<T> {
         Ok(IpcMemoryHandle(handle))
     }
 
-    /// Opens memory of another process: `cuIpcOpenMemHandle_v2`, with peer access enabled where
-    /// the memory is on another device. Dropping the buffer waits for the work that uses it, then
-    /// closes it: `cuIpcCloseMemHandle`.
+    /// Opens memory of another process: `cuIpcOpenMemHandle_v2`, which enables peer access if the
+    /// memory is on another device. Dropping the buffer waits for the work that uses it, then
+    /// closes the memory: `cuIpcCloseMemHandle`.
     ///
-    /// The process that made the handle cannot open it.
+    /// The process that created the handle cannot open it.
     ///
     /// # Errors
-    /// [`Error::SizeOverflow`] and [`Error::OverAligned`] before the driver is asked;
-    /// [`Error::OutOfBounds`] where the memory has fewer elements; [`Error::NotShareable`] for no
+    /// [`Error::SizeOverflow`] and [`Error::OverAligned`] before any driver call;
+    /// [`Error::OutOfBounds`] if the memory has fewer elements; [`Error::NotShareable`] for no
     /// elements; the driver's.
     ///
     /// # Safety
     /// The handle came from [`DeviceBuffer::ipc_handle`] or `cuIpcGetMemHandle`, and the process
-    /// that made it keeps the memory allocated for as long as the buffer lives. Buffers know nothing
-    /// of other processes: that work of both comes in order, the caller sees to, by an
+    /// that created it keeps the memory allocated for as long as the buffer lives. Buffers know
+    /// nothing of other processes: the caller orders the work of both, by an
     /// [`Event`](crate::Event) that both have, for instance. A second buffer of the same memory in
-    /// this process is another alias of that kind.
+    /// this process is another such alias.
     ///
     /// ```no_run
     /// # fn receive() -> [u8; 64] { [0; 64] }
@@ -140,7 +141,7 @@ impl<T: Pod> DeviceBuffer<T> {
         let entered = context.enter_briefly()?;
         let relaxed = Relaxed::enter()?;
         let mut raw = CUipcMemHandle::default();
-        // SAFETY: a handle is 64 bytes without meaning to us, whatever type they have.
+        // SAFETY: a handle is 64 opaque bytes, whatever type they have.
         unsafe { (&raw mut raw).cast::<[u8; SIZE]>().write(handle.0) };
         let flags = cuda_sys::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS.0;
         let mut address = 0;
@@ -173,7 +174,8 @@ impl<T: Pod> DeviceBuffer<T> {
     }
 }
 
-/// Bytes from `address` to the end of its allocation. The context that has it is current.
+/// Bytes from `address` to the end of its allocation. To be called with the allocation's context
+/// current.
 fn room_behind(address: CUdeviceptr) -> Result<usize> {
     let (mut base, mut size) = (0, 0);
     // SAFETY: the call writes an address and a size, to locals that outlive it; an address that the

@@ -1,5 +1,5 @@
-//! Managed memory: one address for the host and all devices, and pages that move to whoever uses
-//! them.
+//! Managed memory: one address for the host and all devices, and pages that move to where they are
+//! used.
 
 use std::fmt;
 use std::ops::RangeBounds;
@@ -27,16 +27,17 @@ use crate::wait::future::Ready;
 /// Elements in managed memory: `cuMemAllocManaged`.
 ///
 /// For copies, fills and kernels it is device memory, by [`as_view`](Self::as_view) and
-/// [`as_view_mut`](Self::as_view_mut). The host looks at it in place, with
-/// [`as_slice`](Self::as_slice) and [`as_mut_slice`](Self::as_mut_slice), which wait for the work
-/// that is in the way.
+/// [`as_view_mut`](Self::as_view_mut). The host accesses it in place, with
+/// [`as_slice`](Self::as_slice) and [`as_mut_slice`](Self::as_mut_slice), which wait for
+/// conflicting work.
 ///
-/// Where all devices can use managed memory beside the host (`CONCURRENT_MANAGED_ACCESS`), streams of
-/// any of them copy and fill it as if it were their own device's. Where one cannot, only streams of
+/// If all devices can use managed memory while the host does (`CONCURRENT_MANAGED_ACCESS`), streams
+/// of any of them copy and fill it as if it were their own device's. If one cannot, only streams of
 /// the device that it was allocated for do, and the host must touch no managed memory while that
-/// device runs anything at all, of whatever thread: it looks at memory that is attached to it
-/// ([`new_attached_to_host`](Self::new_attached_to_host), [`attach`](Self::attach)), or at the
-/// caller's risk ([`as_slice_while_idle`](Self::as_slice_while_idle)).
+/// device runs anything at all, enqueued by whatever thread. Then the host accesses only memory
+/// that is attached to it ([`new_attached_to_host`](Self::new_attached_to_host),
+/// [`attach`](Self::attach)), or uses [`as_slice_while_idle`](Self::as_slice_while_idle) at the
+/// caller's risk.
 ///
 /// ```no_run
 /// use cuda_core::{Device, ManagedBuffer, MemoryLocation};
@@ -51,16 +52,16 @@ use crate::wait::future::Ready;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub struct ManagedBuffer<T: Pod> {
-    // INVARIANT: its memory is managed, so that the host reaches it at the same address: nothing
-    // hands it out to be exchanged for another.
+    // INVARIANT: its memory is managed, so that the host reaches it at the same address: no method
+    // lets the buffer be exchanged for another.
     pub(super) buffer: DeviceBuffer<T>,
     /// Every device can use managed memory while the host does.
     concurrent: bool,
-    /// Who uses it, where one cannot.
+    /// What it is attached to; matters if a device cannot use managed memory while the host does.
     pub(super) attached: ManagedAttach,
 }
 
-/// Who gives managed memory back.
+/// Frees managed memory.
 struct Managed {
     /// Every device can use managed memory while the host does.
     concurrent: bool,
@@ -87,9 +88,9 @@ impl<T: Pod> ManagedBuffer<T> {
         Self::alloc(context, len, ManagedAttach::Global)
     }
 
-    /// [`ManagedBuffer::new`] for the host alone, until [`attach`](Self::attach) says otherwise:
-    /// `CU_MEM_ATTACH_HOST`. Where a device cannot use managed memory beside the host, the host may
-    /// then look at it whatever the device does.
+    /// [`ManagedBuffer::new`] for the host alone, until [`attach`](Self::attach) changes that:
+    /// `CU_MEM_ATTACH_HOST`. If a device cannot use managed memory while the host does, the host
+    /// may then access this buffer whatever the device does.
     ///
     /// # Errors
     /// Those of [`ManagedBuffer::new`].
@@ -132,7 +133,7 @@ impl<T: Pod> ManagedBuffer<T> {
         self.buffer.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.buffer.is_empty()
     }
@@ -200,8 +201,8 @@ impl<T: Pod> ManagedBuffer<T> {
         self.as_view_mut().split_at_mut(mid)
     }
 
-    /// Waits, without blocking, for the work that writes the buffer. Then looking at it
-    /// does not block either.
+    /// Waits, without blocking, for the work that writes the buffer. Reading it does not block
+    /// after that.
     pub fn ready(&self) -> Ready<'_> {
         self.as_view().ready()
     }
@@ -214,13 +215,13 @@ impl<T: Pod> ManagedBuffer<T> {
     /// The elements, once the work that writes them has completed.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where a device cannot use managed memory beside the host, and this is
-    /// not attached to the host: another thread could start work on it at any time. What the driver
-    /// says of the work waited for.
+    /// [`Error::Unsupported`] if a device cannot use managed memory while the host does and the
+    /// buffer is not attached to the host: another thread could start work on the device at any
+    /// time. The driver's errors about the work waited for.
     pub fn as_slice(&self) -> Result<&[T]> {
         self.require_lendable()?;
         // SAFETY: no device runs that cannot run beside the host, or none of them uses the memory
-        // while it is attached to the host, by the promise of who attached it.
+        // while it is attached to the host, by the promise of the code that attached it.
         unsafe { self.as_slice_while_idle() }
     }
 
@@ -241,46 +242,47 @@ impl<T: Pod> ManagedBuffer<T> {
     pub fn as_mut_slice(&mut self) -> Result<&mut [T]> {
         self.require_lendable()?;
         // SAFETY: no device runs that cannot run beside the host, or none of them uses the memory
-        // while it is attached to the host, by the promise of who attached it.
+        // while it is attached to the host, by the promise of the code that attached it.
         unsafe { self.as_mut_slice_while_idle() }
     }
 
-    /// [`as_slice`](Self::as_slice) also where a device cannot use managed memory beside the host.
-    /// There it waits for all work of the device.
+    /// [`as_slice`](Self::as_slice), also if a device cannot use managed memory while the host
+    /// does: then it waits for all work of the device.
     ///
     /// # Errors
-    /// What the driver says of the work waited for.
+    /// The driver's errors about the work waited for.
     ///
     /// # Safety
-    /// While the slice lives, nobody enqueues work on a device without `CONCURRENT_MANAGED_ACCESS`,
-    /// unless the memory is attached to the host.
+    /// While the slice lives, no thread enqueues work on a device without
+    /// `CONCURRENT_MANAGED_ACCESS`, unless the memory is attached to the host.
     pub unsafe fn as_slice_while_idle(&self) -> Result<&[T]> {
         self.settle(Access::Read)?;
         // SAFETY: managed memory is the host's at the same address, by the invariant, and aligned
-        // for `T` or dangling; what it holds is a value, by `Pod`; nobody writes it: the devices'
-        // work was waited for, and new work and the host need exclusive access, which the borrow
-        // rules out. No device runs that forbids the host to look, by the caller's promise.
+        // for `T` or dangling; what it holds is a value, by `Pod`; it is not written meanwhile: the
+        // devices' work was waited for, and new work and the host need exclusive access, which the
+        // borrow rules out. No device runs that forbids the host to access it, by the caller's
+        // promise.
         Ok(unsafe { std::slice::from_raw_parts(self.host_ptr(), self.len()) })
     }
 
-    /// [`as_mut_slice`](Self::as_mut_slice) also where a device cannot use managed memory beside the
-    /// host. There it waits for all work of the device.
+    /// [`as_mut_slice`](Self::as_mut_slice), also if a device cannot use managed memory while the
+    /// host does: then it waits for all work of the device.
     ///
     /// # Errors
-    /// What the driver says of the work waited for.
+    /// The driver's errors about the work waited for.
     ///
     /// # Safety
     /// That of [`as_slice_while_idle`](Self::as_slice_while_idle).
     pub unsafe fn as_mut_slice_while_idle(&mut self) -> Result<&mut [T]> {
         self.settle(Access::Write)?;
         // SAFETY: managed memory is the host's at the same address, by the invariant, aligned for
-        // `T` or dangling, and holds values, by `Pod`; nobody else touches it: all work was waited
-        // for, the borrow is exclusive, and no device runs that forbids the host to look, by the
-        // caller's promise.
+        // `T` or dangling, and holds values, by `Pod`; nothing else accesses it: all work was
+        // waited for, the borrow is exclusive, and no device runs that forbids the host to access
+        // it, by the caller's promise.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.host_ptr(), self.len()) })
     }
 
-    /// Refuses to lend what the host may touch only while nothing runs on a device.
+    /// Refuses to lend memory that the host may touch only while nothing runs on a device.
     fn require_lendable(&self) -> Result<()> {
         if self.concurrent || self.is_empty() || self.attached == ManagedAttach::Host {
             return Ok(());
@@ -295,7 +297,7 @@ impl<T: Pod> ManagedBuffer<T> {
         ptr::with_exposed_provenance_mut(self.buffer.as_raw() as usize)
     }
 
-    /// Waits until the host may look.
+    /// Waits until the host may access the memory.
     fn settle(&self, access: Access) -> Result<()> {
         driver::ensure()?;
         self.buffer.storage.ensure()?;
@@ -306,7 +308,8 @@ impl<T: Pod> ManagedBuffer<T> {
             .conflicts(&block.whole(), access, None, &mut fences);
         fences.wait_host()?;
         if !self.concurrent && block.bytes > 0 && self.attached != ManagedAttach::Host {
-            // Whatever a device runs, in whatever context, the host may touch no managed memory.
+            // While a device runs anything, in whatever context, the host must touch no managed
+            // memory.
             for context in context::known_on(&Device::all()?.collect::<Vec<_>>()) {
                 context.synchronize()?;
             }
@@ -320,12 +323,12 @@ impl<T: Pod> ManagedBuffer<T> {
     /// Blocks the thread until no stream uses the buffer any more.
     ///
     /// # Errors
-    /// What the driver says of the work waited for.
+    /// The driver's errors about the work waited for.
     pub fn synchronize(&self) -> Result<()> {
         self.buffer.synchronize()
     }
 
-    /// Frees the memory once no work uses it, and says whether that worked: `cuMemFree_v2`.
+    /// Frees the memory once no work uses it: `cuMemFree_v2`.
     ///
     /// # Errors
     /// Those of [`Buffer::close`](crate::Buffer::close).
@@ -334,8 +337,8 @@ impl<T: Pod> ManagedBuffer<T> {
     }
 }
 
-/// Whether every device can use managed memory while the host does. One that cannot may be the one
-/// that uses it, or come to do so.
+/// Whether every device can use managed memory while the host does. All are asked, since any that
+/// cannot may be using the memory, or come to do so.
 fn all_concurrent() -> Result<bool> {
     let attribute = cuda_sys::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS;
     for device in Device::all()? {

@@ -57,7 +57,8 @@ impl memory::Kind for DeviceMemory {
                 Ok(())
             }
             Origin::Home(home) => free_in_order(home, block.address, &fences),
-            // SAFETY: `Stream::alloc` got it there for this stream; a block is freed once.
+            // SAFETY: `Stream::alloc` allocated it on this stream with this allocator; a block is
+            // freed once.
             Origin::Served { home, allocator } => unsafe {
                 custom::free(allocator, home, block.address, block.bytes, &fences)
             },
@@ -90,7 +91,7 @@ impl memory::Kind for DeviceMemory {
     }
 }
 
-/// `cuMemFreeAsync` on the stream that the block was allocated on, behind everybody else's work.
+/// `cuMemFreeAsync` on the stream that the block was allocated on, behind all other streams' work.
 fn free_in_order(
     home: &StreamCore,
     address: CUdeviceptr,
@@ -98,7 +99,7 @@ fn free_in_order(
 ) -> Result<(), Unreleased> {
     let bound = home.bind("cuMemFreeAsync")?;
     if fences.wait_on(&bound).is_err() {
-        // The stream could not be made to wait, so the host does.
+        // The stream could not be made to wait, so the calling thread waits.
         fences.wait_host()?;
     }
     // SAFETY: the block was allocated by cuMemAllocAsync and is freed once; all other work on it
@@ -106,7 +107,7 @@ fn free_in_order(
     unsafe { stream_ordered::free(&bound, address) }
 }
 
-/// A block of no bytes, which nobody frees.
+/// A block of no bytes, which needs no freeing.
 fn empty(core: &Arc<StreamCore>) -> Block<DeviceMemory> {
     Block {
         address: NOWHERE,
@@ -116,7 +117,7 @@ fn empty(core: &Arc<StreamCore>) -> Block<DeviceMemory> {
     }
 }
 
-/// A block of whatever allocator is to be asked.
+/// A block from the allocator that applies to this call.
 #[inline(never)]
 fn allocate(core: &Arc<StreamCore>, bytes: usize) -> Result<Block<DeviceMemory>> {
     core.ensure()?;
@@ -160,12 +161,12 @@ fn allocate_from(
 
 impl Stream {
     /// `len` elements of unspecified value, from the process's
-    /// [caching pool](crate::CachingPool::shared): no driver call where that has a block for the
-    /// stream at hand.
+    /// [caching pool](crate::CachingPool::shared): no driver call if that has a free block for the
+    /// stream.
     ///
     /// [Another allocator](crate::Allocator) can be made the default of the process, of a device or
-    /// of a [scope](crate::with_allocator); the driver's own pool takes one call, `cuMemAllocAsync`.
-    /// None is asked if `len` is zero.
+    /// of a [scope](crate::with_allocator); the driver's own pool takes one call,
+    /// `cuMemAllocAsync`. No allocator is asked if `len` is zero.
     ///
     /// # Errors
     /// [`Error::SizeOverflow`](crate::Error::SizeOverflow) and
@@ -181,7 +182,7 @@ impl Stream {
     /// }
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
-    // In line: a block that was at hand is moved no more on its way to where the caller wants it.
+    // Inlined: a block from the cache is then moved directly to where the caller wants it.
     #[inline(always)]
     pub fn alloc<T: Pod>(&self, len: usize) -> Result<DeviceBuffer<T>> {
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
@@ -194,7 +195,7 @@ impl Stream {
         Ok(Buffer::from_storage(Storage::new(block), len))
     }
 
-    /// [`Stream::alloc`] from an allocator that is named here and now.
+    /// [`Stream::alloc`] from the given allocator.
     ///
     /// # Errors
     /// As [`Stream::alloc`].
@@ -256,17 +257,17 @@ impl<T: Pod> DeviceBuffer<T> {
         self.storage.block().keeper.device()
     }
 
-    /// The device's address of the first element, valid while `self` lives; not null, but otherwise
-    /// meaningless for an empty buffer.
+    /// The device address of the first element, valid while `self` lives; for an empty buffer not
+    /// null, but otherwise meaningless.
     ///
-    /// Work that is given the address is unknown to the buffer: see [`Buffer::note_use`].
+    /// The buffer does not know of work that is given the address: see [`Buffer::note_use`].
     pub fn as_raw(&self) -> CUdeviceptr {
         self.storage.block().address
     }
 }
 
 impl<'a, T: Pod> DeviceSlice<'a, T> {
-    /// The device's address of the first element.
+    /// The device address of the first element.
     pub fn as_raw(&self) -> CUdeviceptr {
         self.block().address + self.range().start as CUdeviceptr
     }
@@ -283,7 +284,7 @@ impl<'a, T: Pod> DeviceSlice<'a, T> {
 }
 
 impl<T: Pod> DeviceSliceMut<'_, T> {
-    /// The device's address of the first element.
+    /// The device address of the first element.
     pub fn as_raw(&self) -> CUdeviceptr {
         self.as_view().as_raw()
     }

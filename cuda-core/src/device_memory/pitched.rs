@@ -1,4 +1,4 @@
-//! Device memory in rows, each of which begins where the device reads fastest.
+//! Device memory in rows, each aligned for fast access by the device.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -15,8 +15,8 @@ use crate::types::pod::Pod;
 
 /// `height` rows of `width` elements in device memory: `cuMemAllocPitch`.
 ///
-/// The rows lie [`pitch`](Self::pitch) bytes apart, a distance that the device chooses. What lies
-/// between them belongs to no row.
+/// The rows are [`pitch`](Self::pitch) bytes apart, a distance that the driver chooses. The bytes
+/// between them belong to no row.
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -39,7 +39,8 @@ impl Context {
     /// `height` rows of `width` elements, of unspecified value: `cuMemAllocPitch_v2`; no driver call
     /// if there are none.
     ///
-    /// As [`Context::alloc`] it belongs to no stream, and freeing it waits for the whole device.
+    /// Like memory of [`Context::alloc`] it belongs to no stream, and freeing it waits for the
+    /// whole device.
     ///
     /// # Errors
     /// [`Error::SizeOverflow`] and [`Error::OverAligned`] before the driver is asked;
@@ -111,7 +112,7 @@ impl<T: Pod> PitchedBuffer<T> {
     /// A view of a row.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`]; [`Error::Recast`] where the pitch is no multiple of the elements'
+    /// [`Error::OutOfBounds`]; [`Error::Recast`] if the pitch is no multiple of the elements'
     /// alignment.
     pub fn row(&self, y: usize) -> Result<DeviceSlice<'_, T>> {
         self.bytes.slice(self.row_range(y)?)?.cast()
@@ -161,12 +162,12 @@ impl<T: Pod> PitchedBuffer<T> {
     /// Blocks the thread until no stream uses the buffer any more.
     ///
     /// # Errors
-    /// What the driver says of the work waited for.
+    /// The driver's errors about the work waited for.
     pub fn synchronize(&self) -> Result<()> {
         self.bytes.synchronize()
     }
 
-    /// Frees the memory once no work uses it, and says whether that worked: `cuMemFree_v2`.
+    /// Frees the memory once no work uses it: `cuMemFree_v2`.
     ///
     /// # Errors
     /// Those of [`Buffer::close`](crate::Buffer::close).

@@ -1,4 +1,4 @@
-//! Where managed memory is, and where it should be.
+//! Placement of managed memory: where it is, and where it should be.
 
 use std::ffi::c_int;
 use std::ops::RangeBounds;
@@ -15,7 +15,7 @@ use crate::stream::{Stream, StreamKind};
 use crate::timeline::submit::submit_copy;
 use crate::types::pod::Pod;
 
-/// A place that pages of managed memory can be at.
+/// A location that pages of managed memory can have.
 ///
 /// ```no_run
 /// # let device = cuda_core::Device::get(0)?;
@@ -35,11 +35,11 @@ pub enum MemoryLocation {
     Host,
     /// A device.
     Device(Device),
-    /// A node of the host's memory, by the system's number, which
-    /// [`DeviceAttributes::host_numa_id`](crate::DeviceAttributes::host_numa_id) tells of a device's
-    /// neighbour. From CUDA 12.2 on.
+    /// A NUMA node of the host, by the system's number;
+    /// [`DeviceAttributes::host_numa_id`](crate::DeviceAttributes::host_numa_id) returns that of
+    /// the node closest to a device. From CUDA 12.2 on.
     HostNuma(u32),
-    /// The node that the calling thread is closest to. From CUDA 12.2 on.
+    /// The NUMA node that the calling thread is closest to. From CUDA 12.2 on.
     HostNumaCurrent,
 }
 
@@ -47,7 +47,7 @@ pub enum MemoryLocation {
 const CPU: CUdevice = -1;
 
 impl MemoryLocation {
-    /// The place as the older calls have it, which know no nodes.
+    /// The location for the older calls, which know no nodes.
     fn as_device(self) -> Result<CUdevice, Node> {
         match self {
             Self::Host => Ok(CPU),
@@ -57,7 +57,7 @@ impl MemoryLocation {
         }
     }
 
-    /// [`None`] for `CU_DEVICE_INVALID`, -2, and whatever else is no device.
+    /// [`None`] for `CU_DEVICE_INVALID`, -2, and any other number that is no device's.
     fn from_raw(raw: CUdevice) -> Option<Self> {
         match raw {
             CPU => Some(Self::Host),
@@ -66,7 +66,7 @@ impl MemoryLocation {
     }
 }
 
-/// A node of the host's memory.
+/// A NUMA node of the host.
 #[derive(Clone, Copy)]
 enum Node {
     Number(u32),
@@ -93,8 +93,8 @@ impl Node {
     /// # Safety
     /// That of `cuMemAdvise`.
     unsafe fn advise(self, address: CUdeviceptr, bytes: usize, advice: CUmem_advise) -> CUresult {
-        // SAFETY: the range is allocated managed memory, by the caller's promise; a node that there
-        // is not is an error.
+        // SAFETY: the range is allocated managed memory, by the caller's promise; a node that does
+        // not exist is an error.
         unsafe { cu::cuMemAdvise_v2(address, bytes, advice, self.location()) }
     }
 }
@@ -115,21 +115,21 @@ impl Node {
 pub enum Advice {
     /// It is mostly read: every reader gets a copy of its own.
     SetReadMostly,
-    /// Takes that back.
+    /// Undoes [`Advice::SetReadMostly`].
     UnsetReadMostly,
-    /// It should stay there.
+    /// It should stay at this location.
     SetPreferredLocation(MemoryLocation),
-    /// Takes that back.
+    /// Undoes [`Advice::SetPreferredLocation`].
     UnsetPreferredLocation,
-    /// It is kept mapped for whoever is there, wherever its pages are.
+    /// It is kept mapped for this location, wherever its pages are.
     SetAccessedBy(MemoryLocation),
-    /// Takes that back.
+    /// Undoes [`Advice::SetAccessedBy`].
     UnsetAccessedBy(MemoryLocation),
 }
 
 impl Advice {
     fn parts(self) -> (CUmem_advise, MemoryLocation) {
-        // Where the advice names no place, the driver ignores it.
+        // If the advice names no location, the driver ignores this one.
         let anywhere = MemoryLocation::Host;
         match self {
             Self::SetReadMostly => (cuda_sys::CU_MEM_ADVISE_SET_READ_MOSTLY, anywhere),
@@ -148,8 +148,8 @@ impl Advice {
     }
 }
 
-/// What the driver was told of a range of managed memory: `cuMemRangeGetAttribute`. A property holds
-/// for the range if it holds for all of its pages.
+/// What the driver was advised about a range of managed memory: `cuMemRangeGetAttribute`. A
+/// property holds for the range if it holds for all of its pages.
 ///
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -170,11 +170,11 @@ pub struct ManagedAttributes {
     pub preferred_location: Option<MemoryLocation>,
     /// [`Advice::SetAccessedBy`].
     pub accessed_by: Vec<MemoryLocation>,
-    /// Where it was prefetched to last, whether or not it has arrived.
+    /// The location that it was last prefetched to, whether or not it has arrived.
     pub last_prefetch: Option<MemoryLocation>,
 }
 
-/// Who uses managed memory, where a device cannot use it beside the host: the flags of
+/// What may use managed memory, if a device cannot use it while the host does: the flags of
 /// `cuStreamAttachMemAsync`.
 ///
 /// ```no_run
@@ -192,9 +192,9 @@ pub struct ManagedAttributes {
 pub enum ManagedAttach {
     /// Any stream of any device.
     Global,
-    /// The host alone.
+    /// Only the host.
     Host,
-    /// The stream alone.
+    /// Only the stream it is attached on.
     Single,
 }
 
@@ -210,13 +210,13 @@ impl ManagedAttach {
 
 impl<T: Pod> ManagedBuffer<T> {
     /// Moves the pages of some elements to where they will be used, asynchronously:
-    /// `cuMemPrefetchAsync`, or `cuMemPrefetchAsync_v2` to a node of the host's memory. Nothing has
-    /// to wait for it; no driver call for no elements.
+    /// `cuMemPrefetchAsync`, or `cuMemPrefetchAsync_v2` to a NUMA node of the host. No driver call
+    /// for no elements.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`](crate::Error::OutOfBounds); the driver's, `INVALID_DEVICE` for a
-    /// device that cannot use managed memory beside the host; `CALL_REQUIRES_NEWER_DRIVER` (36) for a
-    /// node where it is older than CUDA 12.2.
+    /// [`Error::OutOfBounds`](crate::Error::OutOfBounds); the driver's: `INVALID_DEVICE` for a
+    /// device that cannot use managed memory while the host does; `CALL_REQUIRES_NEWER_DRIVER` (36)
+    /// for a node if the driver is older than CUDA 12.2.
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
@@ -244,7 +244,7 @@ impl<T: Pod> ManagedBuffer<T> {
         }
         let call = |stream| match location.as_device() {
             // SAFETY: the range is managed memory that stays allocated until the mark that is made
-            // of this has completed. The symbol takes a device, whatever the header's name of it.
+            // of this has completed. The symbol takes a device, whatever the header calls it.
             Ok(device) => unsafe { cu::cuMemPrefetchAsync(address, bytes, device, stream) },
             // SAFETY: the range is managed memory that stays allocated until the mark that is made
             // of this has completed.
@@ -253,8 +253,9 @@ impl<T: Pod> ManagedBuffer<T> {
         submit_copy(core, &bound, op, &mut [part.read()], call).1
     }
 
-    /// Tells the driver how some elements are going to be used: `cuMemAdvise`, or `cuMemAdvise_v2`
-    /// where that names a node of the host's memory. No driver call for no elements.
+    /// Advises the driver how some elements are going to be used: `cuMemAdvise`, or
+    /// `cuMemAdvise_v2` if the advice names a NUMA node of the host. No driver call for no
+    /// elements.
     ///
     /// # Errors
     /// Those of [`prefetch`](Self::prefetch).
@@ -279,7 +280,7 @@ impl<T: Pod> ManagedBuffer<T> {
         let (advice, location) = advice.parts();
         let code = match location.as_device() {
             // SAFETY: the range is managed memory, allocated while `self` is. The symbol takes a
-            // device, whatever the header's name of it.
+            // device, whatever the header calls it.
             Ok(device) => unsafe { cu::cuMemAdvise(address, bytes, advice, device) },
             // SAFETY: the range is managed memory, allocated while `self` is.
             Err(node) => unsafe { node.advise(address, bytes, advice) },
@@ -287,8 +288,8 @@ impl<T: Pod> ManagedBuffer<T> {
         check("cuMemAdvise", code)
     }
 
-    /// What the driver was told of some elements: `cuMemRangeGetAttribute`, four times. Nothing, for
-    /// no elements.
+    /// What the driver was advised about some elements: `cuMemRangeGetAttribute`, four times. The
+    /// default for no elements.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`](crate::Error::OutOfBounds); the driver's.
@@ -334,15 +335,16 @@ impl<T: Pod> ManagedBuffer<T> {
         })
     }
 
-    /// Says who uses the memory from here on, in the order of `stream`: `cuStreamAttachMemAsync`,
-    /// for all of it. Matters only for devices that cannot use managed memory beside the host.
+    /// Sets what may use the memory from here on, in the order of `stream`:
+    /// `cuStreamAttachMemAsync`, for all of it. Matters only for devices that cannot use managed
+    /// memory while the host does.
     ///
     /// # Errors
     /// The driver's.
     ///
     /// # Safety
-    /// Until it is attached anew, no device without `CONCURRENT_MANAGED_ACCESS` uses the memory,
-    /// unless it is attached to a stream: then that stream alone, which outlives the use.
+    /// Until it is attached again, no device without `CONCURRENT_MANAGED_ACCESS` uses the memory,
+    /// unless it is attached to a stream: then only that stream, which outlives the use.
     pub unsafe fn attach<K: StreamKind>(
         &mut self,
         stream: &Stream<K>,
@@ -362,7 +364,7 @@ impl<T: Pod> ManagedBuffer<T> {
             unsafe { cu::cuStreamAttachMemAsync(stream, address, 0, attach.as_raw()) }
         };
         let (_, attached) = submit_copy(core, &bound, op, &mut [view.write()], call);
-        // Where that failed, nobody knows, and the host least of all.
+        // After a failure the attachment is unknown, so the host must not rely on it.
         self.attached = match attached {
             Ok(()) => attach,
             Err(_) => ManagedAttach::Global,
@@ -374,15 +376,15 @@ impl<T: Pod> ManagedBuffer<T> {
 /// `CU_DEVICE_INVALID`, another such macro.
 const NOBODY: c_int = -2;
 
-/// `cuMemRangeGetAttribute` of an attribute that is one or more numbers of devices.
+/// `cuMemRangeGetAttribute` for an attribute that is one or more device numbers.
 fn range_attribute(
     attribute: CUmem_range_attribute,
     address: CUdeviceptr,
     bytes: usize,
     value: &mut [c_int],
 ) -> Result<()> {
-    // SAFETY: the call writes as many bytes as it is told, to an exclusive borrow of that size; the
-    // range is managed memory.
+    // SAFETY: the call writes as many bytes as it is passed, to an exclusive borrow of that size;
+    // the range is managed memory.
     check("cuMemRangeGetAttribute", unsafe {
         cu::cuMemRangeGetAttribute(
             value.as_mut_ptr().cast(),

@@ -5,10 +5,10 @@ use crate::memory::device::DeviceBuffer;
 use crate::stream::Stream;
 use crate::types::pod::Pod;
 
-/// A buffer has room for at least as many elements as it has. Where more room is needed, or less is
-/// wanted, the elements move: to memory that is allocated on the stream that the caller names, which
-/// is the buffer's home from then on. Views and addresses do not survive that; the borrow rules see
-/// to it for views.
+/// A buffer has room for at least as many elements as its length. If more room is needed, or less
+/// is wanted, the elements move to memory that is allocated on the stream that the caller names,
+/// which is the buffer's home from then on. Addresses are invalid after that; views cannot exist
+/// then, by the borrow rules.
 impl<T: Pod> DeviceBuffer<T> {
     /// Elements that the memory has room for.
     ///
@@ -25,8 +25,8 @@ impl<T: Pod> DeviceBuffer<T> {
         }
     }
 
-    /// Drops the elements from `len` on. The room stays, and so does the address; no driver call.
-    /// Does nothing if there are no more than `len`.
+    /// Drops the elements from `len` on. The room and the address stay; no driver call. Does
+    /// nothing if there are no more than `len`.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -40,11 +40,11 @@ impl<T: Pod> DeviceBuffer<T> {
         self.set_len(self.len().min(len));
     }
 
-    /// Makes room for `additional` more elements at least, on `stream`, if it is not there yet: as
+    /// Makes room for at least `additional` more elements, on `stream`, if there is not enough:
     /// [`Stream::alloc`], then `cuMemcpyDtoDAsync_v2`.
     ///
     /// # Errors
-    /// Those of [`Stream::alloc`] and [`Stream::copy`]; the buffer is then what it was.
+    /// Those of [`Stream::alloc`] and [`Stream::copy`]; the buffer is then unchanged.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -66,11 +66,11 @@ impl<T: Pod> DeviceBuffer<T> {
         self.relocate(stream, wanted)
     }
 
-    /// Changes the length to `len`, on `stream`. Elements that stay keep their values; those that
-    /// come have unspecified ones.
+    /// Changes the length to `len`, on `stream`. Elements that stay keep their values; new ones
+    /// have unspecified values.
     ///
     /// # Errors
-    /// Those of [`DeviceBuffer::reserve`]; the buffer is then what it was.
+    /// Those of [`DeviceBuffer::reserve`]; the buffer is then unchanged.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -85,10 +85,11 @@ impl<T: Pod> DeviceBuffer<T> {
         Ok(())
     }
 
-    /// Moves the elements to memory that they fill, on `stream`, unless they fill theirs.
+    /// Moves the elements to memory of exactly their size, on `stream`, unless theirs has that
+    /// size.
     ///
     /// # Errors
-    /// Those of [`DeviceBuffer::reserve`]; the buffer is then what it was.
+    /// Those of [`DeviceBuffer::reserve`]; the buffer is then unchanged.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -104,8 +105,8 @@ impl<T: Pod> DeviceBuffer<T> {
         self.relocate(stream, self.len())
     }
 
-    /// Moves the elements to new memory of `stream`'s with room for `capacity`, which is at least
-    /// the length.
+    /// Moves the elements to new memory on `stream` with room for `capacity`, which is at least the
+    /// length.
     fn relocate(&mut self, stream: &Stream, capacity: usize) -> Result<()> {
         let len = self.len();
         let mut moved = stream.alloc::<T>(capacity)?;

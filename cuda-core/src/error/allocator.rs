@@ -1,11 +1,11 @@
-//! What allocators and their adaptors say.
+//! Errors of allocators and their adaptors.
 
 use std::fmt;
 
 use super::text::Bytes;
 
-/// Why an [allocator](crate::Allocator), or an [adaptor](crate::adaptors) around one, gave no memory
-/// or took none back: the inside of [`Error::Allocator`](crate::Error::Allocator).
+/// Why an [allocator](crate::Allocator), or an [adaptor](crate::adaptors) around one, failed to
+/// allocate or to free: the inner value of [`Error::Allocator`](crate::Error::Allocator).
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -24,19 +24,19 @@ use super::text::Bytes;
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum AllocatorError {
-    /// An allocator of somebody's own panicked, or returned no memory that could be used.
+    /// A custom allocator panicked, or returned memory that cannot be used.
     #[non_exhaustive]
     Failed {
-        /// What the allocator calls itself.
+        /// The allocator's name.
         allocator: String,
         /// What it did.
         why: String,
     },
 
-    /// An allocator returned null, with which one written in C says that it has no memory.
+    /// An allocator returned null, by which one written in C reports that it has no memory.
     #[non_exhaustive]
     Null {
-        /// What the allocator calls itself.
+        /// The allocator's name.
         allocator: String,
     },
 
@@ -50,27 +50,28 @@ pub enum AllocatorError {
     /// An allocation would go beyond what a [`Limiting`](crate::adaptors::Limiting) allocator allows.
     #[non_exhaustive]
     LimitExceeded {
-        /// Bytes asked for.
+        /// Bytes requested.
         requested: usize,
         /// Bytes handed out already.
         used: usize,
-        /// Bytes that may be.
+        /// The most bytes that may be handed out.
         limit: usize,
     },
 
-    /// A block was given back that is not allocated, or not any more.
+    /// A block was given back that is not allocated, or no longer.
     #[non_exhaustive]
     NotAllocated {
-        /// Where the block was said to be.
+        /// The address that was given back.
         address: u64,
     },
 
-    /// Counters of [`Statistics`](crate::adaptors::Statistics) were ended that nobody had begun.
+    /// Counters of [`Statistics`](crate::adaptors::Statistics) were ended without having been
+    /// begun.
     NoInnerCounters,
 }
 
 impl AllocatorError {
-    /// The allocator of that name returned null.
+    /// The error for an allocator of that name that returned null.
     pub(crate) fn null(name: &str) -> Self {
         Self::Null {
             allocator: name.to_owned(),

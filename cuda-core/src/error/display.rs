@@ -1,4 +1,4 @@
-//! What each error says.
+//! The texts of errors.
 
 use std::fmt;
 

@@ -1,8 +1,8 @@
-//! What keeps a kernel from being launched, found before the driver is asked.
+//! Why a kernel cannot be launched, found before any driver call.
 
 use std::fmt;
 
-/// Why a [launch](crate::Launch) was refused: the inside of
+/// Why a [launch](crate::Launch) was refused: the inner value of
 /// [`Error::Launch`](crate::Error::Launch).
 ///
 /// ```no_run
@@ -24,14 +24,14 @@ use std::fmt;
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum LaunchError {
-    /// A launch is of no size, or of more than the device or the kernel allows.
+    /// A launch has a size of zero, or of more than the device or the kernel allows.
     #[non_exhaustive]
     Limit {
         /// What is zero or too much.
         what: &'static str,
-        /// What was asked for.
+        /// The size requested.
         asked: u64,
-        /// The most that there may be.
+        /// The largest allowed.
         limit: u64,
     },
 

@@ -1,4 +1,4 @@
-//! One error for every operation: what was asked, and what stood in the way.
+//! One error type for every operation: it names the operation and the cause.
 
 use cuda_sys::{CUresult, LoadError};
 
@@ -36,9 +36,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why an operation failed.
 ///
-/// Bad input is found before the driver is called and has a variant of its own. What the driver reports
-/// is [`Error::Driver`] with its code, or says more: [`Error::OutOfMemory`], or [`Error::Module`] of code
-/// that could not be compiled or found. [`Error::code`] has the code of each.
+/// Bad input is found before the driver is called and has variants of its own. What the driver
+/// reports is [`Error::Driver`] with its code, or a variant that says more: [`Error::OutOfMemory`],
+/// or [`Error::Module`] for code that could not be compiled or found. [`Error::code`] returns the
+/// code of each.
 ///
 /// ```no_run
 /// use cuda_core::{Device, Error};
@@ -54,8 +55,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum Error {
-    /// The driver refused an operation, or reports that earlier asynchronous work failed. Allocators of
-    /// one's own return it too, and it has no more to say than a call and its code.
+    /// The driver refused an operation, or reports that earlier asynchronous work failed. Custom
+    /// allocators return it too. It holds only the call and its code.
     Driver {
         /// The driver call.
         op: &'static str,
@@ -68,25 +69,25 @@ pub enum Error {
     OutOfMemory {
         /// The driver call, or `alloc_zeroed` of the host.
         op: &'static str,
-        /// Bytes asked for.
+        /// Bytes requested.
         requested: usize,
         /// The device that was asked.
         device: u32,
-        /// What the device had left, where it would say so.
+        /// What the device had left, if the driver answered.
         memory: Option<MemoryInfo>,
     },
 
-    /// A caching pool has no memory left, and can get no more: neither from the device, nor within
-    /// its limit.
+    /// A caching pool has no memory left, and can get no more, either from the device or within its
+    /// limit.
     #[non_exhaustive]
     PoolExhausted {
-        /// Bytes asked for.
+        /// Bytes requested.
         requested: usize,
         /// The device that was asked.
         device: u32,
         /// What the pool holds, and its limit.
         usage: Box<CacheUsage>,
-        /// What the device had left, where it would say so.
+        /// What the device had left, if the driver answered.
         memory: Option<MemoryInfo>,
     },
 
@@ -103,7 +104,7 @@ pub enum Error {
     /// No device has that ordinal.
     #[non_exhaustive]
     NoSuchDevice {
-        /// The ordinal asked for.
+        /// The ordinal requested.
         ordinal: u32,
         /// Devices visible to this process.
         count: u32,
@@ -112,7 +113,7 @@ pub enum Error {
     /// No device has that identifier.
     #[non_exhaustive]
     NoSuchUuid {
-        /// The identifier asked for.
+        /// The identifier requested.
         uuid: Uuid,
         /// Devices visible to this process.
         count: u32,
@@ -127,7 +128,7 @@ pub enum Error {
         what: &'static str,
     },
 
-    /// Parts of several devices were given where all have to be of one.
+    /// Parts of several devices were given where all must belong to one.
     #[non_exhaustive]
     SeveralDevices {
         /// The operation.
@@ -138,18 +139,18 @@ pub enum Error {
         other: u32,
     },
 
-    /// A text is not of the form that it should have.
+    /// A text does not have the required form.
     #[non_exhaustive]
     Malformed {
-        /// What it was taken for.
+        /// What it was parsed as.
         what: &'static str,
         /// The text.
         text: String,
-        /// The form that it should have.
+        /// The required form.
         form: &'static str,
     },
 
-    /// A device lacks something that the operation rests on.
+    /// A device lacks something that the operation needs.
     #[non_exhaustive]
     Unsupported {
         /// What is missing, in CUDA's words.
@@ -158,8 +159,8 @@ pub enum Error {
         device: u32,
     },
 
-    /// Access to another device's memory cannot be taken away while copies that need it are
-    /// enqueued without a pause.
+    /// Access to another device's memory cannot be revoked while other threads keep enqueuing
+    /// copies that need it.
     #[non_exhaustive]
     PeerAccessInUse {
         /// Ordinal of the device that has the access.
@@ -182,24 +183,24 @@ pub enum Error {
     /// A range or an index is not within the buffer.
     #[non_exhaustive]
     OutOfBounds {
-        /// First element asked for.
+        /// First element requested.
         start: usize,
-        /// The element behind the last one asked for.
+        /// The element behind the last one requested.
         end: usize,
-        /// Elements there are.
+        /// The number of elements.
         len: usize,
     },
 
-    /// `len * size_of::<T>()` is more than an object may have.
+    /// `len * size_of::<T>()` exceeds the maximum size of an object.
     #[non_exhaustive]
     SizeOverflow {
-        /// Elements asked for.
+        /// Elements requested.
         len: usize,
         /// Size of one, in bytes.
         element_size: usize,
     },
 
-    /// The element type wants a stricter alignment than the memory has.
+    /// The element type needs a stricter alignment than the memory has.
     #[non_exhaustive]
     OverAligned {
         /// Alignment of the element type, in bytes.
@@ -208,12 +209,12 @@ pub enum Error {
         available: usize,
     },
 
-    /// Bytes cannot be looked at as elements of another type.
+    /// Bytes cannot be viewed as elements of another type.
     #[non_exhaustive]
     Recast {
         /// Size of the memory, in bytes.
         bytes: usize,
-        /// Where it begins.
+        /// The address of the memory.
         address: u64,
         /// Size of the new element type, in bytes.
         element_size: usize,
@@ -221,7 +222,7 @@ pub enum Error {
         alignment: usize,
     },
 
-    /// A fill pattern does not divide the memory, or does not sit on its own alignment.
+    /// A fill pattern does not divide the memory, or the memory is not aligned to it.
     #[non_exhaustive]
     Indivisible {
         /// The operation.
@@ -230,7 +231,7 @@ pub enum Error {
         width: usize,
         /// Size of the memory, in bytes.
         bytes: usize,
-        /// Where the memory begins.
+        /// The address of the memory.
         address: u64,
     },
 
@@ -276,26 +277,26 @@ pub enum Error {
         len: usize,
     },
 
-    /// An allocator, or an adaptor around one, said no or did wrong.
+    /// An allocator, or an adaptor around one, failed.
     Allocator(AllocatorError),
 
-    /// One device of a group stood in the way.
+    /// The operation failed for one device of a group.
     #[non_exhaustive]
     OnDevice {
         /// Its ordinal.
         device: u32,
-        /// What was wrong there; [`Error::code`] and [`Error::is_sticky`] look into it.
+        /// The error there; [`Error::code`] and [`Error::is_sticky`] look into it.
         error: Box<Error>,
     },
 
-    /// A group was given one thing for each of another number of members than it has.
+    /// The number of things given for a group's members differs from the number of members.
     #[non_exhaustive]
     GroupSize {
         /// The operation.
         op: &'static str,
         /// Members of the group.
         members: usize,
-        /// How many of something were given.
+        /// The number of things given.
         given: usize,
     },
 
@@ -304,13 +305,13 @@ pub enum Error {
     Shares {
         /// The operation.
         op: &'static str,
-        /// Elements there are.
+        /// The number of elements.
         len: usize,
         /// Members of the group.
         members: usize,
     },
 
-    /// `cuMemset` knows patterns of 1, 2 and 4 bytes.
+    /// `cuMemset` supports only patterns of 1, 2 and 4 bytes.
     #[non_exhaustive]
     FillWidth {
         /// The operation.
@@ -342,10 +343,10 @@ pub enum Error {
         why: &'static str,
     },
 
-    /// Memory that other processes cannot be given.
+    /// Memory that cannot be shared with other processes.
     #[non_exhaustive]
     NotShareable {
-        /// What stands in the way.
+        /// The reason.
         why: &'static str,
     },
 
@@ -355,27 +356,27 @@ pub enum Error {
     /// A context cannot be destroyed while something needs it.
     ContextInUse,
 
-    /// An earlier `close` failed in the very call that releases this. CUDA does not say whether such a
-    /// call took effect, so what there was is neither used nor released again, and counts among
-    /// [`drop_failures`](crate::drop_failures). Of memory an empty buffer is left.
+    /// An earlier `close` failed in the very call that releases this. CUDA does not say whether
+    /// such a call took effect, so the resource is neither used nor released again, and counts
+    /// among [`drop_failures`](crate::drop_failures). A buffer is empty afterwards.
     #[non_exhaustive]
     GivenUp {
-        /// What there was.
+        /// The resource.
         what: Resource,
     },
 
-    /// Other code is capturing a stream: nothing is enqueued on it here, and what is on it since before
-    /// cannot be waited for, until the capture ends; the capture is not disturbed. For the legacy
-    /// default stream also where a blocking stream of its context is being captured, since CUDA puts
-    /// one behind the other.
+    /// Other code is capturing a stream: until the capture ends, this crate enqueues nothing on it
+    /// and cannot wait for earlier work on it; the capture is not disturbed. For the legacy default
+    /// stream also while a blocking stream of its context is being captured, since CUDA orders the
+    /// two.
     #[non_exhaustive]
     Capturing {
-        /// The driver call, or the method, that was refused: `cuEventRecord` also where an operation on
-        /// another stream, or the host, would have to wait for the one that is being captured.
+        /// The driver call, or the method, that was refused: `cuEventRecord` also if an operation
+        /// on another stream, or the host, would have to wait for the one that is being captured.
         op: &'static str,
     },
 
-    /// A stream was said to belong to a context that it does not belong to.
+    /// A stream does not belong to the context that was given with it.
     StreamContext,
 
     /// A stream pool without streams.
@@ -411,7 +412,7 @@ pub enum Error {
         what: &'static str,
     },
 
-    /// Device code could not be compiled or loaded, or does not hold what was looked for.
+    /// Device code could not be compiled or loaded, or does not contain what was looked up.
     Module(ModuleError),
 
     /// NVRTC could not compile a program, or refused an option.
@@ -423,14 +424,14 @@ pub enum Error {
         code: i32,
         /// The result's name.
         reason: String,
-        /// What the compiler had to say.
+        /// The compiler's log.
         log: String,
     },
 
     /// NVRTC could not be loaded on this machine.
     #[non_exhaustive]
     NoNvrtc {
-        /// Each library that was tried, and what the loader answered.
+        /// Each library that was tried, with the loader's error.
         tried: String,
     },
 
@@ -446,29 +447,29 @@ pub enum Error {
         what: &'static str,
     },
 
-    /// The current context was made by somebody else, and nothing here keeps it alive.
+    /// Other code created the current context, so this crate cannot keep it alive.
     UnknownContext,
 
-    /// A guard could not bring back the context that was current before it.
+    /// A guard could not restore the context that was current before it.
     ContextStack,
 
     /// Work of a stream that no longer exists cannot be proven complete.
     LostStream,
 
-    /// The system has no thread left that could wait for a future's sake.
+    /// The system has no thread left that could wait for a future.
     NoThread(std::io::ErrorKind),
 
     /// Called from a host function, where the driver allows no CUDA call.
     InCallback,
 
-    /// Called in a child made by `fork` after CUDA was initialised in the parent.
+    /// Called in a child created by `fork` after CUDA was initialised in the parent.
     Forked,
 
     /// Called while the process exits.
     Exiting,
 }
 
-/// Turns a driver's result into ours.
+/// Turns a driver's result into this crate's.
 #[inline]
 pub(crate) fn check(op: &'static str, code: CUresult) -> Result<()> {
     if code == cuda_sys::CUDA_SUCCESS {

@@ -1,4 +1,4 @@
-//! What is wrong with device code.
+//! Errors of device code.
 
 use std::fmt;
 use std::io;
@@ -8,7 +8,7 @@ use cuda_sys::CUresult;
 
 use super::text::{describe, on_lines_of_its_own};
 
-/// Why device code could not be compiled, loaded or looked into: the inside of
+/// Why device code could not be compiled, loaded or looked into: the inner value of
 /// [`Error::Module`](crate::Error::Module).
 ///
 /// ```no_run
@@ -24,14 +24,14 @@ use super::text::{describe, on_lines_of_its_own};
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum ModuleError {
-    /// A compiler, or the driver's linker, could make nothing of its input.
+    /// A compiler, or the driver's linker, rejected its input.
     #[non_exhaustive]
     Compile {
         /// The driver call.
         op: &'static str,
         /// Its result.
         code: CUresult,
-        /// What the compiler had to say.
+        /// The compiler's log.
         log: String,
     },
 
@@ -45,11 +45,11 @@ pub enum ModuleError {
         path: PathBuf,
         /// What kind of failure it was.
         kind: io::ErrorKind,
-        /// What the system says.
+        /// The system's message.
         why: String,
     },
 
-    /// A module holds nothing of that name.
+    /// A module contains nothing with that name.
     #[non_exhaustive]
     NotFound {
         /// The driver call.
@@ -58,7 +58,7 @@ pub enum ModuleError {
         name: String,
     },
 
-    /// A module's global is somebody else's for now.
+    /// There is a buffer for this global of a module already.
     #[non_exhaustive]
     GlobalTaken {
         /// The name.

@@ -1,12 +1,12 @@
-//! What a program asks of an error.
+//! Queries about an error.
 
 use cuda_sys::CUresult;
 
 use crate::error::{AllocatorError, Error, ModuleError};
 
 impl Error {
-    /// The driver's code; and `CUDA_ERROR_OUT_OF_MEMORY` where a pool, a limit or an allocator had no
-    /// memory, whether or not the driver was asked. Of a group's error, that of its device.
+    /// The driver's code; and `CUDA_ERROR_OUT_OF_MEMORY` if a pool, a limit or an allocator had no
+    /// memory, whether or not the driver was called. For a group's error, that of its device.
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
@@ -34,8 +34,8 @@ impl Error {
     }
 
     /// Whether the context is lost: every further call on it fails with this error, and only a new
-    /// process brings the device back. `EXTERNAL_DEVICE` (911) does not count: it is sticky if
-    /// earlier work failed, and not if the call did.
+    /// process makes the device usable again. `EXTERNAL_DEVICE` (911) does not count: it is sticky
+    /// if earlier work failed, and not if the call did.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -73,7 +73,7 @@ impl Error {
         .contains(code)
     }
 
-    /// Work is still pending: `cuEventElapsedTime` before the events have completed.
+    /// Whether work is still pending: `cuEventElapsedTime` before the events have completed.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -92,8 +92,8 @@ impl Error {
         self.code() == Some(cuda_sys::CUDA_ERROR_NOT_READY)
     }
 
-    /// Memory ran out: of a device, of the host, of a pool or within a limit. The call may succeed
-    /// once something was freed.
+    /// Whether memory ran out: of a device, of the host, of a pool or within a limit. The call may
+    /// succeed once something was freed.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -110,7 +110,7 @@ impl Error {
         self.code() == Some(cuda_sys::CUDA_ERROR_OUT_OF_MEMORY)
     }
 
-    /// Says what was not found, where that is what the driver says.
+    /// Adds the name that was not found, if that is the driver's error.
     pub(crate) fn naming(self, name: &str) -> Self {
         match self {
             Error::Driver { op, code } if code == cuda_sys::CUDA_ERROR_NOT_FOUND => {
@@ -121,7 +121,7 @@ impl Error {
         }
     }
 
-    /// The driver is shutting down with the process, or has: nothing a `Drop` could report.
+    /// Whether the driver is shutting down with the process, or has: then a `Drop` reports nothing.
     pub(crate) fn is_shutdown(&self) -> bool {
         if let Error::OnDevice { error, .. } = self {
             return error.is_shutdown();
@@ -142,8 +142,8 @@ mod tests {
         }
     }
 
-    /// Every code of which cuda.h says that "the process must be terminated and relaunched", or that
-    /// the context "cannot be used anymore"; and some that are passing.
+    /// Every code of which cuda.h says that "the process must be terminated and relaunched", or
+    /// that the context "cannot be used anymore"; and some that are not sticky.
     #[test]
     fn sticky_is_what_the_reference_calls_so() {
         for code in [226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721, 810] {

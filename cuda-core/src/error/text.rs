@@ -1,4 +1,4 @@
-//! The words that errors are told in.
+//! Formatting of errors.
 
 use std::ffi::{CStr, c_char};
 use std::fmt;
@@ -9,7 +9,7 @@ use cuda_sys::{CUresult, symbol as cu};
 use crate::types::usage::MemoryInfo;
 use crate::util::process_state;
 
-/// The code's name and sentence, as the driver gives them: "CUDA_ERROR_INVALID_VALUE (1): invalid
+/// The code's name and description from the driver: "CUDA_ERROR_INVALID_VALUE (1): invalid
 /// argument".
 pub(super) fn describe(code: CUresult) -> String {
     if process_state::in_callback() || process_state::is_gone() {
@@ -30,7 +30,7 @@ pub(super) fn describe(code: CUresult) -> String {
     // SAFETY: on success both are static NUL-terminated strings (cuGetErrorName: "the address of
     // the NULL-terminated string").
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
-    // SAFETY: neither is null; cuGetErrorString gives a static NUL-terminated string, too.
+    // SAFETY: neither is null; cuGetErrorString also returns a static NUL-terminated string.
     let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
     format!("{name} ({}): {text}", code.0)
 }
@@ -41,7 +41,7 @@ pub(crate) fn c_text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(written).into_owned()
 }
 
-/// A compiler's log, below the sentence that it belongs to.
+/// A compiler's log, on lines below the sentence that it belongs to.
 pub(super) fn on_lines_of_its_own(log: &str) -> String {
     if log.is_empty() {
         String::new()
@@ -68,7 +68,7 @@ pub(super) fn within(limit: Option<usize>) -> String {
     }
 }
 
-/// A byte count that a person reads: "64 GiB", "1.5 MiB", "12 bytes".
+/// A byte count in a readable unit: "64 GiB", "1.5 MiB", "12 bytes".
 pub(crate) struct Bytes(pub(crate) usize);
 
 impl fmt::Display for Bytes {

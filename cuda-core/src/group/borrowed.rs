@@ -1,4 +1,4 @@
-//! Borrowed slices and all devices, through the pinned chunks of other copies of borrowed slices.
+//! Copies between borrowed slices and all devices, through the staging chunks of borrowed copies.
 
 use crate::copy::borrowed::ends::{End, Portion};
 use crate::copy::borrowed::large;
@@ -11,8 +11,8 @@ use crate::memory::same_len;
 use crate::memory::view::{Slice, SliceMut};
 use crate::types::pod::{Pod, bytes_of, bytes_of_mut};
 
-/// Bytes up to which each stream stages its own copy: that is quicker than having a chunk of which
-/// little is used.
+/// Bytes up to which each stream stages its own copy: faster than a new chunk of which little is
+/// used.
 const SMALL: usize = 64 << 10;
 
 impl DeviceGroup {
@@ -23,8 +23,7 @@ impl DeviceGroup {
     /// of them before it is filled again. Several threads fill the chunks of a large slice.
     ///
     /// # Errors
-    /// As [`DeviceGroup::upload_all`]. After a failure of the driver destinations may be written in
-    /// part.
+    /// As [`DeviceGroup::upload_all`]. After the driver fails, destinations may be written in part.
     ///
     /// ```no_run
     /// let group = cuda_core::DeviceGroup::all()?;
@@ -49,12 +48,12 @@ impl DeviceGroup {
         large::upload(bytes_of(source), ends, Portion::Whole, Error::on)
     }
 
-    /// Copies the first elements of a borrowed slice to the first device, those that follow to the
-    /// second, and so on: [`DeviceGroup::scatter`] through pinned chunks, to all devices at the same
-    /// time. Returns as soon as the bytes are staged.
+    /// Copies the first elements of a borrowed slice to the first device, the next ones to the
+    /// second, and so on: [`DeviceGroup::scatter`] through pinned chunks, to all devices at the
+    /// same time. Returns as soon as the bytes are staged.
     ///
     /// # Errors
-    /// As [`DeviceGroup::scatter`]. After a failure of the driver destinations may be written in part.
+    /// As [`DeviceGroup::scatter`]. After the driver fails, destinations may be written in part.
     ///
     /// ```no_run
     /// let group = cuda_core::DeviceGroup::all()?;
@@ -84,11 +83,11 @@ impl DeviceGroup {
         large::upload(bytes_of(source), ends, Portion::Next, Error::on)
     }
 
-    /// Copies each device's elements to where they belong in a borrowed slice, and waits for them:
+    /// Copies each device's elements to their place in a borrowed slice, and waits for them:
     /// [`DeviceGroup::gather`] through pinned chunks, from all devices at the same time.
     ///
     /// # Errors
-    /// As [`DeviceGroup::gather`]. After a failure of the driver the slice may be written in part.
+    /// As [`DeviceGroup::gather`]. After the driver fails, the slice may be written in part.
     ///
     /// ```no_run
     /// let group = cuda_core::DeviceGroup::all()?;

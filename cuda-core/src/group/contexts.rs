@@ -12,15 +12,15 @@ use crate::util::sync::lock;
 
 impl Device {
     /// The primary contexts of several devices, in their order. Those not retained yet are retained
-    /// at the same time, each by a thread of its own: `cuDevicePrimaryCtxRetain`, which takes a tenth
-    /// of a second or more, and which the driver serialises in part only.
+    /// at the same time, each on a thread of its own: `cuDevicePrimaryCtxRetain`, which takes a
+    /// tenth of a second or more, and which the driver serialises only in part.
     ///
-    /// As with [`Device::context`] the contexts are kept for the life of the process, and what is
-    /// current stays current.
+    /// As with [`Device::context`] the contexts are kept for the life of the process, and the
+    /// thread's current context stays unchanged.
     ///
     /// # Errors
-    /// Those of [`Device::context`], as [`Error::OnDevice`](crate::Error::OnDevice). Every device is tried; of several errors
-    /// the first device's is returned, and contexts that were retained stay so.
+    /// Those of [`Device::context`], as [`Error::OnDevice`](crate::Error::OnDevice). Every device is
+    /// tried; of several errors the first device's is returned, and contexts that were retained stay so.
     ///
     /// ```no_run
     /// use cuda_core::Device;
@@ -30,7 +30,8 @@ impl Device {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn contexts(devices: impl IntoIterator<Item = Device>) -> Result<Vec<Context>> {
-        // On this thread: the others do not know that it may be the driver's.
+        // Called on this thread: the new threads cannot tell that this one may be the driver's
+        // callback thread.
         driver::ensure()?;
         let devices: Vec<Device> = devices.into_iter().collect();
         let mut missing = devices.clone();
@@ -58,9 +59,8 @@ impl Device {
 /// Runs `work` on this thread and on up to `threads - 1` more, until all of them have returned. The
 /// first error is this thread's, then the others' in the order in which they were started.
 ///
-/// The threads share out among themselves what there is to do, so one that cannot be started leaves
-/// it to the others. They are new: nothing is current on them. A panic of one goes on here, after
-/// all have ended.
+/// The threads share the work, so the others do the part of one that cannot be started. They are
+/// new: no context is current on them. A panic of one is resumed here, after all have ended.
 fn together(threads: usize, work: impl Fn() -> Result<()> + Sync) -> Result<()> {
     thread::scope(|scope| {
         let start = |_| {

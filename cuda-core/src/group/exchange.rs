@@ -10,24 +10,25 @@ use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
 use crate::types::pod::Pod;
 
-/// Bytes for each copy that is under way at the same time, below which enqueueing the pieces of a
-/// broadcast takes longer than copying them.
+/// Bytes per simultaneous copy below which enqueuing the pieces of a broadcast takes longer than
+/// copying them.
 const LEAST: usize = 2 << 20;
 
-/// Pieces of a broadcast at most. The last member begins when the first piece has come through to it.
+/// The most pieces of a broadcast. The last member begins when the first piece has reached it.
 const MOST: usize = 32;
 
 impl DeviceGroup {
-    /// Copies the elements of the member `root` to all others, whose buffers are as long,
+    /// Copies the elements of the member `root` to all others, whose buffers have the same length,
     /// asynchronously: `cuMemcpyPeerAsync`.
     ///
-    /// Large ones go from member to member in pieces, so that each sends one while it receives the
-    /// next, and all of it takes hardly longer than one copy; small ones spread like a tree.
+    /// Large ones go from member to member in pieces, so that each member sends one piece while it
+    /// receives the next, and the whole takes hardly longer than one copy; small ones spread like a
+    /// tree.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`] for a rank that no member has, [`Error::GroupSize`],
-    /// [`Error::WrongDevice`], and [`Error::LengthMismatch`] as [`Error::OnDevice`], before the
-    /// driver is asked.
+    /// [`Error::WrongDevice`], and [`Error::LengthMismatch`] as [`Error::OnDevice`], before any
+    /// driver call.
     ///
     /// ```no_run
     /// use cuda_core::DeviceGroup;
@@ -81,8 +82,8 @@ impl DeviceGroup {
                 let (source, destination) = two(&mut buffers, from, to);
                 let source = source.as_view().slice(piece.clone())?;
                 let destination = destination.slice_mut(piece.clone())?;
-                // It waits for the piece to arrive: an event that the sender of a moment ago records
-                // behind it and before anything else.
+                // Waits for the piece to reach the sender: for an event that is recorded now on the
+                // lane that brought it, before anything else is enqueued there.
                 let copied = self.lanes[from].copy(source, destination);
                 copied.map_err(|error| error.on(self.streams[from].device()))?;
             }
@@ -90,13 +91,13 @@ impl DeviceGroup {
         Ok(())
     }
 
-    /// Copies each member's elements to the member that is `by` ranks further, the last ones' to the
-    /// first, asynchronously and all at the same time: `cuMemcpyPeerAsync`. With 1 it is the step of a
-    /// ring.
+    /// Copies each member's elements to the member that is `by` ranks further, the last ones' to
+    /// the first, asynchronously and all at the same time: `cuMemcpyPeerAsync`. With 1 it is one
+    /// step of a ring.
     ///
     /// # Errors
     /// [`Error::GroupSize`], [`Error::WrongDevice`], and [`Error::LengthMismatch`] as
-    /// [`Error::OnDevice`] of the receiver, before the driver is asked.
+    /// [`Error::OnDevice`] of the receiver, before any driver call.
     ///
     /// ```no_run
     /// let group = cuda_core::DeviceGroup::all()?;
@@ -138,9 +139,9 @@ impl DeviceGroup {
     /// any length.
     ///
     /// # Errors
-    /// [`Error::GroupSize`], [`Error::WrongDevice`], [`Error::Shares`] for elements that cannot be cut
-    /// so, and [`Error::LengthMismatch`] as [`Error::OnDevice`] of the receiver, before the driver is
-    /// asked.
+    /// [`Error::GroupSize`], [`Error::WrongDevice`], [`Error::Shares`] for elements that cannot be
+    /// divided equally, and [`Error::LengthMismatch`] as [`Error::OnDevice`] of the receiver,
+    /// before any driver call.
     ///
     /// ```no_run
     /// use cuda_core::DeviceGroup;
@@ -169,13 +170,13 @@ impl DeviceGroup {
         self.cross(op, sources?, destinations.collect::<Result<_>>()?)
     }
 
-    /// Copies what member *i* has for member *j*, `sources[i][j]`, to where that wants it,
-    /// `destinations[j][i]`, for all of them, asynchronously and all at the same time:
-    /// `cuMemcpyPeerAsync`. Parts may differ in length, and be empty. What MPI calls `MPI_Alltoallv`.
+    /// Copies what member *i* has for member *j*, `sources[i][j]`, to `destinations[j][i]`, for all
+    /// members, asynchronously and all at the same time: `cuMemcpyPeerAsync`. Parts may differ in
+    /// length, and be empty. What MPI calls `MPI_Alltoallv`.
     ///
     /// # Errors
     /// [`Error::GroupSize`], [`Error::WrongDevice`], and [`Error::LengthMismatch`] as
-    /// [`Error::OnDevice`] of the receiver, before the driver is asked.
+    /// [`Error::OnDevice`] of the receiver, before any driver call.
     ///
     /// ```no_run
     /// # use cuda_core::{Device, DeviceGroup};
@@ -266,13 +267,14 @@ impl DeviceGroup {
     }
 }
 
-/// Who copies to whom, and in which order, for rank 0 to reach all: everybody sends to the next.
+/// The copies (from, to), in order, by which rank 0 reaches all others: each member sends to the
+/// next.
 fn chain(count: usize) -> Vec<(usize, usize)> {
     (1..count).map(|to| (to - 1, to)).collect()
 }
 
-/// Who copies to whom, and in which order, for rank 0 to reach all: whoever has it sends it to one who
-/// has not, over and over.
+/// The copies (from, to), in order, by which rank 0 reaches all others: in each step every member
+/// that has the elements sends them to one that has not.
 fn tree(count: usize) -> Vec<(usize, usize)> {
     let mut hops = Vec::with_capacity(count);
     let mut have = 1;
@@ -283,7 +285,7 @@ fn tree(count: usize) -> Vec<(usize, usize)> {
     hops
 }
 
-/// `len` elements in `count` ranges that differ by one element at most.
+/// `len` elements in `count` ranges whose lengths differ by at most one.
 fn ranges(len: usize, count: usize) -> impl Iterator<Item = Range<usize>> {
     let bound = move |index: usize| {
         let more = index.min(len % count);
@@ -292,7 +294,7 @@ fn ranges(len: usize, count: usize) -> impl Iterator<Item = Range<usize>> {
     (0..count).map(move |index| bound(index)..bound(index + 1))
 }
 
-/// Two different ones of them.
+/// Two different elements of `all`.
 fn two<T>(all: &mut [T], one: usize, other: usize) -> (&mut T, &mut T) {
     if one < other {
         let (low, high) = all.split_at_mut(other);

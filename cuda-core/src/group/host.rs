@@ -1,4 +1,5 @@
-//! Pinned memory and all devices; and parts of one buffer, wherever it is.
+//! Copies between pinned memory and all devices, and between all devices and the parts of one
+//! buffer.
 
 use crate::copy::endpoint::Endpoint;
 use crate::error::Result;
@@ -12,8 +13,8 @@ use crate::memory::view::{Slice, SliceMut};
 use crate::stream::Stream;
 use crate::types::pod::Pod;
 
-/// Memory whose parts [`DeviceGroup::scatter`] hands out and [`DeviceGroup::gather`] puts together:
-/// [`DeviceMemory`], of whatever device, and [`PinnedMemory`]. Sealed.
+/// Memory whose parts [`DeviceGroup::scatter`] distributes and [`DeviceGroup::gather`] collects:
+/// [`DeviceMemory`], of any device, and [`PinnedMemory`]. Sealed.
 ///
 /// ```no_run
 /// use cuda_core::{Buffer, DeviceBuffer, DeviceGroup, Divisible, Result};
@@ -37,7 +38,7 @@ pub trait Divisible: Endpoint + Divide {}
 
 impl<M: Endpoint + Divide> Divisible for M {}
 
-/// How parts of a kind of memory get to a member and back.
+/// How parts of a kind of memory are copied to a member and back.
 pub(crate) trait Divide: Endpoint {
     /// The stream that copies a part to the member, or from it.
     fn stream(group: &DeviceGroup, rank: usize) -> &Stream;
@@ -78,7 +79,7 @@ impl Divide for PinnedMemory {
 }
 
 impl Divide for DeviceMemory {
-    /// The member's, so that all of them copy at the same time.
+    /// The member's stream, so that all members copy at the same time.
     fn stream(group: &DeviceGroup, rank: usize) -> &Stream {
         &group.lanes[rank]
     }
@@ -105,9 +106,10 @@ impl DeviceGroup {
     /// stream, all at the same time.
     ///
     /// # Errors
-    /// [`Error::GroupSize`](crate::Error::GroupSize), [`Error::WrongDevice`](crate::Error::WrongDevice),
-    /// and [`Error::LengthMismatch`](crate::Error::LengthMismatch) as
-    /// [`Error::OnDevice`](crate::Error::OnDevice), before the driver is asked.
+    /// [`Error::GroupSize`](crate::Error::GroupSize),
+    /// [`Error::WrongDevice`](crate::Error::WrongDevice), and
+    /// [`Error::LengthMismatch`](crate::Error::LengthMismatch) as
+    /// [`Error::OnDevice`](crate::Error::OnDevice), before any driver call.
     ///
     /// ```no_run
     /// use cuda_core::{DeviceGroup, PinnedBuffer};
@@ -138,14 +140,15 @@ impl DeviceGroup {
         run(copies.collect(), Stream::upload)
     }
 
-    /// Copies the first elements of `source` to the first device, those that follow to the second, and
-    /// so on, asynchronously and all at the same time. How many each gets its destination says; together
-    /// they hold as many as `source`, which is pinned memory or any device's. None at all is as good a
-    /// part as any.
+    /// Copies the first elements of `source` to the first device, the next ones to the second, and
+    /// so on, asynchronously and all at the same time. Each device gets as many as its destination
+    /// holds; together they hold as many as `source`, which is pinned memory or any device's. A
+    /// destination may be empty.
     ///
     /// # Errors
-    /// [`Error::GroupSize`](crate::Error::GroupSize), [`Error::WrongDevice`](crate::Error::WrongDevice)
-    /// and [`Error::LengthMismatch`](crate::Error::LengthMismatch) before the driver is asked.
+    /// [`Error::GroupSize`](crate::Error::GroupSize),
+    /// [`Error::WrongDevice`](crate::Error::WrongDevice) and
+    /// [`Error::LengthMismatch`](crate::Error::LengthMismatch) before any driver call.
     ///
     /// ```no_run
     /// use cuda_core::{DeviceGroup, PinnedBuffer};
@@ -178,8 +181,8 @@ impl DeviceGroup {
         run(copies.collect(), M::hand_out)
     }
 
-    /// Copies each device's elements to where they belong in `destination`: those of the first device
-    /// come first. [`DeviceGroup::scatter`] backwards.
+    /// Copies each device's elements to their place in `destination`, in the order of the devices:
+    /// the reverse of [`DeviceGroup::scatter`].
     ///
     /// # Errors
     /// As [`DeviceGroup::scatter`].

@@ -1,4 +1,4 @@
-//! Several GPUs as one: a stream of each, and what is done on all of them.
+//! Several GPUs as one: a stream on each, and operations on all of them.
 
 mod borrowed;
 mod contexts;
@@ -21,8 +21,7 @@ pub use peers::PeerReport;
 
 /// GPUs that work together: one stream of each, in an order that gives each member its *rank*.
 ///
-/// What a program does on one device it does on `group.streams()[rank]`; what it does on all of them
-/// at once is here:
+/// Use `group.streams()[rank]` for work on one device; operations on all of them at once are here:
 ///
 /// | from | to | |
 /// |---|---|---|
@@ -34,18 +33,18 @@ pub use peers::PeerReport;
 /// | each device | each device another part | [`all_to_all`](Self::all_to_all), [`exchange`](Self::exchange) |
 ///
 /// Buffers are given one for each member, in the order of the ranks: a `&mut Vec` of them, or an
-/// iterator of views. Copies are ordered by the buffers, like all others: with the work of whatever
-/// stream used them before or uses them next. None waits with the host, except where data comes back
-/// to a borrowed slice. Copies between devices run on streams of the group's own, one for what each
-/// member sends, beside what the members' streams do meanwhile; so a device sends and receives at the
-/// same time.
+/// iterator of views. Copies are ordered by the buffers, like all others, with the work of any
+/// stream that used them before or uses them next. None blocks the calling thread, except copies to
+/// a borrowed slice. Copies between devices run on streams of the group's own, one for what each
+/// member sends, concurrently with the work of the members' streams; so a device sends and receives
+/// at the same time.
 ///
 /// All of it works with one device as well. A device may be a member several times: each membership
 /// has its own streams. Several threads may use a group at the same time.
 ///
 /// # Errors
-/// Lengths, the number of buffers and their devices are checked before the driver is asked. What
-/// concerns one device is [`Error::OnDevice`]. After a failure of the driver some of the copies have
+/// Lengths, the number of buffers and their devices are checked before any driver call. An error
+/// that concerns one device is [`Error::OnDevice`]. After the driver fails, some of the copies have
 /// been enqueued and others have not; every buffer knows which, as after any other copy.
 ///
 /// ```no_run
@@ -67,8 +66,9 @@ pub use peers::PeerReport;
 pub struct DeviceGroup {
     // INVARIANT: not empty.
     streams: Box<[Stream]>,
-    /// For what each member sends to others. Measured on H200s: several of them, so that it sends to
-    /// several at once, are no faster, and having the receiver's stream copy is slower.
+    /// One for the copies that each member sends. Measured on H200s: several per member, so that it
+    /// sends to several others at once, are no faster, and copying on the receiver's stream is
+    /// slower.
     lanes: Box<[Stream]>,
 }
 
@@ -113,8 +113,8 @@ impl DeviceGroup {
         Self::from_streams(streams?)
     }
 
-    /// The devices of these streams, which need not be in primary contexts and may have uses beside
-    /// the group.
+    /// A group of these streams, which need not be in primary contexts and may be used outside the
+    /// group, too.
     ///
     /// # Errors
     /// [`Error::NothingGiven`] for no stream at all; the driver's.
@@ -146,7 +146,7 @@ impl DeviceGroup {
         })
     }
 
-    /// How many members there are; at least one.
+    /// The number of members; at least one.
     #[expect(clippy::len_without_is_empty, reason = "it is never empty")]
     pub fn len(&self) -> usize {
         self.streams.len()
@@ -194,7 +194,7 @@ impl DeviceGroup {
         self.each(|stream| stream.alloc_zeroed(len))
     }
 
-    /// A buffer on each device that together hold `len` elements, as evenly as that goes: the first
+    /// A buffer on each device that together hold `len` elements, as evenly as possible: the first
     /// ones have one element more. For [`scatter`](Self::scatter) and [`gather`](Self::gather).
     ///
     /// # Errors
@@ -217,11 +217,11 @@ impl DeviceGroup {
     }
 
     /// Blocks the thread until everything on the members' streams, and all copies between devices
-    /// that this group was asked for, have completed: `cuStreamSynchronize` of each.
+    /// that this group was asked for, have completed: `cuStreamSynchronize` for each.
     ///
     /// # Errors
-    /// The first of the driver's, as [`Error::OnDevice`], once all were waited for; errors of earlier
-    /// asynchronous work are reported here.
+    /// The driver's first, as [`Error::OnDevice`], after waiting for all streams; errors of earlier
+    /// asynchronous work are among them.
     ///
     /// ```no_run
     /// let group = cuda_core::DeviceGroup::all()?;
@@ -246,7 +246,7 @@ impl DeviceGroup {
         self.streams.iter().map(make).collect()
     }
 
-    /// Refuses another number of things than there are members.
+    /// Refuses a number of things that differs from the number of members.
     fn one_each(&self, op: &'static str, given: usize) -> Result<()> {
         if given == self.len() {
             return Ok(());

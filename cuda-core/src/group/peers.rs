@@ -27,12 +27,12 @@ impl PeerReport {
     }
 
     /// Pairs whose first device cannot be given access to the second's memory. Copies between them
-    /// work, through the host: at a tenth of the speed, where others go through NVLink.
+    /// work, through the host, at a tenth of the speed of NVLink.
     pub fn unreachable(&self) -> &[(Device, Device)] {
         &self.unreachable
     }
 
-    /// Two contexts of one device say the same of it.
+    /// Adds a pair once, even if several contexts of one device report it.
     fn add(&mut self, device: Device, peer: Device) {
         if !self.unreachable.contains(&(device, peer)) {
             self.unreachable.push((device, peer));
@@ -41,12 +41,12 @@ impl PeerReport {
 }
 
 impl DeviceGroup {
-    /// Gives every device of the group access to every other's memory, where the hardware allows it:
-    /// [`Context::enable_peer_access`] both ways, `cuMemPoolSetAccess` included, without which copies
-    /// between devices run at a tenth. Once more does nothing. Pairs that cannot are reported, and no
-    /// error; a device is no peer of itself.
+    /// Gives every device of the group access to every other's memory, if the hardware allows it:
+    /// [`Context::enable_peer_access`] both ways, `cuMemPoolSetAccess` included, without which
+    /// copies between devices run at a tenth of the speed. Calling it again does nothing. Pairs
+    /// without hardware support are reported, which is no error; a device is no peer of itself.
     ///
-    /// The access outlives the group: [`DeviceGroup::disable_all_peers`] takes it away.
+    /// The access outlives the group: [`DeviceGroup::disable_all_peers`] revokes it.
     ///
     /// # Errors
     /// The driver's, as [`Error::OnDevice`] of the device that was to be given access. Pairs that were
@@ -78,12 +78,12 @@ impl DeviceGroup {
         Ok(report)
     }
 
-    /// Takes away all access between the group's devices, whatever gave it:
+    /// Revokes all access between the group's devices, whatever call gave it:
     /// [`Context::disable_peer_access`] of each pair that has it, which waits for the work of both.
     ///
     /// # Errors
-    /// Those of [`Context::disable_peer_access`], as [`Error::OnDevice`]: the first, once all pairs
-    /// were tried.
+    /// Those of [`Context::disable_peer_access`], as [`Error::OnDevice`]: the first, after trying
+    /// all pairs.
     ///
     /// ```no_run
     /// let group = cuda_core::DeviceGroup::all()?;
@@ -132,7 +132,8 @@ fn unsupported() -> Error {
     }
 }
 
-/// The devices are not connected, or one of them to as many peers as its hardware has room for.
+/// The devices are not connected, or one of them already has the most peers that its hardware
+/// supports.
 fn is_of_the_hardware(error: &Error) -> bool {
     let of_the_hardware = [
         cuda_sys::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED,

@@ -10,17 +10,17 @@ use crate::types::pod::Pod;
 
 /// What copies on several streams have to wait for.
 ///
-/// An event that orders two streams is recorded when one of them has to wait, behind everything that
-/// the other was given by then. Were each copy to wait when its own turn comes, it would wait for
-/// copies of its neighbours too, and a ring of copies would run one after the other. So all that is
-/// waited for is recorded before the first of them is enqueued.
+/// An event that orders two streams is recorded when one of them has to wait, behind everything
+/// that was enqueued on the other by then. If each copy waited just before it is enqueued, it would
+/// wait for the copies of its neighbours enqueued before it, too, and a ring of copies would run
+/// one after the other. So all events are recorded before the first copy is enqueued.
 #[derive(Default)]
 pub(super) struct Round<'a> {
     waits: Vec<(&'a Stream, Fences)>,
 }
 
 impl<'a> Round<'a> {
-    /// A copy on `stream` will touch this. Asks the driver nothing.
+    /// Notes that a copy on `stream` will access this. No driver call.
     pub(super) fn will_touch(&mut self, stream: &'a Stream, mut touch: Touch<'_>) {
         let timeline = stream.core().timeline();
         if touch.is_quiet(timeline) {
@@ -49,11 +49,11 @@ impl<'a> Round<'a> {
     }
 }
 
-/// Records an event behind the point, unless one is there.
+/// Records an event behind the point, unless there is one.
 fn cover(mark: &Mark) -> Result<()> {
     let timeline = &mark.timeline;
     let covered = timeline.has_completed(mark.seq) || timeline.recorded(mark.seq).is_some();
-    // A per-thread default stream records by itself, and can do so on its own thread only.
+    // A per-thread default stream records by itself, and only its own thread can record on it.
     if covered || timeline.flavor() == Flavor::PerThread {
         return Ok(());
     }
@@ -61,14 +61,14 @@ fn cover(mark: &Mark) -> Result<()> {
     recorded.map_err(|error| error.on(timeline.context().device()))
 }
 
-/// One of several copies, none of which touches what another writes.
+/// One of several copies, none of which reads or writes what another writes.
 pub(super) struct Transfer<'s, 'a, 'b, T: Pod, A: Memory, B: Memory> {
     pub(super) stream: &'s Stream,
     pub(super) source: Slice<'a, T, A>,
     pub(super) destination: SliceMut<'b, T, B>,
 }
 
-/// Enqueues the copies, each with `enqueue`. Where one cannot be, those behind it are not either.
+/// Enqueues the copies, each with `enqueue`. After one fails, the rest are not enqueued.
 pub(super) fn run<'s, 'a, 'b, T: Pod, A: Memory, B: Memory>(
     mut copies: Vec<Transfer<'s, 'a, 'b, T, A, B>>,
     enqueue: impl Fn(&'s Stream, Slice<'a, T, A>, SliceMut<'b, T, B>) -> Result<()>,

@@ -1,4 +1,4 @@
-//! What a group is given: one view for each member, and parts of views.
+//! The views passed to a group, one for each member, and parts of views.
 
 use crate::error::{Error, Result};
 use crate::group::DeviceGroup;
@@ -36,7 +36,7 @@ impl DeviceGroup {
         Ok(views)
     }
 
-    /// Refuses a copy to the member of another length than its source has.
+    /// Refuses a copy to the member if source and destination differ in length.
     pub(super) fn same_len_on(
         &self,
         op: &'static str,
@@ -49,9 +49,9 @@ impl DeviceGroup {
     }
 }
 
-/// Elements in all of them together.
+/// The number of elements in all of them together.
 ///
-/// Elements without a size can be so many that nobody counts them.
+/// For elements without a size, the sum may overflow.
 pub(super) fn total<T>(lens: impl IntoIterator<Item = usize>) -> Result<usize> {
     let sum = lens.into_iter().try_fold(0, usize::checked_add);
     sum.ok_or(Error::SizeOverflow {
@@ -60,7 +60,7 @@ pub(super) fn total<T>(lens: impl IntoIterator<Item = usize>) -> Result<usize> {
     })
 }
 
-/// The view in parts of these lengths, one behind the other.
+/// Consecutive parts of the view, of these lengths.
 pub(super) fn parts<'a, T: Pod, M: Memory>(
     view: Slice<'a, T, M>,
     lens: impl IntoIterator<Item = usize>,
@@ -74,7 +74,7 @@ pub(super) fn parts<'a, T: Pod, M: Memory>(
     lens.into_iter().map(part).collect()
 }
 
-/// [`parts`] of an exclusive view.
+/// [`parts`] for an exclusive view.
 pub(super) fn parts_mut<'b, T: Pod, M: Memory>(
     view: SliceMut<'b, T, M>,
     lens: impl IntoIterator<Item = usize>,

@@ -1,14 +1,16 @@
-//! Pages of the host that owned copies are about, and whoever unregisters them.
+//! Keeps `cuMemHostUnregister` from running under an owned copy of the same page.
 //!
-//! Registering pins whole pages. So memory that a copy owns may be pinned by a registration that it
-//! knows nothing of: that of another owner of the same elements, or of a neighbour on the same page.
-//! Such a copy runs beside the host, and the registration must not end under it.
+//! Registering pins whole pages. So memory that a copy owns may be pinned by a registration that
+//! the copy does not know of: that of another owner of the same elements, or of neighbouring memory
+//! on the same page. The device runs such a copy asynchronously, and the registration must not end
+//! under it.
 //!
-//! An unregistration waits for the copies that it finds. So that those which begin meanwhile do not keep
-//! it waiting for ever, each of them is delayed for as long as the unregistration is [patient](Waiting),
-//! which doubles when it was not enough: as soon as that is longer than the copies take, none is left.
-//! It is a delay and not a lock, since a thread may have to enqueue another copy before the one that is
-//! waited for can end: where that is behind a signal which the thread has yet to give.
+//! An unregistration waits for the copies that it finds. So that copies that begin meanwhile do not
+//! make it wait forever, each of them is delayed for the duration that the unregistration
+//! [imposes](Waiting), which doubles when it was not enough: as soon as it is longer than the
+//! copies take, none is left. It is a delay and not a lock, since a thread may have to enqueue
+//! another copy before the awaited one can end: the awaited copy may be behind a signal that the
+//! thread has yet to set.
 
 use std::ops::Range;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -22,16 +24,16 @@ use crate::timeline::Mark;
 use crate::util::sync::lock;
 use crate::util::turns::Turns;
 
-/// Pages of 64 KiB, the largest that systems use for ordinary memory. Where they are smaller, more
-/// is waited for than need be.
+/// Pages of 64 KiB, the largest that systems use for ordinary memory. On systems with smaller
+/// pages, an unregistration waits for more copies than necessary.
 const PAGE: usize = 1 << 16;
 
 type Pages = Range<usize>;
 
 type Addresses = Range<usize>;
 
-/// An owned copy, from before it is enqueued. Dropped without [`Carried::landed`], it is taken for
-/// one that can never be proven complete.
+/// An owned copy, from before it is enqueued. If dropped without [`Carried::landed`], it counts as
+/// a copy that can never be proven complete.
 #[must_use = "its pages stay pinned while this lives"]
 pub(crate) struct Carried(u64);
 
@@ -41,11 +43,11 @@ struct Entry {
 }
 
 enum Copy {
-    /// Its driver call is under way.
+    /// Its driver call is in progress.
     Beginning,
     Enqueued(Mark),
-    /// Whoever owned it gave up, and leaked it: its own memory stays pinned, that of neighbours, who
-    /// cannot know, need not.
+    /// Its owner gave up and leaked the memory: that memory stays pinned. Neighbouring memory on
+    /// the same pages need not, since its owner cannot know of this copy.
     Lost,
 }
 
@@ -58,7 +60,7 @@ impl Entry {
 #[derive(Default)]
 struct State {
     tickets: u64,
-    /// By their tickets.
+    /// By ticket.
     copies: Turns<Entry>,
     /// Pages that are being unregistered right now.
     closed: Vec<Pages>,
@@ -68,14 +70,14 @@ struct State {
 /// An unregistration that waits for copies.
 struct Waiting {
     pages: Pages,
-    /// How long copies of the pages are delayed that begin now.
+    /// How long copies of the pages that begin now are delayed.
     patience: Duration,
 }
 
-/// More than most copies take which were enqueued when an unregistration began.
+/// Longer than most copies take that were enqueued when an unregistration began.
 const FIRST_PATIENCE: Duration = Duration::from_micros(100);
 
-/// What a copy is delayed by at most.
+/// The longest delay of a copy.
 const LAST_PATIENCE: Duration = Duration::from_secs(1);
 
 static STATE: Mutex<State> = Mutex::new(State {
@@ -85,7 +87,7 @@ static STATE: Mutex<State> = Mutex::new(State {
     waiting: Vec::new(),
 });
 
-/// An enqueue has ended, or an unregistration, or its wait.
+/// Notified when an enqueue, an unregistration, or an unregistration's wait has ended.
 static CHANGED: Condvar = Condvar::new();
 
 pub(super) fn pages(addresses: &Addresses) -> Pages {
@@ -96,7 +98,7 @@ pub(super) fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {
     a.start < b.end && b.start < a.end
 }
 
-/// To be called before a copy of memory is enqueued that its caller owns.
+/// To be called before enqueuing a copy of memory that the copy owns.
 pub(crate) fn carry(address: usize, bytes: usize) -> Carried {
     let addresses = address..address + bytes;
     let pages = pages(&addresses);
@@ -107,7 +109,7 @@ pub(crate) fn carry(address: usize, bytes: usize) -> Carried {
         addresses,
         copy: Copy::Beginning,
     };
-    // Dropping what is over may call the driver: not under the lock.
+    // Dropping completed entries may call the driver: not under the lock.
     let spent = state.copies.enter(ticket, entry, Entry::is_over);
     drop(state);
     drop(spent);
@@ -144,15 +146,15 @@ impl Carried {
 
     /// The copy is over.
     pub(crate) fn landed(self) {
-        // In a forked child our locks may be held by threads that no longer exist; once the process
-        // exits, nobody waits for this any more.
+        // In a fork's child, this crate's locks may be held by threads that do not exist there;
+        // once the process exits, no thread waits for this any more.
         if driver::is_gone() {
             return std::mem::forget(self);
         }
         let mut state = lock(&STATE);
         let spent = state.copies.remove(self.0);
         drop(state);
-        // Its mark may be the last of a stream.
+        // Its mark may hold the last reference to a timeline.
         drop(spent);
         CHANGED.notify_all();
     }
@@ -177,8 +179,8 @@ impl Drop for Carried {
     }
 }
 
-/// Runs `unregister`, which takes the pinning of these bytes away, while no owned copy of the same
-/// pages is under way.
+/// Runs `unregister`, which ends the pinning of these bytes, while no owned copy of the same pages
+/// is in progress.
 pub(crate) fn without_copies(
     address: usize,
     bytes: usize,
@@ -194,7 +196,7 @@ pub(crate) fn without_copies(
     let _closed = loop {
         match close(&addresses, &mut delay)? {
             Ok(closed) => break closed,
-            // Not under the lock: it may take long, and others may copy meanwhile.
+            // Not under the lock: it may take long, and other threads may copy meanwhile.
             Err(pending) => {
                 for mark in pending {
                     mark.timeline.wait_host(mark.seq)?;
@@ -205,8 +207,8 @@ pub(crate) fn without_copies(
     unregister()
 }
 
-/// Keeps copies of the pages from being enqueued; or, if there are any, delays others and says which
-/// there are.
+/// Closes the pages to new copies; or, if there are copies on them, imposes a delay on new ones and
+/// returns the marks of those there are.
 fn close(addresses: &Addresses, delay: &mut Delay) -> Result<Result<Closed, Vec<Mark>>> {
     let mut state = lock(&STATE);
     let pending = loop {
@@ -231,7 +233,7 @@ fn close(addresses: &Addresses, delay: &mut Delay) -> Result<Result<Closed, Vec<
         if !beginning {
             break pending;
         }
-        // One driver call each, which is waited for.
+        // Waits for the other copies' enqueues, one driver call each.
         state = CHANGED.wait(state).unwrap_or_else(PoisonError::into_inner);
     };
     if !pending.is_empty() {
@@ -250,7 +252,7 @@ struct Delay {
 }
 
 impl Delay {
-    /// Imposes it, twice as long where that time is over and was not enough.
+    /// Imposes the delay; doubles it if it has elapsed and was not enough.
     fn impose(&mut self, state: &mut State) {
         let patience = match self.imposed {
             None => FIRST_PATIENCE,

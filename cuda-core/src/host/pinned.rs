@@ -1,4 +1,4 @@
-//! Pinned host memory: the device reads and writes it while the host does something else.
+//! Pinned host memory: devices read and write it asynchronously.
 
 use std::fmt;
 use std::ptr::{self, NonNull};
@@ -68,7 +68,7 @@ pub type PinnedSliceMut<'a, T> = SliceMut<'a, T, PinnedMemory>;
 /// page, so it is no more than that.
 const ALIGNMENT: usize = 256;
 
-/// Where empty buffers are: not null, and aligned for whatever a buffer may hold.
+/// The address of empty buffers: not null, and aligned for all that a buffer may hold.
 const NOWHERE: HostAddress = {
     #[repr(align(256))]
     struct Aligned;
@@ -80,19 +80,20 @@ const NOWHERE: HostAddress = {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct HostAddress(pub(crate) NonNull<u8>);
 
-// SAFETY: an address; who may touch what it points to, the ledger and the borrows of its buffer say.
+// SAFETY: an address; the ledger and the borrows of its buffer govern access to the memory.
 unsafe impl Send for HostAddress {}
-// SAFETY: a shared reference gives out the address alone; who may touch what is there, the ledger
-// and the borrows say.
+// SAFETY: a shared reference only gives out the address; the ledger and the borrows govern access to
+// the memory.
 unsafe impl Sync for HostAddress {}
 
-/// What keeps a block of pinned memory where it is.
+/// What keeps a block of pinned memory allocated and pinned.
 pub(crate) enum PinnedOrigin {
     /// `cuMemHostAlloc` in this context; or there is no memory.
     Allocated(Context),
-    /// Portable memory that is used again, asked for in this context.
+    /// Portable memory, usually of a slab, requested in this context.
     Cached(Context, Chunk),
-    /// `cuMemHostRegister` in this context; whoever did that owns the memory.
+    /// `cuMemHostRegister` in this context; the [`Registered`](crate::Registered) value owns the
+    /// memory.
     Registered(Context),
 }
 
@@ -212,21 +213,21 @@ impl PinnedFlags {
 /// Elements in pinned host memory: portable to every device unless [flags](PinnedFlags) say
 /// otherwise, or memory that is [registered](crate::Registered).
 ///
-/// Copies between it and a device run asynchronously and at full speed. Looking at the elements
-/// waits for the copies that write them, changing them for all copies that use them.
+/// Copies between it and a device run asynchronously and at full speed. Reading the elements on the
+/// host waits for the copies that write them, writing for all copies that use them.
 ///
 /// # Where it comes from
-/// Without flags of its own a buffer is a part of a slab: memory of the process in huge pages, near
-/// the device where the system says what is near, registered once (`cuMemHostRegister`). Dropping
-/// the buffer costs no driver call and waits for nothing; the memory is used again as soon as the
-/// copies that touch it are done, for a buffer of about the same size and of any context. Taking it
-/// then costs no driver call either. [`trim_pinned`](crate::trim_pinned) gives back what is kept,
+/// Without flags of its own a buffer is part of a slab: memory of the process in huge pages, near
+/// the device if the system reports its NUMA node, registered once (`cuMemHostRegister`). Dropping
+/// the buffer makes no driver call and does not block; the memory is reused as soon as the copies
+/// that use it are done, for a buffer of about the same size in any context. Allocating that makes
+/// no driver call either. [`trim_pinned`](crate::trim_pinned) gives back what is kept,
 /// [`set_pinned_limit`](crate::set_pinned_limit) bounds it, and
-/// [`pinned_usage`](crate::pinned_usage) counts it. Where slabs cannot be had, they are allocated by
-/// the driver; with [`PinnedBackend::Driver`](crate::PinnedBackend) each buffer is.
+/// [`pinned_usage`](crate::pinned_usage) counts it. If no slab can be mapped or registered, the driver
+/// allocates one; with [`PinnedBackend::Driver`](crate::PinnedBackend) it allocates each buffer.
 ///
-/// Memory with other flags is the driver's own: `cuMemHostAlloc`, and `cuMemFreeHost` once the
-/// copies that use it have been waited for.
+/// Memory with other flags is allocated by the driver: `cuMemHostAlloc`. Dropping the buffer waits
+/// for the copies that use it, then calls `cuMemFreeHost`.
 ///
 /// ```no_run
 /// use cuda_core::{Device, PinnedBuffer};
@@ -243,8 +244,8 @@ impl PinnedFlags {
 pub type PinnedBuffer<T> = Buffer<T, PinnedMemory>;
 
 impl<T: Pod> PinnedBuffer<T> {
-    /// `len` elements of unspecified value, which may be what an earlier buffer of the process left;
-    /// no driver call if `len` is zero, or if memory of about this size was used before and is idle.
+    /// `len` elements of unspecified value, possibly left by an earlier buffer of the process. No
+    /// driver call if `len` is zero, or if memory of about this size was used before and is idle.
     ///
     /// # Errors
     /// [`Error::SizeOverflow`] and [`Error::OverAligned`] before the driver is asked;
@@ -308,8 +309,8 @@ impl<T: Pod> PinnedBuffer<T> {
     pub fn zeroed(context: &Context, len: usize) -> Result<Self> {
         let buffer = Self::new(context, len)?;
         let block = buffer.storage.block();
-        // SAFETY: the block is ours and new, so nobody else touches these bytes, and it has this
-        // size; an empty one writes nothing.
+        // SAFETY: the block is new and owned, so no other code accesses these bytes, and it has
+        // this size; an empty one writes nothing.
         unsafe { ptr::write_bytes(block.address.0.as_ptr(), 0, block.bytes) };
         Ok(buffer)
     }
@@ -317,7 +318,7 @@ impl<T: Pod> PinnedBuffer<T> {
     /// The elements, once the copies that write them have completed.
     ///
     /// # Errors
-    /// What the driver says of those copies.
+    /// The driver's errors about those copies.
     pub fn as_slice(&self) -> Result<&[T]> {
         self.as_view().as_slice()
     }
@@ -325,7 +326,7 @@ impl<T: Pod> PinnedBuffer<T> {
     /// The elements, or [`None`] while copies that write them are pending.
     ///
     /// # Errors
-    /// What the driver says of those copies.
+    /// The driver's errors about those copies.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -346,7 +347,7 @@ impl<T: Pod> PinnedBuffer<T> {
     /// The elements, to be changed, once all copies that use them have completed.
     ///
     /// # Errors
-    /// What the driver says of those copies.
+    /// The driver's errors about those copies.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -364,13 +365,13 @@ impl<T: Pod> PinnedBuffer<T> {
 }
 
 impl<T: Pod> PinnedBuffer<T> {
-    /// The context that the buffer was made in.
+    /// The context that the buffer was created in.
     pub fn context(&self) -> &Context {
         <PinnedMemory as memory::Kind>::context_of(&self.storage.block().keeper)
     }
 
-    /// The flags that the memory has: `cuMemHostGetFlags`, or what slabs have, which are portable and
-    /// mapped. None for an empty buffer.
+    /// The flags that the memory has: `cuMemHostGetFlags`; for slabs, portable and mapped. None for
+    /// an empty buffer.
     ///
     /// # Errors
     /// The driver's.
@@ -399,7 +400,7 @@ impl<T: Pod> PinnedBuffer<T> {
     /// The address by which devices reach the first element, for kernels that read or write the
     /// memory in place: `cuMemHostGetDevicePointer_v2`. Zero for an empty buffer.
     ///
-    /// Work that is given the address is unknown to the buffer: see
+    /// The buffer does not know of work that is given the address: see
     /// [`note_use`](crate::Buffer::note_use).
     ///
     /// # Errors
@@ -409,7 +410,7 @@ impl<T: Pod> PinnedBuffer<T> {
     }
 }
 
-/// Where devices of the context reach the memory; zero where there is none.
+/// The address by which devices of the context reach the memory; zero if there is none.
 pub(crate) fn device_ptr_of(block: &Block<PinnedMemory>, context: &Context) -> Result<CUdeviceptr> {
     if block.bytes == 0 {
         driver::ensure()?;
@@ -436,19 +437,19 @@ impl<'a, T: Pod> PinnedSlice<'a, T> {
     /// The elements, once the copies that write them have completed.
     ///
     /// # Errors
-    /// What the driver says of those copies.
+    /// The driver's errors about those copies.
     pub fn as_slice(&self) -> Result<&'a [T]> {
         self.fences(Access::Read)?.wait_host()?;
         // SAFETY: within the allocation and aligned, by the view's invariant; initialised, as
-        // pinned memory is; nobody writes it: the device's copies were waited for, and new ones
-        // and the host need exclusive access, which the borrow `'a` rules out.
+        // pinned memory is; not written meanwhile: the device's copies were waited for, and new
+        // ones and the host need exclusive access, which the borrow `'a` rules out.
         Ok(unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len()) })
     }
 
     /// The elements, or [`None`] while copies that write them are pending.
     ///
     /// # Errors
-    /// What the driver says of those copies.
+    /// The driver's errors about those copies.
     pub fn try_as_slice(&self) -> Result<Option<&'a [T]>> {
         if !self.fences(Access::Read)?.query()? {
             return Ok(None);
@@ -470,7 +471,7 @@ impl<'a, T: Pod> PinnedSliceMut<'a, T> {
     /// The elements, to be changed, once all copies that use them have completed.
     ///
     /// # Errors
-    /// What the driver says of those copies.
+    /// The driver's errors about those copies.
     pub fn as_mut_slice(&mut self) -> Result<&mut [T]> {
         self.reborrow().into_mut_slice()
     }
@@ -480,7 +481,7 @@ impl<'a, T: Pod> PinnedSliceMut<'a, T> {
         view.fences(Access::Write)?.wait_host()?;
         view.ledger().prune(&view.range());
         // SAFETY: within the allocation and aligned, by the view's invariant; initialised, as
-        // pinned memory is; nobody else touches it: the device's copies were waited for, and the
+        // pinned memory is; nothing else accesses it: the device's copies were waited for, and the
         // view is exclusive for `'a`.
         Ok(unsafe { std::slice::from_raw_parts_mut(view.as_ptr(), view.len()) })
     }

@@ -1,4 +1,4 @@
-//! Pinning host memory that exists, and ending that.
+//! Pinning existing host memory, and unpinning it.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -31,7 +31,7 @@ pub(crate) fn pin(
     let _entered = context.enter_briefly()?;
     let _relaxed = Relaxed::enter()?;
     let registration = Attempt::begin(address, bytes);
-    // Another owner of the same bytes may have registered them, which is not this call's to end.
+    // Another owner of the same bytes may have registered them; this call must not end that.
     let was_pinned = !matches!(is_pinned(address.0.as_ptr()), Ok(false));
     // SAFETY: the bytes are allocated, and stay so until they are unregistered; a live context is
     // current.
@@ -42,10 +42,10 @@ pub(crate) fn pin(
                 && matches!(is_pinned(address.0.as_ptr()), Ok(true))
                 && registration.was_alone();
             if is_registered {
-                // What this says adds nothing: where it fails too, no copy of the context works any more.
-                // SAFETY: the driver knows the address as pinned, and did not before the call above; none
-                // of this crate's users registered it meanwhile, and a registration that begins now is
-                // refused. Of other libraries the owner's promise says that they do not, by
+                // Its result adds nothing: if it fails too, no copy of the context works any more.
+                // SAFETY: the driver reports the address as pinned, and did not before the call
+                // above; no other registration of this crate's overlapped this one, and one that
+                // begins now is refused. Other libraries do not register it, by the promise of
                 // `StableHost`.
                 let _ = unsafe { cu::cuMemHostUnregister(address.0.as_ptr().cast()) };
             }
@@ -62,8 +62,9 @@ pub(crate) fn unpin(context: &Context, address: HostAddress) -> Result<(), Unrel
     })
 }
 
-/// A registration under way. Several may be, of the same memory too: nobody waits for another, since
-/// the driver may wait for a device, and the device for what another thread does next.
+/// A registration in progress. There may be several, of the same memory too. None waits for
+/// another, since the driver may wait for a device, and the device for what another thread does
+/// next.
 struct Attempt(u64);
 
 struct UnderWay {
@@ -104,7 +105,7 @@ impl Attempt {
         Self(number)
     }
 
-    /// Whether no other registration of this memory has been under way since this one began.
+    /// Whether no other registration of this memory has been in progress since this one began.
     fn was_alone(&self) -> bool {
         let attempts = lock(&ATTEMPTS);
         let mut alone = attempts.under_way.iter().filter(|other| other.alone);

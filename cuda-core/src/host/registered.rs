@@ -1,4 +1,4 @@
-//! Host memory that existed before, pinned for as long as it is needed.
+//! Existing host memory, pinned for as long as it is needed.
 
 use std::fmt;
 use std::mem::{ManuallyDrop, MaybeUninit};
@@ -43,15 +43,15 @@ flags! {
     }
 }
 
-/// Host memory that existed before, pinned where it is: `cuMemHostRegister`. It owns the memory.
+/// Existing host memory, pinned where it is: `cuMemHostRegister`. The value owns the memory.
 ///
-/// Its views are those of a [`PinnedBuffer`], with which every copy works. Dropping it waits for the
-/// work that uses it, unregisters the memory, and drops the owner;
-/// [`into_inner`](Self::into_inner) gives the owner back. If it cannot be proven that the work is
-/// done, the owner is leaked and the failure reported: the memory is never freed under a copy.
+/// Its views are those of a [`PinnedBuffer`], which all copies accept. Dropping it waits for the
+/// work that uses it, unregisters the memory, and drops the owner; [`into_inner`](Self::into_inner)
+/// gives the owner back. If it cannot be proven that the work is done, the owner is leaked and the
+/// failure reported: the memory is never freed under a copy.
 ///
-/// The driver pins whole pages, and may refuse memory that shares one with a registration that
-/// exists: where several are needed, align them to pages.
+/// The driver pins whole pages, and may refuse memory that shares a page with an existing
+/// registration: if several are needed, align them to pages.
 ///
 /// Registering costs about as much as copying the memory once. It pays for memory that is copied
 /// often; [`Stream::upload_from`](crate::Stream::upload_from) suits the rest.
@@ -69,13 +69,13 @@ flags! {
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub struct Registered<H: StableHost> {
-    // INVARIANT: taken by `Drop` and `into_inner` alone, which use it no more.
+    // INVARIANT: taken only by `Drop` and `into_inner`, which do not use it afterwards.
     parts: ManuallyDrop<Parts<H>>,
 }
 
 struct Parts<H: StableHost> {
     // INVARIANT: of `host`'s elements. Devices and the host write them only if `H` is
-    // `StableHostMut`, since nothing hands this out as a whole.
+    // `StableHostMut`, since no method hands the whole buffer out.
     buffer: PinnedBuffer<H::Element>,
     // Moving a `Box` or `Vec` asserts that nothing else points to its contents, but the device does.
     // `MaybeUninit` makes no such assertion.
@@ -84,7 +84,7 @@ struct Parts<H: StableHost> {
 }
 
 impl<H: StableHost> Parts<H> {
-    /// Unregisters the memory and drops its owner, or leaks it where a device may still use it.
+    /// Unregisters the memory and drops its owner, or leaks it if a device may still use it.
     fn end(mut self) {
         if self.buffer.storage.free_or_give_up() {
             // SAFETY: initialised, by the invariant, and not used again.
@@ -105,7 +105,7 @@ impl<H: StableHost> Registered<H> {
     /// Registers memory: `cuMemHostRegister_v2`; no driver call if it is empty.
     ///
     /// # Errors
-    /// [`Error::Flags`], for `READ_ONLY` as well: that is what [`Registered::read_only`] is for; the
+    /// [`Error::Flags`], for `READ_ONLY` as well: use [`Registered::read_only`] for that; the
     /// driver's, `HOST_MEMORY_ALREADY_REGISTERED` among them. The owner comes back with them.
     pub fn new(context: &Context, host: H, flags: RegisterFlags) -> Result<Self, (Error, H)> {
         let known = RegisterFlags::PORTABLE | RegisterFlags::MAPPED;
@@ -124,8 +124,8 @@ impl<H: StableHost> Registered<H> {
         let bytes = len * size_of::<H::Element>();
         let address = HostAddress(elements.cast());
         if let Err(error) = pin(context, address, bytes, flags) {
-            // SAFETY: initialised above; the driver does not have its elements, unless the context
-            // is lost with them.
+            // SAFETY: initialised above; the driver has not registered its elements, unless the
+            // context is lost.
             return Err((error, unsafe { host.assume_init() }));
         }
         let block = Block {
@@ -144,12 +144,12 @@ impl<H: StableHost> Registered<H> {
         &self.parts.buffer
     }
 
-    /// Elements.
+    /// The number of elements.
     pub fn len(&self) -> usize {
         self.buffer().len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.buffer().is_empty()
     }
@@ -167,7 +167,7 @@ impl<H: StableHost> Registered<H> {
     /// The elements, once the copies that write them have completed.
     ///
     /// # Errors
-    /// What the driver says of those copies.
+    /// The driver's errors about those copies.
     pub fn as_slice(&self) -> Result<&[H::Element]> {
         self.buffer().as_slice()
     }
@@ -175,7 +175,7 @@ impl<H: StableHost> Registered<H> {
     /// The elements, or [`None`] while copies that write them are pending.
     ///
     /// # Errors
-    /// What the driver says of those copies.
+    /// The driver's errors about those copies.
     pub fn try_as_slice(&self) -> Result<Option<&[H::Element]>> {
         self.buffer().try_as_slice()
     }
@@ -193,14 +193,14 @@ impl<H: StableHost> Registered<H> {
         self.buffer().slice(range)
     }
 
-    /// Waits, without blocking, for the work that writes the elements. Then looking at them does not
-    /// block either.
+    /// Waits, without blocking, for the work that writes the elements. Reading them does not block
+    /// after that.
     pub fn ready(&self) -> Ready<'_> {
         self.buffer().ready()
     }
 
-    /// Waits, without blocking, for all work that uses the elements. Then dropping the value, and
-    /// [`into_inner`](Self::into_inner), do not block either.
+    /// Waits, without blocking, for all work that uses the elements. Neither dropping the value nor
+    /// [`into_inner`](Self::into_inner) blocks after that.
     pub fn ready_mut(&mut self) -> Ready<'_> {
         self.parts.buffer.ready_mut()
     }
@@ -213,7 +213,7 @@ impl<H: StableHost> Registered<H> {
         self.buffer().device_ptr()
     }
 
-    /// Says that work enqueued on `stream` behind this crate's back uses the memory; see
+    /// Notes that work enqueued on `stream` behind this crate's back uses the memory; see
     /// [`PinnedBuffer::note_use`].
     ///
     /// # Errors
@@ -223,15 +223,15 @@ impl<H: StableHost> Registered<H> {
     /// That of [`PinnedBuffer::note_use`]; and the work writes the elements only if `H` is
     /// [`StableHostMut`].
     pub unsafe fn note_use<K: StreamKind>(&self, stream: &Stream<K>, access: Access) -> Result<()> {
-        // SAFETY: the caller promised what the buffer's own asks for, and that the work writes only
-        // what devices may write.
+        // SAFETY: the caller promised what the buffer's own method asks for, and that the work
+        // writes only what devices may write.
         unsafe { self.buffer().note_use(stream, access) }
     }
 
     /// Blocks the thread until no stream uses the memory any more.
     ///
     /// # Errors
-    /// What the driver says of the work waited for.
+    /// The driver's errors about the work waited for.
     pub fn synchronize(&self) -> Result<()> {
         self.buffer().synchronize()
     }
@@ -240,9 +240,9 @@ impl<H: StableHost> Registered<H> {
     /// `cuMemHostUnregister`.
     ///
     /// # Errors
-    /// Those of the wait, with the value as it was; the driver's of the call that unregisters it,
-    /// with a value that is empty: see [`Error::GivenUp`]. The owner is then leaked, since its memory
-    /// may be pinned for good.
+    /// Those of the wait, with the value unchanged; the driver's of the call that unregisters it,
+    /// with a value that is empty: see [`Error::GivenUp`]. The owner is then leaked, since its
+    /// memory may stay pinned permanently.
     pub fn into_inner(mut self) -> Result<H, (Error, Self)> {
         if let Err(error) = self.parts.buffer.free() {
             return Err((error, self));
@@ -250,12 +250,11 @@ impl<H: StableHost> Registered<H> {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: the field is not used again, since `this` is not dropped.
         let parts = unsafe { ManuallyDrop::take(&mut this.parts) };
-        // SAFETY: initialised, by the invariant; nobody uses its elements any more.
+        // SAFETY: initialised, by the invariant; nothing uses its elements any more.
         Ok(unsafe { parts.host.assume_init() })
     }
 
-    /// Waits for the work that uses the memory, unregisters it and drops its owner, and says
-    /// whether that worked.
+    /// Waits for the work that uses the memory, unregisters it and drops its owner.
     ///
     /// # Errors
     /// Those of [`Registered::into_inner`].
@@ -268,7 +267,7 @@ impl<H: StableHostMut> Registered<H> {
     /// The elements, to be changed, once all copies that use them have completed.
     ///
     /// # Errors
-    /// What the driver says of those copies.
+    /// The driver's errors about those copies.
     pub fn as_mut_slice(&mut self) -> Result<&mut [H::Element]> {
         self.parts.buffer.as_mut_slice()
     }
@@ -291,11 +290,11 @@ impl<H: StableHostMut> Registered<H> {
 }
 
 impl<H: StableHost> Registered<ReadOnly<H>> {
-    /// Registers memory that devices only read, `READ_ONLY` being added to the flags. It may then be
-    /// memory that the process itself cannot write.
+    /// Registers memory that devices only read: adds `READ_ONLY` to the flags. It may be memory
+    /// that the process itself cannot write.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] on a device that cannot; those of [`Registered::new`].
+    /// [`Error::Unsupported`] on a device that does not support it; those of [`Registered::new`].
     pub fn read_only(context: &Context, host: H, flags: RegisterFlags) -> Result<Self, (Error, H)> {
         let known = RegisterFlags::PORTABLE | RegisterFlags::MAPPED | RegisterFlags::READ_ONLY;
         if !known.contains(flags) {

@@ -5,18 +5,18 @@ use std::sync::Arc;
 
 use crate::types::pod::Pod;
 
-/// A value that owns elements in host memory, which stay where they are when it moves: a device may
-/// read them for as long as the value is kept.
+/// A value that owns elements in host memory, which stay where they are when the value moves: a
+/// device may read them for as long as the value is kept.
 ///
 /// Implemented for `Vec<T>`, `Box<[T]>`, `Arc<[T]>` and `Arc<Vec<T>>`.
 ///
 /// # Safety
 /// From [`elements`](Self::elements) on, for as long as the value is neither used, apart from being
 /// moved, nor dropped:
-/// * the elements that it names are initialised and stay allocated where they are;
-/// * nobody writes them;
-/// * nobody but this crate begins to register them with the driver, or ends a registration that this
-///   crate has made.
+/// * the elements returned are initialised and stay allocated where they are;
+/// * no code writes them;
+/// * no code but this crate begins to register them with the driver, or ends a registration that
+///   this crate has made.
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -43,20 +43,20 @@ use crate::types::pod::Pod;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub unsafe trait StableHost: Send + Sync + 'static {
-    /// What it holds.
+    /// The type of the elements.
     type Element: Pod;
 
-    /// Where all the elements are.
+    /// Returns where all the elements are.
     fn elements(&mut self) -> NonNull<[Self::Element]>;
 }
 
-/// A [`StableHost`] whose elements nobody else reads: a device may write them as well.
+/// A [`StableHost`] whose elements no other code reads: a device may write them as well.
 ///
 /// Implemented for `Vec<T>` and `Box<[T]>`.
 ///
 /// # Safety
-/// For as long as is said at [`StableHost`], nobody else reads the elements, and they may be written
-/// by the pointer that [`elements`](StableHost::elements) returned.
+/// For as long as [`StableHost`] requires, no other code reads the elements, and they may be
+/// written through the pointer that [`elements`](StableHost::elements) returned.
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -76,8 +76,8 @@ pub unsafe trait StableHost: Send + Sync + 'static {
 /// ```
 pub unsafe trait StableHostMut: StableHost {}
 
-// SAFETY: a vector's elements are on the heap, which moving it does not touch, and nobody else has
-// them.
+// SAFETY: a vector's elements are on the heap, so moving the vector does not move them, and no
+// other code has them.
 unsafe impl<T: Pod> StableHost for Vec<T> {
     type Element = T;
 
@@ -86,12 +86,12 @@ unsafe impl<T: Pod> StableHost for Vec<T> {
     }
 }
 
-// SAFETY: the vector is kept, so nobody else has the elements, and the pointer comes from an
+// SAFETY: the vector is kept, so no other code has the elements, and the pointer comes from an
 // exclusive borrow, so they may be written through it.
 unsafe impl<T: Pod> StableHostMut for Vec<T> {}
 
-// SAFETY: a box's elements are on the heap, which moving it does not touch, and nobody else has
-// them.
+// SAFETY: a box's elements are on the heap, so moving the box does not move them, and no other code
+// has them.
 unsafe impl<T: Pod> StableHost for Box<[T]> {
     type Element = T;
 
@@ -100,13 +100,13 @@ unsafe impl<T: Pod> StableHost for Box<[T]> {
     }
 }
 
-// SAFETY: the box is kept, so nobody else has the elements, and the pointer comes from an exclusive
-// borrow, so they may be written through it.
+// SAFETY: the box is kept, so no other code has the elements, and the pointer comes from an
+// exclusive borrow, so they may be written through it.
 unsafe impl<T: Pod> StableHostMut for Box<[T]> {}
 
-// SAFETY: the elements are on the heap for as long as one reference is kept. Others can only read
-// them, since `Arc::get_mut` wants the only reference and `Pod` has no interior mutability; to
-// register them takes `unsafe` code, which has this promise to keep.
+// SAFETY: the elements are on the heap for as long as one reference is kept. Other references can
+// only read them, since `Arc::get_mut` needs the only reference and `Pod` has no interior
+// mutability; registering them takes `unsafe` code, which must keep this trait's promise.
 unsafe impl<T: Pod> StableHost for Arc<[T]> {
     type Element = T;
 
@@ -115,8 +115,8 @@ unsafe impl<T: Pod> StableHost for Arc<[T]> {
     }
 }
 
-// SAFETY: one reference is kept, so the vector lives, and nobody can reach it mutably: it neither
-// moves its elements nor are they written, since `Pod` has no interior mutability; to register them
+// SAFETY: one reference is kept, so the vector lives, and no code can reach it mutably: it neither
+// moves its elements nor are they written, since `Pod` has no interior mutability; registering them
 // takes `unsafe` code, as above.
 unsafe impl<T: Pod> StableHost for Arc<Vec<T>> {
     type Element = T;
@@ -126,8 +126,8 @@ unsafe impl<T: Pod> StableHost for Arc<Vec<T>> {
     }
 }
 
-/// A [`StableHost`] that a device may read and not write, whatever its owner may do:
-/// [`Registered::read_only`](crate::Registered::read_only) makes it.
+/// A [`StableHost`] that a device may read but not write, even if its owner may:
+/// [`Registered::read_only`](crate::Registered::read_only) registers it.
 ///
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -147,7 +147,7 @@ unsafe impl<T: Pod> StableHost for Arc<Vec<T>> {
 pub struct ReadOnly<H>(pub H);
 
 // SAFETY: the elements are `H`'s, which promises that they stay and are not written; moving this
-// moves `H` and does nothing else to it.
+// only moves `H`.
 unsafe impl<H: StableHost> StableHost for ReadOnly<H> {
     type Element = H::Element;
 

@@ -1,4 +1,4 @@
-//! What an address is.
+//! What the driver knows about an address.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -11,7 +11,7 @@ use crate::device::Device;
 use crate::error::{Result, check};
 use crate::process::driver;
 
-/// What the driver knows of an address: `cuPointerGetAttributes`.
+/// What the driver knows about an address: `cuPointerGetAttributes`.
 ///
 /// ```no_run
 /// use cuda_core::{Device, MemoryType, PointerAttributes};
@@ -30,8 +30,8 @@ pub struct PointerAttributes {
     pub memory_type: Option<MemoryType>,
     /// The device that the memory is on, or was pinned or allocated for.
     pub device: Option<Device>,
-    /// The context that the memory was allocated in; null for memory of a pool, which belongs to
-    /// none.
+    /// The context that the memory was allocated in; null for memory of a pool, which belongs to no
+    /// context.
     pub context: CUcontext,
     /// Whether it is managed memory.
     pub is_managed: bool,
@@ -41,17 +41,17 @@ pub struct PointerAttributes {
     pub range_start: CUdeviceptr,
     /// The size of that allocation in bytes.
     pub range_size: usize,
-    /// The address by which kernels of the current context reach the memory; zero where they do not.
+    /// The address by which kernels of the current context reach the memory; zero if they cannot.
     pub device_pointer: CUdeviceptr,
-    /// The address by which the host reaches the memory; null where it does not.
+    /// The address by which the host reaches the memory; null if it cannot.
     pub host_pointer: *mut c_void,
     /// The pool that it was allocated from; null for other memory.
     pub pool: CUmemoryPool,
-    /// A number of the allocation that no other one of the process ever has.
+    /// An id of the allocation that no other allocation of the process ever has.
     pub buffer_id: u64,
 }
 
-/// Where memory is.
+/// Kind of memory.
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -71,7 +71,7 @@ pub enum MemoryType {
     Device,
     /// A CUDA array.
     Array,
-    /// Managed memory, which is where it is used.
+    /// Managed memory, whose pages move to the device or host that uses them.
     Unified,
     /// A kind that this crate does not know, by the driver's number.
     Other(u32),
@@ -91,13 +91,14 @@ impl MemoryType {
 }
 
 impl PointerAttributes {
-    /// What a device address is. Needs no context; one driver call.
+    /// Asks about a device address. Needs no context; one driver call.
     ///
     /// # Errors
-    /// The driver's. An address that it does not know is none: `memory_type` is then [`None`].
+    /// The driver's. An unknown address is no error: `memory_type` is then [`None`].
     pub fn of_device(address: CUdeviceptr) -> Result<Self> {
         driver::ensure()?;
-        // What the driver leaves alone is what it would say of an unknown address.
+        // Initialised to what the driver reports for an unknown address, since it may leave some
+        // unwritten.
         let (mut kind, mut ordinal) = (0u32, UNKNOWN_DEVICE);
         let mut context: CUcontext = ptr::null_mut();
         let mut pool: CUmemoryPool = ptr::null_mut();
@@ -184,8 +185,8 @@ impl PointerAttributes {
         })
     }
 
-    /// What a host address is; any will do, since it is not followed. Needs no context; one driver
-    /// call.
+    /// Asks about a host address; any address is valid, since it is not dereferenced. Needs no
+    /// context; one driver call.
     ///
     /// # Errors
     /// Those of [`PointerAttributes::of_device`].
@@ -199,8 +200,8 @@ const COUNT: usize = 11;
 /// "If the pointer is not associated with a device, -2".
 const UNKNOWN_DEVICE: i32 = -2;
 
-/// Whether the address is in pinned or registered memory of the host, which copies reach without a
-/// detour. The address is not followed.
+/// Whether the address is in pinned or registered host memory, which the device can copy directly.
+/// The address is not dereferenced.
 ///
 /// # Errors
 /// The driver's.
@@ -217,7 +218,7 @@ pub fn is_pinned<T>(pointer: *const T) -> Result<bool> {
     Ok(attributes.memory_type == Some(MemoryType::Host) && !attributes.is_managed)
 }
 
-/// The host's address of memory that a device address stands for: `cuPointerGetAttribute`.
+/// The host's address of the memory at a device address: `cuPointerGetAttribute`.
 ///
 /// # Errors
 /// The driver's `INVALID_VALUE` for memory that the host cannot reach.

@@ -13,10 +13,11 @@ use crate::timeline::submit::note_use;
 use crate::types::pod::Pod;
 
 /// Elements in memory of one kind; [`DeviceBuffer`](crate::DeviceBuffer) and
-/// [`PinnedBuffer`](crate::PinnedBuffer) by name.
+/// [`PinnedBuffer`](crate::PinnedBuffer) are aliases of it.
 ///
-/// What all kinds share is here: length, views, freeing. A buffer knows which streams use which of
-/// its bytes, whoever enqueued the work, so neither dropping nor forgetting it can hurt them.
+/// This type has what all kinds share: length, views, freeing. A buffer knows which streams use
+/// which of its bytes, on whatever thread the work was enqueued, so it is safe to drop or to forget
+/// it meanwhile.
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -32,7 +33,7 @@ use crate::types::pod::Pod;
 /// ```
 pub struct Buffer<T: Pod, M: Memory> {
     pub(crate) storage: Storage<M>,
-    // INVARIANT: the storage has room for so many elements, aligned as `T` wants it.
+    // INVARIANT: the storage has room for this many elements, aligned for `T`.
     len: usize,
     _elements: PhantomData<T>,
 }
@@ -48,17 +49,17 @@ impl<T: Pod, M: Memory> Buffer<T, M> {
         }
     }
 
-    /// The storage has room for `len` elements.
+    /// To be called only if the storage has room for `len` elements.
     pub(crate) fn set_len(&mut self, len: usize) {
         self.len = len;
     }
 
-    /// Elements in the buffer.
+    /// The number of elements.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -141,8 +142,8 @@ impl<T: Pod, M: Memory> Buffer<T, M> {
         self.as_view_mut().split_at_mut(mid)
     }
 
-    /// Views of `len` elements each, one behind the other, the last one of what is left; together
-    /// they are the buffer.
+    /// Consecutive views of `len` elements each, the last one of what is left; together they are
+    /// the buffer.
     ///
     /// # Errors
     /// [`Error::NothingGiven`] if `len` is zero.
@@ -162,8 +163,8 @@ impl<T: Pod, M: Memory> Buffer<T, M> {
         self.as_view().chunks(len)
     }
 
-    /// [`Buffer::chunks`] as exclusive views, usable on as many streams at once. None waits for another
-    /// while no more than 32 are in flight: [`SliceMut::chunks_mut`].
+    /// [`Buffer::chunks`] as exclusive views, usable on as many streams at once. None waits for
+    /// another while no more than 32 are in flight: [`SliceMut::chunks_mut`].
     ///
     /// # Errors
     /// [`Error::NothingGiven`] if `len` is zero.
@@ -184,8 +185,8 @@ impl<T: Pod, M: Memory> Buffer<T, M> {
         self.as_view_mut().chunks_mut(len)
     }
 
-    /// The same bytes as elements of another type, which must divide them and be aligned no more
-    /// strictly than the memory is. No copy, no driver call.
+    /// The same bytes as elements of another type, whose size must divide them and whose alignment
+    /// must not exceed the memory's. No copy, no driver call.
     ///
     /// # Errors
     /// [`Error::Recast`], with the buffer itself.
@@ -204,10 +205,10 @@ impl<T: Pod, M: Memory> Buffer<T, M> {
         }
     }
 
-    /// Says that work enqueued on `stream` behind this crate's back uses the buffer.
+    /// Notes that work enqueued on `stream` behind this crate's back uses the buffer.
     ///
-    /// Call it before the work is enqueued, so that the stream waits for what others do with the
-    /// buffer, and again after, so that others wait for the work.
+    /// Call it before the work is enqueued, so that the stream waits for other users of the buffer,
+    /// and again after, so that other users wait for the work.
     ///
     /// # Errors
     /// The driver's, when the stream is made to wait.
@@ -238,7 +239,7 @@ impl<T: Pod, M: Memory> Buffer<T, M> {
     /// Blocks the thread until no stream uses the buffer any more.
     ///
     /// # Errors
-    /// What the driver says of the work waited for.
+    /// The driver's errors about the work waited for.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -259,13 +260,12 @@ impl<T: Pod, M: Memory> Buffer<T, M> {
         Ok(())
     }
 
-    /// Frees the memory behind all work that uses it, and says whether that worked. Dropping the
-    /// buffer does the same, and reports a failure to the hook of
-    /// [`set_drop_hook`](crate::set_drop_hook).
+    /// Frees the memory behind all work that uses it. Dropping the buffer does the same, but
+    /// reports a failure to the hook of [`set_drop_hook`](crate::set_drop_hook).
     ///
     /// # Errors
-    /// Those of the wait for that work, with the buffer as it was; the driver's of the call that
-    /// frees it, with a buffer that is empty: see [`Error::GivenUp`].
+    /// Those of the wait for that work, with the buffer unchanged; the driver's when the freeing
+    /// call failed, with a buffer that is empty: see [`Error::GivenUp`].
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -279,7 +279,7 @@ impl<T: Pod, M: Memory> Buffer<T, M> {
         self.free().map_err(|error| (error, self))
     }
 
-    /// [`Buffer::close`] of a part of something else.
+    /// [`Buffer::close`] for a buffer that is part of another value.
     pub(crate) fn free(&mut self) -> Result<()> {
         driver::ensure()?;
         let freed = self.storage.free();

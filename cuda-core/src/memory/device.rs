@@ -18,18 +18,19 @@ use crate::memory::view::{Slice, SliceMut};
 #[derive(Debug)]
 pub enum DeviceMemory {}
 
-/// Elements on a device. Any stream of the device may use them; which stream must wait for which is
-/// sorted out without the caller.
+/// Elements on a device. Any stream of the device may use them; the crate makes streams wait for
+/// each other where needed.
 ///
-/// [`Stream::alloc`] allocates in the order of a stream, which is the buffer's *home*: allocation and
-/// free happen in its order, and the buffer keeps it alive. Dropping it frees the memory behind all
-/// work that uses it, without waiting, but where the [allocator](crate::Allocator) that it came from
-/// knows no streams and has to: [`Allocator::plain`], [`Allocator::from_functions`].
-/// [`Stream::alloc_from`] allocates from a pool of one's own.
+/// [`Stream::alloc`] allocates in the order of a stream, which is the buffer's *home*: allocation
+/// and free happen in its order, and the buffer keeps it alive. Dropping the buffer frees the
+/// memory behind all work that uses it. That does not block, unless the memory came from an
+/// [allocator](crate::Allocator) that knows no streams: [`Allocator::plain`],
+/// [`Allocator::from_functions`]. [`Stream::alloc_from`] allocates from a
+/// [`MemoryPool`](crate::MemoryPool).
 ///
-/// Memory that belongs to no stream comes from [`Context::alloc`], from somebody else
-/// ([`DeviceBuffer::from_raw`]) or from another process ([`DeviceBuffer::open_ipc`]). Dropping such a
-/// buffer waits with the host for the work that uses it.
+/// Memory that belongs to no stream comes from [`Context::alloc`], from other code
+/// ([`DeviceBuffer::from_raw`]) or from another process ([`DeviceBuffer::open_ipc`]). Dropping such
+/// a buffer blocks until the work that uses it is done.
 ///
 /// [`Stream::alloc`]: crate::Stream::alloc
 /// [`Stream::alloc_from`]: crate::Stream::alloc_from
@@ -86,5 +87,5 @@ pub type DeviceSliceMut<'a, T> = SliceMut<'a, T, DeviceMemory>;
 /// Alignment of every allocation: "aligned to at least 256 bytes".
 pub(crate) const ALIGNMENT: usize = 256;
 
-/// Where empty buffers are: nowhere in particular, but aligned and not null.
+/// The address of empty buffers: arbitrary, but aligned and not null.
 pub(crate) const NOWHERE: CUdeviceptr = ALIGNMENT as CUdeviceptr;

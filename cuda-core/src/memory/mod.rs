@@ -1,4 +1,4 @@
-//! Memory: blocks of the device and of the host, each with a ledger of who uses it.
+//! Memory: blocks of the device and of the host, each with a ledger of the streams that use it.
 
 use std::mem::ManuallyDrop;
 
@@ -37,22 +37,22 @@ impl<M: Kind> Memory for M {}
 
 /// What differs between kinds of memory.
 pub(crate) trait Kind: Sized + 'static {
-    /// Where a block is.
+    /// The type of a block's address.
     type Address: Copy + Send + Sync;
-    /// What a block needs to stay alive.
+    /// What keeps a block allocated.
     type Keeper: Send + Sync;
 
     /// What a block that could not be freed is reported as.
     const RESOURCE: Resource;
 
-    /// Where blocks of no bytes are.
+    /// The address of blocks of no bytes.
     const NOWHERE: Self::Address;
 
     /// Frees a block behind all work that uses it.
     fn free(block: &mut Block<Self>) -> Result<(), Unreleased>;
 
-    /// Frees a block that nobody but the stream that it goes back to uses, if that takes no driver
-    /// call, and leaves nothing of it to be dropped. Says whether it did.
+    /// Frees a block that only its home stream uses, if that takes no driver call and leaves
+    /// nothing of the block to be dropped. Returns whether it did.
     #[inline]
     fn recycle(_block: &mut Block<Self>) -> bool {
         false
@@ -67,8 +67,8 @@ pub(crate) trait Kind: Sized + 'static {
 
 /// An allocation with its ledger.
 pub(crate) struct Block<M: Kind> {
-    // INVARIANT: unless `bytes` is zero, the first of `bytes` allocated bytes that nobody frees
-    // before this block does.
+    // INVARIANT: unless `bytes` is zero, the first of `bytes` allocated bytes that are not freed
+    // before this block frees them.
     pub(crate) address: M::Address,
     pub(crate) bytes: usize,
     pub(crate) ledger: Ledger,
@@ -76,14 +76,14 @@ pub(crate) struct Block<M: Kind> {
 }
 
 impl<M: Kind> Block<M> {
-    /// Frees the block, and says whether that worked.
+    /// Frees the block; reports a failure. Returns whether it worked.
     fn free_or_report(&mut self) -> bool {
         let freed = M::free(self);
         freed.map_err(|why| self.leave_behind(why)).is_ok()
     }
 
-    /// What `Drop` does. A block whose last work is on a stream that other code captures is tried again
-    /// when later ones are freed.
+    /// What `Drop` does. A block whose last work is on a stream that other code captures is tried
+    /// again when later blocks are freed.
     fn free_or_keep(mut self)
     where
         M::Address: 'static,
@@ -110,9 +110,9 @@ impl<M: Kind> Block<M> {
 
 /// An allocation that frees itself.
 pub(crate) struct Storage<M: Kind> {
-    // INVARIANT: taken by `Drop` alone.
+    // INVARIANT: taken only by `Drop`.
     block: ManuallyDrop<Block<M>>,
-    /// It had bytes, and may have them still; see [`crate::process::release`].
+    /// It had bytes, which may still be allocated; see [`crate::process::release`].
     given_up: bool,
 }
 
@@ -143,7 +143,7 @@ impl<M: Kind> Storage<M> {
         }
     }
 
-    /// What `Drop` does, with its error. Unless the block is kept, none is left.
+    /// What `Drop` does, but returns the error. Unless the block was kept, nothing of it is left.
     pub(crate) fn free(&mut self) -> Result<()> {
         self.ensure()?;
         let (address, bytes) = (self.block.address, self.block.bytes);
@@ -160,7 +160,7 @@ impl<M: Kind> Storage<M> {
         freed.map_err(|why| why.into_told(M::RESOURCE, M::number(address), bytes))
     }
 
-    /// What `Drop` does, where it may run; whether nothing is left of the memory.
+    /// What `Drop` does, if it may run here; returns whether nothing is left of the memory.
     pub(crate) fn free_or_give_up(&mut self) -> bool {
         let freed = self.block.bytes == 0 || self.block.free_or_report();
         self.block.bytes = 0;
@@ -175,7 +175,7 @@ impl<M: Kind> Drop for Storage<M> {
         if free && !driver::is_gone() && M::recycle(&mut self.block) {
             return;
         }
-        // SAFETY: the field is not touched after this, the only taking on this path.
+        // SAFETY: the field is not touched after this, the only place that takes it on this path.
         let block = unsafe { ManuallyDrop::take(&mut self.block) };
         if !free {
             return;
@@ -189,7 +189,7 @@ impl<M: Kind> Drop for Storage<M> {
     }
 }
 
-/// Bytes of `len` elements of `T`, if an object may have that many and `T` fits memory that is
+/// Size of `len` elements of `T`, if an object may have that many bytes and `T` fits memory that is
 /// aligned to `alignment`.
 pub(crate) fn byte_len<T>(len: usize, alignment: usize) -> Result<usize> {
     if align_of::<T>() > alignment {

@@ -10,7 +10,7 @@ use crate::timeline::ledger::{Access, Bytes, Ledger, LedgerOf, Touch};
 use crate::types::pod::Pod;
 
 /// A shared view of a buffer's elements; [`DeviceSlice`](crate::DeviceSlice) and
-/// [`PinnedSlice`](crate::PinnedSlice) by name.
+/// [`PinnedSlice`](crate::PinnedSlice) are aliases of it.
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -31,7 +31,7 @@ pub struct Slice<'a, T: Pod, M: Memory> {
 }
 
 /// An exclusive view of a buffer's elements; [`DeviceSliceMut`](crate::DeviceSliceMut) and
-/// [`PinnedSliceMut`](crate::PinnedSliceMut) by name.
+/// [`PinnedSliceMut`](crate::PinnedSliceMut) are aliases of it.
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -43,19 +43,19 @@ pub struct Slice<'a, T: Pod, M: Memory> {
 /// ```
 pub struct SliceMut<'a, T: Pod, M: Memory> {
     hold: Hold<'a, M>,
-    // INVARIANT: as those of `Slice`; and no other view of these elements is in use while this one
+    // INVARIANT: as for `Slice`; and no other view of these elements is in use while this one
     // lives.
     start: usize,
     len: usize,
     _elements: PhantomData<&'a mut [T]>,
 }
 
-/// What an exclusive view has of its allocation.
+/// What an exclusive view borrows of its allocation.
 enum Hold<'a, M: Memory> {
-    /// All of it: its ledger needs no lock.
+    /// All of it exclusively: its ledger needs no lock.
     Sole(&'a mut Storage<M>),
-    /// A part; others may have the rest.
-    // INVARIANT: of this storage nobody else has the view's elements.
+    /// A part; other views may have the rest.
+    // INVARIANT: no other view of this storage has this view's elements.
     Part(&'a Storage<M>),
 }
 
@@ -70,12 +70,12 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
         }
     }
 
-    /// Elements in the view.
+    /// The number of elements.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -114,8 +114,8 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
         Ok((self.slice(..mid)?, self.slice(mid..)?))
     }
 
-    /// Views of `len` elements each, one behind the other, the last one of what is left; together
-    /// they are this view.
+    /// Consecutive views of `len` elements each, the last one of what is left; together they are
+    /// this view.
     ///
     /// # Errors
     /// [`Error::NothingGiven`] if `len` is zero.
@@ -139,7 +139,7 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
         }
         let view = *self;
         let part = move |index| {
-            // Not behind the view's end, so neither overflows.
+            // `before` is at most the view's length, so neither computation overflows.
             let before = index * len;
             Self {
                 start: view.start + before * size_of::<T>(),
@@ -150,8 +150,8 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
         Ok((0..view.len.div_ceil(len)).map(part))
     }
 
-    /// The same bytes as elements of another type, which must divide them and be aligned no more
-    /// strictly than they are.
+    /// The same bytes as elements of another type, whose size must divide them and whose alignment
+    /// must not exceed theirs.
     ///
     /// # Errors
     /// [`Error::Recast`].
@@ -195,7 +195,7 @@ impl<'a, T: Pod, M: Memory> Slice<'a, T, M> {
         &self.block().ledger
     }
 
-    /// An operation that reads the elements.
+    /// The access of an operation that reads the elements.
     #[inline]
     pub(crate) fn read(&self) -> Touch<'a> {
         Touch {
@@ -223,7 +223,7 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
         }
     }
 
-    /// The caller makes no other view of these elements while this one lives.
+    /// The caller creates no other view of these elements while this one lives.
     fn part(view: Slice<'a, T, M>) -> Self {
         Self {
             hold: Hold::Part(view.storage),
@@ -233,12 +233,12 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
         }
     }
 
-    /// Elements in the view.
+    /// The number of elements.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -287,7 +287,7 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
         }
     }
 
-    /// [`Slice::cast`] of an exclusive view.
+    /// [`Slice::cast`] for an exclusive view.
     ///
     /// # Errors
     /// [`Error::Recast`].
@@ -315,9 +315,10 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
         Ok((Self::part(head), Self::part(tail)))
     }
 
-    /// [`Slice::chunks`] of an exclusive view. They can be used on as many streams at once: none
-    /// waits for another while no more than 32 are in flight. Beyond, what is known of the chunks of
-    /// one stream is merged, and a stream may wait for another's chunks between its own.
+    /// [`Slice::chunks`] for an exclusive view. The chunks can be used on as many streams at once:
+    /// none waits for another while no more than 32 are in flight. Beyond that, what is known of
+    /// the chunks of one stream is merged, and a stream may wait for another's chunks that lie
+    /// between its own.
     ///
     /// # Errors
     /// [`Error::NothingGiven`] if `len` is zero.
@@ -342,7 +343,7 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
         self.into_view().slice(range).map(Self::part)
     }
 
-    /// The same elements for as long as `self` was borrowed, still nobody else's.
+    /// The same elements for as long as `self` was borrowed, still exclusive.
     pub(crate) fn into_view(self) -> Slice<'a, T, M> {
         let storage = match self.hold {
             Hold::Sole(storage) => storage,
@@ -356,7 +357,7 @@ impl<'a, T: Pod, M: Memory> SliceMut<'a, T, M> {
         }
     }
 
-    /// An operation that writes the elements.
+    /// The access of an operation that writes the elements.
     #[inline]
     pub(crate) fn write(&mut self) -> Touch<'_> {
         let range = self.start..self.start + self.byte_len();

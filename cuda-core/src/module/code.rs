@@ -1,4 +1,4 @@
-//! What kernels and global variables are of, and who uses it.
+//! The code that kernels and global variables belong to, and its users.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -32,12 +32,12 @@ impl Code {
     }
 }
 
-/// Who uses loaded code.
+/// Users of loaded code.
 #[derive(Default)]
 pub(crate) struct Users {
-    /// Launches, as reads of one byte: unloading is a write of it.
+    /// Launches, as reads of one byte; unloading is a write of that byte.
     launches: Ledger,
-    /// Addresses of globals that somebody has.
+    /// Addresses of globals for which there is a buffer.
     globals: Mutex<Vec<u64>>,
     /// Work on a global could not be waited for.
     in_use_for_good: AtomicBool,
@@ -47,14 +47,14 @@ pub(crate) struct Users {
 const CODE: std::ops::Range<usize> = 0..1;
 
 impl Users {
-    /// A kernel was launched.
+    /// Notes that a kernel was launched.
     #[inline]
     pub(crate) fn launched(&self, stream: &Arc<Timeline>, seq: u64) {
         self.launches
             .mark(&CODE, Access::Read, stream, seq, &Fences::none());
     }
 
-    /// Whether the global at that address was nobody's, whose it is now.
+    /// Takes the global at that address; returns whether it was free.
     pub(super) fn take_global(&self, address: u64) -> bool {
         let mut taken = lock(&self.globals);
         let free = !taken.contains(&address);
@@ -68,13 +68,13 @@ impl Users {
         lock(&self.globals).retain(|taken| *taken != address);
     }
 
-    /// Work on a global may go on for ever: then the code stays.
+    /// Notes that work on a global may go on forever, so that the code is never unloaded.
     pub(super) fn keep_for_good(&self) {
         self.in_use_for_good.store(true, Ordering::Release);
     }
 
-    /// Waits until the kernels that were launched have completed. Nothing says that the driver waits
-    /// for them by itself when the code is unloaded.
+    /// Waits until the kernels that were launched have completed. CUDA does not document that the
+    /// driver waits for them itself when the code is unloaded.
     pub(super) fn wait(&mut self) -> Result<()> {
         if *self.in_use_for_good.get_mut() {
             return Err(Error::LostStream);

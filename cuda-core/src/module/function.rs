@@ -54,7 +54,7 @@ struct Inner {
     limits: OnceLock<Limits>,
 }
 
-/// What the driver tells of a kernel: the `CU_FUNC_ATTRIBUTE_*` that every driver knows.
+/// Attributes of a kernel: the `CU_FUNC_ATTRIBUTE_*` that every driver knows.
 ///
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -68,15 +68,15 @@ struct Inner {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct FunctionAttributes {
-    /// Threads that a block of it may have at most, given the registers it uses.
+    /// The most threads a block of it may have, given the registers it uses.
     pub max_threads_per_block: u32,
-    /// Shared memory that it declares itself, in bytes a block.
+    /// Shared memory that the kernel declares, in bytes per block.
     pub static_shared: usize,
-    /// Constant memory that it declares itself, in bytes.
+    /// Constant memory that the kernel declares, in bytes.
     pub constant: usize,
-    /// Local memory, in bytes a thread: what did not fit into registers.
+    /// Local memory, in bytes per thread: what did not fit into registers.
     pub local: usize,
-    /// Registers a thread.
+    /// Registers per thread.
     pub registers: u32,
     /// PTX version that it was compiled from, 70 for 7.0.
     pub ptx_version: u32,
@@ -85,9 +85,9 @@ pub struct FunctionAttributes {
     /// Whether it was compiled with the cache mode
     /// [`JitCache::All`](crate::JitCache::All).
     pub caches_all: bool,
-    /// Dynamic shared memory that a launch may ask for, in bytes a block.
+    /// Dynamic shared memory that a launch may request, in bytes per block.
     pub max_dynamic_shared: usize,
-    /// Share of the L1 cache that shall be shared memory, in percent; [`None`] where the driver
+    /// The share of the L1 cache to use as shared memory, in percent; [`None`] if the driver
     /// chooses.
     pub preferred_carveout: Option<u32>,
 }
@@ -121,7 +121,7 @@ impl Function {
         }))
     }
 
-    /// The name that it was found by.
+    /// The name by which it was looked up.
     pub fn name(&self) -> &str {
         &self.0.name
     }
@@ -142,7 +142,7 @@ impl Function {
 
     /// The driver's handle, valid while `self` or a clone lives.
     ///
-    /// A launch made with it is unknown to the module and to the buffers it uses.
+    /// The module and the buffers it uses do not know of a launch made with it.
     #[inline]
     pub fn as_raw(&self) -> CUfunction {
         self.0.raw.0
@@ -153,7 +153,7 @@ impl Function {
         self.0.code.users()
     }
 
-    /// What launches are checked against; asked of the driver once.
+    /// The limits that launches are checked against; queried from the driver once.
     #[inline]
     pub(crate) fn limits(&self) -> Result<&Limits> {
         match self.0.limits.get() {
@@ -192,7 +192,7 @@ impl Function {
         })
     }
 
-    /// What the driver tells of the kernel: `cuFuncGetAttribute`, ten times.
+    /// The kernel's attributes: `cuFuncGetAttribute`, ten times.
     ///
     /// # Errors
     /// The driver's.
@@ -217,8 +217,8 @@ impl Function {
         })
     }
 
-    /// Lets launches ask for up to `bytes` of dynamic shared memory a block, which beyond 48 KiB
-    /// has to be said: `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
+    /// Lets launches request up to `bytes` of dynamic shared memory per block, which is required
+    /// beyond 48 KiB: `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
     ///
     /// # Errors
     /// [`LaunchError::Limit`](crate::LaunchError::Limit) for more than the device has.
@@ -244,7 +244,7 @@ impl Function {
         Ok(())
     }
 
-    /// Hints how much of the L1 cache shall be shared memory, in percent; [`None`]: the driver
+    /// Hints how much of the L1 cache to use as shared memory, in percent; [`None`]: the driver
     /// chooses. `CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT`.
     ///
     /// # Errors
@@ -277,8 +277,8 @@ impl Function {
         })
     }
 
-    /// Sizes of the kernel's parameters in bytes: `cuFuncGetParamInfo`; [`None`] where the driver,
-    /// or the header that this crate was built with, is older than CUDA 12.4.
+    /// Sizes of the kernel's parameters in bytes: `cuFuncGetParamInfo`; [`None`] if the driver, or
+    /// the header that this crate was built with, is older than CUDA 12.4.
     ///
     /// # Errors
     /// The driver's.

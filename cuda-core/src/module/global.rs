@@ -18,18 +18,19 @@ use crate::timeline::ledger::Ledger;
 use crate::types::pod::Pod;
 
 impl Module {
-    /// The global or constant variable of that name, as a buffer over all of it:
-    /// `cuModuleGetGlobal_v2`, and `cuPointerGetAttributes` to learn whether it is a managed one, which
-    /// every context reaches.
+    /// The global or constant variable with that name, as a buffer over all of it:
+    /// `cuModuleGetGlobal_v2`, and `cuPointerGetAttributes` to learn whether it is a managed
+    /// variable, which every context reaches.
     ///
-    /// There is one such buffer at a time: nobody else can read or write the variable through this
-    /// crate while it lives. It keeps the module loaded, and dropping it waits for the work that
-    /// uses it. Kernels reach the variable without being given it, so launches name it with
-    /// [`Launch::uses`](crate::Launch::uses).
+    /// There is one such buffer at a time: no other code can read or write the variable through
+    /// this crate while it lives. It keeps the module loaded, and dropping it waits for the work
+    /// that uses it. Kernels reach the variable without being passed it, so launches must name it
+    /// with [`Launch::uses`](crate::Launch::uses).
     ///
     /// # Errors
-    /// [`ModuleError::NotFound`]; [`ModuleError::GlobalTaken`] while its buffer lives; [`Error::Recast`] where
-    /// the variable is no whole number of elements, or not aligned for them; [`Error::Nul`].
+    /// [`ModuleError::NotFound`]; [`ModuleError::GlobalTaken`] while its buffer lives;
+    /// [`Error::Recast`] if the variable is no whole number of elements, or not aligned for them;
+    /// [`Error::Nul`].
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
@@ -46,8 +47,8 @@ impl Module {
         let (mut address, mut bytes) = (0, 0);
         let entered = self.context().enter_briefly()?;
         // SAFETY: the call writes an address and a size, to two locals that outlive it; the name is
-        // NUL-terminated and read during the call only; `self` keeps the module, whose context is
-        // current.
+        // NUL-terminated and read during the call only; `self` keeps the module loaded, whose
+        // context is current.
         let found = check(op, unsafe {
             cu::cuModuleGetGlobal_v2(&mut address, &mut bytes, handle, symbol.as_ptr())
         });
@@ -58,7 +59,7 @@ impl Module {
     }
 }
 
-/// The variable of that name as a buffer, unless somebody has it.
+/// The variable with that name as a buffer, unless there is one already.
 pub(super) fn buffer<T: Pod>(
     code: Code,
     context: &Context,
@@ -67,7 +68,7 @@ pub(super) fn buffer<T: Pod>(
     name: &str,
 ) -> Result<DeviceBuffer<T>> {
     let len = elements::<T>(address, bytes)?;
-    // A variable without bytes is nobody's.
+    // A variable without bytes need not be taken.
     if bytes > 0 && !code.users().take_global(address) {
         let name = name.to_owned();
         return Err(ModuleError::GlobalTaken { name }.into());
@@ -88,8 +89,8 @@ pub(super) fn buffer<T: Pod>(
     Ok(Buffer::from_storage(Storage::new(block), len))
 }
 
-/// Whether every context reaches the variable. One of which the driver says nothing is taken for
-/// one that is not managed.
+/// Whether every context reaches the variable. If the driver does not answer, the variable counts
+/// as not managed.
 fn is_managed(address: CUdeviceptr) -> bool {
     PointerAttributes::of_device(address).is_ok_and(|attributes| attributes.is_managed)
 }
@@ -107,7 +108,7 @@ fn elements<T: Pod>(address: CUdeviceptr, bytes: usize) -> Result<usize> {
     })
 }
 
-/// The code whose variable a buffer is.
+/// The code whose variable a buffer covers.
 struct Taken {
     code: Code,
     given_back: bool,
@@ -115,7 +116,7 @@ struct Taken {
 }
 
 impl Owner for Taken {
-    /// The memory is the code's; what is given back is the right to it.
+    /// The memory belongs to the code; this only lets another buffer take the variable.
     fn release(&mut self, address: CUdeviceptr, _bytes: usize) -> Result<(), Unreleased> {
         self.code.users().give_global_back(address);
         self.given_back = true;
@@ -128,7 +129,7 @@ impl Owner for Taken {
 }
 
 impl Drop for Taken {
-    /// Work that could not be waited for may still use the variable: then the code stays.
+    /// Work that could not be waited for may still use the variable, so the code is never unloaded.
     fn drop(&mut self) {
         if !self.given_back {
             self.code.users().keep_for_good();

@@ -1,4 +1,4 @@
-//! Options of the driver's compiler, each with its value, and what the compiler answers.
+//! Options of the driver's compiler, and its answers.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -8,7 +8,7 @@ use cuda_sys::{CUjit_option, CUjit_target};
 
 use crate::error::c_text;
 
-/// What the driver does where an image holds no code for the device.
+/// What the driver does if an image holds no code for the device.
 ///
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -25,7 +25,7 @@ use crate::error::c_text;
 pub enum JitFallback {
     /// Compiles the PTX in it: `CU_PREFER_PTX`.
     PreferPtx,
-    /// Takes a binary for another device that this one can run: `CU_PREFER_BINARY`.
+    /// Uses a binary for another device that this one can run: `CU_PREFER_BINARY`.
     PreferBinary,
 }
 
@@ -50,8 +50,8 @@ pub enum JitCache {
 /// Options of the driver's PTX compiler, for a [`Module`](crate::Module), a `Library` or a
 /// [`Linker`](crate::Linker).
 ///
-/// What is not said is left to the driver. The compiler's logs and its time are always asked for:
-/// [`ModuleError::Compile`](crate::ModuleError::Compile), and `log` and `wall_time` of
+/// Options that are not set are left to the driver. The compiler's logs and its time are always
+/// requested: [`ModuleError::Compile`](crate::ModuleError::Compile), and `log` and `wall_time` of
 /// [modules](crate::Module::log) and libraries.
 ///
 /// ```
@@ -62,11 +62,11 @@ pub enum JitCache {
 #[derive(Debug, Clone, Default)]
 #[must_use]
 pub struct JitOptions {
-    // A value cannot be left out: the driver would read past the end of the array.
+    // Every option has a value: without one, the driver would read past the end of the array.
     pairs: Vec<(CUjit_option, u32)>,
 }
 
-/// Bytes for each of the two logs.
+/// Size of each of the two logs, in bytes.
 const LOG: usize = 16 << 10;
 
 impl JitOptions {
@@ -86,13 +86,13 @@ impl JitOptions {
         self
     }
 
-    /// Registers that a thread may use at most: `CU_JIT_MAX_REGISTERS`.
+    /// The most registers that a thread may use: `CU_JIT_MAX_REGISTERS`.
     pub fn max_registers(self, registers: u32) -> Self {
         self.set(cuda_sys::CU_JIT_MAX_REGISTERS, registers)
     }
 
-    /// Threads that a block shall be able to have at least, which limits the registers of each:
-    /// `CU_JIT_THREADS_PER_BLOCK`. Not together with [`JitOptions::target`].
+    /// The number of threads that a block must at least be able to have, which limits the registers
+    /// of each: `CU_JIT_THREADS_PER_BLOCK`. Excludes [`JitOptions::target`].
     pub fn threads_per_block(self, threads: u32) -> Self {
         self.set(cuda_sys::CU_JIT_THREADS_PER_BLOCK, threads)
     }
@@ -110,7 +110,7 @@ impl JitOptions {
         self.set(cuda_sys::CU_JIT_TARGET, target.0 as _)
     }
 
-    /// What to do where an image holds no code for the device: `CU_JIT_FALLBACK_STRATEGY`.
+    /// What to do if an image holds no code for the device: `CU_JIT_FALLBACK_STRATEGY`.
     pub fn fallback(self, fallback: JitFallback) -> Self {
         let fallback = match fallback {
             JitFallback::PreferPtx => cuda_sys::CU_PREFER_PTX,
@@ -129,7 +129,7 @@ impl JitOptions {
         self.set(cuda_sys::CU_JIT_GENERATE_LINE_INFO, generate.into())
     }
 
-    /// Whether the compiler says how many registers and bytes each kernel uses:
+    /// Whether the compiler logs how many registers and bytes each kernel uses:
     /// `CU_JIT_LOG_VERBOSE`.
     pub fn verbose(self, verbose: bool) -> Self {
         self.set(cuda_sys::CU_JIT_LOG_VERBOSE, verbose.into())
@@ -153,7 +153,7 @@ impl JitOptions {
             info: vec![0; LOG],
             errors: vec![0; LOG],
         };
-        // The outputs first, so that it is known where they are.
+        // The outputs first, so that their positions are known.
         call.push(cuda_sys::CU_JIT_WALL_TIME, ptr::null_mut());
         let (info, errors) = (call.info.as_mut_ptr(), call.errors.as_mut_ptr());
         let size = number(LOG as u32);
@@ -175,14 +175,15 @@ fn number(value: u32) -> *mut c_void {
 
 /// Keys and values of one call, with the buffers that they point to.
 pub(super) struct JitCall {
-    // INVARIANT: as many values as keys; none of the four is resized: the driver has their addresses.
+    // INVARIANT: as many values as keys; none of the four is resized: the driver has their
+    // addresses.
     keys: Vec<CUjit_option>,
     values: Vec<*mut c_void>,
     info: Vec<u8>,
     errors: Vec<u8>,
 }
 
-/// What the compiler answered.
+/// What the compiler returned.
 #[derive(Default)]
 pub(super) struct JitOutcome {
     pub(super) info: String,
@@ -196,15 +197,15 @@ impl JitCall {
         self.values.push(value);
     }
 
-    /// Where keys and values are, and how many of each, for as long as `self` exists: pointers of
-    /// the vectors' own, which outlive what is read of them in between.
+    /// Pointers to keys and values, and their number, for as long as `self` exists. They are the
+    /// vectors' own pointers, which stay valid while the vectors are read in between.
     pub(super) fn pairs(&mut self) -> (*mut CUjit_option, *mut *mut c_void, u32) {
         let count = self.keys.len() as u32;
         (self.keys.as_mut_ptr(), self.values.as_mut_ptr(), count)
     }
 
     pub(super) fn outcome(&self) -> JitOutcome {
-        // The driver writes a `float`, milliseconds, where the value was.
+        // The driver writes a `float`, in milliseconds, in place of the value.
         let bits = self.values.first().map_or(0, |value| value.addr() as u32);
         let seconds = f32::from_bits(bits) / 1e3;
         JitOutcome {
@@ -215,23 +216,24 @@ impl JitCall {
     }
 }
 
-/// What the driver was given for its answers. Nothing says that it leaves the buffers alone once the
-/// call is over, and it may compile more when code is first used: they stay until that is unloaded.
+/// The buffers that the driver was given for its logs. CUDA does not document that it leaves them
+/// alone after the call, and it may compile more when code is first used: they stay until the code
+/// is unloaded.
 #[derive(Default)]
 pub(super) struct Outputs(Option<JitCall>);
 
-// SAFETY: nobody but the driver looks at the buffers, which may be freed by any thread.
+// SAFETY: only the driver accesses the buffers, and any thread may free them.
 unsafe impl Send for Outputs {}
 // SAFETY: a shared reference gives nothing out.
 unsafe impl Sync for Outputs {}
 
 impl Outputs {
-    /// Those of a call that loaded something.
+    /// The buffers of a call that loaded something.
     pub(super) fn of(call: JitCall) -> Self {
         Self(Some(call))
     }
 
-    /// What was answered so far. Exclusive, so that no call that answers is under way.
+    /// What was logged so far. Exclusive, so that no call that writes logs is in progress.
     pub(super) fn outcome(&mut self) -> JitOutcome {
         match &self.0 {
             Some(call) => call.outcome(),
@@ -239,14 +241,14 @@ impl Outputs {
         }
     }
 
-    /// Frees the buffers of what was unloaded.
+    /// Frees the buffers after the code was unloaded.
     pub(super) fn free(&mut self) {
         self.0 = None;
     }
 }
 
 impl Drop for Outputs {
-    /// Leaves them behind with what is left behind.
+    /// Leaks them together with code that could not be unloaded.
     fn drop(&mut self) {
         std::mem::forget(self.0.take());
     }

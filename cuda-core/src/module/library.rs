@@ -26,15 +26,15 @@ use crate::process::release::{Unreleased, released};
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;
 
-/// Kernels and global variables of no context in particular: loaded once, and used in any context of
-/// any device. From CUDA 12.0 on.
+/// Kernels and global variables that belong to no particular context: loaded once, and used in any
+/// context of any device. From CUDA 12.0 on.
 ///
-/// Where and when code is compiled and copied to a device is the driver's business: as a rule when a
+/// The driver decides where and when code is compiled and copied to a device: usually when a
 /// context first uses it.
 ///
-/// A handle: clones are the same library, and so is whatever was taken from it. When the last
-/// [`Kernel`], [`Function`], global and clone is gone, the library is unloaded from all contexts; that
-/// waits until the kernels launched from it have completed.
+/// A handle: clones are the same library, and everything that was taken from it keeps it loaded.
+/// When the last [`Kernel`], [`Function`], global and clone is gone, the library is unloaded from
+/// all contexts; that waits until the kernels launched from it have completed.
 ///
 /// ```no_run
 /// use cuda_core::{Device, Library};
@@ -54,7 +54,7 @@ pub struct Library(Arc<Owned<LoadedLibrary>>);
 
 /// A loaded library; unloaded with its last handle.
 pub(crate) struct LoadedLibrary {
-    // INVARIANT: a loaded library, which `release` alone unloads.
+    // INVARIANT: a loaded library, unloaded only by `release`.
     raw: Handle<CUlibrary>,
     pub(super) users: Users,
     outputs: Outputs,
@@ -67,15 +67,15 @@ impl Library {
     /// context.
     ///
     /// # Errors
-    /// [`ModuleError::NotPtx`](crate::ModuleError::NotPtx) for text that does not begin as PTX does,
-    /// and [`Error::Nul`], before the driver is asked;
-    /// [`ModuleError::Compile`](crate::ModuleError::Compile) where it is compiled at once; the
+    /// [`ModuleError::NotPtx`](crate::ModuleError::NotPtx) for text that does not begin as PTX
+    /// does, and [`Error::Nul`], before any driver call;
+    /// [`ModuleError::Compile`](crate::ModuleError::Compile) if the driver compiles it at once; the
     /// driver's `CALL_REQUIRES_NEWER_DRIVER` (36) before CUDA 12.0.
     pub fn from_ptx(ptx: impl AsRef<str>) -> Result<Self> {
         Self::from_ptx_with(ptx, &JitOptions::new())
     }
 
-    /// Loads PTX text with options of the caller's: `cuLibraryLoadData`.
+    /// Loads PTX text with the given options: `cuLibraryLoadData`.
     ///
     /// # Errors
     /// As [`Library::from_ptx`].
@@ -108,7 +108,7 @@ impl Library {
     /// `cuLibraryLoadData`.
     ///
     /// # Errors
-    /// [`ModuleError::Compile`](crate::ModuleError::Compile) for what is no image.
+    /// [`ModuleError::Compile`](crate::ModuleError::Compile) for bytes that are no image.
     ///
     /// # Safety
     /// That of [`Module::from_image`](crate::Module::from_image).
@@ -117,7 +117,7 @@ impl Library {
         unsafe { Self::from_image_with(image, &JitOptions::new()) }
     }
 
-    /// Loads an image, whose PTX is compiled with options of the caller's: `cuLibraryLoadData`.
+    /// Loads an image, with the given options for compiling its PTX: `cuLibraryLoadData`.
     ///
     /// # Errors
     /// As [`Library::from_image`].
@@ -134,7 +134,7 @@ impl Library {
     /// Loads an image from a file: [`Library::from_image`] of its contents.
     ///
     /// # Errors
-    /// [`ModuleError::File`](crate::ModuleError::File) where it cannot be read;
+    /// [`ModuleError::File`](crate::ModuleError::File) if it cannot be read;
     /// [`ModuleError::Compile`](crate::ModuleError::Compile).
     ///
     /// # Safety
@@ -153,12 +153,13 @@ impl Library {
     /// That of [`Module::from_image`](crate::Module::from_image).
     pub unsafe fn from_file_with(path: impl AsRef<Path>, options: &JitOptions) -> Result<Self> {
         let image = read_image(path.as_ref())?;
-        // SAFETY: these are the file's bytes, of which the caller promised what is asked for.
+        // SAFETY: these are the file's bytes, for which the caller promised what is required.
         unsafe { Self::from_image_with(&image, options) }
     }
 
     /// # Safety
-    /// `image` is what `cuLibraryLoadData` takes: NUL-terminated PTX text, or a whole binary image.
+    /// `image` is what `cuLibraryLoadData` accepts: NUL-terminated PTX text, or a whole binary
+    /// image.
     unsafe fn load(image: *const c_void, options: &JitOptions) -> Result<Self> {
         let op = "cuLibraryLoadData";
         driver::ensure()?;
@@ -194,19 +195,19 @@ impl Library {
         }))))
     }
 
-    /// What the compiler had to say when the library was loaded: nothing, where the driver compiles
-    /// later. Otherwise as [`Module::log`](crate::Module::log).
+    /// The compiler's log from loading the library: empty if the driver compiles later. Otherwise
+    /// as [`Module::log`](crate::Module::log).
     pub fn log(&self) -> &str {
         &self.0.log
     }
 
-    /// How long compiler and linker took when the library was loaded, as the driver tells; zero
-    /// where it compiles later, or had the result in its cache.
+    /// How long compiler and linker took when the library was loaded, as the driver reports; zero
+    /// if it compiles later, or had the result in its cache.
     pub fn wall_time(&self) -> Duration {
         self.0.wall_time
     }
 
-    /// The kernel of that name: `cuLibraryGetKernel`. It keeps the library loaded.
+    /// The kernel with that name: `cuLibraryGetKernel`. It keeps the library loaded.
     ///
     /// # Errors
     /// [`ModuleError::NotFound`](crate::ModuleError::NotFound); [`Error::Nul`].
@@ -228,8 +229,8 @@ impl Library {
         })))
     }
 
-    /// The global or constant variable of that name in a context, as a buffer over all of it:
-    /// `cuLibraryGetGlobal`. Every context has one of its own; otherwise as
+    /// The global or constant variable with that name in a context, as a buffer over all of it:
+    /// `cuLibraryGetGlobal`. Every context has its own copy; otherwise as
     /// [`Module::global`](crate::Module::global).
     ///
     /// # Errors
@@ -256,20 +257,20 @@ impl Library {
         self.0.get().map_or(ptr::null_mut(), |live| live.raw.0)
     }
 
-    /// The handle, unless it was given up.
+    /// The handle; an error if it was given up.
     fn live(&self) -> Result<CUlibrary> {
         Ok(self.0.live()?.raw.0)
     }
 
     /// Unloads the library, if nothing else refers to it, once the kernels launched from it have
-    /// completed, and says whether that worked: `cuLibraryUnload`. Dropping it reports a failure to
-    /// the hook of [`set_drop_hook`](crate::set_drop_hook) instead.
+    /// completed: `cuLibraryUnload`. Dropping it reports a failure to the hook of
+    /// [`set_drop_hook`](crate::set_drop_hook) instead.
     ///
-    /// A library of which there are clones, kernels or globals lives on with them.
+    /// A library that has clones, kernels or globals lives on with them.
     ///
     /// # Errors
-    /// Those of the wait for those kernels, with the library as it was; the driver's of the call that
-    /// unloads it, with a library that is [given up](Error::GivenUp).
+    /// Those of the wait for those kernels, with the library unchanged; the driver's of the call
+    /// that unloads it, with a library that is [given up](Error::GivenUp).
     pub fn close(self) -> Result<(), (Error, Self)> {
         owned::close(self.0).map_err(|(error, loaded)| (error, Self(loaded)))
     }
@@ -282,11 +283,11 @@ impl Release for LoadedLibrary {
         self.raw.number()
     }
 
-    /// Behind the kernels that were launched.
+    /// Waits for the kernels that were launched, then unloads.
     fn release(&mut self) -> Result<(), Unreleased> {
         self.users.wait()?;
         let _relaxed = Relaxed::enter()?;
-        // SAFETY: the last reference is gone, so nothing uses the handle after this call, no kernel of
+        // SAFETY: the last reference is gone, so no code uses the handle after this call, no kernel of
         // the library runs or is queued, and nothing uses its globals.
         released("cuLibraryUnload", unsafe {
             cu::cuLibraryUnload(self.raw.0)
@@ -316,7 +317,7 @@ impl fmt::Debug for Library {
     }
 }
 
-/// A kernel of a [`Library`], of no context in particular. From CUDA 12.0 on.
+/// A kernel of a [`Library`], not tied to a context. From CUDA 12.0 on.
 ///
 /// A handle: clones are the same kernel. It keeps its library loaded.
 ///
@@ -347,11 +348,11 @@ impl Kernel {
     /// [`Stream::kernel`](crate::Stream::kernel): `cuKernelGetFunction`. The first use in a context may
     /// load the code there, so keep the function.
     ///
-    /// The function keeps the context alive, as everything does that is of one.
+    /// The function keeps the context alive.
     ///
     /// # Errors
-    /// [`ModuleError::Compile`](crate::ModuleError::Compile), without a log, where there is nothing
-    /// for the context's device; the driver's.
+    /// [`ModuleError::Compile`](crate::ModuleError::Compile), without a log, if the library has
+    /// nothing for the context's device; the driver's.
     pub fn function(&self, context: &Context) -> Result<Function> {
         let op = "cuKernelGetFunction";
         let mut raw = ptr::null_mut();
@@ -365,7 +366,7 @@ impl Kernel {
         Ok(Function::new(raw, code, context, self.name()))
     }
 
-    /// The name that it was found by.
+    /// The name by which it was looked up.
     pub fn name(&self) -> &str {
         &self.0.name
     }
@@ -375,8 +376,8 @@ impl Kernel {
         Library(self.0.library.clone())
     }
 
-    /// The driver's handle, valid while `self` or a clone lives. A launch made with it is unknown to
-    /// the library and to the buffers it uses.
+    /// The driver's handle, valid while `self` or a clone lives. The library and the buffers it
+    /// uses do not know of a launch made with it.
     pub fn as_raw(&self) -> CUkernel {
         self.0.raw.0
     }

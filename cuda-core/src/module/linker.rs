@@ -1,4 +1,4 @@
-//! Linking of code that comes in several pieces.
+//! Linking device code from several inputs.
 
 use std::ffi::{CString, c_void};
 use std::fmt;
@@ -17,7 +17,8 @@ use crate::process::owned::{Owned, Release};
 use crate::process::release::Unreleased;
 use crate::types::resource::Resource;
 
-/// What kind of image a [`Linker`] is given. PTX text has a method of its own, [`Linker::add_ptx`].
+/// The kind of an image given to a [`Linker`]. PTX text has a method of its own,
+/// [`Linker::add_ptx`].
 ///
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -52,13 +53,15 @@ impl LinkInput {
     }
 }
 
-/// Makes one binary of PTX texts and binaries that need each other's functions and variables.
+/// Links PTX texts and binaries that need each other's functions and variables into one binary.
 ///
 /// Binaries must have been compiled as relocatable device code: `nvcc -rdc=true`,
-/// [`Program::option`](crate::nvrtc::Program::option)`("-rdc=true")`. In the log the inputs are called
-/// `input 1`, `input 2` and so on in the order in which they came, files by their path.
+/// [`Program::option`](crate::nvrtc::Program::option)`("-rdc=true")`. In the log the inputs are
+/// called `input 1`, `input 2` and so on in the order in which they were added, files by their
+/// path.
 ///
-/// CUDA does not say what is linked after the driver has refused an input: begin anew then.
+/// CUDA does not say what is linked after the driver has refused an input: start over with a new
+/// linker.
 ///
 /// ```no_run
 /// use cuda_core::{Device, Linker, Module};
@@ -73,18 +76,19 @@ impl LinkInput {
 /// ```
 pub struct Linker {
     state: Owned<LinkState>,
-    /// Inputs that were given, refused ones too.
+    /// Inputs that were added, refused ones included.
     inputs: usize,
-    /// Bytes of the error log that some error has told already.
+    /// Bytes of the error log that earlier errors have reported already.
     told: usize,
 }
 
 struct LinkState {
-    // INVARIANT: a link state made in `context`, which `release` alone destroys. Calls that are given it
-    // have the linker exclusively.
+    // INVARIANT: a link state created in `context`, destroyed only by `release`. Every call that uses
+    // it borrows the linker exclusively.
     raw: Handle<CUlinkState>,
     context: Context,
-    // INVARIANT: what the state was created with, which the driver writes to until that is destroyed.
+    // INVARIANT: what the state was created with, which the driver writes to until the state is
+    // destroyed.
     outputs: Outputs,
 }
 
@@ -98,10 +102,10 @@ impl Linker {
         Self::new_with(context, &JitOptions::new())
     }
 
-    /// A linker with options of the caller's, by which PTX is compiled, too: `cuLinkCreate_v2`.
+    /// A linker with the given options, which also apply to compiling PTX: `cuLinkCreate_v2`.
     ///
     /// # Errors
-    /// As [`Linker::new`]; the driver's, for options that it does not take together.
+    /// As [`Linker::new`]; the driver's, for options that exclude each other.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -142,8 +146,8 @@ impl Linker {
     ///
     /// # Errors
     /// [`ModuleError::Compile`](crate::ModuleError::Compile) with the compiler's log;
-    /// [`ModuleError::NotPtx`](crate::ModuleError::NotPtx) for text that does not begin as PTX does,
-    /// and [`Error::Nul`], before the driver is asked.
+    /// [`ModuleError::NotPtx`](crate::ModuleError::NotPtx) for text that does not begin as PTX
+    /// does, and [`Error::Nul`], before any driver call.
     pub fn add_ptx(&mut self, ptx: impl AsRef<str>) -> Result<&mut Self> {
         let text = ptx_text(ptx.as_ref())?;
         let (data, bytes) = (text.as_ptr().cast(), text.as_bytes_with_nul().len());
@@ -155,8 +159,8 @@ impl Linker {
     /// Adds a binary that NVRTC compiled: `cuLinkAddData_v2`.
     ///
     /// # Errors
-    /// [`ModuleError::Compile`](crate::ModuleError::Compile), for a binary of another architecture
-    /// among them.
+    /// [`ModuleError::Compile`](crate::ModuleError::Compile), among others for a binary of another
+    /// architecture.
     pub fn add_cubin(&mut self, cubin: &Cubin) -> Result<&mut Self> {
         // SAFETY: by the invariant of `Cubin` a whole image, which NVIDIA's own compiler wrote.
         unsafe { self.add_image(LinkInput::Cubin, cubin.as_bytes()) }
@@ -165,23 +169,23 @@ impl Linker {
     /// Adds an image: `cuLinkAddData_v2`.
     ///
     /// # Errors
-    /// [`Error::NothingGiven`] for no bytes, before the driver is asked;
+    /// [`Error::NothingGiven`] for no bytes, before any driver call;
     /// [`ModuleError::Compile`](crate::ModuleError::Compile).
     ///
     /// # Safety
-    /// `image` is a whole image of that kind, which a compiler of NVIDIA's wrote: the driver reads as
-    /// far as the headers in it say.
+    /// `image` is a whole image of that kind, written by a compiler of NVIDIA's: the driver reads
+    /// as far as the headers in it say.
     pub unsafe fn add_image(&mut self, kind: LinkInput, image: &[u8]) -> Result<&mut Self> {
         let name = self.next_name();
         // SAFETY: the caller's promise is the same.
         unsafe { self.add_bytes(kind, image, name) }
     }
 
-    /// Adds an image from a file, [`Linker::add_image`] of its contents: what `cuLinkAddFile_v2`
-    /// does, with an error that says what is wrong with the file.
+    /// Adds an image from a file: [`Linker::add_image`] of its contents. Unlike `cuLinkAddFile_v2`,
+    /// it returns an error that says what is wrong with the file.
     ///
     /// # Errors
-    /// [`ModuleError::File`](crate::ModuleError::File) where it cannot be read; those of
+    /// [`ModuleError::File`](crate::ModuleError::File) if it cannot be read; those of
     /// [`Linker::add_image`].
     ///
     /// # Safety
@@ -195,7 +199,7 @@ impl Linker {
         let image = read_image(path)?;
         // A file that was found has no NUL in its name.
         let name = CString::new(path.to_string_lossy().into_owned()).unwrap_or_default();
-        // SAFETY: these are the file's bytes, of which the caller promised what is asked for.
+        // SAFETY: these are the file's bytes, for which the caller promised what is required.
         unsafe { self.add_bytes(kind, &image, name) }
     }
 
@@ -223,7 +227,7 @@ impl Linker {
     }
 
     /// # Safety
-    /// `data` is what `cuLinkAddData` takes, of that kind, in as many bytes.
+    /// `data` is what `cuLinkAddData` accepts, of that kind and of this many bytes.
     unsafe fn add(
         &mut self,
         kind: CUjitInputType,
@@ -244,28 +248,28 @@ impl Linker {
         Ok(self)
     }
 
-    /// One call with the state, whose context is current meanwhile.
+    /// Makes one call with the state, whose context is current meanwhile.
     fn call(&mut self, op: &'static str, f: impl FnOnce(CUlinkState) -> CUresult) -> Result<()> {
         self.state.live()?;
         let code = self.state.context.relaxed(|| f(self.state.raw.0))?;
-        // The logs grow with every call. What was said of an earlier input says nothing of this one.
+        // The logs grow with every call; what was logged about earlier inputs is not about this one.
         let errors = self.state.outputs.outcome().errors;
         let earlier = std::mem::replace(&mut self.told, errors.len());
         let new = errors.get(earlier..).unwrap_or(&errors).trim().to_owned();
         compiled(op, code, new)
     }
 
-    /// Links what was added, and gives the binary with what the compiler and the linker had to say:
+    /// Links what was added, and returns the binary with the compiler's and the linker's log:
     /// `cuLinkComplete`, `cuLinkDestroy`.
     ///
     /// The binary is a copy: [`Module::from_cubin`](crate::Module::from_cubin) and
     /// `Library::from_cubin` load it, here or in other contexts of the same architecture.
     ///
     /// # Errors
-    /// [`Error::NothingGiven`] where nothing was added, before the driver is asked;
-    /// [`ModuleError::Compile`](crate::ModuleError::Compile) with the linker's log, for functions that
-    /// nobody has or two have, among others. That the linker could not be destroyed is told to the
-    /// hook of [`set_drop_hook`](crate::set_drop_hook).
+    /// [`Error::NothingGiven`] if nothing was added, before any driver call;
+    /// [`ModuleError::Compile`](crate::ModuleError::Compile) with the linker's log, for functions
+    /// that are defined nowhere or twice, among others. A failure to destroy the linker is reported
+    /// to the hook of [`set_drop_hook`](crate::set_drop_hook).
     pub fn complete(mut self) -> Result<Cubin> {
         let op = "cuLinkComplete";
         if self.inputs == 0 {
@@ -282,8 +286,8 @@ impl Linker {
                 code => code,
             }
         })?;
-        // SAFETY: not null, so the image, of that many bytes; "the cubin is owned by the state", which
-        // is destroyed when `self` is dropped, and nothing else is asked of it until then.
+        // SAFETY: not null, so the image, of that many bytes; "the cubin is owned by the state",
+        // which is destroyed when `self` is dropped, and is not used for anything else until then.
         let image = unsafe { std::slice::from_raw_parts(image.cast::<u8>(), bytes) };
         Ok(Cubin::linked(
             image.to_vec(),
@@ -302,11 +306,12 @@ impl Linker {
         self.state.get().map_or(ptr::null_mut(), |live| live.raw.0)
     }
 
-    /// Destroys the linker without linking, and says whether that worked: `cuLinkDestroy`. Dropping
-    /// it reports a failure to the hook of [`set_drop_hook`](crate::set_drop_hook) instead.
+    /// Destroys the linker without linking: `cuLinkDestroy`. Dropping it reports a failure to the
+    /// hook of [`set_drop_hook`](crate::set_drop_hook) instead.
     ///
     /// # Errors
-    /// The driver's, with a linker that is [given up](Error::GivenUp) where it failed to destroy it.
+    /// The driver's. If it failed to destroy the linker, the linker returned is
+    /// [given up](Error::GivenUp).
     pub fn close(mut self) -> Result<(), (Error, Self)> {
         self.state.release().map_err(|error| (error, self))
     }
@@ -321,11 +326,11 @@ impl Release for LinkState {
 
     fn release(&mut self) -> Result<(), Unreleased> {
         self.context.release("cuLinkDestroy", || {
-            // SAFETY: the linker is at its end, so nothing uses the handle after this call; the state's
-            // context is current.
+            // SAFETY: the linker is being closed or dropped, so no code uses the handle after this
+            // call; the state's context is current.
             unsafe { cu::cuLinkDestroy(self.raw.0) }
         })?;
-        // The driver writes its answers there no more.
+        // The driver does not write its logs there any more.
         self.outputs.free();
         Ok(())
     }

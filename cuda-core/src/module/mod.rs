@@ -40,9 +40,9 @@ use jit::Outputs;
 
 /// Kernels and global variables, loaded into a context.
 ///
-/// A handle: clones are the same module, and so is whatever was taken from it. When the last
-/// [`Function`], global and clone is gone, the module is unloaded; that waits until the kernels
-/// launched from it have completed.
+/// A handle: clones are the same module, and everything that was taken from it keeps it loaded.
+/// When the last [`Function`], global and clone is gone, the module is unloaded; that waits until
+/// the kernels launched from it have completed.
 ///
 /// ```no_run
 /// use cuda_core::{Device, Module};
@@ -65,7 +65,7 @@ pub struct Module(Arc<Owned<Loaded>>);
 
 /// A loaded module; unloaded with its last handle.
 pub(crate) struct Loaded {
-    // INVARIANT: a module loaded into `context`, which `release` alone unloads.
+    // INVARIANT: a module loaded into `context`, unloaded only by `release`.
     raw: Handle<CUmodule>,
     context: Context,
     users: Users,
@@ -79,13 +79,13 @@ impl Module {
     /// `cuModuleLoadDataEx`.
     ///
     /// # Errors
-    /// [`ModuleError::Compile`] with the compiler's log; [`ModuleError::NotPtx`] for text that does not begin
-    /// as PTX does, and [`Error::Nul`], before the driver is asked.
+    /// [`ModuleError::Compile`] with the compiler's log; [`ModuleError::NotPtx`] for text that does
+    /// not begin as PTX does, and [`Error::Nul`], before any driver call.
     pub fn from_ptx(context: &Context, ptx: impl AsRef<str>) -> Result<Self> {
         Self::from_ptx_with(context, ptx, &JitOptions::new())
     }
 
-    /// Compiles PTX text with options of the caller's: `cuModuleLoadDataEx`.
+    /// Compiles PTX text with the given options: `cuModuleLoadDataEx`.
     ///
     /// # Errors
     /// As [`Module::from_ptx`].
@@ -123,17 +123,17 @@ impl Module {
     /// `cuModuleLoadDataEx`.
     ///
     /// # Errors
-    /// [`ModuleError::Compile`] where the image holds nothing for the context's device, or is none.
+    /// [`ModuleError::Compile`] if the image holds nothing for the context's device, or is none.
     ///
     /// # Safety
-    /// `image` is a whole image that a compiler of NVIDIA's wrote: the driver reads as far as the
-    /// headers in it say. A NUL byte is put behind it, so PTX text is an image too.
+    /// `image` is a whole image, written by a compiler of NVIDIA's: the driver reads as far as the
+    /// headers in it say. A NUL byte is appended, so PTX text is an image too.
     pub unsafe fn from_image(context: &Context, image: &[u8]) -> Result<Self> {
         // SAFETY: the caller's promise is the same.
         unsafe { Self::from_image_with(context, image, &JitOptions::new()) }
     }
 
-    /// Loads an image, whose PTX is compiled with options of the caller's: `cuModuleLoadDataEx`.
+    /// Loads an image, with the given options for compiling its PTX: `cuModuleLoadDataEx`.
     ///
     /// # Errors
     /// As [`Module::from_image`].
@@ -154,7 +154,7 @@ impl Module {
     /// Loads an image from a file: [`Module::from_image`] of its contents.
     ///
     /// # Errors
-    /// [`ModuleError::File`] where it cannot be read; [`ModuleError::Compile`].
+    /// [`ModuleError::File`] if it cannot be read; [`ModuleError::Compile`].
     ///
     /// # Safety
     /// As [`Module::from_image`].
@@ -185,12 +185,13 @@ impl Module {
         options: &JitOptions,
     ) -> Result<Self> {
         let image = read_image(path.as_ref())?;
-        // SAFETY: these are the file's bytes, of which the caller promised what is asked for.
+        // SAFETY: these are the file's bytes, for which the caller promised what is required.
         unsafe { Self::from_image_with(context, &image, options) }
     }
 
     /// # Safety
-    /// `image` is what `cuModuleLoadDataEx` takes: NUL-terminated PTX text, or a whole binary image.
+    /// `image` is what `cuModuleLoadDataEx` accepts: NUL-terminated PTX text, or a whole binary
+    /// image.
     unsafe fn load(context: &Context, image: *const c_void, options: &JitOptions) -> Result<Self> {
         let op = "cuModuleLoadDataEx";
         let mut raw = std::ptr::null_mut();
@@ -214,7 +215,7 @@ impl Module {
         }))))
     }
 
-    /// The kernel of that name: `cuModuleGetFunction`. It keeps the module loaded.
+    /// The kernel with that name: `cuModuleGetFunction`. It keeps the module loaded.
     ///
     /// # Errors
     /// [`ModuleError::NotFound`]; [`Error::Nul`].
@@ -231,15 +232,14 @@ impl Module {
         Function::find(&self.0, name)
     }
 
-    /// What the compiler had to say; nothing, unless it was asked to be
-    /// [verbose](JitOptions::verbose), or warned of something, nor where the driver had kept the
-    /// result of an earlier compilation.
+    /// The compiler's log. Empty unless the compiler was asked to be [verbose](JitOptions::verbose)
+    /// or had warnings, and if the driver used the cached result of an earlier compilation.
     pub fn log(&self) -> &str {
         &self.0.log
     }
 
-    /// How long the compiler and linker took, as the driver tells; zero for a module that was in
-    /// its cache.
+    /// How long the compiler and linker took, as the driver reports; zero for a module that was in
+    /// the driver's cache.
     pub fn wall_time(&self) -> Duration {
         self.0.wall_time
     }
@@ -254,37 +254,37 @@ impl Module {
         self.0.context.device()
     }
 
-    /// The driver's handle, valid while `self`, a clone, or anything taken from it lives; null for a
-    /// module that was [given up](Error::GivenUp).
+    /// The driver's handle, valid while `self`, a clone, or anything taken from it lives; null for
+    /// a module that was [given up](Error::GivenUp).
     pub fn as_raw(&self) -> CUmodule {
         self.0.get().map_or(ptr::null_mut(), |live| live.raw.0)
     }
 
     /// Unloads the module, if nothing else refers to it, once the kernels launched from it have
-    /// completed, and says whether that worked: `cuModuleUnload`. Dropping it reports a failure to
-    /// the hook of [`set_drop_hook`](crate::set_drop_hook) instead.
+    /// completed: `cuModuleUnload`. Dropping it reports a failure to the hook of
+    /// [`set_drop_hook`](crate::set_drop_hook) instead.
     ///
-    /// A module of which there are clones, functions or globals lives on with them.
+    /// A module that has clones, functions or globals lives on with them.
     ///
     /// # Errors
-    /// Those of the wait for those kernels, with the module as it was; the driver's of the call that
-    /// unloads it, with a module that is [given up](Error::GivenUp).
+    /// Those of the wait for those kernels, with the module unchanged; the driver's of the call
+    /// that unloads it, with a module that is [given up](Error::GivenUp).
     pub fn close(self) -> Result<(), (Error, Self)> {
         owned::close(self.0).map_err(|(error, loaded)| (error, Self(loaded)))
     }
 }
 
-/// PTX text for the driver.
+/// PTX text as a C string for the driver.
 fn ptx_text(ptx: &str) -> Result<CString> {
-    // The driver tells texts from binaries by their first bytes, and reads a binary as far as its
-    // headers say. Text that could pass for one must not get there.
+    // The driver distinguishes texts from binaries by their first bytes, and reads a binary as far
+    // as its headers say. So text that could pass for a binary must not reach it.
     if !begins_as_ptx(ptx) {
         return Err(ModuleError::NotPtx.into());
     }
     CString::new(ptx).map_err(|_| Error::Nul { what: "PTX text" })
 }
 
-/// A copy of the image, aligned as the headers of an ELF file have to be, with at least one zero
+/// A copy of the image, aligned as required for the headers of an ELF file, with at least one zero
 /// byte behind it.
 fn aligned(image: &[u8]) -> Vec<u64> {
     let mut aligned = vec![0; image.len() / size_of::<u64>() + 1];
@@ -299,7 +299,8 @@ fn read_image(path: &Path) -> Result<Vec<u8>> {
     })
 }
 
-/// What the compiler has to say is an error of its own; whatever else went wrong is not.
+/// A result about the image is [`ModuleError::Compile`] with the log; any other error stays as it
+/// is.
 fn compiled(op: &'static str, code: cuda_sys::CUresult, log: String) -> Result<()> {
     match check(op, code) {
         Err(_) if !log.is_empty() || is_about_the_image(code) => {
@@ -309,7 +310,7 @@ fn compiled(op: &'static str, code: cuda_sys::CUresult, log: String) -> Result<(
     }
 }
 
-/// Whether the driver says that it could make nothing of an image.
+/// Whether the code means that the driver could not use the image.
 fn is_about_the_image(code: cuda_sys::CUresult) -> bool {
     [
         cuda_sys::CUDA_ERROR_INVALID_IMAGE,
@@ -324,8 +325,7 @@ fn is_about_the_image(code: cuda_sys::CUresult) -> bool {
     .contains(&code)
 }
 
-/// Whether the first thing in the text, comments aside, is the `.version` that every PTX module
-/// begins with.
+/// Whether the text begins, comments aside, with the `.version` that every PTX module begins with.
 fn begins_as_ptx(text: &str) -> bool {
     let mut rest = text.trim_start();
     loop {
@@ -357,11 +357,11 @@ impl Release for Loaded {
         self.raw.number()
     }
 
-    /// Behind the kernels that were launched.
+    /// Waits for the kernels that were launched, then unloads.
     fn release(&mut self) -> Result<(), Unreleased> {
         self.users.wait()?;
         self.context.release("cuModuleUnload", || {
-            // SAFETY: the last reference is gone, so nothing uses the handle after this call, no kernel
+            // SAFETY: the last reference is gone, so no code uses the handle after this call, no kernel
             // of the module runs or is queued, and nothing uses its globals; the module's context is
             // current.
             unsafe { cu::cuModuleUnload(self.raw.0) }

@@ -11,7 +11,7 @@ use crate::context::guard;
 use crate::error::{Result, check};
 use crate::process::driver::CallbackScope;
 
-/// What fills a device with a kernel.
+/// The block size, and the number of blocks, that fill a device with a kernel.
 ///
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -28,18 +28,18 @@ use crate::process::driver::CallbackScope;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct BlockSize {
-    /// Threads a block.
+    /// Threads per block.
     pub threads: u32,
-    /// Blocks that it takes at least to fill the device.
+    /// The least number of blocks that fills the device.
     pub min_grid: u32,
 }
 
-/// How much dynamic shared memory a block of so many threads takes, in bytes.
+/// Returns the dynamic shared memory, in bytes, for a block of the given number of threads.
 type SharedOf<'a> = &'a mut dyn FnMut(u32) -> usize;
 
 thread_local! {
-    /// The function that the driver asks during the call that this thread is in: it takes no user
-    /// data.
+    /// The function that the driver's callback calls during the driver call that this thread is in:
+    /// the driver passes no user data.
     static ASKED: Cell<*mut SharedOf<'static>> = const { Cell::new(ptr::null_mut()) };
 }
 
@@ -48,13 +48,13 @@ const TOO_MUCH: usize = usize::MAX >> 1;
 
 unsafe extern "C" fn ask(threads: i32) -> usize {
     let asked = ASKED.get();
-    // No reference says that the driver asks on the thread that calls it.
+    // CUDA does not document that the driver calls back on the thread that called it.
     if asked.is_null() {
         return TOO_MUCH;
     }
     let scope = CallbackScope::enter();
     // SAFETY: not null, so set by `block_size_with` around the driver's call, on this thread, to a
-    // function that outlives the call and that nobody else uses meanwhile.
+    // function that outlives the call and that no other code uses meanwhile.
     let function = unsafe { &mut *asked };
     let threads = u32::try_from(threads).unwrap_or(0);
     // A panic must not unwind into C.
@@ -128,9 +128,9 @@ impl Function {
         Ok(bytes)
     }
 
-    /// The block size that fills the device best, where every block takes the same dynamic shared
-    /// memory, in bytes: `cuOccupancyMaxPotentialBlockSize`. `limit`: threads that a block may have
-    /// at most; [`None`] for the kernel's own limit.
+    /// The block size that fills the device best, if every block takes the same dynamic shared
+    /// memory, in bytes: `cuOccupancyMaxPotentialBlockSize`. `limit`: the most threads that a block
+    /// may have; [`None`] for the kernel's own limit.
     ///
     /// # Errors
     /// The driver's.
@@ -161,11 +161,13 @@ impl Function {
         Ok(BlockSize::new(threads, min_grid))
     }
 
-    /// [`Function::block_size`] where the dynamic shared memory depends on the threads a block.
+    /// [`Function::block_size`] for dynamic shared memory that depends on the number of threads per
+    /// block.
     ///
     /// CUDA cannot be called from `dynamic_shared`: operations of this crate return
-    /// [`Error::InCallback`](crate::Error::InCallback), and a [`Guard`](crate::Guard) that is dropped
-    /// there ends its scope when this call is over. A size for which it panics is none.
+    /// [`Error::InCallback`](crate::Error::InCallback), and a [`Guard`](crate::Guard) that is
+    /// dropped there ends its scope when this call is over. A size for which the closure panics is
+    /// not chosen.
     ///
     /// # Errors
     /// The driver's.
@@ -185,7 +187,8 @@ impl Function {
         let entered = self.context().enter_briefly()?;
         let (mut min_grid, mut threads) = (0, 0);
         let mut function: SharedOf<'_> = &mut dynamic_shared;
-        // In a call within a call, which `ask` refuses, the outer one would come back.
+        // `ask` makes operations inside `dynamic_shared` fail, so calls do not nest; if they did,
+        // the outer function would be restored.
         let before = ASKED.replace(ptr::from_mut(&mut function).cast());
         // SAFETY: the call writes two ints, to locals that outlive it; the function is loaded while
         // `self` is; `ask` has the type that the driver calls, on this thread, before it returns.
@@ -216,13 +219,13 @@ impl BlockSize {
     }
 }
 
-/// A limit for the driver, to which zero is none but the kernel's own. No block has zero threads, so
-/// whoever asks for that gets the smallest there are.
+/// A limit for the driver, to which zero means only the kernel's own. No block has zero threads, so
+/// a limit of zero becomes the smallest.
 fn limited(threads: Option<u32>) -> i32 {
     threads.map_or(0, |threads| int(threads.max(1)))
 }
 
-/// A number for the driver, which refuses what is too big.
+/// A number for the driver, which refuses numbers that are too large.
 fn int(value: u32) -> i32 {
     i32::try_from(value).unwrap_or(i32::MAX)
 }
@@ -237,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_limit_of_no_threads_is_not_no_limit() {
-        // To the driver, zero is: it must not be what a caller's zero becomes.
+        // To the driver, zero means no limit: a caller's zero must not become that.
         assert_eq!([None, Some(0), Some(64)].map(super::limited), [0, 1, 64]);
     }
 }

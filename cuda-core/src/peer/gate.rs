@@ -1,8 +1,8 @@
-//! Work between two devices, and whoever takes the access away that it needs.
+//! Work between two devices, and the calls that revoke the access it needs.
 //!
-//! Taking it away waits for such work first, which may take long, and then must know that no more
-//! was enqueued meanwhile. Nobody is kept from enqueueing while it waits: only during the two driver
-//! calls that take the access away.
+//! A revocation first waits for such work, which may take long, and then must know that no more was
+//! enqueued meanwhile. Other threads may enqueue while it waits; they are blocked only during the
+//! two driver calls that revoke the access.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
@@ -10,12 +10,12 @@ use crate::device::Device;
 use crate::process::foreign_code::DeferForeignCode;
 use crate::util::sync::lock;
 
-/// Enqueueing work between two devices, from before its driver call to after it.
+/// Held while work between two devices is being enqueued, from before its driver call to after it.
 #[must_use = "the work is enqueued while this lives"]
 pub(crate) struct Crossing {
     between: Between,
     ticket: u64,
-    /// Ends when the ticket was given back, for which a drop hook may wait.
+    /// Ends after the ticket was given back: a drop hook may wait for that.
     _quiet: DeferForeignCode,
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct Closed {
     between: Between,
 }
 
-/// How much work between two devices had been enqueued at some moment.
+/// The number of enqueues between two devices that had begun at some moment.
 #[derive(Clone, Copy)]
 pub(super) struct Before(u64);
 
@@ -35,14 +35,14 @@ type Between = [Device; 2];
 /// What is known of the work between two devices.
 struct Crossings {
     between: Between,
-    /// Enqueues that have begun: the next one's ticket.
+    /// The number of enqueues that have begun, which is the next ticket.
     begun: u64,
     /// Tickets of those that have not ended.
     under_way: Vec<u64>,
     closed: bool,
 }
 
-/// One entry for each two devices between which there ever was work.
+/// One entry for each pair of devices between which there ever was work.
 static CROSSINGS: Mutex<Vec<Crossings>> = Mutex::new(Vec::new());
 
 /// An enqueue has ended, or the gate has opened.
@@ -56,7 +56,7 @@ fn between(one: Device, other: Device) -> Between {
     }
 }
 
-/// The entry of two devices, made if need be.
+/// The entry of two devices, created if needed.
 fn entry(all: &mut Vec<Crossings>, between: Between) -> &mut Crossings {
     let found = all.iter().position(|entry| entry.between == between);
     let index = found.unwrap_or_else(|| {
@@ -71,7 +71,7 @@ fn entry(all: &mut Vec<Crossings>, between: Between) -> &mut Crossings {
     &mut all[index]
 }
 
-/// Locks until `ready` says so of the entry, then runs `then` on it.
+/// Waits until `ready` accepts the entry, then runs `then` on it under the lock.
 fn when<R>(
     between: Between,
     ready: impl Fn(&Crossings) -> bool,
@@ -85,7 +85,7 @@ fn when<R>(
 }
 
 /// To be held over the driver call that enqueues work which uses one device's memory from the
-/// other. Work on a single device has no business here.
+/// other. Not for work on a single device.
 pub(crate) fn crossing(one: Device, other: Device) -> Crossing {
     let _quiet = DeferForeignCode::begin();
     let between = between(one, other);
@@ -116,8 +116,8 @@ impl Drop for Crossing {
     }
 }
 
-/// Waits until all enqueues that have begun are over: a wait for both devices' work after this
-/// covers what they enqueued.
+/// Waits until all enqueues that have begun are over: a later wait for both devices' work covers
+/// what they enqueued.
 pub(super) fn enqueued(one: Device, other: Device) -> Before {
     let between = between(one, other);
     let begun = when(between, |_| true, |entry| entry.begun);
@@ -132,7 +132,7 @@ pub(super) fn close(one: Device, other: Device, since: Before) -> Option<Closed>
         between,
         |entry| !entry.closed,
         |entry| {
-            // Whatever began before is over, so nothing is under way either.
+            // All enqueues counted in `since` are over, so none is in progress.
             let quiet = entry.begun == since.0;
             entry.closed = quiet;
             quiet.then(|| Closed { between })

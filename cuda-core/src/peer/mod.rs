@@ -62,7 +62,7 @@ impl Device {
     /// device is no peer of itself.
     ///
     /// # Errors
-    /// The driver's, where a device has been lost. Devices that cannot are `Ok(false)`.
+    /// The driver's, if a device has been lost. Devices without support are `Ok(false)`.
     ///
     /// ```no_run
     /// use cuda_core::Device;
@@ -90,20 +90,19 @@ impl Device {
 
 impl Context {
     /// Gives this context access to the memory of `peer`, which is of another device:
-    /// `cuCtxEnablePeerAccess`, and gives its device access to the default pool of `peer`'s:
-    /// `cuMemPoolSetAccess`. Without the one or the other, copies run at a tenth. Once more does
-    /// nothing.
+    /// `cuCtxEnablePeerAccess`; and gives its device access to the default pool of `peer`'s device:
+    /// `cuMemPoolSetAccess`. Without either, copies run at a tenth of the speed. Calling it again
+    /// does nothing.
     ///
-    /// Kernels want it of their own context for memory of the [caching pools](crate::CachingPool) and
-    /// of [`Context::alloc`], which is in `peer`; what comes from the driver's pool all contexts of
-    /// the device then reach.
+    /// Kernels need access for their own context to memory of the
+    /// [caching pools](crate::CachingPool) and of [`Context::alloc`], which is in `peer`; memory
+    /// from the driver's pool is then accessible to all contexts of the device.
     ///
-    /// Access goes one way; copies are as fast as they can be when both devices have it. Green
-    /// contexts share the access of their device's primary context: what one is given or loses, all
-    /// are.
+    /// Access goes one way; copies are fastest when both devices have it. Green contexts share the
+    /// access of their device's primary context: giving or revoking it affects all of them.
     ///
     /// # Errors
-    /// The driver's `PEER_ACCESS_UNSUPPORTED` for devices that cannot, and for the same device.
+    /// The driver's `PEER_ACCESS_UNSUPPORTED` for devices without support, and for the same device.
     ///
     /// ```no_run
     /// use cuda_core::Device;
@@ -145,19 +144,19 @@ impl Context {
         Ok(())
     }
 
-    /// Takes the access away again, once the work of both devices has completed:
-    /// `cuCtxDisablePeerAccess`, `cuMemPoolSetAccess`. Copies still work, more slowly.
+    /// Revokes the access, once the work of both devices has completed: `cuCtxDisablePeerAccess`,
+    /// `cuMemPoolSetAccess`. Copies still work, more slowly.
     ///
     /// Waits for all contexts of both devices that this crate knows, since they share their
-    /// device's pool, and again if another thread has enqueued a copy between the devices meanwhile,
-    /// or a kernel that uses the other's memory. The pool stays open as long as another context of
-    /// the device has access, or where [`MemoryPool::set_access`](crate::MemoryPool::set_access)
-    /// opened it.
+    /// device's pool, and again if another thread has enqueued a copy between the devices
+    /// meanwhile, or a kernel that uses the other's memory. The pool stays open as long as another
+    /// context of the device has access, or if
+    /// [`MemoryPool::set_access`](crate::MemoryPool::set_access) opened it.
     ///
     /// # Errors
-    /// The driver's `PEER_ACCESS_NOT_ENABLED` if there was none; [`Error::PeerAccessInUse`] while
-    /// other threads enqueue such work all the time. After another of the driver's, launches count the
-    /// access as gone until it is enabled again.
+    /// The driver's `PEER_ACCESS_NOT_ENABLED` if there was none; [`Error::PeerAccessInUse`] if
+    /// other threads keep enqueuing such work. After another error of the driver's, launches count
+    /// the access as gone until it is enabled again.
     pub fn disable_peer_access(&self, peer: &Context) -> Result<()> {
         let far = peer.live()?;
         // Begun first, so that it ends last: a drop hook may copy between these very devices.
@@ -174,7 +173,7 @@ impl Context {
             unsafe { cu::cuCtxDisablePeerAccess(far.0) }
         });
         match disabled {
-            // Once more after the pool could not be closed.
+            // A repeated call after closing the pool failed.
             Err(Error::Driver { code, .. })
                 if code == cuda_sys::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED
                     && lock(&ENABLED).iter().any(this) => {}
@@ -196,11 +195,11 @@ impl Context {
     }
 }
 
-/// Calls that give access or take it away: one thread at a time makes them, and records their effect.
-/// Nothing is waited for meanwhile.
+/// Calls that give or revoke access: one thread at a time makes them, and records their effect. No
+/// wait happens meanwhile.
 pub(crate) struct Changes {
     _one: MutexGuard<'static, ()>,
-    /// Ends last: a drop hook may do the same.
+    /// Ends last: a drop hook may give or revoke access, too.
     _quiet: DeferForeignCode,
 }
 
@@ -215,8 +214,8 @@ impl Changes {
     }
 }
 
-/// Waits for the work of both devices, until none between them came while it waited; keeps such
-/// work out for as long as the value lives.
+/// Waits for the work of both devices, until no work between them was enqueued during the wait;
+/// keeps such work out for as long as the value lives.
 pub(crate) fn close(device: Device, peer: Device) -> Result<Closed> {
     const ROUNDS: u32 = 100;
     for _ in 0..ROUNDS {
@@ -234,15 +233,17 @@ pub(crate) fn close(device: Device, peer: Device) -> Result<Closed> {
     })
 }
 
-/// A context that was given access to the memory of another device's context; both as address spaces.
+/// A context that was given access to the memory of another device's context; both as address
+/// spaces.
 struct Access {
     context: RawContext,
     far: RawContext,
     device: Device,
     peer: Device,
-    /// So was its device to the default pool of the other, which was not closed by itself since.
+    /// Its device was also given access to the other's default pool, which was not closed
+    /// separately since.
     pool: bool,
-    /// It is being taken away, or could not be altogether: nobody relies on it.
+    /// It is being revoked, or could not be revoked completely: no work may rely on it.
     ending: bool,
 }
 
@@ -251,7 +252,7 @@ impl Access {
         self.context == context && self.far == far
     }
 
-    /// Whether `peer`'s default pool is open to the device for its sake.
+    /// Whether this access is a reason for `peer`'s default pool to be open to the device.
     fn opens_pool(&self, device: Device, peer: Device) -> bool {
         self.device == device && self.peer == peer && self.pool && !self.ending
     }
@@ -261,7 +262,7 @@ impl Access {
 /// context of a device that had access.
 static ENABLED: Mutex<Vec<Access>> = Mutex::new(Vec::new());
 
-/// A pool that was opened to another device by itself.
+/// A pool that was opened to another device by a call of its own.
 struct OpenPool {
     pool: Pool,
     owner: Device,
@@ -276,7 +277,7 @@ impl OpenPool {
 
 static OPEN_POOLS: Mutex<Vec<OpenPool>> = Mutex::new(Vec::new());
 
-/// `owner`'s pool was opened to the other device.
+/// Notes that `owner`'s pool was opened to the other device.
 pub(crate) fn pool_opened(pool: Pool, owner: Device, to: Device) {
     let mut open = lock(&OPEN_POOLS);
     if !open.iter().any(|known| known.is(pool, to)) {
@@ -284,10 +285,10 @@ pub(crate) fn pool_opened(pool: Pool, owner: Device, to: Device) {
     }
 }
 
-/// `owner`'s pool was closed to the other device, also to its contexts that have access.
+/// Notes that `owner`'s pool was closed to the other device, also for contexts of that with access.
 pub(crate) fn pool_closed(pool: Pool, owner: Device, to: Device) {
     lock(&OPEN_POOLS).retain(|open| !open.is(pool, to));
-    // It is cached: whoever has the pool asked for it.
+    // Cached: the caller has the pool, so the owner's default pool was looked up before.
     let default = owner.default_pool().ok().flatten();
     if default.is_some_and(|default| default.0 == pool.0) {
         let opened = |access: &&mut Access| access.opens_pool(to, owner);
@@ -297,22 +298,22 @@ pub(crate) fn pool_closed(pool: Pool, owner: Device, to: Device) {
     }
 }
 
-/// Whether the pool was opened to the device by itself.
+/// Whether the pool was opened to the device by a call of its own.
 fn is_open(pool: Pool, to: Device) -> bool {
     lock(&OPEN_POOLS).iter().any(|open| open.is(pool, to))
 }
 
-/// The pool is about to be destroyed.
+/// To be called before the pool is destroyed.
 pub(crate) fn forget_pool(pool: Pool) {
     lock(&OPEN_POOLS).retain(|open| open.pool.0 != pool.0);
 }
 
-/// Memory of a device that others use only where they were given access to it: devices to that of a
+/// Memory of a device that other contexts and devices use only with access: devices to that of a
 /// pool, contexts to what `cuMemAlloc` gave another context.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) struct Confined {
     pub(crate) device: Device,
-    /// Where it is in the device; [`None`] for a pool's.
+    /// The address space it is in; [`None`] for memory of a pool.
     space: Option<Space>,
 }
 
@@ -320,7 +321,8 @@ pub(crate) struct Confined {
 #[derive(Clone, Copy, PartialEq)]
 struct Space {
     of: RawContext,
-    /// Of a foreign context, which may be a green one: its own, or that of the primary context.
+    /// Whether the context is foreign; it may be a green one, so its address space may be its own,
+    /// or that of the primary context.
     is_foreign: bool,
 }
 
@@ -333,7 +335,7 @@ impl Space {
         }
     }
 
-    /// Whether they are one, as far as anybody can tell.
+    /// Whether the two may be one address space, as far as can be known.
     #[inline]
     fn may_be(self, other: Self) -> bool {
         self.of == other.of || self.is_foreign || other.is_foreign
@@ -366,8 +368,8 @@ impl Confined {
 }
 
 /// Whether the context was given access to the memory, of another device: to all of that device's
-/// default pool, to another pool of it, or to what is in the memory's context. Stays so for as long as
-/// the caller holds a [`Crossing`] of the two devices.
+/// default pool, to another pool of it, or to the memory's context. Stays so for as long as the
+/// caller holds a [`Crossing`] of the two devices.
 pub(crate) fn has_access(context: &Context, memory: Confined) -> bool {
     let device = context.device();
     let to_all = lock(&ENABLED).iter().any(|access| match memory.space {
@@ -378,8 +380,8 @@ pub(crate) fn has_access(context: &Context, memory: Confined) -> bool {
     to_all || memory.space.is_none() && lock(&OPEN_POOLS).iter().any(to_pool)
 }
 
-/// The context is about to be destroyed, and all access with it: what it had, and what others had to
-/// its memory.
+/// To be called before the context is destroyed, and all access with it: what it had, and what
+/// others had to its memory.
 pub(crate) fn forget(context: RawContext) {
     lock(&ENABLED).retain(|access| access.context != context && access.far != context);
 }

@@ -1,4 +1,4 @@
-//! Calls that no capture minds: the thread's capture mode.
+//! Relaxes a thread's capture mode, so that its calls end no capture.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -9,8 +9,9 @@ use crate::error::Result;
 use crate::process::driver;
 use crate::process::effect::{Failed, attempt};
 
-/// Lets this thread make potentially unsafe calls, for as long as it lives, without a word from any
-/// capture: `cuThreadExchangeStreamCaptureMode`. See [`crate::timeline::capture`].
+/// Lets this thread make potentially unsafe calls, for as long as the value lives, without ending
+/// or failing for any capture: `cuThreadExchangeStreamCaptureMode`. See
+/// [`crate::timeline::capture`].
 pub(crate) struct Relaxed {
     /// [`None`] on a thread that was relaxed already.
     before: Option<CUstreamCaptureMode>,
@@ -18,12 +19,12 @@ pub(crate) struct Relaxed {
 }
 
 thread_local! {
-    /// The thread is relaxed by this module, for a while or for life.
+    /// This module has relaxed the thread, for a scope or for its life.
     static RELAXED: Cell<bool> = const { Cell::new(false) };
 }
 
 impl Relaxed {
-    /// Two driver calls with the drop; none on a thread that is relaxed already.
+    /// Two driver calls together with the drop; none on a thread that is relaxed already.
     pub(crate) fn enter() -> Result<Self> {
         let before = match RELAXED.try_with(Cell::get) {
             Ok(true) => None,
@@ -35,23 +36,23 @@ impl Relaxed {
         })
     }
 
-    /// For a thread of this crate's own, before it calls the driver: one call, the first time. Where that
-    /// fails, [`Relaxed::enter`] does what it does elsewhere.
+    /// For a thread of this crate's own, before it calls the driver: one call, the first time. If
+    /// that fails, [`Relaxed::enter`] exchanges the mode each time.
     pub(crate) fn for_life() {
         if !RELAXED.get() && !driver::is_gone() {
-            // What the mode was before is of no use to a thread that ends with it.
+            // The mode before is not needed again: the thread ends in this one.
             let _ = relax();
         }
     }
 }
 
-/// Makes the thread's mode the relaxed one, and says which it was.
+/// Makes the thread's mode the relaxed one, and returns the mode before.
 fn relax() -> Result<CUstreamCaptureMode> {
     let mut before = cuda_sys::CU_STREAM_CAPTURE_MODE_RELAXED;
     exchange(&mut before).map_err(|failed| {
         failed.undo(|| {
-            // If it has taken effect this is the mode to go back to, and otherwise the one that was
-            // asked for.
+            // If the call has taken effect, `before` is the mode to go back to, otherwise still the
+            // one that was requested.
             if before != cuda_sys::CU_STREAM_CAPTURE_MODE_RELAXED {
                 let _ = exchange(&mut before.clone());
             }
@@ -61,7 +62,8 @@ fn relax() -> Result<CUstreamCaptureMode> {
     Ok(before)
 }
 
-/// Where the thread ends, and its locals are gone, nested calls exchange the mode once more.
+/// If the thread is ending and its thread-locals are destroyed, nested calls exchange the mode
+/// again.
 fn note(relaxed: bool) {
     let _ = RELAXED.try_with(|now| now.set(relaxed));
 }
@@ -72,7 +74,7 @@ impl Drop for Relaxed {
             return;
         };
         note(false);
-        // Once more if it fails; a mode that stays relaxed forbids less, and harms nothing else.
+        // Tried again if it fails; a mode that stays relaxed forbids less, and harms nothing else.
         let _ = exchange(&mut before.clone()).or_else(|_| exchange(&mut before));
     }
 }

@@ -13,8 +13,8 @@ use crate::util::sync::lock;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Runs `job` now, or on a host thread of ours where CUDA cannot be called on this one. Forgets it
-/// where the driver is gone: the process ends, and everything with it.
+/// Runs `job` now, or on a thread of this crate if CUDA must not be called on this one. Forgets it
+/// if the driver is gone: the process ends, and everything with it.
 pub(crate) fn run_or_defer(job: impl FnOnce() + Send + 'static) {
     if must_not_run_here() {
         run_elsewhere(job);
@@ -23,13 +23,13 @@ pub(crate) fn run_or_defer(job: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Whether what a `Drop` has to ask of the driver cannot be asked on this thread.
+/// Whether this thread must not make the driver calls of a `Drop`.
 #[inline]
 pub(crate) fn must_not_run_here() -> bool {
     driver::in_callback() || driver::is_gone()
 }
 
-/// [`run_or_defer`] where it must not run here.
+/// [`run_or_defer`] if it must not run here.
 #[cold]
 pub(crate) fn run_elsewhere(job: impl FnOnce() + Send + 'static) {
     if driver::is_gone() {
@@ -42,9 +42,9 @@ pub(crate) fn run_elsewhere(job: impl FnOnce() + Send + 'static) {
 /// Drops that wait for a host thread, and the thread that runs them.
 struct Reaper {
     jobs: VecDeque<Job>,
-    /// A thread runs jobs, and will see whatever is queued before it finds the queue empty.
+    /// The thread is running jobs, and will see whatever is queued before it finds the queue empty.
     running: bool,
-    /// The last thread started, until somebody waits for it.
+    /// The last thread started, until a flush joins it.
     thread: Option<JoinHandle<()>>,
 }
 
@@ -55,16 +55,16 @@ static REAPER: Mutex<Reaper> = Mutex::new(Reaper {
 });
 
 thread_local! {
-    /// This thread runs deferred drops.
+    /// Whether this thread runs deferred drops.
     static REAPS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Between threads of this crate and the end of the process.
+/// Keeps this crate's threads out of the driver once the process exits.
 struct Gate {
-    /// Threads of this crate that are calling the driver: the one whose job runs, and those that ask for
-    /// points.
+    /// Threads of this crate that are calling the driver: the one that runs deferred drops, and
+    /// those that query points.
     inside: usize,
-    /// The process exits: none may.
+    /// The process exits: no thread may enter any more.
     closed: bool,
 }
 
@@ -88,8 +88,8 @@ impl Gate {
     }
 }
 
-/// Makes a call that does nothing but wait for the device, and so one that the process need not wait
-/// for in order to exit: a deferred drop goes no further then.
+/// Makes a call that only waits for the device, so the process need not wait for it in order to
+/// exit: a deferred drop then stops there.
 pub(crate) fn while_waiting<R>(wait: impl FnOnce() -> R) -> R {
     if !is_reaper() {
         return wait();
@@ -109,8 +109,8 @@ pub(crate) fn unless_exiting<R>(call: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Hands `job` to a thread that ends when there is nothing left to do: drops in host functions are
-/// rare, and a thread that idles for good is one more to keep out of the driver at exit.
+/// Hands `job` to a thread that ends when no job is left: drops in host functions are rare, and a
+/// thread that idles permanently would be one more to keep out of the driver at exit.
 fn defer(job: Job) {
     let mut reaper = lock(&REAPER);
     reaper.jobs.push_back(job);
@@ -123,7 +123,7 @@ fn defer(job: Job) {
     match started {
         Ok(thread) => {
             reaper.running = true;
-            // The one before has nothing left to do, and is let go.
+            // The thread before has no jobs left; dropping its handle detaches it.
             reaper.thread = Some(thread);
         }
         // Dropping the jobs here would call the driver on its own callback thread.
@@ -156,23 +156,23 @@ fn reap() {
     }
 }
 
-/// Keeps threads of this crate out of the driver from now on; called as the process exits.
+/// Keeps this crate's threads out of the driver from now on; called as the process exits.
 #[cfg_attr(any(not(unix), miri), allow(dead_code))]
 pub(crate) fn park() {
-    /// A job may be in a call that waits for the device, which may wait for what nobody will do any
-    /// more.
+    /// A job may be in a call that waits for the device, which may wait for what no thread will do
+    /// any more.
     const PATIENCE: Duration = Duration::from_secs(1);
     let mut gate = lock(&GATE);
     gate.closed = true;
-    // A job, or a hook that it called, ends the process; or a host function does, and a job may be
-    // waiting for that very function.
+    // The process was ended by a job, by a hook that it called, or by a host function, for which a
+    // job may be waiting: waiting here would not end.
     if is_reaper() || driver::in_callback() {
         return;
     }
     drop(GATE_CHANGED.wait_timeout_while(gate, PATIENCE, |gate| gate.inside > 0));
 }
 
-/// Whether this thread is the one of deferred drops.
+/// Whether this thread runs deferred drops.
 pub(crate) fn is_reaper() -> bool {
     REAPS.try_with(Cell::get).unwrap_or(false)
 }
@@ -182,7 +182,7 @@ pub(crate) fn join() {
     loop {
         let thread = lock(&REAPER).thread.take();
         match thread {
-            // It contains the panics of its jobs.
+            // The thread has caught the panics of its jobs.
             Some(thread) => drop(thread.join()),
             None => return,
         }

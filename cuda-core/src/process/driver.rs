@@ -1,4 +1,4 @@
-//! The process and the driver: initialisation, and the states in which it must not be called.
+//! The state of the process and the driver: initialisation, and when the driver must not be called.
 
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -15,11 +15,11 @@ pub(crate) use crate::util::process_state::{CallbackScope, in_callback, is_gone}
 /// The oldest driver that works.
 const FLOOR: Version = Version::new(11, 8);
 
-/// How often a thread looks whether another has initialised the driver, which takes milliseconds at
-/// least.
+/// How often a thread checks whether another has initialised the driver, which takes milliseconds
+/// at least.
 const POLL: Duration = Duration::from_micros(100);
 
-/// Initialises the driver once, and refuses the call where CUDA cannot be called at all.
+/// Initialises the driver once, and refuses if CUDA cannot be called at all.
 ///
 /// Every operation begins here, before it takes any lock. Costs one thread-local read and one load.
 #[inline]
@@ -41,17 +41,17 @@ pub(crate) fn is_ready() -> bool {
 
 #[cold]
 fn ensure_slow() -> Result<()> {
-    // Nothing is changed where the process has begun to exit.
+    // Changes nothing once the process has begun to exit.
     let step = |from, to| STATE.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
     loop {
         if let Some(error) = gone() {
             return Err(error);
         }
         hooks::watch_forks();
-        // Where there is no driver that is final, and found here without a lock.
+        // A missing driver is final, and detected here without a lock.
         cuda_sys::load()?;
-        // The state is the lock, since that alone survives a fork: what the child finds in it is put
-        // right by its handler, and a mutex that another thread has stays locked in the child.
+        // The state itself is the lock, since it survives a fork: the child's fork handler corrects
+        // the state, whereas a mutex that another thread holds would stay locked in the child.
         match step(COLD, STARTING) {
             Ok(_) => {
                 let started = start();
@@ -75,7 +75,7 @@ fn start() -> Result<()> {
     Ok(())
 }
 
-/// Why, if the driver [is gone](is_gone).
+/// The error, if the driver [is gone](is_gone).
 pub(crate) fn gone() -> Option<Error> {
     match STATE.load(Ordering::Acquire) {
         FORKED => Some(Error::Forked),
@@ -119,7 +119,7 @@ mod hooks {
 
     extern "C" fn at_exit() {
         let before = super::STATE.swap(super::EXITING, Ordering::AcqRel);
-        // In a fork's child there is nobody to wait for.
+        // In a fork's child there are no threads to wait for.
         if before != super::FORKED {
             crate::process::deferred::park();
             crate::process::pinned_pass::park();
@@ -127,14 +127,14 @@ mod hooks {
     }
 
     extern "C" fn in_child() {
-        // A child of a process that never used the driver may.
+        // A child of a process that never used the driver may use it.
         if super::STATE.load(Ordering::Acquire) != super::COLD {
             super::STATE.store(super::FORKED, Ordering::Release);
         }
     }
 
-    /// Called after `cuInit`, once: handlers run last in, first out, so ours runs before the driver's
-    /// own.
+    /// Called after `cuInit`, once: exit handlers run last in, first out, so this crate's runs
+    /// before the driver's own.
     pub(super) fn watch_exit() {
         // SAFETY: the handler is a function that lives as long as the process and does not unwind. A
         // failure means only that drops at exit reach a driver that refuses them.
@@ -142,12 +142,13 @@ mod hooks {
     }
 
     pub(super) fn watch_forks() {
-        // Not a lock, nor a `Once`, which the child might find taken. Twice does no harm.
+        // Neither a lock nor a `Once`, which the child might find taken. Registering twice is
+        // harmless.
         static WATCHED: AtomicBool = AtomicBool::new(false);
         if !WATCHED.load(Ordering::Acquire) {
-            // SAFETY: the handler lives as long as the process and does not unwind; it does an atomic
-            // load and a store, which are async-signal-safe. A failure means only that a child's
-            // calls reach a driver that refuses them.
+            // SAFETY: the handler lives as long as the process and does not unwind; it does an
+            // atomic load and a store, which are async-signal-safe. A failure means only that a
+            // child's calls reach a driver that refuses them.
             unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
             WATCHED.store(true, Ordering::Release);
         }

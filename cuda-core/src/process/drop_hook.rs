@@ -1,11 +1,12 @@
-//! What a `Drop` could not do: counted, told to a hook, and never a panic.
+//! What a `Drop` could not do is counted and reported to a hook; it never panics.
 //!
 //! An owner whose `Drop` can fail has an explicit twin that returns the error instead: `close`,
-//! `restore`, `into_inner`, `wait`. [`crate::process::release`] says what becomes of what was owned.
+//! `restore`, `into_inner`, `wait`. [`crate::process::release`] says what becomes of the resource.
 //!
-//! Some have none. A stream pool and a group are streams, each of which has one; the memory of a
-//! signal is kept for the next; a caching pool gives its memory back by `trim`, which says what it
-//! could not; the values of a `ContextLocal` are other libraries', and so are their errors.
+//! Some have no twin. A stream pool and a group consist of streams, each of which has one; the
+//! memory of a signal is kept for the next signal; a caching pool gives its memory back by `trim`,
+//! which returns the error; the values of a `ContextLocal` are other libraries', and so are their
+//! errors.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,11 +36,11 @@ use crate::types::resource::Resource;
 pub struct DropFailure {
     /// What was left behind.
     pub resource: Resource,
-    /// Its address or handle; zero where it has none.
+    /// Its address or handle; zero if it has none.
     pub handle: u64,
-    /// Its size in bytes; zero where it has none.
+    /// Its size in bytes; zero if it has none.
     pub bytes: usize,
-    /// Why; [`None`] for the panic of a host function.
+    /// The cause; [`None`] for the panic of a host function.
     pub error: Option<Error>,
 }
 
@@ -59,7 +60,7 @@ impl fmt::Display for DropFailure {
     }
 }
 
-/// Told of whatever [`drop_failures`] counts; see [`set_drop_hook`].
+/// Called with whatever [`drop_failures`] counts; see [`set_drop_hook`].
 ///
 /// ```
 /// // Calls the hook that was there before, too.
@@ -76,10 +77,10 @@ pub type DropHook = Arc<dyn Fn(&DropFailure) + Send + Sync>;
 static FAILURES: AtomicU64 = AtomicU64::new(0);
 static HOOK: RwLock<Option<DropHook>> = RwLock::new(None);
 
-/// How often a `Drop` of this crate failed since the process began, or a `close` so that what it
-/// released may be gone ([`Error::GivenUp`]). Failures while the process exits, or in a fork's child,
-/// are not counted. Deferred drops that no thread could be started for are counted here, and told to no
-/// hook.
+/// The number of times since the process began that a `Drop` of this crate failed, or a `close`
+/// failed so that the resource may be gone ([`Error::GivenUp`]). Failures while the process exits,
+/// or in a fork's child, are not counted. Deferred drops for which no thread could be started are
+/// counted, but not reported to the hook.
 ///
 /// ```
 /// assert_eq!(cuda_core::drop_failures(), 0, "something could not be freed");
@@ -88,22 +89,22 @@ pub fn drop_failures() -> u64 {
     FAILURES.load(Ordering::Relaxed)
 }
 
-/// Calls `hook` for whatever [`drop_failures`] counts from now on, in place of the hook before, which
-/// [`take_drop_hook`] returns. Does nothing in a fork's child, where nothing is counted.
+/// Calls `hook` for whatever [`drop_failures`] counts from now on, in place of the hook before,
+/// which [`take_drop_hook`] returns. Does nothing in a fork's child, where nothing is counted.
 ///
-/// The hook runs on the thread that drops or closes, when this crate has brought back what is current
-/// there. A panic in it is caught and ignored.
+/// The hook runs on the thread that drops or closes, after this crate has restored that thread's
+/// current context. A panic in the hook is caught and ignored.
 ///
 /// ```
 /// cuda_core::set_drop_hook(|failure| eprintln!("{failure}"));
 /// # cuda_core::take_drop_hook();
 /// ```
 pub fn set_drop_hook(hook: impl Fn(&DropFailure) + Send + Sync + 'static) {
-    // What the old hook captured may do anything when dropped: not under the lock.
+    // Dropping the old hook's captures may run any code: not under the lock.
     drop(replace_hook(Some(Arc::new(hook))));
 }
 
-/// Takes the hook of [`set_drop_hook`] out: to end it, or for the next one to call.
+/// Removes the hook of [`set_drop_hook`] and returns it: to end it, or for the next hook to call.
 ///
 /// ```
 /// let earlier = cuda_core::take_drop_hook();
@@ -120,7 +121,7 @@ pub fn take_drop_hook() -> Option<DropHook> {
 }
 
 fn replace_hook(hook: Option<DropHook>) -> Option<DropHook> {
-    // A thread that is no more in a fork's child may have the lock.
+    // In a fork's child, a thread that does not exist there may hold the lock.
     if driver::is_gone() {
         return None;
     }
@@ -128,7 +129,7 @@ fn replace_hook(hook: Option<DropHook>) -> Option<DropHook> {
     std::mem::replace(&mut *slot, hook)
 }
 
-/// Counts a failure and tells the hook, unless the driver is gone with the process.
+/// Counts a failure and calls the hook, unless the driver is gone with the process.
 pub(crate) fn report(resource: Resource, handle: u64, bytes: usize, error: Option<Error>) {
     if driver::is_gone() || error.as_ref().is_some_and(Error::is_shutdown) {
         return;

@@ -1,11 +1,12 @@
 //! Calls that fail although they have taken effect.
 //!
-//! "Note that this function may also return error codes from previous, asynchronous launches", says the
-//! reference of most functions that change something, and not what has become of the call itself. Each
-//! such call of this crate goes through [`attempt`], and each caller decides by [`Failed`] what there is
-//! to undo or to leave alone. Three kinds are decided in one place for all:
+//! "Note that this function may also return error codes from previous, asynchronous launches", says
+//! the reference of most functions that change something, without saying whether the call itself
+//! then took effect. Each such call of this crate goes through [`attempt`], and each caller decides
+//! by [`Failed`] what there is to undo or to leave alone. Three kinds are decided in one place for
+//! all:
 //!
-//! * What an enqueue that failed touches is marked as used ([`crate::timeline::submit`]).
+//! * What a failed enqueue uses is marked as used ([`crate::timeline::submit`]).
 //! * What a failed call was to release is given up ([`crate::process::release`]).
 //! * A descriptor that a failed call may have taken is not closed ([`give_fd`]).
 
@@ -16,9 +17,10 @@ use cuda_sys::CUresult;
 
 use crate::error::{Error, check};
 
-/// The calls of this crate whose reference has that note and whose effect can be undone, or matters to
-/// what they were given; enqueues and releases aside. What a failed allocation may have made has no
-/// address by which it could be given back. Of any other call an error says that it did nothing.
+/// The calls of this crate whose reference has that note and whose effect can be undone, or matters
+/// for their arguments, except enqueues and releases. What a failed allocation may have made has no
+/// address by which it could be freed. For any other call an error is taken to mean that it did
+/// nothing.
 const REPORTS_EARLIER_WORK: [&str; 9] = [
     "cuCtxCreate",
     "cuCtxPushCurrent",
@@ -31,7 +33,7 @@ const REPORTS_EARLIER_WORK: [&str; 9] = [
     "cuThreadExchangeStreamCaptureMode",
 ];
 
-/// What the error of a call says of the call.
+/// What the error of a call means for the call.
 #[derive(Debug)]
 pub(crate) enum Failed {
     /// The driver refused it: nothing has changed.
@@ -41,7 +43,7 @@ pub(crate) enum Failed {
 }
 
 impl Failed {
-    /// The error, after `undo` where there may be something to undo.
+    /// The error, after `undo` if there may be something to undo.
     pub(crate) fn undo(self, undo: impl FnOnce()) -> Error {
         if let Self::Unknown(_) = self {
             undo();
@@ -58,7 +60,7 @@ impl From<Failed> for Error {
     }
 }
 
-/// What the driver says of a call that changes something.
+/// The result of a call that changes something.
 #[inline]
 pub(crate) fn attempt(op: &'static str, code: CUresult) -> Result<(), Failed> {
     check(op, code).map_err(|error| classify(op, code, error))
@@ -73,8 +75,8 @@ fn classify(op: &'static str, code: CUresult, error: Error) -> Failed {
     }
 }
 
-/// Whether a code is one with which functions are documented to refuse a call, and which no work on a
-/// device ends with.
+/// Whether functions are documented to refuse a call with this code, and no work on a device ends
+/// with it.
 fn is_refusal(code: CUresult) -> bool {
     const REFUSALS: [CUresult; 11] = [
         cuda_sys::CUDA_ERROR_DEINITIALIZED,
@@ -92,12 +94,12 @@ fn is_refusal(code: CUresult) -> bool {
     REFUSALS.contains(&code)
 }
 
-/// Makes a call that takes a descriptor over if it takes effect: with a duplicate, so that `fd` is its
-/// owner's whatever comes of the call. The duplicate is closed where the call was refused, and left to
-/// the driver otherwise: the number may be another file's by then.
+/// Makes a call that takes ownership of a descriptor if it takes effect. Passes a duplicate, so
+/// that `fd` stays its owner's in any case. The duplicate is closed if the call was refused, and
+/// left to the driver otherwise: its number may be another file's by then.
 ///
 /// # Errors
-/// The call's; `OPERATING_SYSTEM` where the process can have no more descriptors.
+/// The call's; `OPERATING_SYSTEM` if the process can have no more descriptors.
 #[cfg(unix)]
 pub(crate) fn give_fd(
     op: &'static str,
@@ -127,7 +129,7 @@ mod tests {
         assert!(matches!(refused, Err(Failed::Refused(_))), "{refused:?}");
         let unknown = attempt("cuMemMap", cuda_sys::CUDA_ERROR_ILLEGAL_ADDRESS);
         assert!(matches!(unknown, Err(Failed::Unknown(_))), "{unknown:?}");
-        // One that the reference says nothing of.
+        // A call that is not in the list.
         let refused = attempt("cuMemAddressReserve", cuda_sys::CUDA_ERROR_UNKNOWN);
         assert!(matches!(refused, Err(Failed::Refused(_))), "{refused:?}");
         assert!(attempt("cuMemMap", cuda_sys::CUDA_SUCCESS).is_ok());
@@ -148,7 +150,7 @@ mod tests {
         let op = "cuImportExternalMemory";
         let fd = OwnedFd::from(File::open(env!("CARGO_MANIFEST_DIR")).expect("a file"));
         let is_open = |number| {
-            // SAFETY: asked for what it is, and not closed.
+            // SAFETY: only queried, and not closed.
             let file = ManuallyDrop::new(unsafe { File::from_raw_fd(number) });
             file.metadata().is_ok()
         };
@@ -165,7 +167,7 @@ mod tests {
                 code
             });
             assert!(is_open(given), "{code:?}");
-            // SAFETY: open, and the driver's, of which there is none here.
+            // SAFETY: open, and owned by the driver, which this test stands in for.
             drop(unsafe { OwnedFd::from_raw_fd(given) });
         }
         assert!(is_open(fd.as_raw_fd()));

@@ -1,9 +1,9 @@
-//! Spans of this crate's own calls, in which nobody else's code runs on the thread, but for a closure
-//! that the driver calls and that therefore cannot call the driver.
+//! Spans of this crate's own calls in which no foreign code runs on the thread, except closures
+//! that the driver calls, which cannot call the driver themselves.
 //!
-//! What is current is asked at the beginning of such a span and known until its end. A drop hook,
-//! or the `Drop` of what keeps another library's context alive, may make something else current: what
-//! comes up meanwhile waits for the end.
+//! This crate asks what is current at the beginning of such a span and relies on it until the end.
+//! A drop hook, or the `Drop` of what keeps another library's context alive, may make another
+//! context current: if one of them comes up within a span, it runs after the span.
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
@@ -11,9 +11,9 @@ use std::mem::ManuallyDrop;
 
 use crate::util::panic::contain;
 
-/// As long as one lives, what [`after`] is given waits.
+/// While one lives on a thread, the jobs given to [`after`] on that thread are deferred.
 pub(crate) struct DeferForeignCode {
-    /// The thread's.
+    /// Belongs to the thread.
     _not_send: PhantomData<*const ()>,
 }
 
@@ -21,7 +21,7 @@ pub(crate) struct DeferForeignCode {
 struct Spans {
     /// Spans that the thread is in.
     open: u32,
-    /// There is something to do when the outermost ends.
+    /// Jobs wait for the outermost span to end.
     awaited: bool,
 }
 
@@ -29,8 +29,8 @@ thread_local! {
     // Neither has a destructor: both are there for as long as the thread runs.
     static SPANS: Cell<Spans> = const { Cell::new(Spans::NONE) };
 
-    /// What waits for the end of the spans, in the order in which it came up. Borrowed for moments in
-    /// which no foreign code runs.
+    /// Jobs deferred to the end of the spans, in the order in which they came up. Borrowed only for
+    /// moments in which no foreign code runs.
     static LATER: ManuallyDrop<RefCell<Vec<Job>>> =
         const { ManuallyDrop::new(RefCell::new(Vec::new())) };
 }
@@ -68,7 +68,7 @@ impl Drop for DeferForeignCode {
     }
 }
 
-/// Does `job`, which is somebody else's code, when no span is open on the thread: now, as a rule.
+/// Runs `job`, which is foreign code, when no span is open on the thread: usually now.
 pub(crate) fn after(job: impl FnOnce() + 'static) {
     let mut spans = SPANS.get();
     if spans.open == 0 {
@@ -83,7 +83,7 @@ pub(crate) fn after(job: impl FnOnce() + 'static) {
 #[cold]
 fn catch_up() {
     SPANS.set(Spans::NONE);
-    // What comes up meanwhile, in spans of these jobs' own, is done at the end of those.
+    // Jobs that come up meanwhile, in spans within these jobs, run at the end of those spans.
     let later = LATER.with(|later| later.take());
     later.into_iter().for_each(contain);
 }

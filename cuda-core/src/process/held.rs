@@ -1,8 +1,8 @@
 //! Drops that have to wait for the end of a capture.
 //!
-//! Memory whose last work is on a stream that other code captures can neither be freed behind that work
-//! nor waited for. It is kept, with all that it needs, and tried again later: nobody is told when a
-//! capture ends.
+//! Memory whose last work is on a stream that other code captures can neither be freed behind that
+//! work nor waited for. It is kept, with all that it needs, and freeing it is tried again later:
+//! CUDA does not notify this crate of the end of a capture.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,10 +16,10 @@ type Job = Box<dyn FnOnce() + Send>;
 
 static JOBS: Mutex<Vec<Job>> = Mutex::new(Vec::new());
 
-/// How many there are.
+/// The number of jobs.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether that is why something could not be given back.
+/// Whether a resource could not be released because of a capture.
 pub(crate) fn is_held(error: &Error) -> bool {
     matches!(error, Error::Capturing { .. })
 }
@@ -30,8 +30,9 @@ pub(crate) fn keep(job: impl FnOnce() + Send + 'static) {
     lock(&JOBS).push(Box::new(job));
 }
 
-/// Tries what was kept. What still finds a stream captured is kept again. Called by whatever frees
-/// memory with driver calls, and by [`flush_deferred_drops`](crate::flush_deferred_drops).
+/// Runs the jobs that were kept. A job that still finds a stream captured is kept again. Called
+/// wherever memory is freed by driver calls, and by
+/// [`flush_deferred_drops`](crate::flush_deferred_drops).
 #[inline]
 pub(crate) fn retry() {
     if COUNT.load(Ordering::Acquire) > 0 && !driver::is_gone() {

@@ -1,4 +1,4 @@
-//! What has one owner, and is released by its `close` or its `Drop`.
+//! Resources with one owner, which releases them by `close` or `Drop`.
 
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
@@ -9,9 +9,9 @@ use crate::process::release::Unreleased;
 use crate::process::{deferred, driver, drop_hook};
 use crate::types::resource::Resource;
 
-/// Something of the driver's that is released once.
+/// A resource of the driver's that is released once.
 pub(crate) trait Release: Send + 'static {
-    /// What one that was not released is reported as.
+    /// What a resource that was not released is reported as.
     const RESOURCE: Resource;
 
     /// The driver's handle, for the report.
@@ -22,17 +22,17 @@ pub(crate) trait Release: Send + 'static {
         0
     }
 
-    /// Waits for the work that uses it, and makes the call that releases it. Called again only after it
-    /// was [kept](Unreleased::Kept).
+    /// Waits for the work that uses the resource, then releases it by a driver call. Called again
+    /// only if the resource was [kept](Unreleased::Kept).
     fn release(&mut self) -> Result<(), Unreleased>;
 }
 
-/// The owner of one: releases it when it is dropped, unless that was done or it was
+/// The owner of a resource: releases it when dropped, unless it was released before or
 /// [given up](Error::GivenUp).
 pub(crate) struct Owned<R: Release> {
-    // INVARIANT: taken by `Drop` alone.
+    // INVARIANT: taken only by `Drop`.
     inner: ManuallyDrop<R>,
-    // INVARIANT: false from the release on.
+    // INVARIANT: false once the resource was released or given up.
     live: bool,
 }
 
@@ -44,20 +44,23 @@ impl<R: Release> Owned<R> {
         }
     }
 
-    /// [`None`] if it was released or given up.
+    /// The resource; [`None`] if it was released or given up.
     pub(crate) fn get(&self) -> Option<&R> {
         self.live.then_some(&self.inner)
     }
 
+    /// The resource.
+    ///
     /// # Errors
-    /// [`Error::GivenUp`]; those of [`driver::ensure`].
+    /// [`Error::GivenUp`] if it was released or given up; those of [`driver::ensure`].
     pub(crate) fn live(&self) -> Result<&R> {
         driver::ensure()?;
         let what = R::RESOURCE;
         self.get().ok_or(Error::GivenUp { what })
     }
 
-    /// What `close` does: releases it now. Where the error says that it was kept, it is as before.
+    /// What `close` does: releases the resource now. If the release fails and the resource was
+    /// [kept](Unreleased::Kept), it is unchanged.
     pub(crate) fn release(&mut self) -> Result<()> {
         self.live()?;
         let released = self.inner.release();
@@ -66,7 +69,7 @@ impl<R: Release> Owned<R> {
     }
 }
 
-/// Releases it if this is the last reference, as [`Owned::release`] does.
+/// [`Owned::release`], if this is the last reference; otherwise only drops the reference.
 pub(crate) fn close<R: Release>(shared: Arc<Owned<R>>) -> Result<(), (Error, Arc<Owned<R>>)> {
     if let Err(error) = shared.live() {
         return Err((error, shared));
@@ -93,7 +96,7 @@ impl<R: Release> DerefMut for Owned<R> {
 
 impl<R: Release> Drop for Owned<R> {
     fn drop(&mut self) {
-        // SAFETY: the field is not touched after this, the only taking.
+        // SAFETY: the field is not touched after this, the only place that takes it.
         let mut inner = unsafe { ManuallyDrop::take(&mut self.inner) };
         if !self.live {
             return;

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use crate::error::{Error, Result};
 use crate::process::driver;
 
-/// Threads that touch pinned memory at this moment, each counted in one lane or another: many of
-/// them at once would be slow in one.
+/// Counts the threads that access pinned memory at this moment. Each thread counts in one of
+/// several lanes, since a single counter would be slow under contention.
 static BUSY: [Lane; 16] = [const { Lane(AtomicUsize::new(0)) }; 16];
 
-/// Has cache lines of its own.
+/// On cache lines of its own.
 #[repr(align(128))]
 struct Lane(AtomicUsize);
 
@@ -19,13 +19,13 @@ impl Lane {
         thread_local! {
             static LANE: usize = NEXT.fetch_add(1, Ordering::Relaxed) % BUSY.len();
         }
-        // A thread whose locals are gone takes the first.
+        // A thread whose thread-locals are destroyed takes the first lane.
         &BUSY[LANE.try_with(|lane| *lane).unwrap_or(0)]
     }
 }
 
-/// Touching pinned memory, which no reference promises for the time when the process exits. Driver 580 keeps
-/// it until the process is gone.
+/// Permission to access pinned memory. CUDA's documentation does not promise that the memory
+/// remains while the process exits; driver 580 keeps it until the process is gone.
 pub(crate) struct Pass(&'static Lane);
 
 impl Pass {
@@ -34,12 +34,12 @@ impl Pass {
         let lane = Lane::mine();
         lane.0.fetch_add(1, Ordering::SeqCst);
         let pass = Self(lane);
-        // Either this sees that the driver is going, or `park` sees this.
+        // Either this thread sees that the driver is going, or `park` sees this thread in its lane.
         fence(Ordering::SeqCst);
         (!driver::is_gone()).then_some(pass)
     }
 
-    /// [`Pass::enter`], or why not.
+    /// [`Pass::enter`], with the error to return once the process exits.
     pub(crate) fn or_gone() -> Result<Self> {
         Self::enter().ok_or_else(|| driver::gone().unwrap_or(Error::Exiting))
     }
@@ -51,8 +51,8 @@ impl Drop for Pass {
     }
 }
 
-/// Waits until nobody copies borrowed slices any more; called as the process exits, when nobody can
-/// begin. A piece takes some microseconds.
+/// Waits until no thread copies borrowed slices any more. Called as the process exits, when no
+/// thread can begin to. Each piece takes some microseconds.
 #[cfg_attr(any(not(unix), miri), allow(dead_code))]
 pub(crate) fn park() {
     fence(Ordering::SeqCst);

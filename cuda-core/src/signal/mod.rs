@@ -1,4 +1,4 @@
-//! Signals: values that streams and the host tell each other.
+//! Signals: values by which streams and the host notify each other.
 
 pub(crate) mod semaphore;
 pub(crate) mod value;
@@ -25,24 +25,24 @@ use crate::util::sync::lock;
 /// A value in host memory that streams of any device write and wait for, and that the host reads and
 /// changes at any time, inside host functions too.
 ///
-/// Reading and changing it waits for nothing and calls no driver. What a thread did before
-/// [`Signal::set`] is visible to whichever thread then reads the value, and to the work that waited
-/// for it; what a stream did before [`Stream::write_signal`] is visible to whichever thread reads
-/// that value.
+/// Reading and changing it neither blocks nor calls the driver. What a thread did before
+/// [`Signal::set`] is visible to every thread that then reads the value, and to the work that
+/// waited for it; what a stream did before [`Stream::write_signal`] is visible to every thread that
+/// reads that value.
 ///
-/// A stream that waits is held up until the value comes, and so is whatever waits for the stream.
-/// That includes the host, wherever it looks at, changes or drops pinned memory that the stream's
-/// work uses, or waits for the stream: the thread that is to [set](Signal::set) the signal does
-/// none of these before. Nor does it make a call that waits for the whole device, such as
-/// `cuMemFree`, or allocate where the device has no memory left: before it fails, the allocator waits
-/// for memory that is about to be freed; nor upload more on the stream than [`Stream::upload_from`]
-/// stages without waiting. CUDA does not see the dependency: it may put the work that would bring the
-/// value behind the wait, where both share a hardware queue; so enqueue first what brings it, or order
-/// the streams with [`Stream::wait_stream`] as well.
+/// A stream that waits for a value is held up until it comes, and so is everything that waits for
+/// the stream. That includes the host when it reads, changes or drops pinned memory that the
+/// stream's work uses, or waits for the stream: the thread that is to [set](Signal::set) the signal
+/// must do none of these before. Nor may it make a call that waits for the whole device, such as
+/// `cuMemFree`, or allocate when the device has no memory left (before it fails, the allocator
+/// waits for memory that is about to be freed), or upload more on the stream than
+/// [`Stream::upload_from`] stages without waiting. CUDA does not see the dependency: it may queue
+/// the work that would bring the value behind the wait, if both share a hardware queue; so enqueue
+/// the work that brings the value first, or order the streams with [`Stream::wait_stream`] as well.
 ///
-/// Dropping a signal neither waits nor calls the driver. Its place in memory is used again when
-/// nothing that was enqueued uses it any more; if a stream still waits for a value that nobody can
-/// set any more, its place is never used again, and that stream never goes on.
+/// Dropping a signal neither waits nor calls the driver. Its place in memory is reused when no
+/// enqueued work uses it any more. If a stream still waits for a value that no code can set any
+/// more, that place is never reused, and that stream never goes on.
 ///
 /// ```no_run
 /// use cuda_core::{Device, Signal, WaitValue};
@@ -59,18 +59,19 @@ use crate::util::sync::lock;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub struct Signal<T: StreamValue> {
-    // INVARIANT: a word of a slab that is this signal's alone, and that devices and host touch only
-    // as an atomic value of type `T`. Every operation that was enqueued on it is in the ledger.
+    // INVARIANT: a word of a slab that is this signal's alone, and that devices and host access
+    // only as an atomic value of type `T`. Every operation that was enqueued on it is in the
+    // ledger.
     word: Word,
     ledger: Ledger,
-    /// What there is to say when the memory is out of reach.
+    /// The value to return when the memory is out of reach.
     initial: T,
 }
 
-/// The bytes that a signal's ledger speaks of.
+/// The bytes that a signal's ledger covers.
 const WORD: Bytes = 0..8;
 
-/// Where a signal's value is.
+/// The place of a signal's value.
 #[derive(Clone, Copy)]
 struct Word {
     /// The slab that it is in.
@@ -91,13 +92,13 @@ const SLAB: usize = STRIDE * WORDS as usize;
 /// all of a device's work, some of which may wait for a signal.
 struct Slab {
     base: HostAddress,
-    /// One bit for each word that nobody uses.
+    /// One bit for each unused word.
     idle: u64,
 }
 
 struct Pool {
     slabs: Vec<Slab>,
-    /// Words of signals that are gone, which work may still use; oldest first.
+    /// Words of dropped signals that work may still use; oldest first.
     retired: VecDeque<(Word, Fences)>,
 }
 
@@ -106,13 +107,12 @@ static POOL: Mutex<Pool> = Mutex::new(Pool {
     retired: VecDeque::new(),
 });
 
-/// Retired words that are looked at before a new slab is allocated.
+/// Retired words that are checked before a new slab is allocated.
 const LOOKED_AT: usize = 8;
 
 impl<T: StreamValue> Signal<T> {
-    /// A new signal with that value, for streams of every device. Most signals share pinned memory
-    /// with others, which the primary context of `device` has allocated; then there is no driver
-    /// call.
+    /// A new signal with that value, for streams of every device. Makes no driver call if a slab of
+    /// pinned memory has room; a new slab is allocated in the primary context of `device`.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]; those of [`Device::context`].
@@ -127,25 +127,25 @@ impl<T: StreamValue> Signal<T> {
         Ok(signal)
     }
 
-    /// The value now, with what was done before it was written (`Ordering::Acquire`).
+    /// The present value, with what was done before it was written (`Ordering::Acquire`).
     ///
-    /// In a child of `fork`, and once the process exits, pinned memory may be gone: the value is
-    /// then what it was at first.
+    /// In a child of `fork`, and once the process exits, pinned memory may be gone: this then
+    /// returns the initial value.
     pub fn get(&self) -> T {
         if driver::is_gone() {
             return self.initial;
         }
-        // SAFETY: the word is the signal's, aligned for 8 bytes, and touched atomically by all.
+        // SAFETY: the word is the signal's, aligned for 8 bytes, and all accesses to it are atomic.
         unsafe { T::load(self.word.as_ptr()) }
     }
 
-    /// Changes the value: what waits for it goes on, and sees what was done before
-    /// (`Ordering::Release`). Nothing happens where [`Signal::get`] cannot see the value.
+    /// Changes the value: work that waits for it goes on, and sees what was done before
+    /// (`Ordering::Release`). Does nothing when [`Signal::get`] cannot see the value.
     pub fn set(&self, value: T) {
         if driver::is_gone() {
             return;
         }
-        // SAFETY: the word is the signal's, aligned for 8 bytes, and touched atomically by all.
+        // SAFETY: the word is the signal's, aligned for 8 bytes, and all accesses to it are atomic.
         unsafe { value.store(self.word.as_ptr()) }
     }
 
@@ -155,8 +155,8 @@ impl<T: StreamValue> Signal<T> {
         self.word.as_ptr().addr() as CUdeviceptr
     }
 
-    /// An operation on the value. They are all readers to the ledger: none waits for another, and
-    /// all are waited for before the word is somebody else's.
+    /// The access of an operation on the value. All are readers to the ledger: none waits for
+    /// another, and the word is reused only after all of them.
     fn touch(&self) -> Touch<'_> {
         Touch {
             ledger: LedgerOf::Shared(&self.ledger),
@@ -203,12 +203,11 @@ impl<K: StreamKind> Stream<K> {
 
     /// Makes work enqueued from now on wait until the signal has a value:
     /// `cuStreamWaitValue32_v2` or `cuStreamWaitValue64_v2`, after a
-    /// [checkpoint](Stream::checkpoint). What can go wrong is told at [`Signal`].
+    /// [checkpoint](Stream::checkpoint). [`Signal`] describes what can go wrong.
     ///
     /// # Errors
-    /// [`Error::EndlessWait`] for a condition that nothing can fulfil;
-    /// [`Error::Unsupported`] for 64 bits, or [`WaitValue::Nor`], on a
-    /// device without them; the driver's.
+    /// [`Error::EndlessWait`] for a condition that no value fulfils; [`Error::Unsupported`] for 64
+    /// bits, or [`WaitValue::Nor`], on a device without them; the driver's.
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
@@ -248,7 +247,7 @@ impl<K: StreamKind> Stream<K> {
 
 impl<T: StreamValue> Drop for Signal<T> {
     fn drop(&mut self) {
-        // In a forked child our locks may be held by threads that no longer exist.
+        // In a fork's child, this crate's locks may be held by threads that do not exist there.
         if driver::is_gone() {
             return;
         }
@@ -283,7 +282,7 @@ impl Slab {
         self.base.0 == word.slab.0
     }
 
-    /// Says that nobody gives the slab back.
+    /// Reports that the slab is never given back.
     fn leak(self, why: Error) {
         let address = self.base.0.addr().get() as u64;
         drop_hook::report(Resource::PinnedMemory, address, SLAB, Some(why));
@@ -291,7 +290,7 @@ impl Slab {
 }
 
 impl Pool {
-    /// A word that nobody uses, which then is the caller's.
+    /// Takes an unused word for the caller.
     fn take(&mut self) -> Option<Word> {
         let slab = self.slabs.iter_mut().find(|slab| slab.idle != 0)?;
         let index = slab.idle.trailing_zeros();
@@ -309,7 +308,7 @@ impl Pool {
     }
 }
 
-/// An idle word, one that turns out to be, or one of a new slab.
+/// An idle word, one that a query shows to be idle, or one of a new slab.
 fn take(device: Device) -> Result<Word> {
     if let Some(word) = lock(&POOL).take() {
         return Ok(word);
@@ -321,7 +320,7 @@ fn take(device: Device) -> Result<Word> {
     let base = pinned::alloc_raw(device.primary()?, SLAB, PinnedFlags::PORTABLE)?;
     let _ = kept::SIGNALS.set(prune);
     let mut pool = lock(&POOL);
-    // The first word is the caller's, whatever others have given back meanwhile.
+    // The first word is the caller's, even if other words have been given back meanwhile.
     pool.slabs.push(Slab { base, idle: !1 });
     Ok(Word {
         slab: base,
@@ -329,8 +328,8 @@ fn take(device: Device) -> Result<Word> {
     })
 }
 
-/// Gives back the retired words that are known to be idle, and forgets what their points name. No
-/// driver call.
+/// Makes retired words idle that are known to be unused, and drops the references of their points.
+/// No driver call.
 fn prune() {
     let mut pool = lock(&POOL);
     let all = std::mem::take(&mut pool.retired).into_iter();
@@ -341,19 +340,20 @@ fn prune() {
         spent
     };
     let spent: Vec<_> = done.into_iter().map(give).collect();
-    // The last reference to a timeline destroys its events: not under the lock.
+    // Dropping the last reference to a timeline destroys its events: not under the lock.
     drop(pool);
     drop(spent);
 }
 
-/// Looks which retired words are idle by now.
+/// Queries up to `most` retired words, and makes the unused ones idle.
 fn reap(most: usize) {
     let count = lock(&POOL).retired.len().min(most);
     for _ in 0..count {
         let Some((word, fences)) = lock(&POOL).retired.pop_front() else {
             return;
         };
-        // Asks the driver, and the last reference to a timeline calls it: not under the lock.
+        // Queries call the driver, and so does dropping the last reference to a timeline: not under
+        // the lock.
         match fences.query() {
             Ok(true) => lock(&POOL).give(word),
             Err(Error::LostStream) => set_aside(word),
@@ -362,8 +362,8 @@ fn reap(most: usize) {
     }
 }
 
-/// Gives up the slab of a word that a device may use for all that anybody can prove. Signals that
-/// are in it stay what they are.
+/// Gives up the slab of a word that a device may still use, since its stream is lost. Other signals
+/// in that slab stay valid.
 fn set_aside(word: Word) {
     let slab = {
         let mut pool = lock(&POOL);
@@ -375,8 +375,8 @@ fn set_aside(word: Word) {
     }
 }
 
-/// Gives back the slabs that no signal uses: `cuMemFreeHost`. One of which nobody knows whether it
-/// is gone is given up.
+/// Gives back the slabs that no signal uses: `cuMemFreeHost`. If that call fails, so that the slab
+/// may be gone, it is given up.
 pub(crate) fn trim() -> Result<usize> {
     reap(usize::MAX);
     let mut gone = 0;

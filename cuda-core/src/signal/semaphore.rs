@@ -1,4 +1,4 @@
-//! Semaphores that another interface to the device made: Vulkan, Direct3D.
+//! Semaphores of another interface to the device: Vulkan, Direct3D.
 
 use std::fmt;
 #[cfg(unix)]
@@ -36,16 +36,17 @@ use crate::types::resource::Resource;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ExternalSemaphoreKind {
-    /// Signalled or not, and not any more once somebody has waited for it; its value means nothing.
+    /// Signalled or not; one wait for it resets it. The value is ignored.
     Binary,
     /// A number that only grows.
     Timeline,
 }
 
-/// A semaphore of another interface to the device, by which its work and that of streams come in order.
+/// A semaphore of another interface to the device, which orders that interface's work and that of
+/// streams.
 ///
-/// Dropping or closing it waits for the work that signals it or waits for it. A wait that nobody ends
-/// holds up its stream for ever, and with it whatever waits for the stream.
+/// Dropping or closing it waits for the work that signals it or waits for it. A wait that is never
+/// satisfied holds up its stream forever, and with it everything that waits for the stream.
 ///
 /// ```no_run
 /// # #[cfg(unix)]
@@ -65,10 +66,10 @@ pub enum ExternalSemaphoreKind {
 pub struct ExternalSemaphore(Owned<Imported>);
 
 struct Imported {
-    // INVARIANT: imported into `context`; `release` alone destroys it.
+    // INVARIANT: imported into `context`; destroyed only by `release`.
     raw: Handle<CUexternalSemaphore>,
     context: Context,
-    /// Signals and waits, as reads of one byte: destroying it is a write of that.
+    /// Signals and waits, as reads of one byte; destroying it is a write of that byte.
     uses: Ledger,
 }
 
@@ -77,15 +78,17 @@ const SEMAPHORE: Bytes = 0..1;
 
 impl ExternalSemaphore {
     /// Imports a semaphore by a file descriptor, which Vulkan calls `OPAQUE_FD`:
-    /// `cuImportExternalSemaphore`. The driver gets a duplicate of the descriptor, which is closed then.
+    /// `cuImportExternalSemaphore`. The driver gets a duplicate of the descriptor; on success `fd`
+    /// is closed.
     ///
     /// # Errors
-    /// The driver's, `OPERATING_SYSTEM` where the process can have no more descriptors among them. The
+    /// The driver's, `OPERATING_SYSTEM` among them if the process can have no more descriptors. The
     /// descriptor comes back with the error, open.
     ///
     /// # Safety
-    /// `fd` is of a semaphore of that kind on the context's device, which is used as the other interface
-    /// demands: to each signal of a binary one comes one wait, the value of a timeline only grows.
+    /// `fd` is of a semaphore of that kind on the context's device, which is used as the other
+    /// interface demands: each signal of a binary semaphore is followed by one wait, the value of a
+    /// timeline only grows.
     #[cfg(unix)]
     pub unsafe fn import_fd(
         context: &Context,
@@ -96,12 +99,12 @@ impl ExternalSemaphore {
         unsafe { import(context, &fd, kind) }.map_err(|error| (error, fd))
     }
 
-    /// Takes in a semaphore that was imported by a raw call, for the kinds of handle that have no method
-    /// here. No driver call.
+    /// Takes ownership of a semaphore that was imported by a raw call, for the kinds of handle that
+    /// have no method here. No driver call.
     ///
     /// # Safety
-    /// `raw` came from `cuImportExternalSemaphore` with the context current, and is nobody else's. What
-    /// [`ExternalSemaphore::import_fd`] asks for holds.
+    /// `raw` came from `cuImportExternalSemaphore` with the context current, and no other code owns
+    /// it. The conditions of [`ExternalSemaphore::import_fd`] hold.
     pub unsafe fn from_raw(context: &Context, raw: CUexternalSemaphore) -> Self {
         Self(Owned::new(Imported {
             raw: Handle(raw),
@@ -126,8 +129,8 @@ impl ExternalSemaphore {
         self.0.get().map_or(ptr::null_mut(), |live| live.raw.0)
     }
 
-    /// What a call on the stream needs: the handle, the stream, and its context current. Nothing says that
-    /// these calls need none, as other calls on streams do not.
+    /// What a call on the stream needs: the handle, the stream, and its context current. CUDA does
+    /// not document that these calls work without a current context, as other calls on streams do.
     fn bind<'s>(
         &self,
         op: &'static str,
@@ -149,7 +152,7 @@ impl ExternalSemaphore {
         Ok((self.0.raw.0, stream, entered))
     }
 
-    /// A signal or a wait. They are all readers to the ledger: none waits for another.
+    /// The access of a signal or a wait. All are readers to the ledger: none waits for another.
     fn touch(&self) -> Touch<'_> {
         Touch {
             ledger: LedgerOf::Shared(&self.0.uses),
@@ -158,12 +161,11 @@ impl ExternalSemaphore {
         }
     }
 
-    /// Destroys the semaphore, once no work uses it, and says whether that worked:
-    /// `cuDestroyExternalSemaphore`. Dropping it reports a failure to the hook of
-    /// [`set_drop_hook`](crate::set_drop_hook) instead.
+    /// Destroys the semaphore, once no work uses it: `cuDestroyExternalSemaphore`. Dropping it
+    /// reports a failure to the hook of [`set_drop_hook`](crate::set_drop_hook) instead.
     ///
     /// # Errors
-    /// Those of the wait for that work, with the semaphore as it was; the driver's of the call that
+    /// Those of the wait for that work, with the semaphore unchanged; the driver's of the call that
     /// destroys it, with one that is [given up](Error::GivenUp).
     pub fn close(mut self) -> Result<(), (Error, Self)> {
         self.0.release().map_err(|error| (error, self))
@@ -200,7 +202,7 @@ unsafe fn import(
     })?;
     // SAFETY: just imported, of what the caller promised.
     let imported = || unsafe { ExternalSemaphore::from_raw(context, raw) };
-    // The driver may have made it, an error or not.
+    // Despite the error, the driver may have written a handle.
     if given.is_err() && !raw.is_null() {
         drop(imported());
     }
@@ -210,11 +212,11 @@ unsafe fn import(
 
 impl<K: StreamKind> Stream<K> {
     /// Signals a semaphore of another interface when everything enqueued so far has completed:
-    /// `cuSignalExternalSemaphoresAsync`. A timeline has the value then.
+    /// `cuSignalExternalSemaphoresAsync`. A timeline then has the value.
     ///
     /// # Errors
-    /// [`Error::WrongDevice`], and [`Error::WrongContext`] for one that another context of the device
-    /// imported, before the driver is asked; the driver's.
+    /// [`Error::WrongDevice`], and [`Error::WrongContext`] for one that another context of the
+    /// device imported, before any driver call; the driver's.
     pub fn signal_external(&self, semaphore: &ExternalSemaphore, value: u64) -> Result<()> {
         let op = "cuSignalExternalSemaphoresAsync";
         let core = self.core();
@@ -234,8 +236,8 @@ impl<K: StreamKind> Stream<K> {
     /// [checkpoint](Stream::checkpoint).
     ///
     /// # Errors
-    /// [`Error::WrongDevice`], and [`Error::WrongContext`] for one that another context of the device
-    /// imported, before the driver is asked; the driver's.
+    /// [`Error::WrongDevice`], and [`Error::WrongContext`] for one that another context of the
+    /// device imported, before any driver call; the driver's.
     pub fn wait_external(&self, semaphore: &ExternalSemaphore, value: u64) -> Result<()> {
         let op = "cuWaitExternalSemaphoresAsync";
         let core = self.core();
@@ -268,8 +270,8 @@ impl Release for Imported {
             .conflicts_exclusive(&SEMAPHORE, Access::Write, None, &mut fences);
         fences.wait_host()?;
         self.context.release("cuDestroyExternalSemaphore", || {
-            // SAFETY: the owner is at its end, so nothing uses the handle after this call, and no signal or
-            // wait is queued; its context is current.
+            // SAFETY: the owner is being closed or dropped, so no code uses the handle after this
+            // call, and no signal or wait is queued; its context is current.
             unsafe { cu::cuDestroyExternalSemaphore(self.raw.0) }
         })
     }

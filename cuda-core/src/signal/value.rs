@@ -1,4 +1,4 @@
-//! Values in memory that streams write, and wait for.
+//! Values in memory that streams write and wait for.
 
 use std::sync::Mutex;
 
@@ -15,7 +15,8 @@ use crate::timeline::submit::submit;
 use crate::types::pod::Pod;
 use crate::util::sync::lock;
 
-/// What a stream can write and wait for: `u32`, and `u64` where the device can. Sealed.
+/// A value that a stream can write and wait for: `u32`, and `u64` if the device supports it.
+/// Sealed.
 ///
 /// ```no_run
 /// use cuda_core::{Device, Result, Signal, StreamValue};
@@ -32,7 +33,8 @@ pub trait StreamValue: Pod + sealed::Value {}
 impl StreamValue for u32 {}
 impl StreamValue for u64 {}
 
-/// Until when a stream waits, given what is in memory: the flags of `cuStreamWaitValue`.
+/// The condition that a stream waits for the value in memory to meet: the flags of
+/// `cuStreamWaitValue`.
 ///
 /// ```no_run
 /// # let device = cuda_core::Device::get(0)?;
@@ -56,7 +58,7 @@ pub enum WaitValue<T> {
     /// `CU_STREAM_WAIT_VALUE_AND`: it has one of these bits.
     And(T),
     /// `CU_STREAM_WAIT_VALUE_NOR`: it lacks one of the bits that this value lacks too. Not every
-    /// device can.
+    /// device supports it.
     Nor(T),
 }
 
@@ -71,13 +73,13 @@ pub(crate) mod sealed {
 
         fn raw(self) -> u64;
 
-        /// Reads host memory that a device may write meanwhile, and what was done before that.
+        /// Reads host memory that a device may write meanwhile, with `Acquire` ordering.
         ///
         /// # Safety
-        /// `at` is valid and aligned, and everybody who touches it meanwhile does so atomically.
+        /// `at` is valid and aligned, and all other accesses to it meanwhile are atomic.
         unsafe fn load(at: *mut u8) -> Self;
 
-        /// Writes it, and makes what this thread did before visible to who reads it.
+        /// Writes it, and makes what this thread did before visible to threads that read it.
         ///
         /// # Safety
         /// As for [`Value::load`].
@@ -97,7 +99,7 @@ pub(crate) mod sealed {
 
                 unsafe fn load(at: *mut u8) -> Self {
                     // SAFETY: aligned, and valid for longer than the reference, which ends with
-                    // this call; others access it atomically meanwhile: the caller's promise, which
+                    // this call; other accesses meanwhile are atomic: the caller's promise, which
                     // is what `from_ptr` asks for.
                     let value = unsafe { <$atomic>::from_ptr(at.cast()) };
                     value.load(std::sync::atomic::Ordering::Acquire)
@@ -105,7 +107,7 @@ pub(crate) mod sealed {
 
                 unsafe fn store(self, at: *mut u8) {
                     // SAFETY: aligned, and valid for longer than the reference, which ends with
-                    // this call; others access it atomically meanwhile: the caller's promise, which
+                    // this call; other accesses meanwhile are atomic: the caller's promise, which
                     // is what `from_ptr` asks for.
                     let value = unsafe { <$atomic>::from_ptr(at.cast()) };
                     value.store(self, std::sync::atomic::Ordering::Release);
@@ -124,11 +126,11 @@ impl<K: StreamKind> Stream<K> {
     /// Writes one element when everything enqueued so far has completed, and made its own writes
     /// visible: `cuStreamWriteValue32_v2` or `cuStreamWriteValue64_v2`.
     ///
-    /// The buffer's other users come before or after it, as with a [fill](Stream::fill). Between
-    /// streams, or to tell the host, use a [`Signal`](crate::Signal).
+    /// The write is ordered with the buffer's other users, like a [fill](Stream::fill). To notify
+    /// other streams or the host, use a [`Signal`](crate::Signal).
     ///
-    /// The memory is that of [`Context::alloc`](crate::Context::alloc): drivers refuse memory of
-    /// pools, which is what [`Stream::alloc`] makes.
+    /// The memory must come from [`Context::alloc`](crate::Context::alloc): drivers refuse memory
+    /// of pools, which [`Stream::alloc`] returns.
     ///
     /// # Errors
     /// [`Error::LengthMismatch`] unless there is exactly one element; [`Error::WrongDevice`];
@@ -169,18 +171,18 @@ impl<K: StreamKind> Stream<K> {
     /// `cuStreamWaitValue32_v2` or `cuStreamWaitValue64_v2`, after a
     /// [checkpoint](Stream::checkpoint).
     ///
-    /// This is for values that come from where this crate does not look: a kernel that is running,
-    /// a network card, another process. The wait counts as a reader of the element, so whoever of
-    /// this crate writes it later is made to wait for the wait, and who wrote it before has done so
-    /// when it begins: streams that tell each other something use a [`Signal`](crate::Signal).
+    /// This is for values that come from outside this crate: a running kernel, a network card,
+    /// another process. The wait counts as a reader of the element, so later writers through this
+    /// crate wait for it, and earlier ones have finished when it begins: streams that notify each
+    /// other use a [`Signal`](crate::Signal).
     ///
-    /// A value that never comes holds up the stream for ever, and with it whatever waits for the
-    /// stream, dropping the buffer included. CUDA does not see the dependency: it may put the work
-    /// that would bring the value behind the wait, where both share a hardware queue.
+    /// A value that never comes holds up the stream forever, and with it everything that waits for
+    /// the stream, dropping the buffer included. CUDA does not see the dependency: it may queue the
+    /// work that would bring the value behind the wait, if both share a hardware queue.
     ///
     /// # Errors
-    /// Those of [`Stream::write_value`]; [`Error::EndlessWait`] for a condition that nothing can
-    /// fulfil; [`Error::Unsupported`] for [`WaitValue::Nor`] on a device without it.
+    /// Those of [`Stream::write_value`]; [`Error::EndlessWait`] for a condition that no value
+    /// fulfils; [`Error::Unsupported`] for [`WaitValue::Nor`] on a device without it.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -220,7 +222,7 @@ impl<K: StreamKind> Stream<K> {
     }
 }
 
-/// Refuses memory of pools, which drivers refuse with an `INVALID_VALUE` that explains nothing.
+/// Refuses memory of pools, for which drivers return an `INVALID_VALUE` that explains nothing.
 fn not_stream_ordered<T: Pod>(op: &'static str, memory: &DeviceSlice<'_, T>) -> Result<()> {
     match memory.block().keeper {
         Origin::Owned { .. } => Ok(()),
@@ -291,7 +293,7 @@ pub(super) unsafe fn wait<T: StreamValue>(
 }
 
 impl<T: StreamValue> WaitValue<T> {
-    /// Refuses what no value fulfils.
+    /// Refuses a condition that no value fulfils.
     pub(super) fn check(self, op: &'static str) -> Result<()> {
         let endless = match self {
             Self::And(bits) => bits == T::ZERO,
@@ -305,14 +307,14 @@ impl<T: StreamValue> WaitValue<T> {
     }
 }
 
-/// What a device can do beyond 32 bits, and beyond the other comparisons.
+/// What a device supports beyond 32 bits and beyond the other comparisons.
 #[derive(Clone, Copy)]
 struct Abilities {
     wide: bool,
     nor: bool,
 }
 
-/// Refuses what the device cannot do. 32 bits and the other conditions all can.
+/// Refuses what the device does not support. All devices support 32 bits and the other conditions.
 pub(super) fn require<T: StreamValue>(device: Device, until: Option<WaitValue<T>>) -> Result<()> {
     let nor = matches!(until, Some(WaitValue::Nor(_)));
     if !T::WIDE && !nor {

@@ -1,4 +1,4 @@
-//! Making streams.
+//! Creating streams.
 
 use std::ptr;
 
@@ -92,8 +92,8 @@ impl StreamBuilder<'_> {
     /// context, from CUDA 12.5 on.
     ///
     /// # Errors
-    /// [`Error::Flags`] for a blocking stream of a green context, which the driver would make
-    /// non-blocking without a word; the driver's.
+    /// [`Error::Flags`] for a blocking stream of a green context, which the driver would silently
+    /// make non-blocking; the driver's.
     pub fn build(&self) -> Result<Stream> {
         if self.blocking && self.is_in_green() {
             return Err(Error::Flags {
@@ -117,7 +117,7 @@ impl StreamBuilder<'_> {
         self.context.green().is_some()
     }
 
-    /// [`None`] where another call creates it.
+    /// [`None`] if another call creates it.
     fn create_in_green(&self) -> Result<Option<CUstream>> {
         let Some(green) = self.context.green() else {
             return Ok(None);
@@ -146,7 +146,7 @@ impl StreamBuilder<'_> {
     /// Creates `len` such streams; see [`StreamPool`].
     ///
     /// # Errors
-    /// [`Error::EmptyPool`] for none at all; the driver's.
+    /// [`Error::EmptyPool`] if `len` is zero; the driver's.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;

@@ -16,8 +16,8 @@ use crate::util::sync::lock;
 
 type HostFunction = Box<dyn FnOnce() + Send>;
 
-/// A host function until somebody takes it out: the driver's thread to call it, or the launch to
-/// drop it, where an error came back.
+/// A host function until it is taken out: by the driver's thread to call it, or by the launch to
+/// drop it, if that returned an error.
 type Slot = Mutex<Option<HostFunction>>;
 
 impl<K: StreamKind> Stream<K> {
@@ -26,13 +26,13 @@ impl<K: StreamKind> Stream<K> {
     ///
     /// CUDA cannot be called from `f`: operations of this crate return
     /// [`Error::InCallback`](crate::Error::InCallback), and values dropped there are dropped on
-    /// another thread. A panic is caught and told to the hook of
+    /// another thread. A panic is caught and reported to the hook of
     /// [`set_drop_hook`](crate::set_drop_hook). If the context is lost, the driver never calls `f`,
     /// which is then leaked.
     ///
     /// # Errors
-    /// The driver's, or that this is a host function itself; `f` has then been dropped, or, where
-    /// the error was that of earlier work, perhaps called.
+    /// The driver's, or [`Error::InCallback`](crate::Error::InCallback) if this is a host function
+    /// itself. `f` has then been dropped or, if the error was that of earlier work, perhaps called.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -46,17 +46,18 @@ impl<K: StreamKind> Stream<K> {
         let slot: Arc<Slot> = Arc::new(Mutex::new(Some(Box::new(f))));
         let (seq, launched) = stream.enqueue("cuLaunchHostFunc", |stream| {
             let data = Arc::into_raw(Arc::clone(&slot)).cast_mut();
-            // SAFETY: `run` has the type that the driver calls and takes back the count of this very
-            // call, the one time that it is called.
+            // SAFETY: `run` has the type that the driver calls, and takes back the count of this
+            // very call the one time that it is called.
             unsafe { cu::cuLaunchHostFunc(stream, Some(run), data.cast()) }
         });
         core.timeline().held_up_at(seq);
         if launched.is_err() {
-            // The error may be that of earlier work (`crate::process::effect`): then the driver may call `run` all
-            // the same. It keeps its count of the slot, for good if it
-            // does not call, and finds nothing in it.
+            // The error may be that of earlier work (`crate::process::effect`): then the driver may
+            // call `run` nevertheless. It keeps its count of the slot, permanently if it does not call,
+            // and finds the slot empty.
             let function = lock(&slot).take();
-            // Its captures are the caller's, and so is the code that drops them: nothing is entered.
+            // The captures are the caller's, and so are their destructors: no context is entered
+            // while they run.
             drop(stream);
             contain(|| drop(function));
         }
@@ -71,8 +72,8 @@ unsafe extern "C" fn run(data: *mut c_void) {
     let Some(function) = lock(&slot).take() else {
         return;
     };
-    // A panic must not unwind into C. The payload's own drop may panic too; what comes of that is
-    // leaked, since it could go on for ever.
+    // A panic must not unwind into C. Dropping the payload may panic too; the second payload is
+    // leaked, since this could go on forever.
     if let Err(payload) = catch_unwind(AssertUnwindSafe(function)) {
         if let Err(second) = catch_unwind(AssertUnwindSafe(move || drop(payload))) {
             std::mem::forget(second);

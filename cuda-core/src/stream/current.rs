@@ -1,7 +1,7 @@
-//! The thread's current stream in each context: what code runs on that is not told a stream.
+//! The thread's current stream in each context, for code that is not given a stream.
 //!
-//! This is a notion of this crate's, not of the driver's, so no driver call is made for it; entering
-//! a stream also makes its context current, which costs what [`Guard`] costs.
+//! The current stream is a notion of this crate's, not of the driver's, so it needs no driver call;
+//! entering a stream also makes its context current, which costs what [`Guard`] costs.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -16,13 +16,13 @@ use crate::stream::Stream;
 use crate::timeline::Flavor;
 
 thread_local! {
-    /// The current streams that are not default streams, at most one a context. What is in here
-    /// stays alive.
+    /// The current streams that are not default streams, at most one per context. The list keeps
+    /// them alive.
     static CURRENT: RefCell<Vec<Stream>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The thread's current stream in the context, unless it is the default stream. A thread that is
-/// losing its locals has the default stream.
+/// The thread's current stream in the context, unless it is the default stream. On a thread whose
+/// thread-locals are destroyed it is the default stream.
 fn get(context: &Context) -> Option<Stream> {
     let find = |current: &RefCell<Vec<Stream>>| {
         let current = current.borrow();
@@ -31,8 +31,8 @@ fn get(context: &Context) -> Option<Stream> {
     CURRENT.try_with(find).ok().flatten()
 }
 
-/// Makes `stream` current in its context. What it replaces is dropped by the caller: that may
-/// destroy a stream, and run arbitrary user code.
+/// Makes `stream` current in its context. The caller drops the stream it replaces: that may destroy
+/// it, and run arbitrary user code.
 fn set(stream: &Stream) -> Option<Stream> {
     let is_default = stream.core().timeline().flavor() == Flavor::Legacy;
     let put = |current: &RefCell<Vec<Stream>>| {
@@ -93,12 +93,12 @@ impl Device {
 }
 
 impl Stream {
-    /// Makes this the calling thread's current stream in its own context, and says which one was.
-    /// No driver call: neither does it wait for anything, nor does another context become current,
-    /// and the current streams of other contexts, other devices' among them, stay what they are.
+    /// Makes this the calling thread's current stream in its own context, and returns the one
+    /// before. Makes no driver call, waits for nothing and makes no other context current; the
+    /// current streams of other contexts, other devices' among them, stay unchanged.
     ///
     /// The thread keeps the stream alive until another one replaces it, or the thread ends. Prefer
-    /// [`Stream::enter`], which brings back what was current.
+    /// [`Stream::enter`], which restores the stream before.
     ///
     /// # Errors
     /// [`Error::InCallback`](crate::Error::InCallback) inside a host function.
@@ -145,11 +145,11 @@ impl Stream {
     }
 }
 
-/// Makes a stream current, and its context with it, until it is dropped; then what was current
-/// before is current again: the stream in that context, and the context on the thread.
+/// Makes a stream current, and its context with it, until it is dropped; then it restores the
+/// stream before in that context, and the context before on the thread.
 ///
-/// It waits for nothing, neither at its beginning nor at its end. A stream of another device than
-/// the current one switches both together, and both are brought back.
+/// It never blocks. A stream of another device than the current one switches both together, and
+/// both are restored.
 ///
 /// Guards that are dropped out of order restore what each of them saw; the last one dropped
 /// decides. A forgotten guard leaves its stream and its context current, which stay alive.
@@ -184,7 +184,7 @@ pub struct StreamGuard {
 struct Slot {
     entered: Stream,
     saved: Stream,
-    /// What is current belongs to the thread.
+    /// The current stream belongs to the thread.
     _not_send: PhantomData<*const ()>,
 }
 
@@ -194,9 +194,9 @@ impl StreamGuard {
         &self.slot.entered
     }
 
-    /// Ends the scope now and says whether it worked; dropping reports a failure to the hook of
-    /// [`set_drop_hook`](crate::set_drop_hook) instead. The stream that was current is so again
-    /// either way.
+    /// Ends the scope now; dropping reports a failure to the hook of
+    /// [`set_drop_hook`](crate::set_drop_hook) instead. The stream before is current again in any
+    /// case.
     ///
     /// # Errors
     /// Those of [`Guard::restore`].

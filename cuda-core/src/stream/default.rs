@@ -1,4 +1,4 @@
-//! The streams that nobody creates.
+//! The default streams, which exist without being created.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
@@ -13,9 +13,9 @@ use crate::timeline::{Flavor, ImplicitOrder};
 use crate::util::sync::lock;
 
 impl Context {
-    /// The legacy default stream, which synchronises with all streams of the context but those
-    /// that are non-blocking. Its calls cost a guard each, and a question whether other code is
-    /// [capturing](crate::Error::Capturing) a blocking stream: prefer a created stream.
+    /// The legacy default stream, which synchronises with all streams of the context except
+    /// non-blocking ones. Each of its calls costs a guard, and a driver call to check whether other
+    /// code is [capturing](crate::Error::Capturing) a blocking stream: prefer a created stream.
     ///
     /// # Errors
     /// [`Error::InCallback`](crate::Error::InCallback) inside a host function.
@@ -45,8 +45,8 @@ impl Context {
     }
 
     /// This thread's default stream in the context; see [`PerThreadStream`]. Every operation on it
-    /// costs a guard, a question whether other code is [capturing](crate::Error::Capturing) it, and an event's
-    /// record: prefer a created stream.
+    /// costs a guard, a driver call to check whether other code is
+    /// [capturing](crate::Error::Capturing) it, and an event's record: prefer a created stream.
     ///
     /// # Errors
     /// [`Error::InCallback`](crate::Error::InCallback) inside a host function.
@@ -83,13 +83,13 @@ impl Context {
                 core
             })
         });
-        // A thread that is losing its locals gets a timeline that nobody shares: two of one stream
-        // wait for each other, and do no harm.
+        // A thread whose thread-locals are destroyed gets a timeline that is not shared: two
+        // timelines of one stream wait for each other, which is harmless.
         Ok(Stream::new(core.unwrap_or_else(|_| new())))
     }
 }
 
 thread_local! {
-    /// The thread's default streams, one a context, for as long as it has handles of them.
+    /// The thread's default streams, one per context, for as long as there are handles of them.
     static PER_THREAD: RefCell<Vec<Weak<StreamCore>>> = const { RefCell::new(Vec::new()) };
 }

@@ -1,4 +1,4 @@
-//! Streams that somebody else made.
+//! Streams that other code created.
 
 use std::any::Any;
 use std::ptr;
@@ -16,16 +16,16 @@ use crate::timeline::{RawStream, capture};
 use crate::util::panic::Contained;
 
 impl Stream {
-    /// Takes in a stream that somebody else made, with the owner that keeps it alive. Nothing here
-    /// destroys it.
+    /// Creates a handle for a stream that other code created, with the owner that keeps it alive.
+    /// This crate never destroys it.
     ///
-    /// All wrappers of one stream are the same stream, with one timeline and one
-    /// [id](Stream::id). The first one's `owner` is kept until the last of them, and the last buffer
-    /// allocated on the stream, is gone; the others' are dropped, as is that of a stream which this
-    /// crate made itself. Null and `CU_STREAM_LEGACY` (1) are the context's
+    /// All wrappers of one stream are the same stream, with one timeline and one [id](Stream::id).
+    /// The first one's `owner` is kept until the last wrapper, and the last buffer allocated on the
+    /// stream, is gone; the `owner`s of later ones are dropped, as is that of a stream which this
+    /// crate created itself. Null and `CU_STREAM_LEGACY` (1) are the context's
     /// [default stream](Context::default_stream).
     ///
-    /// Work that others enqueue on the stream is unknown to the buffers it uses: see
+    /// Buffers do not know of work that other code enqueues on the stream: see
     /// [`Buffer::note_use`](crate::Buffer::note_use).
     ///
     /// # Errors
@@ -36,11 +36,11 @@ impl Stream {
     /// # Safety
     /// `raw` is a stream, and stays one for as long as `owner` or a clone of it lives.
     ///
-    /// It may be captured by raw calls: while it is, operations of this crate that would enqueue on it,
-    /// or would have to wait for what is on it since before, are refused with [`Error::Capturing`], and
-    /// the capture is not disturbed. But no capture begins or ends on it while another thread is inside
-    /// an operation of this crate on this very stream: what was enqueued into the capture by accident
-    /// would count as done when the stream goes on.
+    /// It may be captured by raw calls: while it is, operations of this crate that would enqueue on
+    /// it, or would have to wait for earlier work on it, are refused with [`Error::Capturing`], and
+    /// the capture is not disturbed. But no capture begins or ends on it while another thread is
+    /// inside an operation of this crate on this same stream: what was enqueued into the capture by
+    /// accident would count as done when the stream goes on.
     ///
     /// ```no_run
     /// # use std::{any::Any, sync::Arc};

@@ -60,7 +60,7 @@ pub trait StreamKind: sealed::Sealed {
 #[derive(Debug)]
 pub enum AnyThread {}
 
-/// The thread that made the handle: the per-thread default stream.
+/// The thread that created the handle: the per-thread default stream.
 ///
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -86,11 +86,11 @@ mod sealed {
     impl Sealed for super::OneThread {}
 }
 
-/// A stream: work enqueued on it runs in order, beside the work of other streams.
+/// A stream: work enqueued on it runs in order, concurrently with the work of other streams.
 ///
-/// Copies, fills and frees of this crate are ordered between streams by themselves: each buffer
-/// knows which streams used it last, and a stream that must wait is made to. Nothing here waits
-/// with the host, unless it says so.
+/// The crate orders copies, fills and frees between streams: each buffer knows which streams used
+/// it last, and a stream that must wait is made to. No method blocks the calling thread unless its
+/// documentation says so.
 ///
 /// Handles are references: clones, and all handles of a default stream, are the same stream and
 /// equal. When the last is gone and no buffer was allocated on it, the stream is destroyed; its
@@ -149,23 +149,24 @@ impl<K: StreamKind> Stream<K> {
     /// The driver's handle, valid while `self` lives. Null for one that was
     /// [given up](Error::GivenUp).
     ///
-    /// Work that is enqueued through it is unknown to the buffers it uses: see
-    /// [`Buffer::note_use`](crate::Buffer::note_use). Other code may capture the stream: while it does,
-    /// operations of this crate on the stream are refused ([`Error::Capturing`]), and so are those that
-    /// would have to wait for work which is on the stream since before; the capture is not disturbed.
-    /// From the first call of this method on, each operation on the stream asks the driver whether it is
-    /// being captured (28 ns on an H200).
+    /// Buffers do not know of work that is enqueued through the handle: see
+    /// [`Buffer::note_use`](crate::Buffer::note_use). Other code may capture the stream: while it
+    /// does, operations of this crate on the stream are refused ([`Error::Capturing`]), and so are
+    /// those that would have to wait for earlier work on the stream; the capture is not disturbed.
+    /// From the first call of this method on, each operation on the stream asks the driver whether
+    /// it is being captured (28 ns on an H200).
     ///
-    /// Such a capture must not begin or end while another thread is inside an operation of this crate
-    /// on this very stream: what was enqueued into the capture by accident would count as done when
-    /// the stream goes on. Operations on other streams may run meanwhile, whatever they wait for.
+    /// Such a capture must not begin or end while another thread is inside an operation of this
+    /// crate on this same stream: what was enqueued into the capture by accident would count as
+    /// done when the stream goes on. Operations on other streams may run meanwhile, whatever they
+    /// wait for.
     pub fn as_raw(&self) -> CUstream {
         self.core.timeline().exposure().expose();
         self.core.raw()
     }
 
-    /// An identifier of this stream that no other stream of the process ever has, unlike its
-    /// handle. It is this crate's own; the driver's is [`Stream::driver_id`].
+    /// An id of this stream that no other stream of the process ever has, unlike its handle. It is
+    /// this crate's own; the driver's is [`Stream::driver_id`].
     pub fn id(&self) -> u64 {
         self.core.timeline().id()
     }
@@ -173,7 +174,7 @@ impl<K: StreamKind> Stream<K> {
     /// Blocks the thread until everything on the stream has completed: `cuStreamSynchronize`.
     ///
     /// # Errors
-    /// [`Error::Capturing`]; the driver's, where errors of earlier asynchronous work are reported.
+    /// [`Error::Capturing`]; the driver's, among them errors of earlier asynchronous work.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -190,7 +191,7 @@ impl<K: StreamKind> Stream<K> {
     /// Whether everything on the stream has completed: `cuStreamQuery`.
     ///
     /// # Errors
-    /// [`Error::Capturing`]; the driver's, where errors of earlier asynchronous work are reported.
+    /// [`Error::Capturing`]; the driver's, among them errors of earlier asynchronous work.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -205,7 +206,7 @@ impl<K: StreamKind> Stream<K> {
         let bound = self.core.bind(op)?;
         let _relaxed = Relaxed::enter()?;
         let issued = self.core.timeline().issued();
-        // SAFETY: `bound` keeps the stream, with its context current where it needs that.
+        // SAFETY: `bound` keeps the stream alive, with its context current if it needs that.
         let done = ready(op, unsafe { cu::cuStreamQuery(bound.raw()) })?;
         if done {
             self.core.timeline().complete(issued);
@@ -216,9 +217,9 @@ impl<K: StreamKind> Stream<K> {
     /// Makes work enqueued from now on wait for the event's last record: `cuStreamWaitEvent`. An
     /// event never recorded makes nothing wait; events of other devices are fine.
     ///
-    /// An event behind a host function, or a wait for a value, may come at any time: then a
-    /// [checkpoint](Stream::checkpoint) is made first. So it is for events that other processes
-    /// record.
+    /// An event behind a host function, or behind a wait for a value, may take any time: then this
+    /// makes a [checkpoint](Stream::checkpoint) first. The same holds for events that other
+    /// processes may record.
     ///
     /// # Errors
     /// The driver's.
@@ -240,12 +241,12 @@ impl<K: StreamKind> Stream<K> {
     }
 
     /// Makes work enqueued from now on wait for everything that is on `other` now. No driver call
-    /// if it does already.
+    /// if it already waits for that.
     ///
-    /// Other code may also use default streams and those that [somebody else made](Stream::from_raw).
-    /// What it enqueued is waited for too, so there are always driver calls. What others enqueue
-    /// through the handle of a stream that was created here is not known: wait for an [`Event`]
-    /// that is recorded behind it.
+    /// Other code may also use default streams and those that [it created](Stream::from_raw). What
+    /// it enqueued is waited for too, so for these there are always driver calls. What other code
+    /// enqueues through the handle of a stream that this crate created is not known: wait for an
+    /// [`Event`] that is recorded behind it.
     ///
     /// # Errors
     /// The driver's.
@@ -267,18 +268,18 @@ impl<K: StreamKind> Stream<K> {
                 other.core.ensure()?;
                 timeline.issued()
             }
-            // A point of its own, behind work that is not counted.
+            // A point of its own, behind work that this crate has not counted.
             Flavor::Foreign | Flavor::Legacy | Flavor::PerThread => other.core.bind(op)?.count(),
         };
         self.core.bind(op)?.wait_for(&Mark { timeline, seq })
     }
 
-    /// Records an event here and now, for streams that will wait for what is on the stream so far
-    /// but not for what comes next. No driver call if there is one already.
+    /// Records an event now, for streams that will wait for what is on the stream so far but not
+    /// for what comes next. No driver call if there is one already.
     ///
     /// Without it a stream that waits is made to wait for everything enqueued up to that moment,
-    /// which pipelines that overlap copies and kernels may not want. Host functions have one of
-    /// their own.
+    /// which may be too much for pipelines that overlap copies and kernels. Host functions make a
+    /// checkpoint themselves.
     ///
     /// # Errors
     /// The driver's.
@@ -299,8 +300,8 @@ impl<K: StreamKind> Stream<K> {
         self.core.timeline().checkpoint(false, bound.entered())
     }
 
-    /// Whether the stream ignores the legacy default stream. No driver call: a stream that other code made
-    /// was asked by `cuStreamGetFlags` when it was taken in.
+    /// Whether the stream ignores the legacy default stream. No driver call: for a stream that
+    /// other code created, `cuStreamGetFlags` was called by [`Stream::from_raw`].
     ///
     /// # Errors
     /// [`Error::GivenUp`].
@@ -316,19 +317,19 @@ impl<K: StreamKind> Stream<K> {
     pub fn priority(&self) -> Result<i32> {
         let bound = self.core.reach()?;
         let mut priority = 0;
-        // SAFETY: `bound` keeps the stream, with its context current where it needs that; the call
-        // writes one number, to a local that outlives it.
+        // SAFETY: `bound` keeps the stream alive, with its context current if it needs that; the
+        // call writes one number, to a local that outlives it.
         check("cuStreamGetPriority", unsafe {
             cu::cuStreamGetPriority(bound.raw(), &mut priority)
         })?;
         Ok(priority)
     }
 
-    /// The driver's own identifier of the stream, which tools show and other libraries know, and
-    /// which is never used twice either: `cuStreamGetId`, from CUDA 12.0 on.
+    /// The driver's own id of the stream, which tools show and other libraries know, and which is
+    /// never reused either: `cuStreamGetId`, from CUDA 12.0 on.
     ///
     /// # Errors
-    /// The driver's `CALL_REQUIRES_NEWER_DRIVER` (36) where it is older than CUDA 12.0.
+    /// The driver's `CALL_REQUIRES_NEWER_DRIVER` (36) if it is older than CUDA 12.0.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -339,8 +340,8 @@ impl<K: StreamKind> Stream<K> {
     pub fn driver_id(&self) -> Result<u64> {
         let bound = self.core.bind("cuStreamGetId")?;
         let mut id = 0;
-        // SAFETY: bound, the stream is kept, with its context current where it needs that; the call
-        // writes one number, to a local that outlives it.
+        // SAFETY: bound, so the stream is kept alive, with its context current if it needs that;
+        // the call writes one number, to a local that outlives it.
         check("cuStreamGetId", unsafe {
             cu::cuStreamGetId(bound.raw(), &mut id)
         })?;
@@ -351,11 +352,11 @@ impl<K: StreamKind> Stream<K> {
 /// `cuStreamGetFlags`.
 ///
 /// # Safety
-/// The stream is live, and its context current where it needs that.
+/// The stream is live, and its context current if it needs that.
 unsafe fn implicit_order(raw: CUstream) -> Result<ImplicitOrder> {
     let mut flags = 0;
-    // SAFETY: the caller vouches for the stream; the call writes one number, to a local that
-    // outlives it.
+    // SAFETY: the stream is live by the caller's promise; the call writes one number, to a local
+    // that outlives it.
     check("cuStreamGetFlags", unsafe {
         cu::cuStreamGetFlags(raw, &mut flags)
     })?;
@@ -366,17 +367,17 @@ unsafe fn implicit_order(raw: CUstream) -> Result<ImplicitOrder> {
 }
 
 impl Stream {
-    /// Destroys the stream, if nothing else refers to it, and says whether that worked:
-    /// `cuStreamDestroy_v2`. Dropping it reports a failure to the hook of
-    /// [`set_drop_hook`](crate::set_drop_hook) instead. Pending work completes either way.
+    /// Destroys the stream, if nothing else refers to it: `cuStreamDestroy_v2`. Dropping it reports
+    /// a failure to the hook of [`set_drop_hook`](crate::set_drop_hook) instead. Pending work
+    /// completes in any case.
     ///
-    /// A stream that has other handles, or buffers allocated on it, lives on with them. So does
-    /// one that somebody else made: nothing here destroys it.
+    /// A stream that has other handles, or buffers allocated on it, lives on with them. So does one
+    /// that other code created: this crate never destroys it.
     ///
     /// # Errors
-    /// [`Error::Capturing`], with the stream as it was, for one that other code captures while memory waits
-    /// for its work. The driver's, with a stream that is [given up](Error::GivenUp), and has another
-    /// [`id`](Self::id).
+    /// [`Error::Capturing`], with the stream unchanged, for one that other code captures while
+    /// memory waits for its work. The driver's, with a stream that is [given up](Error::GivenUp),
+    /// and has another [`id`](Self::id).
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -389,7 +390,8 @@ impl Stream {
             return Err((error, self));
         }
         let core = self.core.clone();
-        // What is kept for its handles does not keep the stream.
+        // Dropped first: what the arena caches for its handles would otherwise keep the stream
+        // alive.
         drop(self);
         match Arc::try_unwrap(core) {
             Ok(core) => core

@@ -1,4 +1,4 @@
-//! A fixed number of streams that take turns.
+//! A fixed number of streams, handed out round-robin.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -6,7 +6,7 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::stream::{Stream, StreamBuilder};
 
-/// Streams to spread independent work over, handed out in turn.
+/// Streams to spread independent work over, handed out round-robin.
 ///
 /// Any number of threads may share a pool; asking it for a stream costs one atomic addition.
 ///
@@ -35,7 +35,7 @@ impl StreamPool {
     /// `len` new non-blocking streams; [`StreamBuilder::build_pool`] makes others.
     ///
     /// # Errors
-    /// [`Error::EmptyPool`] for none at all; the driver's.
+    /// [`Error::EmptyPool`] if `len` is zero; the driver's.
     pub fn new(context: &Context, len: usize) -> Result<Self> {
         context.stream_builder().build_pool(len)
     }
@@ -51,7 +51,7 @@ impl StreamPool {
         })
     }
 
-    /// The stream whose turn it is: the first one, the second, and after the last the first again.
+    /// The next stream in round-robin order.
     pub fn next_stream(&self) -> &Stream {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         &self.streams[turn % self.streams.len()]

@@ -1,4 +1,4 @@
-//! What a timeline has to do with captures of its stream by other code: [`crate::timeline::capture`].
+//! Captures of a timeline's stream by other code: [`crate::timeline::capture`].
 
 use std::sync::Arc;
 
@@ -15,8 +15,9 @@ impl Timeline {
         &self.exposure
     }
 
-    /// Refuses `op` on the stream, whose handle is `raw`, while other code captures it: one driver call,
-    /// none where other code cannot. A default stream has its context current.
+    /// Refuses `op` on the stream, whose handle is `raw`, while other code captures it. One driver
+    /// call, or none if other code cannot capture it. A default stream must have its context
+    /// current.
     #[inline(always)]
     pub(crate) fn refuse_captured(&self, raw: RawStream, op: &'static str) -> Result<()> {
         match self.exposure.is_exposed() {
@@ -25,9 +26,9 @@ impl Timeline {
         }
     }
 
-    /// What an event of this stream said when it was asked or waited for. One that was recorded into a
-    /// capture which ended before that could be seen stands for nothing: it is taken off the list, so
-    /// that another is recorded for whoever waits next.
+    /// Passes on the `error` of querying or waiting for an event of this stream. If the event was
+    /// recorded into a capture that ended before this crate noticed, it covers nothing: it is
+    /// removed from the list, so that the next wait records another.
     pub(crate) fn forget_captured(&self, event: &Arc<RawEvent>, error: Error) -> Error {
         let captured = matches!(
             error.code(),

@@ -21,21 +21,21 @@ use crate::util::panic::Owner;
 use crate::util::pocket::Pocket;
 use crate::util::sync::lock;
 
-/// The driver's stream with its timeline; destroyed with the last handle and the last buffer that
-/// calls it home.
+/// The driver's stream with its timeline; destroyed with the last handle and the last buffer whose
+/// home it is.
 pub(crate) struct StreamCore {
     // INVARIANT: until it is retired, a live stream of the timeline's context, or a default stream.
     raw: RawStream,
     device: Device,
-    // INVARIANT: taken by `Drop` alone.
+    // INVARIANT: taken only by `Drop`.
     timeline: ManuallyDrop<Arc<Timeline>>,
-    /// The stream is destroyed already, or given up.
+    /// The stream has been destroyed, or given up.
     retired: bool,
-    /// What keeps the stream of somebody else alive.
+    /// Keeps a foreign stream alive.
     owner: Option<Owner>,
-    /// Blocks that were freed here, for allocations to come.
+    /// Cached blocks that were freed on this stream, for later allocations.
     pub(crate) arena: <FreeBlocks as Pocket>::Content,
-    /// Handles of the user's: while there are any, somebody may allocate here.
+    /// Number of user handles: while there are any, the user may allocate on this stream.
     handles: AtomicUsize,
     /// The chunk that small uploads are staged in.
     pub(crate) staging: <StagingChunk as Pocket>::Content,
@@ -51,7 +51,7 @@ const GIVEN_UP: Error = Error::GivenUp {
     what: Resource::Stream,
 };
 
-/// A stream whose calls can be made: its context is current, if they need that.
+/// A stream on which calls can be made: its context is current, if they need that.
 pub(crate) struct Bound<'a> {
     core: &'a StreamCore,
     entered: Option<Entered>,
@@ -67,7 +67,7 @@ impl StreamCore {
         Self::with_owner(context, flavor, order, raw, None)
     }
 
-    /// A stream of `context` that lives for as long as `owner` does.
+    /// A stream of `context` that lives as long as `owner`.
     pub(crate) fn foreign(
         context: &Context,
         order: ImplicitOrder,
@@ -77,7 +77,7 @@ impl StreamCore {
         Self::with_owner(context, Flavor::Foreign, order, raw, Some(owner))
     }
 
-    /// What is left of a stream of which nobody knows whether it was destroyed.
+    /// The remainder of a stream of which it is unknown whether it was destroyed.
     pub(crate) fn given_up(context: &Context) -> Arc<Self> {
         let order = ImplicitOrder::NonBlocking;
         Self::new(context, Flavor::GivenUp, order, ptr::null_mut())
@@ -123,13 +123,13 @@ impl StreamCore {
         self.device
     }
 
-    /// Prepares for `op`, which enqueues something on the stream or waits for it. Costs no driver call
-    /// for a created stream, those of [`Entered`] for a default one.
+    /// Prepares for `op`, which enqueues something on the stream or waits for it. Makes no driver
+    /// call for a created stream; for a default one, those of [`Entered`].
     ///
     /// # Errors
-    /// [`Error::Capturing`] for a stream that other code captures. The driver is asked about those that
-    /// [other code can capture](crate::timeline::capture), by one call.
-    // Through memory, what it returns would cost as much as all else.
+    /// [`Error::Capturing`] for a stream that other code captures. For streams that [other code can
+    /// capture](crate::timeline::capture), this asks the driver by one call.
+    // Inlined, since returning the result through memory would cost as much as all the rest.
     #[inline(always)]
     pub(crate) fn bind(&self, op: &'static str) -> Result<Bound<'_>> {
         let bound = self.reach()?;
@@ -137,8 +137,8 @@ impl StreamCore {
         Ok(bound)
     }
 
-    /// [`StreamCore::bind`] for calls that neither enqueue anything nor wait: a captured stream has
-    /// attributes, too.
+    /// [`StreamCore::bind`] for calls that neither enqueue anything nor wait: those are allowed on
+    /// a captured stream, too.
     #[inline(always)]
     pub(crate) fn reach(&self) -> Result<Bound<'_>> {
         driver::ensure()?;
@@ -153,7 +153,7 @@ impl StreamCore {
         })
     }
 
-    /// Refuses what [`StreamCore::bind`] refuses.
+    /// Returns the errors of [`StreamCore::bind`] that need no driver call.
     pub(crate) fn ensure(&self) -> Result<()> {
         driver::ensure()?;
         match self.timeline.flavor() {
@@ -162,16 +162,17 @@ impl StreamCore {
         }
     }
 
-    /// A handle of the user's was made.
+    /// Called when a user handle is created.
     pub(crate) fn handle_made(&self) {
         if self.handles.fetch_add(1, Ordering::AcqRel) == 0 {
             self.arena.follow(|| self.has_handles());
         }
     }
 
-    /// A handle of the user's was dropped. The last one takes the stream's cached blocks with it.
+    /// Called when a user handle is dropped. With the last one the stream gives its cached blocks
+    /// up.
     pub(crate) fn handle_dropped(&self) {
-        // In a forked child our locks may be held by threads that no longer exist.
+        // In a fork's child, this crate's locks may be held by threads that do not exist there.
         if self.handles.fetch_sub(1, Ordering::AcqRel) == 1 && !driver::is_gone() {
             self.arena.follow(|| self.has_handles());
         }
@@ -181,7 +182,8 @@ impl StreamCore {
         self.handles.load(Ordering::Acquire) > 0
     }
 
-    /// Destroys the stream now. On failure what is left of it: all, if it is captured.
+    /// Destroys the stream now. On failure returns what is left: the whole stream, if it is being
+    /// captured.
     pub(crate) fn close(mut self) -> Result<(), (Error, Arc<Self>)> {
         drop(lock(&self.staging).take());
         registry::forget(self.raw());
@@ -199,25 +201,27 @@ impl StreamCore {
         })
     }
 
-    /// Waits with the host for everything enqueued so far: `cuStreamSynchronize`.
+    /// Blocks the calling thread until everything enqueued so far has completed:
+    /// `cuStreamSynchronize`.
     pub(crate) fn synchronize(&self) -> Result<()> {
         self.synchronize_bound(&self.bind("cuStreamSynchronize")?)
     }
 
-    /// Waits with the host for everything enqueued so far, whoever enqueued it, by an event.
+    /// Blocks the calling thread, by an event, until everything enqueued so far has completed, work
+    /// of other libraries included.
     pub(crate) fn wait_for_all(&self) -> Result<()> {
-        // A number of its own: events that were recorded before, and what is known to have completed,
-        // do not cover work that is not counted.
+        // A new point: neither the events recorded before nor what is known to have completed
+        // covers work that this crate has not counted.
         let seq = self.bind("cuEventRecord")?.count();
         self.timeline.wait_host(seq)
     }
 
-    /// [`StreamCore::synchronize`] of a stream that is bound.
+    /// [`StreamCore::synchronize`] for a stream that is bound.
     pub(crate) fn synchronize_bound(&self, bound: &Bound<'_>) -> Result<()> {
         let _relaxed = Relaxed::enter()?;
         bound.ensure_current()?;
         let issued = self.timeline.issued();
-        // SAFETY: `bound` keeps the stream, with its context current where it needs that.
+        // SAFETY: `bound` keeps the stream alive, with its context current if it needs that.
         check("cuStreamSynchronize", unsafe {
             cu::cuStreamSynchronize(bound.raw())
         })?;
@@ -232,8 +236,8 @@ impl Bound<'_> {
         self.core.raw.0
     }
 
-    /// Makes the stream wait for a point of another. No driver call if it has waited, or need not;
-    /// otherwise two, and one more to [hold it up](Timeline::hold_up) with the other.
+    /// Makes the stream wait for a point of another. No driver call if it has waited already, or
+    /// need not; otherwise two, and one more to [hold it up](Timeline::hold_up) with the other.
     pub(crate) fn wait_for(&self, mark: &Mark) -> Result<()> {
         let (timeline, other) = (self.timeline(), &mark.timeline);
         let Some((event, covered)) = timeline.to_wait_for(mark)? else {
@@ -245,14 +249,14 @@ impl Bound<'_> {
         Ok(())
     }
 
-    /// Makes the stream wait for an event. `held_up`: that may come at any time.
+    /// Makes the stream wait for an event. `held_up`: the event may take any time to complete.
     pub(crate) fn wait_for_event(&self, event: &RawEvent, held_up: bool) -> Result<()> {
         if held_up {
             self.timeline().hold_up(self.entered())?;
         }
         let (seq, waits) = self.enqueue("cuStreamWaitEvent", |stream| {
-            // SAFETY: `self` keeps the stream, the caller the event; flags must be zero. The event
-            // may be of another device or context.
+            // SAFETY: `self` keeps the stream alive, the caller the event; flags must be zero. The
+            // event may be of another device or context.
             unsafe { cu::cuStreamWaitEvent(stream, event.as_raw(), 0) }
         });
         if held_up {
@@ -261,9 +265,9 @@ impl Bound<'_> {
         waits
     }
 
-    /// Makes the call that enqueues something and counts it, even if it failed: whoever marks the
+    /// Makes the call that enqueues something, and counts it even if it failed: a mark of that
     /// point then waits for more than needed, never for less.
-    // What `call` captures dissolves in it.
+    // Inlined, so that the captures of `call` need no memory.
     #[inline(always)]
     pub(crate) fn enqueue(
         &self,
@@ -277,14 +281,15 @@ impl Bound<'_> {
         (self.count(), check(op, code))
     }
 
-    /// [`Bound::enqueue`] of what is the same whether it is done once or twice: a copy, a fill.
+    /// [`Bound::enqueue`] for operations that may be done twice with the same result: a copy, a
+    /// fill.
     ///
-    /// A created stream's calls are made with whatever is current. That is right but for copies of
-    /// pool memory while a context is current whose device has no access to the pool, and,
-    /// with none current, for copies that cross from one mapping of virtual memory into the next:
-    /// those the driver refuses, and they are made once more with the stream's own
-    /// context current. Finding out before each call would cost every call. The first may have taken
-    /// effect all the same, where the error was that of earlier work.
+    /// A created stream's calls are made whatever context is current. The driver refuses two kinds
+    /// of them: copies of pool memory while the device of the current context has no access to the
+    /// pool, and, with no current context, copies that cross from one mapping of virtual memory
+    /// into the next. Those are repeated with the stream's own context current; finding out before
+    /// each call would cost every call. The first call may have taken effect if its error was that
+    /// of earlier work.
     #[inline(always)]
     pub(crate) fn enqueue_copy(
         &self,
@@ -303,8 +308,9 @@ impl Bound<'_> {
         (self.count(), check(op, code))
     }
 
-    /// Right before something is enqueued, by this crate or behind its back: passes on
-    /// [what holds the stream up](Timeline::pass_on_hold_ups), and makes sure of what is current.
+    /// To be called right before something is enqueued, by this crate or behind its back: passes on
+    /// [what holds the stream up](Timeline::pass_on_hold_ups), and makes sure that the right
+    /// context is current.
     #[inline]
     pub(crate) fn prepare(&self) -> Result<()> {
         self.timeline().pass_on_hold_ups(self.entered())?;
@@ -323,7 +329,7 @@ impl Bound<'_> {
         entered.changed_what_is_current().then_some(entered)
     }
 
-    /// Counts one enqueue that has been made, and names it.
+    /// Counts one enqueue that has been made, and returns its point.
     #[inline]
     pub(crate) fn count(&self) -> u64 {
         let seq = self.core.timeline.issue();
@@ -333,14 +339,14 @@ impl Bound<'_> {
         seq
     }
 
-    /// Another thread cannot record on this one's default stream, so an event follows every
-    /// operation.
+    /// Other threads cannot record on this thread's default stream, so an event is recorded after
+    /// every operation.
     fn record_each(&self) {
         let timeline = &self.core.timeline;
         if timeline.checkpoint(false, self.entered.as_ref()).is_ok() {
             return;
         }
-        // If this fails too, whoever waits for the point is told that it cannot be proven.
+        // If this fails too, a wait for the point reports that its completion cannot be proven.
         let _ = self.core.synchronize_bound(self);
     }
 
@@ -365,33 +371,35 @@ pub(crate) fn same_device(op: &'static str, core: &StreamCore, memory: Device) -
     })
 }
 
-/// Records a last event for the marks that outlive the stream, then destroys it, if that is ours to
-/// do. Keeps a stream that other code captures and that marks still name.
+/// Records a last event for the marks that outlive the stream, then destroys the stream if this
+/// crate created it. Keeps a stream that other code captures and that marks still refer to.
 fn retire(timeline: &Arc<Timeline>, raw: RawStream) -> Result<(), Unreleased> {
-    // Other references than the caller's are marks: handles and buffers are gone.
+    // The caller holds one reference, marks hold the others: handles and buffers are gone.
     let marked = Arc::strong_count(timeline) > 1;
     match timeline.close(marked) {
         Err(error) if held::is_held(&error) => return Err(Unreleased::Kept(error)),
-        // Where it fails otherwise, whoever waits for the stream's last work is told so.
+        // After another failure, waits for the stream's last work report that it cannot be proven
+        // complete.
         _ => {}
     }
     if timeline.flavor() != Flavor::Created {
         return Ok(());
     }
-    // SAFETY: nobody else can reach the handle any more, since the timeline was closed. Pending
+    // SAFETY: no other code can reach the handle any more, since the timeline was closed. Pending
     // work completes: cuStreamDestroy returns at once and "the resources associated with hStream
     // will be released automatically once the device has completed all work".
     released("cuStreamDestroy", unsafe { cu::cuStreamDestroy_v2(raw.0) })
 }
 
-/// What is left to do when nobody refers to a stream any more; later, for one that is captured.
+/// Releases a stream to which nothing refers any more; later, if it is being captured.
 fn let_go(timeline: Arc<Timeline>, raw: RawStream, owner: Option<Owner>) {
     match retire(&timeline, raw) {
         Err(Unreleased::Kept(_)) => return held::keep(move || let_go(timeline, raw, owner)),
         Err(why) => drop_hook::report(Resource::Stream, raw.0.addr() as u64, 0, Some(why.into())),
         Ok(()) => {}
     }
-    // The handle is of no use to anybody here any more. Its owner goes before its context's.
+    // This crate does not use the handle any more. The stream's owner is dropped before its
+    // context.
     let context = owner.is_some().then(|| timeline.context().clone());
     drop(timeline);
     foreign_code::after(|| drop((owner, context)));
@@ -399,11 +407,11 @@ fn let_go(timeline: Arc<Timeline>, raw: RawStream, owner: Option<Owner>) {
 
 impl Drop for StreamCore {
     fn drop(&mut self) {
-        // SAFETY: the field is not touched after this, the only taking.
+        // SAFETY: the field is not touched after this, the only place that takes it.
         let timeline = unsafe { ManuallyDrop::take(&mut self.timeline) };
         let owner = self.owner.take();
-        // In a forked child our locks may be held by threads that no longer exist, and what an owner
-        // would do there is anybody's guess.
+        // In a fork's child, this crate's locks may be held by threads that do not exist there, and
+        // the owner's destructor is foreign code.
         if driver::is_gone() {
             mem::forget(owner);
             return;
@@ -413,7 +421,7 @@ impl Drop for StreamCore {
         }
         let raw = self.raw;
         registry::forget(raw.0);
-        // Its chunk goes back first, so that the mark it leaves is seen.
+        // The staging chunk goes back first, so that `retire` sees the mark that it leaves.
         let staging = lock(&self.staging).take();
         deferred::run_or_defer(move || {
             drop(staging);

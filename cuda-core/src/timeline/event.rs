@@ -1,4 +1,4 @@
-//! Events of the driver: what streams' bookkeeping and the caller's events share.
+//! Events of the driver: shared by the bookkeeping of streams and the caller's events.
 
 use std::{mem, ptr};
 
@@ -25,11 +25,12 @@ flags! {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     EventFlags {
-        /// The same as [`NONE`](Self::NONE). Takes times; a waiting thread spins: `CU_EVENT_DEFAULT`.
+        /// The same as [`NONE`](Self::NONE). Measures time; a waiting thread spins:
+        /// `CU_EVENT_DEFAULT`.
         DEFAULT = 0;
         /// A thread that waits for the event sleeps instead of spinning: `CU_EVENT_BLOCKING_SYNC`.
         BLOCKING_SYNC = 1;
-        /// Takes no times, and is six times cheaper to record: `CU_EVENT_DISABLE_TIMING`.
+        /// Measures no time, and is six times cheaper to record: `CU_EVENT_DISABLE_TIMING`.
         DISABLE_TIMING = 2;
         /// May be opened by another process, see [`Event::ipc_handle`](crate::Event::ipc_handle); goes with
         /// [`EventFlags::DISABLE_TIMING`] only: `CU_EVENT_INTERPROCESS`.
@@ -46,8 +47,8 @@ pub(crate) struct RawEvent {
 
 // SAFETY: events may be recorded, waited for and destroyed from any thread; the driver locks.
 unsafe impl Send for RawEvent {}
-// SAFETY: what a shared reference can do, record, wait and ask, the driver lets any threads do at
-// once.
+// SAFETY: what a shared reference allows (recording, waiting, querying) the driver lets any threads
+// do at once.
 unsafe impl Sync for RawEvent {}
 
 impl RawEvent {
@@ -60,12 +61,12 @@ impl RawEvent {
             cu::cuEventCreate(&mut raw, flags.0)
         })?;
         drop(entered);
-        // SAFETY: just created, and nobody else has it.
+        // SAFETY: just created, so no other code has it.
         Ok(unsafe { Self::own(raw, context) })
     }
 
     /// # Safety
-    /// `raw` is a live event of `context` that nobody else destroys.
+    /// `raw` is a live event of `context` that no other code destroys.
     pub(crate) unsafe fn own(raw: CUevent, context: &Context) -> Self {
         Self {
             raw,
@@ -78,7 +79,7 @@ impl RawEvent {
         Self::create(context, EventFlags::DISABLE_TIMING)
     }
 
-    /// An event that a thread sleeps for, without timing.
+    /// An event without timing whose waiting thread sleeps.
     pub(crate) fn for_sleeping(context: &Context) -> Result<Self> {
         Self::create(
             context,
@@ -91,7 +92,7 @@ impl RawEvent {
         self.raw
     }
 
-    /// What `Drop` does, with its error. The event is not to be used after this.
+    /// What `Drop` does, but returns the error. The event must not be used after this.
     pub(crate) fn destroy(&mut self) -> Result<()> {
         let raw = mem::replace(&mut self.raw, ptr::null_mut());
         destroy(RawHandle(raw)).map_err(|why| why.into_told(Resource::Event, raw.addr() as u64, 0))
@@ -114,7 +115,7 @@ impl RawEvent {
     }
 }
 
-/// What a query says: done, not yet, or an error. An error is never taken for "not yet".
+/// The result of a query: done, not yet, or an error. An error is never taken for "not yet".
 pub(crate) fn ready(op: &'static str, code: CUresult) -> Result<bool> {
     if code == cuda_sys::CUDA_ERROR_NOT_READY {
         return Ok(false);
@@ -140,7 +141,8 @@ impl Drop for RawEvent {
             return;
         }
         let raw = RawHandle(self.raw);
-        // The context goes along, so that it outlives the event on whatever thread that dies.
+        // Moved along, so that the context outlives the event on whichever thread that is
+        // destroyed.
         let context = self.context.clone();
         deferred::run_or_defer(move || {
             let raw = raw;

@@ -1,25 +1,27 @@
-//! What may come at any time, with all that is behind it: a host function, a wait for a value, a wait
+//! Work that may take any time, and all work behind it: a host function, a wait for a value, a wait
 //! for what is behind one of these.
 //!
-//! What was enqueued before must not be covered only by an event behind it: the thread that waits
-//! for that event could be the one that the host function waits for. So the stream checkpoints first.
+//! What was enqueued before such work must not be covered only by an event behind it: the thread
+//! that waits for that event could be the one that the host function waits for. So the stream
+//! checkpoints first.
 //!
-//! CUDA orders the legacy stream and the blocking streams of a context without being told: work of
-//! the legacy stream comes behind all that blocking streams have, and their work behind all that it
-//! has. So an event that is recorded late on one of them may come behind what another was given, and
-//! the rule is that of the whole set:
+//! CUDA implicitly orders the legacy stream and the blocking streams of a context: work on the
+//! legacy stream comes behind all earlier work of the blocking streams, and their work behind all
+//! earlier work of the legacy stream. So an event that is recorded late on one of them may come
+//! behind work of another, and the rule applies to the whole set:
 //!
 //! * Before one of them is held up, all of them checkpoint.
-//! * Work of the legacy stream behind a blocking stream that is held up is held up too, and all the
-//!   set's work behind that. So all of them checkpoint once more before the first such work.
+//! * Work of the legacy stream behind a blocking stream that is held up is held up too, and so is
+//!   all the set's work behind that. So all of them checkpoint once more before the first such
+//!   work.
 //! * From there on each of them counts as held up, until its first work behind that has completed.
 //!
-//! Streams outside the set, the non-blocking ones, take no part in this. Nor does work that other
-//! libraries give the legacy stream, which this crate does not see: for what was enqueued on a
-//! blocking stream since another one was held up, [`Stream::checkpoint`](crate::Stream::checkpoint)
-//! has to be called by hand before.
+//! Non-blocking streams are outside the set. This crate does not see work that other libraries
+//! enqueue on the legacy stream: before such work the program itself has to call
+//! [`Stream::checkpoint`](crate::Stream::checkpoint), to cover what was enqueued on a blocking
+//! stream since another one was held up.
 //!
-//! Between a checkpoint and the call that it precedes no lock is held: what another thread enqueues
+//! No lock is held between a checkpoint and the call that it precedes: what another thread enqueues
 //! in that moment may be covered late.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +30,7 @@ use super::{Flavor, ImplicitOrder, Timeline};
 use crate::context::guard::Entered;
 use crate::error::{Error, Result};
 
-/// Points that may come at any time, with all behind them.
+/// Points that may take any time, with all behind them.
 #[derive(Default)]
 pub(super) struct HeldUp {
     /// A lower bound of the first such point that is not known to be complete.
@@ -37,8 +39,8 @@ pub(super) struct HeldUp {
 }
 
 impl Timeline {
-    /// [`Timeline::checkpoint`] before something that may take any time is enqueued, with all
-    /// streams that CUDA orders with this one.
+    /// [`Timeline::checkpoint`] of this stream and of all that CUDA orders with it, before work
+    /// that may take any time is enqueued.
     pub(crate) fn hold_up(&self, entered: Option<&Entered>) -> Result<()> {
         self.checkpoint(true, entered)?;
         match (self.order(), self.flavor) {
@@ -50,7 +52,7 @@ impl Timeline {
         Ok(())
     }
 
-    /// What may take any time has this point.
+    /// Notes that the work at this point may take any time.
     pub(crate) fn held_up_at(&self, seq: u64) {
         self.may_come_late(seq);
         if self.order() == ImplicitOrder::Blocking && self.flavor != Flavor::Legacy {
@@ -58,9 +60,9 @@ impl Timeline {
         }
     }
 
-    /// Before work of the legacy stream: where that comes behind a blocking stream that is held up,
-    /// it is held up with all behind it, so the set checkpoints first. No driver call where it was
-    /// done since, and none on other streams.
+    /// To be called before work of the legacy stream. If that comes behind a blocking stream that
+    /// is held up, it is held up with all work behind it, so the set checkpoints first. No driver
+    /// call if that has been done since the last hold-up, and none on other streams.
     #[inline]
     pub(crate) fn pass_on_hold_ups(&self, entered: Option<&Entered>) -> Result<()> {
         match self.flavor {
@@ -80,9 +82,9 @@ impl Timeline {
         Ok(())
     }
 
-    /// The legacy stream is held up next, and with it whatever the set is given from then on.
+    /// Called before the legacy stream is held up, and with it all later work of the set.
     fn hold_up_the_set(&self, entered: Option<&Entered>) -> Result<()> {
-        // First of all, so that streams made meanwhile know.
+        // Before all else, so that streams created meanwhile know.
         let timelines = self.context.timelines();
         timelines
             .hold_ups
@@ -96,18 +98,20 @@ impl Timeline {
         Ok(())
     }
 
-    /// [`Timeline::checkpoint`] of all others that CUDA orders with this stream.
+    /// [`Timeline::checkpoint`] of all other streams that CUDA orders with this one.
     fn checkpoint_the_set(&self, entered: Option<&Entered>) -> Result<()> {
         let others = self.context.timelines().blocking();
         let mut others = others.iter().filter(|other| match other.flavor {
-            // They record by themselves, on their own threads.
+            // Its own thread records after every operation.
             Flavor::PerThread => false,
-            // Another timeline of the legacy stream is this one's past, or its future.
+            // Other timelines of the legacy stream are the same stream at an earlier or a later
+            // time.
             Flavor::Legacy => self.flavor != Flavor::Legacy,
             _ => other.id != self.id,
         });
         others.try_for_each(|other| match other.checkpoint(true, entered) {
-            // No event can be recorded there before the capture ends, and then it comes behind this.
+            // No event can be recorded there before the capture ends, and then it comes behind this
+            // stream's work.
             Err(Error::Capturing { .. }) => {
                 other.may_come_late(1);
                 Ok(())
@@ -127,23 +131,23 @@ impl Timeline {
         last.fetch_max(seq, Ordering::AcqRel);
     }
 
-    /// Whether what covers the points up to `seq` may come at any time.
+    /// Whether an event that covers the points up to `seq` may take any time.
     pub(crate) fn is_held_up(&self, seq: u64) -> bool {
         self.may_be_held_up() && self.held_up.first.load(Ordering::Acquire) <= seq
     }
 
-    /// Whether an event that is recorded now may come at any time.
+    /// Whether an event that is recorded now may take any time.
     pub(crate) fn is_held_up_now(&self) -> bool {
-        // One of the set may be behind the legacy stream's work with none of its own.
+        // A stream of the set may be behind the legacy stream's work without having any of its own.
         self.is_held_up(self.issued() + 1)
     }
 
-    /// Whether any point of it is not known to be complete that may come at any time.
+    /// Whether it has a point that may take any time and is not known to be complete.
     pub(crate) fn may_be_held_up(&self) -> bool {
         !self.has_completed(self.held_up.last.load(Ordering::Acquire))
     }
 
-    /// A new timeline of a set whose legacy stream is held up is behind that.
+    /// A new timeline of a set whose legacy stream is held up counts as held up, too.
     pub(super) fn begin_held_up(&self) {
         if self.order() == ImplicitOrder::Blocking
             && self.context.timelines().hold_ups.is_legacy_held_up()

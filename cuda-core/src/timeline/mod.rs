@@ -1,9 +1,10 @@
-//! Streams as timelines: points are numbered, and an event is recorded only when somebody waits.
+//! Streams as timelines: points are numbered, and an event is recorded only when something must
+//! wait.
 //!
-//! Every stream has an identity that is never used twice and a counter, `issued`, which is raised
-//! after each enqueue. A [`Mark`] names a point of it. Ordering two streams costs nothing until one
-//! of them must wait; then an event is recorded *late* on the stream waited for, and covers
-//! everything issued before it.
+//! Every stream has an id that is never reused and a counter, `issued`, which is raised after each
+//! enqueue. A [`Mark`] names a point of it. Ordering two streams costs nothing until one of them
+//! must wait; then an event is recorded *late* on the stream waited for, and covers everything
+//! issued before it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
@@ -37,11 +38,11 @@ use held_up::HeldUp;
 pub(crate) struct RawStream(pub(crate) CUstream);
 
 // SAFETY: streams may be used from any thread; the driver locks. The per-thread default stream
-// means another stream on each; the value that stands for it is not `Send`, and no other thread
-// records on it, by its `Flavor::PerThread`.
+// means a different stream on each thread; the value that stands for it is not `Send`, and no other
+// thread records on it, by its `Flavor::PerThread`.
 unsafe impl Send for RawStream {}
-// SAFETY: a shared reference gives out the handle alone; threads may use a stream at once, since
-// the driver locks.
+// SAFETY: a shared reference only gives out the handle; threads may use a stream at once, since the
+// driver locks.
 unsafe impl Sync for RawStream {}
 
 /// Which of CUDA's streams a timeline stands for.
@@ -49,17 +50,17 @@ unsafe impl Sync for RawStream {}
 pub(crate) enum Flavor {
     /// Made by `cuStreamCreate`; its calls need no current context.
     Created,
-    /// Made by somebody else, who also destroys it; otherwise like one of ours.
+    /// Created by another library, which also destroys it; otherwise like one of this crate's.
     Foreign,
     /// The context's legacy default stream; its calls need the context to be current.
     Legacy,
     /// The per-thread default stream of one thread; its calls need the context to be current.
     PerThread,
-    /// None: what `close` gives back where the stream may be gone. Nothing is ever issued on it.
+    /// No stream: what `close` returns if the stream may be gone. Nothing is ever issued on it.
     GivenUp,
 }
 
-/// Whether CUDA orders a stream with its context's legacy stream without being told.
+/// Whether CUDA implicitly orders a stream with its context's legacy stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ImplicitOrder {
     /// The legacy stream itself, per-thread ones, and those created without `CU_STREAM_NON_BLOCKING`.
@@ -67,27 +68,27 @@ pub(crate) enum ImplicitOrder {
     NonBlocking,
 }
 
-/// What is known of a stream, shared by its handles and by every mark that names it.
-// In this order what every enqueue touches shares one cache line with the counts of its `Arc`.
+/// What is known of a stream, shared by its handles and by every mark that refers to it.
+// In this order the fields that every enqueue touches share a cache line with the counts of the `Arc`.
 #[repr(C)]
 pub(crate) struct Timeline {
     issued: AtomicU64,
     /// Everything up to here has completed.
     completed: AtomicU64,
-    /// Never used twice, unlike the driver's handle.
+    /// Never reused, unlike the driver's handle.
     id: u64,
     flavor: Flavor,
     exposure: Exposure,
     context: Context,
-    /// The handle for late records; gone once the stream is destroyed. Locked for reading while a
-    /// record is under way, for writing only to take the handle out.
+    /// The handle for late records; removed before the stream is destroyed. Locked for reading
+    /// during a record, for writing only to remove the handle.
     // INVARIANT: while `Some`, the stream has not been destroyed.
     recorder: RwLock<Option<RawStream>>,
     events: Mutex<Events>,
     /// How far this stream has waited for others.
     waited: Mutex<Turns<Waited>>,
     held_up: HeldUp,
-    /// In the context's list.
+    /// Its entry in the context's list.
     slot: Slot,
 }
 
@@ -172,13 +173,13 @@ impl Timeline {
         self.slot.order()
     }
 
-    /// Counts one enqueue that has returned, and names it.
+    /// Counts one enqueue that has returned, and returns its point.
     #[inline]
     pub(crate) fn issue(&self) -> u64 {
         self.issued.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// Everything enqueued so far.
+    /// The point behind everything enqueued so far.
     #[inline]
     pub(crate) fn issued(&self) -> u64 {
         self.issued.load(Ordering::Acquire)
@@ -189,9 +190,9 @@ impl Timeline {
         self.completed.load(Ordering::Acquire) >= seq
     }
 
-    /// Notes that everything up to `seq` has completed, as the driver said.
+    /// Notes that everything up to `seq` has completed, as the driver reported.
     pub(crate) fn complete(&self, seq: u64) {
-        // Without a store where it is known already.
+        // No store if it is known already.
         let later = |known| (known < seq).then_some(seq);
         let _ = self
             .completed
@@ -201,8 +202,8 @@ impl Timeline {
     /// An event that completes when everything up to `seq` has, and the point that it covers;
     /// [`None`] if all of that has completed already.
     ///
-    /// Records one if none of those recorded covers the point: one driver call once the stream has
-    /// an event to spare.
+    /// Records one if no recorded event covers the point: one driver call once the stream has a
+    /// spare event.
     fn covering(&self, seq: u64) -> Result<Option<(Arc<RawEvent>, u64)>> {
         if self.has_completed(seq) {
             return Ok(None);
@@ -218,13 +219,13 @@ impl Timeline {
         }
         match recorded {
             Some(recorded) => Ok(Some((recorded.event, recorded.seq))),
-            // Its event is not listed any more: it came meanwhile.
+            // Its event is not listed any more, since it has completed meanwhile.
             None if self.has_completed(seq) => Ok(None),
             None => Err(Error::LostStream),
         }
     }
 
-    /// The earliest event that covers the point: a later one could wait for more than it must.
+    /// The earliest event that covers the point: a later one could wait for more than necessary.
     fn recorded_for(&self, seq: u64) -> Option<Recorded> {
         let events = lock(&self.events);
         events.recorded.iter().find(|r| r.seq >= seq).cloned()
@@ -255,17 +256,17 @@ impl Timeline {
         Ok(Some(recorded))
     }
 
-    /// Records `event`, which is of the stream's context, behind everything issued so far, and names
-    /// that point. [`None`]: the stream is gone.
+    /// Records `event`, which is of the stream's context, behind everything issued so far, and
+    /// returns that point. [`None`]: the stream is gone.
     ///
-    /// A default stream wants its context current: `entered`, or a guard made here.
+    /// A default stream needs its context current: by `entered`, or by a guard made here.
     pub(crate) fn record_on(
         &self,
         event: &RawEvent,
         entered: Option<&Entered>,
     ) -> Result<Option<u64>> {
         self.pass_on_hold_ups(entered)?;
-        // Left when the lock is free again: a drop hook may have waited for that.
+        // Dropped after the lock is released: a drop hook may be deferred to the guard's end.
         let _brief = match (self.flavor, entered) {
             (Flavor::Created | Flavor::Foreign | Flavor::GivenUp, _) => None,
             (_, Some(entered)) => {
@@ -279,28 +280,29 @@ impl Timeline {
             return Ok(None);
         };
         let op = "cuEventRecord";
-        // A per-thread default stream is captured on its own thread only, which has just asked.
+        // A per-thread default stream can only be captured by its own thread, which has just
+        // checked.
         if self.flavor != Flavor::PerThread {
             self.refuse_captured(raw, op)?;
         }
         // Read before the record: what is counted later need not have been enqueued before it.
         let seq = self.issued();
-        // SAFETY: the event is live and of the stream's context; the stream is live while the
-        // read lock is held, by the recorder's invariant.
+        // SAFETY: the event is live and of the stream's context; the stream is live while the read
+        // lock is held, by the recorder's invariant.
         check(op, unsafe { cu::cuEventRecord(event.as_raw(), raw.0) })?;
-        // A capture that another thread began meanwhile has the record.
+        // The record may have gone into a capture that another thread began meanwhile.
         if let Flavor::Created | Flavor::Foreign = self.flavor {
             self.refuse_captured(raw, op)?;
         }
         Ok(Some(seq))
     }
 
-    /// The point up to which the earliest event recorded covers `seq`, if one does.
+    /// The point that the earliest event covering `seq` covers, if there is such an event.
     pub(crate) fn recorded(&self, seq: u64) -> Option<u64> {
         self.recorded_for(seq).map(|recorded| recorded.seq)
     }
 
-    /// An event that nobody needs any more.
+    /// An event that is not needed any more.
     fn spare_event(&self) -> Option<Arc<RawEvent>> {
         let completed = self.completed.load(Ordering::Acquire);
         let mut guard = lock(&self.events);
@@ -310,9 +312,9 @@ impl Timeline {
             .spare
             .extend(events.recorded.drain(..done).map(|r| r.event));
         if events.spare.is_empty() && events.recorded.len() >= RING {
-            // The oldest one's points are covered by the next as well. Behind a barrier they would
-            // be covered too late: then the list grows instead, at most as far as the driver's own
-            // queue.
+            // The points of the oldest event are covered by the next one as well. If a barrier lies
+            // between the two, they would be covered too late: then the list grows instead, at most
+            // as far as the driver's own queue.
             let old = events
                 .recorded
                 .iter()
@@ -322,7 +324,7 @@ impl Timeline {
                 return Some(events.recorded.remove(at).event);
             }
         }
-        // Not one that somebody still polls: recorded again, it would come later than promised.
+        // Not an event that is still polled: recorded again, it would complete later than promised.
         let free = events
             .spare
             .iter()
@@ -330,9 +332,9 @@ impl Timeline {
         Some(events.spare.swap_remove(free))
     }
 
-    /// Records an event now, so that who waits for what was issued before need not wait for what
-    /// comes after. No driver call if one covers it already. `barrier`: what comes next may take
-    /// any time, so this event must not be given up for a later one.
+    /// Records an event now, so that a wait for what was issued before need not include what comes
+    /// after. No driver call if an event covers it already. `barrier`: what comes next may take any
+    /// time, so this event must not be replaced by a later one.
     pub(crate) fn checkpoint(&self, barrier: bool, entered: Option<&Entered>) -> Result<()> {
         let issued = self.issued();
         if self.has_completed(issued) {
@@ -348,8 +350,8 @@ impl Timeline {
         self.record(barrier, entered).map(|_| ())
     }
 
-    /// What the stream has to wait for to come after `mark`: an event, and the point that it covers.
-    /// [`None`] if it has waited, or need not.
+    /// What the stream has to wait for to come after `mark`: an event, and the point that it
+    /// covers. [`None`] if it has waited already, or need not.
     pub(crate) fn to_wait_for(&self, mark: &Mark) -> Result<Option<(Arc<RawEvent>, u64)>> {
         let other = &mark.timeline;
         if other.id == self.id || other.has_completed(mark.seq) || self.has_waited(mark) {
@@ -365,10 +367,10 @@ impl Timeline {
         other.is_some_and(|w| w.seq >= mark.seq)
     }
 
-    /// The stream has been made to wait for that point of another, and the wait was counted: events
-    /// that were recorded before it do not stand for it.
+    /// Notes that this stream has been made to wait for that point of another. To be called after
+    /// the wait was counted: events recorded before the wait do not cover it.
     pub(crate) fn note_waited(&self, other: &Arc<Timeline>, seq: u64) {
-        // The last reference to a timeline destroys its events: not under the lock.
+        // Dropping the last reference to a timeline destroys its events: not under the lock.
         let mut looked_at = Vec::new();
         let mut waited = lock(&self.waited);
         if let Some(entry) = waited.get_mut(other.id) {
@@ -379,7 +381,7 @@ impl Timeline {
             timeline: Arc::downgrade(other),
             seq,
         };
-        // What has completed, or whose marks are all gone, need not be remembered.
+        // Entries that have completed, or whose marks are all gone, need not be kept.
         waited.enter(other.id, entry, |w| {
             let timeline = w.timeline.upgrade();
             let pending = timeline.as_ref().is_some_and(|t| !t.has_completed(w.seq));
@@ -415,8 +417,8 @@ impl Timeline {
         Ok(done)
     }
 
-    /// Whether the points up to `seq` are known to be complete, or are so by an event that is
-    /// recorded already. At most one driver call, and never a record.
+    /// Whether everything up to `seq` is known to have completed, or an event that is recorded
+    /// already shows it. At most one driver call, and never a record.
     pub(crate) fn peek(&self, seq: u64) -> bool {
         if self.has_completed(seq) {
             return true;
@@ -434,8 +436,8 @@ impl Timeline {
         done
     }
 
-    /// The earliest event that covers the point, if one is recorded. Whoever keeps it waits for no
-    /// more than it covers now: it is not recorded again meanwhile.
+    /// The earliest event that covers the point, if one is recorded. While the caller holds it, the
+    /// event is not recorded again, so a wait for it waits for no more than it covers now.
     pub(crate) fn hold(&self, seq: u64) -> Option<Arc<RawEvent>> {
         self.recorded_for(seq).map(|recorded| recorded.event)
     }
@@ -447,20 +449,21 @@ impl Timeline {
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .is_none();
-        // In this order: an event is taken off the list when its points are known to be complete.
+        // In this order: an event is removed from the list after its points are known to be
+        // complete.
         gone && self.recorded_for(seq).is_none() && !self.has_completed(seq)
     }
 
-    /// The stream is about to be destroyed: records a last event for the marks that outlive it,
-    /// then takes the handle out of everybody's reach.
+    /// To be called before the stream is destroyed: records a last event for the marks that outlive
+    /// it, then removes the handle, so that no thread can reach it.
     ///
-    /// `marked`: whether any mark still names this timeline. On failure the points not covered can
-    /// never be proven complete, but for a stream that is captured: its handle stays where it is.
+    /// `marked`: whether any mark still refers to this timeline. On failure the points not covered
+    /// can never be proven complete, except for a stream that is being captured: its handle stays.
     pub(crate) fn close(&self, marked: bool) -> Result<()> {
         let issued = self.issued();
         let covered = self.has_completed(issued) || self.recorded_for(issued).is_some();
         let result = match (marked && !covered, self.flavor) {
-            // A second try: a mark that cannot be proven costs its owner's memory.
+            // A second try: the owner of a mark that cannot be proven complete loses its memory.
             (true, Flavor::Created | Flavor::Foreign | Flavor::Legacy) => self
                 .record(false, None)
                 .or_else(|first| self.record(false, None).map_err(|_| first)),
@@ -478,7 +481,7 @@ impl Timeline {
 
 impl Drop for Timeline {
     fn drop(&mut self) {
-        // In a forked child the lock may be held by a thread that no longer exists.
+        // In a fork's child the lock may be held by a thread that does not exist there.
         if !driver::is_gone() {
             self.context.timelines().leave(&self.slot);
         }

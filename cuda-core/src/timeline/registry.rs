@@ -1,4 +1,4 @@
-//! Streams by their handles, so that whoever comes with a handle finds the timeline there is.
+//! Streams by their handles, so that each handle leads to the one timeline there is.
 
 use std::ptr;
 use std::sync::{Arc, Mutex, Weak};
@@ -12,17 +12,17 @@ use crate::timeline::{RawStream, capture};
 use crate::util::flat_map::FlatMap;
 use crate::util::sync::lock;
 
-/// Created and foreign streams by the address that their handle is. Handles are unique among the
-/// streams of a process that live.
+/// Created and foreign streams, keyed by their handles, which are unique among the live streams of
+/// a process.
 static STREAMS: Mutex<FlatMap<usize, Weak<StreamCore>>> = Mutex::new(FlatMap::new());
 
-/// Enters a stream, which replaces whatever had the handle before it.
+/// Adds a stream, in place of any earlier one with the same handle.
 pub(crate) fn note(core: Arc<StreamCore>) -> Arc<StreamCore> {
     lock(&STREAMS).insert(core.raw().addr(), Arc::downgrade(&core));
     core
 }
 
-/// The stream of that handle, or the one that `new` makes of it. `new` calls no driver.
+/// The stream with that handle, or the one that `new` creates for it. `new` makes no driver call.
 pub(crate) fn find_or(raw: CUstream, new: impl FnOnce() -> Arc<StreamCore>) -> Arc<StreamCore> {
     let mut streams = lock(&STREAMS);
     if let Some(core) = streams.get(raw.addr()).and_then(Weak::upgrade) {
@@ -33,12 +33,12 @@ pub(crate) fn find_or(raw: CUstream, new: impl FnOnce() -> Arc<StreamCore>) -> A
     core
 }
 
-/// Refuses `op`, which concerns all streams of the context, where other code captures one of those
-/// that are known: the [exposed](capture::Exposure) ones, and by the legacy default stream all blocking
-/// ones. The context is current.
+/// Refuses `op`, which affects all streams of the context, if other code captures one of those that
+/// this crate knows: it asks about the [exposed](capture::Exposure) ones and, through the legacy
+/// default stream, about all blocking ones. The context must be current.
 ///
-/// What cannot be asked is not known to be captured: green contexts have no legacy stream, and what else
-/// is wrong the operation itself will say.
+/// A stream that cannot be asked about does not count as captured: green contexts have no legacy
+/// stream, and any other error will be returned by the operation itself.
 pub(crate) fn refuse_captured_in(context: &Context, op: &'static str) -> Result<()> {
     let refuse = |stream| match capture::refuse_captured(RawStream(stream), op) {
         Err(error @ Error::Capturing { .. }) => Err(error),
@@ -46,7 +46,7 @@ pub(crate) fn refuse_captured_in(context: &Context, op: &'static str) -> Result<
     };
     refuse(legacy_handle())?;
     refuse(per_thread_handle())?;
-    // The last reference to a stream destroys it: not under the lock.
+    // Dropping the last reference to a stream destroys it: not under the lock.
     let streams: Vec<_> = {
         let streams = lock(&STREAMS);
         streams.values().filter_map(Weak::upgrade).collect()
@@ -57,8 +57,8 @@ pub(crate) fn refuse_captured_in(context: &Context, op: &'static str) -> Result<
     exposed.try_for_each(|core| refuse(core.raw()))
 }
 
-/// Takes out the entry of a stream that nobody refers to any more, before its handle can be another
-/// stream's. An entry that has another stream already stays.
+/// Removes the entry of a stream to which nothing refers any more, before its handle can become
+/// another stream's. An entry that already belongs to another stream stays.
 pub(crate) fn forget(raw: CUstream) {
     let mut streams = lock(&STREAMS);
     let dead = |core: &Weak<StreamCore>| core.strong_count() == 0;

@@ -1,4 +1,5 @@
-//! One operation on a stream: behind what conflicts with it, and entered in the ledgers it touches.
+//! One operation on a stream: ordered behind what conflicts with it, and marked in the ledgers of
+//! the memory it uses.
 
 use cuda_sys::{CUresult, CUstream};
 
@@ -7,11 +8,11 @@ use crate::process::driver;
 use crate::timeline::core::{Bound, StreamCore};
 use crate::timeline::ledger::{Access, Bytes, Fences, Ledger, Touch};
 
-/// Enqueues one operation: makes the stream wait for what conflicts with it, calls the driver,
-/// and marks what was touched, even if the call failed.
+/// Enqueues one operation: makes the stream wait for what conflicts with it, calls the driver, and
+/// marks the memory used, even if the call failed.
 ///
-/// The marks are made under the borrows that the caller holds, so no conflicting access can come
-/// in between. No ledger is locked while the driver is called.
+/// The marks are made under the borrows that the caller holds, so no conflicting access can come in
+/// between. No ledger is locked during the driver call.
 #[inline]
 pub(crate) fn submit(
     core: &StreamCore,
@@ -23,7 +24,8 @@ pub(crate) fn submit(
     order(core, stream, touches, || stream.enqueue(op, call))
 }
 
-/// [`submit`] of what is the same whether it is done once or twice; see [`Bound::enqueue_copy`].
+/// [`submit`] for operations that may be done twice with the same result; see
+/// [`Bound::enqueue_copy`].
 #[inline]
 pub(crate) fn submit_copy(
     core: &StreamCore,
@@ -55,7 +57,7 @@ fn order(
 
 static NO_FENCES: Fences = Fences::none();
 
-/// [`order`] of an operation that others may have to come before.
+/// [`order`] for an operation that may conflict with work of other streams.
 #[cold]
 fn order_behind(
     core: &StreamCore,
@@ -79,12 +81,13 @@ fn order_behind(
 }
 
 /// Makes the stream wait for what conflicts with an access that is enqueued behind this crate's
-/// back, and marks that, even if something failed: the access may be enqueued already.
+/// back, and marks that access, even if something failed: it may be enqueued already.
 ///
-/// The callers are `unsafe`, and not because of the work alone: a write that is noted through a shared
-/// borrow supersedes what its own stream has read before in the ledger's order. A read that another
-/// thread enqueues on that stream between the counting and the marking here has a later point, whose mark
-/// would go with it, and the memory could be freed under that read.
+/// The callers are `unsafe`, and not only because of that access: a write that is noted through a
+/// shared borrow supersedes the marks of what its own stream has read before in the ledger's order.
+/// If another thread enqueues a read on that stream between the counting and the marking here, that
+/// read has a later point, but this write removes its mark, and the memory could be freed under the
+/// read.
 pub(crate) fn note_use(
     core: &StreamCore,
     ledger: &Ledger,
@@ -103,11 +106,12 @@ pub(crate) fn note_use(
     let (seq, noted) = match count() {
         Ok(seq) => (seq, Ok(())),
         Err(error @ Error::GivenUp { .. }) => return Err(error),
-        // In a forked child a thread that no longer exists may hold the ledger's lock.
+        // In a fork's child a thread that does not exist there may hold the ledger's lock.
         Err(error) if driver::is_gone() => return Err(error),
         Err(error) => (timeline.issue(), Err(error)),
     };
-    // What it may have waited for in part supersedes nothing.
+    // After a failed or partial wait, the new mark must not remove the marks it might not have
+    // waited for.
     let fences = if noted.is_ok() { &fences } else { &NO_FENCES };
     ledger.mark(range, access, timeline, seq, fences);
     noted

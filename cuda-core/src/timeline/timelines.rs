@@ -15,10 +15,10 @@ use crate::timeline::{ImplicitOrder, Timeline, registry};
 use crate::util::pocket::Pocket;
 use crate::util::sync::lock;
 
-/// The timelines of a context, those of streams that are gone included while a mark names them.
+/// The timelines of a context, including those of destroyed streams while a mark refers to them.
 #[derive(Default)]
 pub(crate) struct Timelines {
-    /// Of the legacy stream and of all that CUDA orders with it.
+    /// Timelines of the legacy stream and of all streams that CUDA orders with it.
     blocking: Mutex<Slots>,
     non_blocking: Mutex<Slots>,
     pub(crate) hold_ups: HoldUps,
@@ -37,17 +37,17 @@ impl Context {
     }
 
     /// Waits for all work of the context: `cuCtxSynchronize`. All that was enqueued on its streams
-    /// is known to be complete then, as after [`Stream::synchronize`](crate::Stream::synchronize) of
-    /// each.
+    /// is then known to be complete, as after [`Stream::synchronize`](crate::Stream::synchronize)
+    /// of each.
     ///
-    /// That call ends every capture of a stream of the context. So it is not made where a stream that
-    /// this crate knows of is being captured, a blocking stream whatever code made it, or this thread's
-    /// default stream: only a capture of another non-blocking stream, which never came here, is lost with
-    /// the driver's error.
+    /// `cuCtxSynchronize` ends every capture of a stream of the context. So it is not called while
+    /// a stream that this crate knows of is being captured, a blocking stream that any code
+    /// created, or this thread's default stream. Only a capture of a non-blocking stream that this
+    /// crate never saw is lost, with the driver's error.
     ///
     /// # Errors
-    /// [`Error::Capturing`](crate::Error::Capturing); the driver's, where errors of earlier asynchronous
-    /// work are reported.
+    /// [`Error::Capturing`](crate::Error::Capturing); the driver's, among them errors of earlier
+    /// asynchronous work.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -76,36 +76,36 @@ impl Context {
     }
 }
 
-/// What may come at any time on the context's legacy and blocking streams; see
+/// Work that may take any time on the context's legacy and blocking streams; see
 /// [`Timeline::hold_up`].
 #[derive(Default)]
 pub(crate) struct HoldUps {
     /// How often a blocking stream was held up.
     blocking: AtomicU64,
-    /// How many of these the legacy stream's work has come behind.
+    /// How many of these hold-ups the legacy stream's work has come behind.
     passed_on: AtomicU64,
-    /// The legacy stream's timeline that was held up last, unless that is known to be over.
+    /// The legacy stream's timeline that was held up last, unless that hold-up is known to be over.
     legacy: Mutex<Option<Weak<Timeline>>>,
 }
 
-/// Where a timeline is entered.
+/// Where a timeline is registered.
 pub(crate) struct Slot {
     order: ImplicitOrder,
     at: usize,
 }
 
-/// What a context's streams had at some moment.
+/// The points of a context's streams at some moment.
 pub(crate) struct Issued {
     points: Vec<(u64, Arc<Timeline>)>,
     /// See [`HoldUps::orphan`].
     orphan: Option<Weak<Timeline>>,
 }
 
-/// No larger than the greatest number of entries that there were at once.
+/// Never larger than the greatest number of simultaneous entries.
 #[derive(Default)]
 struct Slots {
     entries: Vec<Weak<Timeline>>,
-    /// Entries of timelines that are gone.
+    /// Indices whose timelines are gone.
     vacant: Vec<usize>,
 }
 
@@ -117,7 +117,7 @@ impl Slot {
 }
 
 impl Timelines {
-    /// Enters a timeline, until [`Timelines::leave`].
+    /// Registers a timeline, until [`Timelines::leave`].
     pub(crate) fn enter(&self, timeline: Weak<Timeline>, order: ImplicitOrder) -> Slot {
         let mut slots = lock(self.slots(order));
         let Slots { entries, vacant } = &mut *slots;
@@ -134,7 +134,7 @@ impl Timelines {
         Slot { order, at }
     }
 
-    /// Takes out a timeline that nothing refers to any more.
+    /// Removes a timeline to which nothing refers any more.
     pub(crate) fn leave(&self, slot: &Slot) {
         let mut slots = lock(self.slots(slot.order));
         let gone = mem::take(&mut slots.entries[slot.at]);
@@ -147,7 +147,7 @@ impl Timelines {
         lock(self.slots(slot.order)).entries[slot.at].clone()
     }
 
-    /// Everything that has been enqueued so far.
+    /// The points behind everything that has been enqueued so far.
     pub(crate) fn issued(&self) -> Issued {
         let orphan = self.hold_ups.orphan();
         let all = [Self::live(&self.blocking), Self::live(&self.non_blocking)];
@@ -158,12 +158,13 @@ impl Timelines {
         }
     }
 
-    /// Those of the legacy stream and of all that CUDA orders with it.
+    /// The timelines of the legacy stream and of all streams that CUDA orders with it.
     pub(crate) fn blocking(&self) -> Vec<Arc<Timeline>> {
         Self::live(&self.blocking)
     }
 
-    /// References, since the last one to a timeline takes it out: not under the lock.
+    /// Strong references, collected under the lock and dropped outside: dropping the last one to a
+    /// timeline takes the lock.
     fn live(slots: &Mutex<Slots>) -> Vec<Arc<Timeline>> {
         let slots = lock(slots);
         let mut live = Vec::with_capacity(slots.entries.len() - slots.vacant.len());
@@ -180,7 +181,7 @@ impl Timelines {
 }
 
 impl Issued {
-    /// Notes that all of it has completed, as the driver said.
+    /// Notes that everything up to these points has completed, as the driver reported.
     pub(crate) fn complete(self, timelines: &Timelines) {
         for (issued, timeline) in &self.points {
             timeline.complete(*issued);
@@ -192,31 +193,31 @@ impl Issued {
 }
 
 impl HoldUps {
-    /// A blocking stream was held up.
+    /// Counts that a blocking stream was held up.
     pub(crate) fn add(&self) {
         self.blocking.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// How many there are, if the legacy stream's work has not come behind all of them.
+    /// The number of hold-ups, if the legacy stream's work has not come behind all of them.
     #[inline]
     pub(crate) fn to_pass_on(&self) -> Option<u64> {
         let blocking = self.blocking.load(Ordering::Acquire);
         (blocking > self.passed_on.load(Ordering::Acquire)).then_some(blocking)
     }
 
-    /// The legacy stream's work has come behind so many.
+    /// Notes that the legacy stream's work has come behind `blocking` hold-ups.
     pub(crate) fn passed_on(&self, blocking: u64) {
         self.passed_on.fetch_max(blocking, Ordering::AcqRel);
     }
 
-    /// The legacy stream was held up.
+    /// Notes that the legacy stream was held up.
     pub(crate) fn hold_up_legacy(&self, legacy: Weak<Timeline>) {
         let before = lock(&self.legacy).replace(legacy);
         drop(before);
     }
 
-    /// Whether new streams of the set may be behind what the legacy stream was held up by. Of a
-    /// timeline that is gone nobody knows when that is over.
+    /// Whether new streams of the set may be behind a hold-up of the legacy stream. If that
+    /// timeline is gone, the end of its hold-up cannot be observed.
     pub(crate) fn is_legacy_held_up(&self) -> bool {
         let Some(legacy) = lock(&self.legacy).clone() else {
             return false;
@@ -232,7 +233,7 @@ impl HoldUps {
         legacy.clone().filter(|legacy| legacy.strong_count() == 0)
     }
 
-    /// All has completed that the orphan had.
+    /// Notes that all work of the orphan has completed.
     fn forget(&self, orphan: &Weak<Timeline>) {
         let mut legacy = lock(&self.legacy);
         if legacy.as_ref().is_some_and(|held| held.ptr_eq(orphan)) {

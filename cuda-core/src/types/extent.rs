@@ -1,4 +1,4 @@
-//! Sizes and places, in elements.
+//! Sizes and positions, in elements.
 
 use std::fmt;
 
@@ -22,8 +22,8 @@ pub struct Extent {
     pub depth: usize,
 }
 
-/// A place in an array, in texels: along the row, down the rows, and into the slices, layers or
-/// faces. What is left out of a tuple is the first.
+/// A position in an array, in texels: along the row, down the rows, and into the slices, layers or
+/// faces. A coordinate left out of a tuple is zero.
 ///
 /// ```
 /// use cuda_core::Origin;
@@ -55,13 +55,14 @@ impl Extent {
         self.width == 0 || self.height == 0 || self.depth == 0
     }
 
-    /// Texels in it; [`None`] if that is more than a number holds.
+    /// The number of texels; [`None`] if it overflows.
     pub(crate) fn texels(self) -> Option<usize> {
         let slice = self.width.checked_mul(self.height)?;
         slice.checked_mul(self.depth)
     }
 
-    /// Some levels further down a mipmap: half of everything each time, but not nothing.
+    /// The size `times` levels further down a mipmap: half in each dimension each time, but at
+    /// least 1.
     pub(crate) fn halved(self, times: u32) -> Self {
         let half = |size: usize| size.checked_shr(times).unwrap_or(0).max(1);
         Self {
@@ -76,13 +77,13 @@ impl Origin {
     /// The first texel.
     pub const ZERO: Self = Self::new(0, 0, 0);
 
-    /// The place `x`, `y`, `z`.
+    /// The position `x`, `y`, `z`.
     pub const fn new(x: usize, y: usize, z: usize) -> Self {
         Self { x, y, z }
     }
 }
 
-/// "640 × 480", or "640 × 480 × 2" where there is more than one slice.
+/// "640 × 480", or "640 × 480 × 2" if there is more than one slice.
 impl fmt::Display for Extent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} × {}", self.width, self.height)?;

@@ -1,12 +1,12 @@
 //! Types that are nothing but their bytes.
 
-/// A type whose values are plain bytes: what the device wrote is always a valid value.
+/// A type whose values are plain bytes: whatever a device wrote is a valid value.
 ///
 /// Implemented for integers, floats and arrays of such types. Rust's orphan rule keeps you from
 /// implementing it for types of other crates, such as `half::f16` or `num_complex::Complex<f32>`. Pass
 /// those as their bits (`&[f16]` as `&[u16]`), or wrap them: `#[repr(transparent)] struct Half(f16)`.
-/// Neither `bool`, `char`, references nor `NonZero` qualify, since not every bit pattern is one of
-/// theirs:
+/// Neither `bool`, `char`, references nor `NonZero` qualify, since not every bit pattern is a value
+/// of theirs:
 ///
 /// ```compile_fail,E0277
 /// let stream = cuda_core::Device::get(0).unwrap().create_stream().unwrap();

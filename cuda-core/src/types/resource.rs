@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// What a failed `Drop`, or `close`, left behind; or may have, where the call that releases it failed.
+/// What a failed `Drop` or `close` left behind, or may have left behind if the releasing call
+/// failed.
 ///
 /// ```
 /// use cuda_core::Resource;
@@ -19,7 +20,7 @@ pub enum Resource {
     DeviceMemory,
     /// Pinned host memory that was not freed.
     PinnedMemory,
-    /// Memory of the host that was given to a copy, still allocated.
+    /// Host memory that was given to a copy, still allocated.
     HostMemory,
     /// Physical memory whose handle was not released.
     PhysicalMemory,
@@ -39,16 +40,16 @@ pub enum Resource {
     Event,
     /// A semaphore of another interface, such as Vulkan, that was not destroyed.
     ExternalSemaphore,
-    /// A context that was not destroyed; or is not going to be, since memory of it was left behind that
-    /// work may use for all that could be proven.
+    /// A context that was not destroyed; or that is never going to be, since memory in it was left
+    /// behind of which it could not be proven that no work uses it.
     Context,
     /// A module, or a library, that was not unloaded.
     Module,
     /// A linker that was not destroyed.
     Linker,
-    /// The thread's current context, which a guard could not bring back.
+    /// The thread's current context, which a guard could not restore.
     Current,
-    /// What profilers record, which was not ended.
+    /// A profiler's recording that was not ended.
     ProfilerRange,
     /// A value of a [`ContextLocal`](crate::ContextLocal), whose context could not be entered.
     LibraryHandle,

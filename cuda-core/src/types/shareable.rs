@@ -1,4 +1,4 @@
-//! How memory goes to other processes.
+//! Sharing memory with other processes.
 
 use cuda_sys::CUmemAllocationHandleType;
 

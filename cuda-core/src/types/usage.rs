@@ -1,4 +1,4 @@
-//! How much memory there is, and what a pool has of it.
+//! Free memory of a device, and usage of a caching pool.
 
 /// Free and total memory of a device, in bytes.
 ///
@@ -11,7 +11,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryInfo {
-    /// Bytes that an allocation could get.
+    /// Bytes that are free.
     pub free: usize,
     /// Bytes that the device has.
     pub total: usize,
@@ -37,27 +37,27 @@ pub struct MemoryInfo {
 pub struct CacheUsage {
     /// Taken from the device, in segments of at least 2 MiB.
     pub reserved: usize,
-    /// The most that was taken since the peaks were reset; the sum of its contexts', where the device
-    /// has several.
+    /// The most that was reserved since the peaks were reset; the sum over its contexts, if the
+    /// device has several.
     pub reserved_peak: usize,
-    /// In blocks that are in use, as they were rounded.
+    /// In blocks that are in use, after rounding.
     pub used: usize,
-    /// A bound of what was in use at once since the peaks were reset, which was never more: the sum of
-    /// the peaks of all streams, or what was reserved at most. It is exact where a single stream
-    /// allocates. One counter for all streams would cost each allocation more than all the rest;
+    /// An upper bound of what was in use at once since the peaks were reset: the sum of the peaks
+    /// of all streams, or the most that was reserved. Exact if a single stream allocates. One
+    /// counter for all streams would cost each allocation more than all the rest;
     /// [`Statistics`](crate::adaptors::Statistics) has one.
     pub used_peak: usize,
-    /// Kept for allocations to come.
+    /// Free, kept for later allocations.
     pub free: usize,
-    /// Freed, while other streams than the one it was allocated on still used it.
+    /// Freed, while streams other than the one it was allocated on still used it.
     pub pending: usize,
-    /// The largest block that could be had without asking the device.
+    /// The largest block that can be allocated without asking the device.
     pub largest_free: usize,
-    /// Blocks that were ever allocated.
+    /// The number of blocks allocated so far.
     pub allocations: u64,
-    /// Bytes that were ever allocated, as they were rounded.
+    /// The bytes allocated so far, after rounding.
     pub allocated: u64,
-    /// The most that may be taken in each context of the device; [`None`] where nothing was said.
+    /// The most that may be taken in each context of the device; [`None`] without a limit.
     pub limit: Option<usize>,
 }
 

@@ -1,8 +1,8 @@
-//! The identifier that no other device has.
+//! The unique identifier of a device.
 
 use std::fmt;
 
-/// A device's identifier, written as `nvidia-smi` and `CUDA_VISIBLE_DEVICES` have it:
+/// A device's identifier, in the notation of `nvidia-smi` and `CUDA_VISIBLE_DEVICES`:
 /// `GPU-5c8bbd1d-8e5e-4f6c-9f1c-0d6a52c1b0a7`.
 ///
 /// ```
@@ -14,7 +14,7 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Uuid([u8; 16]);
 
-/// Bytes before which a dash stands.
+/// Bytes that a dash precedes.
 const DASHES: [usize; 4] = [4, 6, 8, 10];
 
 impl Uuid {
@@ -23,7 +23,7 @@ impl Uuid {
         Self(bytes)
     }
 
-    /// Its bytes, as the driver has them.
+    /// Its bytes, in the driver's order.
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A release of CUDA, such as 12.4: of the driver, of the runtime, of NVRTC. Older ones are less.
+/// A release of CUDA, such as 12.4: of the driver, of the runtime, of NVRTC. Ordered by age.
 ///
 /// ```
 /// use cuda_core::Version;
@@ -20,12 +20,12 @@ pub struct Version {
 }
 
 impl Version {
-    /// That release.
+    /// The release `major.minor`.
     pub const fn new(major: u32, minor: u32) -> Self {
         Self { major, minor }
     }
 
-    /// The release with that `CUDA_VERSION`: 12040 is 12.4. `number` is not negative.
+    /// The release with this `CUDA_VERSION`: 12040 is 12.4. `number` is not negative.
     pub(crate) const fn of(number: i32) -> Self {
         let number = number as u32;
         Self::new(number / 1000, number % 1000 / 10)

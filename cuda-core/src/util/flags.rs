@@ -56,7 +56,7 @@ mod tests {
 
     use crate::{ArrayFlags, ContextFlags, EventFlags, PinnedFlags, RegisterFlags};
 
-    /// Flags of a set, and the header's; an enumeration's type differs by platform.
+    /// Compares flags of a set with the header's; the type of an enumeration differs by platform.
     macro_rules! same {
         ($set:ident: $($flag:ident $header:expr,)*) => {$(
             assert_eq!($set::$flag.bits(), $header as _, stringify!($flag));

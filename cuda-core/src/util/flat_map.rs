@@ -1,9 +1,9 @@
 //! Maps of few entries.
 
-/// A map in one vector, for entries that are few, or come and go beside calls of the driver. A tree
-/// of the standard library is ten times the code, anew for each type.
+/// A map in one vector, for few entries, or for entries that come and go together with driver
+/// calls. A tree of the standard library is ten times the code, compiled again for each type.
 pub(crate) struct FlatMap<K, V> {
-    /// By key, each of which is there once.
+    /// Sorted by key, each key once.
     entries: Vec<(K, V)>,
 }
 
@@ -30,7 +30,7 @@ impl<K, V> Default for FlatMap<K, V> {
 }
 
 impl<K: Ord + Copy, V> FlatMap<K, V> {
-    /// Where the key is, or would be.
+    /// The index of the key, or where it would be inserted.
     fn place(&self, key: K) -> Result<usize, usize> {
         self.entries.binary_search_by_key(&key, |(key, _)| *key)
     }
@@ -49,7 +49,7 @@ impl<K: Ord + Copy, V> FlatMap<K, V> {
         Some(&mut self.entries[place].1)
     }
 
-    /// Enters a value, in place of what the key had.
+    /// Inserts a value, replacing that of the same key.
     pub(crate) fn insert(&mut self, key: K, value: V) {
         match self.place(key) {
             Ok(place) => self.entries[place].1 = value,

@@ -13,10 +13,10 @@ pub(crate) struct InlineVec<T, const N: usize> {
 }
 
 impl<T, const N: usize> InlineVec<T, N> {
-    /// Inline elements are not dropped, so they must not need it.
+    /// Inline elements are not dropped, so their type must not need it.
     const PLAIN: () = assert!(!needs_drop::<T>());
 
-    /// An empty list. Writes nothing where no element is yet.
+    /// An empty list. Initialises none of the inline elements.
     #[inline]
     pub(crate) fn new() -> Self {
         let () = Self::PLAIN;
@@ -27,8 +27,9 @@ impl<T, const N: usize> InlineVec<T, N> {
         }
     }
 
-    /// Appends what `make` makes, in its place: an element that is handed over goes through memory,
-    /// written in small pieces and read in large ones, which processors do not like.
+    /// Appends what `make` returns, constructed in place: an element passed by value would go
+    /// through memory, written in small pieces and read in large ones, which processors handle
+    /// slowly.
     #[inline]
     pub(crate) fn push(&mut self, make: impl FnOnce() -> T) {
         match self.inline.get_mut(self.len) {
@@ -44,8 +45,8 @@ impl<T, const N: usize> InlineVec<T, N> {
         if self.spilled.is_empty() {
             self.spilled.reserve(N + 1);
             for place in &self.inline {
-                // SAFETY: all `N` are initialised, since there is no place for another; each is
-                // read once and never looked at again, since `spilled` has elements from now on.
+                // SAFETY: all `N` are initialised, since there is no room for another; each is read
+                // once and not accessed again, since `spilled` has elements from now on.
                 let moved = unsafe { place.assume_init_read() };
                 self.spilled.push(moved);
             }

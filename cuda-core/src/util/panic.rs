@@ -6,17 +6,18 @@ use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Runs `f` and ends a panic of it here. The payload is leaked, since its own drop could panic.
+/// Runs `f` and catches its panic. The payload is leaked, since its own drop could panic.
 pub(crate) fn contain(f: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
         std::mem::forget(payload);
     }
 }
 
-/// A value of the caller's, whose destructor may panic: the panic ends here, where the value is dropped.
+/// A value of the caller's whose destructor may panic: the panic is caught where the value is
+/// dropped.
 #[derive(Clone)]
 pub(crate) struct Contained<T>(
-    // INVARIANT: taken by `Drop` alone.
+    // INVARIANT: taken only by `Drop`.
     ManuallyDrop<T>,
 );
 
@@ -37,7 +38,7 @@ impl<T> Deref for Contained<T> {
 
 impl<T> Drop for Contained<T> {
     fn drop(&mut self) {
-        // SAFETY: the field is not touched after this, the only taking.
+        // SAFETY: the field is not touched after this, the only place that takes it.
         let value = unsafe { ManuallyDrop::take(&mut self.0) };
         contain(|| drop(value));
     }

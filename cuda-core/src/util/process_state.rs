@@ -20,8 +20,8 @@ thread_local! {
 /// Whether this thread is running a host function of a stream.
 #[inline]
 pub(crate) fn in_callback() -> bool {
-    // A thread whose locals are gone is exiting, which the driver's callback thread does not do
-    // while it runs a host function.
+    // A thread whose thread-locals are destroyed is exiting, which the driver's callback thread
+    // does not do while it runs a host function.
     IN_CALLBACK.try_with(Cell::get).unwrap_or(false)
 }
 
@@ -41,7 +41,7 @@ impl Drop for CallbackScope {
     }
 }
 
-/// Whether the driver is beyond reach for good: the process exits, or is a fork's child.
+/// Whether the driver is permanently unreachable: the process exits, or is a fork's child.
 #[inline]
 pub(crate) fn is_gone() -> bool {
     matches!(STATE.load(Ordering::Acquire), FORKED | EXITING)

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-/// A map by numbers that are never used twice, such as those of timelines. Its entries are looked at
-/// in turn, a few at a time, so that finding those that are out of date costs no operation more than
-/// that, however many there are.
+/// A map keyed by numbers that are never reused, such as timeline ids. Its entries are checked
+/// round-robin, a few at each operation, so that finding those that are out of date costs each
+/// operation only that, however many entries there are.
 pub(crate) struct Turns<V> {
     entries: BTreeMap<u64, V>,
-    /// Whose turn it is: the first entry from here on.
+    /// Where the round continues: the first entry with a key from here on.
     next: u64,
 }
 
@@ -39,7 +39,7 @@ impl<V> Turns<V> {
         self.entries.values()
     }
 
-    /// The value of the key, which is made if there was none.
+    /// The value of the key; created if there is none.
     pub(crate) fn get_or_insert_with(&mut self, key: u64, make: impl FnOnce() -> V) -> &mut V {
         self.entries.entry(key).or_insert_with(make)
     }
@@ -52,7 +52,7 @@ impl<V> Turns<V> {
         self.entries.into_values()
     }
 
-    /// The first entries from there on, and from the start again: at most so many, and each once.
+    /// The keys from `from` on, then those from the start: at most `most`, each once.
     pub(crate) fn following(&self, from: u64, most: usize) -> Vec<u64> {
         let later = self.entries.range(from..);
         let from_the_start = self.entries.range(..from);
@@ -60,15 +60,15 @@ impl<V> Turns<V> {
         keys.take(most).collect()
     }
 
-    /// The entries whose turn it is: at most so many, and each once.
+    /// The next keys of the round: at most `most`, each once.
     pub(crate) fn in_turn(&mut self, most: usize) -> Vec<u64> {
         let keys = self.following(self.next, most);
         self.next = keys.last().map_or(0, |last| last + 1);
         keys
     }
 
-    /// Enters a value, and takes the values out that `is_over` says, of two whose turn it is: more
-    /// than are entered.
+    /// Inserts a value, then removes and returns the values that `is_over` selects among the next
+    /// two of the round: more than are inserted, so the map does not grow without bound.
     pub(crate) fn enter(
         &mut self,
         key: u64,
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn entries_that_are_over_do_not_pile_up() {
         let mut map = Turns::new();
-        // The first ten stay, the others are over when they are twenty entries old.
+        // The first ten stay; the others are over when they are twenty entries old.
         for key in 0..1000 {
             map.enter(key, key, |old| *old >= 10 && old + 20 < key);
             assert!(map.len() < 100, "{} after {key}", map.len());

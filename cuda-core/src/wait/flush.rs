@@ -8,24 +8,26 @@ use crate::util::sync::lock;
 /// Waits until every drop deferred before this call has run. For tests and orderly shutdowns.
 ///
 /// That includes drops of [`InFlight`](crate::InFlight), which come after their copies: this waits
-/// for the device, and for all else that futures of this crate wait for. What a waker or the `Drop` of an
-/// owner begins to wait for on a thread of this crate is waited for as well, for as long as there is more.
+/// for the device, and for everything else that futures of this crate wait for. Waits that a waker
+/// or the `Drop` of an owner begins on a thread of this crate are included, for as long as there
+/// are more.
 ///
-/// Drops that found a stream [captured by other code](crate::Error::Capturing) are tried again, once.
+/// Drops that found a stream [captured by other code](crate::Error::Capturing) are tried again,
+/// once.
 ///
 /// Does nothing inside a host function, since the drops may be waiting for that very function, nor
-/// on threads of this crate, which it would wait for: in a hook that a deferred drop calls, in the
+/// on threads of this crate, for which it would wait: in a hook that a deferred drop calls, in the
 /// `Drop` of what an [`InFlight`](crate::InFlight) owned, in a waker.
 ///
 /// ```
 /// cuda_core::flush_deferred_drops();
 /// ```
 pub fn flush_deferred_drops() {
-    // Before the driver was called there is nothing to wait for.
+    // Before the first driver call there is nothing to wait for.
     if deferred::is_reaper() || super::is_waiter() || !driver::is_ready() {
         return;
     }
-    // One at a time: whoever comes second must not return before the thread has ended.
+    // One flush at a time: a second caller must not return before the thread has ended.
     static FLUSH: Mutex<()> = Mutex::new(());
     let _flush = lock(&FLUSH);
     held::retry();
@@ -35,8 +37,9 @@ pub fn flush_deferred_drops() {
         if !super::flush(all) {
             return;
         }
-        // A job that has run, or whoever was told, may have begun further waits on a thread of ours:
-        // those are waited for too. Waits that other threads begin from now on are not.
+        // A job that has run, or a continuation that was called, may have begun further waits on a
+        // thread of this crate: the next round waits for those too, but not for waits that other
+        // threads begin from now on.
         all = false;
     }
 }

@@ -1,7 +1,7 @@
 //! Waiting without blocking the thread.
 //!
-//! Whatever polls these futures, and on whatever thread: they are woken from a thread of this crate
-//! that sleeps until the device is done.
+//! These futures work with any executor and on any thread: a thread of this crate that sleeps until
+//! the device is done wakes them.
 
 use std::fmt;
 use std::future::Future;
@@ -24,13 +24,13 @@ use crate::util::panic::contain;
 use crate::util::sync::lock;
 use crate::wait::Pending;
 
-/// Waits for points of streams: those of [`Buffer::ready`], [`Stream::finished`] and their like.
+/// Waits for points of streams: those of [`Buffer::ready`], [`Stream::finished`] and similar.
 ///
-/// The points are those of when the future was made, not of when it is first polled. Dropping it
-/// loses nothing: buffers go on waiting for the work that uses them by themselves.
+/// The points are fixed when the future is created, not when it is first polled. Dropping the
+/// future loses nothing: buffers still wait by themselves for the work that uses them.
 ///
 /// # Errors
-/// It yields what the driver says of the work waited for, and
+/// It yields the driver's errors about the work waited for, and
 /// [`Error::NoThread`](crate::Error::NoThread).
 ///
 /// ```no_run
@@ -46,7 +46,7 @@ use crate::wait::Pending;
 #[must_use = "futures do nothing unless polled"]
 pub struct Ready<'a> {
     state: State,
-    /// What is waited for stays as it is meanwhile.
+    /// What is waited for stays borrowed meanwhile.
     _borrow: PhantomData<&'a ()>,
 }
 
@@ -54,11 +54,11 @@ enum State {
     /// Not polled yet.
     New(Result<Vec<Pending>>),
     Waiting(Arc<Ticket>),
-    /// It has said so, and says so again.
+    /// The future has returned this, and returns it again if polled again.
     Done(Result<()>),
 }
 
-/// Where a future and the threads that wait for it meet.
+/// Shared by a future and the threads that wait for it.
 struct Ticket(Mutex<Progress>);
 
 struct Progress {
@@ -81,7 +81,7 @@ impl Ready<'_> {
         }
     }
 
-    /// Has the future woken, unless there is nothing to wait for.
+    /// Registers the waits that wake the future, unless there is nothing to wait for.
     fn start(pending: Vec<Pending>, waker: &Waker) -> Result<Option<Arc<Ticket>>> {
         let mut left = Vec::with_capacity(pending.len());
         for pending in pending {
@@ -117,7 +117,7 @@ impl Ticket {
             let over = progress.left == 0 || progress.reached.is_err();
             progress.waker.take_if(|_| over)
         };
-        // Somebody else's code: not under the lock.
+        // Foreign code: not under the lock.
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -145,7 +145,8 @@ impl Future for Ready<'_> {
     fn poll(mut self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<Result<()>> {
         let started = match &mut self.state {
             State::Done(result) => return Poll::Ready(result.clone()),
-            // In a fork's child the threads that would wake it are no more, and may have held locks.
+            // In a fork's child the threads that would wake it do not exist, and may have held
+            // locks.
             State::Waiting(ticket) => {
                 return match driver::gone() {
                     Some(error) => Poll::Ready(Err(error)),
@@ -172,7 +173,7 @@ impl Future for Ready<'_> {
 impl Drop for Ready<'_> {
     fn drop(&mut self) {
         if let (State::Waiting(ticket), false) = (&self.state, driver::is_gone()) {
-            // Nobody is to be woken any more.
+            // No task is to be woken any more.
             let waker = lock(&ticket.0).waker.take();
             contain(|| drop(waker));
         }
@@ -202,8 +203,8 @@ impl<T: Pod, M: Memory> SliceMut<'_, T, M> {
 }
 
 impl<T: Pod, M: Memory> Buffer<T, M> {
-    /// Waits, without blocking, for the work that writes the buffer. Then looking at pinned memory
-    /// does not block either.
+    /// Waits, without blocking, for the work that writes the buffer. Reading pinned memory does not
+    /// block after that.
     ///
     /// ```no_run
     /// # use cuda_core::{DeviceBuffer, PinnedBuffer, Result, Stream};
@@ -219,8 +220,8 @@ impl<T: Pod, M: Memory> Buffer<T, M> {
         self.as_view().ready()
     }
 
-    /// Waits, without blocking, for all work that uses the buffer. Then neither changing pinned
-    /// memory nor dropping it blocks.
+    /// Waits, without blocking, for all work that uses the buffer. Neither changing pinned memory
+    /// nor dropping it blocks after that.
     ///
     /// ```no_run
     /// # use cuda_core::{DeviceBuffer, PinnedBuffer, Result, Stream};
@@ -238,7 +239,8 @@ impl<T: Pod, M: Memory> Buffer<T, M> {
 }
 
 impl<K: StreamKind> Stream<K> {
-    /// Waits, without blocking, for everything that is on the stream now, whoever put it there.
+    /// Waits, without blocking, for everything that is on the stream now, work of other libraries
+    /// included.
     ///
     /// ```no_run
     /// # use cuda_core::{Result, Stream};
@@ -251,7 +253,7 @@ impl<K: StreamKind> Stream<K> {
         let core = self.core();
         let mark = core.bind("cuEventRecord").map(|bound| Mark {
             timeline: core.timeline().clone(),
-            // A point of its own, behind work that is not counted.
+            // A point of its own, behind work that this crate has not counted.
             seq: bound.count(),
         });
         match mark {
@@ -265,7 +267,7 @@ impl Event {
     /// Waits, without blocking, until the point is reached that is recorded now. An event that was
     /// never recorded counts as reached.
     ///
-    /// A stream of its own waits for the event, since only some events let a thread sleep:
+    /// A new stream waits for the event, since only some events let a thread sleep:
     /// [`Stream::finished`] costs less.
     ///
     /// ```no_run

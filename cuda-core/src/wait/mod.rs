@@ -2,24 +2,25 @@
 //!
 //! Host functions would need no thread, but the driver does not call them after an error.
 //!
-//! A stream's points come in order, so those that are waited for form a [queue], of which the first is
-//! looked for. A point before one that a thread sleeps for is in a queue of its own. For any number of
-//! queues there are few threads:
+//! A stream's points come in order, so those that are awaited form a [queue], of which a thread
+//! watches the first. A point that lies before the one a thread sleeps for is put in a new queue.
+//! Few threads serve any number of queues:
 //!
-//! * [`SLEEPERS`](watch::SLEEPERS) of them sleep in `cuEventSynchronize`, each for the first point of
-//!   one queue. That costs nothing while it lasts and ends at once, and it is all there is where no
-//!   more streams are awaited at a time.
-//! * A point may never come, or only when the caller has done what comes next: a sleeper is of no use
-//!   to other queues. So where there are more queues than sleepers, one more thread asks for the first
-//!   points of the rest in turn: `cuEventQuery`. None of them waits for another. Between two rounds in
-//!   which no point had come it pauses, from [`SHORTEST`](watch::SHORTEST) on twice as long each time,
-//!   up to [`LONGEST`](watch::LONGEST) or four times what the round took, whichever is more. So it is
-//!   busy for a fifth of the time at most, and a point is seen at the latest after five rounds. What is
-//!   left to be asked for is slept for as soon as a sleeper is free.
-//! * What is done when a point comes is the caller's code and may take any time, waits for other
-//!   points included. So a thread that calls it does nothing else meanwhile; before, it sees to it
-//!   that another takes what is left, which is started if there is none at hand. There are as many of
-//!   these threads as there is such code under way.
+//! * [`SLEEPERS`](watch::SLEEPERS) of them sleep in `cuEventSynchronize`, each for the first point
+//!   of one queue. That costs nothing while it lasts and returns at once; with no more queues than
+//!   sleepers, no other thread is needed.
+//! * A point may never come, or only after something the caller does next, so a sleeper cannot
+//!   serve other queues. If there are more queues than sleepers, one more thread polls the first
+//!   points of the remaining queues round-robin with `cuEventQuery`; none of these waits for
+//!   another. After a round in which no point had come, it pauses: [`SHORTEST`](watch::SHORTEST) at
+//!   first, twice as long each time, up to [`LONGEST`](watch::LONGEST) or four times the duration
+//!   of the round, whichever is more. So it is busy for a fifth of the time at most, and a point is
+//!   seen after five rounds at the latest. Whenever a sleeper is free, it takes one of the polled
+//!   queues.
+//! * The continuation that is called when a point comes is the caller's code and may take any time,
+//!   waits for other points included. So a thread that calls one does nothing else meanwhile;
+//!   before the call it makes sure that another thread takes over what is left, and starts one if
+//!   none is idle. There are as many of these threads as continuations running.
 
 use std::cell::Cell;
 use std::sync::{Arc, Mutex};
@@ -38,39 +39,38 @@ mod watch;
 
 use watch::Watch;
 
-/// What is done when a point is reached, or cannot be proven to be.
+/// The continuation to call when a point is reached, or cannot be proven to be.
 type Then = Box<dyn FnOnce(Result<()>) + Send>;
 
-/// A point that has not been reached, with an event that tells.
+/// A point that has not been reached, with an event that covers it.
 #[derive(Clone)]
 pub(crate) struct Pending {
     timeline: Arc<Timeline>,
     /// The event covers everything up to here.
     seq: u64,
-    /// Puts a thread that waits for it to sleep.
+    /// Created so that a thread that waits for it sleeps.
     event: Arc<RawEvent>,
 }
 
-/// What is waited for since the last flush, if anything was.
+/// What is awaited since the last flush, if anything is.
 struct Pool(Mutex<Option<Arc<Watch>>>);
 
-/// For everybody.
+/// For waits that begin on threads other than this crate's own.
 static ANYBODYS: Pool = Pool(Mutex::new(None));
 
-/// For what threads of this module begin to wait for, while they call what is to be done or run deferred
-/// drops. A flush waits until there is nothing left of these, so they have threads that see to nothing
-/// else.
+/// For waits that begin on this crate's own threads, while they call a continuation or run deferred
+/// drops. A flush waits until none of these is left, so they have threads of their own.
 static OURS: Pool = Pool(Mutex::new(None));
 
 thread_local! {
-    /// This thread is one of this module's.
+    /// Whether this thread is one of this module's.
     static WAITS: Cell<bool> = const { Cell::new(false) };
 }
 
 impl Pending {
-    /// What it takes to wait for `mark`; [`None`] if the point is known to be reached.
+    /// Prepares a wait for `mark`; [`None`] if the point is known to be reached.
     ///
-    /// Records an event here and now, so that what is enqueued later is not waited for.
+    /// Records an event now, so that the wait does not include what is enqueued later.
     pub(crate) fn of(mark: &Mark) -> Result<Option<Self>> {
         let timeline = &mark.timeline;
         if timeline.has_completed(mark.seq) {
@@ -85,7 +85,7 @@ impl Pending {
             return Ok(None);
         }
         let (event, seq) = match (timeline.flavor(), recorded) {
-            // One recorded now would come after whatever is on the stream since.
+            // An event recorded now would also cover what was enqueued since.
             (_, Some(_)) | (Flavor::PerThread, None) => relay(mark)?,
             _ => {
                 let event = RawEvent::for_sleeping(timeline.context())?;
@@ -103,8 +103,8 @@ impl Pending {
         }))
     }
 
-    /// Somebody else's, if it covers the point and comes no later than an event that is recorded
-    /// already.
+    /// A wait that is already registered, if its event covers the point and comes no later than an
+    /// event that is recorded already.
     fn known(mark: &Mark, recorded: Option<u64>) -> Option<Self> {
         let id = mark.timeline.id();
         let known = |pool: &Pool| {
@@ -129,7 +129,7 @@ impl Pending {
         Ok(done)
     }
 
-    /// Does `then` on a thread of ours when the point is reached.
+    /// Calls `then` on a thread of this module when the point is reached.
     pub(crate) fn then(self, then: impl FnOnce(Result<()>) + Send + 'static) -> Result<()> {
         let by_ours = is_waiter() || deferred::is_reaper();
         let pool = if by_ours { &OURS } else { &ANYBODYS };
@@ -137,8 +137,9 @@ impl Pending {
     }
 }
 
-/// An event that tells of a point for which one is recorded that nobody can sleep for, or that only
-/// another thread could record: a stream of its own waits for the point.
+/// An event to sleep for, for a point whose recorded event does not let a thread sleep, or for
+/// which only another thread could record one: a new stream waits for the point, and the event is
+/// recorded there.
 fn relay(mark: &Mark) -> Result<(RawEvent, u64)> {
     let context = mark.timeline.context();
     let stream = context.create_stream()?;
@@ -152,27 +153,27 @@ fn relay(mark: &Mark) -> Result<(RawEvent, u64)> {
 }
 
 impl Pool {
-    /// Does `then` when the point is reached.
+    /// Calls `then` when the point is reached.
     fn watch(&self, pending: Pending, then: Then) -> Result<()> {
-        // Where that fails, what was given is dropped when the lock is free again.
+        // On failure, `pending` and `then` are dropped after unlocking.
         let mut slot = lock(&self.0);
         let watch = slot.get_or_insert_with(Watch::new).clone();
-        // Under the lock: a flush that takes it out then finds this wait in it.
+        // Added under the lock, so that a flush that takes the watch out finds this wait in it.
         let refused = watch.add(pending, then);
         drop(slot);
         refused.map_err(|(error, _then)| error)
     }
 
-    /// Waits until everything is reached that is waited for now, and for the threads that see to it
-    /// to end: not for the calling one. Whether there were any.
+    /// Waits until everything is reached that is awaited now, and for the threads that serve it to
+    /// end, except the calling one. Returns whether there were any.
     fn flush(&self) -> bool {
         let watch = lock(&self.0).take();
         watch.is_some_and(|watch| watch.finish())
     }
 }
 
-/// Once the process exits the driver must not be called any more, nor may this thread end: its locals'
-/// destructors could call it.
+/// Once the process exits, this thread must neither call the driver any more nor end: the
+/// destructors of its thread-locals could call the driver.
 fn stay_if_gone() {
     while driver::is_gone() {
         thread::park();
@@ -184,8 +185,8 @@ pub(crate) fn is_waiter() -> bool {
     WAITS.try_with(Cell::get).unwrap_or(false)
 }
 
-/// Waits for everything that is waited for now, or, if not `all`, for what threads of this module wait
-/// for. Whether there was anything, or a thread that it could have been there for.
+/// Waits for everything that is awaited now, or, if not `all`, for what threads of this crate wait
+/// for. Returns whether there was anything, or a thread that could have served something.
 pub(crate) fn flush(all: bool) -> bool {
     let anybodys = all && ANYBODYS.flush();
     OURS.flush() || anybodys

@@ -1,4 +1,4 @@
-//! Points of one stream that are waited for.
+//! The awaited points of each stream.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
@@ -6,22 +6,23 @@ use std::sync::Arc;
 
 use super::{Pending, Then};
 
-/// A queue's timeline, and a number that is never used twice.
+/// A timeline's id, and a number that is never reused.
 pub(super) type Key = (u64, u64);
 
 /// All queues.
 #[derive(Default)]
 pub(super) struct Queues {
     queues: BTreeMap<Key, Queue>,
-    /// That nobody looks for, the longest left alone first.
+    /// Queues that no thread watches, the one left alone longest first.
     free: VecDeque<Key>,
-    /// Of the queue made last.
+    /// The number of the queue made last.
     number: u64,
 }
 
-/// Points of one stream in its order; never empty.
+/// Awaited points of one stream, in the stream's order; never empty.
 struct Queue {
-    /// The point that a thread looks for, if one does. It does not see what comes up before that.
+    /// The point that a thread watches, if one does. That thread does not notice an earlier point
+    /// that is added later.
     looked_for: Option<u64>,
     waits: VecDeque<Wait>,
 }
@@ -32,7 +33,7 @@ pub(super) struct Wait {
 }
 
 impl Queues {
-    /// Queues that nobody looks for.
+    /// The number of queues that no thread watches.
     pub(super) fn free(&self) -> usize {
         self.free.len()
     }
@@ -41,17 +42,17 @@ impl Queues {
         self.queues.range((id, 0)..=(id, u64::MAX))
     }
 
-    /// The earliest point that covers the stream's `seq`.
+    /// The earliest awaited point that covers the stream's `seq`.
     pub(super) fn covering(&self, id: u64, seq: u64) -> Option<Pending> {
         let covering = self.of(id).filter_map(|(_, queue)| {
             let mut pending = queue.waits.iter().map(|wait| &wait.pending);
-            // They come in the stream's order.
+            // They are in the stream's order.
             pending.find(|pending| pending.seq >= seq)
         });
         covering.min_by_key(|pending| pending.seq).cloned()
     }
 
-    /// The queue in which a thread sees the point when it comes.
+    /// A queue whose thread will notice the point in time.
     pub(super) fn find(&self, pending: &Pending) -> Option<Key> {
         let in_time = |queue: &Queue| queue.looked_for.is_none_or(|seq| seq <= pending.seq);
         let mut queues = self.of(pending.timeline.id());
@@ -73,7 +74,7 @@ impl Queues {
         queue.add(pending, then);
     }
 
-    /// A queue that nobody looks for, to look for its first point.
+    /// Takes a queue that no thread watches, to watch its first point.
     pub(super) fn take_free(&mut self) -> Option<(Key, Pending)> {
         let key = self.free.pop_front()?;
         let queue = self.queues.get_mut(&key)?;
@@ -82,7 +83,7 @@ impl Queues {
         Some((key, first))
     }
 
-    /// The first point has not come: somebody else may look for it.
+    /// The first point has not come: the queue may be watched by another thread.
     pub(super) fn leave(&mut self, key: Key) {
         if let Some(queue) = self.queues.get_mut(&key) {
             queue.looked_for = None;
@@ -90,7 +91,7 @@ impl Queues {
         }
     }
 
-    /// Takes out what is due now that `first` was reached, or has failed, and leaves the rest.
+    /// Removes and returns what is due now that `first` was reached or has failed; leaves the rest.
     pub(super) fn take(&mut self, key: Key, first: &Pending, failed: bool) -> Vec<Wait> {
         let Some(queue) = self.queues.get_mut(&key) else {
             return Vec::new();

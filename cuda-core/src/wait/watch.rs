@@ -1,4 +1,4 @@
-//! The threads, and who of them does what.
+//! The waiter threads, and which of them does what.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -17,36 +17,36 @@ use crate::util::sync::lock;
 /// Threads that sleep for one point each.
 pub(super) const SLEEPERS: usize = 16;
 
-/// Between two rounds of questions.
+/// Bounds of the pause between two rounds of polling.
 pub(super) const SHORTEST: Duration = Duration::from_micros(20);
 pub(super) const LONGEST: Duration = Duration::from_millis(1);
 
-/// How long a thread with nothing to do is kept: starting one costs more than most waits.
+/// How long an idle thread is kept: starting one costs more than most waits take.
 const LINGER: Duration = Duration::from_millis(500);
 
-/// What is waited for, until a flush waits for it.
+/// What is awaited, until a flush waits for it.
 pub(super) struct Watch {
     state: Mutex<State>,
-    /// Told of whatever there is to do.
+    /// Notified when there is something to do.
     work: Condvar,
-    /// Told of each new queue.
+    /// Notified of each new wait.
     added: Condvar,
 }
 
 #[derive(Default)]
 struct State {
     queues: Queues,
-    /// To be called, with what became of their points.
+    /// Continuations to call, with the results of their points.
     due: VecDeque<(Vec<Then>, Result<()>)>,
     /// Threads that sleep for a point.
     sleepers: usize,
-    /// A thread asks for points.
+    /// A thread polls.
     asks: bool,
     /// Threads that have nothing to do.
     idle: usize,
-    /// A thread was called, and has not looked yet what there is to do.
+    /// A thread was notified or started, and has not yet looked for a task.
     called: bool,
-    /// A flush waits for all of it, so nothing more is added.
+    /// A flush waits for everything, so nothing more is added.
     closed: bool,
     threads: Vec<JoinHandle<()>>,
 }
@@ -59,13 +59,13 @@ enum Task {
 }
 
 impl State {
-    /// Whether there is something that no thread sees to.
+    /// Whether there is a task that no thread serves.
     fn is_wanting(&self) -> bool {
         let looked_for = self.queues.free() == 0 || (self.asks && self.sleepers == SLEEPERS);
         !self.due.is_empty() || !looked_for
     }
 
-    /// Whether no thread that there is would look for one more queue.
+    /// Whether an additional queue would need a new thread.
     fn needs_one_more(&self) -> bool {
         let asked_for = self.asks && self.sleepers == SLEEPERS;
         !asked_for && !self.called && self.idle == 0
@@ -87,8 +87,9 @@ impl State {
         Some(Task::Ask)
     }
 
-    /// Calls a thread for what no thread sees to, if none is on its way already. Where none can be had,
-    /// those that there are see to it when they have done what they do.
+    /// Notifies or starts a thread for a task that no thread serves, unless one is on its way
+    /// already. If no thread can be started, the existing ones serve the task when they are done
+    /// with theirs.
     fn call_one(&mut self, watch: &Arc<Watch>) -> Result<()> {
         if self.called || !self.is_wanting() {
             return Ok(());
@@ -122,13 +123,13 @@ impl Watch {
         })
     }
 
-    /// The earliest point that is waited for and covers the stream's `seq`.
+    /// The earliest awaited point that covers the stream's `seq`.
     pub(super) fn covering(&self, id: u64, seq: u64) -> Option<Pending> {
         lock(&self.state).queues.covering(id, seq)
     }
 
-    /// Does `then` when the point is reached. Gives it back, to be dropped where nothing is locked, if
-    /// there is no thread for it.
+    /// Calls `then` when the point is reached. If there is no thread for it, returns both
+    /// arguments, to be dropped where nothing is locked.
     pub(super) fn add(
         self: &Arc<Self>,
         pending: Pending,
@@ -137,7 +138,7 @@ impl Watch {
         let mut state = lock(&self.state);
         let found = state.queues.find(&pending);
         if found.is_none() && state.needs_one_more() {
-            // It sees what is added below.
+            // The new thread sees what is added below.
             if let Err(error) = state.start(self) {
                 return Err((error, (pending, then)));
             }
@@ -150,7 +151,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Does what there is to do, until there has been nothing for a while.
+    /// Serves tasks until there have been none for a while.
     fn serve(self: Arc<Self>) {
         WAITS.set(true);
         deferred::unless_exiting(Relaxed::for_life);
@@ -158,7 +159,7 @@ impl Watch {
         state.called = false;
         loop {
             let task = state.next();
-            // Whatever it is may take any time.
+            // The task may take any time, so another thread is called for the rest first.
             let _ = state.call_one(&self);
             if let Some(task) = task {
                 drop(state);
@@ -206,7 +207,7 @@ impl Watch {
             first.timeline.complete(first.seq);
         }
         let due = lock(&self.state).queues.take(key, &first, reached.is_err());
-        // Events and timelines go first: what is called finds nothing of this left.
+        // Events and timelines are dropped first: the continuations run when none of this is left.
         let then: Vec<Then> = due.into_iter().flat_map(|wait| wait.then).collect();
         drop(first);
         if !then.is_empty() {
@@ -214,7 +215,7 @@ impl Watch {
         }
     }
 
-    /// Asks for the first points of all queues that nobody sleeps for, until there are none.
+    /// Polls the first points of all queues that no thread sleeps for, until there are none.
     fn ask(self: &Arc<Self>) {
         let mut pause = SHORTEST;
         loop {
@@ -237,7 +238,7 @@ impl Watch {
         }
     }
 
-    /// One round of questions. Whether any point had come.
+    /// Polls each free queue once. Returns whether any point had come.
     fn ask_once(self: &Arc<Self>) -> bool {
         let mut came = false;
         let round = lock(&self.state).queues.free();
@@ -260,20 +261,20 @@ impl Watch {
         came
     }
 
-    /// Waits until all is done that there is, and for the threads to end. Whether there were any.
+    /// Waits until all tasks are done, and for the threads to end. Returns whether there were any.
     pub(super) fn finish(&self) -> bool {
         lock(&self.state).closed = true;
         self.work.notify_all();
         let mut any = false;
         loop {
-            // Those that end may have started others, which have the rest.
+            // Threads that end may have started others, which serve the rest.
             let threads = mem::take(&mut lock(&self.state).threads);
             if threads.is_empty() {
                 return any;
             }
             any = true;
             for thread in threads {
-                // It contains the panics of what it calls.
+                // The thread has caught the panics of what it called.
                 drop(thread.join());
             }
         }
@@ -281,7 +282,7 @@ impl Watch {
 }
 
 impl Pending {
-    /// What became of the point, if it is not to come yet.
+    /// The result of the point, unless it is still to come.
     fn look(&self) -> Option<Result<()>> {
         if self.timeline.has_completed(self.seq) {
             return Some(Ok(()));

@@ -1,4 +1,4 @@
-//! A machine to look for a toolkit on.
+//! A simulated machine for the search of a toolkit.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -48,7 +48,7 @@ impl Machine {
         self
     }
 
-    /// NVIDIA's header, as far as the search looks at it.
+    /// Adds NVIDIA's header, with as much text as the search reads.
     pub(crate) fn header(self, directory: &str, version: u32) -> Self {
         let text = format!("/* x */\n#define CUDA_VERSION {version}\n");
         self.file(&format!("{directory}/cuda.h"), &text)

@@ -1,4 +1,4 @@
-//! One call of the driver: counting it, failing it on purpose, resolving its handles, waiting.
+//! One driver call: counts it, injects faults, resolves handles, waits for work.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{MutexGuard, PoisonError};
@@ -16,16 +16,16 @@ use crate::report::ViolationKind;
 use crate::state::{self, State};
 use crate::{Mode, thread};
 
-/// What a driver function answers: nothing, or a code that is not success.
+/// The result of a driver function: nothing, or a code that is not success.
 pub(crate) type Outcome<T = ()> = Result<T, CUresult>;
 
-/// A driver function at work: the lock on the driver, and who called.
+/// A driver function that runs: the lock on the driver, and the calling thread.
 pub(crate) struct Call {
     state: Option<MutexGuard<'static, State>>,
     pub(crate) name: &'static str,
 }
 
-/// Whether the function works in a host function, and before `cuInit`.
+/// Whether the function may be called inside a host function and before `cuInit`.
 fn works_always(name: &str) -> bool {
     matches!(name, "cuGetErrorName" | "cuGetErrorString")
 }
@@ -34,7 +34,7 @@ fn works_before_init(name: &str) -> bool {
     matches!(name, "cuInit" | "cuDriverGetVersion")
 }
 
-/// Whether a lost context does not stop the function.
+/// Whether the function works although the current context is lost.
 fn survives(name: &str) -> bool {
     let is_about_current = matches!(
         name,
@@ -64,7 +64,7 @@ pub(crate) fn run(name: &'static str, body: impl FnOnce(&mut Call) -> Outcome) -
     if !thread::runs_callback() {
         call.drift();
     }
-    // A kernel that faulted is told of by whatever call comes next.
+    // If a kernel faulted during this call, the call returns the fault.
     let outcome = match call.faulted.take() {
         Some(code) => outcome.and(Err(code)),
         None => outcome,
@@ -91,7 +91,7 @@ impl DerefMut for Call {
 }
 
 impl Call {
-    /// Counts the call and says whether it may go on, and with what error it then returns.
+    /// Counts the call; an error refuses it, a hit is the injected fault that it meets.
     fn admit(&mut self) -> Outcome<Option<Hit>> {
         let name = self.name;
         self.log.count(name);
@@ -108,7 +108,7 @@ impl Call {
             return Err(CUDA_ERROR_DEINITIALIZED);
         }
         let thread = thread::number();
-        // Every fault counts the call, also behind one that fires.
+        // Every fault counts the call, even after an earlier fault in the list fires.
         let mut hit = None;
         for fault in &mut self.log.faults {
             hit = hit.or(fault.observe(name, thread));
@@ -126,7 +126,7 @@ impl Call {
         }
     }
 
-    /// What a call returns that a fault meets.
+    /// The code that a call returns when a fault meets it.
     fn strike(&mut self, hit: Hit) -> CUresult {
         if hit.loses_context {
             self.lose_context(hit.code);
@@ -134,7 +134,7 @@ impl Call {
         hit.code
     }
 
-    /// The current context is lost; all of them where none is current.
+    /// The current context is lost; every context, where none is current.
     fn lose_context(&mut self, code: CUresult) {
         match self.current() {
             Ok(id) => {
@@ -263,7 +263,7 @@ impl Call {
         Ok(id)
     }
 
-    /// Waits until everything on these streams is done, and tells the host's clock.
+    /// Waits until all work of these streams is done, and joins their clocks into the host's.
     pub(crate) fn synchronize(&mut self, streams: &[Id]) {
         let mut targets = Vec::new();
         for &id in streams {
@@ -286,12 +286,12 @@ impl Call {
         self.trim_idle_pools();
     }
 
-    /// Waits until `target` is done. The lock is given up while a host function runs.
+    /// Waits until `target` is done. The lock is released while a host function runs.
     pub(crate) fn drive(&mut self, target: Point) {
         self.drift();
         while !self.advance(target) {
             let patience = if self.waits_for_value() {
-                // The value may come from another stream, or from the host without a call.
+                // Another stream may write the value, or the host, without a call.
                 self.advance_all();
                 Some(Duration::from_millis(1))
             } else {
@@ -303,7 +303,7 @@ impl Call {
         }
     }
 
-    /// Waits for the test that [holds](crate::Hold) this call, if one does.
+    /// Blocks while a test [holds](crate::Hold) this call.
     fn stay_while_held(&mut self) {
         let name = self.name;
         let awaited = |held: &&mut Held| held.function == name && !held.is_there;
@@ -337,7 +337,7 @@ impl Call {
         self.state = Some(state);
     }
 
-    /// Pools give back to the device what is above their release threshold.
+    /// Returns to the devices what pools cache above their release threshold.
     fn trim_idle_pools(&mut self) {
         for pool in self.pools.values_mut() {
             let keep = usize::try_from(pool.release_threshold).unwrap_or(usize::MAX);
@@ -345,8 +345,8 @@ impl Call {
         }
     }
 
-    /// Whether a query that has been answered `polls` times with "not ready" shall make progress,
-    /// and then whether `point` is done.
+    /// Answers a query of `point`: whether it is done. If `polls`, the number of queries so far,
+    /// exceeds the configured one, the query runs the work first.
     pub(crate) fn query(&mut self, point: Point, clock: &Clock, polls: u32) -> bool {
         if polls > self.polls || self.mode == Mode::Eager {
             self.advance(point);
@@ -379,7 +379,7 @@ impl Call {
     }
 }
 
-/// Stores a result where the caller wants it.
+/// Stores a result through the caller's pointer.
 ///
 /// # Safety
 /// `to` is null or valid for a write of `T`.

@@ -1,7 +1,7 @@
-//! Stream capture: work of a capturing stream is noted, not run.
+//! Stream capture: the work of a capturing stream is recorded, not run.
 //!
-//! Enough of CUDA's rules that a library which captures, or runs beside a capture, meets the
-//! errors that it would meet. Graphs cannot be launched.
+//! Implements as many of CUDA's rules as a library needs to meet the real errors when it captures,
+//! or runs beside a capture. Graphs cannot be launched.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::handle::Id;
 use crate::state::State;
 use crate::thread;
 
-/// Which threads a capture forbids to make unsafe calls; and which captures a thread minds.
+/// Which threads' unsafe calls a capture forbids; and which captures a thread respects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CaptureMode {
     Global,
@@ -28,9 +28,9 @@ pub(crate) struct Capture {
     pub(crate) mode: CaptureMode,
     pub(crate) thread: u64,
     pub(crate) valid: bool,
-    /// Streams that take part, with the clocks that they had outside.
+    /// Streams that take part, with their clocks from before the capture.
     streams: BTreeMap<Id, Clock>,
-    /// Number of operations of each stream; their clocks count these while they capture.
+    /// Number of operations of each stream; the streams' clocks count these during the capture.
     lengths: BTreeMap<Id, u64>,
 }
 
@@ -54,7 +54,7 @@ impl CaptureMode {
 }
 
 impl Capture {
-    /// Whether an unsafe call of the calling thread ends the capture.
+    /// Whether an unsafe call of the calling thread invalidates the capture.
     fn minds_this_thread(&self) -> bool {
         let own = self.thread == thread::number() && self.mode != CaptureMode::Relaxed;
         match thread::capture_mode() {
@@ -72,7 +72,7 @@ pub(crate) struct Graph {
 }
 
 impl State {
-    /// Notes an operation of a capturing stream, behind what its clock and `joins` cover.
+    /// Records an operation of a capturing stream, after what its clock and `joins` cover.
     pub(crate) fn capture_work(&mut self, capture: Id, stream: Id, joins: Option<Clock>) {
         let Some(capture) = self.captures.get_mut(&capture) else {
             return;
@@ -91,13 +91,14 @@ impl State {
         });
     }
 
-    /// Whether the capture goes on, and may become a graph.
+    /// Whether the capture is active and valid.
     pub(crate) fn captures_still(&self, capture: Id) -> bool {
         let capture = self.captures.get(&capture);
         capture.is_some_and(|capture| capture.valid)
     }
 
-    /// Loses the captures of streams that the legacy stream stands behind, as any use of it does.
+    /// Invalidates the captures of streams that the legacy stream is ordered after, as any use of
+    /// it does.
     pub(crate) fn forbid_implicit(&mut self, context: Id) -> Outcome {
         let captures = self.implicit_captures(context);
         for &capture in &captures {
@@ -109,7 +110,7 @@ impl State {
         }
     }
 
-    /// Captures of streams that the legacy stream of the context stands behind.
+    /// Captures of streams that the context's legacy stream is ordered after.
     pub(crate) fn implicit_captures(&self, context: Id) -> Vec<Id> {
         let here = self
             .streams
@@ -223,7 +224,7 @@ impl Call {
         Ok(graph)
     }
 
-    /// A call that a capture somewhere does not allow: the capture is lost.
+    /// Called for a call that captures may forbid: invalidates each capture that does.
     pub(crate) fn forbid_in_capture(&mut self) -> Outcome {
         let mut hit = false;
         for capture in self.captures.values_mut() {
@@ -239,7 +240,8 @@ impl Call {
         }
     }
 
-    /// A call that waits for a whole context: not while a stream of it captures, in whatever mode.
+    /// Called for a call that waits for a whole context: an error while a stream of it captures, in
+    /// any mode.
     pub(crate) fn forbid_capturing_context(&mut self, context: Id) -> Outcome {
         let streams = self.streams.values();
         let here = streams.filter(|stream| stream.context == context);
@@ -254,8 +256,9 @@ impl Call {
         }
     }
 
-    /// A call that waits for this stream, or asks it: not while it captures, and not for the
-    /// legacy stream while one that it would join captures. It ends the capture.
+    /// Called for a call that waits for this stream or queries it: an error, which invalidates the
+    /// capture, while the stream captures, or while a stream captures that the legacy stream would
+    /// be ordered after.
     pub(crate) fn forbid_capturing(&mut self, stream: Id) -> Outcome {
         if let Some(capture) = self.streams[&stream].capture {
             self.invalidate(capture);

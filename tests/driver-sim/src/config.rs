@@ -1,11 +1,11 @@
-//! What the simulated machine looks like, and when its queued work runs.
+//! What the simulated machine has, and when its queued work runs.
 
 use std::fmt;
 
 use crate::engine::schedule::Schedule;
 use crate::fault::Fault;
 
-/// What the simulator has addresses for.
+/// The most devices for which the simulator has address ranges.
 pub(crate) const MOST_DEVICES: u32 = 64;
 pub(crate) const MOST_MEMORY: usize = 1 << 39;
 
@@ -17,10 +17,11 @@ pub enum Mode {
     Lazy,
     /// At enqueue, as soon as its dependencies allow.
     Eager,
-    /// Between any two calls, as far as a schedule says that is drawn from the seed; host memory is
-    /// read and written by threads of their own meanwhile, for Miri and the thread sanitizer to see.
+    /// Between any two calls, as far as a schedule drawn from the seed allows; meanwhile, threads
+    /// of the simulator read and write host memory, so that Miri and the thread sanitizer see
+    /// races.
     Threaded {
-        /// Which schedule. The same one runs again as long as the program makes the same calls in
+        /// Selects the schedule. It repeats exactly as long as the program makes the same calls in
         /// the same order.
         seed: u64,
     },
@@ -35,7 +36,7 @@ impl Mode {
     }
 }
 
-/// As the environment would ask for it.
+/// In the syntax of the environment variable.
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -60,7 +61,8 @@ pub struct Config {
     pub(crate) wide_values: bool,
     pub(crate) concurrent_managed: bool,
     pub(crate) faults: Vec<Fault>,
-    /// What was wrong with the environment; `cuInit` refuses a machine that nobody described.
+    /// Errors of the environment; with any, `cuInit` fails rather than simulate a machine that was
+    /// not asked for.
     pub(crate) refused: Vec<String>,
 }
 
@@ -104,15 +106,16 @@ impl Config {
         self.mode(Mode::Threaded { seed })
     }
 
-    /// Bytes of memory a device has, at most 512 GiB. Host memory is used only for pages that are touched.
+    /// Bytes of memory per device, at most 512 GiB. The host's memory is used only for pages that
+    /// are touched.
     #[must_use]
     pub fn memory(mut self, bytes: usize) -> Self {
         self.memory = bytes.min(MOST_MEMORY);
         self
     }
 
-    /// Number of freed device blocks whose addresses stay unused; older ones are handed out again
-    /// at once, newest first.
+    /// Number of freed device blocks whose addresses are not reused; older ones are reused at once,
+    /// newest first.
     #[must_use]
     pub fn quarantine(mut self, blocks: usize) -> Self {
         self.quarantine = blocks;
@@ -133,7 +136,7 @@ impl Config {
         self
     }
 
-    /// Symbols that this driver lacks, as an older driver would.
+    /// Symbols that this driver lacks, like an older driver.
     #[must_use]
     pub fn missing(mut self, symbols: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.missing.extend(symbols.into_iter().map(Into::into));
@@ -147,7 +150,7 @@ impl Config {
         self
     }
 
-    /// Devices whose streams write and wait for values of 32 bits only, and know no
+    /// Devices with streams that write and wait for values of 32 bits only, and know no
     /// `CU_STREAM_WAIT_VALUE_NOR`.
     #[must_use]
     pub fn without_wide_values(mut self) -> Self {

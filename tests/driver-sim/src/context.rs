@@ -1,4 +1,4 @@
-//! Contexts, and every thread's stack of them.
+//! Contexts, and each thread's stack of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,25 +27,25 @@ pub(crate) struct Context {
     pub(crate) flags: u32,
     pub(crate) limits: BTreeMap<u32, usize>,
     pub(crate) cache_config: u32,
-    /// Contexts whose memory it may reach.
+    /// Contexts with memory that this one may access.
     pub(crate) peers: BTreeSet<Id>,
     pub(crate) legacy: Id,
     pub(crate) per_thread: Table<Id>,
-    /// The last points of streams that were destroyed, as far as the host may not know them.
+    /// The last points of destroyed streams that the host has not waited for.
     pub(crate) buried: Clock,
     /// The error that every call of this context returns from now on.
     pub(crate) lost: Option<CUresult>,
 }
 
-/// One entry of a thread's stack. The handle is kept beside the identity: after the context was
-/// destroyed, and even after its handle was given to another, this entry means the old one.
+/// One entry of a thread's stack. It stores the handle and the identity: after the context was
+/// destroyed, and even after its handle was reused for another, the entry means the old context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) context: Id,
     pub(crate) handle: usize,
 }
 
-/// `CUlimit` values with what the device starts with.
+/// `CUlimit` values with the device's defaults.
 const LIMITS: [(u32, usize); 7] = [
     (0, 1024),
     (1, 7 << 20),
@@ -84,7 +84,7 @@ impl State {
         stack.is_none_or(Vec::is_empty)
     }
 
-    /// Takes a context away with everything that was made in it. Its work is done or given up.
+    /// Removes a context with everything that was made in it. Its work is done or abandoned.
     pub(crate) fn destroy_context(&mut self, id: Id, call: &'static str) {
         let Some(context) = self.contexts.remove(&id) else {
             return;

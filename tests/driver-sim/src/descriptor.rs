@@ -1,4 +1,5 @@
-//! Descriptors that memory is exported by. What one means goes with its file, and so for duplicates too.
+//! File descriptors that memory is exported by. The exported memory belongs to the file, so
+//! duplicates mean the same memory.
 
 use std::ffi::c_int;
 
@@ -16,14 +17,14 @@ mod system {
 
     use super::*;
 
-    /// A descriptor of a file of its own, which has no name.
+    /// A descriptor of a new file, which has no name.
     pub(crate) fn descriptor() -> Option<c_int> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("cuda-sim-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
         let file = File::create_new(&path).ok()?;
-        // One that stays is empty.
+        // A file that remains is empty.
         let _ = fs::remove_file(&path);
         Some(file.into_raw_fd())
     }
@@ -33,16 +34,16 @@ mod system {
         if fd < 0 {
             return None;
         }
-        // SAFETY: only asked for what it is, which the system refuses if it is closed, and never closed
-        // here.
+        // SAFETY: the file is only queried, which the system refuses if the descriptor is closed,
+        // and never closed here.
         let file = ManuallyDrop::new(unsafe { File::from_raw_fd(fd) });
         let metadata = file.metadata().ok()?;
         Some(FileId(metadata.dev(), metadata.ino()))
     }
 
-    /// The descriptor is the driver's now.
+    /// Closes a descriptor whose ownership passed to the driver.
     pub(crate) fn close(fd: c_int) {
-        // SAFETY: an open descriptor, which the program gave up.
+        // SAFETY: an open descriptor that the program handed over.
         drop(unsafe { OwnedFd::from_raw_fd(fd) });
     }
 }

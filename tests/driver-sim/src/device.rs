@@ -1,4 +1,4 @@
-//! The simulated devices: what they say of themselves.
+//! The simulated devices: their attributes.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +31,7 @@ fn pci_bus(device: usize) -> usize {
     0x10 + device
 }
 
-/// Made up, but of the right shape: version 4, the ordinal in the last byte.
+/// Invented, but in the right format: version 4, the ordinal in the last byte.
 pub(crate) fn uuid(device: usize) -> [u8; 16] {
     let mut bytes = *b"cuda-driver-sim\0";
     bytes[6] = bytes[6] & 0x0F | 0x40;

@@ -1,4 +1,4 @@
-//! What happens as a program ends: the driver leaves, and the library form of the simulator reports.
+//! The end of a program: the driver shuts down, and the library form of the simulator reports.
 
 use std::ffi::c_int;
 use std::fmt::Write as _;
@@ -17,25 +17,25 @@ unsafe extern "C" {
 /// Writes a report when the program ends, if `CUDA_SIM_REPORT` asks for one.
 pub(crate) fn report_at_exit() {
     if std::env::var_os("CUDA_SIM_REPORT").is_some() && atexit(report) != 0 {
-        eprintln!("cuda-driver-sim: no report will be written: the exit handlers are full");
+        eprintln!("cuda-driver-sim: no report will be written: atexit failed");
     }
 }
 
-/// Lets the driver leave when the process exits, as a driver's own exit handler does: it refuses what
-/// comes then. Its pinned memory stays for as long as the process, as it did on an H200 with driver 580,
-/// where threads read it in 120 processes until each was gone.
+/// Makes the driver shut down when the process exits, like a driver's own exit handler: it refuses
+/// later calls. Its pinned memory stays mapped as long as the process, as on an H200 with driver
+/// 580, where threads read it in 120 processes until each was gone.
 pub(crate) fn leave_with_the_process() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         if cfg!(all(unix, not(miri))) && atexit(leave) != 0 {
-            eprintln!("cuda-driver-sim: the driver will stay: the exit handlers are full");
+            eprintln!("cuda-driver-sim: the driver will not shut down: atexit failed");
         }
     });
 }
 
 extern "C" fn leave() {
     state::lock().gone = true;
-    // It takes its time over that. Whoever else runs meanwhile runs into it.
+    // The shutdown takes time, so that threads which still run meet it.
     thread::sleep(Duration::from_millis(2));
 }
 
@@ -45,7 +45,7 @@ extern "C" fn report() {
     };
     let text = text();
     if target == "stderr" {
-        // A closed stderr leaves nobody to tell.
+        // If stderr is closed the report is lost.
         let _ = std::io::stderr().write_all(text.as_bytes());
     } else if let Err(error) = std::fs::write(&target, &text) {
         eprintln!(

@@ -1,10 +1,10 @@
-//! Faults: the N-th call of a function returns a code, and does nothing or what it was asked to.
+//! Faults: the N-th call of a function returns a code, with or without its effect.
 
 use cuda_sys::CUresult;
 
 use crate::thread;
 
-/// A call that shall fail.
+/// A call that is made to fail.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     function: Option<String>,
@@ -24,16 +24,16 @@ enum Repeat {
     Sticky,
 }
 
-/// What the driver does, before it says that the call failed.
+/// What the driver does before it returns the fault's code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Instead {
-    /// Nothing.
+    /// No effect.
     Nothing,
-    /// What it was asked to do.
+    /// The call's normal effect.
     AllTheSame,
 }
 
-/// A fault that meets a call.
+/// A fault that applies to a call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Hit {
     pub(crate) code: CUresult,
@@ -43,8 +43,8 @@ pub(crate) struct Hit {
 }
 
 impl Fault {
-    /// The next call of any function returns `code`, once. With `CUDA_SUCCESS` it says that it did
-    /// what it did not do.
+    /// The next call of any function returns `code`, once, and has no effect; with `CUDA_SUCCESS`
+    /// it claims an effect that it did not have.
     #[must_use]
     pub fn new(code: CUresult) -> Self {
         Self {
@@ -59,7 +59,7 @@ impl Fault {
         }
     }
 
-    /// Counts, and fails, calls of this function only.
+    /// Only calls of this function count and fail.
     #[must_use]
     pub fn function(mut self, name: &str) -> Self {
         self.function = Some(name.to_owned());
@@ -80,32 +80,32 @@ impl Fault {
         self
     }
 
-    /// After it fired, every call of the same context returns the code: the context is lost.
+    /// After the fault fired, every call of the same context returns the code: the context is lost.
     #[must_use]
     pub fn sticky(mut self) -> Self {
         self.repeat = Repeat::Sticky;
         self
     }
 
-    /// The call does what it was asked to, and returns the code nevertheless: an enqueue whose work
-    /// runs, a creation whose object stays, a free of memory that is gone.
+    /// The call has its normal effect and returns the code nevertheless: an enqueue whose work
+    /// runs, a creation whose object exists, a free of memory that is gone.
     ///
-    /// CUDA lets most calls return the error of earlier, asynchronous work, and does not say what
-    /// has become of the call itself.
+    /// CUDA lets most calls return the error of earlier, asynchronous work, and does not document
+    /// whether the call itself took effect then.
     #[must_use]
     pub fn takes_effect(mut self) -> Self {
         self.instead = Instead::AllTheSame;
         self
     }
 
-    /// Counts, and fails, calls of the calling thread only.
+    /// Only calls of the calling thread count and fail.
     #[must_use]
     pub fn on_this_thread(mut self) -> Self {
         self.thread = Some(thread::number());
         self
     }
 
-    /// Counts one call; says what becomes of it.
+    /// Counts one call; returns the hit if the fault fires.
     pub(crate) fn observe(&mut self, function: &str, thread: u64) -> Option<Hit> {
         let matches = self.function.as_deref().is_none_or(|name| name == function)
             && self.thread.is_none_or(|only| only == thread);

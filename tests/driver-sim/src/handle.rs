@@ -1,4 +1,4 @@
-//! Opaque handles: small integers dressed as pointers, recycled as eagerly as possible.
+//! Opaque handles: small integers cast to pointers, recycled as early as possible.
 
 /// Identity of an object; never reused, unlike its handle.
 pub(crate) type Id = u64;
@@ -7,7 +7,7 @@ pub(crate) type Id = u64;
 #[derive(Debug)]
 pub(crate) struct Handles {
     base: usize,
-    /// What each value issued so far stands for, if anything.
+    /// The object of each value issued so far, if it still exists.
     issued: Vec<Option<Id>>,
     /// Values of destroyed objects; the newest is handed out first, so that a stale handle means
     /// another object as soon as possible.
@@ -52,7 +52,7 @@ impl Handles {
         }
     }
 
-    /// Where in `issued` a value is, if it was.
+    /// The index of a value in `issued`, if it was issued.
     fn place(&self, value: usize) -> Option<usize> {
         let distance = value.checked_sub(self.base + STRIDE)?;
         let place = distance / STRIDE;

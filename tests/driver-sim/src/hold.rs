@@ -1,4 +1,4 @@
-//! A call that is held, so that a test sees what others do meanwhile.
+//! Holds a driver call, so that a test sees what other threads do meanwhile.
 
 use std::marker::PhantomData;
 use std::sync::PoisonError;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::session::Session;
 use crate::state;
 
-/// Keeps one call from doing anything, until it is dropped: [`Session::hold`].
+/// Keeps one call from taking effect until this is dropped: [`Session::hold`].
 #[derive(Debug)]
 #[must_use = "the call goes on when it is dropped"]
 pub struct Hold<'s> {
@@ -17,20 +17,20 @@ pub struct Hold<'s> {
 
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 
-/// What is held.
+/// The call that is held.
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) function: String,
-    /// Never used twice.
+    /// Never reused.
     pub(crate) number: u64,
-    /// Whether the call is there.
+    /// Whether the call has arrived.
     pub(crate) is_there: bool,
 }
 
 impl Session {
-    /// Holds the next call of `function`, which has been counted and does nothing until the value is
-    /// dropped; calls after it go on. One at a time: a second one takes the place of the first, whose call
-    /// goes on.
+    /// Holds the next call of `function`: it is counted and waits until the value is dropped; calls
+    /// after it go on. Only one call is held at a time: a second hold replaces the first, whose
+    /// call goes on.
     pub fn hold(&self, function: &str) -> Hold<'_> {
         let function = function.to_owned();
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -48,7 +48,7 @@ impl Session {
 }
 
 impl Hold<'_> {
-    /// Waits until the call is there.
+    /// Waits until the call has arrived.
     pub fn await_call(&self) {
         let mut state = state::lock();
         let awaited = |held: &Held| held.number == self.number && !held.is_there;

@@ -9,10 +9,10 @@ use crate::memory::pinned::Origin;
 use crate::report::{Leak, LeakKind};
 use crate::state::State;
 
-/// What has no identity of its own.
-const NOBODY: Id = 0;
+/// The id of leaks that are no object with an identity.
+const NO_ID: Id = 0;
 
-/// Objects made since `baseline` that still exist. A block whose free is queued is none.
+/// Objects made since `baseline` that still exist. A block with a queued free is not a leak.
 pub(crate) fn find(state: &State, baseline: Id, dropped_before: u64) -> Vec<Leak> {
     let mut leaks = Vec::new();
     let mut leak = |id: Id, kind, handle: u64, bytes, call| {
@@ -41,7 +41,7 @@ pub(crate) fn find(state: &State, baseline: Id, dropped_before: u64) -> Vec<Leak
         for op in &stream.queue {
             if let Work::Call { data, .. } = op.work {
                 let data = data.0.addr() as u64;
-                leak(NOBODY, LeakKind::HostFunction, data, 0, op.call);
+                leak(NO_ID, LeakKind::HostFunction, data, 0, op.call);
             }
         }
     }
@@ -95,7 +95,7 @@ pub(crate) fn find(state: &State, baseline: Id, dropped_before: u64) -> Vec<Leak
     let held = |block| state.space.blocks.get(&block).is_some_and(Block::is_held);
     let images = &state.images;
     for (&id, array) in images.arrays.from(baseline) {
-        // What a context took along is gone.
+        // What was destroyed with its context is no leak.
         if !array.is_level && held(array.block) {
             leak(
                 id,
@@ -121,7 +121,7 @@ pub(crate) fn find(state: &State, baseline: Id, dropped_before: u64) -> Vec<Leak
         leak(id, object.kind, object.handle as u64, 0, call);
     }
     for (&id, memory) in state.virtual_memory.physical.from(baseline) {
-        // Once for each count that was taken; what is merely mapped goes with its addresses.
+        // One leak per count that was taken; memory that is merely mapped belongs to its addresses.
         for _ in 0..memory.holders {
             let handle = memory.handle as u64;
             leak(id, LeakKind::Physical, handle, memory.size, "cuMemCreate");
@@ -149,7 +149,7 @@ pub(crate) fn find(state: &State, baseline: Id, dropped_before: u64) -> Vec<Leak
         leak(id, kind, block.base.0.addr() as u64, block.size, block.call);
     }
     for _ in dropped_before..state.dropped_calls {
-        leak(NOBODY, LeakKind::HostFunction, 0, 0, "cuLaunchHostFunc");
+        leak(NO_ID, LeakKind::HostFunction, 0, 0, "cuLaunchHostFunc");
     }
     leaks
 }

@@ -42,8 +42,8 @@ pub fn thread_number() -> u64 {
     thread::number()
 }
 
-/// Handles of the contexts on the calling thread's stack, from the top down. No driver call, so that no
-/// fault meets it.
+/// Handles of the contexts on the calling thread's stack, from the top down. Not a driver call, so
+/// no fault applies to it.
 #[must_use]
 pub fn context_stack() -> Vec<usize> {
     let state = state::lock();
@@ -52,7 +52,7 @@ pub fn context_stack() -> Vec<usize> {
     entries.map(|entry| entry.handle).collect()
 }
 
-/// A handle of `bytes` of memory, as another process would send it, for `cuIpcOpenMemHandle_v2`.
+/// A handle of `bytes` of memory, as another process would export it, for `cuIpcOpenMemHandle_v2`.
 #[must_use]
 pub fn foreign_memory(bytes: usize) -> [u8; 64] {
     entry::ipc::foreign(bytes)
@@ -72,15 +72,15 @@ impl std::error::Error for AlreadyInstalled {}
 
 /// Makes the simulator this process's driver: every call through `cuda_sys` goes to it.
 ///
-/// Must come before the first driver call; works once a process.
+/// Must be called before the first driver call; works once per process.
 pub fn install(config: Config) -> Result<(), AlreadyInstalled> {
     let missing = config.missing.clone();
     if !state::initialise(config) {
         return Err(AlreadyInstalled);
     }
-    // SAFETY: the addresses are of functions of this crate, which are never unloaded while it
-    // runs, and whose types the compiler has compared with the declarations of `cuda_sys`; those
-    // that old headers lack are written down from the newest header.
+    // SAFETY: the addresses are of functions of this crate, which are never unloaded while it runs,
+    // and whose types the compiler has compared with the declarations of `cuda_sys`; those that old
+    // headers lack are written after the newest header.
     let installed = unsafe { cuda_sys::install(|name| entry::resolve(name, &missing)) };
     installed.map_err(|_| AlreadyInstalled)
 }

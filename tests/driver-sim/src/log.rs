@@ -1,4 +1,4 @@
-//! What was called: counters, trace, faults, violations.
+//! The log of calls: counters, trace, faults, violations.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -28,15 +28,15 @@ pub(crate) struct Log {
     pub(crate) faults: Vec<Fault>,
     pub(crate) held: Option<Held>,
     pub(crate) violations: Vec<Violation>,
-    /// Whether there is a session, so that somebody may ask for the order.
+    /// Whether a session exists, in which a test may ask for the trace.
     pub(crate) traces: bool,
-    /// So are their callers, where somebody did ask.
+    /// Whether the callers are kept as well, because a test asked for them.
     pub(crate) keeps_origins: bool,
-    /// Who made the objects that there are or were.
+    /// The callers that made the objects that exist or existed.
     pub(crate) origins: BTreeMap<Id, Origin>,
-    /// From then on streams wait for no value any more.
+    /// From this moment on streams no longer wait for values.
     pub(crate) waits_end: Option<Instant>,
-    /// Who changed what is current, by thread.
+    /// The callers that changed the current context, by thread.
     pub(crate) switches: Vec<(u64, Origin)>,
 }
 

@@ -1,4 +1,4 @@
-//! Who made a driver call: the caller's backtrace, for those who ask.
+//! The caller of a driver call, as a backtrace, for tests that ask for it.
 
 use std::backtrace::Backtrace;
 use std::fmt;
@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 /// The backtrace of a driver call; see [`Session::keep_origins`](crate::Session::keep_origins).
 ///
-/// Its symbols are looked up when somebody asks for them, which takes long, the first time above
-/// all.
+/// Its symbols are resolved on request, which is slow, above all the first time.
 #[derive(Clone)]
 pub struct Origin(Arc<Backtrace>);
 
@@ -39,7 +38,7 @@ impl fmt::Debug for Origin {
     }
 }
 
-/// The same call.
+/// Both are of the same call.
 impl PartialEq for Origin {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -48,7 +47,7 @@ impl PartialEq for Origin {
 
 impl Eq for Origin {}
 
-/// Functions that change what is current, or may.
+/// Functions that change the current context, or may.
 pub(crate) const CHANGES_CURRENT: [&str; 8] = [
     "cuCtxCreate_v2",
     "cuCtxCreate_v3",

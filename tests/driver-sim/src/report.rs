@@ -1,4 +1,4 @@
-//! What a session finds: violations and leaks.
+//! The results of a session: violations and leaks.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use crate::state;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ViolationKind {
-    /// Two conflicting accesses that neither stream order nor events nor a wait of the host order.
+    /// Two conflicting accesses that no stream order, event or wait of the host orders.
     Race,
     /// Memory touched after its free was enqueued or executed.
     UseAfterFree,
@@ -22,28 +22,28 @@ pub enum ViolationKind {
     OutOfRange,
     /// A copy onto itself.
     Overlap,
-    /// An address or pointer that no allocation holds, or a free of one that is not a start.
+    /// An address or pointer that no allocation contains, or a free of one that is not a start.
     UnknownAddress,
-    /// A handle of an object that was destroyed, or that never was one.
+    /// A handle of an object that was destroyed, or that never existed.
     DanglingHandle,
     /// A driver call made inside a host function.
     CallInCallback,
-    /// A launch of a kernel that nobody registered.
+    /// A launch of a kernel for which no closure is registered.
     UnknownKernel,
     /// A call in which a real driver crashes.
     Crash,
 }
 
-/// A misuse of the driver, found by the simulator.
+/// A misuse of the driver that the simulator detected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     /// What went wrong.
     pub kind: ViolationKind,
-    /// The call that did it, or whose queued work did.
+    /// The call that did it, or that enqueued the work that did.
     pub call: &'static str,
-    /// In words, the other call included where there is one.
+    /// A description, which names the other call where there is one.
     pub message: String,
-    /// Number of the thread that was in the driver.
+    /// Number of the thread that made the driver call.
     pub thread: u64,
 }
 
@@ -53,7 +53,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What was not given back.
+/// Kinds of objects that were not released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum LeakKind {
@@ -71,7 +71,7 @@ pub enum LeakKind {
     Pinned,
     /// Reserved addresses that were not freed, with whatever is mapped in them.
     Addresses,
-    /// Physical memory whose handle was not released.
+    /// Physical memory with a handle that was not released.
     Physical,
     /// Memory of another interface that was not destroyed.
     External,
@@ -89,7 +89,7 @@ pub enum LeakKind {
     Module,
     /// A linker that was not destroyed.
     Linker,
-    /// A host function that never ran, so nobody has released its user data.
+    /// A host function that never ran, so its user data was not released.
     HostFunction,
 }
 
@@ -104,15 +104,15 @@ pub struct Leak {
     pub bytes: usize,
     /// The call that made it.
     pub call: &'static str,
-    /// Who made that call, after [`Session::keep_origins`](crate::Session::keep_origins).
+    /// The caller of that call, after [`Session::keep_origins`](crate::Session::keep_origins).
     pub origin: Option<Origin>,
 }
 
 impl Leak {
-    /// Takes leaked addresses out of the simulated driver, with what is mapped there, or leaked device
-    /// memory, whose addresses are never used again, since whoever leaked it may remember them: for a
-    /// program that leaks on purpose, and often. Other kinds, and managed memory, have a driver call
-    /// that does it.
+    /// Removes leaked addresses from the simulated driver, with what is mapped there, or leaked
+    /// device memory. The addresses are never reused, since the code that leaked them may still
+    /// hold them. For a program that leaks on purpose, and often. Other kinds, and managed memory,
+    /// are released by a driver call.
     pub fn discard(&self) {
         match self.kind {
             LeakKind::Addresses => state::lock().discard_reservation(self.handle),

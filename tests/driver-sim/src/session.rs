@@ -1,4 +1,4 @@
-//! A test's own view of the driver: what it called, what failed, what it left behind.
+//! A test's own view of the driver: its calls, injected faults, violations and leaks.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -84,7 +84,7 @@ impl Session {
         calls.count() as u64
     }
 
-    /// How often any symbol was called.
+    /// How often all symbols together were called.
     #[must_use]
     pub fn total_calls(&self) -> u64 {
         state::lock().log.trace.len() as u64
@@ -96,7 +96,7 @@ impl Session {
         state::lock().log.trace.clone()
     }
 
-    /// This moment, for [`since`](Self::since).
+    /// The present moment, for [`since`](Self::since).
     #[must_use]
     pub fn mark(&self) -> Mark {
         Mark(state::lock().log.trace.len())
@@ -124,7 +124,7 @@ impl Session {
         calls.map(|call| call.name).collect()
     }
 
-    /// Makes the N-th call from now, of `function` or of any, return `code` and do nothing.
+    /// Makes the N-th call from now, of `function` or of any, return `code` without effect.
     /// `cuGetErrorName` and `cuGetErrorString` never fail and are not counted.
     pub fn fail_nth(&self, function: Option<&str>, nth: u64, code: CUresult) {
         let fault = Fault::new(code).nth(nth);
@@ -145,7 +145,7 @@ impl Session {
         state::lock().log.faults.iter().any(|fault| fault.fired > 0)
     }
 
-    /// Takes all faults away, and gives lost contexts back.
+    /// Removes all faults, and makes lost contexts usable again.
     pub fn clear_faults(&self) {
         let mut state = state::lock();
         state.log.faults.clear();
@@ -155,19 +155,20 @@ impl Session {
             .for_each(|context| context.lost = None);
     }
 
-    /// Lets streams that wait for a value in memory go on without it after this time, until the
-    /// session ends: for a program that ends early, and may leave nobody to write the value.
+    /// After this time, and until the session ends, lets streams that wait for a value in memory go
+    /// on without it: for a program that ends early, so that no code may be left to write the
+    /// value.
     pub fn end_waits_for_values(&self, after: Duration) {
         state::lock().log.waits_end = Some(Instant::now() + after);
     }
 
-    /// From now on keeps the backtraces of calls that make an object or change what is current, which
-    /// makes them slower: [`Leak::origin`], [`switches`](Self::switches).
+    /// From now on records the backtraces of calls that create an object or change the current
+    /// context, which makes them slower: [`Leak::origin`], [`switches`](Self::switches).
     pub fn keep_origins(&self) {
         state::lock().log.keeps_origins = true;
     }
 
-    /// Who changed, or tried to change, what is current on this thread, in order, since
+    /// The callers that changed, or tried to change, this thread's current context, in order, since
     /// [`keep_origins`](Self::keep_origins).
     #[must_use]
     pub fn switches(&self) -> Vec<Origin> {
@@ -178,19 +179,19 @@ impl Session {
         own.map(|(_, origin)| origin.clone()).collect()
     }
 
-    /// What was found so far.
+    /// The violations so far.
     #[must_use]
     pub fn violations(&self) -> Vec<Violation> {
         state::lock().log.violations.clone()
     }
 
-    /// Takes the violations out, for a test that provokes them.
+    /// Removes and returns the violations, for a test that provokes them.
     #[must_use]
     pub fn take_violations(&self) -> Vec<Violation> {
         std::mem::take(&mut state::lock().log.violations)
     }
 
-    /// What was made in this session and still exists.
+    /// Objects that were made in this session and still exist.
     #[must_use]
     pub fn leaks(&self) -> Vec<Leak> {
         leaks::find(&state::lock(), self.baseline, self.dropped_calls)
@@ -206,8 +207,8 @@ impl Session {
             .sum()
     }
 
-    /// Bytes that programs hold of a device's memory; what pools cache is not counted. A queued
-    /// free counts from its execution on.
+    /// Bytes of a device's memory that are allocated; what pools cache is not counted. A queued
+    /// free counts once it has executed.
     #[must_use]
     pub fn device_bytes_in_use(&self, device: u32) -> usize {
         let state = state::lock();
@@ -226,7 +227,7 @@ impl Session {
         settle();
     }
 
-    /// Ends the session and says what it found.
+    /// Ends the session and returns what it found.
     #[must_use]
     pub fn finish(self) -> Report {
         self.report()
@@ -254,7 +255,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         let mut state = state::lock();
         if let (true, Mode::Threaded { .. }) = (std::thread::panicking(), state.mode) {
-            eprintln!("cuda-driver-sim: for this schedule again: {}", state.mode);
+            eprintln!("cuda-driver-sim: to repeat this schedule: {}", state.mode);
         }
         state.land_all();
         state.log = Default::default();
@@ -266,13 +267,13 @@ impl Drop for Session {
         let thread = state.callbacks.finished_thread();
         drop(state);
         if let Some(thread) = thread {
-            // It runs nothing any more; its panic would be the program's own.
+            // The thread has no more work; a panic on it would be the program's own.
             let _ = thread.join();
         }
     }
 }
 
-/// Lets queued work of earlier sessions run out, as far as it can.
+/// Lets queued work of earlier sessions complete, as far as it can.
 fn settle() {
     let deadline = Instant::now() + PATIENCE;
     let mut state = state::lock();

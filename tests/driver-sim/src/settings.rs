@@ -1,4 +1,4 @@
-//! The configuration as the environment describes it.
+//! The configuration that the environment sets.
 
 use std::fmt::Display;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -10,14 +10,14 @@ use crate::entry;
 use crate::fault::Fault;
 
 impl Config {
-    /// The configuration that the environment describes; what it does not name, or leaves empty,
-    /// stays at the default. See the crate's documentation for the variables.
+    /// The configuration that the environment sets; variables that are unset or empty leave the
+    /// default. See the crate's documentation for the variables.
     ///
-    /// A setting that means nothing is not guessed at: the simulator says on stderr what is wrong
-    /// with it, and `cuInit` returns `CUDA_ERROR_INVALID_VALUE`.
+    /// An invalid setting is not guessed at: the simulator prints on stderr what is wrong with it,
+    /// and `cuInit` returns `CUDA_ERROR_INVALID_VALUE`.
     #[must_use]
     pub fn from_env() -> Self {
-        // What is not Unicode is no setting either, and is refused as such.
+        // A value that is not Unicode is refused as well.
         Self::read(|name| Some(std::env::var_os(name)?.to_string_lossy().into_owned()))
     }
 
@@ -42,7 +42,7 @@ impl Config {
         }
         config.faults = settings.list("CUDA_SIM_FAULT", parse_fault);
         config.missing = settings.list("CUDA_SIM_MISSING", |symbol| Ok(symbol.to_owned()));
-        // CUDA's own variable, and CUDA's own rule: nothing in it is an error.
+        // CUDA's own variable, by CUDA's own rule: no content is an error.
         if let Some(list) = settings.text("CUDA_VISIBLE_DEVICES") {
             config.devices = visible(&list, config.devices);
         }
@@ -51,7 +51,7 @@ impl Config {
     }
 }
 
-/// Variables being read, and what is wrong with them.
+/// The variables being read, and errors found so far.
 struct Settings<V> {
     variable: V,
     refused: Vec<String>,
@@ -89,7 +89,7 @@ impl<V: Fn(&str) -> Option<String>> Settings<V> {
     }
 }
 
-/// A setting, or what it should have been.
+/// A setting, or the expected form.
 type Parsed<T> = Result<T, String>;
 
 fn expected<T>(what: impl Display) -> Parsed<T> {
@@ -107,7 +107,7 @@ fn parse_mode(text: &str) -> Parsed<Mode> {
     match text {
         "lazy" => Ok(Mode::Lazy),
         "eager" => Ok(Mode::Eager),
-        // Another schedule every time; reports name it.
+        // A different schedule each time; reports name its seed.
         "threaded" => Ok(Mode::Threaded {
             seed: RandomState::new().build_hasher().finish() >> 32,
         }),
@@ -147,7 +147,7 @@ fn parse_bytes(text: &str) -> Option<usize> {
 }
 
 /// `cuMemAllocAsync:3:2`: the third call returns code 2. `*` stands for any function, a `+` behind
-/// the number for "from then on", `:done` for a call that takes effect all the same.
+/// the number for "from then on", `:done` for a call that takes effect nevertheless.
 fn parse_fault(text: &str) -> Parsed<Fault> {
     const FORM: &str = "FUNCTION:NTH:CODE, such as cuMemAllocAsync:3:2, with or without :done";
     let parts: Vec<&str> = text.split(':').collect();
@@ -178,12 +178,12 @@ fn parse_fault(text: &str) -> Parsed<Fault> {
         return Ok(fault);
     }
     if !entry::exists(function) {
-        return expected("the exact symbol of a function there is, such as cuMemAlloc_v2, or *");
+        return expected("the exact symbol of a driver function, such as cuMemAlloc_v2, or *");
     }
     Ok(fault.function(function))
 }
 
-/// As CUDA counts: ordinals up to the first that is not a device.
+/// As CUDA counts: ordinals up to the first invalid one.
 fn visible(list: &str, devices: u32) -> u32 {
     let named = list
         .split(',')

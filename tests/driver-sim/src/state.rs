@@ -27,7 +27,7 @@ use crate::table::Table;
 
 static STATE: OnceLock<Mutex<State>> = OnceLock::new();
 
-/// Something happened outside a driver call: a host function returned.
+/// Signalled when a host function has returned.
 pub(crate) static CHANGED: Condvar = Condvar::new();
 
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub(crate) struct State {
     /// In threaded mode.
     pub(crate) schedule: Option<Schedule>,
     pub(crate) initialized: bool,
-    /// The process exits, and the driver has.
+    /// The process exits, and the driver has shut down.
     pub(crate) gone: bool,
     pub(crate) next_id: Id,
     pub(crate) devices: Vec<Device>,
@@ -74,13 +74,13 @@ pub(crate) struct State {
     pub(crate) dead: Vec<Point>,
     /// Some stream may have a wait for a value.
     pub(crate) values_awaited: bool,
-    /// Host functions that were thrown away with their context.
+    /// Host functions that were discarded with their context.
     pub(crate) dropped_calls: u64,
     pub(crate) callbacks: Callbacks,
     pub(crate) log: Log,
 }
 
-/// Sets the driver up, once a process. `false`: it already was.
+/// Sets the driver up, once per process. `false`: it already was.
 pub(crate) fn initialise(config: Config) -> bool {
     let mut fresh = false;
     STATE.get_or_init(|| {
@@ -90,7 +90,7 @@ pub(crate) fn initialise(config: Config) -> bool {
     fresh
 }
 
-/// The driver; configured by the environment if nobody did it before.
+/// The driver; configured by the environment if `install` was not called before.
 pub(crate) fn lock() -> MutexGuard<'static, State> {
     let state = STATE.get_or_init(|| {
         crate::exit::report_at_exit();
@@ -193,7 +193,7 @@ impl State {
         id
     }
 
-    /// Takes a destroyed stream without work out of the tables.
+    /// Removes a destroyed stream without work from the tables.
     pub(crate) fn bury(&mut self, id: Id) {
         if let Some(stream) = self.streams.remove(&id) {
             let point = Point {
@@ -213,7 +213,7 @@ impl State {
         }
     }
 
-    /// The host has waited for everything that `clock` covers.
+    /// Records that the host has waited for everything that `clock` covers.
     pub(crate) fn host_join(&mut self, clock: &Clock) {
         let mut new = Clock::default();
         new.join_unless(clock, |stream| {
@@ -223,12 +223,12 @@ impl State {
         self.retire_dead();
     }
 
-    /// Between sessions the host counts as having waited for everything that is done, so that what
+    /// Between sessions the host counts as having waited for all work that is done, so that what
     /// earlier sessions destroyed does not slow later ones.
     pub(crate) fn catch_up(&mut self) {
         self.dead.clear();
-        // Their threads may be gone, which nobody tells the driver; a thread that is not gets a new
-        // one.
+        // The owning threads may have ended, which the driver does not notice; a thread that still
+        // runs gets a new stream.
         let idle = |stream: &Stream| stream.is_idle() && stream.capture.is_none();
         for context in self.contexts.values_mut() {
             context.buried = Clock::default();
@@ -261,7 +261,7 @@ impl State {
     }
 }
 
-/// Whether a stream is gone and the host knows its work to be done.
+/// Whether a stream is destroyed and the host knows its work to be done.
 pub(crate) fn is_retired(streams: &Table<Stream>, dead: &[Point], stream: Id) -> bool {
     !streams.contains_key(&stream) && dead.iter().all(|point| point.stream != stream)
 }

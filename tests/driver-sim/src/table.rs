@@ -1,11 +1,11 @@
-//! Tables of what the driver knows: few rows, looked up many times in a call.
+//! Tables of the driver's objects: few rows, looked up many times per call.
 
 use std::ops::Index;
 
 /// Rows by number, in its order.
 ///
-/// With a handful of rows, and most of them added at the end, a sorted vector takes the fewest steps:
-/// that counts, since Miri interprets each of them.
+/// With few rows, and most of them added at the end, a sorted vector takes the fewest steps, which
+/// matters because Miri interprets each of them.
 #[derive(Debug)]
 pub(crate) struct Table<T> {
     rows: Vec<(u64, T)>,
@@ -16,7 +16,7 @@ impl<T> Table<T> {
         Self { rows: Vec::new() }
     }
 
-    /// Where the first row is that `key` is not above.
+    /// The position of the first row with a key of at least `key`.
     fn position(&self, key: u64) -> usize {
         let rows = self.rows.as_slice();
         let (mut low, mut high) = (0, rows.len());
@@ -50,7 +50,7 @@ impl<T> Table<T> {
         self.get(key).is_some()
     }
 
-    /// The last row up to and with `key`.
+    /// The last row with a key of at most `key`.
     pub(crate) fn last_to(&self, key: u64) -> Option<(u64, &T)> {
         let end = key.checked_add(1);
         let end = end.map_or(self.rows.len(), |end| self.position(end));
@@ -64,7 +64,7 @@ impl<T> Table<T> {
         rows.iter().map(|(key, row)| (key, row))
     }
 
-    /// Takes the place of a row that has the same key.
+    /// Inserts the row; replaces one with the same key.
     pub(crate) fn insert(&mut self, key: u64, row: T) {
         let at = self.position(key);
         match self.rows.get_mut(at) {
@@ -101,7 +101,7 @@ impl<T> Table<T> {
 }
 
 impl<T: Default> Table<T> {
-    /// The row, which is there from now on.
+    /// The row, inserted if it was missing.
     pub(crate) fn row(&mut self, key: u64) -> &mut T {
         let at = self.position(key);
         if self.rows.get(at).is_none_or(|(found, _)| *found != key) {

@@ -1,6 +1,6 @@
-//! What belongs to a host thread: its number, its capture mode, the mark of the callback thread.
+//! Properties of a host thread: its number, its capture mode, the mark of the callback thread.
 //!
-//! None has a destructor, so all can be asked while a thread's own locals are torn down.
+//! None has a destructor, so all can be read while a thread's locals are dropped.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,12 +34,12 @@ pub(crate) fn mark_callback_thread() {
     RUNS_CALLBACK.with(|mark| mark.set(true));
 }
 
-/// How the calling thread minds captures.
+/// The calling thread's capture mode.
 pub(crate) fn capture_mode() -> CaptureMode {
     CAPTURE_MODE.with(Cell::get)
 }
 
-/// Sets how the calling thread minds captures, and says how it did.
+/// Sets the calling thread's capture mode, and returns the old one.
 pub(crate) fn replace_capture_mode(mode: CaptureMode) -> CaptureMode {
     CAPTURE_MODE.with(|own| own.replace(mode))
 }

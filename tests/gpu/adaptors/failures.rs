@@ -1,4 +1,4 @@
-//! Allocations that fail, and what adaptors make of it.
+//! Failing allocations, and how adaptors handle them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,11 +16,11 @@ gpu_test! {
         let stream = stream()?;
         let limiting = Limiting::new(Allocator::driver_pool(), 4 * MIB);
         let spare: Arc<Mutex<Vec<DeviceBuffer<u8>>>> = Arc::default();
-        let told: Arc<Mutex<Vec<_>>> = Arc::default();
-        let (callbacks_spare, callbacks_told) = (Arc::clone(&spare), Arc::clone(&told));
+        let calls: Arc<Mutex<Vec<_>>> = Arc::default();
+        let (callbacks_spare, callbacks_calls) = (Arc::clone(&spare), Arc::clone(&calls));
         let (_, allocator) = shared(OnFailure::new(limiting, move |failure| {
             let heard = (failure.bytes, failure.device, failure.attempt);
-            callbacks_told.lock().unwrap().push(heard);
+            callbacks_calls.lock().unwrap().push(heard);
             assert_eq!(failure.error.code(), Some(cuda_sys::CUDA_ERROR_OUT_OF_MEMORY));
             match callbacks_spare.lock().unwrap().pop() {
                 Some(_freed) => Verdict::Retry,
@@ -33,9 +33,9 @@ gpu_test! {
         }
         let device = Device::get(0)?;
         let buffer = alloc(&allocator, &stream, 3 * MIB)?;
-        assert_eq!(*told.lock().unwrap(), [(3 * MIB, device, 1), (3 * MIB, device, 2)]);
+        assert_eq!(*calls.lock().unwrap(), [(3 * MIB, device, 1), (3 * MIB, device, 2)]);
         out_of_memory(alloc(&allocator, &stream, 2 * MIB));
-        assert_eq!(told.lock().unwrap().len(), 4, "one to spare, then none");
+        assert_eq!(calls.lock().unwrap().len(), 4, "one to spare, then none");
         drop(buffer);
         Ok(())
     }
@@ -70,7 +70,7 @@ gpu_test! {
     }
 }
 
-/// Allocates where told, fails or panics where told.
+/// An allocator that allocates, fails or panics, as set.
 struct Moody {
     inner: Allocator,
     mood: Arc<Mutex<Mood>>,
@@ -81,7 +81,7 @@ enum Mood {
     Good,
     Refuses,
     Panics,
-    /// As an allocator in C says that it has none.
+    /// As an allocator in C reports that it has no memory.
     ReturnsNull,
 }
 
@@ -91,13 +91,13 @@ impl Moody {
         match mood {
             Mood::Good => Ok(()),
             Mood::Refuses => Err(Error::EmptyPool),
-            Mood::Panics => panic!("in a bad mood"),
+            Mood::Panics => panic!("the allocator panics"),
             Mood::ReturnsNull => Ok(()),
         }
     }
 }
 
-// SAFETY: the inner allocator does all that has to be done.
+// SAFETY: the inner allocator fulfils the contract.
 unsafe impl DeviceAllocator for Moody {
     fn allocate(&self, stream: &Stream, bytes: usize) -> Result<u64> {
         self.mind()?;
@@ -109,7 +109,7 @@ unsafe impl DeviceAllocator for Moody {
 
     unsafe fn deallocate(&self, stream: &Stream, address: u64, bytes: usize) -> Result<()> {
         self.mind()?;
-        // SAFETY: it came from there, and the caller gives it up.
+        // SAFETY: the inner allocator allocated it, and the caller gives it up.
         unsafe { self.inner.deallocate(stream, address, bytes) }
     }
 }
@@ -188,7 +188,7 @@ gpu_test! {
         hooks.with(count, || hooks.allocate(&stream, 10)).expect_err("null");
         assert_eq!(*failed.lock().unwrap(), 1);
 
-        // That is how allocators in C run out of memory.
+        // Allocators in C report a lack of memory like that.
         let around: [fn(Moody) -> Allocator; 2] = [
             Allocator::new,
             |moody| Allocator::new(Limiting::new(Statistics::new(moody), MIB)),

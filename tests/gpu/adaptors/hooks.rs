@@ -1,4 +1,4 @@
-//! Functions that are told of what a thread allocates.
+//! Hooks: functions that are called for each allocation and free of a thread.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -15,19 +15,19 @@ gpu_test! {
     fn i18_hooks() -> Result<()> {
         let stream = stream()?;
         let (hooks, allocator) = shared(Hooks::new(Limiting::new(Allocator::driver_pool(), MIB)));
-        let told: Rc<RefCell<Vec<_>>> = Rc::default();
+        let events: Rc<RefCell<Vec<_>>> = Rc::default();
         let record = |who: u32| {
-            let told = Rc::clone(&told);
+            let events = Rc::clone(&events);
             move |event: &HookEvent<'_>| {
                 let failed = event.error.is_some();
-                told.borrow_mut().push((who, event.point, event.bytes, event.address, failed));
+                events.borrow_mut().push((who, event.point, event.bytes, event.address, failed));
             }
         };
         use HookPoint::{AfterAllocate, AfterDeallocate, BeforeAllocate, BeforeDeallocate};
         drop(alloc(&allocator, &stream, 1)?);
         let buffer = hooks.with(record(0), || -> Result<_> {
             let buffer = alloc(&allocator, &stream, 100)?;
-            // Not of this thread, not through this allocator.
+            // Neither of this thread, nor through this allocator: not reported.
             thread::scope(|scope| {
                 let elsewhere = || drop(alloc(&allocator, &stream, 2).expect("little enough"));
                 scope.spawn(elsewhere).join().expect("no panic");
@@ -37,13 +37,14 @@ gpu_test! {
             Ok(buffer)
         })?;
         let address = Some(buffer.as_raw());
-        assert_eq!(told.take(), [
+        assert_eq!(events.take(), [
             (0, BeforeAllocate, 100, None, false),
             (0, AfterAllocate, 100, address, false),
             (0, BeforeAllocate, 2 * MIB, None, false),
             (0, AfterAllocate, 2 * MIB, None, true),
         ]);
-        // The outer one first; a hook that panics hurts nobody, and what a hook does is not told.
+        // The outer hook comes first; a panic in a hook has no effect, and a hook's own allocations
+        // are not reported.
         hooks.with(record(1), || hooks.with(|_| panic!("in a hook"), || {
             let own = allocator.clone();
             let stream_of_hook = stream.clone();
@@ -51,14 +52,14 @@ gpu_test! {
                 hooks.with(record(2), || drop(buffer));
             });
         }));
-        assert_eq!(told.take(), [
+        assert_eq!(events.take(), [
             (1, BeforeDeallocate, 100, address, false),
             (2, BeforeDeallocate, 100, address, false),
             (1, AfterDeallocate, 100, address, false),
             (2, AfterDeallocate, 100, address, false),
         ]);
         drop(alloc(&allocator, &stream, 1)?);
-        assert_eq!(told.take(), [], "nobody is told outside");
+        assert_eq!(events.take(), [], "no hook is called outside");
         assert_eq!(hooks.inner().used(), 0);
         Ok(())
     }
@@ -71,29 +72,29 @@ gpu_test! {
         let (below, upstream) = shared(Hooks::new(Allocator::plain()));
         let pool = CachingPool::builder().upstream(&upstream).build()?;
         let (above, allocator) = shared(Hooks::new(pool.allocator()));
-        let told: Rc<RefCell<Vec<_>>> = Rc::default();
+        let events: Rc<RefCell<Vec<_>>> = Rc::default();
         let record = |who: &'static str| {
-            let told = Rc::clone(&told);
-            move |event: &HookEvent<'_>| told.borrow_mut().push((who, event.point))
+            let events = Rc::clone(&events);
+            move |event: &HookEvent<'_>| events.borrow_mut().push((who, event.point))
         };
         use HookPoint::{AfterAllocate, AfterDeallocate, BeforeAllocate, BeforeDeallocate};
         let work = || -> Result<()> {
             let miss = alloc(&allocator, &stream, MIB)?;
-            assert_eq!(told.take(), [
+            assert_eq!(events.take(), [
                 ("pool", BeforeAllocate),
                 ("driver", BeforeAllocate),
                 ("driver", AfterAllocate),
                 ("pool", AfterAllocate),
             ], "a miss");
             drop(miss);
-            assert_eq!(told.take(), [("pool", BeforeDeallocate), ("pool", AfterDeallocate)]);
+            assert_eq!(events.take(), [("pool", BeforeDeallocate), ("pool", AfterDeallocate)]);
             let hit = alloc(&allocator, &stream, MIB)?;
-            assert_eq!(told.take(), [("pool", BeforeAllocate), ("pool", AfterAllocate)], "a hit");
+            assert_eq!(events.take(), [("pool", BeforeAllocate), ("pool", AfterAllocate)], "a hit");
             drop(hit);
-            told.take();
+            events.take();
             stream.synchronize()?;
             pool.trim(0)?;
-            assert_eq!(told.take(), [("driver", BeforeDeallocate), ("driver", AfterDeallocate)]);
+            assert_eq!(events.take(), [("driver", BeforeDeallocate), ("driver", AfterDeallocate)]);
             Ok(())
         };
         above.with(record("pool"), || below.with(record("driver"), work))

@@ -53,7 +53,7 @@ gpu_test! {
     }
 }
 
-/// A writer that takes so many lines and then does as it is told.
+/// A writer that takes so many lines and then calls the function for each further one.
 struct Failing(u32, fn() -> io::Result<()>);
 
 impl Write for Failing {
@@ -93,7 +93,7 @@ gpu_test! {
     }
 }
 
-/// A writer that flushes the log that it is writing.
+/// A writer that flushes the very log that writes to it.
 struct Flushing {
     log: Arc<OnceLock<Weak<Logging<Allocator>>>>,
     refused: Arc<OnceLock<io::ErrorKind>>,
@@ -115,7 +115,7 @@ impl Write for Flushing {
 
 gpu_test! {
     needs 1;
-    fn a_writer_that_flushes_its_own_log_is_told_so() -> Result<()> {
+    fn a_writer_that_flushes_its_own_log_gets_an_error() -> Result<()> {
         let stream = stream()?;
         let (log, refused) = (Arc::default(), Arc::default());
         let writer = Flushing { log: Arc::clone(&log), refused: Arc::clone(&refused) };

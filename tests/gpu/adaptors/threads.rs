@@ -1,4 +1,4 @@
-//! Adaptors used by many threads, and on others than they were made on.
+//! Adaptors used by many threads, and on other threads than they were made on.
 
 use std::sync::Arc;
 use std::thread;
@@ -60,7 +60,7 @@ gpu_test! {
         let buffer = alloc(&allocator, &stream, 100)?;
         let stray = Arc::clone(&statistics);
         drop(allocator);
-        // Outside the scope, on another thread, after the last handle is gone.
+        // Outside the scope, on another thread, after the last handle was dropped.
         drop(stream);
         thread::scope(|scope| scope.spawn(|| drop(buffer)).join().expect("no panic"));
         assert_eq!(stray.counters().bytes, counter(0, 100, 100));

@@ -1,4 +1,4 @@
-//! What is outstanding.
+//! Outstanding allocations.
 
 use cuda_core::adaptors::{Snapshot, Statistics, Tracking};
 use cuda_core::{Allocator, AllocatorError, Device, DeviceAllocator, Error, Result};
@@ -61,8 +61,8 @@ gpu_test! {
         let stream = stream()?;
         let tracking = Tracking::new(Statistics::new(Allocator::driver_pool()));
         let address = tracking.allocate(&stream, MIB)?;
-        // SAFETY: allocated there, and not used. What is wrong is the size, which is what the
-        // adaptor says that it sets right.
+        // SAFETY: allocated there, and not used. Only the size is wrong, which the adaptor promises
+        // to correct.
         unsafe { tracking.deallocate(&stream, address, MIB / 2) }?;
         let report = tracking.report();
         assert!(report.is_empty());
@@ -73,7 +73,8 @@ gpu_test! {
         assert!(text.contains("1 MiB, said to be 512 KiB"), "{text}");
         assert_eq!(tracking.inner().counters().bytes, counter(0, MIB, MIB), "the recorded size");
 
-        // SAFETY: nothing uses the address, which is not allocated any more: the adaptor refuses it.
+        // SAFETY: no code uses the address, which is not allocated any more: the adaptor refuses
+        // it.
         let twice = unsafe { tracking.deallocate(&stream, address, MIB) };
         assert!(matches!(twice, Err(Error::Allocator(AllocatorError::NotAllocated { address: at, .. })) if at == address));
         Ok(())

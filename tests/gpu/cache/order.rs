@@ -1,4 +1,4 @@
-//! H: what is freed on one stream and allocated on another.
+//! H: memory that is freed on one stream and allocated on another.
 
 use std::thread;
 
@@ -24,7 +24,7 @@ gpu_test! {
         let mut second = cached(&two, 4 * U)?;
         assert_ne!(address(&second), place, "work of the first stream may still use it");
         two.fill(&mut second, 3)?;
-        same(&contents(&two, &second)?[..100], &[3; 100], "nobody else wrote");
+        same(&contents(&two, &second)?[..100], &[3; 100], "no other stream wrote");
         held_up.release();
         one.synchronize()?;
         drop(warm);
@@ -66,7 +66,7 @@ gpu_test! {
             assert_eq!(address(&same_stream), place);
             let other = scope.spawn(|| cached(&two, 3 * U));
             let elsewhere = other.join().expect("no panic")?;
-            // Nothing is allocated on a thread's own stream: there, it comes behind the work at home.
+            // A per-thread stream's use of the block comes behind the home stream's work.
             let mut used = same_stream;
             let own = scope.spawn(move || -> Result<bool> {
                 let own = used.context().per_thread_stream()?;
@@ -146,7 +146,7 @@ gpu_test! {
     needs 1, asynchronous;
     fn h27_used_on_declared() -> Result<()> {
         used_elsewhere(|buffer, stream| {
-            // SAFETY: nothing is enqueued behind the library's back.
+            // SAFETY: no work is enqueued without the library's knowledge.
             unsafe { buffer.note_use(stream, Access::Write) }
         })
     }
@@ -159,10 +159,10 @@ gpu_test! {
     }
 }
 
-/// A block that was used on another stream, which is held up, is not used again before that stream
-/// has finished.
+/// A block that was used on another stream, which is stalled, is not reused before that stream has
+/// finished.
 fn used_elsewhere(work: impl Fn(&mut DeviceBuffer<u8>, &Stream) -> Result<()>) -> Result<()> {
-    // Nothing that would fit better is left by others.
+    // Removes other tests' cached blocks that would fit better.
     CachingPool::shared()?.trim(0)?;
     let device = Device::get(0)?;
     let (home, other) = (device.create_stream()?, device.create_stream()?);
@@ -186,7 +186,7 @@ fn used_elsewhere(work: impl Fn(&mut DeviceBuffer<u8>, &Stream) -> Result<()>) -
 gpu_test! {
     needs 1;
     fn s36_used_elsewhere_first() -> Result<()> {
-        // The home stream's earlier work on the memory comes before.
+        // The home stream's earlier work on the memory comes first.
         let device = Device::get(0)?;
         let (home, other) = (device.create_stream()?, device.create_stream()?);
         let len = scaled(64 << 20, 1 << 20, 1 << 12);

@@ -1,4 +1,4 @@
-//! Who waits for whom where groups copy, and who does not.
+//! Which streams wait for which when groups copy.
 
 use std::thread;
 
@@ -19,14 +19,14 @@ gpu_test! {
         let mut there = group.alloc::<u8>(len)?;
         let mut parts = group.alloc::<u8>(len)?;
         for round in 0..4_u8 {
-            // Streams of the caller's own, of which the group knows nothing.
+            // Streams of the caller, unknown to the group.
             for (rank, buffer) in here.iter_mut().enumerate() {
                 let stream = group.streams()[rank].device().create_stream()?;
                 stream.fill(buffer, round * 50 + rank as u8)?;
             }
             group.rotate(&here, &mut there, 1)?;
             group.all_to_all(&there, &mut parts)?;
-            // What is read above is written at once.
+            // Overwrites at once what the copies above read.
             group.broadcast(count - 1, &mut here)?;
             for (buffer, stream) in there.iter_mut().zip(group.streams()) {
                 stream.fill(buffer, 0xFF)?;
@@ -61,7 +61,7 @@ gpu_test! {
             drop(sources);
             drop(group);
             drop(destinations);
-            same(host.as_slice()?, &vec![7; len], "what was under way");
+            same(host.as_slice()?, &vec![7; len], "the bytes before the overwrite");
         }
         Ok(())
     }
@@ -75,7 +75,8 @@ gpu_test! {
         let first = &group.streams()[0];
         let mut here = filled(&group, 1000)?;
         let mut there = group.alloc_zeroed::<u8>(1000)?;
-        // Once, so that nothing is loaded behind the stall that others wait for.
+        // A first round, so that nothing is loaded behind the stall, where other streams would wait
+        // for it.
         group.rotate(&here, &mut there, 1)?;
         group.rotate(&there, &mut here, count - 1)?;
         group.synchronize()?;
@@ -83,8 +84,8 @@ gpu_test! {
 
         group.rotate(&here, &mut there, 1)?;
         let stalled = stall(first.as_raw());
-        // The first member's elements are replaced behind the stall, and its copy with it. Its
-        // neighbour's copy reads what the first one's last copy wrote, which was before that.
+        // The first member's elements are replaced behind the stall, and so its copy waits. Its
+        // neighbour's copy reads what the first one's earlier copy wrote, before the stall.
         first.fill(&mut there[0], 9)?;
         group.rotate(&there, &mut here, 1)?;
         for (rank, buffer) in here.iter().enumerate().filter(|(rank, _)| *rank != 1) {
@@ -105,14 +106,14 @@ gpu_test! {
         let group = all()?;
         let last = group.len() - 1;
         let mut copies: Vec<_> = (0..4).map(|_| group.alloc::<u8>(LEN)).collect::<Result<_>>()?;
-        // Once, so that what is there only once a process does not have to be made behind the stall.
+        // A first round, so that what exists once per process is not created behind the stall.
         for copies in &mut copies {
             group.upload_all_from(&[0; LEN], copies)?;
         }
         group.synchronize()?;
         let stalled = stall(group.streams()[last].as_raw());
         for (seed, copies) in copies.iter_mut().enumerate() {
-            // Chunks that the busy device has still to read are left alone, and others taken.
+            // Chunks that the busy device has yet to read stay unused, and others serve.
             group.upload_all_from(&bytes_of(seed, LEN), copies)?;
         }
         stalled.release();

@@ -1,5 +1,5 @@
-//! Sixteen threads on all devices for a while: `CUDA_TESTS_STRESS` seconds, 1 if that is not set. For a
-//! minute, `CUDA_TESTS_STRESS=60 CUDA_TESTS_WATCHDOG=120`.
+//! Sixteen threads on all devices for `CUDA_TESTS_STRESS` seconds, 1 by default. For a minute:
+//! `CUDA_TESTS_STRESS=60 CUDA_TESTS_WATCHDOG=120`.
 
 use std::env;
 use std::sync::Barrier;
@@ -16,9 +16,9 @@ const THREADS: u64 = 16;
 /// Largest buffer, in bytes.
 const MOST: usize = 300_000;
 
-/// Memory that a device, or the host, may have lost in the end. The driver keeps some of its own for
-/// streams and events, and the allocator of the host keeps pages; a leak of a buffer in a hundred
-/// rounds is far beyond it.
+/// Memory that a device, or the host, may have lost at the end. The driver keeps some for streams
+/// and events, and the host's allocator keeps pages; a leak of one buffer in a hundred rounds is
+/// far beyond it.
 const SLACK: usize = 64 << 20;
 
 gpu_test! {
@@ -38,7 +38,7 @@ gpu_test! {
                         let mut rounds = Rounds::new(thread, shared)?;
                         let mut result = rounds.until(begun + early);
                         met.wait();
-                        // Nobody works while memory is counted.
+                        // No thread works while memory is counted.
                         met.wait();
                         if result.is_ok() {
                             result = rounds.until(begun + late);
@@ -58,25 +58,25 @@ gpu_test! {
         })?;
         drop(shared);
         let after = in_use()?;
-        let mut told = format!("{rounds} rounds of {THREADS} threads in {:?}", begun.elapsed());
+        let mut summary = format!("{rounds} rounds of {THREADS} threads in {:?}", begun.elapsed());
         for (index, (before, after)) in before.into_iter().zip(after).enumerate() {
             let grown = after.saturating_sub(before);
-            let whose = if index == 0 { "the host".into() } else { format!("device {}", index - 1) };
-            told += &format!("; {whose}: {before} bytes in use early on, {after} in the end");
-            assert!(grown < SLACK, "{whose} has {grown} bytes less");
+            let place = if index == 0 { "the host".into() } else { format!("device {}", index - 1) };
+            summary += &format!("; {place}: {before} bytes in use early on, {after} in the end");
+            assert!(grown < SLACK, "{place} has {grown} bytes less");
         }
-        report!("{told}");
+        report!("{summary}");
         Ok(())
     }
 }
 
-/// Bytes in use on the host and on each device, once everything that is cached was given back.
+/// Bytes in use on the host and on each device, after all caches were trimmed.
 fn in_use() -> Result<Vec<usize>> {
     for device in Device::all()? {
         device.synchronize()?;
     }
     cuda_core::flush_deferred_drops();
-    // What a pool asks about may not be known to be done at first.
+    // A pool's query may not report completed work at first.
     for _ in 0..4 {
         cuda_core::trim_staging()?;
         CachingPool::shared()?.trim(0)?;
@@ -93,8 +93,8 @@ fn in_use() -> Result<Vec<usize>> {
     Ok(all)
 }
 
-/// Bytes of the process that are in memory; zero where the system does not say, and where devices are
-/// simulated in that very memory.
+/// Resident bytes of the process; zero where the system does not report them, and where the
+/// simulated devices use that very memory.
 fn resident() -> usize {
     const PAGE: usize = 4096;
     if Driver::selected() != Driver::Loaded {
@@ -108,7 +108,7 @@ fn resident() -> usize {
         * PAGE
 }
 
-/// What one thread does, over and over.
+/// The operations of one thread, repeated.
 struct Rounds<'g> {
     shared: &'g DeviceGroup,
     devices: Vec<Device>,
@@ -127,7 +127,7 @@ impl<'g> Rounds<'g> {
     }
 
     fn until(&mut self, end: Instant) -> Result<()> {
-        // At least one of each.
+        // At least one operation of each kind.
         for kind in 0..Self::KINDS {
             self.round(kind)?;
         }
@@ -198,7 +198,7 @@ impl<'g> Rounds<'g> {
                     .for_each(|found| same(found, &bytes, &what));
             }
             3 => {
-                // Members of its own, some of them twice.
+                // A random group, with some devices twice.
                 let members: Vec<Device> = (0..self.random(3) + 1).map(|_| self.device()).collect();
                 let group = DeviceGroup::new(members)?;
                 let mut shares = group.alloc_shares::<u8>(len)?;

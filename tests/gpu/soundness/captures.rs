@@ -1,4 +1,4 @@
-//! Streams that other code captures: S45.
+//! Streams captured by other code: S45.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,7 +19,7 @@ use crate::stack;
 
 const LEN: usize = 1 << 16;
 
-/// A stream that other code made, and one whose handle it was given.
+/// A foreign stream, and one with a handle that other code has.
 fn exposed(context: &Context) -> Result<[Stream; 2]> {
     let theirs = Theirs::create(context, NON_BLOCKING).wrap(context)?;
     Ok([theirs, context.create_stream()?])
@@ -41,19 +41,19 @@ gpu_test! {
         for allocator in allocators() {
             for mode in MODES {
                 for theirs in exposed(&context)? {
-                    let ours = context.create_stream()?;
+                    let created = context.create_stream()?;
                     let what = format!("{allocator:?}, {mode:?}, {theirs:?}");
-                    let mut buffer = ours.alloc_with::<u32>(&allocator, LEN)?;
+                    let mut buffer = created.alloc_with::<u32>(&allocator, LEN)?;
                     theirs.fill(&mut buffer, 0xdead)?;
                     let capture = Neighbour::begin(theirs.as_raw(), mode);
-                    refused(ours.fill(&mut buffer, 2), &what);
-                    assert!(!is_capturing(ours.as_raw()), "{what}: it joined");
+                    refused(created.fill(&mut buffer, 2), &what);
+                    assert!(!is_capturing(created.as_raw()), "{what}: it joined");
                     drop(buffer);
-                    let mut mine = ours.alloc_with::<u32>(&allocator, LEN)?;
-                    ours.upload_from(&[7; LEN], &mut mine)?;
+                    let mut mine = created.alloc_with::<u32>(&allocator, LEN)?;
+                    created.upload_from(&[7; LEN], &mut mine)?;
                     undisturbed(capture, &what);
                     theirs.synchronize()?;
-                    assert_all(&ours.download_vec(&mine)?, 7);
+                    assert_all(&created.download_vec(&mine)?, 7);
                     drop(mine);
                     cuda_core::flush_deferred_drops();
                 }
@@ -69,8 +69,8 @@ gpu_test! {
         let context = primary()?;
         for mode in MODES {
             for theirs in exposed(&context)? {
-                let ours = context.create_stream()?;
-                let mut buffer = ours.alloc_zeroed::<u32>(LEN)?;
+                let created = context.create_stream()?;
+                let mut buffer = created.alloc_zeroed::<u32>(LEN)?;
                 let mut host = pinned(0u32, LEN)?;
                 let event = Event::new(&context, EventFlags::DISABLE_TIMING)?;
                 theirs.fill(&mut buffer, 1)?;
@@ -84,26 +84,26 @@ gpu_test! {
                 refused(theirs.synchronize(), "synchronize");
                 refused(theirs.query(), "query");
                 refused(theirs.checkpoint(), "checkpoint");
-                refused(theirs.wait_stream(&ours), "wait_stream");
+                refused(theirs.wait_stream(&created), "wait_stream");
                 refused(event.record(&theirs), "record");
                 refused(theirs.wait_event(&event), "wait_event");
                 refused(block_on(theirs.finished()), "finished");
-                // What would have to wait for it.
-                refused(ours.download_vec(&buffer), "download_vec of another stream");
-                refused(ours.wait_stream(&theirs), "wait_stream of another stream");
+                // Operations that would have to wait for the captured stream.
+                refused(created.download_vec(&buffer), "download_vec of another stream");
+                refused(created.wait_stream(&theirs), "wait_stream of another stream");
                 refused(buffer.synchronize(), "the host");
                 refused(block_on(buffer.ready()), "a future");
                 refused(context.synchronize(), "the context");
-                // What needs nothing of it.
+                // Operations that do not need the captured stream.
                 assert!(theirs.is_non_blocking()?);
-                let mut other = ours.alloc::<u32>(LEN)?;
-                ours.fill(&mut other, 5)?;
-                assert_all(&ours.download_vec(&other)?, 5);
+                let mut other = created.alloc::<u32>(LEN)?;
+                created.fill(&mut other, 5)?;
+                assert_all(&created.download_vec(&other)?, 5);
                 undisturbed(capture, &format!("{mode:?}, {theirs:?}"));
 
-                assert_all(&ours.download_vec(&buffer)?, 1);
+                assert_all(&created.download_vec(&buffer)?, 1);
                 theirs.fill(&mut buffer, 2)?;
-                ours.download(&buffer, &mut host)?;
+                created.download(&buffer, &mut host)?;
                 assert_all(host.as_slice()?, 2);
                 context.synchronize()?;
             }
@@ -117,14 +117,14 @@ gpu_test! {
     fn s45_an_event_from_before_the_capture_is_waited_for() -> Result<()> {
         let context = primary()?;
         for theirs in exposed(&context)? {
-            let ours = context.create_stream()?;
-            let mut buffer = ours.alloc_zeroed::<u32>(LEN)?;
+            let created = context.create_stream()?;
+            let mut buffer = created.alloc_zeroed::<u32>(LEN)?;
             theirs.fill(&mut buffer, 1)?;
             theirs.checkpoint()?;
             let capture = Neighbour::begin(theirs.as_raw(), MODES[0]);
-            assert_all(&ours.download_vec(&buffer)?, 1);
-            ours.fill(&mut buffer, 2)?;
-            assert_all(&ours.download_vec(&buffer)?, 2);
+            assert_all(&created.download_vec(&buffer)?, 1);
+            created.fill(&mut buffer, 2)?;
+            assert_all(&created.download_vec(&buffer)?, 2);
             undisturbed(capture, "a checkpoint before");
         }
         Ok(())
@@ -144,7 +144,7 @@ gpu_test! {
     }
 }
 
-/// A capture of this thread's default stream by other code on the thread. It ends with this value.
+/// A capture of this thread's default stream by other code on the thread, until this is dropped.
 struct PerThread<'a>(&'a Context);
 
 impl<'a> PerThread<'a> {
@@ -191,27 +191,27 @@ gpu_test! {
         for allocator in allocators() {
             for mode in MODES {
                 let what = format!("{allocator:?}, {mode:?}");
-                let ours = context.create_stream()?;
+                let created = context.create_stream()?;
                 let stream = context.per_thread_stream()?;
-                let alloc = || ours.alloc_with::<u32>(&allocator, LEN);
+                let alloc = || created.alloc_with::<u32>(&allocator, LEN);
                 let (mut first, mut second) = (alloc()?, alloc()?);
-                ours.fill(&mut second, 0)?;
+                created.fill(&mut second, 0)?;
                 stream.fill(&mut first, 0xdead)?;
                 let capture = PerThread::begin(&context, mode);
                 refused(stream.fill(&mut second, 2), &what);
                 refused(stream.synchronize(), &what);
                 refused(context.synchronize(), &what);
-                // Its operations have an event each, so what came before is no obstacle.
-                ours.fill(&mut second, 3)?;
+                // Each of its operations has its own event, so earlier work can be waited for.
+                created.fill(&mut second, 3)?;
                 drop(first);
                 let mut mine = alloc()?;
-                ours.upload_from(&[7; LEN], &mut mine)?;
-                assert_all(&ours.download_vec(&mine)?, 7);
-                assert_all(&ours.download_vec(&second)?, 3);
+                created.upload_from(&[7; LEN], &mut mine)?;
+                assert_all(&created.download_vec(&mine)?, 7);
+                assert_all(&created.download_vec(&second)?, 3);
                 assert_eq!(capture.end(), CUDA_SUCCESS, "{what}");
                 stream.fill(&mut second, 4)?;
-                assert_all(&ours.download_vec(&second)?, 4);
-                assert_all(&ours.download_vec(&mine)?, 7);
+                assert_all(&created.download_vec(&second)?, 4);
+                assert_all(&created.download_vec(&mine)?, 7);
             }
         }
         Ok(())
@@ -223,30 +223,30 @@ gpu_test! {
     fn s45_the_legacy_stream_keeps_off_captures_of_blocking_streams() -> Result<()> {
         let context = primary()?;
         let theirs = Theirs::create(&context, 0);
-        let (legacy, ours) = (context.default_stream()?, context.create_stream()?);
+        let (legacy, created) = (context.default_stream()?, context.create_stream()?);
         for mode in MODES {
             let what = format!("{mode:?}");
-            let mut buffer = ours.alloc_zeroed::<u32>(LEN)?;
+            let mut buffer = created.alloc_zeroed::<u32>(LEN)?;
             legacy.fill(&mut buffer, 1)?;
             let capture = Neighbour::begin(theirs.handle(), mode);
             refused(legacy.fill(&mut buffer, 2), &what);
             refused(legacy.synchronize(), &what);
             refused(legacy.query(), &what);
             refused(context.synchronize(), &what);
-            // An event would be recorded late on the legacy stream.
-            refused(ours.fill(&mut buffer, 3), &what);
+            // The library would record an event late on the legacy stream.
+            refused(created.fill(&mut buffer, 3), &what);
             undisturbed(capture, &what);
-            assert_all(&ours.download_vec(&buffer)?, 1);
+            assert_all(&created.download_vec(&buffer)?, 1);
         }
         Ok(())
     }
 }
 
-/// Elements that say when they go.
-struct Told(Vec<u32>, Arc<AtomicU32>);
+/// Elements that count their drops.
+struct CountsDrops(Vec<u32>, Arc<AtomicU32>);
 
-// SAFETY: the vector's own promise; nothing here uses it but its drop.
-unsafe impl StableHost for Told {
+// SAFETY: the vector's own promise; only its drop uses it here.
+unsafe impl StableHost for CountsDrops {
     type Element = u32;
 
     fn elements(&mut self) -> ptr::NonNull<[u32]> {
@@ -254,7 +254,7 @@ unsafe impl StableHost for Told {
     }
 }
 
-impl Drop for Told {
+impl Drop for CountsDrops {
     fn drop(&mut self) {
         self.1.fetch_add(1, Ordering::SeqCst);
     }
@@ -268,7 +268,7 @@ gpu_test! {
         for theirs in exposed(&context)? {
             let before = gone.load(Ordering::SeqCst);
             let mut buffer = context.create_stream()?.alloc::<u32>(LEN)?;
-            let owner = Told(vec![1; LEN], gone.clone());
+            let owner = CountsDrops(vec![1; LEN], gone.clone());
             let flight = theirs.upload_owned(owner, &mut buffer);
             let flight = flight.map_err(|(error, _)| error)?;
             let mut plain = context.alloc::<u32>(LEN)?;
@@ -289,24 +289,24 @@ gpu_test! {
     needs 1;
     fn s45_a_stream_that_goes_while_it_is_captured() -> Result<()> {
         let context = Device::get(0)?.context()?;
-        let ours = context.create_stream()?;
-        let mut buffer = ours.alloc_zeroed::<u32>(LEN)?;
+        let created = context.create_stream()?;
+        let mut buffer = created.alloc_zeroed::<u32>(LEN)?;
         let theirs = Theirs::create(&context, NON_BLOCKING);
         let stream = theirs.wrap(&context)?;
         stream.fill(&mut buffer, 1)?;
         let capture = Neighbour::begin(theirs.handle(), MODES[0]);
-        // Nothing else tells when its work is done.
+        // The end of its work cannot be known otherwise.
         let (why, stream) = stream.close().expect_err("the buffer waits for it");
         refused::<()>(Err(why), "close");
         drop(stream);
         cuda_core::flush_deferred_drops();
         assert_eq!(Arc::strong_count(&theirs), 2, "it is kept");
-        refused(ours.fill(&mut buffer, 2), "the buffer");
+        refused(created.fill(&mut buffer, 2), "the buffer");
         undisturbed(capture, "the last handle");
-        ours.fill(&mut buffer, 3)?;
-        assert_all(&ours.download_vec(&buffer)?, 3);
+        created.fill(&mut buffer, 3)?;
+        assert_all(&created.download_vec(&buffer)?, 3);
         cuda_core::flush_deferred_drops();
-        assert_eq!(Arc::strong_count(&theirs), 1, "nobody needs it any more");
+        assert_eq!(Arc::strong_count(&theirs), 1, "no reference is left");
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
-//! Captures of other code in CUDA's default mode, beside whatever is done here: S46.
+//! Captures by other code in CUDA's default mode, beside any operation of the library: S46.
 //!
-//! While a thread captures in global mode, CUDA lets no other thread wait, ask, allocate or free, and
-//! ends the capture where one does; unless that thread's mode is relaxed.
+//! While a thread captures in global mode, CUDA forbids other threads to wait, query, allocate or
+//! free, and invalidates the capture if one does, unless that thread's mode is relaxed.
 
 use std::future::IntoFuture;
 
@@ -22,7 +22,7 @@ const PTX: &str = ".version 7.0\n.target sm_52\n.address_size 64\n.visible .entr
 
 type Act = fn(&Context, &Stream) -> Result<()>;
 
-fn told<T, O>(result: Result<T, (cuda_core::Error, O)>) -> Result<T> {
+fn error_only<T, O>(result: Result<T, (cuda_core::Error, O)>) -> Result<T> {
     result.map_err(|(error, _)| error)
 }
 
@@ -60,12 +60,12 @@ const WAITS: [(&str, Act); 11] = [
     ("Stream::finished", |_, stream| block_on(stream.finished())),
     ("InFlight", |_, stream| {
         let mut buffer = stream.alloc::<u32>(LEN)?;
-        let flight = told(stream.upload_owned(vec![1; LEN], &mut buffer))?;
+        let flight = error_only(stream.upload_owned(vec![1; LEN], &mut buffer))?;
         block_on(flight.into_future()).map(drop)
     }),
     ("the drop of InFlight", |_, stream| {
         let mut buffer = stream.alloc::<u32>(LEN)?;
-        drop(told(stream.upload_owned(vec![1; LEN], &mut buffer))?);
+        drop(error_only(stream.upload_owned(vec![1; LEN], &mut buffer))?);
         cuda_core::flush_deferred_drops();
         Ok(())
     }),
@@ -98,7 +98,7 @@ const MEMORY: [(&str, Act); 9] = [
         let pool = MemoryPool::builder(context.device()).build()?;
         drop(stream.alloc_from::<u32>(&pool, LEN)?);
         pool.trim(0)?;
-        told(pool.close())
+        error_only(pool.close())
     }),
     ("pinned memory", |context, stream| {
         let buffer = stream.alloc_zeroed::<u32>(LEN)?;
@@ -111,10 +111,10 @@ const MEMORY: [(&str, Act); 9] = [
     ("managed memory", |context, stream| {
         let mut buffer = ManagedBuffer::<u32>::new(context, LEN)?;
         stream.fill(&mut buffer, 1)?;
-        told(buffer.close())
+        error_only(buffer.close())
     }),
     ("registered memory", |context, stream| {
-        let memory = told(Registered::new(
+        let memory = error_only(Registered::new(
             context,
             vec![1_u32; LEN],
             RegisterFlags::default(),
@@ -172,7 +172,7 @@ const OTHERS: [(&str, Act); 8] = [
     ("streams and events", |context, _| {
         let stream = context.create_stream()?;
         event(context, &stream)?;
-        told(stream.close())
+        error_only(stream.close())
     }),
     ("a context that is dropped", |context, _| {
         let created = Context::create(context.device(), ContextFlags::default())?;
@@ -183,14 +183,14 @@ const OTHERS: [(&str, Act); 8] = [
     }),
     ("a context that is closed", |context, _| {
         let created = Context::create(context.device(), ContextFlags::default())?;
-        told(created.close())
+        error_only(created.close())
     }),
     ("a module", |context, _| {
-        told(Module::from_ptx(context, PTX)?.close())
+        error_only(Module::from_ptx(context, PTX)?.close())
     }),
     ("host functions", |context, stream| {
         let buffer = context.alloc::<u32>(LEN)?;
-        // Dropped on a thread of this crate's own.
+        // Dropped on one of the library's threads.
         stream.launch_host_func(move || drop(buffer))?;
         stream.synchronize()?;
         cuda_core::flush_deferred_drops();
@@ -219,7 +219,7 @@ gpu_test! {
 
 gpu_test! {
     needs 1;
-    fn s46_nor_does_it_end_one_of_its_own_thread() -> Result<()> {
+    fn s46_nothing_here_ends_the_capture_of_its_own_thread() -> Result<()> {
         use crate::capture::Capture;
 
         let context = primary()?;

@@ -1,4 +1,4 @@
-//! Contexts, what belongs to them, and who keeps them: S08, S17, S23, S27, S38.
+//! Contexts, their objects, and what keeps them alive: S08, S17, S23, S27, S38.
 
 use std::mem;
 use std::thread;
@@ -33,7 +33,7 @@ gpu_test! {
     }
 }
 
-/// One of each in a context of its own, dropped in the order of `order`.
+/// One object of each kind in a context of its own, dropped in the order of `order`.
 fn drop_in_order(order: [usize; 5]) -> Result<()> {
     let context = Context::create(device()?, ContextFlags::default())?;
     let stream = context.create_stream()?;
@@ -60,7 +60,8 @@ fn drop_in_order(order: [usize; 5]) -> Result<()> {
 gpu_test! {
     needs 1;
     fn s17_orders_of_dropping() -> Result<()> {
-        // Each of them first, each of them last; the simulated driver tries all.
+        // Each of them first, each of them last; the suite on the simulated driver tries all
+        // orders.
         for first in 0..5 {
             drop_in_order(std::array::from_fn(|index| (first + index) % 5))?;
             drop_in_order(std::array::from_fn(|index| (first + 5 - index) % 5))?;
@@ -95,7 +96,7 @@ gpu_test! {
         let (mut head, mut tail) = buffer.split_at_mut(LEN / 2)?;
         a.fill(&mut head, 1)?;
         b.fill(&mut tail, 2)?;
-        // Nothing that runs at its end may be what keeps a view sound.
+        // The soundness of a view must not depend on its destructor.
         const { assert!(!mem::needs_drop::<DeviceSliceMut<'static, u32>>()) };
         let _ = (head, tail);
         mem::forget(device()?.guard()?);

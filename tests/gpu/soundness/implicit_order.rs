@@ -1,4 +1,4 @@
-//! The legacy stream and blocking streams, which CUDA orders without being told: S52.
+//! The legacy stream and blocking streams, which CUDA orders implicitly: S52.
 
 use std::sync::mpsc;
 
@@ -9,7 +9,7 @@ use support::gpu_test;
 
 use super::{LEN, device, pinned};
 
-/// A host function that ends when the sender is gone, whatever becomes of the test.
+/// A host function that ends when the sender is dropped, however the test ends.
 fn blocks(stream: &Stream) -> Result<mpsc::Sender<()>> {
     let (release, gate) = mpsc::channel::<()>();
     stream.launch_host_func(move || {
@@ -24,7 +24,7 @@ fn set(context: &Context) -> Result<[Stream; 3]> {
     Ok([context.default_stream()?, blocking()?, blocking()?])
 }
 
-/// Memory of both sides, with nothing on its way.
+/// Memory of both sides, without pending work.
 struct Copy {
     host: PinnedBuffer<u32>,
     device: DeviceBuffer<u32>,
@@ -42,7 +42,7 @@ impl Copy {
         stream.upload(&self.host, &mut self.device)
     }
 
-    /// Waits for the copy, and for nothing else, or for ever.
+    /// Waits for the copy only; a wait for more would never end.
     fn wait(&mut self) -> Result<()> {
         self.host.as_mut_slice()?.fill(9);
         Ok(())
@@ -68,7 +68,7 @@ gpu_test! {
 
 gpu_test! {
     needs 1, asynchronous;
-    fn s52_nor_for_one_of_a_per_thread_stream() -> Result<()> {
+    fn s52_a_copy_does_not_wait_for_a_host_function_of_a_per_thread_stream() -> Result<()> {
         let context = device()?.context()?;
         let [legacy, blocking, _] = set(&context)?;
         let per_thread = context.per_thread_stream()?;
@@ -90,7 +90,7 @@ gpu_test! {
 
 gpu_test! {
     needs 1, asynchronous;
-    fn s52_nor_for_a_wait_for_a_signal() -> Result<()> {
+    fn s52_a_copy_does_not_wait_for_a_wait_for_a_signal() -> Result<()> {
         let context = device()?.context()?;
         let [legacy, blocking, _] = set(&context)?;
         for (copies, held) in [(&legacy, &blocking), (&blocking, &legacy)] {
@@ -108,7 +108,7 @@ gpu_test! {
 
 gpu_test! {
     needs 1, asynchronous;
-    fn s52_nor_for_what_a_stream_of_the_set_was_made_to_wait_for() -> Result<()> {
+    fn s52_a_copy_does_not_wait_for_what_a_stream_of_the_set_waits_for() -> Result<()> {
         let context = device()?.context()?;
         let [legacy, blocking, other] = set(&context)?;
         let outside = context.create_stream()?;
@@ -129,7 +129,7 @@ gpu_test! {
 
 gpu_test! {
     needs 1, asynchronous;
-    fn s52_nor_for_work_of_the_legacy_stream_that_is_held_up() -> Result<()> {
+    fn s52_a_copy_does_not_wait_for_stalled_work_of_the_legacy_stream() -> Result<()> {
         let context = device()?.context()?;
         let [legacy, held, copies] = set(&context)?;
         let mut fills = legacy.alloc::<u32>(LEN)?;
@@ -138,7 +138,8 @@ gpu_test! {
         for by_event in [false, true] {
             let (mut copy, mut second) = (Copy::new(&copies)?, Copy::new(&copies)?);
             let release = blocks(&held)?;
-            // Beside the host function, and before what the legacy stream has behind it.
+            // It runs beside the host function, and before the work that the legacy stream has
+            // behind that.
             copy.enqueue(&copies)?;
             if by_event {
                 event.record(&legacy)?;
@@ -148,7 +149,7 @@ gpu_test! {
             copy.wait()?;
             drop(release);
             held.synchronize()?;
-            // Nothing of that is left.
+            // The implicit order has no further effect.
             second.enqueue(&copies)?;
             legacy.fill(&mut fills, 2)?;
             second.wait()?;
@@ -170,7 +171,7 @@ gpu_test! {
             copy.enqueue(&outside)?;
             let release = blocks(&held)?;
             match round {
-                // Nobody asked for that wait: it comes from the ledger.
+                // The program did not request that wait: it comes from the ledger.
                 0 => {
                     legacy.fill(&mut shared, 1)?;
                     outside.fill(&mut shared, 2)?;

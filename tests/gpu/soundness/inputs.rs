@@ -40,14 +40,14 @@ macro_rules! aligned {
         #[derive(Clone, Copy)]
         #[repr(C, align($alignment))]
         struct $name([u8; $alignment]);
-        // SAFETY: bytes, as many as the alignment, so that nothing is padding.
+        // SAFETY: as many bytes as the alignment, so there is no padding.
         unsafe impl Pod for $name {}
     )*};
 }
 
 aligned! { To256 256 To512 512 To1024 1024 To4096 4096 }
 
-/// Many blocks of odd sizes between, so that no alignment is luck.
+/// Many blocks of odd sizes in between, so that alignments are not accidental.
 fn aligned_or_refused<T: Pod>() -> Result<()> {
     let stream = warm()?;
     let mut kept = Vec::new();
@@ -60,7 +60,7 @@ fn aligned_or_refused<T: Pod>() -> Result<()> {
             Ok(buffer) => assert!(buffer.as_raw() % align_of::<T>() as u64 == 0),
             Err(error) => assert!(matches!(error, Error::OverAligned { .. }), "{error}"),
         }
-        // Compared as numbers: a slice that is not aligned must not be made at all.
+        // Compared as numbers: a misaligned slice must not be created at all.
         match PinnedBuffer::<T>::new(&primary()?, 1) {
             Ok(mut buffer) => {
                 let address = buffer.as_mut_slice()?.as_ptr().addr();

@@ -1,6 +1,5 @@
-//! Hazards of the soundness table that a real GPU can show: a stalled stream holds work back, and
-//! what was not ordered behind it then runs too soon. The suite on the simulated driver has the
-//! rest.
+//! Hazards of the soundness table that a real GPU can show: a stalled stream delays work, and work
+//! that is not ordered after it then runs too soon. The suite on the simulated driver has the rest.
 
 mod captures;
 mod captures_global;
@@ -31,9 +30,9 @@ fn pinned<T: Pod>(value: T, len: usize) -> Result<PinnedBuffer<T>> {
     Ok(buffer)
 }
 
-/// A stream with all that a first use of it makes: events, chunks, memory.
+/// A stream for which everything exists that its first use makes: events, chunks, memory.
 ///
-/// Making those may wait for the device, which a stall would then hold up for good.
+/// Making those may wait for the device, permanently if a stream is stalled.
 fn warm() -> Result<Stream> {
     let stream = device()?.create_stream()?;
     let other = device()?.create_stream()?;

@@ -1,4 +1,4 @@
-//! Waits and frees behind work that is held up: S01, S02, S03, S26, S36, S37, S41, S42.
+//! Waits and frees behind stalled work: S01, S02, S03, S26, S36, S37, S41, S42.
 
 use std::sync::mpsc;
 use std::thread;
@@ -9,7 +9,7 @@ use support::{freed_behind_a_stall, gpu_test, stall};
 
 use super::{LEN, assert_all, device, pinned, warm};
 
-/// How long a stream is held up where the test itself waits for it.
+/// How long a stream is stalled where the test itself waits for it.
 const PAUSE: Duration = Duration::from_millis(50);
 
 gpu_test! {
@@ -56,7 +56,7 @@ gpu_test! {
         other.download(&source, &mut host)?;
         drop(other);
         drop(source);
-        // Takes the same memory, if it is free.
+        // Gets the same memory, if it is free.
         let mut next = home.alloc::<u32>(LEN)?;
         home.fill(&mut next, 8)?;
         stalled.release_after(PAUSE);
@@ -132,7 +132,7 @@ gpu_test! {
         a.fill(head, 1)?;
         b.fill(tail, 2)?;
         b.synchronize()?;
-        // The half that is not held up can be had at once, the other one not.
+        // The half without stalled work can be read at once, the other one not.
         let mut back = vec![0; LEN];
         home.download_to(buffer.slice(LEN / 2..)?, &mut back[LEN / 2..])?;
         assert_all(&back[LEN / 2..], 2);
@@ -176,7 +176,7 @@ gpu_test! {
         let (a, b) = (device()?, Device::get(1)?);
         let (one, two) = (a.context()?, b.context()?);
         one.enable_peer_access(&two)?;
-        // A context of its own, whose streams use the device's pool like those of the primary.
+        // A created context, whose streams use the device's pool like those of the primary one.
         let created = Context::create(a, ContextFlags::default())?;
         let (home, stream) = (b.create_stream()?, created.create_stream()?);
         let mut source = home.alloc::<u32>(LEN)?;

@@ -1,4 +1,4 @@
-//! S30: owners whose own `Drop` panics, which is no panic of ours.
+//! S30: an owner's `Drop` panics, and the library contains the panic.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
@@ -24,10 +24,11 @@ impl Drop for Panics {
     }
 }
 
-/// Host memory whose owner panics.
+/// Host memory with an owner that panics.
 struct Host(Vec<u32>, Panics);
 
-// SAFETY: the elements are the vector's, on the heap, where they stay when it moves; nothing else has them.
+// SAFETY: the elements are the vector's, on the heap, where they stay when it moves; no other code
+// has them.
 unsafe impl StableHost for Host {
     type Element = u32;
 
@@ -39,19 +40,19 @@ unsafe impl StableHost for Host {
 /// An allocator that panics when it is dropped.
 struct Gone(Panics);
 
-// SAFETY: what it hands out is the driver's pool's, from which it also frees.
+// SAFETY: it allocates from the driver's pool, and frees there.
 unsafe impl DeviceAllocator for Gone {
     fn allocate(&self, stream: &Stream, bytes: usize) -> Result<u64> {
         Allocator::driver_pool().allocate(stream, bytes)
     }
 
     unsafe fn deallocate(&self, stream: &Stream, address: u64, bytes: usize) -> Result<()> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller makes the same promise.
         unsafe { Allocator::driver_pool().deallocate(stream, address, bytes) }
     }
 }
 
-/// Asserts that the owner was dropped in `act`, and that its panic ended there.
+/// Asserts that `act` dropped the owner, and that its panic did not leave `act`.
 #[track_caller]
 fn contained(what: &str, act: impl FnOnce() -> Result<()>) -> Result<()> {
     let before = DROPPED.load(Ordering::Relaxed);
@@ -78,11 +79,11 @@ gpu_test! {
                 Ok(())
             })?;
         }
-        contained("a stream that is known", || {
+        contained("a stream that the library knows", || {
             // SAFETY: the stream outlives the value.
             unsafe { Stream::from_raw(stream.as_raw(), &context, Arc::new(Panics)) }.map(drop)
         })?;
-        contained("a context that is known", || {
+        contained("a context that the library knows", || {
             // SAFETY: the context outlives the value.
             unsafe { Context::from_raw(context.as_raw(), Arc::new(Panics)) }.map(drop)
         })?;
@@ -120,7 +121,7 @@ gpu_test! {
         let context = primary()?;
         let memory = context.alloc::<u32>(16)?;
         let wrap = |address, len| {
-            // SAFETY: of what is not refused, which nothing else uses.
+            // SAFETY: where it is not refused, the memory is allocated, and no other code uses it.
             unsafe { DeviceBuffer::<u32>::from_raw(address, len, &context, Box::new(())) }
         };
         assert!(matches!(wrap(0, 16), Err(Error::NothingGiven { .. })));

@@ -1,4 +1,4 @@
-//! Borrowed slices that are really pinned, and scopes that end early: S06, S33.
+//! Borrowed slices that are in fact pinned, and scopes that end early: S06, S33.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::time::Duration;

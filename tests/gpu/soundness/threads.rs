@@ -123,7 +123,7 @@ gpu_test! {
         let stalled = thread::scope(|scope| {
             let work = scope.spawn(|| -> Result<_> {
                 let stream = primary()?.per_thread_stream()?;
-                // The handle names this thread's stream while the context is current here.
+                // The handle means this thread's stream while the context is current here.
                 let guard = device()?.guard()?;
                 let stalled = stall(stream.as_raw());
                 guard.restore()?;
@@ -132,7 +132,7 @@ gpu_test! {
             });
             work.join().expect("no panic")
         })?;
-        // Both streams have the same handle, and this one is not held up.
+        // Both streams have the same handle, and this one is not stalled.
         let stream = primary()?.per_thread_stream()?;
         stream.download(&buffer, &mut host)?;
         assert!(!stream.query()?, "it waits for the other thread's stream");

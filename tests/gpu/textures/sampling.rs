@@ -1,5 +1,5 @@
-//! Textures and surfaces as kernels see them, on real devices: the simulated driver has no hardware
-//! that samples.
+//! Textures and surfaces as kernels see them, on real devices: the simulated driver has no sampling
+//! hardware.
 
 use cuda_core::{
     AddressMode, ArrayFlags, ArrayShape, Coordinates, CudaArray, DeviceBuffer, FilterMode,
@@ -43,7 +43,7 @@ gpu_test! {
         stream.download_to(&to, &mut back)?;
         assert_eq!(back, ramp(), "texel by texel");
 
-        // Three times as far, beyond the right edge: around to the left one, or clamped.
+        // Three times as wide, beyond the right edge: wrapped around, or clamped.
         let wrapping = TextureDescriptor::default().with_address([AddressMode::Wrap; 3]).with_coordinates(Coordinates::Normalized);
         let wrapping = Texture::new(&array, &wrapping)?;
         run(&wrapping, &array, &mut to, (3.0 / 16.0, 1.0 / 8.0))?;
@@ -59,12 +59,13 @@ gpu_test! {
             assert_eq!(*value, ((3 * x + 1).min(15) + 16 * y) as f32, "{x}, {y}, clamped");
         }
 
-        // Between two texels of a row, the mean of both.
+        // Between two texels of a row: their mean.
         let smooth = TextureDescriptor::default().with_filter(FilterMode::Linear);
         let smooth = Texture::new(&array, &smooth)?;
         run(&smooth, &array, &mut to, (0.5, 1.0))?;
         stream.download_to(&to, &mut back)?;
-        // Places 0.25, 0.75, 1.25, ...: a quarter of the way and three quarters, edges clamped.
+        // Coordinates 0.25, 0.75, 1.25, ...: a quarter and three quarters of the way, clamped at
+        // the edges.
         let expected = |x: usize| (x as f32 / 2.0 + 0.25 - 0.5).max(0.0);
         for (x, value) in back[..16].iter().enumerate() {
             assert!((value - expected(x)).abs() < 0.01, "{x}: {value}");
@@ -124,7 +125,7 @@ gpu_test! {
         // SAFETY: the parameters of `draw`; the array has as many texels.
         unsafe { launch.launch() }?;
         drop(launch);
-        // Another stream, which waits for the kernel.
+        // On another stream, which waits for the kernel.
         let mut back = vec![0.0; TEXELS];
         device.create_stream()?.download_from_array(&array, &mut back)?;
         assert_eq!(back, ramp());
@@ -140,7 +141,7 @@ gpu_test! {
         let mut array = image(&stream, ArrayFlags::SURFACE_LOAD_STORE)?;
         stream.upload_to_array(&ramp(), &mut array)?;
         let surface = Surface::new(&array)?;
-        // What the first stores, the second loads.
+        // The second launch loads what the first stores.
         for _ in 0..2 {
             let mut launch = stream.kernel(&redraw);
             launch.elements(TEXELS).arg(surface.bind_mut(&mut array)?);
@@ -157,13 +158,13 @@ gpu_test! {
     }
 }
 
-/// Looks at every texel of an array of many planes through the kernel of that name, and compares.
+/// Reads every texel of an array of many planes through the kernel of that name, and compares.
 #[track_caller]
 fn looks_through_every_plane(stream: &Stream, kernel: &str, shape: ArrayShape) -> Result<()> {
     let kernel = Module::from_ptx(stream.context(), PTX)?.function(kernel)?;
     let extent = shape.extent();
     let texels = extent.width * extent.height * extent.depth;
-    // No two alike, wherever a wrong place leads.
+    // All values differ, so that any wrong address shows.
     let values: Vec<f32> = (0..texels).map(|index| 3.0 * index as f32 + 1.0).collect();
     let mut array = CudaArray::<f32>::new(stream.context(), shape, ArrayFlags::default())?;
     stream.upload_to_array(&values, &mut array)?;
@@ -222,7 +223,7 @@ gpu_test! {
             stream.upload_to_array(&values, levels.level_mut(level)?)?;
             sizes.push((extent, texels));
         }
-        // One level or another, and not between two.
+        // The nearest level, without a mix of two.
         let sampling = TextureDescriptor::default().with_coordinates(Coordinates::Normalized).with_mipmap(MipmapSampling::default().with_filter(FilterMode::Point).with_levels(0.0, 2.0));
         let texture = Texture::new(&levels, &sampling)?;
         for (level, (extent, texels)) in (0..).zip(sizes) {

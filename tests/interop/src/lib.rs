@@ -12,7 +12,7 @@ use std::slice;
 use cuda_core::{Context, Device, Error, Guard, PointerAttributes, Result};
 
 thread_local! {
-    /// What the thread's last failed call had to say.
+    /// The text of this thread's last failed call.
     static LAST_ERROR: RefCell<CString> = RefCell::default();
 }
 
@@ -40,7 +40,7 @@ pub unsafe extern "C" fn interop_leave(guard: *mut Guard) -> c_int {
     tell(guard.restore())
 }
 
-/// The handle of the context that is current on this thread, as the driver says it; null for none.
+/// The handle of this thread's current context, as the driver returns it; null for none.
 ///
 /// # Safety
 /// `context` is valid for a write of a pointer.
@@ -66,7 +66,8 @@ pub unsafe extern "C" fn interop_current(context: *mut *mut c_void) -> c_int {
 /// is current, and says on which device the driver saw the memory.
 ///
 /// # Safety
-/// `numbers` points to `length` numbers that nobody else uses meanwhile, and `landed` to one.
+/// `numbers` points to `length` numbers that no other code uses during the call, and `landed` to
+/// one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn interop_work_on(
     ordinal: c_int,
@@ -75,7 +76,7 @@ pub unsafe extern "C" fn interop_work_on(
     length: usize,
     landed: *mut c_int,
 ) -> c_int {
-    // SAFETY: numbers that nobody else uses, by this function's contract.
+    // SAFETY: numbers that no other code uses, by this function's contract.
     let numbers = unsafe { slice::from_raw_parts_mut(numbers, length) };
     let context = device(ordinal).and_then(Device::context);
     tell(
@@ -88,7 +89,7 @@ pub unsafe extern "C" fn interop_work_on(
     )
 }
 
-/// [`interop_work_on`], in the context that somebody has made current on this thread.
+/// [`interop_work_on`], in the context that the caller has made current on this thread.
 ///
 /// # Safety
 /// As there.
@@ -99,7 +100,7 @@ pub unsafe extern "C" fn interop_work_here(
     length: usize,
     landed: *mut c_int,
 ) -> c_int {
-    // SAFETY: numbers that nobody else uses, by this function's contract.
+    // SAFETY: numbers that no other code uses, by this function's contract.
     let numbers = unsafe { slice::from_raw_parts_mut(numbers, length) };
     let current = Context::current().and_then(|current| {
         current.ok_or(Error::Driver {
@@ -117,7 +118,7 @@ pub unsafe extern "C" fn interop_work_here(
     )
 }
 
-/// Why this thread's last failed call failed; valid until its next call that fails.
+/// The text of this thread's last failed call; valid until its next failed call.
 #[unsafe(no_mangle)]
 pub extern "C" fn interop_last_error() -> *const c_char {
     LAST_ERROR.with_borrow(|text| text.as_ptr())
@@ -129,7 +130,7 @@ pub extern "C" fn interop_drop_failures() -> u64 {
     cuda_core::drop_failures()
 }
 
-/// A negative ordinal is one that no device has.
+/// A negative ordinal names no device.
 fn device(ordinal: c_int) -> Result<Device> {
     Device::get(u32::try_from(ordinal).unwrap_or(u32::MAX))
 }

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use cuda_core::{CachingPool, Device, DeviceBuffer, Result, Stream, with_allocator};
 use support::simulator;
 
-/// What PyTorch was asked for; docs/traces.md has the format.
+/// The requests that PyTorch received; docs/traces.md has the format.
 const LOG: &str = include_str!("../../traces/training-step.csv");
 
-/// What the caching pool may reserve of what PyTorch did.
+/// The most that the caching pool may reserve, relative to PyTorch.
 const GOAL: f64 = 1.05;
 
 /// One operation on the block of that number.
@@ -17,7 +17,7 @@ enum Step {
     Free { block: usize },
 }
 
-/// The log's operations, and how many blocks they are on.
+/// The log's operations, and the number of blocks.
 fn steps() -> (Vec<Step>, usize) {
     let mut live = HashMap::new();
     let mut blocks = 0;
@@ -50,13 +50,13 @@ fn steps() -> (Vec<Step>, usize) {
     (steps, blocks)
 }
 
-/// A number of the log's heading.
+/// A number from the log's heading.
 fn noted(key: &str) -> usize {
     let line = LOG.lines().find_map(|line| line.strip_prefix(key));
     line.expect(key).trim().parse().expect("a number")
 }
 
-/// Runs the log once and frees what it leaves. Says how much was asked for at the peak.
+/// Runs the log once and frees what it leaves. Returns the bytes requested at the peak.
 ///
 /// `share`, in sixteenths, makes blocks smaller, as batches of fewer tokens would.
 fn pass(stream: &Stream, steps: &[Step], blocks: usize, share: usize) -> Result<usize> {
@@ -79,8 +79,9 @@ fn pass(stream: &Stream, steps: &[Step], blocks: usize, share: usize) -> Result<
     Ok(peak)
 }
 
-/// Runs the log again and again, in turns of a pass for each of the shares, the first of which is a
-/// whole one: no driver call after the first turn, and not much more memory than PyTorch reserved.
+/// Runs the log repeatedly; a turn is one pass for each of the shares, the first of which is a
+/// whole one. Asserts that no driver call comes after the first turn, and that the pool reserves
+/// not much more memory than PyTorch.
 fn replay(pool: &CachingPool, shares: &[usize], turns: usize) -> Result<()> {
     let session = simulator();
     let device = Device::get(0)?;

@@ -9,8 +9,8 @@ use cuda_core::{
 use proptest::prelude::*;
 use support::simulator;
 
-/// Segments are tiled by their blocks, what is outstanding lies in used ones, each in its own, and
-/// sums are what the pool says.
+/// Asserts that blocks tile their segment, that each outstanding buffer lies in a used block of its
+/// own, and that the sums equal the pool's counters.
 fn tiled(pool: &CachingPool, device: Device, buffers: &[DeviceBuffer<u8>]) {
     let segments = pool.segments(device);
     let mut used: Vec<(u64, usize)> = Vec::new();
@@ -66,7 +66,7 @@ fn runs(pool: &CachingPool, acts: &[(bool, usize)]) -> Result<()> {
             buffers.push(with_allocator(&pool.allocator(), alloc)?);
         } else {
             let mut buffer = buffers.swap_remove(number % buffers.len());
-            // Freed while a stream that is not its home may use it.
+            // Freed while another stream than its home may use it.
             streams[number % 2].fill(buffer.slice_mut(..1)?, 1)?;
             drop(buffer);
         }
@@ -87,7 +87,7 @@ fn segments_are_tiled_by_their_blocks() -> Result<()> {
             runs(pool, &acts).expect("nothing fails");
         }
     });
-    // What streams may still use goes when they are done.
+    // Blocks that streams may still use are freed once those are done.
     cuda_core::flush_deferred_drops();
     support::trim_cache(&session)?;
     session.assert_clean();

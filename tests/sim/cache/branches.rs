@@ -1,4 +1,4 @@
-//! What streams keep of pools other than the process's.
+//! Blocks that streams keep of pools other than the process's.
 
 use std::sync::Barrier;
 
@@ -52,7 +52,7 @@ fn pools_on_one_stream_stay_apart() {
     });
 }
 
-/// What a stream keeps of a pool goes with the pool, and not with the stream.
+/// The blocks that a stream keeps of a pool are freed with the pool, not with the stream.
 #[test]
 fn a_pool_takes_along_what_streams_keep() {
     run(|session| {
@@ -69,7 +69,7 @@ fn a_pool_takes_along_what_streams_keep() {
         drop(pool);
         cuda_core::flush_deferred_drops();
         assert_eq!(session.calls("cuMemFree_v2"), segments.len() as u64);
-        // Nothing of it is left for another pool.
+        // No block of it is left for another pool.
         let other = CachingPool::new();
         let mark = session.mark();
         let block = alloc(&streams[0], &other, 1000)?;
@@ -79,8 +79,7 @@ fn a_pool_takes_along_what_streams_keep() {
     });
 }
 
-/// Blocks that outlive their pool go to where the rest of their segment is, and take it along behind
-/// all work on them.
+/// Blocks that outlive their pool return to their segment, which is freed behind all work on them.
 #[test]
 fn a_pool_goes_while_blocks_are_in_use() {
     run(|session| {
@@ -114,7 +113,7 @@ fn a_pool_goes_while_blocks_are_in_use() {
     });
 }
 
-/// What a stream keeps does not keep it, and serves others when it is gone.
+/// A stream's kept blocks do not keep the stream alive, and serve other streams when it is gone.
 #[test]
 fn streams_leave_a_pool_what_they_keep() {
     run(|session| {
@@ -137,7 +136,7 @@ fn streams_leave_a_pool_what_they_keep() {
     });
 }
 
-/// Small blocks that streams keep serve others when there is no more memory, and are given back.
+/// Small blocks that streams keep serve other streams when memory runs out, and can be released.
 #[test]
 fn what_streams_keep_is_not_lost_to_others() {
     run(|_| {
@@ -156,7 +155,8 @@ fn what_streams_keep_is_not_lost_to_others() {
     });
 }
 
-/// A pool that is the default is found without its lock, and let go when another is.
+/// A pool that is the default is looked up without its lock, and released when another becomes the
+/// default.
 #[test]
 fn a_pool_of_ones_own_as_the_default() {
     run(|session| {
@@ -172,7 +172,7 @@ fn a_pool_of_ones_own_as_the_default() {
         drop(with_allocator(&pools[1].allocator(), || {
             stream.alloc::<u8>(1000)
         })?);
-        // Where devices have pools of their own, each is asked.
+        // Where devices have default pools of their own, each of those is used.
         device.set_allocator(Some(&pools[1].allocator()))?;
         drop(stream.alloc::<u8>(1000)?);
         let elsewhere = Device::get(1)?.create_stream()?;
@@ -194,7 +194,7 @@ fn a_pool_of_ones_own_as_the_default() {
     });
 }
 
-/// The pool, the streams and the blocks go at once, on threads of their own.
+/// The pool, the streams and the blocks are dropped at once, on threads of their own.
 #[test]
 fn all_go_at_once() {
     run(|session| {
@@ -229,7 +229,7 @@ fn all_go_at_once() {
     });
 }
 
-/// What another stream has finished with serves the next one, before there is more memory.
+/// Memory that another stream has finished with is reused before the pool grows.
 #[test]
 fn large_blocks_that_others_have_finished_with_are_taken() {
     run(|_| {
@@ -238,7 +238,7 @@ fn large_blocks_that_others_have_finished_with_are_taken() {
         for pool in [CachingPool::new(), CachingPool::shared()?] {
             let before = pool.usage(device).reserved;
             let streams: Result<Vec<_>> = (0..8).map(|_| device.create_stream()).collect();
-            // All are there until the end, and keep what they have.
+            // All streams exist until the end, and keep their blocks.
             let streams = streams?;
             for stream in &streams {
                 let mut block = alloc(stream, &pool, 12 * U)?;
@@ -267,7 +267,7 @@ fn the_largest_block_may_be_a_streams() {
     });
 }
 
-/// Asked directly, a pool is to look at sizes itself.
+/// Called directly, a pool checks sizes itself.
 #[test]
 fn s05_sizes_that_a_pool_is_asked_for() {
     run(|_| {

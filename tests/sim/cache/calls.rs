@@ -5,7 +5,7 @@ use cuda_sim::Fault;
 
 use super::*;
 
-/// Sizes of a program that allocates a bit of everything.
+/// Sizes of a program that allocates many kinds of buffers.
 fn mixed(step: usize) -> usize {
     const SIZES: [usize; 12] = [
         1,
@@ -35,7 +35,7 @@ fn h30_steady_state_no_driver() {
             for step in 0..12_000 {
                 held.push(stream.alloc_with::<u8>(&allocator, mixed(step))?);
                 if held.len() > 20 {
-                    // Not in the order that they were allocated in.
+                    // In another order than they were allocated in.
                     drop(held.swap_remove(step % 20));
                 }
                 if step == 2000 {
@@ -49,7 +49,7 @@ fn h30_steady_state_no_driver() {
 }
 
 #[test]
-fn a_hit_asks_nobody_whatever_thread_frees() {
+fn a_hit_calls_no_driver_whatever_thread_frees() {
     run(|session| {
         let stream = Device::get(0)?.create_stream()?;
         for allocator in [Allocator::cache(), CachingPool::new().allocator()] {
@@ -75,7 +75,7 @@ fn a_hit_asks_nobody_whatever_thread_frees() {
 
 fn buffer_closed(buffer: DeviceBuffer<u8>) {
     if let Err((error, _)) = buffer.close() {
-        panic!("nothing can go wrong: {error}");
+        panic!("unexpected error: {error}");
     }
 }
 
@@ -184,14 +184,14 @@ fn growth_backs_off() {
         let pool = CachingPool::new();
         session.inject(Fault::new(cuda_sys::CUDA_ERROR_OUT_OF_MEMORY).function("cuMemAlloc_v2"));
         let buffer = alloc(&stream, &pool, 3 << 20)?;
-        assert_eq!(pool.usage(device).reserved, 4 << 20, "as little as does");
+        assert_eq!(pool.usage(device).reserved, 4 << 20, "no more than needed");
         drop(buffer);
         Ok(())
     });
 }
 
 #[test]
-fn shortage_is_told_and_relieved() {
+fn shortage_is_reported_and_relieved() {
     use std::sync::{Arc, Mutex};
     run(|_| {
         let device = Device::get(0)?;

@@ -1,4 +1,4 @@
-//! Programs that chance wrote, against a model of the address space.
+//! Random programs against a model of the address space.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ enum Step {
     Synchronize {
         stream: usize,
     },
-    /// Makes that stream a new one.
+    /// Replaces that stream with a new one.
     Replace {
         stream: usize,
     },
@@ -66,20 +66,20 @@ fn rounded(bytes: usize) -> usize {
     bytes.next_multiple_of(step)
 }
 
-/// What a large block may have left over, and any where memory is short.
+/// The most that a large block may exceed its request, unless memory is short.
 const SPARE: usize = 512 << 10;
 
 /// Runs the program; asserts that no two blocks overlap, and that the counters are exact.
 fn execute(program: &[Step], pool: &CachingPool) -> Result<()> {
-    // Not the device of the tests with faults: addresses of what the process's pool has given up there,
-    // and those tests have taken away, may come again.
+    // Not the device of the tests with faults: addresses that the process's pool has given up
+    // there, and that those tests have released, may be handed out again.
     let device = Device::get(Device::count()? - 1)?;
     let mut streams = Vec::new();
     for _ in 0..STREAMS {
         streams.push(device.create_stream()?);
     }
     let mut blocks: Vec<DeviceBuffer<u8>> = Vec::new();
-    // What is in use: first byte and size.
+    // Blocks in use: first byte and size.
     let mut model: BTreeMap<u64, usize> = BTreeMap::new();
     let (mut allocations, before) = (0, pool.usage(device));
     let (mut in_use, mut allocated) = (0, 0);
@@ -131,13 +131,13 @@ fn execute(program: &[Step], pool: &CachingPool) -> Result<()> {
     for stream in &streams {
         stream.synchronize()?;
     }
-    // Streams that were replaced are done as well.
+    // This also waits for the replaced streams.
     device.synchronize()?;
     pool.trim(0)?;
     assert_eq!(
         pool.usage(device).reserved,
         before.reserved,
-        "no byte is lost"
+        "all memory of the program is released"
     );
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! N03: a driver call that holds one thread up holds up no hit of another.
+//! N03: a driver call that blocks one thread delays no hit on another thread.
 
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
@@ -11,11 +11,11 @@ use super::*;
 
 const HITS: usize = if cfg!(miri) { 12 } else { 1000 };
 
-/// After this time whoever is held up is let go, and the test has failed. Miri's clock runs with the
+/// After this time a blocked thread is released, and the test fails. Miri's clock advances with the
 /// steps of all threads.
 const PATIENCE: Duration = Duration::from_secs(if cfg!(miri) { 2000 } else { 20 });
 
-/// Blocks out of the stream's bins, and some that are cut from what the pool has.
+/// Allocates blocks from the stream's bins, and some that are cut from the pool's segments.
 fn hits(stream: &Stream, pool: &CachingPool) -> Result<()> {
     for hit in 0..HITS {
         let held = alloc(stream, pool, 1 + hit % 5000)?;
@@ -24,7 +24,7 @@ fn hits(stream: &Stream, pool: &CachingPool) -> Result<()> {
     Ok(())
 }
 
-/// Asserts that `work`, on a thread of its own, asks the driver nothing and ends while `held` lasts.
+/// Asserts that `work`, on a thread of its own, makes no driver call and ends while `held` lasts.
 #[track_caller]
 fn ends_while<H>(
     session: &Session,
@@ -63,10 +63,10 @@ fn n03_growth_holds_up_no_hit() {
             Allocator::plain().allocate(stream, bytes)
         };
         let free = |stream: &Stream, address, bytes| {
-            // SAFETY: it came from there, and is given up.
+            // SAFETY: the plain allocator allocated it, and the caller gives it up.
             unsafe { Allocator::plain().deallocate(stream, address, bytes) }
         };
-        // SAFETY: the inner allocator does what has to be done.
+        // SAFETY: the inner allocator fulfils the contract.
         let upstream = unsafe { Allocator::from_closures(slow, free) };
         let pool = CachingPool::builder().upstream(&upstream).build()?;
         let _segment = alloc(&warm, &pool, 100)?;
@@ -92,7 +92,7 @@ fn n03_a_trim_holds_up_no_hit() {
             drop(alloc(&cold, &pool, 7 * U)?);
             device.synchronize()?;
             let frees = session.calls("cuMemFree_v2");
-            // Freeing waits for the device.
+            // The free waits for the device.
             let held = stall(busy.as_raw());
             let pool = &pool;
             std::thread::scope(|scope| {

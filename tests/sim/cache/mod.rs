@@ -1,5 +1,5 @@
-//! The caching pool: what it asks of the driver, what it does with its address space, and what
-//! threads, chance and faults make of it.
+//! The caching pool: its driver calls, its use of the address space, and its behaviour under
+//! threads, random programs and faults.
 
 mod branches;
 mod calls;
@@ -15,8 +15,8 @@ use cuda_sim::Session;
 /// A segment of the pool.
 const U: usize = 2 << 20;
 
-/// Runs `test` in a session of its own, and asserts in the end that it left nothing: neither in the
-/// process's pool, once that is trimmed, nor anywhere else.
+/// Runs `test` in a session of its own, and asserts at the end that it left no memory: neither in
+/// the process's pool, once that is trimmed, nor elsewhere.
 fn run<R: Send>(test: impl FnOnce(&Session) -> Result<R> + Send) -> R {
     let session = support::simulator();
     let before = kept();
@@ -33,7 +33,7 @@ fn run<R: Send>(test: impl FnOnce(&Session) -> Result<R> + Send) -> R {
         Ok(result) => result.expect("no fault was injected, or it was expected"),
         Err(panic) => std::panic::resume_unwind(panic),
     };
-    // What work was pending on is given back behind it.
+    // Memory that was pending is freed behind its work.
     cuda_core::flush_deferred_drops();
     support::trim_cache(&session).expect("no fault is left");
     assert_eq!(kept(), before, "in use, free and pending, by device");
@@ -42,7 +42,8 @@ fn run<R: Send>(test: impl FnOnce(&Session) -> Result<R> + Send) -> R {
     result
 }
 
-/// What the process's pool holds. Tests with faults may have left segments that are given up.
+/// The bytes that the process's pool holds. Tests with faults may have left segments that are given
+/// up.
 fn kept() -> Vec<(usize, usize, usize)> {
     let shared = CachingPool::shared().expect("the environment sets no limit");
     let devices = Device::all().expect("the simulated driver has devices");

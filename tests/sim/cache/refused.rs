@@ -1,4 +1,4 @@
-//! Segments that nobody takes back.
+//! Segments that cannot be freed.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -9,7 +9,7 @@ use cuda_sim::Fault;
 
 use super::*;
 
-/// A segment that may be gone is not used again, nor given back again, and holds up no other.
+/// A segment that could not be freed is neither used nor freed again, and does not delay others.
 #[test]
 fn segments_that_may_be_gone_are_left_alone() {
     run(|session| {
@@ -30,13 +30,13 @@ fn segments_that_may_be_gone_are_left_alone() {
     });
 }
 
-/// Plain memory that is not taken back so many times.
+/// Plain memory: the first frees fail, so many times.
 struct Stubborn {
     refusals: AtomicU32,
     asked: AtomicU32,
 }
 
-// SAFETY: the inner allocator does what has to be done.
+// SAFETY: the inner allocator fulfils the contract.
 unsafe impl DeviceAllocator for Stubborn {
     fn allocate(&self, stream: &Stream, bytes: usize) -> Result<u64> {
         Allocator::plain().allocate(stream, bytes)
@@ -49,13 +49,13 @@ unsafe impl DeviceAllocator for Stubborn {
         if self.refusals.fetch_update(now, then, left).is_ok() {
             return Err(Error::LostStream);
         }
-        // SAFETY: it came from there, and is given up.
+        // SAFETY: the plain allocator allocated it, and the caller gives it up.
         unsafe { Allocator::plain().deallocate(stream, address, bytes) }
     }
 }
 
-/// An allocator that did not take a segment back has it still, by its contract: it is asked once more,
-/// and no third time.
+/// By its contract, an allocator that returned an error still has the segment: the pool offers it
+/// once more, and not a third time.
 #[test]
 fn segments_that_an_allocator_refused_are_offered_once_more() {
     run(|session| {
@@ -98,7 +98,7 @@ fn segments_that_an_allocator_refused_are_offered_once_more() {
     });
 }
 
-/// Whoever stands between the pool and the driver: what the driver refused is not offered again.
+/// With an adaptor between pool and driver: a segment that the driver refused is not offered again.
 #[test]
 fn what_the_driver_refused_behind_an_adaptor_is_left_alone() {
     run(|session| {
@@ -117,19 +117,19 @@ fn what_the_driver_refused_behind_an_adaptor_is_left_alone() {
     });
 }
 
-/// Asks the pool that it serves for as much again, and fails.
+/// On each request, asks its own pool for the largest size, and fails.
 #[derive(Default)]
 struct Greedy {
     pool: OnceLock<CachingPool>,
-    told: Mutex<Option<Error>>,
+    refused: Mutex<Option<Error>>,
 }
 
 // SAFETY: returns no memory.
 unsafe impl DeviceAllocator for Greedy {
     fn allocate(&self, stream: &Stream, _: usize) -> Result<u64> {
-        let pool = self.pool.get().expect("set before anybody allocates");
+        let pool = self.pool.get().expect("set before the first allocation");
         let refused = DeviceAllocator::allocate(pool, stream, isize::MAX as usize);
-        *self.told.lock().expect("no panic") = refused.err();
+        *self.refused.lock().expect("no panic") = refused.err();
         Err(Error::EmptyPool)
     }
 
@@ -150,26 +150,26 @@ fn two_requests_beyond_all_memory_are_refused() {
         greedy.pool.set(pool.clone()).expect("set once");
         let refused = alloc(&stream, &pool, isize::MAX as usize).expect_err("beyond all memory");
         assert!(matches!(refused, Error::EmptyPool), "{refused:?}");
-        let told = greedy.told.lock().expect("no panic").take();
+        let inner = greedy.refused.lock().expect("no panic").take();
         assert!(
-            matches!(told, Some(Error::PoolExhausted { .. })),
-            "{told:?}"
+            matches!(inner, Some(Error::PoolExhausted { .. })),
+            "{inner:?}"
         );
         Ok(())
     });
 }
 
-/// Plain memory that is taken back, and then a panic.
+/// Plain memory: each free works and then panics.
 struct Loud;
 
-// SAFETY: the inner allocator does what has to be done.
+// SAFETY: the inner allocator fulfils the contract.
 unsafe impl DeviceAllocator for Loud {
     fn allocate(&self, stream: &Stream, bytes: usize) -> Result<u64> {
         Allocator::plain().allocate(stream, bytes)
     }
 
     unsafe fn deallocate(&self, stream: &Stream, address: u64, bytes: usize) -> Result<()> {
-        // SAFETY: it came from there, and is given up.
+        // SAFETY: the plain allocator allocated it, and the caller gives it up.
         unsafe { Allocator::plain().deallocate(stream, address, bytes) }?;
         panic!("after it was freed")
     }

@@ -1,4 +1,4 @@
-//! Cutting, joining, stealing.
+//! Splitting, merging, and taking memory from other streams.
 
 use cuda_core::adaptors::Statistics;
 use cuda_core::{
@@ -9,7 +9,7 @@ use cuda_sim::{Fault, Mode};
 
 use super::*;
 
-/// A pool, and a block of 4 U in a segment of its own that was freed: where it was.
+/// A pool that has one free block of 4 U, in a segment of its own, and the block's address.
 fn freed(stream: &Stream) -> Result<(CachingPool, u64)> {
     let pool = CachingPool::builder()
         .limit(PoolLimit::Bytes(4 * U))
@@ -75,7 +75,7 @@ fn h09_free_all_split() {
     });
 }
 
-/// Blocks of other streams, in whatever state, serve when there is nothing else.
+/// When no other memory is left, blocks of other streams serve, in whatever state.
 #[test]
 fn memory_of_others_when_there_is_no_more() {
     run(|session| {
@@ -86,7 +86,7 @@ fn memory_of_others_when_there_is_no_more() {
             device.create_stream()?,
         );
         let (pool, place) = freed(&one)?;
-        // Freed behind work that nobody knows to be done: the other stream waits on the device.
+        // Freed behind work not known to be done: the other stream waits for it on the device.
         let mut buffer = alloc(&one, &pool, 4 * U)?;
         one.fill(buffer.slice_mut(..256)?, 1)?;
         drop(buffer);
@@ -109,7 +109,7 @@ fn memory_of_others_when_there_is_no_more() {
     });
 }
 
-/// A stream that could not be waited for once is asked for what else it has.
+/// After a wait for one stream failed, the stream's other memory is tried.
 #[test]
 fn memory_of_another_kind_serves_where_the_first_cannot_be_waited_for() {
     run(|session| {
@@ -119,7 +119,7 @@ fn memory_of_another_kind_serves_where_the_first_cannot_be_waited_for() {
         let pool = CachingPool::builder()
             .limit(PoolLimit::Bytes(2 * U))
             .build()?;
-        // All of a segment for small blocks, and one for others.
+        // The whole of a segment for small blocks, and a segment for others.
         let bytes = [U / 2, U / 2, U];
         let mut blocks = bytes
             .iter()
@@ -141,8 +141,8 @@ fn memory_of_another_kind_serves_where_the_first_cannot_be_waited_for() {
     });
 }
 
-/// S29: a range that was taken from another stream and joined with others is used behind the last
-/// work on any of its parts.
+/// S29: a range that was taken from another stream and merged with others is used only behind the
+/// last work on any of its parts.
 #[test]
 fn s29_fences_are_made_at_the_steal() {
     run(|_| {
@@ -154,7 +154,7 @@ fn s29_fences_are_made_at_the_steal() {
             let mut tail = alloc(&one, &pool, 2 * U)?;
             one.fill(head.slice_mut(..256)?, 1)?;
             drop(head);
-            // Later than what the first part is known to wait for.
+            // Later than the point that the first part is known to wait for.
             one.fill(tail.slice_mut(..256)?, 2)?;
             drop(tail);
             let mut whole = alloc(&two, &pool, 4 * U)?;
@@ -170,8 +170,8 @@ fn s29_fences_are_made_at_the_steal() {
     });
 }
 
-/// A stream that takes memory behind another's work leaves what it does not need behind that work, too,
-/// whatever was recorded on it before. The simulated driver sees work that is not in order.
+/// A stream that takes memory behind another stream's work returns the rest behind that work, too,
+/// whatever was recorded on it before. The simulated driver reports work that is out of order.
 #[test]
 fn what_is_left_of_memory_taken_behind_a_stream_comes_behind_it_too() {
     run(|_| {
@@ -201,7 +201,7 @@ fn what_is_left_of_memory_taken_behind_a_stream_comes_behind_it_too() {
     });
 }
 
-/// What a stream kept outlives it, and does not keep it alive.
+/// The blocks that a stream keeps outlive it, and do not keep it alive.
 #[test]
 fn streams_go_with_their_last_handle() {
     run(|session| {
@@ -224,7 +224,7 @@ fn streams_go_with_their_last_handle() {
         session.settle();
         let other = device.create_stream()?;
         let _rest = fill_up(&other, &pool, U - 1024)?;
-        // Its last event says that the work is done.
+        // Its last event shows that the work is done.
         assert_eq!(alloc(&other, &pool, 1000)?.as_raw(), place);
         let (stream, last) = (device.create_stream()?, ());
         let buffer = alloc(&stream, &pool, 1000)?;
@@ -261,9 +261,10 @@ fn contexts_take_their_memory_along() {
     });
 }
 
-/// Whoever drops the last stream of a context may be who its work waits for.
+/// The thread that drops the last stream of a context may be the one that the stream's work waits
+/// for.
 #[test]
-fn a_stream_that_takes_memory_along_waits_for_nobody() {
+fn dropping_a_stream_that_takes_memory_along_does_not_wait() {
     run(|_| {
         let device = Device::get(0)?;
         let go = Signal::new(device, 0u32)?;
@@ -279,7 +280,7 @@ fn a_stream_that_takes_memory_along_waits_for_nobody() {
     });
 }
 
-/// Whoever waits for deferred drops waits for all work on the memory that a context leaves.
+/// `flush_deferred_drops` waits for all work on the memory that a context leaves.
 #[test]
 fn what_a_context_leaves_is_waited_for_on_all_its_streams() {
     run(|session| {
@@ -305,8 +306,7 @@ fn what_a_context_leaves_is_waited_for_on_all_its_streams() {
     });
 }
 
-/// The pool behind an adaptor is the same pool, also where a context's streams are all that keeps
-/// its memory.
+/// The pool behind an adaptor is the same pool, even if only a context's streams keep its memory.
 #[test]
 fn adaptors_reach_the_memory_of_a_context_of_its_own() {
     run(|session| {
@@ -326,7 +326,7 @@ fn adaptors_reach_the_memory_of_a_context_of_its_own() {
     });
 }
 
-/// What a stream kept that may be gone is still found.
+/// Blocks kept by a stream that may be destroyed are still found.
 #[test]
 fn a_stream_that_could_not_be_closed_leaves_its_blocks() {
     run(|session| {
@@ -347,8 +347,8 @@ fn a_stream_that_could_not_be_closed_leaves_its_blocks() {
     });
 }
 
-/// Of large blocks that are freed one after another, a stream keeps one at hand. The others join, and
-/// what is taken next goes where it fits best.
+/// Of large blocks that are freed one after another, a stream keeps one. The others merge, and the
+/// next allocations take the best fit.
 #[test]
 fn large_blocks_that_are_freed_in_a_row_join() {
     run(|_| {
@@ -371,8 +371,8 @@ fn large_blocks_that_are_freed_in_a_row_join() {
     });
 }
 
-/// What an allocator in front of a pool made the stream wait for comes before what the pool does with
-/// the block, also where the stream itself was idle.
+/// Work that an allocator in front of a pool made the stream wait for comes before the pool's use
+/// of the block, even if the stream itself was idle.
 #[test]
 fn memory_given_back_by_hand_waits_for_what_its_stream_waits_for() {
     run(|_| {
@@ -389,7 +389,7 @@ fn memory_given_back_by_hand_waits_for_what_its_stream_waits_for() {
             user.wait_signal(&go, WaitValue::Geq(1))?;
             let event = Event::new(&device.context()?, EventFlags::DISABLE_TIMING)?;
             event.record(&user)?;
-            // SAFETY: both live. The library does not see what this makes the stream wait for.
+            // SAFETY: both live. The library does not see the wait that this adds to the stream.
             let waits = unsafe { cuda_sys::cuStreamWaitEvent(home.as_raw(), event.as_raw(), 0) };
             support::check("cuStreamWaitEvent", waits);
             // SAFETY: allocated above, not given back since; `home` waits for its user.
@@ -404,7 +404,8 @@ fn memory_given_back_by_hand_waits_for_what_its_stream_waits_for() {
     });
 }
 
-/// The bound of what was in use holds for streams that are gone, and is never more than was there.
+/// The upper bound of bytes in use holds for streams that are gone, and never exceeds what was
+/// reserved.
 #[test]
 fn h31_peaks_of_streams_that_are_gone() {
     run(|_| {

@@ -10,7 +10,7 @@ use super::*;
 const THREADS: usize = if cfg!(miri) { 3 } else { 8 };
 const ROUNDS: usize = if cfg!(miri) { 4 } else { 300 };
 
-/// Numbers that look like chance.
+/// Pseudo-random numbers.
 struct Chance(u64);
 
 impl Chance {
@@ -22,8 +22,8 @@ impl Chance {
     }
 }
 
-/// Every thread allocates on its own stream and on a shared one, writes, reads back, and hands blocks
-/// to the others, who free them.
+/// Each thread allocates on its own stream and on a shared one, writes, reads back, and passes
+/// blocks to the other threads, which free them.
 fn stress(session: &Session, pool: &CachingPool) -> Result<()> {
     let device = Device::get(0)?;
     let before = session.device_bytes_in_use(0);
@@ -58,7 +58,7 @@ fn stress(session: &Session, pool: &CachingPool) -> Result<()> {
             home.download_to(buffer.slice(..end)?, &mut back[..end])?;
             assert!(
                 back[..end].iter().all(|byte| *byte == value),
-                "somebody else wrote"
+                "another thread wrote"
             );
             if chance.below(2) == 0 {
                 handed.lock().expect("no panic").push(buffer);
@@ -101,16 +101,16 @@ fn many_threads_in_a_pool_of_their_own() {
 #[test]
 fn n04_never_over_the_limit() {
     run(|session| {
-        // Others come while the memory is on its way.
+        // Other threads request memory while the allocation is under way.
         let slow = |stream: &Stream, bytes| {
             (0..100).for_each(|_| std::thread::yield_now());
             Allocator::plain().allocate(stream, bytes)
         };
         let free = |stream: &Stream, address, bytes| {
-            // SAFETY: it came from there, and is given up.
+            // SAFETY: the plain allocator allocated it, and the caller gives it up.
             unsafe { Allocator::plain().deallocate(stream, address, bytes) }
         };
-        // SAFETY: the inner allocator does what has to be done.
+        // SAFETY: the inner allocator fulfils the contract.
         let upstream = unsafe { Allocator::from_closures(slow, free) };
         let limited = CachingPool::builder().limit(PoolLimit::Bytes(U));
         let pool = limited.upstream(&upstream).build()?;
@@ -120,7 +120,7 @@ fn n04_never_over_the_limit() {
     });
 }
 
-/// The last handle of a stream goes while other threads free its blocks.
+/// The last handle of a stream is dropped while other threads free its blocks.
 #[test]
 fn handles_go_while_blocks_come_back() {
     run(|session| {
@@ -164,7 +164,7 @@ fn bytes_look_as_they_were_written() {
     });
 }
 
-/// As many blocks as threads are enough for threads that have one each.
+/// A limit of as many blocks as threads suffices for threads that have one each.
 #[test]
 fn n04_limit_race() {
     run(|_| {

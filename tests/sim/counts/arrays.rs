@@ -1,4 +1,4 @@
-//! One call for each copy, and the guards that making things needs.
+//! One call per copy, and a guard per creation.
 
 use cuda_core::{
     ArrayFlags, ArrayShape, CudaArray, Extent, MipmappedArray, PinnedBuffer, Surface, Texture,
@@ -9,7 +9,7 @@ use super::*;
 
 const COPY_3D: &str = "cuMemcpy3DAsync_v2";
 
-/// What is made or destroyed, with its context current, whatever the thread captures.
+/// The calls of a creation or destruction: context made current, capture mode relaxed.
 fn guarded(call: &'static str) -> Vec<&'static str> {
     entered([EXCHANGE, call, EXCHANGE])
 }
@@ -32,7 +32,7 @@ fn copies_cost_1() {
         driver.expect([COPY_3D], || stream.copy_to_array(&device, &mut array))?;
         driver.expect([COPY_3D], || stream.copy_from_array(&array, &mut device))?;
         driver.expect([COPY_3D], || stream.copy_from_array(&array, &mut pinned))?;
-        // The chunk that small uploads share is there already.
+        // The chunk that small uploads share exists already.
         driver.expect([COPY_3D], || stream.upload_to_array(&[1; 64], &mut array))?;
         stream.synchronize()?;
         let nothing = Extent::new(0, 1, 1);
@@ -81,7 +81,7 @@ fn textures_and_surfaces_cost_1() {
             drop(texture);
             Ok(())
         })?;
-        // The surface keeps the array.
+        // The surface keeps the array alive.
         driver.expect([], || array.close().map_err(|(error, _)| error))?;
         let both = [guarded("cuSurfObjectDestroy"), guarded("cuArrayDestroy")].concat();
         driver.expect(both, || {

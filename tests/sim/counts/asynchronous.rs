@@ -1,4 +1,4 @@
-//! What waiting without blocking costs.
+//! Driver calls of waiting without blocking.
 
 use cuda_core::PinnedBuffer;
 use support::{Alarm, block_on};
@@ -34,7 +34,7 @@ fn a_wait_costs_an_event() {
         driver.expect(whole.clone(), || block_on(host.ready()))?;
         driver.expect([], || host.as_slice().map(drop))?;
         driver.expect(whole, || block_on(stream.finished()))?;
-        // By the thread that waits.
+        // Made by the waiter thread.
         let calls = driver.session.since(mark);
         let count = |name| calls.iter().filter(|call| call.name == name).count();
         assert_eq!(

@@ -1,4 +1,4 @@
-//! One call for each operation of a created stream, none for what is empty or refused.
+//! One call per operation of a created stream, none for an empty or refused one.
 
 use cuda_core::{Device, PinnedBuffer};
 
@@ -50,7 +50,7 @@ fn copies_between_devices_cost_1() {
         let a = here.alloc_zeroed::<u8>(64)?;
         let mut b = there.alloc_zeroed::<u8>(64)?;
         there.checkpoint()?;
-        // The allocation there is waited for once.
+        // The first use waits for the allocation on the other device.
         driver.expect([WAIT, PEER_COPY], || here.copy(&a, &mut b))?;
         driver.expect([PEER_COPY], || here.copy(&a, &mut b))
     });

@@ -1,4 +1,4 @@
-//! Guards, creation, and what a default stream costs.
+//! Guards, creation, and the extra calls of a default stream.
 
 use cuda_core::{Context, ContextFlags, Device, Event, EventFlags, PinnedBuffer};
 
@@ -174,7 +174,7 @@ fn per_thread_stream_costs_its_context_a_question_and_a_record_on_top() {
         let mut buffer = home.alloc::<u32>(16)?;
         home.synchronize()?;
         let stream = context.per_thread_stream()?;
-        // The first record needs an event, whose creation finds the context current.
+        // The first record creates an event, and finds the context current.
         let first = entered([ASK, "cuMemsetD32Async", GET, "cuEventCreate", RECORD]);
         driver.expect(first, || stream.fill(&mut buffer, 3))?;
         stream.synchronize()?;

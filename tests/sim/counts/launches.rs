@@ -21,10 +21,10 @@ fn launches_cost_1() {
         let add_one = module.function("add_one")?;
         let [mut a, b, c] = [0; 3].map(|_| stream.alloc_zeroed::<u32>(16));
         let (a, b, c) = (a.as_mut().expect("memory"), b?, c?);
-        // The first launch of each asks for its limits.
+        // The first launch of each function queries its limits.
         // SAFETY: no parameter.
         unsafe { stream.kernel(&nothing).launch() }?;
-        // SAFETY: six addresses, of which nothing is made.
+        // SAFETY: six addresses, which the kernel ignores.
         unsafe {
             stream
                 .kernel(&six)
@@ -50,14 +50,14 @@ fn launches_cost_1() {
             driver.expect([LAUNCH], || unsafe { stream.kernel(&nothing).launch() })?;
             let mut launch = stream.kernel(&six);
             launch.arg(&*a).arg(&b).arg(&c).arg(&*a).arg(&b).arg(&c);
-            // SAFETY: six addresses, of which nothing is made.
+            // SAFETY: six addresses, which the kernel ignores.
             driver.expect([LAUNCH], || unsafe { launch.launch() })?;
             let mut launch = stream.kernel(&add_one);
             launch.elements(16).arg(&mut *a).arg(16u32);
             // SAFETY: 16 elements.
             driver.expect([LAUNCH], || unsafe { launch.launch() })?;
         }
-        // A real dependency costs its record and its wait, once.
+        // A real dependency needs a record and a wait, once.
         other.checkpoint()?;
         let mut launch = other.kernel(&add_one);
         launch.elements(16).arg(&mut *a).arg(16u32);
@@ -69,7 +69,7 @@ fn launches_cost_1() {
         assert!(calls.contains(&WAIT), "{calls:?}");
         // SAFETY: 16 elements.
         driver.expect([LAUNCH], || unsafe { launch.launch() })?;
-        // Pinned memory has its address asked for.
+        // The device address of pinned memory is queried.
         let mut host = PinnedBuffer::<u32>::zeroed(&context, 16)?;
         let mut launch = stream.kernel(&add_one);
         driver.expect([GET, SET, "cuMemHostGetDevicePointer_v2", SET], || {
@@ -156,7 +156,7 @@ fn loading_and_unloading() {
     });
 }
 
-/// What each call of the builder becomes in the driver's list.
+/// Each call of the builder appears in the driver's attribute list.
 #[test]
 fn m_attributes_arrive() {
     const PTX: &str = "\
@@ -245,7 +245,7 @@ fn m_attributes_arrive() {
                 }
             );
         }
-        // What is said twice counts the last time, beside the rest.
+        // An attribute set twice has the last value; the others remain.
         let seen = launched(&|launch| {
             launch.priority(-1).cooperative().priority(-2);
         })?;

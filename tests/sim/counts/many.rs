@@ -1,4 +1,4 @@
-//! Groups: one call for each copy, and events only where somebody has to wait.
+//! Groups: one call per copy, and events only where a stream has to wait.
 
 use cuda_core::{DeviceBuffer, DeviceGroup, PinnedBuffer};
 
@@ -6,7 +6,7 @@ use super::*;
 
 const DEVICES: usize = 4;
 
-/// A group whose buffers are idle, and known to be.
+/// Brings the group's buffers into a state in which they are known to be idle.
 fn idle(group: &DeviceGroup, buffers: &[DeviceBuffer<u8>]) -> Result<()> {
     group.synchronize()?;
     buffers.iter().try_for_each(DeviceBuffer::synchronize)
@@ -15,7 +15,7 @@ fn idle(group: &DeviceGroup, buffers: &[DeviceBuffer<u8>]) -> Result<()> {
 #[test]
 fn a_group_costs_its_streams() {
     Counted::run(|driver| {
-        // A stream of each device, and one for what it sends to others.
+        // One stream per device, and one for what it sends to others.
         let create = entered(["cuStreamCreateWithPriority"]).repeat(2 * DEVICES);
         let group = driver.expect(create, DeviceGroup::all)?;
         driver.expect(relaxed(SYNC).repeat(2 * DEVICES), || group.synchronize())?;
@@ -38,7 +38,7 @@ fn an_upload_to_all_costs_one_each() {
             group.upload_all(host.slice(..0)?, copies.iter_mut().map(empty))
         })?;
         idle(&group, &copies)?;
-        // Each stream stages what is small, in a chunk that it has from the first time on.
+        // Each stream stages small slices in a chunk that it keeps from its first use on.
         group.upload_all_from(&[2; 64], &mut copies)?;
         driver.expect([UPLOAD].repeat(DEVICES), || {
             group.upload_all_from(&[3; 64], &mut copies)
@@ -48,7 +48,7 @@ fn an_upload_to_all_costs_one_each() {
 }
 
 fn empty(buffer: &mut DeviceBuffer<u8>) -> cuda_core::DeviceSliceMut<'_, u8> {
-    buffer.slice_mut(..0).expect("nothing is within anything")
+    buffer.slice_mut(..0).expect("an empty range is valid")
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn copies_between_devices_cost_one_each_once_events_have_been_recorded() {
     });
 }
 
-/// Were they recorded between the copies, each would wait for its neighbour's.
+/// If the events were recorded between the copies, each would also wait for its neighbour's copy.
 #[test]
 fn what_a_ring_waits_for_is_recorded_before_its_first_copy() {
     Counted::run(|driver| {
@@ -109,8 +109,7 @@ fn what_a_ring_waits_for_is_recorded_before_its_first_copy() {
             group.synchronize()?;
         }
         group.rotate(&here, &mut there, 1)?;
-        // Each copy waits for the one that brought what it reads, and for the one that read what it
-        // replaces.
+        // Each copy waits for the copy that wrote its source, and for the one that read its target.
         let calls = [(RECORD, 1), (WAIT, 2), (PEER_COPY, 1)];
         let calls = calls.map(|(call, times)| [call].repeat(times * DEVICES));
         driver.expect(calls.concat(), || group.rotate(&there, &mut here, 1))
@@ -122,10 +121,10 @@ fn a_small_broadcast_spreads_like_a_tree() {
     Counted::run(|driver| {
         let group = DeviceGroup::all()?;
         let mut buffers = group.alloc_zeroed::<u8>(64)?;
-        // Once, so that there is an event.
+        // The first time creates an event.
         group.broadcast(1, &mut buffers)?;
         idle(&group, &buffers)?;
-        // 1 → 2; 1 → 3 and 2 → 0, which waits for what 2 has just been sent.
+        // 1 → 2; 1 → 3 and 2 → 0, which waits for the copy to 2.
         let calls = [PEER_COPY, PEER_COPY, RECORD, WAIT, PEER_COPY];
         driver.expect(calls, || group.broadcast(1, &mut buffers))?;
         Ok(())

@@ -1,4 +1,4 @@
-//! Memory of every other kind than stream-ordered.
+//! Memory other than stream-ordered.
 
 use cuda_core::{
     Advice, DeviceBuffer, IpcMemoryHandle, ManagedBuffer, MemoryLocation, MemoryPool, PeerAccess,
@@ -20,7 +20,7 @@ fn plain_memory_costs_a_guard() {
         let (context, stream, _) = two_streams()?;
         let alloc = entered([EXCHANGE, "cuMemAlloc_v2", EXCHANGE]);
         let mut a = driver.expect(alloc.clone(), || context.alloc::<u32>(16))?;
-        // Used as any other device memory.
+        // It is used like any other device memory.
         driver.expect(["cuMemsetD32Async"], || stream.fill(&mut a, 1))?;
         driver.expect(["cuMemsetD32Async"], || stream.fill(&mut a, 2))?;
         driver.expect(entered(["cuIpcGetMemHandle"]), || a.ipc_handle())?;
@@ -53,7 +53,7 @@ fn memory_of_others_costs_a_guard() {
         let (fd, kind) = (memory.export_fd()?, ExternalMemoryKind::Allocation);
         let import = entered([EXCHANGE, "cuImportExternalMemory", EXCHANGE]);
         let imported = driver.expect(import, || {
-            // SAFETY: of this size, and used by nobody else.
+            // SAFETY: of this size, and no other code uses it.
             let imported = unsafe { ExternalMemory::import_fd(&context, fd, memory.size(), kind) };
             imported.map_err(|(error, _)| error)
         })?;
@@ -97,7 +97,8 @@ fn registering_costs_a_guard() {
         let new = |host: Vec<u32>| {
             Registered::new(&context, host, RegisterFlags::PORTABLE).map_err(|(error, _)| error)
         };
-        // Whether somebody else has registered the memory decides what a failure may undo.
+        // The library queries whether other code has registered the memory: if so, a failed call
+        // must not unregister it.
         let look = "cuPointerGetAttributes";
         let register = entered([EXCHANGE, look, "cuMemHostRegister_v2", EXCHANGE]);
         let host = driver.expect(register.clone(), || new(vec![1; 16]))?;
@@ -132,7 +133,8 @@ fn managed_memory_costs_what_device_memory_does() {
     Counted::run(|driver| {
         let (context, stream, _) = two_streams()?;
         let alloc = [
-            // Whether it is there, and whether each of the four devices uses it beside the host.
+            // Whether the device has managed memory, and whether each of the four devices accesses
+            // it concurrently with the host.
             &[ATTRIBUTE; 5][..],
             &entered([EXCHANGE, "cuMemAllocManaged", EXCHANGE]),
         ];
@@ -189,8 +191,8 @@ fn pools_cost_one_call_each() {
         driver.expect(relaxed("cuMemPoolSetAccess"), || {
             pool.set_access(peer, PeerAccess::ReadWrite)
         })?;
-        // S42: the work of both devices comes before.
-        // And no stream may be captured: the legacy one tells of all blocking ones.
+        // S42: the work of both devices ends first. No stream may be captured: a query of the
+        // legacy stream covers all blocking ones.
         let wait = entered([ASK, ASK, EXCHANGE, "cuCtxSynchronize", EXCHANGE]);
         let revoke = [&wait[..], &wait, &relaxed("cuMemPoolSetAccess")].concat();
         driver.expect(revoke, || pool.set_access(peer, PeerAccess::None))?;
@@ -238,7 +240,7 @@ fn memory_of_others_costs_nothing_to_take_in() {
         let memory = context.alloc::<u8>(64)?;
         let address = memory.as_raw();
         let mut buffer = driver.expect([], || {
-            // SAFETY: the memory is its own owner, and nobody else uses it.
+            // SAFETY: the memory is its own owner, and no other code uses it.
             unsafe { DeviceBuffer::<u8>::from_raw(address, 64, &context, Box::new(memory)) }
         })?;
         driver.expect(["cuMemsetD8Async"], || stream.fill(&mut buffer, 1))?;
@@ -248,10 +250,10 @@ fn memory_of_others_costs_nothing_to_take_in() {
         let range = "cuMemGetAddressRange_v2";
         let open = entered([EXCHANGE, "cuIpcOpenMemHandle_v2", EXCHANGE, range]);
         let buffer = driver.expect(open, || {
-            // SAFETY: the other process is not there to object.
+            // SAFETY: no other process exists that could use the memory.
             unsafe { DeviceBuffer::<u8>::open_ipc(&context, handle, 64) }
         })?;
-        // SAFETY: the other process is not there to object.
+        // SAFETY: no other process exists that could use the memory.
         let too_long = unsafe { DeviceBuffer::<[u8; 48]>::open_ipc(&context, handle, 2) };
         match too_long {
             Err(cuda_core::Error::OutOfBounds { end: 2, len: 1, .. }) => {}

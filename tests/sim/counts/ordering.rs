@@ -1,4 +1,4 @@
-//! What ordering costs: nothing on one stream, nothing twice, two calls for a real dependency.
+//! Calls for ordering: none on one stream, none for a known order, two for a real dependency.
 
 use cuda_core::{Device, PinnedBuffer};
 
@@ -11,9 +11,9 @@ fn a_dependency_costs_2_more_once_the_event_exists() {
         let mut a = s.alloc_zeroed::<u32>(16)?;
         let mut b = t.alloc_zeroed::<u32>(16)?;
         driver.expect([RECORD, WAIT, COPY], || t.copy(&a, &mut b))?;
-        // Known by now.
+        // The order is known by now.
         driver.expect([COPY], || t.copy(&a, &mut b))?;
-        // A write back has to come after the reads.
+        // The write must come after the reads.
         driver.expect([RECORD, WAIT, "cuMemsetD32Async"], || s.fill(&mut a, 2))?;
         driver.expect(["cuMemsetD32Async"], || s.fill(&mut a, 3))
     });
@@ -92,7 +92,7 @@ fn drop_costs_2_more_for_each_foreign_stream() {
             drop(used_by_one);
             Ok(())
         })?;
-        // A stream records its event again once that has completed; until then it makes another.
+        // A stream reuses its event once that has completed; until then it creates another.
         t.synchronize()?;
         let used_by_two = s.alloc_zeroed::<u32>(16)?;
         t.download(&used_by_two, &mut host)?;
@@ -127,7 +127,7 @@ fn waiting_and_checkpoints_cost_nothing_twice() {
         let _b = t.alloc::<u8>(1)?;
         driver.expect([RECORD], || t.checkpoint())?;
         driver.expect([], || t.checkpoint())?;
-        // The checkpoint serves whoever waits.
+        // The checkpoint serves any later wait.
         driver.expect([WAIT], || s.wait_stream(&t))
     });
 }
@@ -167,14 +167,14 @@ fn host_functions_of_a_blocking_stream_cost_a_checkpoint_of_each_stream_of_its_s
         context.synchronize()?;
         let (_on_s, _on_b) = (s.alloc::<u8>(1)?, b.alloc::<u8>(1)?);
         driver.expect([RECORD, launch], || a.launch_host_func(|| {}))?;
-        // Its own, that of the other being there.
+        // Its own event; the other stream has one.
         driver.expect([RECORD, launch], || a.launch_host_func(|| {}))?;
-        // A stream outside the set takes no part in it.
+        // A stream outside the set is not involved.
         driver.expect([RECORD, launch], || s.launch_host_func(|| {}))?;
         context.synchronize()?;
         driver.expect([launch], || a.launch_host_func(|| {}))?;
         let _beside_it = b.alloc::<u8>(1)?;
-        // The legacy stream's first work behind it holds up the set, and no other does.
+        // Only the legacy stream's first work behind the set waits for it.
         let first = entered([ASK, RECORD, RECORD, "cuMemsetD8Async"]);
         driver.expect(first, || legacy.fill(&mut fill, 1))?;
         let _behind_it = b.alloc::<u8>(1)?;
@@ -201,7 +201,7 @@ fn the_host_waits_on_one_event() {
             host.try_as_slice().map(|host| assert!(host.is_some()))
         })?;
         driver.expect([], || host.as_mut_slice().map(drop))?;
-        // A wait of any kind is known afterwards.
+        // A wait of any kind counts as known afterwards.
         t.wait_stream(&s)?;
         t.download(&a, &mut host)?;
         t.synchronize()?;
@@ -209,7 +209,7 @@ fn the_host_waits_on_one_event() {
         t.download(&a, &mut host)?;
         context.synchronize()?;
         driver.expect([], || host.as_mut_slice().map(drop))?;
-        // Nor do readers keep the host from reading.
+        // Nor do readers prevent the host from reading.
         let mut b = s.alloc::<u32>(16)?;
         s.upload(&host, &mut b)?;
         driver.expect([], || host.as_slice().map(drop))?;

@@ -1,4 +1,4 @@
-//! Borrowed slices: one call for each small one, a wait where data comes back.
+//! Borrowed slices: one call per small one, and a wait where data comes back.
 
 use cuda_core::{Device, Signal, WaitValue};
 
@@ -88,14 +88,14 @@ fn a_chunk_that_another_stream_may_be_done_with_costs_a_question() {
         let (_, s, t) = two_streams()?;
         let slice = vec![1; 400 << 10];
         let (mut a, mut b) = (s.alloc::<u8>(slice.len())?, t.alloc::<u8>(slice.len())?);
-        // Two to a chunk, so that the first goes back, with an event behind it.
+        // Two fit a chunk, so the first chunk is returned, with an event behind it.
         (0..3).try_for_each(|_| s.upload_from(&slice, &mut a))?;
         let expected = [&relaxed("cuEventQuery")[..], &[UPLOAD]].concat();
         driver.expect(expected, || t.upload_from(&slice, &mut b))
     });
 }
 
-/// Of many streams, two are asked, however many of them are busy.
+/// Of many streams, two are queried, however many are busy.
 #[test]
 #[cfg_attr(miri, ignore = "moves mebibytes")]
 fn chunks_that_many_streams_are_busy_with_cost_two_questions() {
@@ -110,7 +110,7 @@ fn chunks_that_many_streams_are_busy_with_cost_two_questions() {
             let stream = Device::get(0)?.create_stream()?;
             let mut buffer = stream.alloc::<u8>(slice.len())?;
             stream.wait_signal(&signal, WaitValue::Geq(1))?;
-            // Two to a chunk, so that the first goes back, with an event behind it.
+            // Two fit a chunk, so the first chunk is returned, with an event behind it.
             (0..3).try_for_each(|_| stream.upload_from(&slice, &mut buffer))?;
             others.push((stream, buffer));
         }
@@ -131,14 +131,14 @@ fn a_large_slice_costs_a_copy_a_piece_and_a_record_a_chunk_or_piece() {
     // Down: whole chunks, smaller at the ends.
     const DOWN: usize = 5 + 1 + 5;
     Counted::run(|driver| {
-        // A chunk that is free again early saves the making of another.
+        // A chunk that becomes free early would save the allocation of another.
         driver.session.set_mode(cuda_sim::Mode::Lazy);
         let _alone = Staged::by(0, CHUNK)?;
         let stream = Device::get(0)?.create_stream()?;
         let mut buffer = stream.alloc::<u8>(3 * CHUNK)?;
         let slice = support::pattern(1, 3 * CHUNK);
         let mut back = vec![0; 3 * CHUNK];
-        // Chunks, and an event for each piece in flight, exist from here on.
+        // From here on the chunks exist, and an event for each piece in flight.
         stream.upload_from(&slice, &mut buffer)?;
         stream.download_to(&buffer, &mut back)?;
         let chunk = |copies| [&[UPLOAD].repeat(copies)[..], &[RECORD]].concat();

@@ -1,4 +1,4 @@
-//! What streams cost beside copies: identity, the current stream, values, signals, other people's.
+//! Calls of streams beside copies: identity, the current stream, values, signals, foreign streams.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ fn semaphores_of_others_cost_a_guard() {
         let fd = std::fs::File::open("/dev/null").expect("a file").into();
         let import = entered([EXCHANGE, "cuImportExternalSemaphore", EXCHANGE]);
         let semaphore = driver.expect(import, || {
-            // SAFETY: any descriptor is one of a semaphore to the simulated driver.
+            // SAFETY: the simulated driver takes any descriptor for a semaphore's.
             let imported = unsafe {
                 ExternalSemaphore::import_fd(&context, fd, ExternalSemaphoreKind::Timeline)
             };
@@ -37,7 +37,7 @@ fn semaphores_of_others_cost_a_guard() {
         })?;
         let signal = entered(["cuSignalExternalSemaphoresAsync"]);
         driver.expect(signal, || s.signal_external(&semaphore, 1))?;
-        // A checkpoint first.
+        // The checkpoint comes first.
         let wait = entered([RECORD, "cuWaitExternalSemaphoresAsync"]);
         driver.expect(wait, || s.wait_external(&semaphore, 1))?;
         s.synchronize()?;
@@ -92,19 +92,19 @@ fn a_foreign_stream_is_looked_at_once_and_never_destroyed() {
             // SAFETY: the owner is a handle of the stream.
             unsafe { Stream::from_raw(raw, &context, owner.clone()) }
         };
-        // Whose it is, whether it is captured, and whether the legacy stream waits for it.
+        // Its context, whether it is captured, and whether the legacy stream waits for it.
         let looked = ["cuStreamGetCtx", ASK, "cuStreamGetFlags"];
         driver.expect(looked, || wrap().map(drop))?;
         let per_thread = std::ptr::without_provenance_mut(2);
         driver.refused(|| {
-            // SAFETY: the handle is of no stream that could end.
+            // SAFETY: the handle means no stream that could be destroyed.
             unsafe { Stream::from_raw(per_thread, &context, Arc::new(())) }
         });
         Ok(())
     });
 }
 
-/// Other code may capture it.
+/// Other code may capture a stream if it has the handle.
 #[test]
 fn a_stream_whose_handle_was_given_away_is_asked_about() {
     Counted::run(|driver| {
@@ -128,7 +128,7 @@ fn values_cost_1_and_waits_a_checkpoint_where_work_is_pending() {
         let (context, s, _) = two_streams()?;
         let mut word = context.alloc::<u32>(1)?;
         let mut wide = context.alloc::<u64>(1)?;
-        // Asked once for each device.
+        // Queried once per device.
         s.write_value(&mut wide, 0)?;
         driver.expect(["cuStreamWriteValue32_v2"], || s.write_value(&mut word, 1))?;
         driver.expect(["cuStreamWriteValue64_v2"], || s.write_value(&mut wide, 1))?;
@@ -154,7 +154,7 @@ fn signals_share_an_allocation_and_cost_the_host_nothing() {
         let (_, s, t) = two_streams()?;
         let device = s.device();
         let first = Signal::new(device, 0u32)?;
-        // What the device can do is asked once.
+        // The device's abilities are queried once.
         s.write_signal(&Signal::new(device, 0u64)?, 1)?;
         s.synchronize()?;
         let signal = driver.expect([], || Signal::new(device, 7u64))?;
@@ -163,7 +163,7 @@ fn signals_share_an_allocation_and_cost_the_host_nothing() {
             Ok(())
         })?;
         driver.expect(["cuStreamWriteValue64_v2"], || s.write_signal(&signal, 9))?;
-        // Nobody waits for anybody on account of a signal.
+        // A signal causes no wait between streams.
         driver.expect(["cuStreamWriteValue64_v2"], || t.write_signal(&signal, 9))?;
         driver.expect([RECORD, "cuStreamWaitValue64_v2"], || {
             t.wait_signal(&signal, WaitValue::Eq(9))

@@ -1,4 +1,4 @@
-//! One call for rows however many, one for a batch however long.
+//! One call for any number of rows, one for a batch of any length.
 
 use cuda_core::{Batch, Device, PinnedBuffer, Shape};
 
@@ -30,7 +30,7 @@ fn rows_cost_1() {
                 stream.copy_pitched(b.pitched(shape)?, host.pitched_mut(shape)?)
             })?;
         }
-        // Slices that follow each other are one plane to a fill; those with gaps are not.
+        // A fill treats adjacent slices as one plane; slices with gaps not.
         let fill = "cuMemsetD2D32Async";
         driver.expect([fill], || stream.fill_pitched(a.pitched_mut(plane)?, 1))?;
         driver.expect([fill], || stream.fill_pitched(a.pitched_mut(volume)?, 1))?;
@@ -75,7 +75,7 @@ fn a_batch_costs_1() {
             batch.download(&c, &mut back)?;
             stream.enqueue(batch)
         })?;
-        // Waited for once, though there are three that must be.
+        // One wait covers all three that are needed.
         stream.checkpoint()?;
         driver.expect(entered([WAIT, BATCH]), || {
             let mut batch = Batch::new();
@@ -115,7 +115,7 @@ fn a_driver_without_batches_is_asked_one_by_one() {
     let not_supported = cuda_sys::CUDA_ERROR_NOT_SUPPORTED;
     let one_by_one: &[_] = &[UPLOAD, UPLOAD];
     for (faults, then) in [
-        // As drivers for CUDA 12.8 and 12.9, those before, and devices that have none of it.
+        // Drivers for CUDA 12.8 and 12.9, older ones, and devices that lack batches.
         (&[(BATCH, newer)][..], &[FIRST_BATCH][..]),
         (&[(BATCH, newer), (FIRST_BATCH, newer)], one_by_one),
         (&[(BATCH, not_supported)], one_by_one),
@@ -149,7 +149,7 @@ fn a_driver_without_batches_is_asked_one_by_one() {
             stream.download_to(&a, &mut back)?;
             Ok(back)
         };
-        assert_eq!(copied().expect("the fault is no failure"), [1, 2, 3, 4]);
+        assert_eq!(copied().expect("the copy still succeeds"), [1, 2, 3, 4]);
         assert!(session.fault_fired());
         session.clear_faults();
         drop(stream);

@@ -1,4 +1,4 @@
-//! Growing asks the driver for what is new, and for nothing else.
+//! Growing makes only the calls for the new part.
 
 use cuda_core::{Granularity, VirtualBuffer};
 
@@ -7,7 +7,7 @@ use super::*;
 const ATTRIBUTE: &str = "cuDeviceGetAttribute";
 const GRANULARITY: &str = "cuMemGetAllocationGranularity";
 
-/// The calls that need a context, each of which the library makes on its own, too.
+/// The calls that need a context, each with its own guard.
 fn guarded<const N: usize>(calls: [&'static str; N]) -> Vec<&'static str> {
     let relaxed = [&[EXCHANGE], &calls[..], &[EXCHANGE]].concat();
     [&[GET, SET], &relaxed[..], &[SET]].concat()
@@ -35,12 +35,12 @@ fn growing_costs_3_and_shrinking_2() {
         driver.expect(growing.clone(), || buffer.grow_to(10))?;
         driver.expect([], || buffer.grow_to(step))?;
         driver.expect(growing, || buffer.grow_to(2 * step))?;
-        // What is mapped costs what any memory costs.
+        // Mapped memory is used like any other.
         driver.expect(["cuMemsetD8Async"], || stream.fill(&mut buffer, 1))?;
         stream.synchronize()?;
         driver.expect([], || buffer.shrink_to(step + 1))?;
         let [get, set, exchange, exchange_back, set_back] = [GET, SET, EXCHANGE, EXCHANGE, SET];
-        // The release finds the context current, and the thread relaxed.
+        // The release finds the context current and the capture mode relaxed.
         let shrinking = [
             get,
             set,

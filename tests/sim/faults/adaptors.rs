@@ -1,4 +1,4 @@
-//! Adaptors keep agreeing with one another whatever fails below them.
+//! Adaptors stay consistent with one another whatever call fails below them.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Arrays, textures and surfaces, with a failure at each step of them.
+//! Arrays, textures and surfaces, with a failure at each of their steps.
 
 use cuda_core::{
     ArrayFlags, ArrayShape, CudaArray, Error, MipmappedArray, PinnedBuffer, Result, Surface,
@@ -88,7 +88,7 @@ fn each_step_again() {
     });
 }
 
-/// Closes, and once more with what comes back after a failure.
+/// Closes the value, and again what `close` returned after a failure.
 fn closed<T>(value: T, close: fn(T) -> std::result::Result<(), (Error, T)>) -> Result<()> {
     match close(value) {
         Ok(()) => Ok(()),

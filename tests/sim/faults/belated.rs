@@ -1,8 +1,9 @@
-//! Enqueues that took place although an error came back.
+//! Enqueues that take effect although they return an error.
 //!
-//! "Note that this function may also return error codes from previous, asynchronous launches", says
-//! CUDA of most calls that enqueue something, and not what has become of the call itself. So work
-//! whose enqueue failed counts as enqueued: who frees, reuses or reads its memory waits for it.
+//! "Note that this function may also return error codes from previous, asynchronous launches", the
+//! CUDA reference says of most calls that enqueue something; it does not say whether the call
+//! itself took effect. So the library counts work whose enqueue failed as enqueued: before it
+//! frees, reuses or reads the memory, it waits for that work.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::thread;
@@ -20,7 +21,7 @@ use support::judge::{self, DropFailures};
 use super::harness::{Scenario, Token, first};
 use super::stack;
 
-/// Calls that hand work to a stream and neither make nor take away anything.
+/// Calls that enqueue work and neither create nor release anything.
 const ENQUEUES: &[&str] = &[
     "cuEventRecord",
     "cuLaunchHostFunc",
@@ -35,7 +36,7 @@ const ENQUEUES: &[&str] = &[
     "cuStreamWaitEvent",
 ];
 
-/// Calls that take something away.
+/// Calls that release something.
 const RELEASES: &[&str] = &[
     "cuArrayDestroy",
     "cuEventDestroy_v2",
@@ -56,11 +57,11 @@ const RELEASES: &[&str] = &[
 struct Run {
     mode: Mode,
     fault: Option<Belated>,
-    /// Calls that are made again after a failure.
+    /// Calls that the library repeats after a failure.
     tried_again: &'static [&'static str],
 }
 
-/// Which call of any function takes effect and fails, and whether the context is lost with it.
+/// Which call, of any function, takes effect and fails, and whether it also loses the context.
 #[derive(Debug, Clone, Copy)]
 enum Belated {
     Once(u64),
@@ -77,20 +78,21 @@ impl Belated {
     }
 }
 
-/// Runs the scenario without a fault, then with one at each of its enqueues. Of each run it is
-/// asserted that nothing panicked, that the driver saw no misuse, that the context stack is what it
-/// was, and that what leaked was reported.
+/// Runs the scenario without a fault, then with one at each of its enqueues. Asserts of each run
+/// that nothing panicked, that the driver saw no misuse, that the context stack is unchanged, and
+/// that what leaked was reported.
 fn sweep(scenario: Scenario) {
     every(ENQUEUES, &[], scenario);
 }
 
-/// With a fault at each release instead: what is gone is reported as if it had stayed, since nobody
-/// can know, and never released again.
+/// With a fault at each release instead: an object that is gone is reported as if it had stayed,
+/// since the library cannot know, and is never released again.
 fn sweep_releases(scenario: Scenario) {
     every(RELEASES, &[], scenario);
 }
 
-/// [`sweep_releases`], where those that are `tried_again` are found to be gone, and none is reported.
+/// [`sweep_releases`], where a repeated call of `tried_again` finds the object gone, and it is not
+/// reported.
 fn sweep_releases_tried_again(tried_again: &'static [&str], scenario: Scenario) {
     every(RELEASES, tried_again, scenario);
 }
@@ -99,7 +101,7 @@ fn every(victims: &'static [&str], tried_again: &'static [&str], scenario: Scena
     super::harness::prepare();
     let sweep = || {
         let modes = [Mode::Lazy, Mode::Eager, Mode::Threaded { seed: 1 }];
-        // Under Miri a few will do.
+        // Under Miri a few calls suffice.
         let (modes, stride) = if cfg!(miri) {
             (&modes[2..], 31)
         } else {
@@ -127,7 +129,7 @@ fn every(victims: &'static [&str], tried_again: &'static [&str], scenario: Scena
     swept.unwrap_or_else(|panic| resume_unwind(panic));
 }
 
-/// One run; the calls that it made.
+/// One run; returns the calls that it made.
 fn attempt(scenario: Scenario, run: Run) -> Vec<&'static str> {
     let session = support::simulator();
     session.set_mode(run.mode);
@@ -170,10 +172,10 @@ fn attempt(scenario: Scenario, run: Run) -> Vec<&'static str> {
     assert_eq!(after, [0; 0], "{}: the context stack changed", here());
     let leaks = session.leaks();
     if victim.is_some_and(|victim| RELEASES.contains(victim)) {
-        // The first to be reported is what the victim released, or what it was a part of.
+        // The first report names what the victim released, or what that was a part of.
         let first = reported.failures.first().map(|failure| failure.handle);
-        let told = first.is_some() || run.tried_again.contains(victim.unwrap_or(&""));
-        assert!(told, "{}: not a word", here());
+        let known = first.is_some() || run.tried_again.contains(victim.unwrap_or(&""));
+        assert!(known, "{}: not reported", here());
         if first.is_some_and(|first| leaks.iter().all(|leak| leak.handle != first)) {
             reported.failures.remove(0);
             reported.counted -= 1;
@@ -185,7 +187,7 @@ fn attempt(scenario: Scenario, run: Run) -> Vec<&'static str> {
     calls
 }
 
-/// Up, across, filled and down; and all of it is dropped at once, the host's memory first.
+/// Copies up, across and down and fills; then drops everything at once, host memory first.
 fn copies<K: StreamKind>(home: &Stream, stream: &Stream<K>) -> Result<()> {
     let context = stream.context();
     let source = PinnedBuffer::from_slice(context, &[7_u8; 64])?;
@@ -229,7 +231,7 @@ fn memory_is_freed_behind_its_copies_on_default_streams() {
     });
 }
 
-/// Nobody reads or writes on the host what a copy may still touch.
+/// The host reads and writes nothing that a copy may still touch.
 #[test]
 fn the_host_waits() {
     sweep(|| {
@@ -244,7 +246,7 @@ fn the_host_waits() {
         if up.is_ok() && down.is_ok() {
             assert_eq!(bytes, [1; 64]);
         }
-        // Not changed by a copy that comes late.
+        // A late copy does not change it.
         stream.synchronize()?;
         assert_eq!(host.as_slice()?, bytes);
         up.and(down)
@@ -339,7 +341,7 @@ fn nothing_is_released_twice() {
     });
 }
 
-/// Whoever closes something and hears of an error may try again, or drop what comes back.
+/// Closes an owner. After an error a program may try again, or drop what `close` returned.
 fn closed<T>(owner: T, close: fn(T) -> std::result::Result<(), (Error, T)>) -> Result<()> {
     let Err((error, owner)) = close(owner) else {
         return Ok(());
@@ -395,7 +397,7 @@ fn what_was_unmapped_is_found_out_when_that_is_tried_again() {
 }
 
 #[test]
-fn nor_is_what_is_mapped_or_sampled() {
+fn mapped_and_sampled_objects_are_not_closed_twice() {
     sweep_releases(|| {
         let (_, context) = first()?;
         let list = mapped(&context)?;
@@ -415,7 +417,7 @@ fn nor_is_what_is_mapped_or_sampled() {
     });
 }
 
-/// Nor is it used again, when another slab is there for the next one.
+/// Nor is it used again, if there is another slab for the next request.
 #[test]
 fn pinned_slabs_are_not_used_once_they_may_be_gone() {
     sweep_releases(|| {
@@ -436,7 +438,7 @@ fn pinned_slabs_are_not_used_once_they_may_be_gone() {
     });
 }
 
-/// Chunks of the driver's own, which copies share with nobody.
+/// Chunks allocated by the driver, which only copies use.
 #[test]
 #[cfg_attr(miri, ignore = "as with slabs, above")]
 fn chunks_are_not_used_once_they_may_be_gone() {
@@ -450,7 +452,7 @@ fn chunks_are_not_used_once_they_may_be_gone() {
             stream.upload_from(&[value; 64], &mut buffer)?;
             stream.download_to(&buffer, &mut back)?;
             assert_eq!(back, [value; 64]);
-            // The stream has a chunk of its own, which goes with it.
+            // The stream has its own chunk, which is released with it.
             let other = first()?.1.create_stream()?;
             other.upload_from(&[value; 64], &mut buffer)?;
             other.download_to(&buffer, &mut back)?;
@@ -461,7 +463,7 @@ fn chunks_are_not_used_once_they_may_be_gone() {
     });
 }
 
-/// A host function whose launch failed has been dropped, whether or not the driver calls it.
+/// A host function is dropped after a failed launch, whether or not the driver calls it.
 #[test]
 fn host_functions() {
     sweep(|| {

@@ -9,7 +9,7 @@ use super::harness::sweep;
 /// A segment of the pool.
 const U: usize = 2 << 20;
 
-/// Allocates, and looks at the counters: what failed moved none.
+/// Allocates, and checks the counters: a failed allocation changes none.
 fn alloc(stream: &Stream, pool: &CachingPool, bytes: usize) -> Result<DeviceBuffer<u8>> {
     let before = agree(pool, stream);
     let buffer = stream.alloc_with(&pool.allocator(), bytes);
@@ -21,7 +21,7 @@ fn alloc(stream: &Stream, pool: &CachingPool, bytes: usize) -> Result<DeviceBuff
     buffer
 }
 
-/// Bytes in use, where all counters agree.
+/// Bytes in use; asserts that all counters agree.
 fn agree(pool: &CachingPool, stream: &Stream) -> usize {
     let usage = pool.usage(stream.device());
     assert_eq!(
@@ -72,7 +72,7 @@ fn used_elsewhere() {
             round_trip(&mut buffer, &one, &one)?;
             two.fill(buffer.slice_mut(..64)?, 1)?;
             drop(buffer);
-            // There is no more: one stream has to wait for the other.
+            // No more memory is available: one stream has to wait for the other.
             let mut buffer = alloc(&two, &pool, 2 * U)?;
             round_trip(&mut buffer, &two, &one)?;
         }
@@ -92,7 +92,7 @@ fn in_the_shared_pool() {
         drop(first);
         let mut second = alloc(&one, &pool, 5000)?;
         round_trip(&mut second, &one, &one)?;
-        // The stream goes with blocks that it kept, and with blocks that others use.
+        // The stream is dropped with blocks that it keeps, and with blocks that other streams use.
         drop(second);
         drop(one);
         let mut third = alloc(&two, &pool, 5000)?;
@@ -116,7 +116,7 @@ fn in_a_pool_that_goes_first() {
         two.fill(second.slice_mut(..64)?, 1)?;
         drop(first);
         drop(pools);
-        // Its segment goes with it, behind both streams.
+        // Its segment is freed with it, behind both streams.
         drop(second);
         drop(one);
         two.synchronize()

@@ -238,12 +238,12 @@ fn green_context() {
     });
 }
 
-/// Something that knows where it was made, and has to be dropped there.
+/// A value that knows the context it was made in, and must be dropped in that context.
 struct Handle {
     made_in: Option<Context>,
 }
 
-/// What is current, where the driver tells.
+/// The current context, if the driver returns it.
 fn current() -> Option<Context> {
     again(Context::current).ok().flatten()
 }
@@ -263,7 +263,7 @@ fn library_handles() {
         let created = Context::create(Device::get(1)?, ContextFlags::SCHED_AUTO)?;
         let slot = ContextLocal::new(|_: &Context| Ok::<_, Error>(Handle { made_in: current() }));
         for context in [&primary, &created] {
-            // Once more after a failure: made anew, or the same.
+            // Again after a failure: made anew, or the same.
             again(|| {
                 slot.with(context, |handle| {
                     assert!(

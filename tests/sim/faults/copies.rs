@@ -4,7 +4,7 @@ use cuda_core::{Device, PinnedBuffer, Result, Stream};
 
 use super::harness::{again, first, sweep};
 
-/// Up, across, filled in part, down, and read.
+/// Copies up, across and down, fills a part, and reads.
 fn every_copy<K: cuda_core::StreamKind>(home: &Stream, stream: &Stream<K>) -> Result<()> {
     let context = stream.context();
     let source = PinnedBuffer::from_slice(context, &[1u16, 2, 3, 4, 5, 6, 7, 8])?;
@@ -75,7 +75,7 @@ fn in_a_created_context() {
     });
 }
 
-/// After a single failure, everything can be tried again, and all of it comes out right.
+/// After a single failure, every operation can be repeated with the right result.
 #[test]
 fn every_operation_again() {
     sweep(|| {
@@ -103,7 +103,7 @@ fn every_operation_again() {
     });
 }
 
-/// Goes on whatever fails: no later operation may trip over what an earlier one left.
+/// Continues after every failure: what one operation left must not break a later one.
 #[test]
 fn every_operation_regardless() {
     sweep(|| {
@@ -197,7 +197,7 @@ fn raw_use() {
         let (_, context) = first()?;
         let (s, t) = (context.create_stream()?, context.create_stream()?);
         let buffer = s.alloc_zeroed::<u8>(64)?;
-        // SAFETY: the work below is announced on both sides, and nothing else uses the buffer.
+        // SAFETY: both calls announce the work below, and nothing else uses the buffer.
         unsafe { buffer.note_use(&t, Access::Write) }?;
         // SAFETY: the buffer has 64 bytes and both are live.
         let code = unsafe { cuda_sys::symbol::cuMemsetD8Async(buffer.as_raw(), 3, 64, t.as_raw()) };

@@ -1,4 +1,4 @@
-//! Drops in several orders, and their explicit twins.
+//! Drops in several orders, and their fallible twins.
 
 use cuda_core::{Context, ContextFlags, Device, Error, Event, EventFlags, PinnedBuffer, Result};
 
@@ -97,7 +97,8 @@ fn legacy_stream_first() {
     });
 }
 
-/// What `close` could not do it gives back; here that is dropped, which tries again where it was kept.
+/// When `close` fails it returns the object; here that is dropped, which tries again if the object
+/// was kept.
 #[test]
 fn explicit_twins() {
     sweep(|| {
@@ -124,7 +125,7 @@ fn explicit_twins() {
     });
 }
 
-/// What `close` gave back still works, or has nothing left that could.
+/// What `close` returned with an error still works, or is empty.
 #[test]
 fn refused_twins_live_on() {
     sweep(|| {

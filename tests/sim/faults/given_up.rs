@@ -1,10 +1,7 @@
-//! `close` where the call that releases fails: nobody knows whether it took effect. What comes back
-//! has nothing left that could be used, or released a second time.
+//! `close` where the releasing call fails: the library cannot know whether the call took effect.
+//! The returned object is empty: nothing can be used, or released a second time.
 
-#![allow(
-    clippy::result_large_err,
-    reason = "the errors carry what they are about"
-)]
+#![allow(clippy::result_large_err, reason = "the errors carry the object")]
 
 mod memory;
 
@@ -24,14 +21,14 @@ use super::stack;
 
 type Closed<T> = std::result::Result<(), (Error, T)>;
 
-/// An owner whose `close` fails in a call.
+/// An owner and a `close` that fails in a driver call.
 struct Case<T> {
     call: &'static str,
     make: fn() -> Result<T>,
     close: fn(T) -> Closed<T>,
-    /// What the failure is reported as.
+    /// The resources that the drop hook reports.
     lost: &'static [Resource],
-    /// Uses what came back, in vain.
+    /// Uses the returned object, without success.
     used: fn(&mut T),
 }
 
@@ -64,7 +61,7 @@ impl<T> Case<T> {
         assert_eq!(session.calls(self.call), before + 1);
         (self.used)(&mut owner);
         let before = session.calls(self.call);
-        // Once more, as a program may that hopes for better luck.
+        // A second attempt, as a program may make it.
         match (self.close)(owner) {
             Ok(()) => {}
             Err((error, owner)) => {
@@ -232,7 +229,7 @@ fn streams() {
             refused(stream.download_to(&buffer, &mut [1; 8]));
             let guard = stream
                 .enter()
-                .expect("asks the driver nothing of the stream");
+                .expect("makes no driver call about the stream");
             let event = Event::new(stream.context(), EventFlags::DEFAULT).expect("an event");
             refused(event.record_current());
             drop(guard);
@@ -261,7 +258,7 @@ fn memory_pools() {
     .run();
 }
 
-/// One entry and one variable.
+/// PTX with one entry and one variable.
 fn ptx() -> &'static str {
     ".version 7.0\n.target sm_70\n.address_size 64\n\
      .visible .global .align 4 .u32 counter = 5;\n.visible .entry add_one() { ret; }\n"
@@ -333,7 +330,7 @@ fn contexts() {
             refused(context.alloc::<u8>(8));
             let (_, other) = first().expect("a context");
             refused(other.enable_peer_access(context));
-            let legacy = context.default_stream().expect("asks the driver nothing");
+            let legacy = context.default_stream().expect("makes no driver call");
             refused(legacy.synchronize());
         },
     };
@@ -349,7 +346,7 @@ fn contexts() {
     .run();
 }
 
-/// A context that something needs is whole, and goes when that has gone.
+/// A context that is in use stays whole, and is destroyed when its users are gone.
 #[test]
 fn contexts_in_use() -> Result<()> {
     let session = support::simulator();

@@ -1,4 +1,4 @@
-//! Runs a scenario with a fault at each of its driver calls, and looks at what is left.
+//! Runs a scenario with a fault at each of its driver calls, and checks what is left.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::OnceLock;
@@ -18,11 +18,11 @@ pub(super) type Scenario = fn() -> Result<()>;
 /// How a call fails.
 #[derive(Debug, Clone, Copy)]
 enum Failure {
-    /// Once; the next call works.
+    /// Only this call; the next one works.
     Once(CUresult),
-    /// With it the context is lost: all its later calls fail alike.
+    /// This call and all later ones of the context: the context is lost.
     Sticky(CUresult),
-    /// With it the driver is gone: all later calls fail alike.
+    /// All later calls of any kind: the driver has shut down.
     Shutdown,
 }
 
@@ -46,13 +46,13 @@ const FAILURES: &[Failure] = &[
     Failure::Shutdown,
 ];
 
-/// What is current when a scenario begins.
+/// The current context when a scenario begins.
 #[derive(Debug, Clone, Copy)]
 enum Before {
     Nothing,
     /// Another device's primary context.
     Primary,
-    /// A context that the library does not know, on top of a primary one.
+    /// A context unknown to the library, on top of a primary one.
     Foreign,
 }
 
@@ -71,7 +71,7 @@ impl Before {
     }
 }
 
-/// All that a run depends on; its `Debug` reproduces it.
+/// All parameters of a run; its `Debug` output reproduces it.
 #[derive(Debug, Clone, Copy)]
 struct Run {
     mode: Mode,
@@ -86,19 +86,20 @@ impl Run {
 }
 
 /// Runs the scenario without a fault, then with each kind of fault at its first driver call, at its
-/// second, and so on until none fires. Of each run it is asserted that
+/// second, and so on until none fires. Asserts of each run that
 /// * nothing panicked, and data read without an error was right (the scenario's own assertions);
 /// * the simulated driver saw no misuse: nothing freed twice, nothing used that was freed, no race;
-/// * the thread's whole context stack is what it was;
-/// * what still exists is exactly what the drop hook was told of: nothing leaked beyond what a
-///   failed call was to release, or could not be proven idle;
+/// * the thread's whole context stack is unchanged;
+/// * the objects that still exist are exactly those that the drop hook reported: nothing leaked
+///   beyond what a failed call was to release, or what could not be proven idle;
 /// * every host function has been called or dropped.
 pub(super) fn sweep(scenario: Scenario) {
     prepare();
     let sweep = || {
         for mode in [Mode::Lazy, Mode::Eager] {
             for (index, &failure) in FAILURES.iter().enumerate() {
-                // What is current has no bearing on the code.
+                // The handling of a code does not depend on the current context: only the first kind
+                // of failure runs with each of them.
                 let befores = if index == 0 { BEFORES } else { &BEFORES[..1] };
                 for &before in befores {
                     every_call(
@@ -122,8 +123,9 @@ pub(super) fn sweep(scenario: Scenario) {
     swept.unwrap_or_else(|panic| resume_unwind(panic));
 }
 
-/// Under Miri, which takes a thousand times as long, `sweep` comes here once and only some calls fail, others
-/// with each sample; the last run, whose fault never fires, is then the one without.
+/// Under Miri, which takes a thousand times as long, `sweep` makes one such pass and only some calls
+/// fail, others with each sample; the last run, whose fault never fires, is then the one without a
+/// fault.
 fn every_call(scenario: Scenario, run: Run, failure: Failure) {
     const STRIDE: u64 = if cfg!(miri) { 31 } else { 1 };
     if !cfg!(miri) {
@@ -144,13 +146,14 @@ fn every_call(scenario: Scenario, run: Run, failure: Failure) {
     assert!(fails, "the scenario calls no driver function");
 }
 
-/// One run with all assertions; whether the fault fired.
+/// One run with all assertions; returns whether the fault fired.
 fn attempt(scenario: Scenario, run: Run) -> bool {
     let session = support::simulator();
     session.set_mode(run.mode);
     let drops = DropFailures::begin();
     let seen = if run.shuts_down() {
-        // Without a driver nothing can be popped: whatever the thread keeps goes with the thread.
+        // Without a driver nothing can be popped: the thread's contexts are released with the
+        // thread.
         let enact = || enact(&session, scenario, run);
         let seen = thread::scope(|scope| scope.spawn(enact).join());
         seen.unwrap_or_else(|panic| resume_unwind(panic))
@@ -164,7 +167,7 @@ fn attempt(scenario: Scenario, run: Run) -> bool {
     cuda_core::trim_pinned().expect("no fault is left");
     support::trim_cache(&session).expect("no fault is left");
     let mut reported = drops.end();
-    // It is kept with what could not be freed there, as it is anyway.
+    // The context is kept with what could not be freed in it; the harness keeps it anyway.
     let of_harness = |failure: &DropFailure| {
         failure.resource == Resource::Context && failure.handle == foreign().handle().addr() as u64
     };
@@ -244,7 +247,7 @@ fn enact(session: &Session, scenario: Scenario, run: Run) -> Seen {
     }
 }
 
-/// What happens once a process is not part of a scenario: `process.rs` sees to it.
+/// Initialises what exists once per process, which is no part of a scenario: `process.rs` tests it.
 pub(crate) fn prepare() {
     static DONE: OnceLock<()> = OnceLock::new();
     DONE.get_or_init(|| {
@@ -261,18 +264,19 @@ fn primary(ordinal: u32) -> cuda_sys::CUcontext {
     device.context().expect("retained in `prepare`").as_raw()
 }
 
-/// A context of somebody else's, for the life of the process.
+/// A foreign context, for the life of the process.
 pub(super) fn foreign() -> &'static Foreign {
     struct Shared(Foreign);
-    // SAFETY: a handle that any thread may use, and that is never destroyed.
+    // SAFETY: any thread may use the handle, and it is never destroyed.
     unsafe impl Send for Shared {}
-    // SAFETY: a shared reference gives out the handle alone, which threads may use at once.
+    // SAFETY: a shared reference gives access to the handle alone, which threads may use
+    // concurrently.
     unsafe impl Sync for Shared {}
     static FOREIGN: OnceLock<Shared> = OnceLock::new();
     &FOREIGN.get_or_init(|| Shared(Foreign::create(2))).0
 }
 
-/// Something that a host function owns: none may be left when a run is over.
+/// A value that a host function owns: none may be left when a run ends.
 pub(super) struct Token(());
 
 static TOKENS: AtomicIsize = AtomicIsize::new(0);
@@ -294,12 +298,13 @@ impl Drop for Token {
     }
 }
 
-/// Once more after a failure: a single fault must leave everything in a state that allows that.
+/// Repeats the operation after a failure: a single fault must leave everything in a state that
+/// permits it.
 pub(super) fn again<R>(mut operation: impl FnMut() -> Result<R>) -> Result<R> {
     operation().or_else(|_| operation())
 }
 
-/// Pops what the scenario pushed, also where the driver refuses at first.
+/// Pops what the scenario pushed, also if the first attempt fails.
 pub(super) fn pop() -> Result<Context> {
     again(Context::pop)
 }

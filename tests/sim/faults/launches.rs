@@ -69,7 +69,7 @@ fn globals() {
         let module = Module::from_ptx(&context, small())?;
         let bump = module.function("bump")?;
         let mut counter = module.global::<u32>("counter")?;
-        // SAFETY: what it writes is named.
+        // SAFETY: the launch names the memory that the kernel writes.
         unsafe {
             stream
                 .kernel(&bump)

@@ -70,7 +70,7 @@ fn borrowed_and_large() {
         group.upload_all_from(&slice, &mut copies)?;
         let mut back = vec![0; LEN];
         group.gather_to([copies[0].slice(..1)?, copies[1].slice(1..)?], &mut back)?;
-        assert!(back == slice, "what came back is not what went");
+        assert!(back == slice, "the data came back changed");
         Ok(())
     });
 }
@@ -116,7 +116,7 @@ fn access_of_all_to_all() {
         let sources = group.alloc_zeroed::<u8>(6)?;
         let mut destinations = group.alloc::<u8>(6)?;
         let rotated = group.rotate(&sources, &mut destinations, 1);
-        // Whatever was enabled is taken away, or the next run would find it.
+        // Disables all access again, or the next run would find it enabled.
         super::harness::again(|| group.disable_all_peers())?;
         enabled?;
         rotated

@@ -1,4 +1,4 @@
-//! Memory of every other kind than stream-ordered: allocated, registered, opened, resized.
+//! Memory other than stream-ordered: allocated, registered, opened, resized.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,8 +12,8 @@ use cuda_sys::symbol as cu;
 
 use super::harness::{Token, first, sweep};
 
-/// The error alone.
-fn told<T, H>(result: std::result::Result<T, (cuda_core::Error, H)>) -> Result<T> {
+/// The result without the owner that comes with an error.
+fn error_only<T, H>(result: std::result::Result<T, (cuda_core::Error, H)>) -> Result<T> {
     result.map_err(|(error, _)| error)
 }
 
@@ -30,7 +30,7 @@ fn plain_memory() {
         let mut back = [0; 16];
         t.download_to(&b, &mut back)?;
         assert_eq!(back, [3; 16]);
-        told(b.close())
+        error_only(b.close())
     });
 }
 
@@ -46,7 +46,7 @@ fn pitched_memory() {
         assert_eq!(back, [4; 3]);
         rows.synchronize()?;
         drop(context.alloc_pitched::<u8>(1, 1)?);
-        told(rows.close())
+        error_only(rows.close())
     });
 }
 
@@ -73,8 +73,8 @@ fn registered_memory() {
         let (_, context) = first()?;
         let stream = context.create_stream()?;
         let flags = RegisterFlags::PORTABLE;
-        let source = told(Registered::new(&context, vec![5_u32; 16], flags))?;
-        let mut target = told(Registered::new(&context, vec![0_u32; 16], flags))?;
+        let source = error_only(Registered::new(&context, vec![5_u32; 16], flags))?;
+        let mut target = error_only(Registered::new(&context, vec![0_u32; 16], flags))?;
         let mut buffer = stream.alloc::<u32>(16)?;
         stream.upload(&source, &mut buffer)?;
         stream.download(&buffer, &mut target)?;
@@ -82,15 +82,15 @@ fn registered_memory() {
         stream.download(&buffer, &mut target)?;
         drop(source);
         let shared: Arc<[u32]> = vec![6; 16].into();
-        let shared = told(Registered::read_only(&context, shared, flags))?;
+        let shared = error_only(Registered::read_only(&context, shared, flags))?;
         stream.upload(&shared, &mut buffer)?;
-        told(shared.close())?;
-        assert_eq!(told(target.into_inner())?, [5; 16]);
+        error_only(shared.close())?;
+        assert_eq!(error_only(target.into_inner())?, [5; 16]);
         Ok(())
     });
 }
 
-/// What owns registered memory is dropped once, or leaked where its work cannot be proven done.
+/// The owner of registered memory is dropped once, or leaked if its work cannot be proven done.
 #[test]
 fn owners_of_registered_memory() {
     static DROPPED: AtomicUsize = AtomicUsize::new(0);
@@ -102,7 +102,7 @@ fn owners_of_registered_memory() {
             DROPPED.fetch_add(1, Ordering::Relaxed);
         }
     }
-    // SAFETY: the vector's elements are on the heap and nobody else has them.
+    // SAFETY: the vector's elements are on the heap and no other code has them.
     unsafe impl cuda_core::StableHost for Host {
         type Element = u8;
         fn elements(&mut self) -> std::ptr::NonNull<[u8]> {
@@ -121,7 +121,7 @@ fn owners_of_registered_memory() {
             elements: vec![0; 64],
         };
         let ended = (|| {
-            let mut one = told(Registered::new(&context, host(), RegisterFlags::NONE))?;
+            let mut one = error_only(Registered::new(&context, host(), RegisterFlags::NONE))?;
             let buffer = stream.alloc_zeroed::<u8>(64)?;
             stream.download(&buffer, &mut one)?;
             drop(one);
@@ -141,7 +141,7 @@ fn foreign_memory() {
         let stream = context.create_stream()?;
         let memory = context.alloc::<u32>(16)?;
         let address = memory.as_raw();
-        // SAFETY: the memory is its own owner, and nobody else uses it.
+        // SAFETY: the memory is its own owner, and no other code uses it.
         let mut buffer =
             unsafe { DeviceBuffer::<u32>::from_raw(address, 16, &context, Box::new(memory)) }?;
         stream.fill(&mut buffer, 8)?;
@@ -160,11 +160,11 @@ fn memory_of_another_process() {
         let stream = context.create_stream()?;
         context.alloc::<u8>(16)?.ipc_handle()?;
         let handle = IpcMemoryHandle::from_bytes(cuda_sim::foreign_memory(64));
-        // SAFETY: the other process is not there to object.
+        // SAFETY: no other process exists that could use the memory.
         let mut buffer = unsafe { DeviceBuffer::<u8>::open_ipc(&context, handle, 64) }?;
         stream.fill(&mut buffer, 1)?;
-        told(buffer.close())?;
-        // SAFETY: the other process is not there to object.
+        error_only(buffer.close())?;
+        // SAFETY: no other process exists that could use the memory.
         let mut buffer = unsafe { DeviceBuffer::<u8>::open_ipc(&context, handle, 64) }?;
         stream.fill(&mut buffer, 1)?;
         Ok(())
@@ -213,7 +213,7 @@ fn dropped_in_a_host_function() {
         let mut plain = context.alloc::<u8>(8)?;
         s.fill(&mut plain, 1)?;
         let host = vec![0_u8; 64];
-        let mut host = told(Registered::new(&context, host, RegisterFlags::NONE))?;
+        let mut host = error_only(Registered::new(&context, host, RegisterFlags::NONE))?;
         s.download(&plain, host.as_view_mut().slice_mut(..8)?)?;
         let pool = cuda_core::MemoryPool::builder(context.device()).build()?;
         let token = Token::new();
@@ -232,7 +232,7 @@ fn noted_by_hand() {
         // SAFETY: nothing uses it between the two calls but the fill.
         unsafe { host.note_use(&stream, Access::Write) }?;
         let address = host.device_ptr()?;
-        // SAFETY: the memory is kept until the fill is done, which `host` knows of.
+        // SAFETY: the memory is kept until the fill, which `host` has noted, is done.
         let filled = unsafe { cu::cuMemsetD32Async(address, 7, 16, stream.as_raw()) };
         // SAFETY: nothing has used it since the first call but the fill.
         unsafe { host.note_use(&stream, Access::Write) }?;

@@ -69,7 +69,7 @@ fn many_streams_on_one_buffer() {
         for part in 0..4 {
             let stream = context.create_stream()?;
             stream.fill(buffer.slice_mut(part * 4..part * 4 + 4)?, part as u32)?;
-            // Half of them are gone before the buffer is used again.
+            // Half of the parts are dropped before the buffer is used again.
             if part % 2 == 0 {
                 keep.push(stream);
             }
@@ -133,7 +133,7 @@ fn checkpoints_again() {
         let (_, context) = first()?;
         let (s, t) = (context.create_stream()?, context.create_stream()?);
         let mut a = s.alloc::<u8>(8)?;
-        // More than the ring of events holds.
+        // More events than the stream's ring holds.
         for value in 0..10 {
             again(|| s.fill(&mut a, value))?;
             again(|| s.checkpoint())?;

@@ -1,4 +1,4 @@
-//! Pinned memory of slabs.
+//! Pinned memory from slabs.
 
 use cuda_core::{PinnedBackend, PinnedBuffer, Result, set_pinned_backend, trim_pinned};
 
@@ -12,7 +12,7 @@ fn the_first_slab_and_its_end() {
         let buffer = PinnedBuffer::from_slice(&context, &[5_u8; 600])?;
         assert_eq!(buffer.as_slice()?, [5; 600]);
         drop(buffer);
-        // Cached or not, it can be had again.
+        // Cached or not, it can be allocated again.
         let buffer = PinnedBuffer::from_slice(&context, &[6_u8; 600])?;
         assert_eq!(buffer.as_slice()?, [6; 600]);
         drop(buffer);
@@ -47,7 +47,7 @@ fn chunks_under_copies() {
     });
 }
 
-/// A fault costs one call, and nothing that comes after.
+/// A fault fails one call, and none that comes after.
 #[test]
 fn once_more() {
     sweep(|| {

@@ -1,4 +1,4 @@
-//! Pools of the driver's.
+//! The driver's memory pools.
 
 use cuda_core::{Device, MemoryPool, PeerAccess, PoolReuse, Result};
 
@@ -36,14 +36,12 @@ fn the_devices_pool() {
         let buffer = stream.alloc_zeroed::<u32>(16)?;
         drop(pool);
         assert!(device.memory_pool()?.is_none_or(|pool| {
-            pool == device
-                .default_memory_pool()
-                .expect("it has been found before")
+            pool == device.default_memory_pool().expect("it was found before")
         }));
         drop(buffer);
         Ok(())
     });
-    // A pool that could not be destroyed may still be the device's.
+    // A pool that could not be destroyed may still be the device's default.
     restore().expect("no fault is left");
 }
 

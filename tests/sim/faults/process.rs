@@ -1,5 +1,5 @@
-//! What happens once a process: the driver's initialisation, primary contexts, default pools. Each
-//! fault needs a process of its own.
+//! Actions that happen once per process: the driver's initialisation, primary contexts, default
+//! pools. Each fault needs a process of its own.
 
 use std::env;
 use std::process::Command;
@@ -9,10 +9,10 @@ use cuda_core::{Device, PinnedBuffer, Result};
 use super::harness::again;
 use super::stack;
 
-/// Tells the child which call fails, and how.
+/// Tells the child process which call fails, and with which code.
 const FAULT: &str = "CUDA_TESTS_INIT_FAULT";
 
-/// The child's word on standard output that there was no such call.
+/// Printed by the child where the program makes no such call.
 const NOT_REACHED: &str = "the fault was not reached";
 
 #[test]
@@ -40,8 +40,8 @@ fn initialisation_fails_at_each_call() {
     }
 }
 
-/// The first use of everything, and once more if it fails. Without a fault from the environment it
-/// is a test like any other.
+/// The first use of everything, repeated if it fails. Without a fault in the environment it is a
+/// test like any other.
 #[test]
 fn initialisation() {
     let session = support::simulator();

@@ -9,7 +9,7 @@ pub(crate) fn snapshot() -> Vec<usize> {
     addresses(&stack)
 }
 
-/// Empties the thread's stack and says what was on it.
+/// Empties the thread's stack and returns what was on it.
 pub(crate) fn unwind() -> Vec<usize> {
     addresses(&std::iter::from_fn(context::pop).collect::<Vec<_>>())
 }

@@ -64,7 +64,7 @@ fn scopes() {
         assert_eq!((x, y), expected);
         done?;
         stream.fill_bytes(&mut b, 1)?;
-        // A scope that is left early waits for nothing, and keeps its chunk until it may go.
+        // A scope that ends early does not wait, and keeps its chunk until it is idle.
         let left = stream.scope(|scope| {
             scope.download(&b, &mut y)?;
             Err::<(), _>(cuda_core::Error::NoTiming)
@@ -80,7 +80,7 @@ fn chunks_of_a_lost_stream() {
     sweep(|| {
         let (_, context) = first()?;
         for _ in 0..2 {
-            // Each stream is gone while its chunk is still to be read.
+            // Each stream is dropped while a copy still has to read its chunk.
             let stream = context.create_stream()?;
             let mut buffer = stream.alloc::<u8>(CHUNK / 4)?;
             for value in 0..3 {
@@ -91,7 +91,7 @@ fn chunks_of_a_lost_stream() {
     });
 }
 
-/// More than a copy may have in use at once, in the smallest chunks there are.
+/// A slice with more chunks than a copy may use at once, in chunks of the smallest size.
 fn large(threads: usize) -> cuda_core::Result<()> {
     const SMALL: usize = 4 << 10;
     const LEN: usize = 10 * SMALL + 3;
@@ -103,7 +103,7 @@ fn large(threads: usize) -> cuda_core::Result<()> {
     stream.upload_from(&slice, &mut buffer)?;
     let mut back = vec![1; LEN];
     let down = other.download_to(&buffer, &mut back);
-    // After a failure a part may be there, and nothing else.
+    // After a failure a part may have arrived, and nothing else.
     let seen = |byte: &u8| *byte == 7 || (down.is_err() && *byte == 1);
     assert!(back.iter().all(seen), "the slice came back changed");
     down?;
@@ -123,7 +123,7 @@ fn large_slices() {
 #[test]
 #[cfg_attr(
     miri,
-    ignore = "as `large_slices`, with threads that a test of its own has"
+    ignore = "as `large_slices`, its threads are tested by a test of their own"
 )]
 fn large_slices_with_help() {
     sweep(|| large(2));

@@ -1,4 +1,4 @@
-//! The current stream, pools of streams, values, signals, streams of others.
+//! The current stream, pools of streams, values, signals, foreign streams.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ fn pools_of_streams() {
 fn streams_of_others() {
     sweep(|| {
         let (_, context) = first()?;
-        // Ours, which nobody but the owner destroys.
+        // Created here; only its owner destroys it.
         let owned = context.create_stream()?;
         let raw = owned.as_raw();
         let (owner, token) = (Arc::new((owned.clone(), Token::new())), Token::new());
@@ -83,7 +83,7 @@ fn signals() {
         let (s, t) = (context.create_stream()?, context.create_stream()?);
         let (one, two) = (Signal::new(device, 0u32)?, Signal::new(device, 0u64)?);
         s.write_signal(&one, 1)?;
-        // A write that failed need not have come: whatever waits is let go below.
+        // A failed write may not have happened: the code below ends all waits for it.
         let waits = t.wait_signal(&one, WaitValue::Eq(1));
         one.set(1);
         waits?;
@@ -91,7 +91,7 @@ fn signals() {
         t.synchronize()?;
         assert_eq!(two.get(), 2);
         drop(t);
-        // The place of a signal that work still uses is not given away.
+        // The slot of a signal that work still uses is not handed out.
         s.write_signal(&two, 3)?;
         drop(two);
         let other = Signal::new(device, 0u64)?;

@@ -1,4 +1,4 @@
-//! Values that end on another thread, and what a thread leaves behind.
+//! Values that are dropped on another thread, and what a thread leaves behind.
 
 use std::thread;
 

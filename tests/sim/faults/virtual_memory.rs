@@ -1,4 +1,4 @@
-//! Memory that is reserved, mapped and shared, with a failure at each step of it.
+//! Memory that is reserved, mapped and shared, with a failure at each step.
 
 use cuda_core::{
     Device, Granularity, PeerAccess, PhysicalMemory, Result, ShareableHandle, VirtualBuffer,
@@ -76,7 +76,7 @@ fn memory_of_the_callers_own() {
     });
 }
 
-/// Imported as if another interface had made it.
+/// Imported as memory of another interface.
 #[test]
 #[cfg(all(unix, not(miri)))]
 fn memory_of_another_interface() {
@@ -87,13 +87,14 @@ fn memory_of_another_interface() {
         let step = step(device)?;
         let memory = PhysicalMemory::create(&context, step, ShareableHandle::PosixFd)?;
         let (fd, kind) = (memory.export_fd()?, ExternalMemoryKind::Allocation);
-        // SAFETY: of this size and device, and used by nobody else.
+        // SAFETY: of this size and device, and no other code uses it.
         let imported = unsafe { ExternalMemory::import_fd(&context, fd, step, kind) };
         let imported = imported.map_err(|(error, _)| error)?;
         let mapped = imported.into_buffer::<u32>(0, 100);
         let mut buffer = mapped.map_err(|(error, _)| error)?;
         let fd = std::fs::File::open("/dev/null").expect("a file").into();
-        // SAFETY: any descriptor is one of a semaphore to the simulated driver; a wait for a signal.
+        // SAFETY: the simulated driver takes any descriptor for a semaphore's; each wait has its
+        // signal.
         let imported =
             unsafe { ExternalSemaphore::import_fd(&context, fd, ExternalSemaphoreKind::Binary) };
         let semaphore = imported.map_err(|(error, _)| error)?;

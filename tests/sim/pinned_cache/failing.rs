@@ -1,4 +1,4 @@
-//! Calls that fail, streams and contexts that are lost.
+//! Failing calls, and lost streams and contexts.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,7 +7,7 @@ use cuda_sim::Fault;
 use cuda_sys::{CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN, CUresult};
 
 use super::{ALLOC, FREE, REGISTER, UNREGISTER, cached, context, finish, no_calls, place};
-use crate::drop_hook::Told;
+use crate::drop_hook::DropReports;
 
 #[test]
 fn f10_what_cannot_be_mapped_is_the_drivers_to_refuse() -> Result<()> {
@@ -45,7 +45,7 @@ fn f10_falls_back_to_the_driver() -> Result<()> {
         assert_eq!((session.calls(REGISTER), session.calls(ALLOC)), (1, 1));
         assert_eq!(buffer.as_slice()?, [7; 1000]);
         drop(buffer);
-        // Used again all the same, and freed by the right call.
+        // Reused nevertheless, and freed by the right call.
         let again = no_calls(&session, "a hit", || {
             PinnedBuffer::<u8>::new(&context, 1000)
         })?;
@@ -79,7 +79,7 @@ fn f10_oom_retry() -> Result<()> {
     assert_eq!((session.calls(REGISTER), session.calls(ALLOC)), (3, 1));
     drop(large);
     session.clear_faults();
-    // And always: what is cached goes, and the error says what was asked for.
+    // With permanent failures: the cache is released, and the error names the request.
     for name in [REGISTER, ALLOC] {
         session.inject(
             Fault::new(CUDA_ERROR_OUT_OF_MEMORY)
@@ -102,7 +102,7 @@ fn f10_oom_retry() -> Result<()> {
         0,
         "none of it went through pinned memory"
     );
-    // And through pinned memory again as soon as there is some.
+    // Copies use pinned memory again as soon as it can be had.
     session.clear_faults();
     there_and_back(&stream, 3)?;
     assert!(pinned_usage()?.reserved > 0);
@@ -110,7 +110,7 @@ fn f10_oom_retry() -> Result<()> {
     finish(&session)
 }
 
-/// Copies of borrowed slices, small and large, and of several together.
+/// Copies of borrowed slices, small, large, and several together.
 fn there_and_back(stream: &Stream, len: usize) -> Result<()> {
     let source: Vec<u8> = (0..len).map(|at| (at % 251) as u8).collect();
     let mut buffer = stream.alloc::<u8>(len)?;
@@ -125,13 +125,13 @@ fn there_and_back(stream: &Stream, len: usize) -> Result<()> {
 
 #[test]
 fn f03_what_may_be_gone_is_given_up() -> Result<()> {
-    // Mapped and registered, or allocated by the driver; gone behind the error, or still there.
+    // Mapped and registered, or allocated by the driver; the failing release took effect, or not.
     for (release, belated) in [UNREGISTER, FREE]
         .into_iter()
         .flat_map(|release| [(release, false), (release, true)])
     {
         let session = cached();
-        let mut told = Told::listen();
+        let mut reports = DropReports::listen();
         let context = context()?;
         if release == FREE {
             session.fail_nth(Some(REGISTER), 1, CUDA_ERROR_NOT_SUPPORTED);
@@ -142,7 +142,7 @@ fn f03_what_may_be_gone_is_given_up() -> Result<()> {
         session.inject(if belated { fault.takes_effect() } else { fault });
         let error = trim_pinned().expect_err("so it says");
         assert_eq!(error.code(), Some(CUDA_ERROR_UNKNOWN));
-        let said = told.take();
+        let said = reports.take();
         assert!(
             said.len() == 1
                 && said[0].resource == Resource::PinnedMemory
@@ -157,7 +157,7 @@ fn f03_what_may_be_gone_is_given_up() -> Result<()> {
         // Not released again.
         trim_pinned()?;
         assert_eq!(session.calls(UNREGISTER) + session.calls(FREE), 2);
-        assert_eq!(told.resources(), []);
+        assert_eq!(reports.resources(), []);
         let leaks = session.leaks();
         assert_eq!(leaks.len(), usize::from(!belated), "{leaks:#?}");
         support::judge::take_away(leaks);
@@ -169,7 +169,7 @@ fn f03_what_may_be_gone_is_given_up() -> Result<()> {
 #[test]
 fn f03_what_the_driver_was_not_asked_for_is_kept() -> Result<()> {
     let session = cached();
-    let mut told = Told::listen();
+    let mut reports = DropReports::listen();
     let context = context()?;
     drop(PinnedBuffer::<u8>::new(&context, 1000)?);
     let usage = pinned_usage()?;
@@ -179,7 +179,7 @@ fn f03_what_the_driver_was_not_asked_for_is_kept() -> Result<()> {
     assert_eq!(error.code(), Some(CUDA_ERROR_UNKNOWN));
     assert_eq!(session.calls(UNREGISTER), 0);
     assert_eq!(pinned_usage()?, usage, "kept");
-    assert_eq!(told.resources(), []);
+    assert_eq!(reports.resources(), []);
     let kept = no_calls(&session, "and used", || {
         PinnedBuffer::<u8>::new(&context, 1000)
     })?;
@@ -189,10 +189,10 @@ fn f03_what_the_driver_was_not_asked_for_is_kept() -> Result<()> {
 
 #[test]
 fn f03_lost_streams_keep_their_memory() -> Result<()> {
-    // A copy that nobody can prove complete: its slab is given up, reported once, and what else is
-    // in it stays in use.
+    // A copy that cannot be proven complete: its slab is given up and reported once, and the slab's
+    // other blocks stay in use.
     let session = cached();
-    let mut told = Told::listen();
+    let mut reports = DropReports::listen();
     let context = context()?;
     let stream = context.create_stream()?;
     let mut buffer = stream.alloc_zeroed::<u8>(100)?;
@@ -207,9 +207,9 @@ fn f03_lost_streams_keep_their_memory() -> Result<()> {
     session.inject(fault.from_then_on());
     drop((buffer, stream));
     session.clear_faults();
-    told.take();
+    reports.take();
     trim_pinned()?;
-    assert_eq!(told.resources(), [Resource::PinnedMemory]);
+    assert_eq!(reports.resources(), [Resource::PinnedMemory]);
     let usage = pinned_usage()?;
     assert_eq!(
         (usage.reserved, usage.pending, usage.cached),
@@ -240,7 +240,7 @@ fn f03_lost_streams_keep_their_memory() -> Result<()> {
 #[test]
 fn f03_lost_contexts_do_not_stop_others() -> Result<()> {
     let session = cached();
-    let mut told = Told::listen();
+    let mut reports = DropReports::listen();
     let (here, there) = (Device::get(0)?, Device::get(1)?);
     let (stream, other) = (here.create_stream()?, there.create_stream()?);
     let mut buffer = stream.alloc_zeroed::<u8>(1000)?;
@@ -254,9 +254,9 @@ fn f03_lost_contexts_do_not_stop_others() -> Result<()> {
         .fill(&mut buffer, 1)
         .expect_err("the context is lost");
     drop(guard);
-    // Neither waits nor fails: nobody gets the memory.
+    // Neither waits nor fails: no allocation gets the memory.
     lost.close().map_err(|(error, _)| error)?;
-    assert_eq!(told.resources(), []);
+    assert_eq!(reports.resources(), []);
     let mut there = other.alloc_zeroed::<u8>(1000)?;
     for round in 0..4 {
         let up = PinnedBuffer::from_slice(other.context(), &[round; 1000])?;
@@ -276,21 +276,21 @@ fn f03_lost_contexts_do_not_stop_others() -> Result<()> {
 
 #[test]
 fn f03_a_drop_hook_that_allocates() -> Result<()> {
-    // It runs while the thread gets a slab, and gets one of its own; so does a thread that it
-    // waits for.
+    // The hook runs while the thread makes a slab, and gets a slab of its own; so does a thread
+    // that the hook waits for.
     let session = cached();
     let inside = context()?;
     let seen = Arc::new(Mutex::new(Vec::new()));
     let results = Arc::clone(&seen);
     cuda_core::set_drop_hook(move |_: &cuda_core::DropFailure| {
         let own = PinnedBuffer::<u8>::new(&inside, 100_000).map(drop);
-        // No slab that there is has room for it.
+        // No existing slab has room for it.
         let another = || PinnedBuffer::<u8>::new(&inside, 5_000_000).map(drop);
         let others = std::thread::scope(|scope| scope.spawn(another).join());
         let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
         results.extend([own, others.expect("no panic")]);
     });
-    // What was current cannot be brought back behind the registration.
+    // The previous context cannot be restored after the registration.
     let fault = Fault::new(CUDA_ERROR_UNKNOWN).function("cuCtxSetCurrent");
     session.inject(fault.nth(2));
     let fault = Fault::new(CUDA_ERROR_UNKNOWN).function("cuCtxSetCurrent");

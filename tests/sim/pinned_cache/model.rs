@@ -1,4 +1,4 @@
-//! Random programs against a model of who has which addresses, and which bytes are where.
+//! Random programs against a model of which buffer has which addresses and bytes.
 
 use cuda_core::{Context, DeviceBuffer, PinnedBuffer, Result, Stream, pinned_usage, trim_pinned};
 use cuda_sim::Mode;
@@ -10,18 +10,18 @@ use super::{cached, context, finish};
 
 const STREAMS: usize = 3;
 
-/// The largest buffer that a program asks for: the simulated devices hold as much.
+/// The largest buffer that a program allocates; the simulated devices' buffers are as large.
 const LARGEST: usize = 20_000;
 
 #[derive(Debug, Clone)]
 enum Step {
     /// A buffer of so many bytes, all of this value.
     Alloc(usize, u8),
-    /// One that is alive, by a number that wraps around.
+    /// A live one, by a number that wraps around.
     Drop(usize),
-    /// One that is alive, to the device of a stream.
+    /// A live one, to the device buffer of a stream.
     Upload(usize, usize),
-    /// What a stream has, to one that is alive.
+    /// The device buffer of a stream, to a live one.
     Download(usize, usize),
     Synchronize(usize),
     Look(usize),
@@ -42,7 +42,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A buffer, where it is, and what its bytes should be.
+/// A buffer, its address, and its expected bytes.
 struct Held {
     buffer: PinnedBuffer<u8>,
     start: usize,
@@ -161,7 +161,7 @@ impl World {
     }
 }
 
-/// The smallest multiple of an eighth of the power of two below that is enough.
+/// The smallest sufficient multiple of an eighth of the power of two below.
 fn size(len: usize) -> usize {
     let mut step = 256;
     while len > 16 * step {

@@ -1,9 +1,9 @@
-//! Programs whose threads run at the same time.
+//! Programs with threads that run at the same time.
 //!
-//! Threads share streams, and memory that all of them read; the parts of one buffer, which
-//! `split_at_mut` made, are a thread's own, and so is what it allocates, until it hands that to
-//! whoever takes it. Whatever the threads' steps and the device's work come to in which order, each
-//! knows what is in its memory.
+//! Threads share streams, and memory that all of them read. Each has its own parts of one buffer,
+//! made by `split_at_mut`, and the memory that it allocates, until another thread takes it over. In
+//! whatever order the threads' steps and the device's work run, each thread knows what its memory
+//! holds.
 
 mod act;
 mod bank;
@@ -21,7 +21,7 @@ use super::{prove, schedules};
 use act::{Hands, Worker};
 use program::Step;
 
-/// Some seconds; one program under Miri.
+/// Takes some seconds; one program under Miri.
 const CASES: u32 = if cfg!(miri) { 1 } else { 300 };
 
 /// Steps of a thread.
@@ -63,13 +63,13 @@ fn check(modes: impl Strategy<Value = Mode>) {
     prove(CASES, (modes, program), print, run);
 }
 
-/// What all threads use.
+/// Objects that all threads use.
 struct Shared {
     contexts: [Context; 2],
     streams: Vec<Stream>,
     device: (DeviceBuffer<u8>, Contents),
     pinned: (PinnedBuffer<u8>, Contents),
-    /// Memory that a thread gave away and no other has taken yet.
+    /// Memory that a thread has given away and no other has taken yet.
     hands: Hands,
 }
 
@@ -103,7 +103,7 @@ impl Shared {
     }
 }
 
-/// Runs one program, and says what came out otherwise than each thread knows.
+/// Runs one program; an error says which memory differs from what its thread expects.
 fn run(mode: Mode, program: Program) -> Result<(), String> {
     let session = support::simulator();
     session.set_mode(mode);
@@ -112,7 +112,7 @@ fn run(mode: Mode, program: Program) -> Result<(), String> {
     cuda_core::flush_deferred_drops();
     session.settle();
     cuda_core::flush_deferred_drops();
-    // What was dropped last may have recorded an event.
+    // The last drop may have recorded an event.
     session.settle();
     cuda_core::trim_staging().map_err(|error| error.to_string())?;
     outcome?;
@@ -128,19 +128,19 @@ fn run(mode: Mode, program: Program) -> Result<(), String> {
 }
 
 fn enact(program: Program) -> Result<(), String> {
-    let told = |error: cuda_core::Error| error.to_string();
-    let shared = Shared::new().map_err(told)?;
+    let message = |error: cuda_core::Error| error.to_string();
+    let shared = Shared::new().map_err(message)?;
     let home = &shared.streams[0];
-    let mut device = home.alloc_zeroed::<u8>(LEN * THREADS).map_err(told)?;
+    let mut device = home.alloc_zeroed::<u8>(LEN * THREADS).map_err(message)?;
     let mut pinned =
-        PinnedBuffer::<u8>::zeroed(&shared.contexts[0], LEN * THREADS).map_err(told)?;
+        PinnedBuffer::<u8>::zeroed(&shared.contexts[0], LEN * THREADS).map_err(message)?;
 
     let (mut device_rest, mut pinned_rest) = (device.as_view_mut(), pinned.as_view_mut());
     let mut workers = Vec::new();
     for _ in 0..THREADS {
-        let (device_part, rest) = device_rest.split_at_mut(LEN).map_err(told)?;
+        let (device_part, rest) = device_rest.split_at_mut(LEN).map_err(message)?;
         device_rest = rest;
-        let (pinned_part, rest) = pinned_rest.split_at_mut(LEN).map_err(told)?;
+        let (pinned_part, rest) = pinned_rest.split_at_mut(LEN).map_err(message)?;
         pinned_rest = rest;
         workers.push(Worker::new(&shared, device_part, pinned_part));
     }
@@ -154,7 +154,7 @@ fn enact(program: Program) -> Result<(), String> {
             })
         });
         let threads: Vec<_> = work.collect();
-        // All of them end before anybody looks.
+        // All threads are joined before their results are compared.
         let ends = threads.into_iter().map(|thread| {
             let end = thread.join();
             end.unwrap_or_else(|_| Err("a thread panicked".to_owned()))
@@ -165,11 +165,11 @@ fn enact(program: Program) -> Result<(), String> {
         let (of_device, of_pinned) = contents?;
         let range = number * LEN..(number + 1) * LEN;
         let mut bytes = [0; LEN];
-        let part = device.slice(range.clone()).map_err(told)?;
-        home.download_to(part, &mut bytes).map_err(told)?;
+        let part = device.slice(range.clone()).map_err(message)?;
+        home.download_to(part, &mut bytes).map_err(message)?;
         same(&bytes, &of_device).map_err(|error| format!("device part {number}: {error}"))?;
-        let part = pinned.slice(range).map_err(told)?;
-        let bytes = part.as_slice().map_err(told)?;
+        let part = pinned.slice(range).map_err(message)?;
+        let bytes = part.as_slice().map_err(message)?;
         same(bytes, &of_pinned).map_err(|error| format!("pinned part {number}: {error}"))?;
     }
     Ok(())

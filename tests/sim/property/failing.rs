@@ -1,9 +1,9 @@
 //! Programs in which driver calls fail.
 //!
-//! What a failed operation was to write is unknown from then on, and no later error is a departure.
-//! Everything else holds all the same: nothing is used after it was freed, what is known is right,
-//! what is current is what it was unless the drop hook was told otherwise, nothing panics, and what
-//! leaked is what was reported.
+//! The memory that a failed operation was to write is unknown from then on, and later errors are no
+//! departure. Everything else must hold: nothing is used after it was freed, known contents are
+//! right, the current context is unchanged unless the drop hook reported otherwise, nothing panics,
+//! and what leaked was reported.
 
 use std::cell::Cell;
 
@@ -17,7 +17,7 @@ use support::judge::{self, Reported};
 use super::world::Left;
 use super::{print, program, programs, prove, run, schedules};
 
-/// Some seconds; one program under Miri.
+/// Takes some seconds; one program under Miri.
 const CASES: u32 = if cfg!(miri) { 1 } else { 400 };
 
 /// Steps of a program.
@@ -48,7 +48,7 @@ fn check(modes: impl Strategy<Value = Mode>) {
 /// A driver call that fails.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Failure {
-    /// Of which function; [`None`]: of any.
+    /// The function; [`None`] means any.
     function: Option<&'static str>,
     nth: u16,
     code: CUresult,
@@ -58,7 +58,7 @@ pub(super) struct Failure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Effect {
     Nothing,
-    /// The call does what it was asked to, and fails with what earlier work came to.
+    /// The call takes effect, and returns the error of earlier work.
     AllTheSame,
     /// All later calls of its context fail.
     ContextLost,
@@ -74,13 +74,13 @@ const CODES: &[CUresult] = &[
     cuda_sys::CUDA_ERROR_NOT_SUPPORTED,
 ];
 
-/// What work comes to. The others refuse a call, which then has no effect.
+/// Errors of earlier work. The other codes refuse a call, which then has no effect.
 const OF_WORK: &[CUresult] = &[
     cuda_sys::CUDA_ERROR_UNKNOWN,
     cuda_sys::CUDA_ERROR_LAUNCH_FAILED,
 ];
 
-/// Functions that fail more often than others.
+/// Functions that the generator selects more often.
 const FUNCTIONS: &[&str] = &[
     "cuCtxCreate_v2",
     "cuCtxDestroy_v2",
@@ -122,7 +122,7 @@ const FUNCTIONS: &[&str] = &[
     "cuThreadExchangeStreamCaptureMode",
 ];
 
-/// One of so many calls, or of those of a function.
+/// One of so many calls, or of those of one function.
 fn failure(calls: u16, of_function: u16) -> impl Strategy<Value = Failure> {
     let of_any = (1..=calls).prop_map(|nth| (None, nth, Effect::Nothing));
     let effect = prop_oneof![
@@ -174,11 +174,11 @@ impl Failure {
     }
 }
 
-/// What is left after a program in which a call failed is what the drop hook was told of, and what
-/// that keeps.
+/// After a program in which a call failed, the objects left are those that the drop hook reported,
+/// and what those keep.
 ///
-/// Of a call that took effect although it failed no more is known than that: what it made may be
-/// there, an object for each such call, and what it released may be gone.
+/// A call that took effect although it failed allows more: one object per such call may exist, and
+/// what it released may be gone.
 pub(super) fn compare(
     leaks: &[Leak],
     reported: &Reported,
@@ -188,7 +188,7 @@ pub(super) fn compare(
 ) -> Result<(), String> {
     let made = Cell::new(took_effect);
     let failures = &reported.failures;
-    // A piece of a segment, or of a slab, keeps the whole; anything keeps its context.
+    // A piece of a segment or slab keeps the whole of it; any object keeps its context.
     let kept = |leak: &Leak| match leak.kind {
         LeakKind::Context => !failures.is_empty(),
         _ => (failures.iter()).any(|failure| contains(leak, failure.handle)),
@@ -206,7 +206,7 @@ pub(super) fn compare(
     judge::compare(leaks, reported, destroyed, excused)
 }
 
-/// Whether the leaked memory has that address in it.
+/// Whether the leaked memory contains that address.
 fn contains(leak: &Leak, address: u64) -> bool {
     let memory = matches!(leak.kind, LeakKind::Device | LeakKind::Pinned);
     memory && (leak.handle..leak.handle + leak.bytes as u64).contains(&address)

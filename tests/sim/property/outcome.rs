@@ -1,11 +1,11 @@
-//! How a step ends, and what the model makes of that.
+//! The outcome of a step, and its effect on the model.
 
 use std::fmt;
 use std::ops::Range;
 
 use cuda_core::{Device, Error, Stream, StreamKind};
 
-/// What is known of each element; [`None`]: nothing, since nobody wrote it, or what wrote it failed.
+/// The known value of each element; [`None`] where no operation wrote it, or a failed one.
 pub(super) type Contents = Vec<Option<u8>>;
 
 /// Whether the operation took place.
@@ -16,7 +16,7 @@ pub(super) type Done = Result<(), Departure>;
 /// How a step departs from the model.
 #[derive(Debug)]
 pub(super) enum Departure {
-    /// An operation failed: a departure unless a call of the driver failed before.
+    /// An operation failed: a departure unless a driver call failed before.
     Failed(Error),
     /// Always a departure.
     Wrong(String),
@@ -43,7 +43,7 @@ impl From<String> for Departure {
     }
 }
 
-/// The operation must succeed where the stream is on the memory's device, and be refused elsewhere.
+/// The operation must succeed where the stream is on the memory's device, and fail elsewhere.
 pub(super) fn allowed<K: StreamKind>(
     stream: &Stream<K>,
     devices: &[Device],
@@ -57,8 +57,8 @@ pub(super) fn allowed<K: StreamKind>(
     }
 }
 
-/// What the operation's target holds: `new` if it took place, what it held if it was refused; if it
-/// failed, that is unknown.
+/// Updates the model of the operation's target: `new` if it took place, unchanged if it was
+/// refused; unknown if it failed.
 pub(super) fn note(
     target: &mut [Option<u8>],
     outcome: Outcome,
@@ -75,7 +75,7 @@ pub(super) fn note(
     Ok(())
 }
 
-/// Compares what is known.
+/// Compares the elements that are known.
 pub(super) fn same(bytes: &[u8], contents: &[Option<u8>]) -> Result<(), String> {
     let wrong = |(byte, known): (&u8, &Option<u8>)| known.is_some_and(|known| known != *byte);
     match bytes.iter().zip(contents).position(wrong) {

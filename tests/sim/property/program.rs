@@ -1,5 +1,5 @@
-//! What a program may do. Numbers name objects by their position, modulo how many there are, so
-//! that every list of steps is a program, and every part of one too.
+//! The steps of a program. Numbers select objects by their position, modulo their count, so that
+//! every list of steps is a program, and every part of one too.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -17,16 +17,16 @@ use super::steps::parts::{self, Splitting};
 use super::steps::settings::{self, SettingOp};
 use super::steps::streams::{self, StreamOp};
 
-/// One of the threads does something.
+/// One step of one of the threads.
 #[derive(Debug, Clone)]
 pub(super) struct Step {
     pub(super) thread: u8,
     pub(super) op: Op,
-    /// A driver call that fails from here on.
+    /// A driver call that fails from this step on.
     pub(super) failure: Option<Failure>,
 }
 
-/// A stream, as a thread names it.
+/// A stream, as seen from a thread.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum On {
     Created(u8),
@@ -34,7 +34,7 @@ pub(super) enum On {
     PerThread(u8),
 }
 
-/// Some elements of a buffer: a start and a length, cut to what there is.
+/// Some elements of a buffer: a start and a length, cut to the buffer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Part {
     pub(super) buffer: u8,
@@ -60,9 +60,9 @@ pub(super) enum Op {
     Flight(FlightOp),
     Group(GroupOp),
     Setting(SettingOp),
-    /// What one stream does.
+    /// An operation on one stream.
     On(On, Work),
-    /// What two streams do with the parts of one buffer.
+    /// Operations of two streams on the parts of one buffer.
     OnTwo([On; 2], Splitting),
 }
 
@@ -72,7 +72,7 @@ pub(super) enum Work {
     Copy(Copying),
 }
 
-/// Programs of up to `longest` steps, of which the first make memory to work with.
+/// Programs of up to `longest` steps, the first of which allocate memory to work with.
 pub(super) fn programs(
     longest: usize,
     failure: impl Strategy<Value = Option<Failure>> + 'static,
@@ -131,7 +131,7 @@ pub(super) fn part() -> impl Strategy<Value = Part> {
     (any::<u8>(), start, len).prop_map(|(buffer, start, len)| Part { buffer, start, len })
 }
 
-/// Elements of a buffer: few, or more than fit a chunk of the smallest size.
+/// Lengths of buffers: a few elements, or more than fit a chunk of the smallest size.
 pub(super) fn len() -> impl Strategy<Value = u16> {
     prop_oneof![9 => 0..24u16, 1 => 300..9000u16]
 }

@@ -1,4 +1,4 @@
-//! Each kind of step: its data, how often it comes, and what it does to the world and the model.
+//! Each kind of step: its data, its frequency, and its effect on the world and the model.
 
 pub(super) mod contexts;
 pub(super) mod copies;
@@ -19,7 +19,7 @@ use super::world::World;
 use drops::{DropOp, How};
 use streams::StreamOp;
 
-/// Objects of a kind that a program may have at once.
+/// The most objects of one kind that a program has at once.
 const MOST: usize = 6;
 
 /// Runs an expression with a stream of either kind.

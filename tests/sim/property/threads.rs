@@ -11,11 +11,11 @@ use super::world::World;
 
 type Turn = (Op, World);
 
-/// What a step came to.
+/// The result of a step.
 pub(super) struct Answer {
     pub(super) world: World,
     pub(super) done: Done,
-    /// Whether the driver's stack of contexts is the model's.
+    /// Whether the driver's context stack equals the model's.
     pub(super) current: Result<(), String>,
 }
 
@@ -32,7 +32,7 @@ impl Threads {
         Self((0..3).map(|_| Worker::start()).collect())
     }
 
-    /// Has the step's thread do it, and waits for that.
+    /// Sends the step to its thread, and waits for the answer.
     pub(super) fn run(&mut self, step: Step, world: World) -> Result<Answer, String> {
         let worker = &self.0[usize::from(step.thread) % self.0.len()];
         let gone = |_| "the thread panicked".to_owned();
@@ -79,7 +79,7 @@ impl Worker {
     }
 }
 
-/// What belongs to one thread.
+/// The objects of one thread.
 #[derive(Default)]
 pub(super) struct Local {
     /// Guards with what each of them saved.
@@ -91,7 +91,7 @@ pub(super) struct Local {
 
 impl Local {
     /// The thread's default stream; a thread keeps the first one that it uses, and makes others for
-    /// one operation.
+    /// a single operation.
     pub(super) fn per_thread(&mut self, context: &Context) -> cuda_core::Result<PerThreadStream> {
         let stream = context.per_thread_stream()?;
         if self.streams.is_empty() {
@@ -111,7 +111,7 @@ impl Local {
         Ok(())
     }
 
-    /// Ends a guard, in whatever order.
+    /// Ends a guard, in any order.
     pub(super) fn leave(&mut self, guard: u8, explicit: bool) -> cuda_core::Result<()> {
         let index = usize::from(guard) % self.guards.len();
         let (guard, saved) = self.guards.remove(index);
@@ -152,7 +152,8 @@ impl Local {
         self.stack.push(context.as_raw().addr());
     }
 
-    /// The driver's stack is the model's. Where it is not, the model learns it.
+    /// Compares the driver's stack with the model's. Where they differ, the model adopts the
+    /// driver's.
     fn compare(&mut self) -> Result<(), String> {
         let mut actual = cuda_sim::context_stack();
         actual.reverse();

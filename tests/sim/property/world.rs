@@ -1,4 +1,4 @@
-//! The objects of a program with the model of their contents.
+//! The objects of a program, with the model of their contents.
 
 mod forgotten;
 pub(super) mod memory;
@@ -12,21 +12,21 @@ use cuda_core::{
 
 use super::outcome::{Contents, Done, same};
 pub(super) use forgotten::{Forgotten, Left};
-use memory::{Held, OfDevice, OfHost, compare, told};
+use memory::{Held, OfDevice, OfHost, compare, located};
 
 /// Everything that threads share.
 pub(super) struct World {
     pub(super) contexts: Vec<Context>,
-    /// Of which the first has access to the second's memory.
+    /// Pairs of contexts, the first of which has access to the second's memory.
     pub(super) peers: Vec<(Context, Context)>,
     pub(super) streams: Vec<Stream>,
     pub(super) device: Vec<Held<OfDevice>>,
     pub(super) host: Vec<Held<OfHost>>,
-    /// Owned copies, with what their memory holds in the end.
+    /// Owned copies, with the final contents of their memory.
     pub(super) flights: Vec<(InFlight<Vec<u8>>, Contents)>,
-    /// Caching pools of the program's own.
+    /// The program's own caching pools.
     pub(super) caches: [CachingPool; 2],
-    /// The driver's pools, of the program's own.
+    /// The program's own driver pools.
     pub(super) pools: Vec<MemoryPool>,
     pub(super) events: Vec<Event>,
     pub(super) signals: Vec<Signal<u32>>,
@@ -55,7 +55,7 @@ impl Calls {
         }
     }
 
-    /// Each has run once, in the order of its stream.
+    /// Asserts that each has run once, in the order of its stream.
     pub(super) fn compare(&self) -> Result<(), String> {
         let ran = self.ran.lock().unwrap_or_else(PoisonError::into_inner);
         let of = |calls: &[(u64, usize)], stream: u64| -> Vec<usize> {
@@ -76,17 +76,18 @@ impl Calls {
         Ok(())
     }
 
-    /// None is held by anything any more: each was called or dropped.
+    /// Whether none is left: each was called or dropped.
     pub(super) fn are_gone(&self) -> bool {
         Arc::strong_count(&self.ran) == 1
     }
 }
 
-/// In which order a world ends: what is taken from what is left, modulo how much that is.
+/// The order in which a world ends: which of the remaining objects is dropped next, modulo their
+/// number.
 pub(super) type Ending = Vec<u8>;
 
 impl World {
-    /// Two devices and a stream on each, and a context beside.
+    /// Two devices with a stream on each, and one more context.
     pub(super) fn new() -> cuda_core::Result<Self> {
         let (first, second) = (Device::get(0)?, Device::get(1)?);
         let mut contexts = vec![first.context()?, second.context()?];
@@ -114,7 +115,7 @@ impl World {
         compare(&self.device, &self.host)?;
         for (flight, contents) in self.flights.drain(..) {
             let bytes = flight.wait().map_err(|(error, _)| error)?;
-            told(same(&bytes, &contents), "owned copy", 0)?;
+            located(same(&bytes, &contents), "owned copy", 0)?;
         }
         for device in Device::all()? {
             device.synchronize()?;
@@ -125,7 +126,7 @@ impl World {
         Ok(())
     }
 
-    /// Lets go of everything in any order, but for what was forgotten.
+    /// Drops everything in any order, except for what was forgotten.
     pub(super) fn into_forgotten(self, ending: &Ending) -> Forgotten {
         let mut forgotten = self.forgotten;
         forgotten.calls = self.calls;

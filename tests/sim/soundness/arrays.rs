@@ -47,7 +47,7 @@ fn s17_the_last_of_array_and_texture_destroys_it() {
     });
 }
 
-/// Two layers on two streams: neither waits for the other, and who reads both waits for both.
+/// Two layers on two streams: neither waits for the other, and a reader of both waits for both.
 #[test]
 fn s37_layers_are_ordered_one_by_one() {
     clean(|session| {
@@ -68,7 +68,7 @@ fn s37_layers_are_ordered_one_by_one() {
     });
 }
 
-/// A kernel that is given one handle, and does nothing with it here.
+/// A kernel that takes one handle, and does nothing with it here.
 fn kernel() -> Result<Function> {
     const PTX: &str = "\
 .version 7.0
@@ -106,7 +106,7 @@ fn s42_textures_are_destroyed_behind_their_kernels() {
 }
 
 #[test]
-fn s26_who_writes_an_array_waits_for_kernels_that_sample_it() {
+fn s26_a_writer_of_an_array_waits_for_kernels_that_sample_it() {
     clean(|session| {
         let (kernel, mut array) = (kernel()?, array(1)?);
         let (one, two) = streams()?;
@@ -131,7 +131,7 @@ fn s26_who_writes_an_array_waits_for_kernels_that_sample_it() {
 }
 
 #[test]
-fn s26_who_reads_an_array_waits_for_kernels_that_draw_on_it() {
+fn s26_a_reader_of_an_array_waits_for_kernels_that_draw_on_it() {
     clean(|session| {
         let kernel = kernel()?;
         let shape = ArrayShape::D1 { width: 16 };
@@ -176,16 +176,16 @@ fn s02_destroying_waits_for_what_was_noted_by_hand() {
         };
         let mipmap = MipmappedArray::<u32>::new(&primary(), shape, 2, ArrayFlags::default())?;
         one.upload_to_array(&[1; 16], &mut array)?;
-        // What stands for the work that this crate does not see.
+        // Stands for work that the library does not see.
         two.fill(&mut unrelated, 1)?;
         let mark = session.mark();
-        // SAFETY: nothing uses either but what is on the stream.
+        // SAFETY: only work on this stream uses either.
         unsafe { array.note_use(&two, Access::Read) }?;
         assert!(session.names_since(mark).contains(&"cuStreamWaitEvent"));
         drop(array);
         assert_eq!(session.pending_ops(), 0);
         two.fill(&mut unrelated, 2)?;
-        // SAFETY: nothing uses it but what is on the stream.
+        // SAFETY: only work on this stream uses it.
         unsafe { mipmap.note_use(&two, Access::Write) }?;
         drop(mipmap);
         assert_eq!(session.pending_ops(), 0);

@@ -1,4 +1,4 @@
-//! Ways in that a second reading found.
+//! Attacks that a second review found.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use cuda_sys::CUDA_ERROR_LAUNCH_FAILED;
 
 use super::{clean, device, primary};
 
-/// Two owners of the same elements: one registered them, the other's copy is therefore a transfer
-/// beside the host. The registration must not end under it, though it knows nothing of the copy.
+/// Two owners of the same elements: one registered them, so the other's copy is an asynchronous
+/// transfer. The registration must not end during that copy, though it did not record it.
 #[test]
 fn s23_unregistered_under_another_owner_s_copy() {
     clean(|session| {
@@ -34,7 +34,7 @@ fn s23_unregistered_under_another_owner_s_copy() {
     });
 }
 
-/// Flags that make an array without memory, or one of another kind than its shape says.
+/// Flags that make an array without memory, or one of a kind that its shape contradicts.
 #[test]
 fn s02_arrays_without_memory() {
     clean(|_| {
@@ -53,8 +53,8 @@ fn s02_arrays_without_memory() {
     });
 }
 
-/// An error of earlier work, told by the call that registers: the memory comes back, and what comes
-/// to be at its address must not pass for pinned.
+/// An error of earlier work, returned by the call that registers: the memory is returned to the
+/// caller, and later memory at its address must not count as pinned.
 #[test]
 fn s06_memory_that_comes_back_is_not_registered() {
     clean(|session| {
@@ -62,7 +62,7 @@ fn s06_memory_that_comes_back_is_not_registered() {
         session.inject(late.takes_effect());
         let host = vec![1_u8; 4096];
         let (_, host) = Registered::new(&primary(), host, RegisterFlags::PORTABLE)
-            .expect_err("told by this call");
+            .expect_err("returned by this call");
         assert!(!is_pinned(host.as_ptr())?);
         Ok(())
     });

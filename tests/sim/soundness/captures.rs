@@ -1,4 +1,4 @@
-//! Captures that other code begins and ends while an event is recorded late: S45.
+//! S45: other code begins and ends captures while the library records an event.
 
 use std::ptr;
 use std::thread;
@@ -11,15 +11,16 @@ use cuda_sys::{
 
 use super::{clean, device};
 
-/// `cuStreamBeginCapture`, as another library that has the handle. Any thread may end it.
-fn begin(theirs: &Stream) {
-    // SAFETY: the stream is live, and no operation of this crate on it is under way.
-    let code = unsafe { cuStreamBeginCapture_v2(theirs.as_raw(), CU_STREAM_CAPTURE_MODE_RELAXED) };
+/// `cuStreamBeginCapture`, as called by another library that has the handle. Any thread may end it.
+fn begin(captured: &Stream) {
+    // SAFETY: the stream is live, and the library makes no call on it at this time.
+    let code =
+        unsafe { cuStreamBeginCapture_v2(captured.as_raw(), CU_STREAM_CAPTURE_MODE_RELAXED) };
     assert_eq!(code, CUDA_SUCCESS);
 }
 
-fn end(theirs: &Stream) -> CUresult {
-    end_of(theirs.as_raw())
+fn end(captured: &Stream) -> CUresult {
+    end_of(captured.as_raw())
 }
 
 fn end_of(stream: CUstream) -> CUresult {
@@ -27,7 +28,7 @@ fn end_of(stream: CUstream) -> CUresult {
     // SAFETY: the stream is live; the call writes one handle, to a local.
     let code = unsafe { cuStreamEndCapture(stream, &mut graph) };
     if !graph.is_null() {
-        // SAFETY: nobody has the graph.
+        // SAFETY: no other code has the graph.
         assert_eq!(unsafe { cuGraphDestroy(graph) }, CUDA_SUCCESS);
     }
     code
@@ -50,83 +51,87 @@ fn refused<R>(done: Result<R>) {
     );
 }
 
-/// The stream was asked, and is captured when the event is recorded.
+/// The library has checked the stream; the capture begins before it records the event.
 #[test]
 fn s45_a_capture_that_begins_before_the_record() {
     clean(|session| {
-        let (ours, theirs) = (device().create_stream()?, device().create_stream()?);
-        let mut buffer = ours.alloc_zeroed::<u32>(64)?;
-        theirs.fill(&mut buffer, 1)?;
-        theirs.as_raw();
+        let (outside, captured) = (device().create_stream()?, device().create_stream()?);
+        let mut buffer = outside.alloc_zeroed::<u32>(64)?;
+        captured.fill(&mut buffer, 1)?;
+        captured.as_raw();
         thread::scope(|scope| {
             let record = session.hold("cuEventRecord");
-            let filling = scope.spawn(|| ours.fill(&mut buffer, 2));
+            let filling = scope.spawn(|| outside.fill(&mut buffer, 2));
             record.await_call();
-            begin(&theirs);
+            begin(&captured);
             drop(record);
             refused(filling.join().expect("no panic"));
         });
-        assert!(!is_captured(&ours), "it waits for an event of the capture");
-        // What was recorded there is no event to anybody.
-        refused(ours.fill(&mut buffer, 2));
+        assert!(
+            !is_captured(&outside),
+            "it waits for an event of the capture"
+        );
+        // The record in the capture does not count as an event.
+        refused(outside.fill(&mut buffer, 2));
         refused(buffer.synchronize());
-        assert_eq!(end(&theirs), CUDA_SUCCESS);
-        ours.fill(&mut buffer, 3)?;
-        assert_eq!(ours.download_vec(&buffer)?, [3; 64]);
+        assert_eq!(end(&captured), CUDA_SUCCESS);
+        outside.fill(&mut buffer, 3)?;
+        assert_eq!(outside.download_vec(&buffer)?, [3; 64]);
         Ok(())
     });
 }
 
-/// The whole capture lies between two questions: what was recorded into it is listed as recorded.
+/// The whole capture lies between two queries: the library takes the record in the capture for a
+/// valid one.
 #[test]
-fn s45_a_capture_that_nobody_sees() {
+fn s45_a_capture_between_two_queries() {
     clean(|session| {
         for waits_on_the_host in [false, true] {
-            let (ours, theirs) = (device().create_stream()?, device().create_stream()?);
-            let mut buffer = ours.alloc_zeroed::<u32>(64)?;
-            theirs.fill(&mut buffer, 1)?;
-            theirs.as_raw();
+            let (outside, captured) = (device().create_stream()?, device().create_stream()?);
+            let mut buffer = outside.alloc_zeroed::<u32>(64)?;
+            captured.fill(&mut buffer, 1)?;
+            captured.as_raw();
             thread::scope(|scope| {
                 let record = session.hold("cuEventRecord");
                 let waiting = scope.spawn(|| match waits_on_the_host {
                     true => buffer.synchronize(),
-                    false => ours.fill(&mut buffer, 2),
+                    false => outside.fill(&mut buffer, 2),
                 });
                 record.await_call();
-                begin(&theirs);
-                // In place of the record, which goes on.
+                begin(&captured);
+                // Replaces the hold on the record, which goes on.
                 let asked = session.hold("cuStreamIsCapturing");
                 asked.await_call();
-                assert_eq!(end(&theirs), CUDA_SUCCESS);
+                assert_eq!(end(&captured), CUDA_SUCCESS);
                 drop((asked, record));
                 refused(waiting.join().expect("no panic"));
             });
-            // Recorded anew.
-            ours.fill(&mut buffer, 3)?;
-            assert_eq!(ours.download_vec(&buffer)?, [3; 64]);
+            // The library records the event anew.
+            outside.fill(&mut buffer, 3)?;
+            assert_eq!(outside.download_vec(&buffer)?, [3; 64]);
         }
         Ok(())
     });
 }
 
-/// The capture needs it, and so does whoever waits for its work.
+/// The capture needs the stream, and so does any wait for its work.
 #[test]
 fn s45_a_stream_is_destroyed_when_its_capture_has_ended() {
     clean(|session| {
-        let (ours, theirs) = (device().create_stream()?, device().create_stream()?);
-        let mut buffer = ours.alloc_zeroed::<u32>(64)?;
-        theirs.fill(&mut buffer, 1)?;
-        let handle = theirs.as_raw();
-        begin(&theirs);
-        drop(theirs);
+        let (outside, captured) = (device().create_stream()?, device().create_stream()?);
+        let mut buffer = outside.alloc_zeroed::<u32>(64)?;
+        captured.fill(&mut buffer, 1)?;
+        let handle = captured.as_raw();
+        begin(&captured);
+        drop(captured);
         cuda_core::flush_deferred_drops();
         assert_eq!(session.calls("cuStreamDestroy_v2"), 0);
-        refused(ours.fill(&mut buffer, 2));
+        refused(outside.fill(&mut buffer, 2));
         assert_eq!(end_of(handle), CUDA_SUCCESS);
-        ours.fill(&mut buffer, 3)?;
+        outside.fill(&mut buffer, 3)?;
         cuda_core::flush_deferred_drops();
         assert_eq!(session.calls("cuStreamDestroy_v2"), 1);
-        assert_eq!(ours.download_vec(&buffer)?, [3; 64]);
+        assert_eq!(outside.download_vec(&buffer)?, [3; 64]);
         Ok(())
     });
 }

@@ -1,4 +1,4 @@
-//! Which context is current, and who keeps books: S04, S08, S10, S27.
+//! The current context, and changes of it that the library must notice: S04, S08, S10, S27.
 
 use std::thread;
 
@@ -49,7 +49,7 @@ fn s04_the_second_context_object_sees_the_first_ones_work() {
     });
 }
 
-/// One of each, all with work behind them.
+/// Drops one object of each kind, all with work behind them.
 fn drop_one_of_each(wreck: impl FnOnce(Box<dyn FnOnce() + Send>)) -> Result<()> {
     let primary = device().context()?;
     let stream = device().create_stream()?;
@@ -101,7 +101,7 @@ fn s08_drop_where_another_context_is_current() {
 }
 
 #[test]
-fn s10_an_error_is_told_once_and_stops_nothing() {
+fn s10_an_error_is_reported_once_and_stops_nothing() {
     clean(|session| {
         let stream = device().create_stream()?;
         let mut buffer = stream.alloc::<u32>(64)?;
@@ -122,7 +122,7 @@ fn s10_an_error_is_told_once_and_stops_nothing() {
 fn s10_an_error_in_a_guards_end_stops_no_later_guard() {
     clean(|session| {
         let guard = device().guard()?;
-        // It asks twice.
+        // A failed query is repeated once.
         session.fail_nth(Some("cuCtxGetCurrent"), 1, CUDA_ERROR_UNKNOWN);
         session.fail_nth(Some("cuCtxGetCurrent"), 2, CUDA_ERROR_UNKNOWN);
         assert!(guard.restore().is_err());
@@ -159,7 +159,7 @@ fn s27_creations_run_in_their_own_context() {
         let wrong = device().guard()?;
         let stream = second.create_stream()?;
         let event = Event::new(&second, EventFlags::DEFAULT)?;
-        // The driver refuses an event of another context than the stream's.
+        // The driver refuses an event of a context other than the stream's.
         event.record(&stream)?;
         event.synchronize()?;
         wrong.restore()

@@ -1,4 +1,4 @@
-//! Memory of one context, where another is asked to use it.
+//! Memory of one context that another context is asked to use.
 
 use cuda_core::{
     Context, ContextFlags, Device, DeviceBuffer, Error, Result, Texture, TextureDescriptor,
@@ -7,7 +7,7 @@ use support::kernels;
 
 use super::{clean, device, primary};
 
-/// A variable of a module is in the module's context, like what `cuMemAlloc` gives.
+/// A module's variable belongs to the module's context, like memory of `cuMemAlloc`.
 #[test]
 fn globals_are_refused_elsewhere() {
     clean(|_| {
@@ -39,13 +39,13 @@ fn globals_are_refused_elsewhere() {
     });
 }
 
-/// The address that a texture was made for may come to be that of another context's memory.
+/// The address that a texture was made for may be reused for memory of another context.
 #[test]
 fn a_texture_is_not_bound_to_memory_elsewhere() {
     clean(|_| {
         let (here, there) = (primary(), Device::get(1)?.context()?);
         let memory = here.alloc::<f32>(1024)?;
-        // SAFETY: memory that outlives both buffers; nothing is enqueued on it.
+        // SAFETY: memory that outlives both buffers; no work uses it.
         let at = |context| unsafe {
             DeviceBuffer::<f32>::from_raw(memory.as_raw(), 1024, context, Box::new(()))
         };

@@ -1,4 +1,4 @@
-//! What is forgotten leaks, and does nothing worse: S23.
+//! Forgotten values leak, with no worse effect: S23.
 
 use std::mem;
 
@@ -50,7 +50,7 @@ fn s23_forgotten_views() {
             let (mut head, mut tail) = buffer.split_at_mut(32)?;
             a.fill(&mut head, 1)?;
             b.fill(&mut tail, 2)?;
-            // Nothing that runs at its end may be what keeps a view sound.
+            // The soundness of a view must not depend on its destructor.
             const { assert!(!mem::needs_drop::<DeviceSliceMut<'static, u32>>()) };
         }
         let mut back = [0; 64];
@@ -91,8 +91,8 @@ fn s23_forgotten_streams_and_events() {
     });
 }
 
-/// A stack frame that a scope's slices live in may go before the scope's copies have run, if the
-/// scope's wait never happens: nothing but the library's own memory is then written.
+/// If a scope's wait never happens, the stack frame of its slices may end before the copies have
+/// run: they then write only to the library's own memory.
 #[test]
 fn s23_a_scope_that_never_waits() {
     leaking(|session| {

@@ -1,4 +1,4 @@
-//! Contexts that a thread is left with: S38.
+//! The context that is left current on a thread: S38.
 
 use std::cell::RefCell;
 use std::mem;
@@ -12,19 +12,19 @@ use support::{context, kernels};
 use super::{clean, device, leaking, primary};
 
 fn created() -> Result<Context> {
-    // Made first, so that no created context's handle is recycled for it.
+    // Made first, so that it does not reuse the handle of a created context.
     device().context()?;
     Context::create(device(), ContextFlags::default())
 }
 
-/// Drops the last handle where the context is not current: only there does destroying it leave a
-/// dangling handle on this thread.
+/// Drops the last handle on a thread where the context is not current: only then does destroying
+/// the context leave a dangling handle on this thread.
 fn drop_elsewhere(context: Context) {
     thread::scope(|scope| scope.spawn(move || drop(context)).join()).expect("it only drops");
 }
 
-/// Of what this crate knows. What a context's owner destroys by a raw call meanwhile, known here or not, is
-/// made current again as the bare handle that it is: an H200 takes it, and may crash in a later call. No
+/// For contexts that the library knows. If an owner destroys a context by a raw call meanwhile, the
+/// guard makes the bare handle current again: an H200 accepts it, and may crash in a later call. No
 /// test can show that the process survives; the documentation of `Guard` says so.
 #[test]
 fn s38_a_guard_keeps_what_it_saved() {
@@ -33,7 +33,7 @@ fn s38_a_guard_keeps_what_it_saved() {
         let handle = context.as_raw();
         context.push()?;
         let guard = device().guard()?;
-        // Takes the stack's own reference away.
+        // Removes the stack's own reference.
         let top = context.clone();
         assert_eq!(context::current(), context::primary(0));
         drop_elsewhere(context);
@@ -54,7 +54,7 @@ fn s38_a_guard_keeps_what_another_guard_entered() {
         let outer = context.enter()?;
         let inner = device().guard()?;
         drop_elsewhere(context);
-        // Out of order: what `inner` brings back, nobody else holds any more.
+        // Out of order: `inner` restores a context to which no other handle is left.
         drop(outer);
         drop(inner);
         assert_eq!(context::current(), handle);
@@ -74,7 +74,7 @@ fn s38_a_guard_keeps_what_it_found_and_entered() {
         let inner = context.enter()?;
         drop(outer);
         assert!(context::current().is_null());
-        // Brings back the context that it entered, since that was current before it.
+        // Restores the context that it entered, since that was current before it.
         drop(inner);
         let handle = context.as_raw();
         assert_eq!(context::current(), handle);
@@ -95,9 +95,9 @@ fn s38_a_later_guard_does_not_release_a_deeper_entry() {
         let inner = b.enter()?;
         drop(outer);
         drop(inner);
-        assert_eq!(context::current(), handle, "kept by the thread alone");
+        assert_eq!(context::current(), handle, "only the thread keeps it alive");
         b.push()?;
-        // Enters what lies below, and leaves it again.
+        // Enters the context below, and leaves it again.
         drop(a.enter()?);
         drop_elsewhere(a);
         drop(Context::pop()?);
@@ -134,7 +134,7 @@ fn s38_a_guard_that_cannot_ask_keeps_what_it_brings_back() {
         context.set_current()?;
         let guard = device().guard()?;
         drop_elsewhere(context);
-        // It asks twice.
+        // A failed query is repeated once.
         session.fail_nth(Some("cuCtxGetCurrent"), 1, CUDA_ERROR_UNKNOWN);
         session.fail_nth(Some("cuCtxGetCurrent"), 2, CUDA_ERROR_UNKNOWN);
         assert!(guard.restore().is_err());
@@ -172,7 +172,7 @@ fn s38_set_current_keeps_what_was_current_already() {
         context::set_current(context.as_raw());
         context.set_current()?;
         drop_elsewhere(context);
-        // Whose end brings back what was current.
+        // The end of this call restores the current context.
         legacy.synchronize()?;
         drop(Context::pop()?);
         Ok(())
@@ -196,7 +196,7 @@ fn s38_a_guard_keeps_what_others_brought_back() {
     });
 }
 
-/// The calls that change what is current may have done so where they fail.
+/// A failed call may have changed the current context nevertheless.
 #[test]
 fn s38_what_was_changed_by_a_call_that_failed_is_undone_or_kept() {
     let belated = |call| {
@@ -229,7 +229,7 @@ fn s38_what_was_changed_by_a_call_that_failed_is_undone_or_kept() {
     });
 }
 
-/// Drops a guard in a callback of the driver's while its thread loses its locals.
+/// Drops a guard in a callback of the driver's while its thread drops its locals.
 struct Last {
     context: Context,
     function: Function,
@@ -265,7 +265,7 @@ fn s38_a_guard_dropped_in_a_callback_at_a_threads_end() {
         LAST.set(Some(Last { context, function }));
     });
     thread.join().expect("it ends");
-    // The second too ended its scope after the call that it was dropped in.
+    // The second guard, too, was restored after the call during which it was dropped.
     assert_eq!(cuda_core::drop_failures() - failures, 0);
     assert_eq!(session.violations(), []);
 }
@@ -279,10 +279,10 @@ fn s38_a_thread_that_ends_lets_go() {
                 context.push().expect("it can be pushed");
                 context.as_raw().addr()
             });
-            // Joined, which waits for the thread's locals too.
+            // Joining waits for the thread's locals too.
             leaves.join().expect("no panic")
         });
-        // The context is gone, and its handle is used again for the next.
+        // The context is gone, and its handle is reused for the next.
         assert_eq!(created()?.as_raw().addr(), handle);
         Ok(())
     });
@@ -319,11 +319,11 @@ fn s38_same_device_other_context() {
 #[test]
 fn s38_what_others_set_inside_does_not_stay() {
     clean(|_| {
-        // Retained, so that its handle means something.
+        // Retained, so that its handle is valid.
         Device::get(1)?.context()?;
         let outer = device().guard()?;
         let inner = device().guard()?;
-        // Another library leaves its own context behind.
+        // Another library leaves its own context current.
         context::set_current(context::primary(1));
         drop(inner);
         assert_eq!(context::current(), context::primary(0));
@@ -331,8 +331,8 @@ fn s38_what_others_set_inside_does_not_stay() {
     });
 }
 
-/// The driver calls the closure in the middle of a call of its own: the simulated one hangs if it is
-/// called back.
+/// The driver calls the closure in the middle of one of its own calls: the simulated one deadlocks
+/// if the closure calls it.
 #[test]
 fn s31_a_guard_dropped_in_a_function_that_the_driver_calls() {
     clean(|_| {
@@ -343,7 +343,7 @@ fn s31_a_guard_dropped_in_a_function_that_the_driver_calls() {
             let second = other.enter()?;
             let mut held = Some((first, second));
             kernel.block_size_with(None, |_| {
-                // In the wrong order, too: the last one dropped decides.
+                // Also in the wrong order: the last one dropped decides.
                 if let Some((first, second)) = held.take() {
                     drop(first);
                     if by_hand {

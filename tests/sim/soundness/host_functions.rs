@@ -45,7 +45,7 @@ fn s16_a_refused_host_function_is_freed() {
     });
 }
 
-/// What it captured is the caller's, and may make something else current when it goes.
+/// The caller's captured values may change the current context when they are dropped.
 #[test]
 fn s16_a_refused_host_function_goes_with_nothing_entered() {
     struct Captured(mpsc::Sender<bool>);
@@ -56,16 +56,17 @@ fn s16_a_refused_host_function_goes_with_nothing_entered() {
     }
     clean(|session| {
         let legacy = primary().default_stream()?;
-        let (told, tells) = mpsc::channel();
-        let captured = Captured(told);
+        let (dropped, drops) = mpsc::channel();
+        let captured = Captured(dropped);
         session.fail_nth(Some("cuLaunchHostFunc"), 1, CUDA_ERROR_UNKNOWN);
         assert!(legacy.launch_host_func(move || drop(captured)).is_err());
-        assert_eq!(tells.recv(), Ok(true));
+        assert_eq!(drops.recv(), Ok(true));
         Ok(())
     });
 }
 
-/// The code of a copy that wants a context, which is made again. This is not: it may take effect twice.
+/// The code of a copy that needs a current context, after which the library repeats such a call. A
+/// host function is not launched again: it could run twice.
 #[test]
 fn s16_a_host_function_that_was_refused_and_enqueued_is_dropped_once() {
     clean(|session| {
@@ -102,7 +103,7 @@ fn s16_a_panic_stays_in_the_host_function() {
     });
 }
 
-/// A payload that panics once more when it is dropped.
+/// A panic payload that panics again when it is dropped.
 struct Bomb;
 
 impl Drop for Bomb {
@@ -111,7 +112,7 @@ impl Drop for Bomb {
     }
 }
 
-/// As `clean`, where so many drops fail.
+/// As `clean`, with so many expected drop failures.
 fn clean_but_for(failures: u64, body: impl FnOnce() -> Result<()> + Send) {
     let session = support::simulator();
     let before = cuda_core::drop_failures();
@@ -151,16 +152,16 @@ fn s31_drop_in_a_host_function() {
     });
 }
 
-/// What an operation said that was called in a host function.
+/// The result of an operation called inside a host function.
 fn in_host_function<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> Result<R> {
     let stream = device().create_stream()?;
     let slot = Arc::new(Mutex::new(None));
     let inside = slot.clone();
     stream.launch_host_func(move || {
-        *inside.lock().expect("nobody panics") = Some(f());
+        *inside.lock().expect("no panic") = Some(f());
     })?;
     stream.synchronize()?;
-    Ok(slot.lock().expect("nobody panics").take().expect("it ran"))
+    Ok(slot.lock().expect("no panic").take().expect("it ran"))
 }
 
 #[track_caller]
@@ -227,8 +228,8 @@ fn s31_flushing_in_the_hook_of_a_deferred_drop_does_not_wait_for_itself() {
     super::within(|| {
         let stream = device().create_stream().expect("a stream");
         let buffer = stream.alloc::<u32>(64).expect("memory");
-        let told = Arc::new(AtomicUsize::new(0));
-        let counted = told.clone();
+        let count = Arc::new(AtomicUsize::new(0));
+        let counted = count.clone();
         set_drop_hook(move |_: &DropFailure| {
             cuda_core::flush_deferred_drops();
             counted.fetch_add(1, Ordering::Relaxed);
@@ -240,7 +241,7 @@ fn s31_flushing_in_the_hook_of_a_deferred_drop_does_not_wait_for_itself() {
             .expect("it runs");
         cuda_core::flush_deferred_drops();
         take_drop_hook();
-        assert_eq!(told.load(Ordering::Relaxed), 1);
+        assert_eq!(count.load(Ordering::Relaxed), 1);
     });
     assert_eq!(session.violations(), []);
 }
@@ -254,7 +255,7 @@ fn s41_what_came_before_a_host_function_does_not_wait_for_it() {
         stream.upload(&host, &mut buffer)?;
         let (release, gate) = mpsc::channel::<()>();
         stream.launch_host_func(move || {
-            // Ends when the sender is gone, whatever becomes of the test.
+            // Ends when the sender is dropped, however the test ends.
             let _ = gate.recv();
         })?;
         stream.fill(&mut buffer, 8)?;
@@ -279,7 +280,7 @@ fn s41_another_stream_does_not_wait_for_the_host_function() {
             let _ = gate.recv();
         })?;
         for _ in 0..20 {
-            // Later events must not take the place of the one before the host function.
+            // Later events must not replace the one before the host function.
             a.checkpoint()?;
             a.fill(&mut a.alloc::<u32>(64)?, 1)?;
         }
@@ -291,7 +292,7 @@ fn s41_another_stream_does_not_wait_for_the_host_function() {
     });
 }
 
-/// A host function that blocks until the sender is gone.
+/// A host function that blocks until the sender is dropped.
 fn blocks(stream: &Stream) -> Result<mpsc::Sender<()>> {
     let (release, gate) = mpsc::channel::<()>();
     stream.launch_host_func(move || {
@@ -300,8 +301,8 @@ fn blocks(stream: &Stream) -> Result<mpsc::Sender<()>> {
     Ok(release)
 }
 
-/// The event is behind a host function that waits for this thread, and this thread waits for what
-/// was there before the wait for the event.
+/// The event comes after a host function that waits for this thread, and this thread waits for work
+/// before the wait for the event.
 #[test]
 fn s41_what_came_before_a_wait_for_an_event_does_not_wait_for_it() {
     clean(|_| {
@@ -318,7 +319,7 @@ fn s41_what_came_before_a_wait_for_an_event_does_not_wait_for_it() {
                     a.wait_event(&event)?;
                 }
                 1 => a.wait_stream(&b)?,
-                // A third stream is held up with the second, and passes that on.
+                // A third stream waits for the second, and so for what that one waits for.
                 _ => {
                     let c = device().create_stream()?;
                     c.wait_stream(&b)?;
@@ -337,9 +338,9 @@ fn s41_what_came_before_a_wait_for_an_event_does_not_wait_for_it() {
     });
 }
 
-/// Nobody asked for that wait: it comes from the ledger.
+/// The program did not request that wait: it comes from the ledger.
 #[test]
-fn s41_nor_for_another_streams_work_that_is_held_up() {
+fn s41_what_came_before_does_not_wait_for_another_streams_stalled_work() {
     clean(|_| {
         let [a, b] = [device().create_stream()?, device().create_stream()?];
         let mut buffer = a.alloc::<u32>(64)?;
@@ -358,7 +359,7 @@ fn s41_nor_for_another_streams_work_that_is_held_up() {
     });
 }
 
-/// A stream that has nothing of its own passes on what it was made to wait for.
+/// A stream without work of its own passes on its waits.
 #[test]
 fn c16_waits_are_work_too() {
     clean(|_| {
@@ -387,7 +388,7 @@ fn c16_waits_are_work_too() {
     });
 }
 
-/// Wakes by waiting for deferred drops, on the thread of the crate that it is woken from.
+/// Its wake waits for deferred drops, on the library's thread that wakes.
 struct Flushes(mpsc::Sender<()>);
 
 impl Wake for Flushes {

@@ -29,7 +29,7 @@ fn s05_sizes_do_not_wrap() {
         assert_eq!(
             session.names_since(mark),
             [""; 0],
-            "found before the driver is asked"
+            "refused before any driver call"
         );
         Ok(())
     });
@@ -49,7 +49,7 @@ fn s05_bounds_do_not_wrap() {
         outside(buffer.slice(..=usize::MAX));
         outside(buffer.slice(usize::MAX..));
         outside(buffer.slice((1 << 61)..(1 << 61) + 1));
-        #[allow(clippy::reversed_empty_ranges, reason = "that is the case")]
+        #[allow(clippy::reversed_empty_ranges, reason = "that is the tested case")]
         outside(buffer.slice(2..1));
         outside(buffer.slice_mut(64..=64));
         outside(buffer.split_at_mut(65));
@@ -84,7 +84,7 @@ fn s14_an_unknown_code_is_a_value() {
     });
 }
 
-/// Every operation on nothing, with elements of any size.
+/// Every operation on zero elements, of any size.
 fn on_nothing<T: Pod + PartialEq + std::fmt::Debug>(len: usize, value: T) -> Result<()> {
     let stream = device().create_stream()?;
     let mut buffer: DeviceBuffer<T> = stream.alloc(len)?;
@@ -154,14 +154,14 @@ macro_rules! aligned {
         #[derive(Clone, Copy, PartialEq, Debug)]
         #[repr(C, align($alignment))]
         struct $name([u8; $alignment]);
-        // SAFETY: bytes, as many as the alignment, so that nothing is padding.
+        // SAFETY: as many bytes as the alignment, so there is no padding.
         unsafe impl Pod for $name {}
     )*};
 }
 
 aligned! { To256 256 To512 512 To4096 4096 To8192 8192 }
 
-/// Of everything that an allocation lends, the addresses suit the type.
+/// The addresses of all that an allocation lends are aligned for the type.
 fn aligned_or_refused<T: Pod>() -> Result<()> {
     let stream = device().create_stream()?;
     match stream.alloc::<T>(3) {

@@ -14,15 +14,15 @@ use super::{device, primary, within};
 
 const LEN: usize = 1024;
 
-/// Whatever owns memory of a context.
+/// Any owners of a context's memory.
 type Owners = Box<dyn Any>;
 
-/// Drops memory of a created context that a stream of another one uses, as `share` says, while all
-/// waits fail; then the last reference to the context. Both stay, and are reported.
+/// Drops memory of a created context that a stream of another context uses, as `share` sets it up,
+/// while all waits fail; then the last reference to the context. Both stay, and are reported.
 fn kept(what: Resource, share: impl Fn(&Context, &Stream) -> Result<Owners> + Sync) {
     let session = support::simulator();
     session.set_mode(Mode::Lazy);
-    // Nothing comes by asking.
+    // Queries never report completion.
     session.set_polls(u32::MAX);
     let failures = DropFailures::begin();
     within(|| {
@@ -118,7 +118,7 @@ fn s51_memory_of_allocators() {
     let allocators: [fn() -> Allocator; 3] = [
         Allocator::plain,
         Allocator::cache,
-        // Its pool goes, too.
+        // Its pool is dropped, too.
         || CachingPool::new().allocator(),
     ];
     for allocator in allocators {

@@ -1,4 +1,4 @@
-//! What a ledger has to remember: S03, S15, S37.
+//! What a ledger must record: S03, S15, S37.
 
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -88,7 +88,7 @@ fn s15_concurrent_readers_of_pinned_memory() {
                         let mut back = [0; 64];
                         stream.download_to(&buffer, &mut back).expect("it works");
                         assert_eq!(back, [round; 64]);
-                        // Its free is queued, its copy not known to the host.
+                        // Its free is queued; the host does not know whether its copy is done.
                         stream.upload(host, &mut buffer).expect("lengths agree");
                     });
                 }
@@ -173,7 +173,7 @@ fn s37_chunks_do_not_wait_for_each_other() {
     });
 }
 
-/// More than are told apart: their order is stricter than need be, and never less so.
+/// More waits than are distinguished: their order may be stricter than necessary, never weaker.
 #[test]
 fn s37_many_chunks_may_wait_for_each_other() {
     for (len, count) in [(2, 64), (1, 128)] {
@@ -217,7 +217,7 @@ fn s37_a_write_of_the_middle_keeps_both_ends() {
         let (a, b, home, mut buffer) = two_readers()?;
         a.fill(&mut buffer, 1)?;
         b.fill(buffer.slice_mut(16..48)?, 2)?;
-        // Both ends are still `a`'s, whatever `b` has waited for.
+        // Both ends are still marked by `a`, whatever `b` has waited for.
         let mut back = [0; 64];
         home.download_to(buffer.slice(..16)?, &mut back[..16])?;
         home.download_to(buffer.slice(48..)?, &mut back[48..])?;
@@ -246,14 +246,14 @@ fn s37_more_ranges_than_entries() {
     });
 }
 
-/// The later of two reads by one stream is what a writer waits for.
+/// A writer waits for the later of two reads by one stream.
 #[test]
 fn s03_the_same_reader_again_then_a_writer() {
     clean(|session| {
         let (a, _b, home, mut buffer) = two_readers()?;
         let (mut x, mut y) = (pinned(&[0; 64])?, pinned(&[0; 64])?);
         a.download(&buffer, &mut x)?;
-        // The first one's end is known by an event of its own.
+        // The end of the first one has its own event.
         a.checkpoint()?;
         a.download(&buffer, &mut y)?;
         assert!(session.pending_ops() > 0, "the copies have not run yet");
@@ -283,7 +283,8 @@ fn s01_the_same_upload_again_then_change() {
     });
 }
 
-/// What the first reader reads again is one range; it may read others, and others may read its own.
+/// The first reader reads one range again; it may read others, and other streams may read its
+/// range.
 #[test]
 fn s03_readers_of_several_ranges_then_a_writer() {
     clean(|_| {
@@ -302,14 +303,14 @@ fn s03_readers_of_several_ranges_then_a_writer() {
         for target in [w, x, y, z] {
             assert_eq!(target.as_slice()?, [7; 32]);
         }
-        // The writer has taken all of it over: nobody else is asked any more.
+        // The writer has waited for all other streams: none of them is waited for again.
         a.download(buffer.slice(..32)?, targets[0].as_mut().expect("memory"))?;
         assert_eq!(targets[0].as_mut().expect("memory").as_slice()?, [8; 32]);
         Ok(())
     });
 }
 
-/// Two threads enqueue on one stream; whichever makes its mark last, the later point counts.
+/// Two threads enqueue on one stream; the later point counts, whichever thread marks last.
 #[test]
 fn s15_one_stream_read_for_by_two_threads() {
     clean(|_| {
@@ -339,8 +340,9 @@ fn s15_one_stream_read_for_by_two_threads() {
     });
 }
 
-/// Two threads read by one stream, and the later read is entered first: between the launch of the
-/// earlier one and its entry, where the hook of a failed drop stops the thread. The later point counts.
+/// Two threads read by one stream, and the later read is marked first: between the launch of the
+/// earlier one and its mark, where the hook of a failed drop stops the thread. The later point
+/// counts.
 #[test]
 fn s15_the_later_of_two_reads_is_entered_first() {
     let session = support::simulator();
@@ -350,7 +352,7 @@ fn s15_the_later_of_two_reads_is_entered_first() {
         let (reads, mut x) = (kernels::get(&primary(), "copy_words")?, home.alloc(64)?);
         let y = pinned(&[0u32; 64])?;
         a.download(&buffer, &mut pinned(&[0; 64])?)?;
-        // When the launch is entered, nobody else knows of this stream any more, nor of its event.
+        // When the launch is marked, no other record of this stream or its event is left.
         b.fill(&mut x, 0)?;
         b.checkpoint()?;
         b.synchronize()?;
@@ -361,7 +363,7 @@ fn s15_the_later_of_two_reads_is_entered_first() {
             let (stream, buffer, read) = later.clone();
             let reading = thread::spawn(move || {
                 let (done, y) = &mut *read.lock().expect("no panic");
-                // The earlier read's end is known by an event of its own.
+                // The end of the earlier read has its own event.
                 *done = stream.checkpoint().is_ok() && stream.download(&*buffer, y).is_ok();
             });
             reading.join().expect("no panic");
@@ -384,7 +386,7 @@ fn s15_the_later_of_two_reads_is_entered_first() {
     assert_eq!(session.violations(), []);
 }
 
-/// Halves are the writers', whatever the whole was read by before.
+/// A half's last users are its writers, whatever read the whole before.
 #[test]
 fn s37_halves_written_behind_a_reader_of_the_whole() {
     clean(|_| {
@@ -401,8 +403,8 @@ fn s37_halves_written_behind_a_reader_of_the_whole() {
     });
 }
 
-/// A program with a stream for each request, whose weights and kernels live as long as it does. Each
-/// request's reads are waited for through another stream, so that nobody asks for the end of its own.
+/// A program with a stream for each request, whose weights and kernels live as long as the program.
+/// A wait of another stream covers each request's reads, so that their own end is never queried.
 #[test]
 #[cfg_attr(
     miri,

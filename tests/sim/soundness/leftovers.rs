@@ -1,4 +1,4 @@
-//! S38: what is current when a call has gone wrong, or a thread ends, is not gone.
+//! S38: the context that is current after a failed call, or at a thread's end, still exists.
 
 use std::cell::RefCell;
 use std::sync::mpsc;
@@ -15,7 +15,7 @@ fn created() -> Result<Context> {
     Context::create(device(), ContextFlags::default())
 }
 
-/// Asks what is current when the thread has lost its other locals.
+/// Reads the current context after the thread has dropped its other locals.
 struct Late {
     primary: Context,
     pops: bool,
@@ -39,8 +39,8 @@ thread_local! {
     static LATE: RefCell<Option<Late>> = const { RefCell::new(None) };
 }
 
-/// Ends a thread after `leave`, which makes something current there; `Late` looks when `then`, which
-/// comes after the thread has lost its other locals, is over, and `pops` something first.
+/// Ends a thread after `leave`, which makes a context current there; `Late` checks after `then`,
+/// which runs once the thread has dropped its other locals, and pops an entry first if `pops`.
 fn ends(leave: impl FnOnce() -> Result<()> + Send, then: impl FnOnce(), pops: bool) -> Result<()> {
     let (go_on, until) = mpsc::channel();
     let (lost, has_lost) = mpsc::channel();
@@ -99,15 +99,15 @@ fn s38_a_thread_that_ends_with_something_else_on_top() {
     });
 }
 
-/// What a call that switches back could not do, and that it did it all the same: what is current then
-/// is not destroyed by whoever drops `left`.
+/// A call that switches back fails and takes effect all the same: dropping `left` must not destroy
+/// the context that is current then.
 fn survives(prepare: impl FnOnce(&Session) -> Result<Context> + Send) {
     let session = support::simulator();
     within(|| {
         let left = prepare(&session).expect("no operation of the test fails");
         session.clear_faults();
         let handle = left.as_raw();
-        assert_eq!(raw::current(), handle, "the scenario");
+        assert_eq!(raw::current(), handle, "the scenario has set it");
         thread::scope(|scope| {
             scope.spawn(|| drop(left));
         });
@@ -138,7 +138,7 @@ fn s38_a_call_that_cannot_bring_back_what_was_current() {
         let context = created()?;
         let primary = device().context()?;
         primary.set_current()?;
-        // The second time, and whenever it is tried again.
+        // The second switch, and each repetition of it.
         let fault = Fault::new(CUDA_ERROR_ILLEGAL_ADDRESS).function("cuCtxSetCurrent");
         session.inject(fault.nth(2).from_then_on());
         context.memory_info()?;
@@ -172,14 +172,15 @@ fn s38_a_green_context_that_stays_current_is_not_destroyed() {
         let green = Context::create_green(&[&split.groups[0]]).expect("it can be made");
         let primary = device().context().expect("it is there");
         primary.set_current().expect("it is there");
-        // What switches to it to wait for its work fails and does it; what would undo that just fails.
+        // The switch to it, to wait for its work, fails and takes effect; the switch back just
+        // fails.
         let fault = || Fault::new(CUDA_ERROR_ILLEGAL_ADDRESS).function("cuCtxSetCurrent");
         session.inject(fault().takes_effect());
         session.inject(fault().nth(2).from_then_on());
         let handle = green.as_raw();
         drop(green);
         session.clear_faults();
-        assert_eq!(raw::current(), handle, "the scenario");
+        assert_eq!(raw::current(), handle, "the scenario has set it");
         drop(primary.enter().expect("it can be entered"));
         assert_eq!(raw::current(), handle, "brought back");
         raw::pop();
@@ -200,7 +201,7 @@ fn s38_a_capture_mode_that_was_exchanged_with_an_error() {
     });
 }
 
-/// The thread's mode; it is global from here on, as it is at first.
+/// The thread's capture mode; afterwards it is global, as at first.
 fn capture_mode() -> cuda_sys::CUstreamCaptureMode {
     let mut mode = cuda_sys::CU_STREAM_CAPTURE_MODE_GLOBAL;
     // SAFETY: reads and writes one mode, a local.

@@ -17,7 +17,7 @@ fn slot<T: Send + 'static>(value: T) -> Slot {
     Some(Box::new(move || drop(value)))
 }
 
-/// One of each in a created context, with work queued on all of them.
+/// One object of each kind in a created context, with work queued on all of them.
 fn one_of_each() -> Result<[Slot; 6]> {
     let context = Context::create(device(), ContextFlags::default())?;
     let home = context.create_stream()?;
@@ -111,7 +111,7 @@ fn s17_contexts_made_and_destroyed_in_turn() {
     });
 }
 
-/// Runs `body` where drops may fail; leaks are what they are about.
+/// Runs `body` where drops may fail; those tests leak on purpose.
 fn failing(body: impl FnOnce(&cuda_sim::Session) -> Result<()> + Send) {
     let session = support::simulator();
     within(|| body(&session).expect("no operation of the test fails"));
@@ -167,7 +167,7 @@ fn s30_drops_that_fail_while_unwinding() {
     });
 }
 
-/// A payload that panics once more when it is dropped.
+/// A panic payload that panics again when it is dropped.
 struct Bomb;
 
 impl Drop for Bomb {

@@ -1,4 +1,4 @@
-//! Managed memory, which the host and devices take in turns.
+//! Managed memory, which the host and devices use in turns.
 
 use cuda_core::{Device, Error, ManagedAttach, ManagedBuffer};
 
@@ -12,9 +12,9 @@ fn s11_host_access_waits_for_all_that_a_device_does() {
         let mut values = ManagedBuffer::<u32>::new(&primary(), 64)?;
         let mut unrelated = stream.alloc_zeroed::<u8>(64)?;
         stream.fill(&mut unrelated, 1)?;
-        // One for each context of the device, those that other tests left among them.
+        // One wait for each context of the device, including those that other tests left.
         let waits = || session.calls("cuCtxSynchronize");
-        // Another thread could start something while the host looks.
+        // Another thread could enqueue work while the host reads.
         for refused in [values.as_slice().err(), values.as_mut_slice().err()] {
             assert!(
                 matches!(refused, Some(Error::Unsupported { .. })),
@@ -31,7 +31,7 @@ fn s11_host_access_waits_for_all_that_a_device_does() {
         assert_eq!(unsafe { values.as_slice_while_idle() }?, [2; 64]);
         let settled = waits();
         assert!(settled > before);
-        // What is attached to the host is the host's, whatever the device does.
+        // The host may access memory attached to it, whatever the device does.
         // SAFETY: the device does not use it.
         unsafe { values.attach(&stream, ManagedAttach::Host) }?;
         stream.fill(&mut unrelated, 1)?;

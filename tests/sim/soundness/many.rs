@@ -1,4 +1,4 @@
-//! Groups, with everything done as late as CUDA permits, and on a seeded schedule.
+//! Groups, with all work done as late as CUDA permits, and on a seeded schedule.
 
 use cuda_core::{Device, DeviceGroup, Error, PinnedBuffer, Result};
 use cuda_sim::{Fault, Mode, Session};
@@ -7,7 +7,7 @@ use super::clean;
 
 const LEN: usize = if cfg!(miri) { 4 * 20 } else { 4 * 500 };
 
-/// Every operation, none waited for before the next, and each byte looked at in the end.
+/// Every operation, without waits in between, and a check of each byte at the end.
 fn everything(group: &DeviceGroup) -> Result<()> {
     let count = group.len();
     let context = group.streams()[0].context();
@@ -62,7 +62,7 @@ fn s36_every_operation_of_a_group_on_a_schedule() {
     }
 }
 
-/// A chunk that went to several devices is filled again only when all of them have read it.
+/// A chunk that is copied to several devices is refilled only when all of them have read it.
 #[test]
 #[cfg_attr(miri, ignore = "moves mebibytes")]
 fn s06_a_slice_that_is_changed_while_devices_receive_it() {
@@ -87,8 +87,8 @@ fn s06_a_slice_that_is_changed_while_devices_receive_it() {
     }
 }
 
-/// Half of the copies were enqueued: their buffers know of it when they are dropped, and which device
-/// it was is told.
+/// Half of the copies were enqueued: their buffers record them for their drop, and the error names
+/// the device.
 #[test]
 fn s02_a_copy_that_fails_leaves_the_others_marked() {
     let enqueue = |session: &Session, call: &str, nth| {
@@ -105,7 +105,7 @@ fn s02_a_copy_that_fails_leaves_the_others_marked() {
             let mut here = group.alloc_zeroed::<u8>(64)?;
             let mut there = group.alloc_zeroed::<u8>(64)?;
             group.synchronize()?;
-            // A copy that is refused is made once more, with its context current.
+            // A copy that is refused is repeated, with its context current.
             enqueue(session, "cuMemcpyPeerAsync", nth);
             enqueue(session, "cuMemcpyPeerAsync", nth + 1);
             let failed = group
@@ -154,24 +154,24 @@ fn in_a_host_function_groups_are_refused() {
 #[test]
 #[cfg_attr(miri, ignore = "moves mebibytes")]
 fn s31_groups_of_many_chunks_in_a_host_function() {
-    /// Enough for threads to share.
+    /// Large enough that threads share the copy.
     const LEN: usize = 40 << 20;
     clean(|_| {
         let group = DeviceGroup::new([Device::get(0)?, Device::get(1)?])?;
         let mut buffers = group.alloc::<u8>(LEN)?;
         let mut host = vec![1; 2 * LEN];
         let stream = group.streams()[0].clone();
-        // Chunks that may be done with, which would be asked about; nobody may ask from there.
+        // Leaves chunks that may be idle, which a copy would query; in a host function it must not.
         group.scatter_from(&host, &mut buffers)?;
-        let (told, answers) = std::sync::mpsc::channel();
+        let (answer, answers) = std::sync::mpsc::channel();
         stream.launch_host_func(move || {
             let answers = [
                 group.upload_all_from(&host[..LEN], &mut buffers),
                 group.scatter_from(&host, &mut buffers),
                 group.gather_to(&buffers, &mut host),
             ];
-            // Nobody left is no reason for a panic here.
-            let _ = told.send((answers, host));
+            // If the receiver is gone, the host function must not panic.
+            let _ = answer.send((answers, host));
         })?;
         stream.synchronize()?;
         let (answers, host) = answers.recv().expect("the function runs");

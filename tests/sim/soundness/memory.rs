@@ -1,4 +1,4 @@
-//! Memory that the host owns, or shares: registered, somebody else's.
+//! Memory that the host owns or shares: registered memory, foreign memory.
 
 use std::ffi::{c_int, c_void};
 use std::mem;
@@ -21,7 +21,7 @@ fn registered<H: StableHost>(host: H) -> Result<Registered<H>> {
     Registered::new(&primary(), host, RegisterFlags::PORTABLE).map_err(|(error, _)| error)
 }
 
-/// Whose registration it is that a failed call leaves behind, the driver does not say.
+/// After a failed call, the driver does not say which registration it left behind.
 #[test]
 fn s42_a_registration_that_fails_does_not_end_another_one() {
     clean(|session| {
@@ -46,13 +46,13 @@ fn s42_a_registration_that_fails_does_not_end_another_one() {
     });
 }
 
-/// Another thread keeps copies of the same page in flight: there is always one that began before the
-/// last one ended.
+/// Another thread keeps copies of the same page in flight: each copy begins before the previous one
+/// has ended.
 #[test]
 fn s42_unregistering_ends_beside_copies_without_end() {
-    /// More than unregistering finds before it has delayed one for long enough.
+    /// More copies than unregistering lets begin before it has delayed one long enough.
     const COPIES: usize = 100;
-    /// A copy that has not begun by then is being delayed.
+    /// A copy that has not begun by then counts as delayed.
     const DELAYED: Duration = Duration::from_millis(5);
     clean(|_| {
         let shared: Arc<[u8]> = vec![7; 64].into();
@@ -94,7 +94,7 @@ fn s42_unregistering_ends_beside_copies_without_end() {
     });
 }
 
-/// Looks at its elements when it is dropped.
+/// Reads its elements when it is dropped.
 struct Witness {
     elements: Vec<u8>,
     sevens: Arc<AtomicUsize>,
@@ -107,7 +107,7 @@ impl Drop for Witness {
     }
 }
 
-// SAFETY: a vector's elements are on the heap and nobody else has them.
+// SAFETY: a vector's elements are on the heap and no other code has them.
 unsafe impl StableHost for Witness {
     type Element = u8;
 
@@ -221,7 +221,7 @@ fn s17_foreign_memory_outlives_its_work() {
         let stream = device().create_stream()?;
         let memory = primary().alloc::<u8>(64)?;
         let address = memory.as_raw();
-        // SAFETY: the memory is its own owner, and nobody else uses it.
+        // SAFETY: the memory is its own owner, and no other code uses it.
         let mut buffer =
             unsafe { DeviceBuffer::<u8>::from_raw(address, 64, &primary(), Box::new(memory)) }?;
         stream.fill(&mut buffer, 1)?;
@@ -245,7 +245,7 @@ fn s17_memory_outlives_its_pool() {
     });
 }
 
-/// What `free` is told, and what it found.
+/// What `free` receives, and what it found.
 struct Freed {
     stream: CUstream,
     busy: AtomicUsize,
@@ -273,10 +273,10 @@ unsafe extern "C" fn free(freed: *mut c_void, address: *mut c_void, _: c_int) {
     support::check("cuMemFree", freed);
 }
 
-/// An allocator around another one may have work of its own, which comes before what is enqueued
-/// from then on.
+/// An allocator around another one may enqueue work of its own, which comes before later work of
+/// the stream.
 #[test]
-fn s02_c_functions_free_behind_work_that_nobody_counts() {
+fn s02_c_functions_free_behind_uncounted_work() {
     clean(|_| {
         let stream = device().create_stream()?;
         let freed = Freed {
@@ -284,18 +284,18 @@ fn s02_c_functions_free_behind_work_that_nobody_counts() {
             busy: AtomicUsize::new(0),
         };
         let parameter = (&raw const freed).cast_mut().cast();
-        // SAFETY: the functions do what has to be done, on any thread; `freed` outlives all blocks.
+        // SAFETY: the functions fulfil the contract, on any thread; `freed` outlives all blocks.
         let inner = unsafe { Allocator::from_functions(allocate, free, parameter, Box::new(())) };
         let same = inner.clone();
         let wipes = move |stream: &Stream, address, bytes| {
             // SAFETY: the block is this allocator's again, and kept until the stream is done.
             let wiped = unsafe { cuda_sys::cuMemsetD8Async(address, 0, bytes, stream.as_raw()) };
             support::check("cuMemsetD8Async", wiped);
-            // SAFETY: it came from there; all work on it is on the stream by now.
+            // SAFETY: the inner allocator allocated it; all work on it is on the stream by now.
             unsafe { same.deallocate(stream, address, bytes) }
         };
         let allocates = move |stream: &Stream, bytes| inner.allocate(stream, bytes);
-        // SAFETY: the inner allocator does what has to be done.
+        // SAFETY: the inner allocator fulfils the contract.
         let outer = unsafe { Allocator::from_closures(allocates, wipes) };
         let mut buffer = stream.alloc_with::<u8>(&outer, 64)?;
         stream.fill(&mut buffer, 1)?;
@@ -304,14 +304,14 @@ fn s02_c_functions_free_behind_work_that_nobody_counts() {
         assert_eq!(
             freed.busy.load(Ordering::Relaxed),
             0,
-            "freed under the wiping"
+            "freed before the wipe had run"
         );
         Ok(())
     });
 }
 
-/// The first thing that noting a use does on a stream whose handle is out can fail, when the work is
-/// enqueued already.
+/// The first step of noting a use on a stream whose handle was handed out can fail, when the work
+/// is already enqueued.
 #[test]
 fn s02_a_use_that_could_not_be_noted_is_waited_for() {
     clean(|session| {

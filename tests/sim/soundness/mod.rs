@@ -1,5 +1,5 @@
-//! The hazards of the soundness table, each reached for from safe code, with work done as late as
-//! CUDA permits: what is not ordered is then stale, or freed too soon, and the driver says so.
+//! The hazards of the soundness table, each attempted from safe code, with work done as late as
+//! CUDA permits: unordered work then uses stale or freed data, and the simulated driver reports it.
 
 mod arrays;
 mod attacks;
@@ -35,15 +35,14 @@ use std::time::Duration;
 use cuda_core::{Context, Device, PinnedBuffer, Pod, Result};
 use cuda_sim::{Mode, Session};
 
-/// A test that takes longer waits for something that will never come: 30 seconds, or
-/// `CUDA_TESTS_WATCHDOG` of them.
+/// A test that takes longer is hanging: 30 seconds, or `CUDA_TESTS_WATCHDOG` of them.
 fn limit() -> Duration {
     let seconds = env::var("CUDA_TESTS_WATCHDOG").ok();
     Duration::from_secs(seconds.and_then(|text| text.parse().ok()).unwrap_or(30))
 }
 
-/// Runs `body` on a thread of its own, on which nothing is current, then asserts that the driver
-/// saw no misuse, that nothing is left and that no `Drop` failed.
+/// Runs `body` on a thread of its own, with no current context, then asserts that the driver saw no
+/// misuse, that nothing is left and that no `Drop` failed.
 fn clean(body: impl FnOnce(&Session) -> Result<()> + Send) {
     let session = lazily(body);
     session.assert_clean();
@@ -69,8 +68,8 @@ fn lazily(body: impl FnOnce(&Session) -> Result<()> + Send) -> Session {
     session
 }
 
-/// Runs `body` on another thread and ends the process if it does not return: a thread that waits
-/// in the driver cannot be ended. Miri, whose clock is virtual, finds deadlocks by itself.
+/// Runs `body` on another thread and ends the process if it does not return: a thread that waits in
+/// the driver cannot be stopped. Miri, whose clock is virtual, finds deadlocks by itself.
 fn within(body: impl FnOnce() + Send) {
     let limit = limit();
     let (done, ended) = mpsc::channel::<()>();

@@ -41,10 +41,7 @@ fn s01_upload_then_change() {
         host.as_mut_slice()?.fill(8);
         let mut back = [0; 64];
         stream.download_to(&buffer, &mut back)?;
-        assert_eq!(
-            back, [7; 64],
-            "the copy reads what was there when it was enqueued"
-        );
+        assert_eq!(back, [7; 64], "the copy reads the content at its enqueue");
         Ok(())
     });
 }

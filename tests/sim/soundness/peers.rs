@@ -1,4 +1,4 @@
-//! Access of devices to each other, taken away while it is used: S42.
+//! S42: access between devices that is disabled while it is used.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,7 +32,7 @@ fn s42_disabling_waits_for_what_is_queued() {
     });
 }
 
-/// Pools belong to devices: closing one concerns the streams of every context.
+/// Pools belong to devices: closing one affects the streams of every context.
 #[test]
 fn s42_disabling_waits_for_other_contexts_of_the_device() {
     clean(|session| {
@@ -71,8 +71,8 @@ fn s42_copies_work_without_access() -> Result<()> {
     Ok(())
 }
 
-/// The copy comes from another thread, on a device whose work was waited for already, while the other
-/// device's is.
+/// Another thread enqueues the copy on a device whose work was waited for already, during the wait
+/// for the other device.
 #[test]
 fn s42_a_copy_that_comes_during_the_wait_is_waited_for_too() {
     clean(|session| {
@@ -97,9 +97,9 @@ fn s42_a_copy_that_comes_during_the_wait_is_waited_for_too() {
     });
 }
 
-/// The calls of `work`, which another thread does on a device whose work was waited for already while
-/// `taking`, the access, waits for the other device's: they come before a wait, and that before
-/// `taken`.
+/// The calls of `work`, which another thread makes on a device whose work was waited for already,
+/// while `taking`, which disables the access, waits for the other device: they are followed by a
+/// wait, and that by `taken`.
 fn comes_during_the_wait(
     session: &Session,
     held_up: &Stream,
@@ -112,7 +112,7 @@ fn comes_during_the_wait(
     let waits = session.calls("cuCtxSynchronize");
     let enqueued = thread::scope(|scope| {
         let taking = scope.spawn(taking);
-        // The first device's work is done, the second's is held up.
+        // The first device's work is done, the second's is stalled.
         while session.calls("cuCtxSynchronize") < waits + 2 {
             thread::yield_now();
         }
@@ -121,7 +121,7 @@ fn comes_during_the_wait(
         taking.join().expect("no assertion failed")?;
         Result::<_>::Ok(enqueued)
     })?;
-    // Of all threads.
+    // Calls of all threads.
     let calls: Vec<_> = session.since(mark).iter().map(|call| call.name).collect();
     let at = |name: &str| calls.iter().position(|&call| call == name);
     let (enqueued, taken) = (at(enqueued).expect("enqueued"), at(taken).expect("taken"));
@@ -200,7 +200,7 @@ fn s42_work_that_comes_while_a_pool_is_closed_is_waited_for_too() {
     });
 }
 
-/// What counts is the access at the launch, not when the argument was given.
+/// The access at the launch decides, not that when the argument was set.
 #[test]
 fn s42_a_launch_prepared_before_access_was_taken_away() {
     clean(|session| {
@@ -228,7 +228,7 @@ fn s42_a_launch_prepared_before_access_was_taken_away() {
     });
 }
 
-/// A pool that was opened by itself is enough for a launch; the right to it ends with the pool.
+/// A pool that was opened separately is enough for a launch; its access ends with the pool.
 #[test]
 fn s42_a_pool_of_ones_own_is_enough_for_a_launch() {
     clean(|_| {
@@ -301,12 +301,13 @@ fn s42_access_comes_and_goes_beside_copies() {
     });
 }
 
-/// A hook is called when the work that its failure came up in is enqueued, and waits for that.
+/// The library calls a hook after it has enqueued the work during which the failure occurred; the
+/// hook may wait for that work.
 #[test]
 fn s42_a_hook_may_take_the_access_away_from_the_work_it_comes_up_in() {
     let session = support::simulator();
     session.set_mode(Mode::Lazy);
-    let told = Arc::new(AtomicUsize::new(0));
+    let calls = Arc::new(AtomicUsize::new(0));
     super::within(|| {
         let body = || {
             let (a, b) = (device(), Device::get(1)?);
@@ -315,11 +316,11 @@ fn s42_a_hook_may_take_the_access_away_from_the_work_it_comes_up_in() {
             let streams = [a.create_stream()?, b.create_stream()?];
             let source = streams[1].alloc_zeroed::<u32>(64)?;
             let mut target = streams[0].alloc::<u32>(64)?;
-            // The last mark of a stream that is no more, and whose event goes with it.
+            // The last mark of a dropped stream; removing the mark destroys the stream's event.
             let gone = a.create_stream()?;
             gone.fill(&mut target, 1)?;
             drop(gone);
-            let count = told.clone();
+            let count = calls.clone();
             set_drop_hook(move |failure| {
                 assert_eq!(failure.resource, Resource::Event);
                 one.disable_peer_access(&two).expect("nothing is under way");
@@ -332,11 +333,15 @@ fn s42_a_hook_may_take_the_access_away_from_the_work_it_comes_up_in() {
         };
         body().expect("no operation of the test fails");
     });
-    assert_eq!(told.load(Ordering::Relaxed), 1, "the scenario");
+    assert_eq!(
+        calls.load(Ordering::Relaxed),
+        1,
+        "the scenario calls the hook once"
+    );
     assert_eq!(session.violations(), []);
 }
 
-/// Memory of the context's, from `cuMemAlloc`.
+/// Memory of the context from `cuMemAlloc`, cached.
 fn cached(context: &Context) -> Result<DeviceBuffer<u32>> {
     let stream = context.create_stream()?;
     stream.alloc_with(&CachingPool::new().allocator(), 64)
@@ -363,13 +368,13 @@ fn pooled(device: Device) -> Result<DeviceBuffer<u32>> {
     stream.alloc_with(&Allocator::driver_pool(), 64)
 }
 
-/// A launch of `add_one` on a stream of the context, with the memory.
+/// Launches `add_one` on the memory, on a stream of the context.
 fn launched(context: &Context, memory: &mut DeviceBuffer<u32>) -> Result<()> {
     let add_one = kernels::get(context, "add_one")?;
     let stream = context.create_stream()?;
     let mut launch = stream.kernel(&add_one);
     launch.elements(64).arg(memory).arg(64u32);
-    // SAFETY: 64 elements, of memory that the kernel reaches or is refused.
+    // SAFETY: 64 elements, of memory that the kernel can access, or else the launch is refused.
     unsafe { launch.launch() }
 }
 
@@ -380,7 +385,7 @@ fn no_access(result: Result<()>) {
     );
 }
 
-/// Contexts are given access to contexts, by the driver as well.
+/// The driver, too, grants access from context to context.
 #[test]
 fn s42_a_launch_wants_access_of_its_own_context() {
     clean(|_| {

@@ -93,7 +93,7 @@ fn s39_asking_while_the_thread_ends() {
     struct AtTheEnd;
     impl Drop for AtTheEnd {
         fn drop(&mut self) {
-            // Whether it works then or not, it does not panic.
+            // It may work then or not, but must not panic.
             let _ = primary().per_thread_stream();
         }
     }

@@ -1,4 +1,4 @@
-//! Signals that are dropped, forgotten, shared and used again: S02, S17, S23, S41.
+//! Signals that are dropped, forgotten, shared and reused: S02, S17, S23, S41.
 
 use std::collections::HashSet;
 
@@ -29,7 +29,7 @@ fn s02_the_place_of_a_signal_is_used_again_when_its_work_is_done() {
         stream.synchronize()?;
         assert!(
             taken.iter().all(|other| other.get() == 0),
-            "nobody wrote there"
+            "no stream wrote there"
         );
         drop(taken);
         cuda_core::trim_staging()?;
@@ -42,7 +42,7 @@ fn s02_the_place_of_a_signal_is_used_again_when_its_work_is_done() {
 }
 
 #[test]
-fn s02_a_wait_that_nobody_can_end_keeps_its_place_and_hangs_nobody() {
+fn s02_a_wait_that_cannot_end_keeps_its_slot_and_blocks_nothing() {
     leaking(|session| {
         let stream = device().create_stream()?;
         let signal = Signal::new(device(), 0u32)?;
@@ -56,9 +56,9 @@ fn s02_a_wait_that_nobody_can_end_keeps_its_place_and_hangs_nobody() {
             assert!(others.iter().all(|other| other.as_raw() != place));
         }
         assert_ne!(session.pending_ops(), 0, "it waits still");
-        // Only a test can end that: the place is still where it was.
+        // Only a test can end that wait: the slot is still at its address.
         let waker = device().create_stream()?;
-        // SAFETY: the place is in pinned memory that is not given back while work uses it.
+        // SAFETY: the slot is in pinned memory, which stays allocated while work uses it.
         support::check("cuStreamWriteValue32", unsafe {
             cuda_sys::symbol::cuStreamWriteValue32_v2(waker.as_raw(), place, 1, 0)
         });
@@ -101,7 +101,7 @@ fn s41_another_stream_does_not_wait_for_the_signal() {
         let signal = Signal::new(device(), 0u32)?;
         a.wait_signal(&signal, WaitValue::Eq(1))?;
         for _ in 0..20 {
-            // Later events must not take the place of the one before the wait.
+            // Later events must not replace the one before the wait.
             a.checkpoint()?;
             a.fill(&mut a.alloc::<u32>(64)?, 1)?;
         }
@@ -123,7 +123,7 @@ fn s41_a_stream_that_is_held_up_holds_up_no_small_copies_of_another() {
         let (mut x, mut y) = (a.alloc::<u8>(data.len())?, b.alloc::<u8>(data.len())?);
         let signal = Signal::new(device(), 0u32)?;
         a.wait_signal(&signal, WaitValue::Geq(1))?;
-        // Two to a chunk: the first goes back to the pool, and waits for the signal there.
+        // Two copies fit a chunk: the first chunk is returned, and waits for the signal there.
         (0..3).try_for_each(|_| a.upload_from(&data, &mut x))?;
         let allocated = session.calls("cuMemHostAlloc");
         for round in 0..600 {
@@ -135,7 +135,7 @@ fn s41_a_stream_that_is_held_up_holds_up_no_small_copies_of_another() {
         let allocated = session.calls("cuMemHostAlloc") - allocated;
         assert!(
             allocated <= 4,
-            "{allocated} allocations where four chunks do"
+            "{allocated} allocations where four chunks suffice"
         );
         signal.set(1);
         a.synchronize()
@@ -151,9 +151,9 @@ fn s41_small_copies_of_a_stream_that_is_held_up_wait_for_nothing() {
         let (mut x, mut y) = (a.alloc::<u8>(data.len())?, b.alloc::<u8>(data.len())?);
         let signal = Signal::new(device(), 0u32)?;
         a.wait_signal(&signal, WaitValue::Geq(1))?;
-        // As many chunks as there are before a stream waits for its own, and more.
+        // More than the number of chunks from which on a stream waits for its own.
         (0..520).try_for_each(|_| a.upload_from(&data, &mut x))?;
-        // Nor does another stream, which has none of its own.
+        // Nor does another stream wait, which has none of its own.
         (0..3).try_for_each(|_| b.upload_from(&data, &mut y))?;
         signal.set(1);
         a.synchronize()
@@ -167,12 +167,12 @@ fn s41_a_stream_that_is_held_up_holds_up_no_large_copies_of_another() {
     clean(|_| {
         let _large = Staged::by(0, CHUNK)?;
         let [a, b] = [device().create_stream()?, device().create_stream()?];
-        // Too much for the chunks of small copies; only what is copied of a chunk is touched.
+        // Too large for the chunks of small copies; only the used part of a chunk is touched.
         let data = vec![7_u8; 5 << 20];
         let (mut x, mut y) = (a.alloc::<u8>(data.len())?, b.alloc::<u8>(data.len())?);
         let signal = Signal::new(device(), 0u32)?;
         a.wait_signal(&signal, WaitValue::Geq(1))?;
-        // As many as there are before a stream waits for its own, and more.
+        // More than the number of chunks from which on a stream waits for its own.
         (0..5).try_for_each(|_| a.upload_from(&data, &mut x))?;
         (0..3).try_for_each(|_| b.upload_from(&data, &mut y))?;
         let mut back = vec![0; data.len()];
@@ -183,20 +183,20 @@ fn s41_a_stream_that_is_held_up_holds_up_no_large_copies_of_another() {
     });
 }
 
-/// What cannot be had yet is asked for again and again, and is not a chunk more each time.
+/// A chunk that is not available yet is requested repeatedly, without a further chunk each time.
 #[test]
 #[cfg_attr(miri, ignore = "moves many mebibytes")]
 fn s41_a_large_copy_of_a_stream_that_is_held_up_has_its_eight_chunks() {
     const CHUNK: usize = 8 << 20;
     clean(|_| {
-        // The more there are to help, the earlier another piece is asked for.
+        // With more threads to help, the next piece is requested earlier.
         let _helped = Staged::by(64, CHUNK)?;
         let stream = device().create_stream()?;
         let data = vec![7_u8; 6 * CHUNK + CHUNK / 2];
         let mut buffer = stream.alloc::<u8>(data.len())?;
         let signal = Signal::new(device(), 0u32)?;
         stream.wait_signal(&signal, WaitValue::Geq(1))?;
-        // As many chunks as there are before a stream waits for its own, and more.
+        // More than the number of chunks from which on a stream waits for its own.
         let part = 5 << 20;
         for _ in 0..34 {
             stream.upload_from(&data[..part], buffer.slice_mut(..part)?)?;
@@ -207,7 +207,7 @@ fn s41_a_large_copy_of_a_stream_that_is_held_up_has_its_eight_chunks() {
     });
 }
 
-/// Not even a new chunk: where the host has none, those that there are will do.
+/// If the host cannot allocate a new chunk, copies use the existing ones.
 #[test]
 #[cfg_attr(miri, ignore = "moves mebibytes")]
 fn small_copies_go_on_where_the_host_is_out_of_memory() {
@@ -215,7 +215,7 @@ fn small_copies_go_on_where_the_host_is_out_of_memory() {
         let [a, b] = [device().create_stream()?, device().create_stream()?];
         let mut data = vec![7_u8; 400 << 10];
         let (mut x, mut y) = (a.alloc::<u8>(data.len())?, b.alloc::<u8>(data.len())?);
-        // Two to a chunk: the first two chunks are on their way.
+        // Two copies fit a chunk: the first two chunks are in flight.
         (0..5).try_for_each(|_| a.upload_from(&data, &mut x))?;
         let none = Fault::new(CUDA_ERROR_OUT_OF_MEMORY).function("cuMemHostAlloc");
         session.inject(none.from_then_on());
@@ -250,7 +250,7 @@ fn chunks_that_were_too_many_are_given_back() {
     });
 }
 
-/// The host's side of a signal is a value like any other that threads share.
+/// The host's side of a signal is synchronised like any value that threads share.
 #[test]
 fn s15_threads_hand_memory_over_by_a_signal() {
     clean(|_| {

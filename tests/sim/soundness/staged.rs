@@ -1,4 +1,4 @@
-//! Borrowed slices: S06, S33, and chunks that are used again.
+//! Borrowed slices: S06, S33, and reused chunks.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 
@@ -37,7 +37,7 @@ fn s06_upload_from_pinned_memory_that_is_freed_at_once() {
     });
 }
 
-/// Memory that somebody else registered, so that the driver takes it for pinned.
+/// Memory that other code has registered, so that the driver treats it as pinned.
 fn with_registered(
     mut memory: Vec<u32>,
     body: impl FnOnce(&mut [u32]) -> Result<()>,
@@ -116,7 +116,7 @@ fn s06_a_failed_wait_leaves_the_destination_alone() {
         );
         assert_eq!((one, two), ([1; 64], [2; 64]));
         session.clear_faults();
-        // What the failed ones left in flight must not reach what comes next.
+        // The failed copies that are in flight must not affect later ones.
         stream.download_to(&buffer, &mut one)?;
         assert_eq!(one, [7; 64]);
         Ok(())
@@ -131,7 +131,7 @@ fn s06_a_chunk_is_not_used_again_before_its_copy_ran() {
         let other = device().create_stream()?;
         const LEN: usize = 600 << 10;
         let mut buffers = Vec::new();
-        // Each takes a chunk of its own and gives it back while the copy is still queued.
+        // Each takes a chunk of its own and returns it while the copy is still queued.
         for round in 0..4_u8 {
             let stream = if round % 2 == 0 { &stream } else { &other };
             let mut buffer = stream.alloc::<u8>(LEN)?;

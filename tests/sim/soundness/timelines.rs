@@ -1,4 +1,4 @@
-//! What a stream remembers of others: S28, and waits that failed.
+//! A stream's record of other streams: S28, and failed waits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -48,8 +48,8 @@ fn s28_a_wait_that_failed_is_not_remembered() {
     });
 }
 
-/// Events that were recorded before a stream was made to wait do not stand for the wait, though no
-/// work followed it.
+/// Events recorded before a stream was made to wait do not cover the wait, even if no work followed
+/// it.
 #[test]
 fn s28_a_wait_whose_work_failed_is_passed_on() {
     clean(|session| {
@@ -64,7 +64,7 @@ fn s28_a_wait_whose_work_failed_is_passed_on() {
         let (mut source, mut target) = (first.alloc::<u32>(64)?, second.alloc::<u32>(64)?);
         first.fill(&mut source, 7)?;
         second.fill(&mut target, 8)?;
-        // It waits for the first stream, but cannot be made to wait for the second.
+        // The stream waits for the first one, but its wait for the second fails.
         session.fail_nth(Some("cuStreamWaitEvent"), 2, CUDA_ERROR_UNKNOWN);
         assert!(between.copy(&source, &mut target).is_err());
         let mark = session.mark();
@@ -107,7 +107,7 @@ fn s28_an_enqueue_that_failed_is_marked() {
         let mut buffer = a.alloc::<u32>(64)?;
         session.fail_nth(Some("cuMemsetD32Async"), 1, CUDA_ERROR_UNKNOWN);
         assert!(b.fill(&mut buffer, 7).is_err());
-        // For all that the program knows, the fill was enqueued: the free waits for it.
+        // The program must assume that the fill was enqueued: the free waits for it.
         let mark = session.mark();
         drop(buffer);
         assert_eq!(
@@ -161,8 +161,8 @@ fn s28_many_points_and_few_events() {
     });
 }
 
-/// Two threads wait for two points of a stream while a third enqueues: no event that somebody
-/// waits for moves on to a later point, and no point is taken for done before it is.
+/// Two threads wait for two points of a stream while a third enqueues: an event that is waited for
+/// is not recorded again at a later point, and no point counts as done too early.
 #[test]
 fn s28_events_are_not_recorded_again_while_awaited() -> Result<()> {
     clean(|_| {

@@ -70,9 +70,9 @@ fn s02_dropping_waits_for_everything() {
     });
 }
 
-/// What is mapped anew is other memory, though its address is the same.
+/// Newly mapped memory is other memory, though its address is the same.
 #[test]
-fn s29_a_chunk_that_comes_back_waits_for_nobody() {
+fn s29_a_chunk_that_comes_back_does_not_wait() {
     clean(|session| {
         let (mut buffer, step) = buffer(2)?;
         let (one, two) = (device().create_stream()?, device().create_stream()?);
@@ -86,7 +86,7 @@ fn s29_a_chunk_that_comes_back_waits_for_nobody() {
     });
 }
 
-/// Memory that could not be opened is given back at once, not with the buffer.
+/// Memory that could not be made accessible is released at once, not with the buffer.
 #[test]
 fn growing_in_vain_keeps_nothing() {
     clean(|session| {
@@ -110,7 +110,7 @@ fn s42_unmapping_waits_for_what_was_noted_by_hand() {
         // SAFETY: nothing uses it between the two calls but the fill.
         unsafe { buffer.note_use(&two, Access::Write) }?;
         assert!(session.names_since(mark).contains(&"cuStreamWaitEvent"));
-        // SAFETY: the memory is kept until the fill is done, which the buffer knows of.
+        // SAFETY: the memory is kept until the fill, which the buffer has noted, is done.
         let filled = unsafe { cuda_sys::cuMemsetD8Async(buffer.as_raw(), 7, 10, two.as_raw()) };
         assert_eq!(filled, cuda_sys::CUDA_SUCCESS);
         // SAFETY: nothing has used it since the first call but the fill.
@@ -122,7 +122,8 @@ fn s42_unmapping_waits_for_what_was_noted_by_hand() {
     });
 }
 
-/// "May also return error codes from previous launches": nobody knows whether it was unmapped.
+/// "May also return error codes from previous launches": the library cannot know whether it was
+/// unmapped.
 #[test]
 fn s42_what_was_unmapped_with_an_error_is_no_obstacle() {
     clean(|session| {
@@ -134,7 +135,7 @@ fn s42_what_was_unmapped_with_an_error_is_no_obstacle() {
         buffer.grow_to(3 * step)?;
         let stream = device().create_stream()?;
         stream.fill(&mut buffer, 3)?;
-        // And one that was not.
+        // And a chunk that was not unmapped.
         session.inject(unmap);
         assert!(buffer.shrink_to(step).is_err());
         buffer.grow_to(3 * step)?;
@@ -164,7 +165,7 @@ fn s42_what_was_mapped_with_an_error_is_no_obstacle() {
     });
 }
 
-/// A refusal of what is known to be mapped is one, however often it comes.
+/// An unmapping of memory that is known to be mapped fails as often as the driver refuses it.
 #[test]
 fn s42_an_unmapping_that_is_refused_is_tried_again() {
     clean(|session| {

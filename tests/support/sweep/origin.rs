@@ -1,18 +1,18 @@
-//! Who made a driver call: the library under test, or the body of the test.
+//! Which code made a driver call: the library under test, or the body of the test.
 
 use cuda_sim::{Leak, Origin};
 
-/// Functions of the library that leave something else current because they are asked to.
+/// Library functions that change the current context on purpose.
 const DELIBERATE: [&str; 4] = ["create_current", "set_current", "push", "pop"];
 
-/// Whether the test made the object with a raw call of its own.
+/// Whether the body of the test made the object with a raw call.
 pub(super) fn is_body(leak: &Leak, path: &str) -> bool {
     leak.origin
         .as_ref()
         .is_some_and(|origin| matches!(caller(&origin.functions(), path), Some(Caller::Body)))
 }
 
-/// Whether the test changed what is current, rather than the library around a call of its own.
+/// Whether the body of the test changed the current context, rather than the library.
 pub(super) fn is_switch_by_body(switch: &Origin, path: &str) -> bool {
     match caller(&switch.functions(), path) {
         Some(Caller::Body) => true,
@@ -25,13 +25,13 @@ pub(super) fn is_switch_by_body(switch: &Origin, path: &str) -> bool {
 }
 
 enum Caller {
-    /// With the outermost of its functions, which the body called.
+    /// The library; with the outermost of its functions, which the body called.
     Library(String),
     Body,
 }
 
-/// The innermost function that is the library's or the body's decides: the simulator, `cuda-sys`, the
-/// standard library and C come between.
+/// Searches from the innermost function outwards for one of the library or the body: those of the
+/// simulator, `cuda-sys`, the standard library and C are passed over.
 fn caller(functions: &[String], path: &str) -> Option<Caller> {
     let suite = path.split("::").next().unwrap_or(path);
     let mut library = None;

@@ -1,4 +1,4 @@
-//! Panics that no fault excuses: those outside the tests.
+//! Panics that no injected failure excuses: those outside the tests.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-/// Watches the panics of all threads, in silence.
+/// Records the panics of all threads without printing them.
 pub(super) struct Panics {
     unexcused: Arc<Mutex<Vec<String>>>,
     before: Arc<Hook>,
@@ -27,7 +27,8 @@ impl Panics {
         let shown = Arc::clone(&before);
         let seen = Arc::clone(&unexcused);
         panic::set_hook(Box::new(move |panic| {
-            // A second panic of a thread is likely to end the process, which then can tell nothing.
+            // A second panic on a thread is likely to abort the process, which then cannot report
+            // anything.
             let again = AGAIN.replace(true);
             if thread::current().id() == own || again {
                 shown(panic);
@@ -51,7 +52,7 @@ impl Panics {
 
 impl Drop for Panics {
     fn drop(&mut self) {
-        // A thread that panics must leave the hook alone.
+        // A thread that is panicking must not change the hook.
         if !thread::panicking() {
             let before = Arc::clone(&self.before);
             panic::set_hook(Box::new(move |panic| before(panic)));
@@ -59,7 +60,7 @@ impl Drop for Panics {
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub(super) fn message(panic: &(dyn Any + Send)) -> &str {
     let formatted = panic.downcast_ref::<String>().map(String::as_str);
     let literal = || panic.downcast_ref::<&str>().copied();
@@ -68,7 +69,8 @@ pub(super) fn message(panic: &(dyn Any + Send)) -> &str {
         .unwrap_or("a value that is no text")
 }
 
-/// An assertion of a test, an `unwrap` in it, or what the library they share found.
+/// Whether the panic is an assertion or `unwrap` in a test, or in the support library that the
+/// tests share.
 fn is_of_a_test(panic: &PanicHookInfo<'_>) -> bool {
     let file = panic.location().map(|location| Path::new(location.file()));
     file.is_some_and(|file| file.starts_with("tests/gpu") || file.starts_with("tests/support"))

@@ -1,15 +1,15 @@
-//! What a sweep tells the program that asked for it.
+//! The record that a sweep writes for the program that started it.
 
 use std::env;
 use std::fs::OpenOptions;
 use std::io::Write as _;
 
-/// Names the file that a sweep adds a line to for each test: its path, then either how many runs
-/// there were, of how many calls, of which every how many-th failed, and in how many runs
-/// what is current afterwards says nothing; or why there were none.
+/// Names the file to which a sweep adds a line for each test: its path, then how many runs there
+/// were, of how many calls, at which stride calls failed, and in how many runs the current context
+/// was not checked; or why the test was not swept.
 const RECORD: &str = "CUDA_TESTS_FAULTS";
 
-/// Whether tests are to be swept rather than run.
+/// Whether tests are swept rather than run once.
 pub(crate) fn requested() -> bool {
     env::var_os(RECORD).is_some()
 }
@@ -40,7 +40,7 @@ pub(super) fn not_swept(path: &str, reason: &str) {
     add(&format!("{path}\t{reason}\n"));
 }
 
-/// One write a line: several processes may share the file.
+/// One write per line: several processes may share the file.
 fn add(line: &str) {
     let Some(file) = env::var_os(RECORD) else {
         return;

@@ -1,6 +1,6 @@
-//! The build script's own recipe, run for the checked-in copy: `xtask-bindgen INCLUDE PACKAGE OUT SYMBOL..`
-//! writes to OUT what the `cuda.h` of INCLUDE yields, with those symbols even where it has stopped
-//! declaring them. PACKAGE is the directory of `cuda-sys`.
+//! The build script's generator, run for the checked-in copy: `xtask-bindgen INCLUDE PACKAGE OUT SYMBOL..`
+//! writes to OUT the bindings of the `cuda.h` in INCLUDE, with those symbols even if it no longer
+//! declares them. PACKAGE is the directory of `cuda-sys`.
 
 use std::env;
 use std::error::Error;

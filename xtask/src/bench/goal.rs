@@ -1,4 +1,4 @@
-//! What an operation may cost.
+//! The permitted cost of an operation.
 
 use std::fmt;
 
@@ -9,18 +9,18 @@ use super::measure::{Measured, Unit};
 /// Raw calls that take longer than this are compared by ratio, in nanoseconds.
 const LONG: f64 = 1000.0;
 
-/// What each shorter raw call may cost more, in nanoseconds.
+/// How much longer an operation may take than a shorter raw call, in nanoseconds.
 const MORE: f64 = 30.0;
 
-/// What each longer raw call may take, as a multiple.
+/// How much longer an operation may take than a longer raw call, as a multiple.
 const RATIO: f64 = 1.05;
 
-/// What an operation may cost.
+/// The permitted cost of an operation.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Goal {
-    /// Beside so many raw calls: at most 1.05 of what takes over a microsecond a call, at most 30 ns
-    /// more a call otherwise.
+    /// Beside so many raw calls: at most 1.05 times their time if they take over a microsecond per
+    /// call, and otherwise at most 30 ns more per call.
     Beside { calls: u32 },
     /// At most this multiple of the raw time.
     Ratio(f64),
@@ -28,24 +28,24 @@ pub(crate) enum Goal {
     Share(f64),
     /// At most this time, at least this rate.
     Absolute(f64, Unit),
-    /// Told without a goal, for this reason.
+    /// Reported without a goal, for this reason.
     None(String),
 }
 
-/// How our figure is told beside the raw one.
+/// How the operation's figure is shown beside the raw one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Scale {
-    /// A multiple of the raw time.
+    /// As a multiple of the raw time.
     Multiple,
-    /// Nanoseconds more.
+    /// As additional nanoseconds.
     Difference,
-    /// Per cent of the raw rate.
+    /// As per cent of the raw rate.
     Share,
 }
 
 impl Goal {
-    /// Whether it was met; [`None`] where there is nothing to meet. A figure that cannot be compared
-    /// with its goal meets none.
+    /// Whether the goal was met; [`None`] if there is none. A figure that cannot be compared with
+    /// its goal does not meet it.
     pub(crate) fn met(&self, measured: &Measured) -> Option<bool> {
         match *self {
             Self::None(_) => None,
@@ -81,7 +81,7 @@ impl Goal {
         }
     }
 
-    /// How it compares what was measured with the raw calls.
+    /// The scale on which the goal compares the figure with the raw calls.
     pub(crate) fn scale(&self, measured: &Measured) -> Scale {
         match *self {
             Self::Beside { calls } => {
@@ -97,7 +97,7 @@ impl Goal {
         }
     }
 
-    /// As a table says it of what was measured.
+    /// The goal as a table shows it, beside a figure.
     pub(crate) fn describe(&self, measured: &Measured) -> String {
         match self {
             Self::Beside { calls } if self.scale(measured) == Scale::Difference => {
@@ -109,7 +109,7 @@ impl Goal {
     }
 }
 
-/// As a list says it before anything is measured.
+/// The goal as `--list` shows it, before any measurement.
 impl fmt::Display for Goal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -153,7 +153,7 @@ mod tests {
         let goal = Goal::Beside { calls: 2 };
         assert_eq!(goal.met(&time(1660.0, 1600.0)), Some(true));
         assert_eq!(goal.met(&time(1661.0, 1600.0)), Some(false));
-        // A bandwidth has no nanoseconds to spare, whatever its figure.
+        // Additional nanoseconds do not apply to a bandwidth.
         assert_eq!(goal.met(&rate(50.0, 55.0)), Some(false));
     }
 

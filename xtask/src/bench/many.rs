@@ -1,32 +1,33 @@
-//! What many devices reach at once, beside what each reaches alone and what their links carry.
+//! The rate of many devices at once, beside each device alone and the capacity of their links.
 
 use serde::{Deserialize, Serialize};
 
-/// What raw calls reach that run alone, in the rounds of what many devices do at once: GB/s.
+/// Rates in GB/s of raw calls that run alone, in the same rounds as the operations of many devices.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Many {
     pub(crate) devices: usize,
-    /// Each device's part while the others rest, added up; [`None`] where a single device has a part.
+    /// The rates of each device's part while the others are idle, added up; [`None`] if only one
+    /// device has a part.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) singles: Option<f64>,
-    /// [`None`] where nothing crosses from device to device.
+    /// [`None`] if no copy goes from device to device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) links: Option<Links>,
 }
 
-/// What links between devices carry.
+/// The capacity of links between devices.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Links {
-    /// From one device to another, of the pair that is fastest.
+    /// From one device to another, of the fastest pair.
     pub(crate) one_way: f64,
-    /// There and back at once, of the pair that is fastest.
+    /// In both directions at once, of the fastest pair.
     pub(crate) both_ways: f64,
-    /// One way, from each device that sends.
+    /// The limit in one direction, for all devices that send.
     pub(crate) limit: f64,
 }
 
 impl Many {
-    /// Of parts of `bytes` each, and the nanoseconds that each takes alone.
+    /// From parts of `bytes` each, and the nanoseconds that each takes alone.
     pub(crate) fn new(devices: usize, bytes: usize, alone: &[f64], links: Option<Links>) -> Self {
         let singles = alone.iter().map(|&time| rate(bytes, time));
         Self {
@@ -36,15 +37,15 @@ impl Many {
         }
     }
 
-    /// What the links of all devices carry.
+    /// The total capacity of all devices' links.
     pub(crate) fn limit(&self) -> Option<f64> {
         Some(self.links?.limit)
     }
 }
 
 impl Links {
-    /// Of copies of `bytes`, and the nanoseconds that pairs of devices take one way and both ways, while
-    /// so many `senders` would be at work.
+    /// From copies of `bytes`, and the nanoseconds that pairs of devices take in one direction and
+    /// in both, for an operation with so many `senders`.
     pub(crate) fn new(bytes: usize, one_way: &[f64], both_ways: &[f64], senders: usize) -> Self {
         let best = |bytes, times: &[f64]| {
             let rates = times.iter().map(|&time| rate(bytes, time));
@@ -58,7 +59,7 @@ impl Links {
         }
     }
 
-    /// The faster of each.
+    /// The faster of both, for each figure.
     pub(crate) fn best(self, other: Self) -> Self {
         Self {
             one_way: self.one_way.max(other.one_way),
@@ -68,7 +69,7 @@ impl Links {
     }
 }
 
-/// Bytes a nanosecond are GB/s.
+/// Bytes per nanosecond are GB/s.
 pub(crate) fn rate(bytes: usize, time: f64) -> f64 {
     bytes as f64 / time
 }
@@ -82,7 +83,7 @@ mod tests {
         // 50 and 25 GB/s.
         let many = Many::new(2, 1000, &[20.0, 40.0], None);
         assert_eq!(many.singles, Some(75.0));
-        // One device has a part, or none was timed: there is nothing to add.
+        // Only one device has a part, or none was timed: there is no sum.
         assert_eq!(Many::new(2, 1000, &[20.0], None).singles, None);
         assert_eq!(Many::new(2, 1000, &[], None).singles, None);
     }

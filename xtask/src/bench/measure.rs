@@ -1,4 +1,4 @@
-//! Two ways of doing one thing, in turn, in batches.
+//! Times two ways of doing the same work, in turn, in batches.
 
 use std::time::Instant;
 
@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 
 use super::many::{Many, rate};
 
-/// How much is measured.
+/// The extent of a measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Effort {
     /// Batches of each way.
     pub(crate) batches: usize,
-    /// Processes of each way, for what only a fresh process shows.
+    /// Processes of each way, for operations that need a fresh process.
     pub(crate) processes: usize,
-    /// Large memory is this many times smaller than its operation says.
+    /// Divisor of the size of large memory.
     shrink: usize,
 }
 
@@ -30,7 +30,7 @@ impl Effort {
         processes: 1,
         shrink: 1,
     };
-    /// The simulated driver tells that the operations work, not what they cost.
+    /// The simulated driver shows that the operations work, not what they cost.
     pub(crate) const SIMULATED: Self = Self {
         batches: 3,
         processes: 1,
@@ -45,28 +45,28 @@ impl Effort {
         }
     }
 
-    /// How much memory an operation takes that says it takes `bytes`, where that is a MiB or more.
+    /// The size to use for an operation of `bytes`: smaller, from one MiB on.
     pub(crate) fn bytes(self, bytes: usize) -> usize {
         bytes / self.shrink
     }
 }
 
-/// What a figure counts.
+/// The unit of a figure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Unit {
-    /// Nanoseconds of one operation: fewer are better.
+    /// Nanoseconds per operation: fewer are better.
     #[serde(rename = "ns")]
     Nanoseconds,
-    /// 10⁹ bytes a second: more are better.
+    /// 10⁹ bytes per second: more are better.
     #[serde(rename = "GB/s")]
     Gigabytes,
-    /// 10⁶ operations a second: more are better.
+    /// 10⁶ operations per second: more are better.
     #[serde(rename = "M/s")]
     Millions,
 }
 
 impl Unit {
-    /// A figure as a reader takes it in: three digits that count.
+    /// A figure with three significant digits.
     pub(crate) fn show(self, figure: f64) -> String {
         match self {
             Self::Nanoseconds => match figure {
@@ -90,17 +90,17 @@ fn digits(figure: f64) -> String {
     format!("{figure:.decimals$}")
 }
 
-/// One operation, as it was measured.
+/// The result of one operation.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Measured {
     pub(crate) unit: Unit,
-    /// Through the safe layer.
+    /// The figure of the safe layer.
     pub(crate) ours: f64,
-    /// The raw driver calls that do the same; [`None`] where none do.
+    /// The figure of the raw driver calls that do the same; [`None`] if none do.
     pub(crate) raw: Option<f64>,
-    /// Our time as a multiple of the raw time.
+    /// The safe layer's time as a multiple of the raw time.
     pub(crate) ratio: Option<f64>,
-    /// Where many devices move bytes at once.
+    /// For operations of many devices at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) many: Option<Many>,
 }
@@ -120,7 +120,7 @@ impl Measured {
         }
     }
 
-    /// The same as a bandwidth: what was timed moves `bytes`.
+    /// The same as a bandwidth: the timed work moves `bytes`.
     pub(crate) fn moving(self, bytes: usize) -> Self {
         Self {
             unit: Unit::Gigabytes,
@@ -130,7 +130,7 @@ impl Measured {
         }
     }
 
-    /// What many devices did, beside what they do alone.
+    /// Adds the rates of each device alone.
     pub(crate) fn among(self, many: Many) -> Self {
         Self {
             many: Some(many),
@@ -138,7 +138,7 @@ impl Measured {
         }
     }
 
-    /// Nanoseconds more than the raw calls take, where times were measured.
+    /// How many nanoseconds more than the raw calls, if times were measured.
     pub(crate) fn more(&self) -> Option<f64> {
         let time = self.unit == Unit::Nanoseconds;
         Some(self.raw.filter(|_| time)? * (self.ratio? - 1.0))
@@ -148,8 +148,8 @@ impl Measured {
 /// Times `ours` and `raw` in batches of `batch` calls: nanoseconds of one call, medians over all
 /// batches. `settle` runs, untimed, after each batch.
 ///
-/// The ratio is of the median difference between neighbouring batches: machines drift, neighbours do
-/// not.
+/// The ratio is taken from the median difference between neighbouring batches: the machine's speed
+/// drifts, but hardly between neighbours.
 pub(crate) fn pair(
     effort: Effort,
     batch: usize,
@@ -164,7 +164,8 @@ pub(crate) fn pair(
 /// Raw calls, and a wait for them, while nothing else runs.
 pub(crate) type Alone<'a> = Box<dyn Fn() -> CUresult + 'a>;
 
-/// The same, and what each of `alone` takes, once behind each pair of batches: medians, in nanoseconds.
+/// The same, and the time of each of `alone`, once after each pair of batches: medians, in
+/// nanoseconds.
 pub(crate) fn pair_and_alone(
     effort: Effort,
     batch: usize,
@@ -185,7 +186,7 @@ pub(crate) fn pair_and_alone(
             our_times.push(start.elapsed().as_nanos() as f64 / batch as f64);
             Ok(settle()?)
         };
-        // Who comes first alternates, so that neither always finds the other's cache lines.
+        // The order alternates, so that neither way always finds the other's cache lines.
         if round % 2 == 0 {
             time_ours()?;
         }
@@ -203,7 +204,7 @@ pub(crate) fn pair_and_alone(
     Ok((measured, alone.collect()))
 }
 
-/// Nanoseconds of one of `batch` raw calls, whose codes are looked at behind them.
+/// Nanoseconds of one of `batch` raw calls; their codes are checked afterwards.
 fn time_raw(batch: usize, raw: &mut impl FnMut() -> CUresult) -> anyhow::Result<f64> {
     let start = Instant::now();
     let mut worst = CUDA_SUCCESS;
@@ -218,7 +219,7 @@ fn time_raw(batch: usize, raw: &mut impl FnMut() -> CUresult) -> anyhow::Result<
     Ok(took)
 }
 
-/// What neighbouring times come to, in nanoseconds.
+/// The result of times measured in neighbouring batches, in nanoseconds.
 pub(crate) fn beside(ours: &[f64], raw: &[f64]) -> Measured {
     let more: Vec<f64> = ours.iter().zip(raw).map(|(o, r)| o - r).collect();
     let median_raw = median(raw);
@@ -231,7 +232,7 @@ pub(crate) fn beside(ours: &[f64], raw: &[f64]) -> Measured {
     }
 }
 
-/// The middle one, or 0 of none.
+/// The median, or 0 of no figures.
 pub(crate) fn median(figures: &[f64]) -> f64 {
     let mut sorted = figures.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -244,7 +245,7 @@ mod tests {
 
     #[test]
     fn neighbours_are_compared_not_medians() {
-        // The machine slows down to a third between two neighbours; all others take 10 more.
+        // Between two batches the machine slows down to a third; all other pairs differ by 10.
         let measured = beside(&[110.0, 310.0, 310.0], &[100.0, 100.0, 300.0]);
         assert_eq!((measured.ours, measured.raw), (310.0, Some(100.0)));
         assert!((measured.more().unwrap() - 10.0).abs() < 1e-9);
@@ -294,7 +295,7 @@ mod tests {
             )
         };
         let calls: Alone<'_> = Box::new(|| {
-            // Nothing comes between the two that are compared.
+            // The two batches that are compared run directly one after the other.
             assert_eq!(both.get() % 4, 0);
             count(&alone)
         });

@@ -1,4 +1,4 @@
-//! What can be measured, and how it goes about it.
+//! Operations, and how each is measured.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use cuda_core::{Context, Device, Event, EventFlags, Stream};
 use super::goal::Goal;
 use super::measure::{Effort, Measured};
 
-/// Operations that belong together in a table and in a plot.
+/// Operations that a table or plot shows together.
 pub(crate) struct Group {
     pub(crate) name: &'static str,
     pub(crate) operations: fn() -> Vec<Operation>,
@@ -19,16 +19,16 @@ pub(crate) struct Group {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum When {
     Always,
-    /// When `--only` asks for it: a study of a choice, not of what users meet.
+    /// Only if `--only` names it: a study of alternatives, not of what users call.
     Asked,
 }
 
-/// One thing to measure.
+/// One operation to measure.
 pub(crate) struct Operation {
-    /// No two share one: `--only`, JSON and the peers' script go by it.
+    /// Unique: `--only`, the JSON file and the peers' script refer to it.
     pub(crate) name: String,
     pub(crate) goal: Goal,
-    /// Devices that it takes.
+    /// Number of devices that it needs.
     pub(crate) gpus: u32,
     pub(crate) way: Way,
 }
@@ -37,18 +37,18 @@ pub(crate) struct Operation {
 pub(crate) enum Way {
     /// In this process, with [`Fixture::context`] current.
     Here(Box<Run>),
-    /// Once in each of several fresh processes; medians count.
+    /// Once in each of several fresh processes; the median is used.
     Fresh { ours: Sample, raw: Option<Sample> },
 }
 
 /// Measures batches of two ways.
 pub(crate) type Run = dyn Fn(&Fixture) -> anyhow::Result<Measured>;
 
-/// Nanoseconds of what happens once in the life of a process.
+/// Nanoseconds of an operation that happens once in the life of a process.
 pub(crate) type Sample = fn(Device, Effort) -> anyhow::Result<f64>;
 
 impl Operation {
-    /// What `run` measures in this process. It is one raw call unless said otherwise.
+    /// An operation that `run` measures in this process, beside one raw call by default.
     pub(crate) fn new(
         name: impl Into<String>,
         run: impl Fn(&Fixture) -> anyhow::Result<Measured> + 'static,
@@ -56,7 +56,8 @@ impl Operation {
         Self::of(name.into(), Way::Here(Box::new(run)))
     }
 
-    /// What is measured once in each of several fresh processes, where nothing is initialised before.
+    /// An operation that is measured once in each of several fresh processes, with nothing
+    /// initialised before.
     pub(crate) fn fresh(name: impl Into<String>, ours: Sample, raw: Option<Sample>) -> Self {
         Self::of(name.into(), Way::Fresh { ours, raw })
     }
@@ -70,7 +71,7 @@ impl Operation {
         }
     }
 
-    /// Several raw calls in a row.
+    /// Beside this many raw calls.
     pub(crate) fn calls(self, calls: u32) -> Self {
         self.goal(Goal::Beside { calls })
     }
@@ -80,23 +81,24 @@ impl Operation {
         self
     }
 
-    /// Told without a goal, for a reason that completes the sentence "no goal: ".
+    /// Reported without a goal, for a reason that completes the sentence "no goal: ".
     pub(crate) fn without_goal(self, why: &str) -> Self {
         self.goal(Goal::None(why.to_owned()))
     }
 
-    /// Where there are fewer devices it is reported as not run.
+    /// With fewer devices it is reported as not run.
     pub(crate) fn gpus(mut self, gpus: u32) -> Self {
         self.gpus = gpus;
         self
     }
 }
 
-/// What operations of one process share.
+/// Objects that operations of one process share.
 pub(crate) struct Fixture {
     pub(crate) context: Context,
     pub(crate) stream: Stream,
-    /// For raw calls: a stream whose handle was given away is asked about in each operation.
+    /// For raw calls: the library checks a stream whose handle was handed out before each
+    /// operation.
     raw: Stream,
     pub(crate) event: Event,
     pub(crate) effort: Effort,
@@ -119,14 +121,14 @@ impl Fixture {
         self.raw.as_raw()
     }
 
-    /// Waits for both streams: what follows an untimed batch.
+    /// Waits for both streams, after an untimed batch.
     pub(crate) fn settle(&self) -> cuda_core::Result<()> {
         self.raw.synchronize()?;
         self.stream.synchronize()
     }
 }
 
-/// This machine cannot do it: an error that makes an operation one that did not run.
+/// The error of an operation that this machine cannot run, which is reported as not run.
 #[derive(Debug)]
 pub(crate) struct NotHere(pub(crate) String);
 

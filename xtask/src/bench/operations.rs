@@ -1,4 +1,4 @@
-//! The operations, each with the raw calls that do the same.
+//! The operations, each with the raw calls that do the same work.
 
 mod allocation;
 mod enqueues;
@@ -19,7 +19,7 @@ const BATCH: usize = 100;
 /// Bytes of a small transfer.
 const SMALL: usize = 4096;
 
-/// All there is, in the order of the table.
+/// All groups, in the order of the table.
 pub(crate) const GROUPS: [Group; 12] = [
     Group {
         name: "contexts and guards",

@@ -1,4 +1,5 @@
-//! Copies of borrowed slices: beside pinned memory, beside the driver's own, and by threads and chunks.
+//! Copies of borrowed slices: beside pinned memory, beside the driver's own copies, and by threads
+//! and chunks.
 
 use std::time::Instant;
 
@@ -13,17 +14,17 @@ use super::measure::{Measured, Unit, median, pair};
 use super::operation::{Fixture, Operation};
 use super::raw::{self, Direction};
 
-/// Runs of which the median counts.
+/// The median of this many runs is used.
 const RUNS: usize = 5;
 
-/// Bytes that a batch moves: after so many, threads, chunks and processors are as busy programs have
-/// them, whatever size a copy has.
+/// Bytes that a batch moves: enough that threads, chunks and processors are as busy as in a real
+/// program, whatever the size of a copy.
 const BATCH: usize = 1 << 30;
 
-/// Mebibytes, and the share of the bandwidth of pinned memory that is to be reached.
+/// Mebibytes, and the required share of the bandwidth of pinned memory.
 const SHARES: [(usize, f64); 3] = [(64, 0.80), (256, 0.90), (1024, 0.95)];
 
-/// Threads that copy, and mebibytes of a chunk, of a study.
+/// Numbers of copying threads and sizes of chunks, in mebibytes, of a study.
 pub(super) const THREADS: [usize; 5] = [1, 2, 4, 8, 16];
 pub(super) const CHUNKS: [usize; 4] = [1, 2, 4, 8];
 
@@ -37,7 +38,7 @@ pub(super) fn name(direction: Direction) -> &'static str {
     }
 }
 
-/// What is to be reached.
+/// The operations with goals.
 pub(super) fn goals() -> Vec<Operation> {
     let mut operations = Vec::new();
     for direction in Direction::BOTH {
@@ -59,7 +60,7 @@ pub(super) fn goals() -> Vec<Operation> {
     operations
 }
 
-/// What threads and chunks make of it.
+/// The study of threads and chunks.
 pub(super) fn matrix() -> Vec<Operation> {
     let mut operations = Vec::new();
     for direction in Direction::BOTH {
@@ -67,7 +68,7 @@ pub(super) fn matrix() -> Vec<Operation> {
             for mebibytes in CHUNKS {
                 let run = move |fixture: &Fixture| {
                     let before = staging_options()?;
-                    // The thread that calls is one of them.
+                    // The calling thread is one of them.
                     let options = StagingOptions::new(threads - 1, mebibytes << 20);
                     set_staging_options(options)?;
                     let measured = beside_pinned(fixture, 256 << 20, direction);
@@ -89,7 +90,7 @@ pub(super) fn name_in_matrix(direction: Direction, threads: usize, mebibytes: us
     format!("{name} + wait 256 MiB, {threads} thread{plural}, chunks of {mebibytes} MiB")
 }
 
-/// A slice of pageable memory, which exists in every page, and its buffer.
+/// A slice of pageable memory with every page touched, and its buffer.
 struct Ends {
     slice: Vec<u8>,
     buffer: DeviceBuffer<u8>,
@@ -141,14 +142,15 @@ fn beside_pinned(
             ends.copy(stream, bytes, direction)?;
             stream.synchronize()
         },
-        // SAFETY: both have as many bytes, and ours are done when it is the other's turn.
+        // SAFETY: both have this many bytes, and the library's copies end before the raw calls begin.
         || unsafe { raw::transfer(stream, direction, address, memory, bytes) },
         || Ok(()),
     )?;
     Ok(measured.moving(bytes))
 }
 
-/// The size at which ours does worst beside the driver's own blocking copy of the same slice.
+/// The size at which the library does worst relative to the driver's own blocking copy of the same
+/// slice.
 fn worst(fixture: &Fixture, direction: Direction) -> anyhow::Result<Measured> {
     let most = fixture.effort.bytes(1 << LARGEST);
     let stream = &fixture.stream;
@@ -160,7 +162,7 @@ fn worst(fixture: &Fixture, direction: Direction) -> anyhow::Result<Measured> {
         }
         let repeats = ((1 << 20) / bytes).clamp(1, 100);
         let (mut ours, mut raw) = (Vec::new(), Vec::new());
-        // The first run is not counted.
+        // The first run is a warm-up.
         for run in 0..=RUNS {
             let mut time = 0;
             for _ in 0..repeats {
@@ -184,7 +186,7 @@ fn worst(fixture: &Fixture, direction: Direction) -> anyhow::Result<Measured> {
     worst.ok_or_else(|| anyhow::anyhow!("no size was measured"))
 }
 
-/// Nanoseconds that the driver's own copy takes.
+/// Nanoseconds of the driver's own copy.
 fn blocking(
     ends: &mut Ends,
     bytes: usize,
@@ -195,11 +197,11 @@ fn blocking(
     let start = Instant::now();
     for _ in 0..repeats {
         let code = match direction {
-            // SAFETY: both sides have `bytes` bytes; the call is over when it returns, or has read
-            // all of the slice.
+            // SAFETY: both sides have `bytes` bytes; when the call returns the copy is done, or the
+            // driver has read the whole slice.
             Direction::Up => unsafe { cuMemcpyHtoD_v2(address, slice.cast(), bytes) },
-            // SAFETY: both sides have `bytes` bytes, and nobody else looks at the slice; the call is over
-            // when it returns.
+            // SAFETY: both sides have `bytes` bytes, and no other code accesses the slice; the copy
+            // is done when the call returns.
             Direction::Down => unsafe { cuMemcpyDtoH_v2(slice.cast(), address, bytes) },
         };
         ensure!(code == CUDA_SUCCESS, "the raw copy: error {}", code.0);

@@ -17,13 +17,13 @@ use crate::python::python;
 /// Packages that `SCRIPT` knows.
 pub(crate) const NAMES: [&str; 3] = ["CuPy", "PyTorch", "cuda.core"];
 
-/// It goes through standard input: nothing has to be found beside this program.
+/// Passed on standard input, so that no file must be found beside this program.
 const SCRIPT: &str = include_str!("../../bench/peers.py");
 
-/// A package that takes longer is ended; what it said by then counts.
+/// A package that takes longer is ended; its results until then are used.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Batches beyond this settle nothing more.
+/// More batches would not change the result.
 const BATCHES: usize = 201;
 
 /// A line of the script's answer.
@@ -47,17 +47,17 @@ enum Line {
     },
 }
 
-/// What a package answered.
+/// The results of a package.
 #[derive(Default)]
 struct Answer {
-    /// Or why it is absent.
+    /// Or why the package is absent.
     version: Option<Result<String, String>>,
     figures: BTreeMap<String, (f64, Unit)>,
     errors: Vec<String>,
 }
 
-/// Measures in one package what the report has rows for. Whatever goes wrong there is a remark, of
-/// those that are handed back.
+/// Measures in one package the operations that the report has rows for. Every problem becomes a
+/// remark, which is returned.
 pub(crate) fn measure(name: &str, report: &mut Report) -> Vec<String> {
     let wanted: Vec<String> = report.rows.iter().map(|row| row.name.clone()).collect();
     let mut answer = Answer::default();
@@ -83,7 +83,7 @@ impl Answer {
                 self.figures.insert(name, (figure, unit));
             }
             Ok(Line::Error { name, error }) => self.errors.push(format!("{name}: {error}")),
-            // A package may print what it likes.
+            // Other output of a package is ignored.
             Err(_) => {}
         }
     }
@@ -109,16 +109,16 @@ impl Answer {
     }
 }
 
-/// Python with the script on its standard input.
+/// Python, which reads the script from its standard input.
 fn command(package: &str, wanted: &[String], batches: usize) -> Command {
     let mut command = python();
-    // Options in front: argparse takes a list of words at its first one.
+    // Options first: argparse ends its options at the first list of words.
     command.args(["-", &format!("--batches={batches}"), package]);
     command.args(wanted);
     command
 }
 
-/// Runs a command and hands over each line as it comes. The answer says why there is no more of it.
+/// Runs a command and passes each line on as it comes. The result says why the command ended early.
 fn ask(
     mut command: Command,
     patience: Duration,
@@ -134,13 +134,13 @@ fn ask(
         (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let errors = thread::spawn(move || {
         let mut text = String::new();
-        // What cannot be read of its complaints is not quoted.
+        // Error output that cannot be read is not quoted.
         let _ = stderr.map(|mut stderr| stderr.read_to_string(&mut text));
         text
     });
     let (sender, lines) = mpsc::channel();
     thread::spawn(move || {
-        // A script that ends early does not read all of itself.
+        // A script that ends early does not read all of its input.
         let _ = stdin
             .take()
             .map(|mut stdin| stdin.write_all(SCRIPT.as_bytes()));
@@ -181,7 +181,8 @@ mod tests {
     use super::super::report::tests::sample;
     use super::*;
 
-    /// What the script times: quoted behind `bench.time(`, or in the list that one such call goes over.
+    /// The names that the script times: quoted after `bench.time(`, or in the list that such a call
+    /// iterates over.
     fn names_in_script() -> Vec<&'static str> {
         let calls = SCRIPT.split("bench.time(").skip(1);
         let called = calls.filter_map(|rest| rest.trim_start().strip_prefix('"'));
@@ -220,7 +221,7 @@ mod tests {
         assert_eq!(answer.errors, ["peer copy: Absent: another device"]);
         answer.enter("PyTorch", None, &mut report);
         assert_eq!(report.rows[0].peers.get("PyTorch"), Some(&792.5));
-        // That row is a bandwidth.
+        // That row is a bandwidth, not a time.
         assert_eq!(report.rows[3].peers.get("PyTorch"), None);
         assert_eq!(report.peers[0].version, Ok("2.11".to_owned()));
     }
@@ -245,16 +246,16 @@ mod tests {
     #[test]
     fn the_last_complaint_says_why() {
         let mut failing = Command::new("sh");
-        failing.args(["-c", "echo told; echo first >&2; echo last >&2; exit 1"]);
+        failing.args(["-c", "echo printed; echo first >&2; echo last >&2; exit 1"]);
         let mut lines = Vec::new();
         let ended = ask(failing, PATIENCE, |line| lines.push(line.to_owned()));
         assert_eq!(ended.unwrap().unwrap(), "last");
-        assert_eq!(lines, ["told"]);
+        assert_eq!(lines, ["printed"]);
     }
 
     #[test]
-    fn a_package_that_is_not_there_is_told_as_such() {
-        let told = |lines: &[&str], why: Option<&str>| {
+    fn a_package_that_is_absent_is_reported_as_such() {
+        let answer_of = |lines: &[&str], why: Option<&str>| {
             let mut report = sample();
             report.peers.clear();
             let mut answer = Answer::default();
@@ -262,12 +263,12 @@ mod tests {
             answer.enter("CuPy", why.map(str::to_owned), &mut report);
             report.peers.remove(0).version
         };
-        // The script says so, and then fails.
-        let absent = told(&[r#"{"absent": "not there"}"#], Some("it failed"));
+        // The script prints that, and then fails.
+        let absent = answer_of(&[r#"{"absent": "not there"}"#], Some("it failed"));
         assert_eq!(absent, Err("not there".to_owned()));
-        let broken = told(&[], Some("ImportError: half installed"));
+        let broken = answer_of(&[], Some("ImportError: half installed"));
         assert_eq!(broken, Err("ImportError: half installed".to_owned()));
-        let slow = told(&[r#"{"version": "14"}"#], Some("ended after 60 s"));
+        let slow = answer_of(&[r#"{"version": "14"}"#], Some("ended after 60 s"));
         assert_eq!(slow, Ok("14 (ended after 60 s)".to_owned()));
     }
 }

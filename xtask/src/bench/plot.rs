@@ -1,4 +1,5 @@
-//! A report as a picture: our time as a multiple of the raw driver's, an operation a line.
+//! Draws a report as a picture: the safe layer's time as a multiple of the raw driver's, one line
+//! per operation.
 
 mod axis;
 mod marks;
@@ -11,7 +12,8 @@ use super::report::{Finding, Report, Row, Verdict};
 use super::table;
 use axis::{Axis, Place};
 
-/// Light, and dark where the reader's page is; it paints its own ground, so either can be read.
+/// Light, or dark if the reader's page is; it paints its own background, so it is legible on
+/// either.
 const STYLE: &str = include_str!("plot/style.css");
 
 const WIDTH: f64 = 1120.0;
@@ -30,9 +32,9 @@ const LINE: f64 = 22.0;
 const GROUP: f64 = 32.0;
 const HEAD: f64 = 132.0;
 const FOOT: f64 = 34.0;
-/// Characters of a name that surely fit before the axis.
+/// Characters of a name that always fit before the axis.
 const LONGEST: usize = 42;
-/// What a number under the axis takes.
+/// Width of a number under the axis.
 const ROOM: f64 = 40.0;
 
 /// Draws a report as SVG.
@@ -77,7 +79,8 @@ pub(crate) fn render(report: &Report) -> String {
     svg + &body + "</svg>\n"
 }
 
-/// Rows that share a line: one each, but those of a group that did not run for one reason.
+/// Rows that share a line: one each, except the rows of a group that did not run for the same
+/// reason.
 fn lines(rows: &[Row]) -> impl Iterator<Item = &[Row]> {
     rows.chunk_by(|row, next| {
         let not_run = matches!(row.finding, Finding::NotRun(_));
@@ -85,7 +88,7 @@ fn lines(rows: &[Row]) -> impl Iterator<Item = &[Row]> {
     })
 }
 
-/// All that has a place on the axis.
+/// All figures of a row that the axis shows.
 fn figures(row: &Row) -> Vec<f64> {
     let Some(measured) = row.measured() else {
         return Vec::new();
@@ -97,7 +100,7 @@ fn figures(row: &Row) -> Vec<f64> {
     ours.into_iter().flatten().chain(peers).collect()
 }
 
-/// What devices would take at the sum of what each reaches alone, and at the limit of their links.
+/// The multiples for the sum of what each device reaches alone, and for the limit of their links.
 fn beside_many(measured: &Measured) -> (Option<f64>, Option<f64>) {
     let place = |rate: Option<f64>| multiple(measured, rate?);
     let many = measured.many.as_ref();
@@ -107,7 +110,7 @@ fn beside_many(measured: &Measured) -> (Option<f64>, Option<f64>) {
     )
 }
 
-/// What takes `figure`, as a multiple of the raw time.
+/// The multiple of the raw time for `figure`.
 fn multiple(measured: &Measured, figure: f64) -> Option<f64> {
     Measured::new(measured.unit, figure, measured.raw).ratio
 }
@@ -216,7 +219,7 @@ fn grid(svg: &mut String, axis: &Axis, bottom: f64) {
 
 fn line_of(svg: &mut String, report: &Report, row: &Row, axis: &Axis, y: f64) {
     let base = y + 4.5;
-    let _ = writeln!(svg, "<g><title>{}</title>", escape(&told(row)));
+    let _ = writeln!(svg, "<g><title>{}</title>", escape(&tooltip(row)));
     name(svg, base, &row.name);
     match &row.finding {
         Finding::NotRun(_) => {}
@@ -239,7 +242,7 @@ fn line_of(svg: &mut String, report: &Report, row: &Row, axis: &Axis, y: f64) {
     svg.push_str("</g>\n");
 }
 
-/// In the room before the axis, squeezed where it is too long for that.
+/// Writes the name before the axis, compressed if it is too long.
 fn name(svg: &mut String, y: f64, name: &str) {
     let x = MARGIN + 8.0;
     if name.chars().count() <= LONGEST {
@@ -270,27 +273,27 @@ fn not_run(svg: &mut String, rows: &[Row], why: &str, y: f64) {
     svg.push_str("</g>\n");
 }
 
-/// What a pointer over the line is told.
-fn told(row: &Row) -> String {
-    let mut told = format!("{}: {}", row.name, row.verdict.describe());
+/// The tooltip of a line.
+fn tooltip(row: &Row) -> String {
+    let mut tooltip = format!("{}: {}", row.name, row.verdict.describe());
     if let Some(measured) = row.measured() {
-        let _ = write!(told, ", ours {}", measured.unit.show(measured.ours));
+        let _ = write!(tooltip, ", ours {}", measured.unit.show(measured.ours));
         for (peer, figure) in &row.peers {
-            let _ = write!(told, ", {peer} {}", measured.unit.show(*figure));
+            let _ = write!(tooltip, ", {peer} {}", measured.unit.show(*figure));
         }
         let many = measured.many.as_ref();
         if let Some(singles) = many.and_then(|many| many.singles) {
             let _ = write!(
-                told,
+                tooltip,
                 ", each device alone, summed {}",
                 measured.unit.show(singles)
             );
         }
         if let Some(limit) = many.and_then(Many::limit) {
-            let _ = write!(told, ", link limit {}", measured.unit.show(limit));
+            let _ = write!(tooltip, ", link limit {}", measured.unit.show(limit));
         }
     }
-    told
+    tooltip
 }
 
 fn marks(svg: &mut String, report: &Report, row: &Row, measured: &Measured, axis: &Axis, y: f64) {
@@ -350,7 +353,7 @@ mod tests {
     use super::super::report::tests::{many, sample};
     use super::*;
 
-    /// Every tag closed in turn, every attribute quoted, no stray `<` or `&`.
+    /// Checks that tags nest, attributes are quoted, and no `<` or `&` is stray.
     fn check(svg: &str) -> Result<(), String> {
         let mut open = Vec::new();
         let mut rest = svg;
@@ -389,7 +392,7 @@ mod tests {
     fn it_is_well_formed_whatever_names_hold() {
         check(&render(&sample())).unwrap();
         check(&render(&Report::new("no rows".into(), true, 3))).unwrap();
-        // The check itself finds what is wrong.
+        // A control: the check detects each error.
         for broken in [
             "<a><b></a></b>",
             "<a>x & y</a>",
@@ -425,7 +428,7 @@ mod tests {
     #[test]
     fn peers_goals_and_absences_are_drawn() {
         let svg = render(&sample());
-        // The one figure of CuPy's, and its place in the legend.
+        // CuPy has one figure, and a place in the legend.
         assert_eq!(svg.matches("class=\"peer peer0\"").count(), 2);
         assert!(!svg.contains("peer1\" d"), "PyTorch is not there");
         assert!(svg.contains("not run: needs 2 devices"));

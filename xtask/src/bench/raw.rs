@@ -1,4 +1,4 @@
-//! Whole transfers by raw calls of the driver.
+//! Whole transfers by raw driver calls.
 
 use cuda_core::Stream;
 use cuda_sys::{
@@ -6,7 +6,7 @@ use cuda_sys::{
     cuStreamSynchronize,
 };
 
-/// Which way bytes go, between the host and a device.
+/// The direction of a transfer between the host and a device.
 #[derive(Clone, Copy)]
 pub(super) enum Direction {
     Up,
@@ -20,8 +20,8 @@ impl Direction {
 /// Copies `bytes` on the stream, and waits for it.
 ///
 /// # Safety
-/// Both sides have as many bytes, the host's for reads or writes as the direction has it, which nobody
-/// else uses until this returns.
+/// Both sides have `bytes` bytes, the host's readable or writable as the direction demands, and no
+/// other code uses them until this returns.
 pub(super) unsafe fn transfer(
     stream: &Stream,
     direction: Direction,
@@ -44,7 +44,7 @@ pub(super) unsafe fn transfer(
     first_error(copied, waited)
 }
 
-/// The first of two results that is no success.
+/// The first of two results that is an error.
 pub(super) fn first_error(first: CUresult, second: CUresult) -> CUresult {
     if first == CUDA_SUCCESS { second } else { first }
 }

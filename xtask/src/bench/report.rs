@@ -1,4 +1,4 @@
-//! What a bench found, and whether that is what was hoped for.
+//! The results of a bench, and whether they met their goals.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,14 +13,14 @@ use super::measure::Measured;
 /// Raised whenever an older program would misread a newer report.
 const FORMAT: u32 = 1;
 
-/// Everything that a bench found.
+/// All results of a bench.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Report {
     format: u32,
     /// Version of the workspace.
     pub(crate) version: String,
     pub(crate) driver: String,
-    /// The figures mean nothing.
+    /// Whether the driver is simulated, so that the figures mean nothing.
     pub(crate) simulated: bool,
     /// Batches of each way.
     pub(crate) batches: usize,
@@ -28,16 +28,16 @@ pub(crate) struct Report {
     pub(crate) rows: Vec<Row>,
 }
 
-/// A Python package beside which we stand.
+/// A Python package that is measured for comparison.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Peer {
     pub(crate) name: String,
-    /// Or why it has no figures.
+    /// Or why the package has no figures.
     #[serde(flatten, with = "Version")]
     pub(crate) version: Result<String, String>,
 }
 
-/// How a file says it: one key or the other.
+/// The JSON form: one key or the other.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Result<String, String>")]
 enum Version {
@@ -54,10 +54,10 @@ pub(crate) struct Row {
     pub(crate) name: String,
     pub(crate) goal: Goal,
     pub(crate) finding: Finding,
-    /// For readers of the file; judged anew when it is read.
+    /// For readers of the file; computed again when it is read.
     #[serde(skip_deserializing)]
     pub(crate) verdict: Verdict,
-    /// What the peers take, in the unit of [`Measured`].
+    /// The peers' figures, in the unit of [`Measured`].
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) peers: BTreeMap<String, f64>,
 }
@@ -147,7 +147,7 @@ impl Report {
         Ok(report)
     }
 
-    /// Gives each row its verdict. Figures of a simulated driver are told without one.
+    /// Gives each row its verdict. Figures of a simulated driver get none.
     pub(crate) fn judge(&mut self) {
         for row in &mut self.rows {
             row.verdict = match &row.finding {
@@ -170,7 +170,7 @@ impl Report {
             .count()
     }
 
-    /// Goals that were met, and goals that there were.
+    /// The number of goals that were met, and of all goals.
     pub(crate) fn goals(&self) -> (usize, usize) {
         let met = self.count(Verdict::Met);
         (met, met + self.count(Verdict::Missed))

@@ -1,4 +1,4 @@
-//! Measuring, operation by operation.
+//! Measures the operations one after the other.
 
 use std::env;
 use std::process::{Command, Stdio};
@@ -11,18 +11,18 @@ use super::operation::{Fixture, NotHere, Operation, Sample, Way};
 use super::report::{Finding, Row};
 use crate::progress::Progress;
 
-/// What is measured, and on what.
+/// The operations to measure, and the machine.
 pub(crate) struct Plan {
     pub(crate) device: Device,
     pub(crate) effort: Effort,
-    /// Words for another process to measure the same way, behind the task's name.
+    /// Arguments that make another process measure in the same way, after the task's name.
     pub(crate) words: Vec<String>,
-    /// With the group of each.
+    /// Each with its group.
     pub(crate) operations: Vec<(&'static str, Operation)>,
 }
 
 impl Plan {
-    /// Measures one after the other. What fails is a row, and the others follow.
+    /// Measures one after the other. A failed operation becomes a row, and the others follow.
     pub(crate) fn run(&self, progress: &Progress) -> anyhow::Result<Vec<Row>> {
         let devices = Device::count()?;
         let mut fixture = None;
@@ -45,7 +45,8 @@ impl Plan {
         Ok(rows)
     }
 
-    /// The fixture is made when it is first needed, so that others' first calls are theirs.
+    /// The fixture is made when an operation first needs it: operations in fresh processes run
+    /// without it.
     fn measure(
         &self,
         operation: &Operation,
@@ -64,7 +65,7 @@ impl Plan {
         }
     }
 
-    /// One process a figure, in turn.
+    /// One process per figure, alternating between both ways.
     fn fresh(&self, name: &str, with_raw: bool) -> anyhow::Result<Measured> {
         let (mut ours, mut raw) = (Vec::new(), Vec::new());
         for _ in 0..self.effort.processes {
@@ -103,14 +104,14 @@ impl Plan {
     }
 }
 
-/// Which of two ways a fresh process measures.
+/// Which of the two ways a fresh process measures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub(crate) enum Side {
     Ours,
     Raw,
 }
 
-/// What a fresh process is asked for.
+/// The function that a fresh process runs.
 pub(crate) fn sample_of(operation: &Operation, side: Side) -> Option<Sample> {
     match (&operation.way, side) {
         (Way::Fresh { ours, .. }, Side::Ours) => Some(*ours),

@@ -1,5 +1,5 @@
-//! Whether an operation costs the same however many streams there are, or were: on a driver that does
-//! nothing, so that all that is measured is ours.
+//! Measures whether an operation costs the same however many streams exist, or existed: on a driver
+//! that does nothing, so that only the library's own time is measured.
 
 mod driver;
 mod modes;
@@ -17,20 +17,21 @@ use crate::progress::Progress;
 use crate::suite::table::Table;
 use modes::{MODES, Mode};
 
-/// How many streams, buffers or whatever a mode has many of.
+/// How many streams, buffers or other objects a mode has.
 const SIZES: [usize; 3] = [10, 1_000, 20_000];
 
-/// What twenty times as many may cost more, and a hundred times as many: a logarithm, and caches
-/// that no longer hold all. What is linear costs twenty and a hundred times as much.
+/// How many times as much an operation may cost with a hundred times as many objects, and again
+/// with twenty times as many: room for a logarithm, and for caches that no longer hold everything.
+/// A linear cost would grow by those factors.
 const MOST: f64 = 5.0;
 
-/// Processes of which the fastest counts.
+/// The fastest of this many processes counts.
 const RUNS: usize = 5;
 
-/// What takes longer is not flat, whatever it is.
+/// A mode that takes longer counts as not flat.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Measures each mode in fresh processes, one for each size.
+/// Measures each mode in fresh processes, one per size.
 pub(super) fn run(wanted: impl Fn(&str) -> bool) -> anyhow::Result<Outcome> {
     let modes: Vec<&Mode> = MODES.iter().filter(|mode| wanted(mode.name)).collect();
     if modes.is_empty() {
@@ -73,7 +74,7 @@ fn shape(costs: &[Option<f64>; 3]) -> &'static str {
     }
 }
 
-/// [`None`]: it did not end.
+/// [`None`] if the process did not end in time.
 fn fastest(mode: &str, size: usize) -> anyhow::Result<Option<f64>> {
     let mut fastest: Option<f64> = None;
     for _ in 0..RUNS {
@@ -104,7 +105,7 @@ fn sample_elsewhere(mode: &str, size: usize) -> anyhow::Result<Option<f64>> {
     })?))
 }
 
-/// Waits for a process, and ends it when it has taken too long.
+/// Waits for a process, and kills it if it takes too long.
 fn ends(child: &mut Child) -> anyhow::Result<bool> {
     let until = Instant::now() + PATIENCE;
     while child.try_wait()?.is_none() {
@@ -118,7 +119,7 @@ fn ends(child: &mut Child) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// Answers the process that asked, with nanoseconds for each operation. What the mode left behind is
+/// Prints nanoseconds per operation for the process that started this one. The mode's objects are
 /// not dropped: the process ends.
 pub(super) fn sample(name: &str, size: usize) -> anyhow::Result<Outcome> {
     let Some(mode) = MODES.iter().find(|mode| mode.name == name) else {

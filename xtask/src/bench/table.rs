@@ -1,4 +1,4 @@
-//! A report as a table, for a terminal and for a page.
+//! Prints a report as a table, for a terminal or in Markdown.
 
 mod many;
 mod matrix;
@@ -8,28 +8,28 @@ use std::collections::BTreeMap;
 use super::goal::Scale;
 use super::report::{Finding, Peer, Report, Row, Verdict};
 
-/// Multiples below this are told as fractions, whose size a reader sees.
+/// Multiples below this are shown as fractions, whose size is easier to see.
 const SMALL: f64 = 0.1;
 
-/// How a table is set.
+/// The form of a table.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Style {
-    /// Columns that line up, a blank line and a heading in front of each group.
+    /// Aligned columns, with a blank line and a heading before each group.
     Text,
     /// Markdown.
     Markdown,
 }
 
-/// Columns in front of the peers'.
+/// Columns before those of the peers.
 const COLUMNS: [&str; 6] = ["operation", "ours", "raw", "ours / raw", "goal", ""];
 
-/// The column that is read beside its goal.
+/// The column with the verdict on the goal.
 const VERDICT: usize = 5;
 
-/// What is said of simulated figures.
+/// Printed with simulated figures.
 const SIMULATED: &str = "a simulated driver: none of these figures means anything";
 
-/// All operations, and smaller tables of what some of them tell.
+/// The table of all operations, and smaller tables of some of them.
 pub(crate) fn render(report: &Report, style: Style) -> String {
     let peers = present(report).map(|peer| peer.name.as_str());
     let headings: Vec<String> = COLUMNS.into_iter().chain(peers).map(String::from).collect();
@@ -52,7 +52,7 @@ pub(super) fn present(report: &Report) -> impl Iterator<Item = &Peer> {
     report.peers.iter().filter(|peer| peer.version.is_ok())
 }
 
-/// What did not run, each peer's version, and how many goals were met: what stands under a table.
+/// The lines under a table: what did not run, each peer's version, and how many goals were met.
 pub(crate) fn conclusion(report: &Report) -> String {
     let mut lines = Vec::new();
     let mut not_run: BTreeMap<&str, usize> = BTreeMap::new();
@@ -108,8 +108,8 @@ fn cells(report: &Report, row: &Row) -> Vec<String> {
     cells
 }
 
-/// The figure that the goal is about: a share of a rate, nanoseconds more than a short call, or a
-/// multiple.
+/// The figure that the goal refers to: a share of a rate, additional nanoseconds beside a short
+/// call, or a multiple.
 pub(super) fn beside(row: &Row) -> String {
     let Some((measured, ratio)) = row.measured().and_then(|m| Some((m, m.ratio?))) else {
         return String::new();
@@ -152,7 +152,7 @@ fn text(report: &Report, headings: &[String], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// With columns on the `left`, and the others on the right.
+/// With left-aligned columns `left`, and the others right-aligned.
 fn markdown(headings: &[impl AsRef<str>], rows: &[impl AsRef<[String]>], left: &[usize]) -> String {
     let headings: Vec<&str> = headings.iter().map(AsRef::as_ref).collect();
     let rules = (0..headings.len()).map(|column| match left.contains(&column) {
@@ -175,15 +175,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_goal_is_told_on_its_own_scale() {
+    fn each_goal_is_printed_on_its_own_scale() {
         let report = sample();
-        let told = |row: usize| cells(&report, &report.rows[row]).join("; ");
-        assert_eq!(told(0), "guard; 18 ns; 12 ns; +6 ns; ≤ +30 ns; met; ");
+        let text_of = |row: usize| cells(&report, &report.rows[row]).join("; ");
+        assert_eq!(text_of(0), "guard; 18 ns; 12 ns; +6 ns; ≤ +30 ns; met; ");
         let upload = "upload <4 KiB>; 1.10 µs; 1.02 µs; 1.078 ×; ≤ 1.05 ×; MISSED; 7.41 µs";
-        assert_eq!(told(1), upload);
+        assert_eq!(text_of(1), upload);
         let pageable = "upload 64 MiB; 47.0 GB/s; 55.3 GB/s; 85.0 %; ≥ 80 %; met; ";
-        assert_eq!(told(3), pageable);
-        assert_eq!(told(4), "first 1 GiB; 38.0 ms; ; ; ≤ 45.0 ms; met; ");
+        assert_eq!(text_of(3), pageable);
+        assert_eq!(text_of(4), "first 1 GiB; 38.0 ms; ; ; ≤ 45.0 ms; met; ");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What the headers yield, and whether the checked-in copy is that.
+//! Generates the bindings of the headers and compares the checked-in copy with them.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -14,20 +14,20 @@ use crate::suite::build::cargo;
 /// The functions that CUDA 11.8 has, one a line.
 const FLOOR: &str = include_str!("../../../cuda-sys/build/floor_11_8.txt");
 
-/// Symbols that headers after the floor's brought and the newest has stopped declaring.
+/// Symbols that first appeared after the floor's header and that the newest no longer declares.
 const DROPPED: [&str; 3] = [
     "cuGraphAddNode",
     "cuMemcpy3DBatchAsync",
     "cuMemcpyBatchAsync",
 ];
 
-/// Where `check` has them written to, below the workspace.
+/// Where `check` has the bindings written to, below the workspace.
 const FRESH: &str = "target/bindings";
 
-/// How many lines of a difference are shown.
+/// How many lines of a difference are printed.
 const SHOWN: usize = 5;
 
-/// Writes what the header yields.
+/// Writes the bindings of the header.
 pub(super) fn write(root: &Path, header: Option<&Path>) -> anyhow::Result<Outcome> {
     let Some(include) = include(root, header) else {
         return Ok(Outcome::CouldNotRun);
@@ -42,7 +42,7 @@ pub(super) fn write(root: &Path, header: Option<&Path>) -> anyhow::Result<Outcom
     Ok(Outcome::Passed)
 }
 
-/// Compares what the header yields with what is checked in.
+/// Compares the bindings of the header with the checked-in ones.
 pub(super) fn check(root: &Path, header: Option<&Path>) -> anyhow::Result<Outcome> {
     let Some(include) = include(root, header) else {
         return Ok(Outcome::CouldNotRun);
@@ -84,7 +84,8 @@ pub(super) fn check(root: &Path, header: Option<&Path>) -> anyhow::Result<Outcom
     Ok(Outcome::Passed)
 }
 
-/// Writes what the header yields, and every symbol that an older one has declared, to `directory`.
+/// Writes the bindings of the header, with every symbol that an older header has declared, to
+/// `directory`.
 fn generate(root: &Path, include: &Path, directory: &Path) -> anyhow::Result<()> {
     let status = cargo()
         .current_dir(root)
@@ -108,7 +109,7 @@ fn directory(root: &Path) -> PathBuf {
     root.join("cuda-sys/src/bindings")
 }
 
-/// The header that was named, or the newest.
+/// The header's directory that was passed, or the newest header's.
 fn include(root: &Path, header: Option<&Path>) -> Option<PathBuf> {
     match header {
         Some(include) if include.join("cuda.h").is_file() => Some(include.to_owned()),
@@ -120,14 +121,14 @@ fn include(root: &Path, header: Option<&Path>) -> Option<PathBuf> {
     }
 }
 
-/// The header of a release, if it can be had.
+/// The header of a release, if it can be fetched.
 fn include_of(root: &Path, release: fetch::Release) -> Option<PathBuf> {
     fetch::include(root, release)
         .map_err(|error| eprintln!("cuda.h {} could not be fetched: {error:#}", release.name))
         .ok()
 }
 
-/// Whether the list of the floor's functions is the one that its header declares.
+/// The differences between the list of the floor's functions and its header, if any.
 fn floor_complaint(include: &Path) -> anyhow::Result<Option<String>> {
     let declared = declared::functions(include)?;
     let listed: BTreeSet<String> = FLOOR.lines().map(str::to_owned).collect();
@@ -144,7 +145,7 @@ fn floor_complaint(include: &Path) -> anyhow::Result<Option<String>> {
     )))
 }
 
-/// The first lines in which two texts differ.
+/// The first lines that differ between two texts.
 fn difference(found: &str, expected: &str) -> Option<String> {
     if found == expected {
         return None;

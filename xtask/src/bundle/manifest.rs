@@ -1,4 +1,4 @@
-//! The list of what a bundle holds; `test-gpu --bundle` reads what `bundle` wrote.
+//! The list of a bundle's files; `bundle` writes it and `test-gpu --bundle` reads it.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ const FORMAT: u32 = 1;
 
 const FILE: &str = "manifest.json";
 
-/// What a bundle holds, by names relative to its directory.
+/// The content of a bundle, by names relative to its directory.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Manifest {
     format: u32,
@@ -62,7 +62,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// The test programs, under the directory that the bundle was unpacked in.
+    /// The test programs, below the directory of the unpacked bundle.
     pub(crate) fn programs(&self, directory: &Path) -> Vec<Program> {
         let program = |suite: &Suite| Program {
             suite: suite.suite.clone(),

@@ -1,4 +1,4 @@
-//! The last commit whose every check ran, and passed.
+//! The last commit for which every check ran and passed.
 
 use std::fs;
 use std::path::Path;
@@ -6,16 +6,16 @@ use std::process::Command;
 
 use anyhow::Context;
 
-/// Its first word is the commit, the second the day.
+/// The file's first word is the commit, the second the date.
 pub(super) const FILE: &str = ".ci/last-full-run";
 
 /// Commits after which another full run is due.
 const DUE: u64 = 20;
 
-/// What a run is about.
+/// The state of the checkout that a run checks.
 pub(super) struct State {
     commit: Option<String>,
-    /// Files differ from the commit's.
+    /// Whether files differ from the commit's.
     changed: bool,
 }
 
@@ -32,7 +32,8 @@ pub(super) fn state(root: &Path) -> State {
     }
 }
 
-/// Notes that everything passed in the state that the run began with, unless no commit has that state.
+/// Records that everything passed for the state in which the run began, unless no commit has that
+/// state.
 pub(super) fn write(root: &Path, began: State) -> anyhow::Result<()> {
     let date = git(root, &["log", "-1", "--format=%cs"]);
     let (Some(commit), Some(date), false) = (began.commit, date, began.changed) else {
@@ -45,8 +46,8 @@ pub(super) fn write(root: &Path, began: State) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is wrong with the last full run, if anything. A checkout without a history has none to compare,
-/// and before the first full run there is no file.
+/// What is wrong with the last full run, if anything. A checkout without history has no commits to
+/// count, and before the first full run there is no file.
 pub(super) fn complaint(root: &Path) -> Option<String> {
     let shallow = git(root, &["rev-parse", "--is-shallow-repository"])?;
     if shallow == "true" {

@@ -1,9 +1,9 @@
-//! The tests and the API that the documentation names: a claim whose test is gone is no claim.
+//! The tests and the API that the documentation names: each must exist.
 
 use std::collections::HashSet;
 
-/// Tests that `page` names: what stands in backticks in the column `Tests` of a table, and whatever
-/// looks like a test with an id, such as `a01_guard_basic`, anywhere else.
+/// Tests that `page` names: text in backticks in the column `Tests` of a table, and anywhere else
+/// text that looks like a test with an id, such as `a01_guard_basic`.
 pub(crate) fn named(page: &str) -> Vec<&str> {
     let mut names = Vec::new();
     for_each_cell(page, "Tests", |cell, is_in_column| {
@@ -12,8 +12,8 @@ pub(crate) fn named(page: &str) -> Vec<&str> {
     names
 }
 
-/// What stands in backticks in the columns called `header` of a page's tables and is no command, and
-/// has a word that is not among `words`.
+/// Text in backticks in the columns called `header` of a page's tables that is no command and has a
+/// word that is not among `words`.
 pub(crate) fn unknown<'p>(page: &'p str, header: &str, words: &HashSet<String>) -> Vec<&'p str> {
     let mut names = Vec::new();
     for_each_cell(page, header, |cell, is_in_column| {
@@ -23,17 +23,17 @@ pub(crate) fn unknown<'p>(page: &'p str, header: &str, words: &HashSet<String>) 
     names
 }
 
-/// Words of `source` that are not in a comment of their own line.
+/// Words of `source`, without lines that are only a comment.
 pub(crate) fn words_in(source: &str) -> impl Iterator<Item = &str> {
     let code = source.lines().map(str::trim_start);
     code.filter(|line| !line.starts_with("//"))
         .flat_map(words_of)
 }
 
-/// Calls `f` on each line's cells, or on the line where it is in no table, and says whether the cell is
-/// in a column with that header.
+/// Calls `f` with each cell of a table line, or with the whole line outside of tables, and with
+/// whether the cell is in a column with that header.
 fn for_each_cell<'p>(page: &'p str, header: &str, mut f: impl FnMut(&'p str, bool)) {
-    // The column of the table that the line is in.
+    // The column with that header, in the table of the current line.
     let mut column = None;
     for line in page.lines() {
         if !line.starts_with('|') {
@@ -55,14 +55,14 @@ pub(crate) fn defined(source: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Tests that `page` names and nobody defines.
+/// Tests that `page` names and that are not among `defined`.
 pub(crate) fn missing<'p>(page: &'p str, defined: &HashSet<String>) -> Vec<&'p str> {
     let mut names = named(page);
     names.retain(|name| !defined.contains(*name));
     names
 }
 
-/// Every second piece between backticks is inside of them.
+/// Splits at backticks: every second piece is inside of them.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }

@@ -1,4 +1,4 @@
-//! The steps, in the order in which they are likely to fail and quick to say so.
+//! The steps, those first that are quick and likely to fail.
 
 use std::process::{Command, Stdio};
 
@@ -9,13 +9,13 @@ use crate::suite::build::{cargo, workspace_root};
 use crate::test::{self, Depth};
 use crate::{Outcome, run_task};
 
-/// What a step came to.
+/// The result of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Fine,
-    /// It printed what.
+    /// The step has printed the errors.
     Wrong,
-    /// With the reason.
+    /// The reason why it did not run.
     NotRun(String),
 }
 
@@ -136,7 +136,7 @@ fn task(words: &[&str]) -> anyhow::Result<Verdict> {
     })
 }
 
-/// Runs commands until one fails, each shown first.
+/// Prints and runs each command until one fails.
 fn commands(commands: &mut [Command]) -> anyhow::Result<Verdict> {
     for command in commands {
         let words: Vec<_> = command
@@ -215,7 +215,7 @@ fn msrv(_: Depth) -> anyhow::Result<Verdict> {
     let version = env!("CARGO_PKG_RUST_VERSION");
     let toolchain = format!("+{version}");
     let rustup = |words: &[&str]| {
-        // Not `$CARGO`, which is the toolchain's own and takes no `+version`.
+        // Not `$CARGO`, which is the toolchain's own and does not accept `+version`.
         let mut command = Command::new("cargo");
         command
             .arg(&toolchain)

@@ -16,15 +16,15 @@ use layers::Layers;
 /// The page whose claims name their tests.
 const CLAIMS: &str = "docs/features.md";
 
-/// Columns of pages that name the API, whose words all occur in [`API_SOURCE`].
+/// Columns of pages that name the API; all of their words must occur in [`API_SOURCE`].
 const API: [(&str, &str); 2] = [(CLAIMS, "API"), ("docs/coming-from.md", "Here")];
 
 const API_SOURCE: &str = "cuda-core/src/";
 
-/// Where tests are.
+/// Directories that contain tests.
 const TESTS: [&str; 3] = ["tests/", "cuda-core/src/", "cuda-sys/"];
 
-/// Where each file is one.
+/// Directories in which each file is a test.
 const CASES: [&str; 2] = ["tests/misuse/", "cuda-core/examples/"];
 
 /// A test that is not written in Rust.
@@ -33,7 +33,7 @@ const SCRIPT: &str = "tests/interop/interop.py";
 /// Longer files hold more than one concept.
 const LINES: usize = 500;
 
-/// Marks of work that is not done. In halves, since this file is checked too.
+/// Marks of unfinished work. In halves, since this file is checked too.
 const MARKS: [&str; 6] = [
     concat!("TO", "DO"),
     concat!("FIX", "ME"),
@@ -43,7 +43,7 @@ const MARKS: [&str; 6] = [
     concat!("dbg", "!("),
 ];
 
-/// Where somebody's machine keeps things; nobody else's does.
+/// Directories that exist only on one developer's machine.
 const MACHINE_PATHS: [&str; 4] = [
     concat!("/ho", "me/"),
     concat!("/ro", "ot/"),
@@ -51,14 +51,14 @@ const MACHINE_PATHS: [&str; 4] = [
     concat!("/wo", "rk/"),
 ];
 
-/// What is wrong with the files of the repository, one line each.
+/// Violations in the files of the repository, one line each.
 pub(crate) fn check(root: &Path) -> anyhow::Result<Vec<String>> {
     let mut complaints = Vec::new();
     let (mut pages, mut tests, mut words) = (HashMap::new(), HashSet::new(), HashSet::new());
     let mut layers = Layers::default();
     for name in files(root)? {
         let Ok(bytes) = fs::read(root.join(&name)) else {
-            // Deleted, and git does not know yet.
+            // Deleted, but still in git's index.
             continue;
         };
         match std::str::from_utf8(&bytes) {
@@ -92,7 +92,7 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Vec<String>> {
     Ok(complaints)
 }
 
-/// Tests in a file: its functions, or the file itself where that is one.
+/// Tests in a file: its functions, or the file itself where each file is a test.
 fn tests_of(name: &str, text: &str) -> Vec<String> {
     let Some(file) = name.strip_suffix(".rs") else {
         let script = (name == SCRIPT).then(|| SCRIPT.to_owned());
@@ -106,7 +106,7 @@ fn tests_of(name: &str, text: &str) -> Vec<String> {
     functions.map(str::to_owned).collect()
 }
 
-/// Files that are in the repository or about to be.
+/// Files that are in the repository or could be added to it.
 fn files(root: &Path) -> anyhow::Result<Vec<String>> {
     let output = Command::new("git")
         .args([
@@ -153,7 +153,7 @@ fn complaints_of(name: &str, text: &str) -> Vec<String> {
     complaints
 }
 
-/// Whether `path` stands in `line` where a path begins, not inside of another.
+/// Whether `path` occurs in `line` where a path begins, not inside of another one.
 fn is_absolute(line: &str, path: &str) -> bool {
     line.match_indices(path).any(|(at, _)| {
         let before = line[..at].chars().next_back();

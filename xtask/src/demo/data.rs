@@ -1,4 +1,5 @@
-//! Sizes as a person writes them, and bytes that are easy to make and hard to get right by chance.
+//! Sizes in human-readable form, and a byte pattern that is cheap to make and unlikely to occur by
+//! accident.
 
 /// Parses "4096", "64KiB", "256MiB" or "1GiB".
 pub(crate) fn parse_size(text: &str) -> Result<usize, String> {
@@ -18,7 +19,7 @@ pub(crate) fn parse_size(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Says a size in its largest unit that leaves no fraction.
+/// Formats a size in the largest unit without a fraction.
 pub(crate) fn show_size(bytes: usize) -> String {
     for (unit, name) in [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")] {
         if bytes >= unit && bytes % unit == 0 {
@@ -29,15 +30,16 @@ pub(crate) fn show_size(bytes: usize) -> String {
     format!("{bytes} byte{plural}")
 }
 
-/// The seed of what is moved while the rates are measured: nobody takes it for what was verified.
+/// The seed of data that is moved while rates are measured, which differs from all verified data.
 pub(crate) const MEASURED: u64 = 0;
 
-/// The seed of what a device is given to be verified.
+/// The seed of the data that a device verifies.
 pub(crate) fn seed_of(ordinal: u32) -> u64 {
     u64::from(ordinal) + 1
 }
 
-/// That of what one device sends to another: no device's own, and no other pair's.
+/// The seed of the data that one device sends to another; it differs from those of devices and
+/// other pairs.
 pub(crate) fn seed_of_pair(from: u32, to: u32) -> u64 {
     seed_of(from) << 32 | seed_of(to)
 }
@@ -50,7 +52,7 @@ pub(crate) fn fill(bytes: &mut [u8], seed: u64) {
     }
 }
 
-/// Whether `bytes` are what [`fill`] made of `seed`.
+/// Whether `bytes` are the sequence that [`fill`] makes from `seed`.
 pub(crate) fn is_filled(bytes: &[u8], seed: u64) -> bool {
     bytes.chunks(8).enumerate().all(|(index, chunk)| {
         let word = word(index as u64, seed).to_le_bytes();
@@ -58,7 +60,7 @@ pub(crate) fn is_filled(bytes: &[u8], seed: u64) -> bool {
     })
 }
 
-/// A step of splitmix64: neighbours differ in about half of their bits.
+/// A step of splitmix64: neighbouring words differ in about half of their bits.
 fn word(index: u64, seed: u64) -> u64 {
     let mut z = (index ^ seed.rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -1,4 +1,4 @@
-//! The guard at work: what is current before, inside and after, as the driver tells it.
+//! Demonstrates a guard: the current context before, inside and after, as the driver reports it.
 
 use std::ptr;
 
@@ -7,13 +7,13 @@ use cuda_core::Device;
 use cuda_sys::{CUDA_SUCCESS, CUcontext, cuCtxGetCurrent, cuCtxGetDevice};
 use serde::Serialize;
 
-/// What the driver said was current at three moments.
+/// The current context at three moments, as the driver reported it.
 #[derive(Serialize)]
 pub(crate) struct GuardReport {
     pub(crate) before: String,
     pub(crate) inside: String,
     pub(crate) after: String,
-    /// The same handle after as before, and the device's own inside.
+    /// Whether the handle after is the one before, and the one inside the device's own.
     pub(crate) restored: bool,
 }
 
@@ -36,7 +36,7 @@ struct Current {
     device: Option<i32>,
 }
 
-/// Asks the driver, not the library under demonstration.
+/// Queries the driver itself, not the library.
 fn current() -> anyhow::Result<Current> {
     let mut handle = ptr::null_mut();
     // SAFETY: the call writes one handle, to a local that outlives it.
@@ -45,8 +45,8 @@ fn current() -> anyhow::Result<Current> {
         bail!("cuCtxGetCurrent: error {}", code.0);
     }
     let mut device = 0;
-    // SAFETY: the call writes one ordinal, to a local that outlives it; that nothing is current is
-    // an error.
+    // SAFETY: the call writes one ordinal, to a local that outlives it; without a current context
+    // it is an error.
     let code = unsafe { cuCtxGetDevice(&mut device) };
     let device = (!handle.is_null() && code == CUDA_SUCCESS).then_some(device);
     Ok(Current { handle, device })

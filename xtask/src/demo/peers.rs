@@ -1,4 +1,4 @@
-//! The main job between two devices: host → device → peer → host.
+//! The demo between two devices: host → device → peer → host.
 
 use cuda_core::{Device, PinnedBuffer};
 use cuda_sys::cuMemcpyPeerAsync;
@@ -15,7 +15,7 @@ pub(crate) struct PeerReport {
     /// Whether the devices have direct access to each other's memory.
     pub(crate) access: bool,
     pub(crate) copy: Rate,
-    /// Every byte that came back to the host compared equal.
+    /// Whether every byte that returned to the host compared equal.
     pub(crate) verified: bool,
 }
 
@@ -32,7 +32,7 @@ pub(crate) fn measure(from: Device, to: Device, size: usize) -> anyhow::Result<P
     let mut source = here.alloc::<u8>(size)?;
     let mut target = there.alloc::<u8>(size)?;
     here.upload(&host, &mut source)?;
-    // Warms up both buffers, so that the raw calls find them allocated.
+    // Warms up both buffers, so that they are allocated for the raw calls.
     here.copy(&source, &mut target)?;
     here.synchronize()?;
 
@@ -48,8 +48,8 @@ pub(crate) fn measure(from: Device, to: Device, size: usize) -> anyhow::Result<P
         },
     )?;
 
-    // The job itself, by the safe layer alone: two streams, two devices, and not one wait of ours
-    // until the bytes are looked at. What the raw calls left has another pattern.
+    // The verified copy, by the safe layer alone: two streams, two devices, and no explicit wait
+    // until the bytes are compared. The raw calls have left another pattern.
     let seed = data::seed_of_pair(from.ordinal(), to.ordinal());
     data::fill(host.as_mut_slice()?, seed);
     let mut back = PinnedBuffer::zeroed(&far, size)?;

@@ -1,4 +1,4 @@
-//! What the demo tells.
+//! The demo's results.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use super::guard::GuardReport;
 use super::peers::PeerReport;
 use super::transfer::Rate;
 
-/// Everything that was seen.
+/// All results.
 #[derive(Serialize)]
 pub(crate) struct Report {
     pub(crate) simulated: bool,
@@ -33,12 +33,12 @@ pub(crate) struct DeviceReport {
     pub(crate) upload: Rate,
     pub(crate) copy: Rate,
     pub(crate) download: Rate,
-    /// Every byte that came back to the host compared equal.
+    /// Whether every byte that returned to the host compared equal.
     pub(crate) verified: bool,
 }
 
 impl Report {
-    /// Whether every byte compared equal and every guard brought back what was current.
+    /// Whether every byte compared equal and every guard restored the current context.
     pub(crate) fn verified(&self) -> bool {
         let devices = self.devices.iter();
         !self.devices.is_empty()
@@ -79,7 +79,7 @@ impl Report {
         text
     }
 
-    /// A row a source, a column a destination.
+    /// One row per source, one column per destination.
     fn matrix(&self) -> String {
         let ordinals: Vec<u32> = self.devices.iter().map(|device| device.ordinal).collect();
         let mut text = String::from("peer copies, from the row's device to the column's\n     ");

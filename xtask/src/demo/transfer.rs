@@ -1,4 +1,4 @@
-//! Transfers through the safe layer, beside the raw driver's own on the same memory and stream.
+//! Transfers by the safe layer, beside raw driver calls on the same memory and stream.
 
 use std::time::{Duration, Instant};
 
@@ -12,22 +12,22 @@ use serde::Serialize;
 
 use super::data;
 
-/// Rounds of a measurement, after one to warm up; the median counts.
+/// Rounds of a measurement, after a warm-up; the median is used.
 const ROUNDS: usize = 7;
 
-/// Bandwidth in GB/s (10⁹ bytes a second).
+/// Bandwidth in GB/s (10⁹ bytes per second).
 #[derive(Serialize, Clone, Copy)]
 pub(crate) struct Rate {
-    /// Through the safe layer, until the transfer is done.
+    /// By the safe layer, including the wait.
     pub(crate) safe: f64,
-    /// The raw driver call on the same memory, until the transfer is done.
+    /// By the raw driver call on the same memory, including the wait.
     pub(crate) raw: f64,
 }
 
 /// Pinned memory and two buffers of one device.
 pub(crate) struct Bench {
     stream: Stream,
-    /// Of what is verified.
+    /// The seed of the verified data.
     seed: u64,
     source: PinnedBuffer<u8>,
     target: PinnedBuffer<u8>,
@@ -51,7 +51,7 @@ impl Bench {
         })
     }
 
-    /// Host to the first buffer.
+    /// Copies from the host to the first buffer.
     pub(crate) fn upload(&mut self) -> anyhow::Result<Rate> {
         let (size, to) = (self.source.len(), self.first.as_raw());
         let from = self.source.as_slice()?.as_ptr();
@@ -66,7 +66,7 @@ impl Bench {
         )
     }
 
-    /// The first buffer to the second.
+    /// Copies the first buffer to the second.
     pub(crate) fn copy(&mut self) -> anyhow::Result<Rate> {
         let (size, to, from) = (self.source.len(), self.second.as_raw(), self.first.as_raw());
         let stream = self.stream.clone();
@@ -79,7 +79,7 @@ impl Bench {
         )
     }
 
-    /// The second buffer to the host.
+    /// Copies the second buffer to the host.
     pub(crate) fn download(&mut self) -> anyhow::Result<Rate> {
         let (size, from) = (self.source.len(), self.second.as_raw());
         let to = self.target.as_mut_slice()?.as_mut_ptr();
@@ -93,8 +93,8 @@ impl Bench {
         )
     }
 
-    /// The job itself, by the safe layer alone: whether what comes back is what was sent. What the
-    /// raw calls left in the buffers has another pattern.
+    /// The verified copies, by the safe layer alone: whether the data that returns is the data
+    /// sent. The raw calls have left another pattern.
     pub(crate) fn verify(&mut self) -> anyhow::Result<bool> {
         data::fill(self.source.as_mut_slice()?, self.seed);
         self.stream.upload(&self.source, &mut self.first)?;
@@ -104,33 +104,33 @@ impl Bench {
     }
 }
 
-/// The median of several rounds of each, in turn, so that both see the same machine.
+/// The medians of several rounds of each, alternating, so that both run under the same conditions.
 pub(crate) fn compare(
     bytes: usize,
     stream: &Stream,
     mut safe: impl FnMut() -> cuda_core::Result<()>,
     mut raw: impl FnMut() -> CUresult,
 ) -> anyhow::Result<Rate> {
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    let (mut safe_times, mut raw_times) = (Vec::new(), Vec::new());
     for _ in 0..=ROUNDS {
         let start = Instant::now();
         safe()?;
         stream.synchronize()?;
-        ours.push(start.elapsed());
+        safe_times.push(start.elapsed());
 
         let start = Instant::now();
         let enqueued = raw();
         // SAFETY: the stream is live.
         let waited = unsafe { cuStreamSynchronize(stream.as_raw()) };
-        theirs.push(start.elapsed());
+        raw_times.push(start.elapsed());
         for code in [enqueued, waited] {
             ensure!(code == CUDA_SUCCESS, "the raw transfer: error {}", code.0);
         }
     }
     let rate = |times: &[Duration]| bytes as f64 / median(&times[1..]).as_secs_f64() / 1e9;
     Ok(Rate {
-        safe: rate(&ours),
-        raw: rate(&theirs),
+        safe: rate(&safe_times),
+        raw: rate(&raw_times),
     })
 }
 

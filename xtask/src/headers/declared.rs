@@ -1,4 +1,4 @@
-//! What a header declares, counted without bindgen: by a C preprocessor and a scan.
+//! The functions that a header declares, found without bindgen: by a C preprocessor and a scan.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, ensure};
 
-/// Names of the functions that a program which includes this `cuda.h` sees.
+/// Names of the functions that a program sees when it includes this `cuda.h`.
 pub(crate) fn functions(include: &Path) -> anyhow::Result<BTreeSet<String>> {
     let compiler = env::var_os("CC").unwrap_or_else(|| OsString::from("cc"));
     let output = Command::new(&compiler)
@@ -33,7 +33,7 @@ fn scan(preprocessed: &str) -> BTreeSet<String> {
         .filter(|word| !word.trim().is_empty());
     let mut after_result = false;
     let mut pending: Option<&str> = None;
-    // Each word carries the character after it: that is the parenthesis, or a space before it.
+    // Each word includes the character after it: the parenthesis, or a space before it.
     for word in &mut words {
         if let Some(name) = pending.take().filter(|_| word == "(") {
             names.insert(name.to_owned());
@@ -55,7 +55,7 @@ mod tests {
     use super::scan;
 
     #[test]
-    fn declarations_are_told_from_uses() {
+    fn declarations_are_distinguished_from_uses() {
         let text = "typedef enum cudaError_enum { CUDA_SUCCESS = 0 } CUresult;\n\
                     typedef void (*CUstreamCallback)(CUstream hStream, CUresult status, void *d);\n\
                     typedef CUresult (*CUgraphCallback)(void *data);\n\

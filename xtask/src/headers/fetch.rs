@@ -1,6 +1,6 @@
-//! NVIDIA's headers, fetched as Python wheels into `.cuda-headers/` and kept there.
+//! NVIDIA's headers, fetched as Python wheels into `.cuda-headers/`, where they are kept.
 //!
-//! A `cuda.h` is the same in the wheel of every platform; it is never committed.
+//! A `cuda.h` is the same in the wheels of all platforms; it is never committed.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,12 +14,12 @@ use crate::python::python;
 /// Below the workspace; ignored by git.
 const CACHE: &str = ".cuda-headers";
 
-/// A release of CUDA whose header can be fetched.
+/// A release of CUDA with a header that can be fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Release {
     /// `12.4`, or `13` for the newest of that series.
     pub(crate) name: &'static str,
-    /// The wheel, and which versions of it will do.
+    /// The wheel, and the versions of it that are accepted.
     requirement: &'static str,
 }
 
@@ -35,7 +35,7 @@ pub(crate) const NEWEST: Release = Release {
     requirement: "nvidia-cuda-runtime>=13,<14",
 };
 
-/// Every header that is built against.
+/// All headers to build with.
 pub(crate) const RELEASES: [Release; 6] = [
     FLOOR,
     Release {
@@ -57,14 +57,14 @@ pub(crate) const RELEASES: [Release; 6] = [
     NEWEST,
 ];
 
-/// The directory of the release's `cuda.h`, fetched unless it is there already.
+/// The directory of the release's `cuda.h`, which is fetched if it is absent.
 pub(crate) fn include(root: &Path, release: Release) -> anyhow::Result<PathBuf> {
     let directory = root.join(CACHE).join(release.name);
     if let Some(include) = find(&directory) {
         return Ok(include);
     }
     eprintln!("fetching cuda.h {} ({})", release.name, release.requirement);
-    // Unpacked beside its place and moved there whole: an interrupted fetch leaves nothing.
+    // Unpacked elsewhere and then moved as a whole: an interrupted fetch leaves no header.
     let fresh = root.join(CACHE).join(format!("{}.part", release.name));
     if fresh.exists() {
         fs::remove_dir_all(&fresh).with_context(|| fresh.display().to_string())?;
@@ -101,7 +101,7 @@ fn download(release: Release, directory: &Path) -> anyhow::Result<()> {
     run(&mut pip)
 }
 
-/// Takes the header, and NVIDIA's licence, out of the wheel.
+/// Extracts the header, and NVIDIA's licence, from the wheel.
 fn unpack(directory: &Path) -> anyhow::Result<()> {
     let wheel = fs::read_dir(directory)?
         .flatten()
@@ -141,7 +141,7 @@ fn find(directory: &Path) -> Option<PathBuf> {
         .find_map(|entry| find(&entry.path()))
 }
 
-/// `12.4` of a header that says 12040.
+/// `12.4` for a header with 12040.
 pub(crate) fn version(include: &Path) -> anyhow::Result<String> {
     let header = include.join("cuda.h");
     let text = fs::read_to_string(&header).with_context(|| header.display().to_string())?;

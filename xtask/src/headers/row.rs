@@ -1,4 +1,4 @@
-//! One header: what it declares, what is bound, what the tests say.
+//! One header: the functions it declares, those that are bound, and the results of the tests.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -15,16 +15,16 @@ use crate::suite::build::cargo;
 /// Where the crates are built; one for all headers, so that bindgen is compiled once.
 const TARGET: &str = "target/headers";
 
-/// What came of one header.
+/// The result for one header.
 pub(super) struct Row {
     version: String,
     declared: usize,
     bound: usize,
-    /// How many functions are bound though the header does not declare them.
+    /// How many functions are bound although the header does not declare them.
     completed: usize,
     assertions: usize,
     tests: Tests,
-    /// What is wrong, a line each.
+    /// The errors, one line each.
     pub(super) problems: Vec<String>,
 }
 
@@ -62,8 +62,8 @@ impl Row {
         let crates = [&["-p", "cuda-sys", "-p", "cuda-core"], kinds].concat();
         let crates = test(root, include, &crates)?;
         row.count(&crates, "the tests of cuda-sys and cuda-core");
-        // With cuda-sys named, its default features are on: the generator is one. With cuda-core named,
-        // both are what the tests above have built.
+        // Selecting cuda-sys enables its default features, which include the generator. With
+        // cuda-core selected too, both crates have the features of the tests above.
         let oracle = [
             "-p",
             "cuda-sys",
@@ -90,7 +90,7 @@ impl Row {
             None => row.problems.push("the C compiler was not asked".to_owned()),
         }
 
-        // What older headers took away, by its own test, on the simulated driver.
+        // Functions that older headers lack, with their own test, on the simulated driver.
         let newer = [
             "-p",
             "cuda-sys",
@@ -106,7 +106,7 @@ impl Row {
         Ok(row)
     }
 
-    /// Every function is bound that is declared or bundled, and nothing else.
+    /// Checks that the bound functions are exactly those that are declared or bundled.
     fn compare(
         &mut self,
         declared: &BTreeSet<String>,
@@ -166,14 +166,14 @@ impl Row {
         ]
     }
 
-    /// What went wrong.
+    /// The errors.
     pub(super) fn notes(&self) -> impl Iterator<Item = String> {
         let problems = self.problems.iter();
         problems.map(|problem| format!("{}: WRONG: {problem}", self.version))
     }
 }
 
-/// A cargo that generates the bindings from this header, and from no other.
+/// cargo, set up to generate the bindings from this header and no other.
 fn cargo_for(root: &Path, include: &Path) -> Command {
     let mut cargo = cargo();
     cargo

@@ -1,4 +1,4 @@
-//! One way to break `cuda-core`, as `tests/mutants/mutants.json` describes it.
+//! One mutation of `cuda-core`, as `tests/mutants/mutants.json` describes it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,17 +7,17 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail, ensure};
 use serde::Deserialize;
 
-/// Where the mutations are, within the workspace.
+/// The file with the mutations, within the workspace.
 pub(super) const FILE: &str = "tests/mutants/mutants.json";
 
-/// Where the files that they change are.
+/// The directory of the files that they change.
 const SOURCE: &str = "cuda-core/src";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Mutation {
     pub(super) name: String,
-    /// What the naive design gets wrong.
+    /// The error of the naive design.
     pub(super) wrong: String,
     edits: Vec<Edit>,
     /// Tests of the suite `sim`, each of which must fail.
@@ -54,7 +54,7 @@ impl Mutation {
         self.tests.iter().map(String::as_str)
     }
 
-    /// The files that it changes, within the workspace, with the mutation in them.
+    /// The files that it changes, within the workspace, with the mutation applied.
     pub(super) fn mutants(&self, root: &Path) -> anyhow::Result<BTreeMap<PathBuf, String>> {
         let mut files = BTreeMap::new();
         for edit in &self.edits {

@@ -1,4 +1,4 @@
-//! A copy of the workspace that may be broken.
+//! A copy of the workspace, in which mutations are made.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,8 +13,8 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// Copies what git tracks, and what it would, to `target/mutants/tree`. Files that are the same
-    /// there already keep their times, so that cargo builds again only what has changed.
+    /// Copies the files that git tracks or would add to `target/mutants/tree`. Files that are equal
+    /// there keep their times, so that cargo rebuilds only what has changed.
     pub(super) fn copy(root: &Path) -> anyhow::Result<Self> {
         let scratch = root.join("target/mutants");
         let tree = Self {
@@ -37,7 +37,7 @@ impl Tree {
         &self.path
     }
 
-    /// What cargo builds of it, the same for every mutant.
+    /// The target directory, the same for every mutant.
     pub(super) fn target(&self) -> &Path {
         &self.target
     }
@@ -57,7 +57,7 @@ impl Tree {
         fs::write(&to, text).with_context(|| to.display().to_string())
     }
 
-    /// A file that has moved would be compiled in both places.
+    /// Removes other files: cargo would compile a moved file in both places.
     fn remove_others(&self, files: &BTreeSet<PathBuf>) -> anyhow::Result<()> {
         let mut folders = vec![self.path.clone()];
         while let Some(folder) = folders.pop() {
@@ -98,7 +98,7 @@ fn files(root: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
         .split('\0')
         .filter(|name| !name.is_empty())
         .map(PathBuf::from)
-        // Deleted, but not yet for git.
+        // Deleted, but still in git's index.
         .filter(|file| root.join(file).is_file())
         .collect())
 }

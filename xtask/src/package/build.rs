@@ -1,4 +1,4 @@
-//! Running cargo, and what it says that it built.
+//! Runs cargo, and reads from its messages what it built.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 
-/// What one build script told cargo.
+/// The output of one build script.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Script {
     /// `cargo::rustc-env`.
@@ -16,7 +16,7 @@ pub(super) struct Script {
     pub(super) cfgs: Vec<String>,
 }
 
-/// What a cargo command came to.
+/// The result of a cargo command.
 #[derive(Debug, Default)]
 pub(super) struct Built {
     pub(super) success: bool,
@@ -28,7 +28,7 @@ pub(super) struct Built {
 }
 
 impl Built {
-    /// Runs cargo; that it fails is for the caller to judge.
+    /// Runs cargo; the caller decides whether a failure is an error.
     pub(super) fn run(command: &mut Command) -> anyhow::Result<Self> {
         command.arg("--message-format=json-render-diagnostics");
         let output = command.output().context("cargo could not be started")?;
@@ -78,7 +78,7 @@ impl Built {
         }
     }
 
-    /// Fails with the compiler's own words unless cargo succeeded.
+    /// Fails with the compiler's messages unless cargo succeeded.
     pub(super) fn succeeded(self) -> anyhow::Result<Self> {
         ensure!(self.success, "cargo failed:\n{}", last_lines(&self.errors));
         Ok(self)
@@ -101,7 +101,7 @@ impl Built {
         lines.filter(|line| line.starts_with(&prefix)).collect()
     }
 
-    /// What the build script of `package` told cargo.
+    /// The output of the build script of `package`.
     pub(super) fn script(&self, package: &str) -> anyhow::Result<&Script> {
         self.scripts
             .get(package)
@@ -113,7 +113,7 @@ impl Built {
         self.scripts.contains_key(package)
     }
 
-    /// The one file of target `name` that `is` the one looked for.
+    /// The only file of target `name` that satisfies `is`.
     pub(super) fn file(&self, name: &str, is: impl Fn(&str) -> bool) -> anyhow::Result<PathBuf> {
         let files = self
             .files
@@ -139,7 +139,7 @@ fn package_name(id: &str) -> &str {
     }
 }
 
-/// Runs a command that must succeed and returns what it printed.
+/// Runs a command that must succeed and returns its output.
 pub(super) fn output(command: &mut Command) -> anyhow::Result<String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let Output {
@@ -156,7 +156,7 @@ pub(super) fn output(command: &mut Command) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&stdout).into_owned())
 }
 
-/// The end of an output, which says what went wrong.
+/// The end of an output, which has the error.
 pub(super) fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(30)..].join("\n")

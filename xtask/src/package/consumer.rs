@@ -1,4 +1,4 @@
-//! The crates that depend on ours, written and built anew by each row.
+//! Consumers: crates that depend on cuda-sys and cuda-core, which each row writes and builds.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -11,8 +11,8 @@ use anyhow::{Context, ensure};
 use super::build::{Built, output};
 use super::workshop::{Target, Workshop};
 
-/// Devices that the simulated driver is told to have, so that a program's answer shows whom it
-/// asked.
+/// Number of simulated devices: an unusual one, so that a program's output shows which driver it
+/// called.
 const DEVICES: &str = "3";
 
 const BUILD: &str = include_str!("consumer/build.rs");
@@ -28,23 +28,23 @@ pub(super) enum Crates {
     Core,
 }
 
-/// Which features of ours a consumer takes.
+/// Which features of cuda-sys and cuda-core a consumer enables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Features {
-    /// What a newcomer gets.
+    /// The defaults.
     Default,
     /// No bindgen.
     None,
 }
 
-/// Where a consumer says that the crates come from.
+/// The source of a consumer's dependencies.
 #[derive(Debug, Clone)]
 pub(super) enum Source {
     /// Directories below this one.
     Path(PathBuf),
     /// A commit of this repository.
     Git { url: String, commit: String },
-    /// By version, as from a registry in which these packages were published.
+    /// By version, as from a registry that has these packages.
     Registry { packages: PathBuf },
 }
 
@@ -67,7 +67,7 @@ pub(super) struct Consumer {
     crates: Crates,
 }
 
-/// What a consumer's build saw of cuda-sys.
+/// The properties of cuda-sys that a consumer's build script received.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     /// `DEP_CUDA_SYS_DRIVER_BINDINGS`.
@@ -80,7 +80,7 @@ pub(super) struct Seen {
     pub(super) include: Option<PathBuf>,
     /// `.._ROOT`.
     pub(super) root: Option<PathBuf>,
-    /// Whether cuda-sys was told to compile generated bindings.
+    /// Whether cuda-sys compiled generated bindings.
     pub(super) generated: bool,
 }
 
@@ -123,7 +123,7 @@ impl Consumer {
             fs::write(programs.join(file), text)?;
         }
         if let Source::Registry { packages } = source {
-            // The registry's own crates of these names are of no interest.
+            // The crates of these names on the registry are not used.
             fs::create_dir_all(directory.join(".cargo"))?;
             fs::write(directory.join(".cargo/config.toml"), "net.offline = true\n")?;
             manifest += "\n[patch.crates-io]\n";
@@ -133,7 +133,7 @@ impl Consumer {
             }
         }
         fs::write(directory.join("Cargo.toml"), manifest)?;
-        // The versions that the workspace was tested with, which are downloaded already.
+        // The versions that the workspace was tested with, which are already downloaded.
         fs::copy(
             workshop.source().join("Cargo.lock"),
             directory.join("Cargo.lock"),
@@ -141,7 +141,7 @@ impl Consumer {
         Ok(Self { directory, crates })
     }
 
-    /// cargo, to build this consumer.
+    /// cargo, set up to build this consumer.
     pub(super) fn cargo(&self, workshop: &Workshop, task: &str) -> anyhow::Result<Command> {
         let mut cargo = workshop.cargo(&self.directory, Target::Shared)?;
         cargo.arg(task);
@@ -200,14 +200,14 @@ impl Consumer {
 }
 
 impl Built {
-    /// A program of the consumer's.
+    /// The path of one of the consumer's programs.
     pub(super) fn program(&self, name: &str) -> anyhow::Result<PathBuf> {
         self.file(name, |file| {
             Path::new(file).file_stem() == Some(OsStr::new(name))
         })
     }
 
-    /// What the consumer's build script saw, which must agree with what cuda-sys compiles.
+    /// What the consumer's build script received, which must agree with what cuda-sys compiles.
     pub(super) fn seen(&self) -> anyhow::Result<Seen> {
         let seen = &self.script("consumer")?.environment;
         let path = |name: &str| seen.get(name).map(PathBuf::from);
@@ -247,7 +247,7 @@ impl Built {
         Ok(seen)
     }
 
-    /// Asserts how many warnings cuda-sys gave.
+    /// Asserts the number of warnings that cuda-sys printed.
     pub(super) fn warns(&self, times: usize) -> anyhow::Result<()> {
         let warnings = self.script_warnings("cuda-sys");
         ensure!(

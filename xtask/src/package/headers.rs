@@ -1,4 +1,4 @@
-//! The `cuda.h` files that rows make toolkits of.
+//! The `cuda.h` files from which rows make toolkits.
 
 use std::cell::OnceCell;
 use std::fs;
@@ -16,8 +16,8 @@ pub(super) struct Header {
     pub(super) file: PathBuf,
 }
 
-/// The headers at hand: those named on the command line, or those that `cargo xtask headers`
-/// keeps, fetched when a row first asks.
+/// The available headers: those passed on the command line, or those that `cargo xtask headers`
+/// keeps, which are fetched when a row first needs them.
 pub(super) struct Headers {
     root: PathBuf,
     named: Vec<Header>,
@@ -40,7 +40,7 @@ impl Headers {
         })
     }
 
-    /// A row that needs it and cannot have it counts as not run.
+    /// The newest header; without one, a row that needs it counts as not run.
     pub(super) fn newest(&self) -> anyhow::Result<&Header> {
         match self.named.last() {
             Some(header) => Ok(header),
@@ -48,7 +48,7 @@ impl Headers {
         }
     }
 
-    /// One that differs from the newest, if there are two.
+    /// A header that differs from the newest, if there are two.
     pub(super) fn oldest(&self) -> anyhow::Result<&Header> {
         match self.named.first() {
             Some(header) => Ok(header),

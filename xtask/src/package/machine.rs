@@ -1,14 +1,14 @@
-//! The machine's own CUDA toolkits, and how rows are kept from seeing them.
+//! The machine's own CUDA toolkits, and how they are hidden from rows.
 //!
-//! Variables are simply not passed on. A toolkit in a customary directory is covered: the row's
-//! commands run in a mount namespace of their own, where the directory is empty.
+//! Variables are not passed on. A toolkit in a usual directory is covered: the row's commands run
+//! in a mount namespace of their own, in which the directory is empty.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Variables that rows inherit; all others are left out.
+/// Variables that rows inherit; all others are removed.
 const PASSED_ON: [&str; 28] = [
     "PATH",
     "HOME",
@@ -40,7 +40,7 @@ const PASSED_ON: [&str; 28] = [
     "CARGO_BUILD_JOBS",
 ];
 
-/// Where the search of cuda-sys looks uninvited.
+/// Directories in which cuda-sys searches without being pointed there.
 const CUSTOMARY: [&str; 4] = [
     "/usr/local/cuda",
     "/opt/cuda",
@@ -48,7 +48,7 @@ const CUSTOMARY: [&str; 4] = [
     "/usr/bin/nvcc",
 ];
 
-/// A change to what a command sees of the file system.
+/// A change to the file system that a command sees.
 pub(super) enum Mount {
     /// An empty directory, or an unreadable file, over the path.
     Cover(PathBuf),
@@ -88,7 +88,7 @@ impl Machine {
         }
     }
 
-    /// Whether rows can be kept from seeing a toolkit; otherwise why not.
+    /// Whether toolkits can be hidden from rows; otherwise why not.
     pub(super) fn is_bare(&self) -> Result<(), String> {
         match self.toolkits.first() {
             Some(toolkit) if !self.namespaces => Err(format!(
@@ -99,12 +99,12 @@ impl Machine {
         }
     }
 
-    /// Whether a command can be shown other mounts.
+    /// Whether a command can run with other mounts.
     pub(super) fn has_namespaces(&self) -> bool {
         self.namespaces
     }
 
-    /// A command that sees no CUDA of the machine's, in variables or directories.
+    /// A command that sees no CUDA of this machine, neither by variables nor in directories.
     pub(super) fn command(&self, program: &OsStr) -> Command {
         let covers: Vec<Mount> = if self.namespaces {
             self.toolkits.iter().cloned().map(Mount::Cover).collect()
@@ -158,7 +158,7 @@ fn namespaces() -> bool {
             .is_ok_and(|output| output.status.success())
 }
 
-/// Shell text that mounts and then becomes the command in its arguments.
+/// A shell script that mounts and then replaces itself by the command in its arguments.
 fn script(mounts: &[Mount]) -> String {
     let mut text = String::from("set -e\n");
     for mount in mounts {

@@ -1,4 +1,4 @@
-//! What became of each row.
+//! The results of the rows.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,18 +8,18 @@ use serde_json::{Value, json};
 use crate::Outcome;
 use crate::suite::table::Table;
 
-/// What became of a row.
+/// The result of a row.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// With what was seen.
+    /// What the row found.
     Passed(String),
-    /// With what was seen instead.
+    /// What the row found instead.
     Failed(String),
-    /// With the reason.
+    /// The reason.
     NotRun(String),
 }
 
-/// A row and what became of it.
+/// A row and its result.
 #[derive(Debug)]
 pub(super) struct Finished {
     pub(super) name: &'static str,
@@ -68,7 +68,7 @@ impl fmt::Display for Finished {
     }
 }
 
-/// One line a row, and a line that counts.
+/// One line per row, and a line of counts.
 pub(super) fn table(rows: &[Finished]) -> String {
     let mut table = Table::new(["row", "result", "seconds"]);
     for row in rows {
@@ -101,7 +101,7 @@ pub(super) fn json(rows: &[Finished]) -> Value {
     rows.iter().map(row).collect()
 }
 
-/// Failed if a row did, and passed only if a row did.
+/// Failed if any row failed, and passed only if a row passed.
 pub(super) fn outcome(rows: &[Finished]) -> Outcome {
     match count(rows) {
         (_, 1.., _) => Outcome::Failed,

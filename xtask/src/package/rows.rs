@@ -10,13 +10,13 @@ mod targets;
 mod times;
 mod toolkit;
 
-/// A way to consume the crates.
+/// A way to use the crates.
 pub(super) struct Row {
-    /// What `--only` takes.
+    /// The name for `--only`.
     pub(super) name: &'static str,
     /// What is asserted.
     pub(super) about: &'static str,
-    /// Asserts it and says what was seen.
+    /// Runs the row and returns what it found.
     pub(super) run: fn(&Workshop) -> anyhow::Result<String>,
 }
 
@@ -28,7 +28,7 @@ const fn row(
     Row { name, about, run }
 }
 
-/// Every row. Those named `peer-…` run on request only.
+/// All rows. Those named `peer-…` run on request only.
 pub(super) const ALL: [Row; 23] = [
     row("no-toolkit", "bundled bindings, no warning", toolkit::none),
     row(

@@ -1,4 +1,4 @@
-//! The folder in which rows build, a snapshot of the sources in it, and cargo run there.
+//! The folder in which rows build, with a snapshot of the sources, and cargo set up to run there.
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
@@ -15,7 +15,8 @@ use super::machine::{Machine, Mount};
 use super::report::not_run;
 use crate::suite::build::workspace_root;
 
-/// Where builds go. Rows share one where compiling bindgen again would cost more than the row.
+/// The target directory of a build. Rows share one if compiling bindgen again would cost more than
+/// the row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Target {
     /// Shared by the debug builds of all rows.
@@ -34,7 +35,7 @@ pub(super) struct Workshop {
 }
 
 impl Workshop {
-    /// Makes the folder and takes the snapshot: what a commit of the working tree would hold.
+    /// Makes the folder and takes the snapshot: what a commit of the working tree would contain.
     pub(super) fn open(headers: &[PathBuf]) -> anyhow::Result<Self> {
         let root = workspace_root()?;
         let metadata = output(crate::suite::build::cargo().current_dir(&root).args([
@@ -61,7 +62,7 @@ impl Workshop {
         Ok(workshop)
     }
 
-    /// Removes the folder, or says where it is.
+    /// Removes the folder, or prints its path.
     pub(super) fn close(self, keep: bool) -> anyhow::Result<()> {
         if keep {
             eprintln!("kept: {}", self.folder.display());
@@ -95,7 +96,7 @@ impl Workshop {
         Ok(directory)
     }
 
-    /// cargo in `directory`, with nothing of CUDA in its environment.
+    /// cargo in `directory`, without CUDA in its environment.
     pub(super) fn cargo(&self, directory: &Path, target: Target) -> anyhow::Result<Command> {
         self.prepare(self.machine.command(&self.cargo), directory, target)
     }
@@ -128,7 +129,7 @@ impl Workshop {
             .current_dir(directory)
             .env("CARGO_HOME", self.folder.join("cargo"))
             .env("CARGO_TARGET_DIR", target)
-            // Nothing is debugged or built again: gigabytes that no row needs.
+            // Saves gigabytes: nothing here is debugged or rebuilt.
             .env("CARGO_INCREMENTAL", "0")
             .env("CARGO_PROFILE_DEV_DEBUG", "0");
         Ok(command)
@@ -152,7 +153,7 @@ impl Workshop {
         Ok(self.simulator.get_or_init(|| library))
     }
 
-    /// The triple that cargo builds for here.
+    /// The triple of this machine.
     pub(super) fn host(&self) -> anyhow::Result<String> {
         let text = output(self.machine.command("rustc".as_ref()).arg("-vV"))?;
         let host = text.lines().find_map(|line| line.strip_prefix("host: "));
@@ -160,13 +161,13 @@ impl Workshop {
             .ok_or_else(|| anyhow!("rustc does not name its host"))
     }
 
-    /// An error unless no toolkit can be seen.
+    /// An error if a toolkit is visible.
     pub(super) fn needs_no_toolkit(&self) -> anyhow::Result<()> {
         self.machine.is_bare().map_err(not_run)
     }
 
-    /// A home for cargo with the user's downloads, and nothing else: what cargo has unpacked of a package
-    /// it takes for that package for ever, and ours change while their versions stay.
+    /// A cargo home with the user's downloads only: cargo keeps an unpacked package by its version
+    /// forever, and the workspace's crates change without a new version.
     fn cargo_home(&self) -> anyhow::Result<()> {
         let home = self.folder.join("cargo");
         fs::create_dir_all(home.join("registry"))?;
@@ -190,8 +191,8 @@ impl Workshop {
         Ok(())
     }
 
-    /// Copies what git tracks or would add, and commits it. Files that did not change keep their
-    /// time, so that cargo does not build them again.
+    /// Copies the files that git tracks or would add, and commits them. Unchanged files keep their
+    /// times, so that cargo does not build them again.
     fn snapshot(&self, root: &Path) -> anyhow::Result<String> {
         let git = |directory: &Path| {
             let mut git = self.machine.command("git".as_ref());
@@ -243,7 +244,7 @@ impl Workshop {
     }
 }
 
-/// Removes the files that are not in `kept`, those of git apart.
+/// Removes the files that are not in `kept`, except git's own.
 fn prune(directory: &Path, kept: &BTreeSet<PathBuf>) -> anyhow::Result<()> {
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();

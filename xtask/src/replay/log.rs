@@ -1,4 +1,4 @@
-//! What was allocated and freed, in order: the reader of the format of docs/traces.md.
+//! Recorded allocations and frees: reads the format of docs/traces.md.
 
 use std::collections::HashMap;
 
@@ -7,25 +7,25 @@ use anyhow::{Context as _, bail};
 /// The columns of version 1, in their order.
 const COLUMNS: &str = "time_ns,thread,device,stream,op,address,bytes";
 
-/// A comment that says what another allocator reserved at its peak for the same operations.
+/// A comment with what another allocator reserved at its peak for the same operations.
 const RESERVED_BY: &str = "peak reserved by ";
 
 /// A recorded sequence of allocations and frees.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
-    /// Where it was recorded.
+    /// The place where it was recorded.
     pub(crate) source: Option<String>,
-    /// What other allocators reserved for it at their peak, by their names, in bytes.
+    /// The peak that other allocators reserved for it, by their names, in bytes.
     pub(crate) reserved: Vec<(String, u64)>,
     /// The streams that occur, each with its device.
     pub(crate) streams: Vec<LoggedStream>,
     pub(crate) blocks: Vec<Block>,
     pub(crate) steps: Vec<Step>,
-    /// Frees of blocks that were allocated before the log began, which are left out.
+    /// Frees of blocks that were allocated before the log began, which are ignored.
     pub(crate) orphans: usize,
 }
 
-/// A stream as the log knows it.
+/// A stream in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct LoggedStream {
     pub(crate) device: u32,
@@ -91,8 +91,8 @@ impl Log {
         steps.collect()
     }
 
-    /// The step after which most bytes are in use, the first if there are several, and how many
-    /// those are.
+    /// The step after which most bytes are in use, the first if there are several, and that number
+    /// of bytes.
     pub(crate) fn peak(&self) -> (usize, u64) {
         let after = self.in_use().into_iter().enumerate();
         after.fold(
@@ -104,14 +104,14 @@ impl Log {
     }
 }
 
-/// A log half read.
+/// A log that is being read.
 #[derive(Default)]
 struct Reader {
     log: Log,
     live: HashMap<u64, usize>,
-    /// Blocks by address whose free may still be said to have failed, with its step.
+    /// Blocks by address, with the step of their free, which a later line may mark as failed.
     freed: HashMap<u64, (usize, usize)>,
-    /// Steps that did not happen.
+    /// Steps that failed, which are removed.
     undone: Vec<usize>,
 }
 
@@ -155,7 +155,7 @@ impl Reader {
                 }
                 Ok(())
             }
-            // Nothing came of it.
+            // It had no effect.
             "allocate_failed" => Ok(()),
             other => bail!("no operation is called {other}"),
         }
@@ -194,7 +194,7 @@ impl Reader {
         }
     }
 
-    /// Takes out what did not happen.
+    /// Removes the steps that failed.
     fn finish(self) -> Log {
         let mut log = self.log;
         if self.undone.is_empty() {
@@ -223,7 +223,7 @@ mod tests {
     const LOG: &str = "\
 # cuda-core allocation log, version 1
 # source: a test
-# peak reserved by Somebody: 4096
+# peak reserved by Other: 4096
 time_ns,thread,device,stream,op,address,bytes
 0,0,0,7,allocate,0x100,1000
 1,0,1,9,allocate,0x200,500
@@ -239,7 +239,7 @@ time_ns,thread,device,stream,op,address,bytes
     fn what_happened_is_read_and_what_did_not_is_left_out() {
         let log = Log::parse(LOG).expect("a log");
         assert_eq!(log.source.as_deref(), Some("a test"));
-        assert_eq!(log.reserved, [("Somebody".to_owned(), 4096)]);
+        assert_eq!(log.reserved, [("Other".to_owned(), 4096)]);
         assert_eq!(log.streams.len(), 2);
         use Step::{Allocate, Free};
         assert_eq!(log.steps, [Allocate(0), Allocate(1), Free(0), Allocate(2)]);

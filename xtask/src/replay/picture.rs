@@ -1,4 +1,5 @@
-//! A log as a picture: bytes in use over its operations, the peak marked, the largest blocks named.
+//! Draws a log: bytes in use over its operations, with the peak marked and the largest blocks
+//! named.
 
 use std::fmt::Write as _;
 
@@ -8,16 +9,17 @@ use super::segments::{Rows, Segment};
 const WIDTH: f64 = 1200.0;
 pub(crate) const LEFT: f64 = 84.0;
 const RIGHT: f64 = 190.0;
-/// What is below the heading begins here.
+/// The height at which the content below the heading begins.
 pub(crate) const TOP: f64 = 100.0;
 const PLOT: f64 = 440.0;
-/// Width of what is drawn to scale.
+/// Width of the part that is to scale.
 pub(crate) const WIDE: f64 = WIDTH - LEFT - RIGHT;
 /// Between the plot and the list of the blocks: the axis and its title.
 const AXIS: f64 = 64.0;
 pub(crate) const ROW: f64 = 20.0;
 
-/// Steps are gathered in so many columns: two to a unit of the picture are all that anybody sees.
+/// Steps are combined into this many columns: two per unit of the picture, more would not be
+/// visible.
 const COLUMNS: usize = 1800;
 
 /// Blocks that get a colour, a letter and a line in the list.
@@ -28,9 +30,8 @@ const COLOURS: [&str; NAMED] = [
     "#2f6f73", "#ff9da7", "#8cd17d", "#d4a6c8",
 ];
 
-/// The picture as SVG that needs nothing else. `reserved` holds levels to draw beside what the log
-/// asked for: what allocators took from the device for it; `segments` what a caching pool had at
-/// the peak.
+/// The picture as self-contained SVG. `reserved` holds levels to draw beside the log's requests:
+/// what allocators took from the device for it; `segments` are those of a caching pool at the peak.
 pub(crate) fn draw(
     log: &Log,
     title: &str,
@@ -53,7 +54,7 @@ pub(crate) fn draw(
     svg
 }
 
-/// A picture of that height, up to what is below its heading.
+/// A picture of that height, up to the end of its heading.
 pub(crate) fn begin(height: f64, title: &str, source: &str) -> String {
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
@@ -66,9 +67,9 @@ pub(crate) fn begin(height: f64, title: &str, source: &str) -> String {
     )
 }
 
-/// Where things are in the picture.
+/// The layout of the picture.
 struct Plot {
-    /// The step that each column shows: of those it covers, the one with most bytes in use.
+    /// The step that each column shows: the one with most bytes in use, of those it covers.
     columns: Vec<usize>,
     in_use: Vec<u64>,
     peak: (usize, u64),
@@ -82,7 +83,7 @@ impl Plot {
         let wide = in_use.len().div_ceil(COLUMNS).max(1);
         let columns = (0..in_use.len()).step_by(wide).map(|first| {
             let last = (first + wide).min(in_use.len());
-            // The first of several, as for the peak itself.
+            // The first of several equal ones, as for the peak itself.
             (first..last)
                 .rev()
                 .max_by_key(|step| in_use[*step])
@@ -90,7 +91,7 @@ impl Plot {
         });
         let columns = columns.collect();
         let peak = log.peak();
-        // What is far above the rest would press that together.
+        // A level far above the rest would compress the plot.
         let near = |bytes: &u64| *bytes <= 2 * peak.1;
         let levels = reserved.iter().map(|(_, bytes)| *bytes);
         let highest = levels.filter(near).max().unwrap_or(0);
@@ -145,7 +146,7 @@ impl Plot {
         );
     }
 
-    /// Named blocks one on another in the order of their allocation, everything else above them.
+    /// Draws named blocks stacked in the order of their allocation, and everything else above them.
     fn areas(&self, svg: &mut String, named: &[(usize, Block)]) {
         let mut base = vec![0; self.columns.len()];
         for (index, (number, block)) in named.iter().enumerate() {
@@ -202,7 +203,7 @@ impl Plot {
         );
     }
 
-    /// The corners of a line of steps, one step a column.
+    /// The corners of a stepped line, one step per column.
     fn edge(&self, from: usize, bytes: &[u64]) -> Vec<String> {
         let mut corners = Vec::new();
         for (index, level) in bytes.iter().enumerate() {
@@ -225,7 +226,7 @@ impl Plot {
         LEFT + (WIDTH - LEFT - RIGHT) * column as f64 / columns as f64
     }
 
-    /// A block's letter, where its area has room for one.
+    /// Writes a block's letter, if its area has room for one.
     fn letter(&self, svg: &mut String, first: usize, lower: &[u64], block: &Block, letter: char) {
         let middle = lower.len() / 2;
         let wide = self.left_of(lower.len()) - LEFT;
@@ -242,7 +243,7 @@ impl Plot {
         );
     }
 
-    /// What allocators reserved, as lines with their names at the right, not one on another.
+    /// Draws what allocators reserved, as lines with their names at the right, without overlaps.
     fn levels(&self, svg: &mut String, reserved: &[(String, u64)]) {
         let mut levels: Vec<_> = reserved.iter().collect();
         levels.sort_by_key(|(_, bytes)| *bytes);
@@ -278,7 +279,7 @@ impl Plot {
             return;
         };
         let (x, y) = (self.left_of(column), self.y(bytes));
-        // Where there is more room.
+        // On the side with more room.
         let (at, anchor) = match x < WIDTH / 2.0 {
             true => (x + 9.0, "start"),
             false => (x - 9.0, "end"),
@@ -295,7 +296,7 @@ impl Plot {
     }
 }
 
-/// The named blocks, below the plot.
+/// Lists the named blocks, below the plot.
 fn list(svg: &mut String, named: &[(usize, Block)], log: &Log) {
     let mut y = TOP + PLOT + AXIS + ROW;
     _ = writeln!(
@@ -346,7 +347,7 @@ fn life(block: &Block) -> String {
     }
 }
 
-/// Marks of an axis are so many at most.
+/// The most marks of an axis.
 const MARKS: u64 = 10;
 
 /// The distance between marks of an axis of bytes: a power of two.
@@ -366,7 +367,7 @@ fn steps_apart(range: u64) -> u64 {
     }
 }
 
-/// A byte count that a person reads.
+/// A byte count in human-readable form.
 pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let power = (bytes.max(1).ilog2() as usize / 10).min(UNITS.len() - 1);

@@ -8,16 +8,16 @@ use cuda_core::{Allocator, Device, DeviceBuffer, Stream, with_allocator};
 use super::log::{Log, Step};
 use crate::Refusal;
 
-/// A log with streams of this process in the place of its own.
+/// A log, with streams of this process in place of the recorded ones.
 pub(crate) struct Player<'a> {
     log: &'a Log,
     streams: Vec<Stream>,
-    /// Each block while it is allocated.
+    /// Each block's buffer while it is allocated.
     buffers: Vec<Option<DeviceBuffer<u8>>>,
 }
 
 impl<'a> Player<'a> {
-    /// Makes a stream for each of the log's, on the device that it was on.
+    /// Creates a stream for each of the log's, on the same device.
     pub(crate) fn new(log: &'a Log) -> anyhow::Result<Self> {
         let count = Device::count()?;
         let streams = log.streams.iter().map(|stream| {
@@ -41,8 +41,8 @@ impl<'a> Player<'a> {
         devices
     }
 
-    /// Waits for everything, then runs the log once and frees what it leaves allocated. Says how
-    /// long that took. `after` is called after each step with its index.
+    /// Waits for all work, then runs the log once and frees what it leaves allocated. Returns the
+    /// duration. `after` is called after each step with its index.
     pub(crate) fn pass(
         &mut self,
         allocator: &Allocator,
@@ -102,7 +102,7 @@ mod tests {
 
     impl Write for Shared {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().expect("nobody panics").extend(bytes);
+            self.0.lock().expect("no panic").extend(bytes);
             Ok(bytes.len())
         }
 
@@ -111,7 +111,7 @@ mod tests {
         }
     }
 
-    /// Streams of two devices, each used by two threads, and addresses that come back at once.
+    /// Streams of two devices, each used by two threads, and addresses that are reused at once.
     fn record(logged: &Allocator) -> anyhow::Result<()> {
         let streams = [
             Device::get(0)?.create_stream()?,
@@ -134,7 +134,7 @@ mod tests {
                 .into_iter()
                 .try_for_each(|thread| thread.join().expect("no panic"))
         })?;
-        // Left allocated.
+        // Stays allocated.
         std::mem::forget(with_allocator(logged, || streams[0].alloc::<u8>(5000))?);
         Ok(())
     }
@@ -145,7 +145,7 @@ mod tests {
         let text = Shared::default();
         let logging = Logging::new(Allocator::driver_pool(), text.clone())?;
         record(&Allocator::new(logging))?;
-        let text = String::from_utf8(text.0.lock().expect("nobody panics").clone())?;
+        let text = String::from_utf8(text.0.lock().expect("no panic").clone())?;
 
         let log = Log::parse(&text)?;
         assert_eq!((log.blocks.len(), log.steps.len()), (401, 801));
@@ -165,7 +165,7 @@ mod tests {
 
         // A picture shows which parts of a segment are in use.
         let pool = CachingPool::new();
-        // Of which device it is depends on which thread came first.
+        // Its device depends on which thread ran first.
         let stream = &player.streams[0];
         let held = stream.alloc_with::<u8>(&pool.allocator(), 1 << 20)?;
         let mut svg = String::new();

@@ -1,4 +1,4 @@
-//! What came out of a replay, as a table and as JSON.
+//! The results of a replay, as a table and as JSON.
 
 use serde::Serialize;
 
@@ -6,7 +6,7 @@ use super::log::Log;
 use super::picture::size;
 use super::subject::Subject;
 
-/// A log, and how each allocator coped with it.
+/// A log, and the results of each allocator.
 #[derive(Serialize)]
 pub(crate) struct Report {
     log: String,
@@ -20,10 +20,10 @@ pub(crate) struct Report {
     orphans: usize,
     /// Bytes in use at the peak.
     peak: u64,
-    /// The operation after which that is.
+    /// The operation after which it occurs.
     peak_after: usize,
     pub(crate) rows: Vec<Row>,
-    /// What the log says of others.
+    /// The figures of other allocators in the log.
     others: Vec<Other>,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Row {
     pub(crate) reserved: u64,
     /// Reserved over requested, both at their peaks.
     pub(crate) fragmentation: f64,
-    /// Calls of the driver in a pass after the first, on average; the simulated driver counts them.
+    /// Driver calls in a pass after the first, on average; the simulated driver counts them.
     pub(crate) driver_calls: Option<f64>,
 }
 
@@ -77,7 +77,7 @@ impl Report {
         format!("Memory in use: {}", self.log)
     }
 
-    /// Levels for the picture: everybody's peak.
+    /// Levels for the picture: the peak of each allocator.
     pub(crate) fn levels(&self) -> Vec<(String, u64)> {
         let own = self
             .rows
@@ -162,7 +162,7 @@ impl Report {
     }
 }
 
-/// A rate that a person reads.
+/// A rate in human-readable form.
 fn rate(per_second: f64) -> String {
     match per_second {
         rate if rate >= 1e6 => format!("{:.1} M", rate / 1e6),
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn a_missed_goal_is_named() {
-        let text = "# peak reserved by Somebody: 1000\n\
+        let text = "# peak reserved by Other: 1000\n\
                     time_ns,thread,device,stream,op,address,bytes\n\
                     0,0,0,0,allocate,0x1,800\n";
         let log = Log::parse(text).expect("a log");
@@ -195,14 +195,14 @@ mod tests {
         assert_eq!(
             report.missed(1.05),
             [
-                "private reserved 1.100 times what Somebody did",
+                "private reserved 1.100 times what Other did",
                 "private called the driver 2.5 times a pass after the first",
             ]
         );
         let line = report.line(&report.rows[0]);
         assert!(line.contains("1.5 M") && line.contains("1.375"), "{line}");
         assert_eq!(report.levels().len(), 2);
-        assert!(report.others().starts_with("Somebody"));
+        assert!(report.others().starts_with("Other"));
     }
 
     #[test]

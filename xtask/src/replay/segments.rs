@@ -1,4 +1,4 @@
-//! A caching pool's segments, drawn to scale: what of each is in use, and what is kept.
+//! Draws a caching pool's segments to scale: the parts in use, and the cached ones.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, de};
 
 use super::picture::{LEFT, ROW, size};
 
-/// A segment of a pool, here or in a snapshot.
+/// A segment of a pool of this process, or in a snapshot.
 #[derive(Deserialize)]
 pub(crate) struct Segment {
     #[serde(deserialize_with = "address")]
@@ -52,26 +52,26 @@ impl From<&CacheSegment> for Segment {
     }
 }
 
-/// As a snapshot has it: `"0x7f2c14000000"`.
+/// The form in a snapshot: `"0x7f2c14000000"`.
 fn address<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     let text = String::deserialize(from)?;
     let digits = text.strip_prefix("0x").unwrap_or_default();
     u64::from_str_radix(digits, 16).map_err(|_| de::Error::custom(format!("no address: {text}")))
 }
 
-/// Between two segments of a row.
+/// The gap between two segments of a row.
 const GAP: f64 = 3.0;
 
 /// A segment's height.
 const HIGH: f64 = 13.0;
 
-/// A row is as long as this part of all segments together, or as the largest segment if that is longer.
+/// All segments together fill this many rows, unless the largest segment needs a longer row.
 const LEAST_ROWS: usize = 4;
 
 /// Segments in rows, by address.
 pub(crate) struct Rows<'a> {
     segments: &'a [Segment],
-    /// The row of each segment, and how far right in it that begins.
+    /// The row of each segment, and its left edge in that row.
     places: Vec<(usize, f64)>,
     bytes_to_width: f64,
 }

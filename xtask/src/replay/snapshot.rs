@@ -1,4 +1,4 @@
-//! A snapshot as a picture: the largest blocks that are allocated, and what pools keep.
+//! Draws a snapshot: the largest allocated blocks, and the pools' segments.
 
 use std::cmp::Reverse;
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::picture::{LEFT, NAMED, ROW, TOP, WIDE, begin, size};
 use super::segments::{Rows, Segment};
 
-/// What `cuda_core::adaptors::Snapshot::to_json` wrote.
+/// The JSON that `cuda_core::adaptors::Snapshot::to_json` writes.
 #[derive(Deserialize)]
 pub(crate) struct Snapshot {
     version: u32,
@@ -28,7 +28,7 @@ struct Outstanding {
     thread: u64,
 }
 
-/// Whether a file is one; logs do not begin like this.
+/// Whether a file is a snapshot; logs begin differently.
 pub(crate) fn is_one(text: &str) -> bool {
     text.starts_with('{')
 }
@@ -44,7 +44,7 @@ impl Snapshot {
         Ok(snapshot)
     }
 
-    /// The picture as SVG that needs nothing else.
+    /// The picture as self-contained SVG.
     pub(crate) fn draw(&self, name: &str) -> String {
         let mut largest: Vec<_> = self.outstanding.iter().collect();
         largest.sort_by_key(|block| Reverse(block.bytes));

@@ -1,4 +1,4 @@
-//! The allocators that a log can be run against, and what each takes from its devices.
+//! The allocators that a log can be run against, and the memory that each takes from its devices.
 
 use cuda_core::{Allocator, CacheSegment, CachingPool, Device};
 use serde::Serialize;
@@ -13,7 +13,7 @@ pub(crate) enum Subject {
     Private,
     /// The driver's pool: cuMemAllocAsync.
     Driver,
-    /// A call of the driver for each block: cuMemAlloc.
+    /// A driver call for each block: cuMemAlloc.
     Plain,
 }
 
@@ -27,12 +27,12 @@ impl Subject {
         }
     }
 
-    /// Whether it is one of ours, which have goals.
+    /// Whether it is one of cuda-core's caching pools, which have goals.
     pub(crate) fn caches(self) -> bool {
         matches!(self, Self::Cache | Self::Private)
     }
 
-    /// Begins to watch what is taken from the devices.
+    /// Begins to measure the memory taken from the devices.
     pub(crate) fn meter(self, devices: Vec<Device>) -> anyhow::Result<Meter> {
         let source = match self {
             Self::Cache => Source::Pool(CachingPool::shared()?),
@@ -57,18 +57,18 @@ impl Subject {
     }
 }
 
-/// Where the memory is from.
+/// The source of the memory.
 enum Source {
     Pool(CachingPool),
     Driver,
     Plain,
 }
 
-/// An allocator, and what it takes from its devices.
+/// An allocator, and the memory that it takes from its devices.
 pub(crate) struct Meter {
     source: Source,
     devices: Vec<Device>,
-    /// Bytes free when it began.
+    /// Bytes that were free at the start.
     free: u64,
 }
 
@@ -81,7 +81,7 @@ impl Meter {
         }
     }
 
-    /// Bytes taken since the beginning, as the devices see it: for allocators that keep no count.
+    /// Bytes taken since the start, as the devices report them: for allocators without a counter.
     pub(crate) fn at_peak(&self) -> anyhow::Result<u64> {
         let mut free = 0;
         for device in &self.devices {
@@ -90,7 +90,7 @@ impl Meter {
         Ok(self.free.saturating_sub(free))
     }
 
-    /// The segments that a caching pool holds now; no other allocator has any to show.
+    /// The segments that a caching pool holds now; other allocators have none.
     pub(crate) fn segments(&self) -> Vec<CacheSegment> {
         let Source::Pool(pool) = &self.source else {
             return Vec::new();
@@ -102,7 +102,7 @@ impl Meter {
         segments.collect()
     }
 
-    /// The most that was reserved at once, by the allocator's own count where it keeps one.
+    /// The peak of reserved memory, by the allocator's own counter if it has one.
     pub(crate) fn reserved(&self, taken: u64) -> anyhow::Result<u64> {
         let mut reserved = 0;
         for device in &self.devices {

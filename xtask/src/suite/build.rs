@@ -1,4 +1,4 @@
-//! Building test programs with cargo, and where cargo put them.
+//! Builds test programs with cargo, and finds where cargo put them.
 
 use std::env;
 use std::ffi::OsString;
@@ -36,7 +36,7 @@ pub(crate) fn workspace_root() -> anyhow::Result<PathBuf> {
 pub(crate) enum Artifact {
     /// A test program.
     Test(Program),
-    /// A program that is no test: its name, its path.
+    /// A program that is not a test: its name and path.
     Binary(String, PathBuf),
     /// A library for C: its path.
     Cdylib(PathBuf),
@@ -87,7 +87,7 @@ pub(crate) fn build(arguments: &[&str]) -> anyhow::Result<Vec<Artifact>> {
     Ok(artifacts)
 }
 
-/// The library for C that a crate was built to.
+/// The C library built from a crate.
 pub(crate) fn library(built: &[Artifact], name: &str) -> anyhow::Result<PathBuf> {
     let file = format!(
         "{}{name}{}",

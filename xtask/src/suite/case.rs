@@ -1,17 +1,17 @@
-//! What a test's path says about it; `tests/support/macros.rs` is the other end.
+//! Properties of a test in its path; `tests/support/macros.rs` makes the paths.
 
-/// A property of a GPU test that decides where it means something.
+/// A property of a GPU test that decides where it can run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tag {
     /// Asserts that a call returns while the device is busy.
     Asynchronous,
     /// Asserts a duration or a rate.
     Timing,
-    /// Too much work for Miri.
+    /// Too slow for Miri.
     Heavy,
     /// Makes the device fault on purpose.
     Faulting,
-    /// Means nothing on the simulated driver.
+    /// Has no meaning on the simulated driver.
     Real,
     /// Needs a libcudart.
     Runtime,
@@ -90,8 +90,8 @@ impl Case {
     }
 }
 
-/// A line of error output in which a test says something, `noted: gpu::copies::j13::real: a figure`:
-/// its name as a table has it, and what it says.
+/// Reads a line of error output by which a test reports something, `noted: gpu::copies::j13::real:
+/// a figure`: the test's name as in a table, and the text.
 pub(crate) fn note(line: &str) -> Option<String> {
     let (path, text) = line.strip_prefix("noted: ")?.split_once(": ")?;
     let (_program, mut title) = path.split_once("::")?;
@@ -111,8 +111,8 @@ mod tests {
     #[test]
     fn a_note_names_its_test() {
         let line = "noted: gpu::copies::j13_overlap_pays::timing::real: one stream: 1 s";
-        let told = "copies::j13_overlap_pays: one stream: 1 s";
-        assert_eq!(note(line).as_deref(), Some(told));
+        let expected = "copies::j13_overlap_pays: one stream: 1 s";
+        assert_eq!(note(line).as_deref(), Some(expected));
         assert_eq!(note("copies::j13_overlap_pays: 1 s"), None);
     }
 

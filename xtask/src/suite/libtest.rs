@@ -1,4 +1,4 @@
-//! Reads what a libtest program prints.
+//! Reads the output of a libtest program.
 //!
 //! The text form, since the JSON form is unstable. A test's own output can land between
 //! `test name ... ` and the verdict (a child process, a C library, a sanitizer), so the verdict may
@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 
 use super::{Finished, Verdict};
 
-/// How much of other output is kept for reports.
+/// How many lines of other output are kept for reports.
 const KEPT_LINES: usize = 100;
 
 /// Follows the output of one process.
 pub(crate) struct Parser {
     finished: Vec<Finished>,
-    /// Announced, without a verdict so far.
+    /// The test that was announced and has no verdict so far.
     pending: Option<String>,
-    /// The end of what was printed beside libtest's own lines.
+    /// The last lines beside libtest's own.
     printed: VecDeque<String>,
     section: Option<String>,
     sections: HashMap<String, String>,
@@ -26,14 +26,14 @@ pub(crate) struct Parser {
     last: Instant,
 }
 
-/// What the output came to.
+/// The result of the output.
 pub(crate) struct Output {
     pub(crate) finished: Vec<Finished>,
     /// The test that was running when the output stopped.
     pub(crate) interrupted: Option<String>,
-    /// The end of what was printed beside libtest's own lines.
+    /// The last lines beside libtest's own.
     pub(crate) printed: String,
-    /// Every `running N tests` has its `test result`.
+    /// Whether every `running N tests` has its `test result`.
     pub(crate) complete: bool,
 }
 
@@ -89,7 +89,7 @@ impl Parser {
         self.printed.push_back(line.into());
     }
 
-    /// `text` stands where the pending test's verdict is expected.
+    /// Reads the verdict of the pending test, if `text` is one.
     fn verdict(&mut self, text: &str) {
         let verdict = match text {
             "ok" => Verdict::Passed,
@@ -126,7 +126,7 @@ impl Parser {
         }
     }
 
-    /// When the last verdict came, for the time of a test that never got one.
+    /// The time since the last verdict, for a test that never got one.
     pub(crate) fn since_last(&self) -> Duration {
         self.last.elapsed()
     }
@@ -142,7 +142,7 @@ fn is_announcement(line: &str) -> bool {
         .is_some_and(|count| count.parse::<usize>().is_ok())
 }
 
-/// `test name ... rest`, with what libtest adds to the name taken off.
+/// `test name ... rest`, without what libtest appends to the name.
 fn announced(line: &str) -> Option<(&str, &str)> {
     let (name, rest) = line.strip_prefix("test ")?.split_once(" ... ")?;
     Some((name.strip_suffix(" - should panic").unwrap_or(name), rest))

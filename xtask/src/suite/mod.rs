@@ -1,4 +1,4 @@
-//! Running libtest programs one by one and knowing what became of every test in them.
+//! Runs libtest programs one by one, and knows the result of every test in them.
 
 pub(crate) mod build;
 pub(crate) mod case;
@@ -12,26 +12,26 @@ pub(crate) use process::{Invocation, Program};
 
 use std::time::Duration;
 
-/// What became of a test.
+/// The result of a test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Passed,
-    /// With what the test printed.
+    /// The test's output.
     Failed(String),
-    /// With the reason in its `#[ignore]`, if any.
+    /// The reason in its `#[ignore]`, if any.
     Ignored(String),
 }
 
-/// A test and what became of it.
+/// A test and its result.
 #[derive(Debug, Clone)]
 pub(crate) struct Finished {
     pub(crate) name: String,
     pub(crate) verdict: Verdict,
-    /// Since the test before it ended: its own time where tests run one after the other.
+    /// Since the end of the previous test: the test's own time if tests run one after the other.
     pub(crate) time: Duration,
 }
 
-/// Counts of one table row.
+/// The counts of one table row.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) passed: usize,

@@ -1,4 +1,4 @@
-//! One libtest program, run so that no test is lost, whatever becomes of the process.
+//! Runs one libtest program so that every test gets a result, however the process ends.
 
 use std::collections::{HashSet, VecDeque};
 use std::ffi::OsString;
@@ -14,43 +14,43 @@ use anyhow::{Context, bail};
 use super::libtest::{self, Output, Parser};
 use super::{Case, Finished, Verdict, case};
 
-/// Lines of a dead process's error output that its test's failure quotes.
+/// Lines of a dead process's error output that the failure of its test quotes.
 const QUOTED_LINES: usize = 40;
 
 /// A built test program.
 #[derive(Debug, Clone)]
 pub(crate) struct Program {
-    /// Package and target, for people.
+    /// Package and target, for readers.
     pub(crate) suite: String,
     pub(crate) path: PathBuf,
-    /// Where cargo would run it: its package's directory.
+    /// The working directory that cargo would use: the package's directory.
     pub(crate) directory: Option<PathBuf>,
 }
 
-/// How a program is run.
+/// How to run a program.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Invocation {
-    /// A program, with arguments, that runs the test program: a sanitizer.
+    /// A program, with arguments, that runs the test program, such as a sanitizer.
     pub(crate) wrapper: Vec<OsString>,
     pub(crate) environment: Vec<(String, String)>,
-    /// Tests with `#[ignore]` are run too.
+    /// Whether tests with `#[ignore]` run too.
     pub(crate) ignored: bool,
-    /// Tests run one after the other.
+    /// Whether tests run one after the other.
     pub(crate) serial: bool,
 }
 
-/// What a run came to beyond its tests.
+/// The results of a run beside its tests.
 #[derive(Default)]
 pub(crate) struct Run {
     pub(crate) finished: Vec<Finished>,
-    /// The process failed although every test in it passed: a sanitizer's verdict, say.
+    /// An error of the process although every test passed, such as a sanitizer's report.
     pub(crate) complaint: Option<String>,
-    /// What tests said beside their verdicts.
+    /// What tests reported beside their verdicts.
     pub(crate) notes: Vec<String>,
 }
 
 impl Run {
-    /// The outcome of tests that ran apart from these.
+    /// Adds the results of tests that ran separately.
     pub(crate) fn absorb(&mut self, other: Self) {
         self.finished.extend(other.finished);
         self.complaint = self.complaint.take().or(other.complaint);
@@ -73,8 +73,8 @@ impl Program {
         Ok(names.iter().map(|name| Case::parse(name)).collect())
     }
 
-    /// Runs the tests named, all in one process for as long as it lives; when it dies, the test that
-    /// it died in has failed and the rest goes on in another.
+    /// Runs the named tests, all in one process as long as it lives; if it dies, the running test
+    /// has failed and the others continue in another process.
     pub(crate) fn run(
         &self,
         invocation: &Invocation,
@@ -120,7 +120,7 @@ impl Program {
                         time: ended.unfinished,
                     });
                 }
-                // Several ran at once; one at a time will show which it was.
+                // Several tests ran at once; running them one at a time will show which one failed.
                 None if !serial => {}
                 None => {
                     run.finished
@@ -132,7 +132,7 @@ impl Program {
         Ok(run)
     }
 
-    /// Runs each test named in a process of its own.
+    /// Runs each named test in its own process.
     pub(crate) fn run_apart(
         &self,
         invocation: &Invocation,
@@ -193,20 +193,20 @@ fn lost(name: &str, report: &str) -> Finished {
     }
 }
 
-/// A process that ended.
+/// A process that has ended.
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
     pub(crate) output: Output,
     /// The end of its error output.
     pub(crate) errors: String,
-    /// What tests said there beside their verdicts.
+    /// What tests reported there beside their verdicts.
     pub(crate) notes: Vec<String>,
     /// Time since the last verdict.
     pub(crate) unfinished: Duration,
 }
 
 impl Ended {
-    /// Status and the end of what it printed.
+    /// Its status and the end of its output.
     pub(crate) fn report(&self) -> String {
         [&self.status.to_string(), &self.output.printed, &self.errors]
             .map(|part| part.trim_end())
@@ -217,7 +217,7 @@ impl Ended {
     }
 }
 
-/// Runs `command`, reading its output as libtest's and passing every line on as it comes.
+/// Runs `command`, reads its output as libtest's and passes every line on as it comes.
 pub(crate) fn follow(mut command: Command, echo: &mut dyn FnMut(&str)) -> anyhow::Result<Ended> {
     let mut child = command
         .stdin(Stdio::null())
@@ -256,7 +256,7 @@ pub(crate) fn follow(mut command: Command, echo: &mut dyn FnMut(&str)) -> anyhow
     })
 }
 
-/// Passes error output on and keeps its end, and all of what tests say there.
+/// Passes error output on, and keeps its end and all reports of tests.
 fn tail(stderr: impl Read) -> (String, Vec<String>) {
     let mut kept = VecDeque::new();
     let mut notes = Vec::new();

@@ -1,10 +1,10 @@
-//! Work done on several threads, each of which takes the next item that is left.
+//! Runs work on several threads, each of which takes the next remaining item.
 
 use std::iter;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-/// Does `work` on each item, on that many threads. The results are in the order of the items.
+/// Runs `work` on each item, on that many threads. The results are in the order of the items.
 ///
 /// # Panics
 /// If `work` panics.
@@ -37,7 +37,7 @@ mod tests {
 
     #[test]
     fn results_are_in_order_whichever_thread_was_first() {
-        // Both threads are at work at once, or this does not end.
+        // Both threads must run at once, or this does not end.
         let both = Barrier::new(2);
         let doubled = each(2, vec![1, 2, 3, 4], |number| {
             both.wait();

@@ -9,13 +9,13 @@ use cuda_core::{Version, nvrtc};
 use cuda_sys::os;
 use serde::{Deserialize, Serialize};
 
-/// What the test programs take for libcudart; the rows find in it what was found here.
+/// The variable that names libcudart to the test programs; rows set it to the one found here.
 pub(crate) const RUNTIME: &str = "CUDA_TESTS_LIBCUDART";
 
-/// What `cuda-core` takes for NVRTC.
+/// The variable that names NVRTC to `cuda-core`.
 const NVRTC: &str = "CUDA_CORE_NVRTC";
 
-/// What libcudart is called, newest first.
+/// File names of libcudart, newest first.
 #[cfg(not(windows))]
 const NAMES: [&str; 4] = [
     "libcudart.so.13",
@@ -26,24 +26,24 @@ const NAMES: [&str; 4] = [
 #[cfg(windows)]
 const NAMES: [&str; 3] = ["cudart64_13.dll", "cudart64_12.dll", "cudart64_110.dll"];
 
-/// The libraries, or why there are none.
+/// The libraries, or why each is absent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Libraries {
     pub(crate) runtime: Result<Library, String>,
     pub(crate) nvrtc: Result<Library, String>,
 }
 
-/// A library that loads.
+/// A library that can be loaded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Library {
-    /// Its file where the system tells, else the name by which it was found.
+    /// Its file if the system reports it, else the name by which it was found.
     pub(crate) path: String,
-    /// Of the CUDA that it is from.
+    /// The CUDA version that it belongs to.
     version: String,
 }
 
 impl Libraries {
-    /// Loads them: in a process that does nothing else.
+    /// Loads them, in a process that does nothing else.
     pub(super) fn probe() -> Self {
         Self {
             runtime: runtime(),
@@ -77,11 +77,11 @@ fn set(name: &str) -> Option<OsString> {
     env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// The library that `cuda-core` takes.
+/// The NVRTC that `cuda-core` loads.
 fn nvrtc() -> Result<Library, String> {
     match nvrtc::version() {
         Ok(version) => Ok(Library::of("libnvrtc.so", "found by the loader", version)),
-        // That lists everything that was tried.
+        // That error would list every path tried.
         Err(_) if set(NVRTC).is_none() => Err(format!("none is found; {NVRTC} names one to take")),
         Err(error) => Err(error.to_string()),
     }
@@ -113,7 +113,7 @@ fn runtime() -> Result<Library, String> {
 fn version(library: &os::Library) -> Option<Version> {
     type GetVersion = unsafe extern "C" fn(*mut c_int) -> c_int;
     let address = library.symbol(c"cudaRuntimeGetVersion");
-    // SAFETY: every release declares it so, `cudaError_t` being an int; null is `None`.
+    // SAFETY: every release declares it like this, with `cudaError_t` an int; null becomes `None`.
     let get = unsafe { std::mem::transmute::<*const c_void, Option<GetVersion>>(address) }?;
     let mut version = 0;
     // SAFETY: the pointer is valid for the one `int` that the call writes.
@@ -122,7 +122,7 @@ fn version(library: &os::Library) -> Option<Version> {
     Some(Version::new(number / 1000, number % 1000 / 10))
 }
 
-/// The file that is mapped into this process and whose name begins so.
+/// The file mapped into this process with a name that begins like this.
 fn mapped(file: &str) -> Option<String> {
     let maps = fs::read_to_string("/proc/self/maps").ok()?;
     let path = maps.lines().find_map(|line| {
@@ -133,7 +133,7 @@ fn mapped(file: &str) -> Option<String> {
     Some(path.to_owned())
 }
 
-/// A machine's without any, for tests.
+/// A machine without any, for tests.
 #[cfg(test)]
 pub(crate) fn none() -> Libraries {
     Libraries {

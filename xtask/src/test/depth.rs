@@ -1,25 +1,26 @@
-//! How much of what takes long is run.
+//! How much of the long checks runs.
 
 use std::fmt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// How many driver calls of a test fail in turn where a sample is taken, with each kind of failure. A test's
-/// sweep takes as long as the square of its calls: half of the calls is a quarter of the time. Most tests
-/// have fewer than a hundred.
+/// How many driver calls of a test fail in turn in a sampled run, with each kind of failure. The time
+/// of a test's sweep grows with the square of its calls: half of the calls takes a quarter of the
+/// time. Most tests have fewer than a hundred.
 const SAMPLED_CALLS: u64 = 50;
 
-/// How much of what takes long is run.
+/// How much of the long checks runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Depth {
-    /// A sample, which moves on with the rotation.
+    /// A sample, which changes with the rotation.
     Sampled { rotation: u64 },
     /// Everything.
     Full,
 }
 
 impl Depth {
-    /// A sample that differs from that of the commit before, so that a series of commits is swept whole.
+    /// A sample that differs from the previous commit's, so that a series of commits covers
+    /// everything.
     pub(crate) fn of_commit(root: &Path) -> Self {
         let output = Command::new("git")
             .args(["rev-list", "--count", "HEAD"])
@@ -30,7 +31,7 @@ impl Depth {
             let text = String::from_utf8(output.stdout).ok()?;
             text.trim().parse().ok()
         });
-        // Without a history every sample is as good as another.
+        // Without history, any sample will do.
         Self::Sampled {
             rotation: number.unwrap_or(0),
         }
@@ -44,7 +45,7 @@ impl Depth {
         }
     }
 
-    /// What tests read: `tests/support/sample.rs`.
+    /// Variables that the tests read: `tests/support/sample.rs`.
     pub(crate) fn environment(self) -> Vec<(String, String)> {
         match self {
             Self::Full => Vec::new(),

@@ -13,10 +13,11 @@ use crate::suite::{Finished, Verdict};
 
 const SUITE: &str = "cuda-core (examples)";
 
-/// The exit code of an example on a machine that lacks what it shows.
+/// The exit code of an example on a machine that lacks what the example needs.
 const COULD_NOT_RUN: i32 = 2;
 
-/// Runs each example whose name `filter` is in; those that say that they cannot run are reported so.
+/// Runs each example with a name that contains `filter`; examples that report that they cannot run
+/// are listed so.
 pub(super) fn run(
     filter: Option<&str>,
     devices: u32,
@@ -66,7 +67,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Runs one; the inner error is what it says that the machine lacks.
+/// Runs one; the inner error is what the example says the machine lacks.
 fn example(path: &Path, simulator: &Path, devices: u32) -> anyhow::Result<Result<Verdict, String>> {
     let said = env::temp_dir().join(format!("cuda-examples-{}.txt", process::id()));
     let output = Command::new(path)
@@ -76,7 +77,7 @@ fn example(path: &Path, simulator: &Path, devices: u32) -> anyhow::Result<Result
         .stdin(Stdio::null())
         .output()?;
     let simulated = fs::read_to_string(&said).unwrap_or_default();
-    // Nothing to remove where the simulated driver had nothing to say.
+    // The file does not exist if the simulated driver wrote no report.
     let _ = fs::remove_file(&said);
     let printed = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -96,7 +97,7 @@ fn example(path: &Path, simulator: &Path, devices: u32) -> anyhow::Result<Result
     })
 }
 
-/// What an example that could not run says of it.
+/// The reason printed by an example that could not run.
 fn lacking(errors: &str) -> &str {
     let said = errors.lines().last().unwrap_or_default();
     said.strip_prefix("could not run: ").unwrap_or(said)

@@ -1,4 +1,5 @@
-//! The GPU suite on the simulated driver once more for each driver call of each test, which fails.
+//! The GPU suite on the simulated driver, again for each driver call of each test, which is made to
+//! fail.
 
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -21,7 +22,8 @@ pub(super) fn suite(programs: &[Program]) -> anyhow::Result<&Program> {
     found.with_context(|| format!("{SUITE} is not among the tests built"))
 }
 
-/// Sweeps every test that the simulated driver can run, some at a time, each in a process of its own.
+/// Sweeps every test that the simulated driver can run, several at a time, each in a process of its
+/// own.
 pub(super) fn run(
     program: &Program,
     filter: Option<&str>,
@@ -85,7 +87,7 @@ fn sweep(program: &Program, pass: &Pass, names: &[&str]) -> anyhow::Result<Run> 
         serial: true,
         ..Invocation::default()
     };
-    // Two for each processor: a test that holds a stream up waits for a quarter of its time.
+    // Two per processor: a test that stalls a stream waits for a quarter of its time.
     let workers = 2 * thread::available_parallelism().map_or(1, NonZero::get);
     let runs = queue::each(workers, names.to_vec(), |name| {
         program.run(&invocation, &[name], &mut super::show_test)
@@ -106,7 +108,7 @@ fn repeating(depth: Depth, test: &str) -> String {
     format!("cargo xtask test --faults{sample} --filter {test}")
 }
 
-/// Where the time goes: what to shrink when this takes too long.
+/// The slowest tests: those to shrink if a run takes too long.
 fn slowest(run: &Run) -> String {
     const NAMED: usize = 10;
     let mut times: Vec<_> = run
@@ -122,7 +124,7 @@ fn slowest(run: &Run) -> String {
     text
 }
 
-/// The file to which the tests say what they did.
+/// The file in which the tests record their sweeps.
 struct Record {
     path: PathBuf,
 }
@@ -136,7 +138,7 @@ impl Record {
     }
 
     fn read(&self) -> anyhow::Result<Swept> {
-        // No test got as far as that.
+        // No test has written to it.
         if !Path::new(&self.path).exists() {
             return Ok(Swept::default());
         }
@@ -147,20 +149,20 @@ impl Record {
 
 impl Drop for Record {
     fn drop(&mut self) {
-        // It lies among the system's temporary files.
+        // A leftover in the system's directory of temporary files is harmless.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// What the tests did.
+/// What the sweeps did.
 #[derive(Debug, Default, PartialEq)]
 struct Swept {
     scenarios: u64,
     runs: u64,
     calls: u64,
-    /// Runs after which what is current says nothing.
+    /// Runs after which the current context was not checked.
     current_unknown: u64,
-    /// Tests of which only every how many-th of how many calls failed.
+    /// Tests in which not every call failed: the stride, and the number of calls.
     sampled: Vec<(String, u64, u64)>,
     not_swept: Vec<(String, String)>,
 }
@@ -189,8 +191,8 @@ impl Swept {
         swept
     }
 
-    /// Why a test was not swept, if so. The record has the module of the test's function, with the
-    /// suite's name in front; the test's name ends in that function's.
+    /// Why a test was not swept, if so. The record has the module path of the test's function, with
+    /// the suite's name in front; the test's name ends in that function's.
     fn reason(&self, test: &str) -> Option<&str> {
         let module = test.rsplit_once("::").map_or(test, |(module, _)| module);
         let found = self.not_swept.iter().find(|(path, _)| {

@@ -1,4 +1,5 @@
-//! `tests/interop` on the simulated driver: ours among plain calls of the driver, from Python.
+//! `tests/interop` on the simulated driver: cuda-core's guards among plain driver calls, from
+//! Python.
 
 use std::process::Stdio;
 use std::time::Instant;
@@ -14,7 +15,7 @@ use crate::suite::{Finished, Verdict};
 const SUITE: &str = "tests/interop";
 const NAME: &str = "without_frameworks";
 
-/// What a run without PyTorch and CuPy leaves out.
+/// The part that a run without PyTorch and CuPy leaves out.
 const FRAMEWORKS: &str = "nested with PyTorch and CuPy";
 
 /// Runs the cases that need neither PyTorch nor CuPy.
@@ -50,7 +51,7 @@ pub(super) fn run(
     let printed = String::from_utf8_lossy(&output.stdout);
     println!("{}", printed.lines().last().unwrap_or("it printed nothing"));
     let simulated = fs::read_to_string(&said).unwrap_or_default();
-    // Nothing to remove where the simulated driver had nothing to say.
+    // The file does not exist if the simulated driver wrote no report.
     let _ = fs::remove_file(&said);
     let clean = simulated
         .lines()

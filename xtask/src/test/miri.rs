@@ -20,27 +20,27 @@ use times::Times;
 
 const LABEL: &str = "Miri";
 
-/// Tags of GPU tests that mean nothing here, and why.
+/// Tags of GPU tests that do not run here, and why.
 const LEFT_OUT: [(Tag, &str); 3] = [
     (Tag::Real, "means nothing on the simulated driver"),
     (Tag::Timing, "the simulated driver has no timing"),
     (Tag::Heavy, "too much work for an interpreter"),
 ];
 
-/// Modules of the GPU suite that an interpreter gets through, beside [`BY_ADDRESS`]; the sim suite has
-/// the paths of the others, with less data.
+/// Modules of the GPU suite that are fast enough for Miri, beside [`BY_ADDRESS`]; the sim suite
+/// covers the paths of the others, with less data.
 const GPU_MODULES: [&str; 6] = [
     "guards", "contexts", "streams", "events", "errors", "harness",
 ];
 
-/// Interpreters at work at once. Each keeps one core busy.
+/// Number of Miri processes at a time. Each keeps one core busy.
 const AT_A_TIME: usize = 2;
 
-/// Seconds that one interpreter runs for, as long as no single test takes longer. Before the first test it
-/// takes some ten to start.
+/// Seconds that one Miri process runs for, as long as no single test takes longer. Starting a
+/// process takes some ten.
 const A_PART: f64 = 60.0;
 
-/// Tests that one interpreter runs.
+/// The tests of one Miri process.
 struct Part {
     suite: &'static Suite,
     tests: Vec<String>,
@@ -147,8 +147,8 @@ impl Suite {
         format!("{LABEL}, {}: {}", self.provenance.name(), self.name)
     }
 
-    /// The names of its tests. Asking an interpreter takes as long as to start it; what it does not compile
-    /// is told afterwards.
+    /// The names of its tests, by the programs built for this machine: asking Miri takes as long as
+    /// starting it. Tests that are not compiled for Miri are reported after the run.
     fn tests(&self, programs: &[Program]) -> anyhow::Result<Vec<String>> {
         let mut names = Vec::new();
         for program in programs {
@@ -167,13 +167,13 @@ impl Suite {
         parts.map(|tests| Part { suite: self, tests }).collect()
     }
 
-    /// `cargo miri test` of what runs in one process on the simulated driver: no library to open, no
-    /// child.
+    /// `cargo miri test` for tests that run in one process on the simulated driver: they open no
+    /// library and start no process.
     fn command(&self) -> Command {
-        // Leaks are the simulator's to tell: the suites forget values on purpose.
+        // The simulator reports leaks, not Miri: the suites forget values on purpose.
         let flags = "-Zmiri-ignore-leaks -Zmiri-env-forward=CUDA_SIM_MODE \
                      -Zmiri-env-forward=CUDA_TESTS_CALLS -Zmiri-env-forward=CUDA_TESTS_ROTATION";
-        // Not `$CARGO`, which is the toolchain's own and takes no `+nightly`.
+        // Not `$CARGO`, which is the toolchain's own and does not accept `+nightly`.
         let mut command = Command::new("cargo");
         command
             .args(["+nightly", "miri", "test", "--no-default-features"])
@@ -205,7 +205,7 @@ fn wanted(suite: &Suite, name: &str, filter: Option<&str>) -> bool {
     }
 }
 
-/// Where the time goes: what to shrink when this takes too long.
+/// The slowest tests: those to shrink if a run takes too long.
 fn slowest(mut times: Vec<(Duration, String)>) -> String {
     const NAMED: usize = 25;
     times.sort_unstable();
@@ -225,8 +225,8 @@ impl Part {
         command
     }
 
-    /// A test without a verdict has failed: the interpreter stops at the first undefined behaviour. Where
-    /// it came to its end, the test is not in the program, and is returned.
+    /// Counts a test without a verdict as failed: Miri stops at the first undefined behaviour. If it
+    /// came to its end, the test is not in the program, and is returned.
     fn account(&self, ended: &mut Ended) -> Vec<String> {
         let output = &mut ended.output;
         let mut known: HashSet<&str> = output.finished.iter().map(|test| &*test.name).collect();

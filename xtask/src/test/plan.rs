@@ -1,15 +1,15 @@
-//! Which program runs how often, and which of its tests each time.
+//! How often each program runs, and which of its tests in each pass.
 
 use std::collections::HashSet;
 
 use crate::suite::{Case, Program, Tag};
 use crate::target::simulator_seed;
 
-/// The oldest driver that is supported, and what it has.
+/// The oldest supported driver, by its CUDA version.
 const OLDEST: (u32, u32) = (11, 8);
 const ITS_SYMBOLS: &str = include_str!("../../../cuda-sys/build/floor_11_8.txt");
 
-/// The symbols that came later.
+/// The symbols that later drivers have.
 fn newer_symbols() -> Vec<&'static str> {
     let old: HashSet<&str> = ITS_SYMBOLS.lines().collect();
     let all = cuda_sys::DriverApi::SYMBOLS.iter().copied();
@@ -29,15 +29,15 @@ pub(crate) struct Pass {
     pub(crate) label: Option<String>,
     pub(crate) mode: Mode,
     pub(crate) environment: Vec<(String, String)>,
-    /// The tests are those that `#[ignore]` keeps from a plain `cargo test`.
+    /// Whether the tests are those that a plain `cargo test` skips because of `#[ignore]`.
     pub(crate) ignored: bool,
     /// Devices of the simulated driver.
     pub(crate) devices: u32,
-    /// The CUDA that the driver is for, unless that is the newest.
+    /// The CUDA version of the driver, if it is not the newest.
     pub(crate) driver: Option<(u32, u32)>,
 }
 
-/// The GPU suites run on the simulated driver, all others as they are.
+/// The GPU suites run on the simulated driver, all others without one.
 pub(crate) fn passes(program: &Program, devices: u32) -> Vec<Pass> {
     let mode = match program.suite.as_str() {
         "cuda-tests::gpu" => Mode::Together,
@@ -68,7 +68,8 @@ pub(crate) fn passes(program: &Program, devices: u32) -> Vec<Pass> {
     let mut passes: Vec<_> = ["lazy", "eager"]
         .map(|work| pass(format!("simulated, {work}"), work))
         .into();
-    // Tests apart are about how a process ends, whatever the schedule.
+    // Tests in processes of their own are about how a process ends, which the schedule does not
+    // affect.
     if mode == Mode::Together {
         let mut threaded = pass(
             format!("simulated, threaded, {seed}={schedule}"),
@@ -76,7 +77,7 @@ pub(crate) fn passes(program: &Program, devices: u32) -> Vec<Pass> {
         );
         threaded.environment.push((seed.into(), schedule));
         passes.push(threaded);
-        // The passes above have the cache, which is the default.
+        // The passes above use the cache, which is the default.
         for allocator in ["driver", "plain"] {
             let mut other = pass(format!("simulated, allocator {allocator}"), "lazy");
             let name = "CUDA_CORE_ALLOCATOR".to_owned();
@@ -113,7 +114,8 @@ pub(crate) fn obstacle(case: &Case, pass: &Pass) -> Option<String> {
     })
 }
 
-/// What the driver of a pass is too old for, if anything: unlike an [`obstacle`], no other pass has it.
+/// The CUDA version that a test needs and the pass's driver lacks, if any: unlike an [`obstacle`],
+/// it does not exclude other passes.
 pub(crate) fn too_old(case: &Case, pass: &Pass) -> Option<String> {
     let driver = pass.driver?;
     case.tags.iter().find_map(|tag| match *tag {
@@ -155,7 +157,7 @@ mod tests {
         let oldest = passes.last().expect("several");
         let (_, missing) = oldest.environment.last().expect("several");
         let missing: Vec<_> = missing.split(',').collect();
-        // Headers may be as old.
+        // The header may be equally old.
         let newer = "cuGreenCtxCreate";
         let known = cuda_sys::DriverApi::SYMBOLS.contains(&newer);
         assert_eq!(missing.contains(&newer), known);

@@ -1,4 +1,4 @@
-//! What ran, what failed, what was not run and why.
+//! Which tests ran, failed, or did not run, and why.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,20 +8,20 @@ use crate::suite::process::Ended;
 use crate::suite::table::Table;
 use crate::suite::{Counts, Finished, Verdict};
 
-/// Names printed for one reason; the rest is counted.
+/// How many names are printed per reason; the others are counted.
 const NAMES_A_REASON: usize = 12;
 
 #[derive(Default)]
 pub(crate) struct Report {
     suites: Vec<(String, Counts)>,
     failures: Vec<(String, String)>,
-    /// By reason. A set, since a test that no pass can run is met once a pass.
+    /// By reason. A set, since several passes may report the same test.
     not_run: BTreeMap<String, BTreeSet<String>>,
     notes: Vec<String>,
 }
 
 impl Report {
-    /// A suite ran, or a part of one that has its name.
+    /// Adds the results of a suite, or of a part of one with the same name.
     pub(crate) fn suite(
         &mut self,
         name: String,
@@ -45,7 +45,7 @@ impl Report {
         }
     }
 
-    /// What another report has, behind what this one has.
+    /// Appends the content of another report.
     pub(crate) fn absorb(&mut self, other: Self) {
         self.suites.extend(other.suites);
         self.failures.extend(other.failures);
@@ -55,7 +55,7 @@ impl Report {
         self.notes.extend(other.notes);
     }
 
-    /// A process that cargo ran several suites in.
+    /// Adds the results of a process in which cargo ran several suites.
     pub(crate) fn stream(&mut self, name: &str, mut ended: Ended) {
         let mut finished = std::mem::take(&mut ended.output.finished);
         if let Some(test) = ended.output.interrupted.take() {
@@ -75,7 +75,7 @@ impl Report {
         self.suite(name.into(), finished, complaint);
     }
 
-    /// A test, or a whole suite, that nothing ran.
+    /// Adds a test, or a whole suite, that did not run.
     pub(crate) fn not_run(&mut self, suite: &str, name: &str, reason: &str) {
         let reason = if reason.is_empty() {
             "ignored, no reason given"
@@ -88,12 +88,12 @@ impl Report {
             .insert(format!("{suite}: {name}"));
     }
 
-    /// Something to say besides.
+    /// Adds another remark.
     pub(crate) fn note(&mut self, note: String) {
         self.notes.push(note);
     }
 
-    /// What tests of a suite said beside their verdicts.
+    /// Adds what tests of a suite reported beside their verdicts.
     pub(crate) fn notes(&mut self, suite: &str, notes: Vec<String>) {
         let told = notes.iter().map(|note| format!("noted: {suite}: {note}"));
         self.notes.extend(told);
@@ -124,7 +124,7 @@ impl Report {
         }
         let mut table = Table::new(["suite", "passed", "failed", "not run"]);
         for (name, counts) in &self.suites {
-            // What no pass of the suite can run, and what this one cannot.
+            // Tests that no pass of the suite can run, and those that this pass cannot.
             let prefixes =
                 [name.split(", ").next().unwrap_or(name), name].map(|of| format!("{of}: "));
             let not_run = self

@@ -1,4 +1,4 @@
-//! The report that continuous-integration services read: one suite a row.
+//! The report for continuous-integration services: one suite per row.
 
 use std::fmt::Write;
 
@@ -82,7 +82,7 @@ fn failure(xml: &mut String, output: &str) {
     );
 }
 
-/// XML has no way to write most control characters, so they are replaced.
+/// XML cannot represent most control characters, so they are replaced.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {

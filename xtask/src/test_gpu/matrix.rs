@@ -1,4 +1,4 @@
-//! The rows of the matrix: which there are, what each sets, and what it leaves out.
+//! The rows of the matrix: their settings, and the tests that each leaves out.
 
 use std::env;
 use std::ffi::OsString;
@@ -11,15 +11,15 @@ use crate::target::{RUNTIME, Target, simulator_seed};
 /// Device counts of the rows.
 const DEVICES: [u32; 4] = [1, 2, 4, 8];
 
-/// What compute-sanitizer exits with where it found something; no test program does.
+/// compute-sanitizer's exit code after a finding; no test program uses it.
 const SANITIZER_EXIT_CODE: &str = "99";
 
 /// The settings of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Variant {
-    /// The driver as it comes.
+    /// No special settings.
     Default,
-    /// `CUDA_LAUNCH_BLOCKING=1`: every launch and copy has ended when its call returns.
+    /// `CUDA_LAUNCH_BLOCKING=1`: every launch and copy is complete when its call returns.
     Blocking,
     /// `CUDA_MODULE_LOADING=EAGER`.
     EagerLoading,
@@ -29,7 +29,7 @@ pub(crate) enum Variant {
     Lazy,
     /// The same, work done at enqueue.
     Eager,
-    /// The same, work done whenever a seeded schedule says.
+    /// The same, work done by a seeded schedule.
     Threaded,
     /// The simulated driver as a library that `cuda-sys` opens.
     Library,
@@ -57,7 +57,7 @@ impl Variant {
         }
     }
 
-    /// Why a test with this tag means nothing under these settings, if so.
+    /// Why a test with this tag is meaningless under these settings, if so.
     fn refuses(self, tag: Tag) -> Option<&'static str> {
         match (self, tag) {
             (Self::Blocking, Tag::Asynchronous) => Some("calls block in this row"),
@@ -90,7 +90,7 @@ impl fmt::Display for Row {
     }
 }
 
-/// Every row, those that cannot run included.
+/// All rows, including those that cannot run.
 pub(crate) fn rows(target: &Target) -> Vec<Row> {
     let variants: &[Variant] = match target {
         Target::Real { .. } => &Variant::REAL,
@@ -121,8 +121,8 @@ pub(crate) fn obstacle(row: &Row, target: &Target) -> Result<Vec<OsString>, Stri
     }
 }
 
-/// Tests provoke driver errors on purpose, so API errors are not reported; and one that makes no
-/// driver call has passed, not failed to start.
+/// Tests provoke driver errors on purpose, so API errors are not reported; and a test without
+/// driver calls has passed, not failed to start.
 fn memcheck(sanitizer: PathBuf) -> Vec<OsString> {
     let mut words = vec![sanitizer.into_os_string()];
     words.extend(["--tool", "memcheck", "--report-api-errors", "no"].map(OsString::from));
@@ -164,7 +164,7 @@ impl Row {
         })
     }
 
-    /// What the row's processes find in their environment.
+    /// The environment of the row's processes.
     pub(crate) fn environment(&self, target: &Target, simulator: &Path) -> Vec<(String, String)> {
         let devices = self.devices.to_string();
         let visible = ("CUDA_VISIBLE_DEVICES", target.visible(self.devices));

@@ -1,4 +1,4 @@
-//! What the rows came to, for people and as JSON.
+//! The results of the rows, for readers and as JSON.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -28,7 +28,7 @@ pub(crate) struct Test {
     pub(crate) suite: String,
     pub(crate) name: String,
     pub(crate) seconds: f64,
-    /// What it printed, where it failed.
+    /// Its output, if it failed.
     pub(crate) failure: Option<String>,
 }
 
@@ -49,9 +49,9 @@ pub(crate) struct RowResult {
     pub(crate) seconds: f64,
     pub(crate) tests: Vec<Test>,
     pub(crate) left_out: Vec<LeftOut>,
-    /// What a process complained of although its tests passed.
+    /// Errors of a process although its tests passed.
     pub(crate) complaints: Vec<String>,
-    /// What tests said beside their verdicts.
+    /// What tests reported beside their verdicts.
     pub(crate) notes: Vec<String>,
 }
 
@@ -69,7 +69,7 @@ impl RowResult {
         }
     }
 
-    /// Takes what a program did with the tests that it was given: each must have run.
+    /// Adds the results of a program for the tests that it was asked to run: each must have run.
     pub(crate) fn add(&mut self, suite: &str, names: &[&str], run: Run) {
         let mut missing: HashSet<&str> = names.iter().copied().collect();
         for finished in run.finished {
@@ -149,7 +149,8 @@ impl fmt::Display for RowResult {
             self.seconds
         )?;
         for (reason, tests) in by_reason(&self.left_out) {
-            // Which tests need more devices is no property of this row.
+            // The tests that need more devices are the same for all such rows, so they are only
+            // counted.
             if reason.starts_with("needs ") {
                 writeln!(f, "    left out, {}: {reason}", tests.len())?;
             } else {
@@ -184,19 +185,19 @@ fn indented(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
         .try_for_each(|line| writeln!(f, "        {line}"))
 }
 
-/// Every row, and what they cover together.
+/// Every row, and the tests that they cover together.
 #[derive(Debug, Serialize)]
 pub(crate) struct Matrix {
     pub(crate) target: String,
-    /// Beside the driver.
+    /// Libraries beside the driver.
     libraries: Option<Libraries>,
-    /// Tests that the programs hold.
+    /// Number of tests in the programs.
     pub(crate) exist: usize,
-    /// Tests that ran in some row.
+    /// Number of tests that ran in some row.
     pub(crate) ran: usize,
     pub(crate) never_ran: Vec<String>,
     pub(crate) rows: Vec<RowResult>,
-    /// Why the run does not count, whatever its tests did.
+    /// Why the run fails, whatever its tests did.
     pub(crate) shortfall: Option<String>,
     #[serde(skip)]
     names: Vec<String>,
@@ -224,7 +225,7 @@ impl Matrix {
         }
     }
 
-    /// Counts what ran against what exists, and holds the run against what was required.
+    /// Compares the tests that ran with those that exist, and the rows with those required.
     pub(crate) fn conclude(&mut self, require: Option<u32>) {
         let ran: HashSet<String> = self
             .rows
@@ -252,7 +253,7 @@ impl Matrix {
         }
         let devices = require?;
         let unmet = |row: &&RowResult| {
-            // A tool that is not installed is reported; devices that are not there are an error.
+            // A tool that is not installed is reported; missing devices are an error.
             row.devices <= devices
                 && matches!(&row.status, Status::NotRun(reason) if reason.starts_with("needs "))
         };

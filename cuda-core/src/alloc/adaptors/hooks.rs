@@ -1,4 +1,4 @@
-//! Functions that are told of what a thread allocates and frees.
+//! Functions that are called with what a thread allocates and frees.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -36,17 +36,17 @@ use crate::util::panic::contain;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HookPoint {
-    /// The inner allocator is about to be asked for a block.
+    /// Before the inner allocator is asked for a block.
     BeforeAllocate,
-    /// It has answered.
+    /// After it has returned.
     AfterAllocate,
-    /// The inner allocator is about to be given a block back.
+    /// Before the inner allocator is given a block back.
     BeforeDeallocate,
-    /// It has answered.
+    /// After it has returned.
     AfterDeallocate,
 }
 
-/// What a hook is told.
+/// The argument of a hook.
 ///
 /// ```
 /// use cuda_core::adaptors::HookEvent;
@@ -60,7 +60,7 @@ pub enum HookPoint {
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct HookEvent<'a> {
-    /// When this is.
+    /// The moment of the call.
     pub point: HookPoint,
     /// The device that the block is on.
     pub device: Device,
@@ -68,25 +68,25 @@ pub struct HookEvent<'a> {
     pub stream: u64,
     /// Size of the block in bytes.
     pub bytes: usize,
-    /// Where it is; [`None`] before it is allocated, and where it was not.
+    /// Its address; [`None`] before it is allocated, and if that failed.
     pub address: Option<CUdeviceptr>,
-    /// What the inner allocator failed with.
+    /// The inner allocator's error.
     pub error: Option<&'a Error>,
 }
 
-/// An allocator that tells functions of the calling thread what goes through it.
+/// An allocator that calls functions of the calling thread with what passes through it.
 ///
-/// [`Hooks::with`] has a function told, for as long as another one runs, of what that thread
-/// allocates and frees through this allocator, before and after the inner allocator is asked. Other
-/// threads are not told of it; what a buffer's drop leaves to another thread is told there or not
-/// at all.
+/// [`Hooks::with`] calls a hook, while another function runs, with what that thread allocates and
+/// frees through this allocator, before and after each call of the inner allocator. Hooks are per
+/// thread: frees that a buffer's drop leaves to another thread are seen by that thread's hooks, or
+/// by none.
 ///
-/// Where a caching pool is, hooks above it are called for every allocation, hooks below it only
-/// when the pool had nothing that fits: put one of each around it to tell hits from misses. Freed
-/// blocks stay in the pool, so the hooks below hear of them when the pool is trimmed.
+/// Around a caching pool, hooks above it are called for every allocation, hooks below it only when
+/// the pool had nothing that fits: use one of each to tell hits from misses. Freed blocks stay in
+/// the pool, so the hooks below are called with them when the pool is trimmed.
 ///
-/// A hook may allocate and free; no hook is told of that. A panic in a hook is caught and ignored.
-/// Where the inner allocator panics, what would have come after it is left out.
+/// A hook may allocate and free; no hook is called for that. A panic in a hook is caught and
+/// ignored. If the inner allocator panics, the call after it is left out.
 ///
 /// ```
 /// use cuda_core::Allocator;
@@ -103,22 +103,22 @@ pub struct HookEvent<'a> {
 /// ```
 pub struct Hooks<A> {
     inner: A,
-    /// Which allocator a thread's hooks are for.
+    /// Distinguishes this allocator's hooks in a thread's list.
     id: u64,
 }
 
 type Hook = Rc<dyn Fn(&HookEvent<'_>)>;
 
 thread_local! {
-    /// This thread's hooks with their allocators. Borrowed for moments in which no foreign code
-    /// runs.
+    /// This thread's hooks with their allocators. Borrowed only for moments in which no foreign
+    /// code runs.
     static HOOKS: RefCell<Vec<(u64, Hook)>> = const { RefCell::new(Vec::new()) };
-    /// A hook is running.
+    /// Whether a hook is running.
     static TELLING: Cell<bool> = const { Cell::new(false) };
 }
 
 impl<A> Hooks<A> {
-    /// Around `inner`, without hooks yet.
+    /// Wraps `inner`, without hooks yet.
     pub fn new(inner: A) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self {
@@ -132,8 +132,8 @@ impl<A> Hooks<A> {
         &self.inner
     }
 
-    /// Runs `f`, and tells `hook` meanwhile what this thread allocates and frees through this
-    /// allocator. Calls may nest; the outermost hook is told first.
+    /// Runs `f`, and meanwhile calls `hook` with what this thread allocates and frees through this
+    /// allocator. Calls may nest; the outermost hook is called first.
     pub fn with<R>(&self, hook: impl Fn(&HookEvent<'_>) + 'static, f: impl FnOnce() -> R) -> R {
         let _told = Told::begin(self.id, Rc::new(hook));
         f()
@@ -175,12 +175,12 @@ struct Block<'a> {
     error: Option<&'a Error>,
 }
 
-/// A hook for as long as this lives.
+/// Registers a hook for as long as it lives.
 struct Told;
 
 impl Told {
     fn begin(id: u64, hook: Hook) -> Self {
-        // A thread that is losing its locals has no hooks.
+        // A thread whose thread-locals are destroyed has no hooks.
         let _ = HOOKS.try_with(|hooks| hooks.borrow_mut().push((id, hook)));
         Self
     }
@@ -188,7 +188,7 @@ impl Told {
 
 impl Drop for Told {
     fn drop(&mut self) {
-        // Scopes of one thread end in reverse order. What the hook holds is dropped outside the
+        // Scopes of one thread end in reverse order. The hook's captures are dropped outside the
         // borrow.
         let hook = HOOKS.try_with(|hooks| hooks.borrow_mut().pop());
         contain(|| drop(hook));
@@ -203,7 +203,7 @@ impl<A: fmt::Debug> fmt::Debug for Hooks<A> {
     }
 }
 
-// SAFETY: the inner allocator's memory is passed on as it is.
+// SAFETY: the inner allocator's memory is passed on unchanged.
 unsafe impl<A: DeviceAllocator> DeviceAllocator for Hooks<A> {
     fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
         self.tell(stream, HookPoint::BeforeAllocate, bytes, Block::default());
@@ -222,7 +222,7 @@ unsafe impl<A: DeviceAllocator> DeviceAllocator for Hooks<A> {
             error: None,
         };
         self.tell(stream, HookPoint::BeforeDeallocate, bytes, block);
-        // SAFETY: it came from there, and the caller's promise is the same.
+        // SAFETY: the inner allocator returned it, and the caller's promise is the same.
         let result = unsafe { self.inner.deallocate(stream, address, bytes) };
         block.error = result.as_ref().err();
         self.tell(stream, HookPoint::AfterDeallocate, bytes, block);

@@ -1,4 +1,4 @@
-//! No more than so many bytes.
+//! Limits the bytes in use.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,7 +11,7 @@ use crate::stream::Stream;
 
 /// An allocator that limits how many bytes are in use at once, on all devices together.
 ///
-/// Bytes are counted as asked for. A block counts from before the inner allocator is asked until
+/// Bytes are counted as requested. A block counts from before the inner allocator is called until
 /// after it has taken the block back, so the limit holds at every moment, between threads too; what
 /// the inner allocator refuses is not counted.
 ///
@@ -51,17 +51,17 @@ impl<A> Limiting<A> {
         &self.inner
     }
 
-    /// Bytes that may be handed out at once.
+    /// The bytes that may be in use at once.
     pub fn limit(&self) -> usize {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// Allows `limit` bytes from now on. What is handed out already stays, even if it is more.
+    /// Sets the limit from now on. Memory already handed out stays, even if it is more.
     pub fn set_limit(&self, limit: usize) {
         self.limit.store(limit, Ordering::Relaxed);
     }
 
-    /// Bytes handed out.
+    /// Bytes in use.
     pub fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
@@ -69,7 +69,7 @@ impl<A> Limiting<A> {
     fn reserve(&self, bytes: usize) -> Result<()> {
         let limit = self.limit();
         let within = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= limit);
-        // Counting is all that these are for: they order nothing else.
+        // Relaxed, since the counter orders no other memory accesses.
         self.used
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, within)
             .map_err(|used| AllocatorError::LimitExceeded {
@@ -82,14 +82,14 @@ impl<A> Limiting<A> {
 
     fn release(&self, bytes: usize) {
         let less = |used: usize| Some(used.saturating_sub(bytes));
-        // The closure never says no.
+        // The closure always returns `Some`.
         let _ = self
             .used
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 }
 
-// SAFETY: the inner allocator's memory is passed on as it is.
+// SAFETY: the inner allocator's memory is passed on unchanged.
 unsafe impl<A: DeviceAllocator> DeviceAllocator for Limiting<A> {
     fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
         self.reserve(bytes)?;
@@ -100,7 +100,7 @@ unsafe impl<A: DeviceAllocator> DeviceAllocator for Limiting<A> {
     }
 
     unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, bytes: usize) -> Result<()> {
-        // SAFETY: it came from there, and the caller's promise is the same.
+        // SAFETY: the inner allocator returned it, and the caller's promise is the same.
         unsafe { self.inner.deallocate(stream, address, bytes) }?;
         self.release(bytes);
         Ok(())

@@ -1,4 +1,4 @@
-//! A line for each allocation and free, in a format that can be replayed.
+//! Logs each allocation and free as a line, in a format that can be replayed.
 
 use std::cell::Cell;
 use std::fmt;
@@ -17,11 +17,11 @@ use crate::error::Result;
 use crate::stream::Stream;
 use crate::util::sync::lock;
 
-/// What a log begins with.
+/// The first lines of a log.
 const HEADING: &str = "# cuda-core allocation log, version 1\n\
                        time_ns,thread,device,stream,op,address,bytes\n";
 
-/// An allocator that writes down what goes through it.
+/// An allocator that logs what passes through it.
 ///
 /// Each allocation and free is a line of comma-separated values:
 ///
@@ -39,9 +39,9 @@ const HEADING: &str = "# cuda-core allocation log, version 1\n\
 /// `allocate`; a `deallocate_failed` takes the `deallocate` of the same address before it back.
 /// `cargo xtask replay` reads such a log, draws it, and runs it against allocators to compare them.
 ///
-/// Lines are written one at a time, in an order in which the operations can have happened. When the
-/// writer fails, or panics, the log ends there and the allocator goes on: [`Logging::flush`] says
-/// why, [`Logging::lost`] how many lines are missing.
+/// Lines are written one at a time, in an order in which the operations can have happened. If the
+/// writer fails, or panics, the log ends there and the allocator goes on: [`Logging::flush`]
+/// returns the error, [`Logging::lost`] the number of missing lines.
 ///
 /// ```no_run
 /// use cuda_core::Allocator;
@@ -63,18 +63,18 @@ pub struct Logging<A> {
 
 struct Log {
     writer: Box<dyn Write + Send>,
-    /// What ended the log.
+    /// The error that ended the log.
     error: Option<io::Error>,
 }
 
 thread_local! {
-    /// A line is being written.
+    /// Whether the thread is writing a line.
     static WRITING: Cell<bool> = const { Cell::new(false) };
 }
 
 impl<A> Logging<A> {
-    /// Logs to `writer` what goes through `inner` from now on, after a heading. Lines are written
-    /// as they come: let the writer be a buffered one.
+    /// Logs to `writer` what passes through `inner` from now on, after a heading. Each line is
+    /// written at once, so the writer should be buffered.
     ///
     /// # Errors
     /// The writer's, for the heading.
@@ -92,10 +92,10 @@ impl<A> Logging<A> {
         })
     }
 
-    /// Logs to a file, which is made, or overwritten.
+    /// Logs to a file, which is created or overwritten.
     ///
     /// # Errors
-    /// The system's.
+    /// The operating system's.
     pub fn to_file(inner: A, path: impl AsRef<Path>) -> io::Result<Self> {
         Self::new(inner, BufWriter::new(File::create(path)?))
     }
@@ -105,12 +105,12 @@ impl<A> Logging<A> {
         &self.inner
     }
 
-    /// Has the writer write what it holds back. An allocator that lives until the process ends, as
-    /// the default one does, is never dropped: flush it before that.
+    /// Makes the writer write what it has buffered. An allocator that lives until the process ends,
+    /// like the default one, is never dropped: flush it before that.
     ///
     /// # Errors
-    /// The writer's, or the one that ended the log; that of a writer which flushes the log that it
-    /// is writing.
+    /// The writer's, or the one that ended the log; an error if the writer itself flushes the log
+    /// that it is writing.
     pub fn flush(&self) -> io::Result<()> {
         let Some(_writing) = Writing::begin() else {
             return Err(io::Error::other("the log is being written on this thread"));
@@ -123,7 +123,7 @@ impl<A> Logging<A> {
         }
     }
 
-    /// Lines that could not be written, or whose operation was the writer's own.
+    /// The number of lines that could not be written, or whose operation was the writer's own.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
@@ -133,7 +133,7 @@ impl<A> Logging<A> {
         let stream = stream.id();
         let written = Writing::begin().is_some_and(|_writing| {
             let mut log = lock(&self.log);
-            // Taken under the lock, so that times never go back from line to line.
+            // Taken under the lock, so that times never decrease from line to line.
             let time = self.began.elapsed().as_nanos();
             let line = format!("{time},{thread},{device},{stream},{op},{address:#x},{bytes}\n");
             log.attempt(|writer| writer.write_all(line.as_bytes()))
@@ -145,7 +145,7 @@ impl<A> Logging<A> {
 }
 
 impl Log {
-    /// Whether `write` worked, which is not tried after it has failed once.
+    /// Whether `write` worked; not tried once a write has failed.
     fn attempt(&mut self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> bool {
         if self.error.is_none() {
             let writer = &mut *self.writer;
@@ -156,7 +156,7 @@ impl Log {
     }
 }
 
-/// This thread is writing a line: a writer that allocates does not come back for the lock.
+/// Held while this thread writes a line: a writer that allocates must not take the lock again.
 struct Writing;
 
 impl Writing {
@@ -181,7 +181,7 @@ impl<A: fmt::Debug> fmt::Debug for Logging<A> {
     }
 }
 
-// SAFETY: the inner allocator's memory is passed on as it is.
+// SAFETY: the inner allocator's memory is passed on unchanged.
 unsafe impl<A: DeviceAllocator> DeviceAllocator for Logging<A> {
     fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
         let rollback = Rollback::new(|| self.line(stream, "allocate_failed", 0, bytes));
@@ -192,10 +192,10 @@ unsafe impl<A: DeviceAllocator> DeviceAllocator for Logging<A> {
     }
 
     unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, bytes: usize) -> Result<()> {
-        // Before the fact: from there on another thread may be given the address, and log that.
+        // Logged before the call: after it, another thread may get the address, and log that.
         self.line(stream, "deallocate", address, bytes);
         let rollback = Rollback::new(|| self.line(stream, "deallocate_failed", address, bytes));
-        // SAFETY: it came from there, and the caller's promise is the same.
+        // SAFETY: the inner allocator returned it, and the caller's promise is the same.
         unsafe { self.inner.deallocate(stream, address, bytes) }?;
         rollback.disarm();
         Ok(())

@@ -1,10 +1,10 @@
-//! Adaptors: allocators around another one, that count, limit, retry, log, track or tell.
+//! Adaptors: allocators around another one, that count, limit, retry, log, track or call hooks.
 //!
-//! Each passes the inner allocator's addresses on as they are, so one is as good as the other. None
-//! holds a lock while the inner allocator is called, and none loses count when that fails or
-//! panics. They nest: `Statistics<Limiting<Tracking<A>>>`.
+//! Each passes the inner allocator's addresses on unchanged, so its memory is as safe as the inner
+//! one's. None holds a lock while the inner allocator is called, and none loses count when that
+//! fails or panics. They nest: `Statistics<Limiting<Tracking<A>>>`.
 
-/// What passes through an adaptor unchanged.
+/// Methods that an adaptor passes on unchanged.
 macro_rules! forward {
     () => {
         fn trim(&self, keep: usize) -> crate::error::Result<usize> {
@@ -46,8 +46,8 @@ use crate::error::{AllocatorError, Result};
 use crate::stream::Stream;
 use crate::util::panic::contain;
 
-/// Asks the inner allocator for a block. Null, with which one written in C says that it has none,
-/// is an error here already: nobody gives it back.
+/// Asks the inner allocator for a block. Null, by which an allocator written in C reports that it
+/// has no memory, becomes an error here, so that it is never given back.
 fn ask<A: DeviceAllocator>(inner: &A, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
     match inner.allocate(stream, bytes)? {
         0 => Err(AllocatorError::null(inner.name()).into()),
@@ -55,7 +55,7 @@ fn ask<A: DeviceAllocator>(inner: &A, stream: &Stream, bytes: usize) -> Result<C
     }
 }
 
-/// What has to be undone unless all goes well: when the inner allocator fails, and when it panics.
+/// What to undo unless the call succeeds: if the inner allocator fails, and if it panics.
 struct Rollback<F: FnOnce()>(Option<F>);
 
 impl<F: FnOnce()> Rollback<F> {
@@ -63,7 +63,7 @@ impl<F: FnOnce()> Rollback<F> {
         Self(Some(undo))
     }
 
-    /// All went well.
+    /// The call succeeded: nothing is undone.
     fn disarm(mut self) {
         self.0 = None;
     }
@@ -77,7 +77,7 @@ impl<F: FnOnce()> Drop for Rollback<F> {
     }
 }
 
-/// Runs a function of the program's. A panic ends here, since what it would pass through is the
+/// Runs a function of the program's, and catches its panic: that would otherwise unwind through the
 /// free of a buffer, or an allocation whose block would be lost.
 fn contained<R>(f: impl FnOnce() -> R) -> Option<R> {
     let mut result = None;
@@ -85,13 +85,13 @@ fn contained<R>(f: impl FnOnce() -> R) -> Option<R> {
     result
 }
 
-/// A number of the calling thread that no other thread of the process ever has.
+/// An id of the calling thread that no other thread of the process ever has.
 fn thread_number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     thread_local! {
         static NUMBER: u64 = NEXT.fetch_add(1, Ordering::Relaxed);
     }
-    // A thread that has lost its locals gets a number for the one call.
+    // A thread whose thread-locals are destroyed gets an id for this one call.
     NUMBER
         .try_with(|number| *number)
         .unwrap_or_else(|_| NEXT.fetch_add(1, Ordering::Relaxed))

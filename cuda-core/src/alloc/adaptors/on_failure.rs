@@ -1,4 +1,4 @@
-//! A second chance for allocations that fail.
+//! Retries allocations that fail.
 
 use std::fmt;
 
@@ -24,7 +24,7 @@ use crate::stream::Stream;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Verdict {
-    /// Asks the inner allocator once more.
+    /// Asks the inner allocator again.
     Retry,
     /// Passes the error on.
     GiveUp,
@@ -46,27 +46,27 @@ pub enum Verdict {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct AllocationFailure<'a> {
-    /// Bytes asked for.
+    /// Bytes requested.
     pub bytes: usize,
-    /// The device asked.
+    /// The device.
     pub device: Device,
-    /// How often it has failed now: 1 the first time.
+    /// How often it has failed so far: 1 the first time.
     pub attempt: u32,
-    /// Why.
+    /// The error.
     pub error: &'a Error,
 }
 
-/// How often an allocation is tried again unless [`OnFailure::max_retries`] says otherwise.
+/// The default of [`OnFailure::max_retries`].
 const MAX_RETRIES: u32 = 16;
 
 type Callback = dyn Fn(&AllocationFailure<'_>) -> Verdict + Send + Sync;
 
-/// An allocator that asks what to do when another one has not enough memory.
+/// An allocator that asks a callback what to do when the inner allocator has not enough memory.
 ///
-/// The callback may free what it can spare, through this allocator too, and have the allocation
-/// tried again. It is called where there is not enough memory, a limit is reached, or an
-/// allocator of C functions returns null, whatever adaptors lie between; other errors, which trying
-/// again does not cure, are passed on at once. A panic in it means [`Verdict::GiveUp`].
+/// The callback may free memory, through this allocator too, and have the allocation tried again.
+/// It is called if there is not enough memory, a limit is reached, or an allocator of C functions
+/// returns null, whatever adaptors lie between; other errors, which trying again does not cure, are
+/// passed on at once. A panic in it means [`Verdict::GiveUp`].
 ///
 /// ```
 /// use cuda_core::Allocator;
@@ -98,8 +98,8 @@ impl<A> OnFailure<A> {
         }
     }
 
-    /// Tries an allocation again at most so often, whatever the callback says: 16 times if nothing
-    /// is said.
+    /// Sets how often an allocation is tried again at most, whatever the callback returns: 16 times
+    /// by default.
     ///
     /// ```
     /// use cuda_core::adaptors::{OnFailure, Verdict};
@@ -134,7 +134,7 @@ impl<A: fmt::Debug> fmt::Debug for OnFailure<A> {
     }
 }
 
-// SAFETY: the inner allocator's memory is passed on as it is.
+// SAFETY: the inner allocator's memory is passed on unchanged.
 unsafe impl<A: DeviceAllocator> DeviceAllocator for OnFailure<A> {
     fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
         let mut attempt = 0;
@@ -160,7 +160,7 @@ unsafe impl<A: DeviceAllocator> DeviceAllocator for OnFailure<A> {
     }
 
     unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, bytes: usize) -> Result<()> {
-        // SAFETY: it came from there, and the caller's promise is the same.
+        // SAFETY: the inner allocator returned it, and the caller's promise is the same.
         unsafe { self.inner.deallocate(stream, address, bytes) }
     }
 

@@ -1,4 +1,4 @@
-//! What is allocated and what is kept, as JSON.
+//! Allocated and cached memory, as JSON.
 
 use std::fmt::Write;
 
@@ -9,8 +9,8 @@ use crate::alloc::caching::segments::{CacheBlock, CacheBlockState, CacheSegment}
 use crate::device::Device;
 use crate::error::Result;
 
-/// What an allocator has handed out at one moment, and what a pool behind it keeps, for tools to
-/// read.
+/// The blocks that an allocator has handed out at one moment, and the segments of pools behind it,
+/// for tools to read.
 ///
 /// ```no_run
 /// use cuda_core::CachingPool;
@@ -29,7 +29,7 @@ use crate::error::Result;
 #[must_use]
 #[non_exhaustive]
 pub struct Snapshot {
-    /// What the allocator calls itself.
+    /// The allocator's name.
     pub allocator: String,
     /// Blocks that are allocated, in the order of their allocation.
     pub outstanding: Vec<Outstanding>,
@@ -47,7 +47,7 @@ impl Snapshot {
         }
     }
 
-    /// With the segments that `pool` holds, of all devices.
+    /// Adds the segments that `pool` holds on all devices.
     ///
     /// # Errors
     /// Those of [`Device::all`].
@@ -58,8 +58,8 @@ impl Snapshot {
         Ok(self)
     }
 
-    /// The snapshot as JSON: an object with `version`, which is 1, and this value's fields, in
-    /// which addresses are strings such as `"0x7f2c14000000"`.
+    /// The snapshot as JSON: an object with `version`, which is 1, and this value's fields;
+    /// addresses are strings such as `"0x7f2c14000000"`.
     pub fn to_json(&self) -> String {
         let mut json = String::from("{\"version\":1,\"allocator\":");
         string(&mut json, &self.allocator);
@@ -117,7 +117,7 @@ fn block(json: &mut String, block: &CacheBlock) {
     );
 }
 
-/// An array with an element a line, for those who look at it all the same.
+/// An array with one element per line, so that people can read it, too.
 fn list<T>(json: &mut String, elements: &[T], mut element: impl FnMut(&mut String, &T)) {
     json.push('[');
     for (index, value) in elements.iter().enumerate() {
@@ -127,7 +127,7 @@ fn list<T>(json: &mut String, elements: &[T], mut element: impl FnMut(&mut Strin
     json.push(']');
 }
 
-/// A string, with what JSON wants escaped.
+/// A string, escaped for JSON.
 fn string(json: &mut String, text: &str) {
     json.push('"');
     for character in text.chars() {

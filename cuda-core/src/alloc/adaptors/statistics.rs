@@ -1,4 +1,4 @@
-//! How much is allocated, was at most, and has been in all.
+//! Counters of allocated bytes and blocks: present, peak and total.
 
 use std::sync::Mutex;
 
@@ -31,12 +31,12 @@ use crate::util::sync::lock;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Counter {
-    /// How much there is. Negative where, since [`Statistics::push`], more was freed of what was
-    /// there before than has been allocated.
+    /// The present amount. Negative if, since [`Statistics::push`], more was freed of what had been
+    /// allocated before than was allocated since.
     pub value: i64,
-    /// The most that there was at once, since the counter began or [`Statistics::reset_peaks`].
+    /// The most at any time, since the counter began or [`Statistics::reset_peaks`].
     pub peak: i64,
-    /// All that has ever been added; frees take nothing away.
+    /// All that has ever been added; frees do not reduce it.
     pub total: u64,
 }
 
@@ -58,7 +58,7 @@ pub struct Counter {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Counters {
-    /// Bytes, as they were asked for.
+    /// Bytes, as requested.
     pub bytes: Counter,
     /// Blocks.
     pub blocks: Counter,
@@ -75,12 +75,12 @@ impl Counter {
         self.value = self.value.saturating_sub_unsigned(amount as u64);
     }
 
-    /// Takes up the peak of an inner counter, which began when this one was as it is.
+    /// Includes the peak of an inner counter, which began when this one had its present value.
     fn take_up_peak(&mut self, inner: Self) {
         self.peak = self.peak.max(self.value.saturating_add(inner.peak));
     }
 
-    /// Takes up all that an inner counter saw.
+    /// Includes everything that an inner counter saw.
     fn take_up(&mut self, inner: Self) {
         self.take_up_peak(inner);
         self.value = self.value.saturating_add(inner.value);
@@ -95,12 +95,12 @@ impl Counters {
     }
 }
 
-/// An allocator that counts what another one hands out.
+/// An allocator that counts what the inner allocator hands out.
 ///
-/// Bytes are counted as asked for, whatever the inner allocator makes of them; a block counts from
-/// the moment that it is there until the inner allocator has taken it back. What fails is not
-/// counted. Counters nest: [`push`](Self::push) begins new ones at zero, [`pop`](Self::pop) ends
-/// them and adds them to those before. They are the same for all threads.
+/// Bytes are counted as requested, whatever size the inner allocator uses; a block counts from when
+/// it is allocated until the inner allocator has taken it back. Failed calls are not counted.
+/// Counters nest: [`push`](Self::push) begins new ones at zero, [`pop`](Self::pop) ends them and
+/// adds them to those before. All threads share them.
 ///
 /// ```no_run
 /// use std::sync::Arc;
@@ -123,7 +123,7 @@ pub struct Statistics<A> {
     counters: Mutex<Stack>,
 }
 
-/// Counters and those within them, the innermost apart.
+/// The counters: the innermost, and those around it.
 #[derive(Debug, Default)]
 struct Stack {
     innermost: Counters,
@@ -144,12 +144,12 @@ impl<A> Statistics<A> {
         &self.inner
     }
 
-    /// The innermost counters, which are the only ones unless there was a [`push`](Self::push).
+    /// The innermost counters, which are the only ones unless [`push`](Self::push) was called.
     pub fn counters(&self) -> Counters {
         lock(&self.counters).innermost
     }
 
-    /// Begins new counters within the present ones, which it returns.
+    /// Begins new counters inside the present ones, which it returns.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -186,8 +186,8 @@ impl<A> Statistics<A> {
         Ok(inner)
     }
 
-    /// Makes the innermost counters' peaks what there is now, and returns the counters as they
-    /// were. The peaks of those around them include what they were.
+    /// Sets the innermost counters' peaks to the present values, and returns the counters as they
+    /// were before. The peaks of the counters around them include the earlier peaks.
     pub fn reset_peaks(&self) -> Counters {
         let mut counters = lock(&self.counters);
         let before = counters.innermost;
@@ -202,7 +202,7 @@ impl<A> Statistics<A> {
     }
 }
 
-// SAFETY: the inner allocator's memory is passed on as it is.
+// SAFETY: the inner allocator's memory is passed on unchanged.
 unsafe impl<A: DeviceAllocator> DeviceAllocator for Statistics<A> {
     fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
         let address = ask(&self.inner, stream, bytes)?;
@@ -213,7 +213,7 @@ unsafe impl<A: DeviceAllocator> DeviceAllocator for Statistics<A> {
     }
 
     unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, bytes: usize) -> Result<()> {
-        // SAFETY: it came from there, and the caller's promise is the same.
+        // SAFETY: the inner allocator returned it, and the caller's promise is the same.
         unsafe { self.inner.deallocate(stream, address, bytes) }?;
         let counters = &mut lock(&self.counters).innermost;
         counters.bytes.take(bytes);

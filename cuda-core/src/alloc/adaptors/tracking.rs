@@ -1,4 +1,4 @@
-//! Which blocks are allocated, since when, and by whom.
+//! Tracks the allocated blocks, with their threads and backtraces.
 
 use std::backtrace::Backtrace;
 use std::collections::HashMap;
@@ -34,23 +34,23 @@ use crate::util::sync::lock;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Outstanding {
-    /// Which allocation it was, counted from zero.
+    /// The number of the allocation, counted from zero.
     pub number: u64,
-    /// Where it is.
+    /// Its address.
     pub address: CUdeviceptr,
-    /// Its size in bytes, as asked for.
+    /// Its size in bytes, as requested.
     pub bytes: usize,
     /// The device that it is on.
     pub device: Device,
     /// The stream in whose order it was allocated: [`Stream::id`].
     pub stream: u64,
-    /// A number that each thread has of its own.
+    /// The id of the thread that allocated it.
     pub thread: u64,
-    /// Where it was allocated, if [`Tracking::with_backtraces`] asked for that.
+    /// The backtrace of its allocation, with [`Tracking::with_backtraces`].
     pub backtrace: Option<Arc<Backtrace>>,
 }
 
-/// A block that was given back with another size than it had.
+/// A block that was given back with a wrong size.
 ///
 /// ```
 /// use cuda_core::{Allocator, adaptors::Tracking};
@@ -63,22 +63,22 @@ pub struct Outstanding {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SizeMismatch {
-    /// Where it was.
+    /// Its address.
     pub address: CUdeviceptr,
     /// Its size in bytes.
     pub allocated: usize,
-    /// What was said to be its size.
+    /// The size it was given back with.
     pub given: usize,
 }
 
-/// So many are kept; others are only counted.
+/// The number of mismatches that are kept; others are only counted.
 const MISMATCHES: usize = 64;
 
 /// An allocator that remembers what another one has handed out.
 ///
-/// For finding what is never freed. A block given back with a wrong size is freed with the size
-/// that it was allocated with, and the [report](Self::report) says so; an address that is not
-/// outstanding is refused, so that nothing is freed twice.
+/// For finding leaks. A block given back with a wrong size is freed with the size that it was
+/// allocated with, and the [report](Self::report) says so; an address that is not outstanding is
+/// refused, so that nothing is freed twice.
 ///
 /// ```
 /// use cuda_core::Allocator;
@@ -116,8 +116,8 @@ impl<A> Tracking<A> {
         }
     }
 
-    /// [`Tracking::new`] that remembers the backtrace of each allocation too, whatever
-    /// `RUST_BACKTRACE` says. That takes some microseconds an allocation.
+    /// [`Tracking::new`], but records the backtrace of each allocation too, whatever
+    /// `RUST_BACKTRACE` says. That takes some microseconds per allocation.
     pub fn with_backtraces(inner: A) -> Self {
         Self {
             backtraces: true,
@@ -130,22 +130,22 @@ impl<A> Tracking<A> {
         &self.inner
     }
 
-    /// How many allocations there have been: the [number](Outstanding::number) of the next.
+    /// The number of allocations so far: the [number](Outstanding::number) of the next.
     pub fn allocations(&self) -> u64 {
         lock(&self.state).allocations
     }
 
-    /// What is allocated, in the order of its allocation.
+    /// The allocated blocks, in the order of their allocation.
     pub fn outstanding(&self) -> Vec<Outstanding> {
         self.report().blocks
     }
 
-    /// What is allocated, as a text that begins with "Outstanding".
+    /// The allocated blocks, as a text that begins with "Outstanding".
     pub fn report(&self) -> OutstandingReport {
         self.report_since(0)
     }
 
-    /// What has been allocated from that [number](Self::allocations) on and not been freed.
+    /// The blocks allocated from that [number](Self::allocations) on that have not been freed.
     pub fn report_since(&self, number: u64) -> OutstandingReport {
         let state = lock(&self.state);
         let since = state.live.values().filter(|block| block.number >= number);
@@ -180,7 +180,7 @@ impl<A> Tracking<A> {
         state.live.insert(address, block);
     }
 
-    /// Takes a block out of what is outstanding.
+    /// Removes a block from the outstanding ones.
     fn take(&self, address: CUdeviceptr, given: usize) -> Result<Outstanding> {
         let mut state = lock(&self.state);
         let block = state.live.remove(&address);
@@ -200,7 +200,7 @@ impl<A> Tracking<A> {
     }
 }
 
-/// What a [`Tracking`] allocator knows; its text is for people.
+/// What a [`Tracking`] allocator has recorded, with a text for people to read.
 ///
 /// ```text
 /// Outstanding: 1 block, 4 MiB
@@ -224,11 +224,11 @@ impl<A> Tracking<A> {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct OutstandingReport {
-    /// What is allocated, in the order of its allocation.
+    /// The allocated blocks, in the order of their allocation.
     pub blocks: Vec<Outstanding>,
     /// The first blocks that were given back with a wrong size.
     pub mismatches: Vec<SizeMismatch>,
-    /// How many there were.
+    /// The number of mismatches.
     pub mismatched: u64,
 }
 
@@ -286,7 +286,7 @@ impl fmt::Display for OutstandingReport {
     }
 }
 
-// SAFETY: the inner allocator's memory is passed on as it is.
+// SAFETY: the inner allocator's memory is passed on unchanged.
 unsafe impl<A: DeviceAllocator> DeviceAllocator for Tracking<A> {
     fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
         let address = ask(&self.inner, stream, bytes)?;
@@ -295,14 +295,16 @@ unsafe impl<A: DeviceAllocator> DeviceAllocator for Tracking<A> {
     }
 
     unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, bytes: usize) -> Result<()> {
-        // Before the fact: from there on another thread may be given the address.
+        // Removed before the call: after it, another thread may get the address.
         let block = self.take(address, bytes)?;
         let bytes = block.bytes;
         let rollback = Rollback::new(|| {
-            // It may have been freed all the same, and the address somebody else's meanwhile.
+            // The block may have been freed despite the error, and the address allocated again
+            // meanwhile.
             lock(&self.state).live.entry(address).or_insert(block);
         });
-        // SAFETY: it came from there with so many bytes, and the caller's promise is the same.
+        // SAFETY: the inner allocator returned it with this many bytes, and the caller's promise is
+        // the same.
         unsafe { self.inner.deallocate(stream, address, bytes) }?;
         rollback.disarm();
         Ok(())

@@ -1,4 +1,4 @@
-//! What waits for work of other streams.
+//! Values that wait for work of other streams.
 
 use std::collections::BTreeMap;
 
@@ -6,16 +6,16 @@ use crate::timeline::Mark;
 use crate::timeline::ledger::Fences;
 use crate::util::turns::Turns;
 
-/// Values that wait for points of streams, each filed under the first of its points that is not known
-/// to be reached. So nothing looks at those whose streams have not come that far.
+/// Values that wait for marks, each filed under the stream of its first mark that is not known to
+/// be reached. They are not looked at before that stream has come that far.
 pub(super) struct Awaiting<T> {
     lines: Turns<Line<T>>,
-    /// Which stream is asked next.
+    /// Position from which `next_asked` continues.
     asked: u64,
     entered: u64,
 }
 
-/// What waits for one stream, by the point, and as it came.
+/// The values that wait for one stream, ordered by the point they wait for, then by arrival.
 type Line<T> = BTreeMap<(u64, u64), (T, Fences)>;
 
 /// Where a value is filed.
@@ -47,7 +47,8 @@ impl<T> Awaiting<T> {
         value
     }
 
-    /// Takes the values out that wait for nothing more, as far as is known of those streams.
+    /// Removes and returns the values whose marks are all known to be reached, among those filed
+    /// under `streams`.
     pub(super) fn take_reached(&mut self, streams: &[u64]) -> Vec<(T, Fences)> {
         let mut reached = Vec::new();
         for stream in streams {
@@ -62,13 +63,13 @@ impl<T> Awaiting<T> {
         reached
     }
 
-    /// [`take_reached`](Self::take_reached) of streams whose turn it is.
+    /// [`take_reached`](Self::take_reached) for the next `most` streams, in round-robin order.
     pub(super) fn take_reached_in_turn(&mut self, most: usize) -> Vec<(T, Fences)> {
         let streams = self.lines.in_turn(most);
         self.take_reached(&streams)
     }
 
-    /// The first value of a line, if the stream is known to have come that far.
+    /// The first value filed under `stream`, if that stream is known to have reached its point.
     fn pop_reached(&mut self, stream: u64) -> Option<(T, Fences)> {
         let (at, (_, fences)) = self.lines.get(stream)?.first_key_value()?;
         let waits = |mark: &Mark| mark.timeline.id() == stream;
@@ -78,7 +79,8 @@ impl<T> Awaiting<T> {
         self.remove((stream, *at))
     }
 
-    /// The first points that values wait for, of streams whose turn it is to be asked.
+    /// The earliest awaited mark of each of the next `most` streams, in round-robin order: what to
+    /// query.
     pub(super) fn next_asked(&mut self, most: usize) -> Vec<Mark> {
         let streams = self.lines.following(self.asked, most);
         self.asked = streams.last().map_or(0, |last| last + 1);
@@ -100,7 +102,7 @@ impl<T> Default for Awaiting<T> {
     }
 }
 
-/// All values, whatever they wait for.
+/// All values, reached or not.
 impl<T> IntoIterator for Awaiting<T> {
     type Item = (T, Fences);
     type IntoIter = std::vec::IntoIter<(T, Fences)>;

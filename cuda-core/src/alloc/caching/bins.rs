@@ -1,4 +1,4 @@
-//! Blocks of one pool that a stream has for itself, by size.
+//! A stream's free blocks of one pool, by size.
 
 use std::sync::Arc;
 
@@ -12,23 +12,23 @@ use crate::timeline::core::StreamCore;
 use crate::timeline::ledger::Fences;
 use crate::timeline::{Mark, Timeline};
 
-/// The blocks of one pool that a stream has.
+/// A stream's free blocks of one pool.
 #[derive(Default)]
 pub(super) struct Bins {
-    /// Those that it may use at once, by [`class::bin`].
+    /// Blocks that the stream may reuse at once, indexed by [`class::bin`].
     bins: Vec<Vec<Cached>>,
-    /// Those that other streams may still use.
+    /// Blocks that other streams may still use.
     pending: Awaiting<Cached>,
     pub(super) counts: Counts,
 }
 
-/// Bytes of a stream's blocks.
+/// Counters of one stream's blocks, in bytes where not said otherwise.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Counts {
     pub(super) used: usize,
     pub(super) peak: usize,
     pub(super) pending: usize,
-    /// All that was ever allocated.
+    /// Totals since the stream first allocated.
     pub(super) allocations: u64,
     pub(super) allocated: u64,
 }
@@ -51,23 +51,24 @@ impl Counts {
     }
 }
 
-/// A block that nobody has. It brings along what its next owner needs, so that handing it over
-/// counts no references: a hit touches no cache line that other streams' threads write.
+/// A block that is not allocated. It carries the references that its next owner needs, so that
+/// handing it over touches no reference count: a hit writes no cache line that other streams'
+/// threads write.
 pub(super) struct Cached {
     pub(super) address: CUdeviceptr,
     pub(super) bytes: usize,
-    /// Where it belongs, by [`class::bin`].
+    /// Index of its bin, by [`class::bin`].
     pub(super) bin: usize,
-    /// The home stream's point behind which other streams may use it.
+    /// The point of the home stream's timeline behind which other streams may use it.
     pub(super) seq: u64,
     pub(super) timeline: Arc<Timeline>,
     pub(super) home: Arc<StreamCore>,
-    /// Where it was cut, if that is not the process's pool.
+    /// The heap it was cut from, unless that is the shared pool's.
     pub(super) branch: Option<Arc<Heap>>,
 }
 
 impl Cached {
-    /// Where it was cut.
+    /// The heap it was cut from.
     pub(super) fn heap(&self) -> Option<&Arc<Heap>> {
         self.branch.as_ref().or_else(|| self.home.arena.heap())
     }
@@ -89,20 +90,20 @@ pub(super) struct Contents {
     pending: Vec<(Cached, Fences)>,
 }
 
-/// Blocks on their way to the address space.
+/// Blocks on their way from an arena to the heap.
 #[derive(Default)]
 pub(super) struct Flushed {
     pub(super) free: Vec<(CUdeviceptr, Mark)>,
     pub(super) pending: Vec<(CUdeviceptr, Mark, Fences)>,
-    /// Dropped last, and with no lock held.
+    /// To be dropped last, where no lock is held.
     pub(super) gone: Vec<Gone>,
 }
 
-/// What a block kept alive. The last reference destroys a stream, or frees what a pool has left.
+/// What a block kept alive. Dropping the last reference destroys a stream or frees a pool's memory.
 type Gone = (Arc<StreamCore>, Option<Arc<Heap>>);
 
 impl Bins {
-    /// A block for a request of `needed` bytes, which are rounded.
+    /// A block for a request of `needed` bytes (already rounded).
     #[inline]
     pub(super) fn take(&mut self, needed: usize) -> Option<Cached> {
         let mut bin = class::bin(needed);
@@ -115,11 +116,11 @@ impl Bins {
         Some(block)
     }
 
-    /// Moves the smallest block that serves a request to the end of its bin, and says which that is.
+    /// Moves the smallest fitting block to the end of its bin, and returns the index of that bin.
     ///
-    /// Those of a bin are of one size unless they are large; large ones may be somewhat larger than
-    /// was asked for, and only the latest are looked at. Any but the smallest would be missed by
-    /// whoever freed it, and asks for the same again.
+    /// Blocks of a bin have one size unless they are large. A large block may be somewhat larger
+    /// than the request; only the latest few are looked at. The smallest is chosen because a larger
+    /// one will be wanted by the code that freed it and asks for the same size again.
     #[cold]
     fn bring_forward(&mut self, needed: usize) -> Option<usize> {
         const LOOKS: usize = 16;
@@ -136,7 +137,7 @@ impl Bins {
         None
     }
 
-    /// Puts a block into its bin; gives it back if nobody would find it there.
+    /// Puts a block into its bin; returns it if the bins do not keep it.
     #[inline]
     pub(super) fn put(&mut self, block: Cached) -> Option<Cached> {
         let bin = self.bins.get_mut(block.bin);
@@ -147,9 +148,9 @@ impl Bins {
         self.put_first(block)
     }
 
-    /// [`Bins::put`] where there are no bins yet, or no room in them. Of large blocks there is room
-    /// for one: those before it join their neighbours in the address space, so that what lives long
-    /// is not put where a larger one will be missed.
+    /// [`Bins::put`] when there are no bins yet or the bin is full. A bin of large blocks keeps
+    /// one: the one before it goes back to the heap, where it joins its neighbours, so that
+    /// long-lived memory is not cut from a block that a larger request will need.
     #[cold]
     fn put_first(&mut self, block: Cached) -> Option<Cached> {
         if block.bin >= class::BINS {
@@ -173,8 +174,8 @@ impl Bins {
         self.pending.enter(block, fences);
     }
 
-    /// Bytes of the blocks that the stream may use at once. Counted when asked for, since a hit has
-    /// better things to do.
+    /// Bytes of the blocks that the stream may use at once. Summed on demand, so that a hit does
+    /// not pay for a counter.
     pub(super) fn free(&self) -> usize {
         self.bins.iter().flatten().map(|block| block.bytes).sum()
     }
@@ -185,7 +186,7 @@ impl Bins {
         blocks.map(|block| block.bytes).max().unwrap_or(0)
     }
 
-    /// Tells `f` of each block that nobody has.
+    /// Calls `f` for each free or pending block.
     pub(super) fn list(&self, mut f: impl FnMut(CUdeviceptr, CacheBlockState)) {
         for block in self.bins.iter().flatten() {
             f(block.address, CacheBlockState::Free);
@@ -195,14 +196,14 @@ impl Bins {
         }
     }
 
-    /// Takes the blocks out that other streams are known to have finished with, of at most so many
-    /// streams.
+    /// Removes pending blocks that other streams are known to have finished with, looking at no
+    /// more than `streams` streams.
     pub(super) fn take_reached(&mut self, streams: usize) -> Contents {
         let reached = self.pending.take_reached_in_turn(streams);
         self.no_more_pending(reached)
     }
 
-    /// [`take_reached`](Self::take_reached) of those streams.
+    /// [`take_reached`](Self::take_reached) for the given streams.
     pub(super) fn take_reached_of(&mut self, streams: &[u64]) -> Contents {
         let reached = self.pending.take_reached(streams);
         self.no_more_pending(reached)
@@ -217,12 +218,12 @@ impl Bins {
         }
     }
 
-    /// What to ask of streams that may still use blocks.
+    /// The marks to query, of streams that may still use pending blocks.
     pub(super) fn next_asked(&mut self, most: usize) -> Vec<Mark> {
         self.pending.next_asked(most)
     }
 
-    /// Takes all blocks out.
+    /// Removes all blocks.
     pub(super) fn take_all(&mut self) -> Contents {
         self.counts.pending = 0;
         Contents {
@@ -231,7 +232,7 @@ impl Bins {
         }
     }
 
-    /// Takes the free blocks out that serve a request for `needed` bytes, or are larger.
+    /// Removes the free blocks of at least the size class of `needed`.
     pub(super) fn take_from(&mut self, needed: usize) -> Contents {
         let first = class::bin(needed).min(self.bins.len());
         let bins: Vec<_> = self.bins[first..].iter_mut().map(std::mem::take).collect();
@@ -251,7 +252,7 @@ impl Contents {
         }
     }
 
-    /// Sorted out, where no arena is locked.
+    /// The blocks, as free and pending. To be called where no arena is locked.
     pub(super) fn into_flushed(self) -> Flushed {
         let mut flushed = Flushed::default();
         for block in self.bins.into_iter().flatten() {

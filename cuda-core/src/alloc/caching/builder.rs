@@ -1,4 +1,4 @@
-//! What is said of a caching pool when it is made.
+//! Options of a caching pool.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,12 +13,12 @@ use crate::error::{Error, Result};
 use crate::util::panic::Contained;
 use crate::util::sync::lock;
 
-/// The number of the process's own pool.
+/// Id of the process-wide shared pool.
 pub(crate) const SHARED: u64 = 0;
 
-/// What is said of a pool.
+/// A pool's options.
 pub(super) struct Settings {
-    /// What streams know the pool by. Never used twice.
+    /// The id under which streams file the pool's blocks. Never reused.
     pub(super) pool: u64,
     pub(super) upstream: Allocator,
     limit: Mutex<PoolLimit>,
@@ -29,7 +29,8 @@ pub(super) struct Settings {
 type OnShortage = Contained<Arc<dyn Fn(&Error) -> bool + Send + Sync>>;
 
 impl Settings {
-    /// Whether it is the process's own, whose memory of a context goes with the context's last stream.
+    /// Whether this is the shared pool, whose memory in a context is freed with the context's last
+    /// stream.
     pub(super) fn is_shared(&self) -> bool {
         self.pool == SHARED
     }
@@ -43,13 +44,13 @@ impl Settings {
         Ok(())
     }
 
-    /// Calls `on_shortage`, if one was set, and says whether it freed anything.
+    /// Calls `on_shortage`, if set, and returns whether it freed anything.
     pub(super) fn relieve(&self, error: &Error) -> bool {
         let Some(on_shortage) = &self.on_shortage else {
             return false;
         };
         catch_unwind(AssertUnwindSafe(|| on_shortage(error))).unwrap_or_else(|payload| {
-            // Its own drop could panic.
+            // The payload's own drop could panic.
             std::mem::forget(payload);
             false
         })
@@ -92,7 +93,7 @@ impl CachingPoolBuilder {
         }
     }
 
-    /// Where segments come from; `cuMemAlloc` if nothing is said.
+    /// Sets the allocator that segments come from; `cuMemAlloc` by default.
     ///
     /// ```no_run
     /// use cuda_core::{Allocator, CachingPool};
@@ -105,21 +106,22 @@ impl CachingPoolBuilder {
         self
     }
 
-    /// The most that is taken from a device, in each context; zero is no limit.
+    /// Sets the most that the pool takes from a device in each context; zero is no limit.
     pub fn limit(mut self, limit: PoolLimit) -> Self {
         self.limit = limit;
         self
     }
 
-    /// Size of the first segment in each context, in bytes, rounded up to 2 MiB; smaller if the
-    /// device has not so much.
+    /// Sets the size of the first segment in each context, in bytes, rounded up to 2 MiB; the
+    /// segment is smaller if the device has less.
     pub fn initial(mut self, bytes: usize) -> Self {
         self.initial = bytes;
         self
     }
 
-    /// Called with the error that an allocation is about to fail with; if it says that it has freed
-    /// something, the allocation is tried again. A panic counts as no.
+    /// Sets a function to call with the error that an allocation is about to fail with. If it
+    /// returns `true` (it freed something), the allocation is tried again. A panic counts as
+    /// `false`.
     ///
     /// ```no_run
     /// use cuda_core::CachingPool;
@@ -136,9 +138,9 @@ impl CachingPoolBuilder {
     /// Makes the pool. No driver call.
     ///
     /// # Errors
-    /// [`Error::Malformed`] for a fraction that is not between 0 and 1, and for a first segment beyond
-    /// a limit in bytes. A limit that is a share is known only at a device's first allocation; a first
-    /// segment beyond it is then made smaller.
+    /// [`Error::Malformed`] for a fraction that is not between 0 and 1, and for a first segment
+    /// beyond a limit in bytes. A fractional limit becomes a number of bytes only at a device's
+    /// first allocation; a first segment beyond it is then made smaller.
     pub fn build(mut self) -> Result<CachingPool> {
         let initial = self.initial.checked_next_multiple_of(class::SEGMENT);
         self.limit = self.limit.check()?;
@@ -159,7 +161,7 @@ impl CachingPoolBuilder {
         ))
     }
 
-    /// What was said, of the pool with that number.
+    /// These options, for the pool with id `pool`.
     pub(super) fn into_settings(self, pool: u64) -> Settings {
         Settings {
             pool,
@@ -181,7 +183,7 @@ impl fmt::Debug for CachingPoolBuilder {
     }
 }
 
-/// The number of a new pool.
+/// The id of a new pool.
 pub(super) fn numbered() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(SHARED + 1);
     NEXT.fetch_add(1, Ordering::Relaxed)

@@ -1,32 +1,32 @@
-//! Sizes: what a request is rounded to, the bin that a block belongs in, the segment that it is cut
-//! from.
+//! Size classes: what a request is rounded to, which bin a block belongs in, and which segments it
+//! is cut from.
 
-/// Blocks up to here are packed in segments of their own, so that one of them does not keep a large
-/// segment from being given back.
+/// Blocks up to this size are packed in segments of their own, so that a small block does not keep
+/// a large segment from being given back.
 const SMALL: usize = 1 << 20;
 
-/// Segments are multiples of this, the unit in which the device's memory is mapped.
+/// Segments are multiples of this, the unit in which the driver maps device memory.
 pub(super) const SEGMENT: usize = 2 << 20;
 
-/// The segment that blocks above [`SMALL`] and below [`LARGE`] are cut from.
+/// Size of the segments that blocks above [`SMALL`] and below [`LARGE`] are cut from.
 const SHARED: usize = 20 << 20;
 
-/// Blocks from here on have a segment for themselves.
+/// Blocks of at least this size get a segment each.
 const LARGE: usize = 10 << 20;
 
-/// Sizes below are multiples of [`GRAIN`]; from here on there are eight to each power of two.
+/// Below this, sizes are multiples of [`GRAIN`]; from here on there are eight to each power of two.
 const LINEAR: usize = 8 * GRAIN;
 
 /// The alignment of all blocks: that of `cuMemAlloc`, which textures ask for.
 const GRAIN: usize = 512;
 
-/// What a large block may have left over without being cut.
+/// A large block is cut only if at least this much would be left over.
 const LARGE_SPARE: usize = 512 << 10;
 
 /// Bins of an arena; blocks of half a tebibyte and more have none.
 pub(super) const BINS: usize = bin(1 << 39);
 
-/// Which segments a block comes from.
+/// Kinds of segments, by the blocks cut from them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Span {
     Small,
@@ -34,10 +34,10 @@ pub(super) enum Span {
 }
 
 impl Span {
-    /// The largest blocks of small segments.
+    /// The largest block cut from small segments.
     pub(super) const LARGEST_SMALL: usize = SMALL;
 
-    /// Where blocks of `bytes` come from, and where they may come from if there is nothing left.
+    /// The kind of segment for blocks of `bytes`, then the kind to fall back on.
     pub(super) const fn both(bytes: usize) -> [Self; 2] {
         match Self::of(bytes) {
             Self::Small => [Self::Small, Self::Large],
@@ -45,7 +45,7 @@ impl Span {
         }
     }
 
-    /// Where blocks of `bytes` come from.
+    /// The kind of segment for blocks of `bytes`.
     pub(super) const fn of(bytes: usize) -> Self {
         if bytes <= SMALL {
             Self::Small
@@ -54,7 +54,7 @@ impl Span {
         }
     }
 
-    /// Room that is left when a block is cut, from which on it becomes a block of its own.
+    /// The smallest remainder that is cut off as a block of its own.
     pub(super) const fn spare(self) -> usize {
         match self {
             Self::Small => GRAIN,
@@ -63,7 +63,7 @@ impl Span {
     }
 }
 
-/// Bytes of the block that serves a request for `bytes`, at most `isize::MAX` of them.
+/// Size of the block that serves a request for `bytes`, which are at most `isize::MAX`.
 #[inline]
 pub(super) const fn rounded(bytes: usize) -> usize {
     let step = if bytes <= LINEAR {
@@ -71,13 +71,13 @@ pub(super) const fn rounded(bytes: usize) -> usize {
     } else if bytes <= SMALL {
         1 << ((bytes - 1).ilog2() - 3)
     } else {
-        // In no other way rounded: an eighth of a gibibyte is a lot.
+        // Large sizes are rounded no further: an eighth of a gibibyte is a lot.
         GRAIN
     };
     bytes.next_multiple_of(step)
 }
 
-/// The bin of blocks of `bytes`, which are rounded.
+/// The bin of blocks of `bytes` (already rounded).
 #[inline]
 pub(super) const fn bin(bytes: usize) -> usize {
     if bytes < LINEAR {
@@ -88,19 +88,19 @@ pub(super) const fn bin(bytes: usize) -> usize {
     8 * (power - LINEAR.ilog2() + 1) as usize + eighth
 }
 
-/// Bytes of the largest block that serves a request for `needed` as it is.
+/// Size of the largest block that serves a request for `needed` uncut.
 #[inline]
 pub(super) const fn most(needed: usize) -> usize {
     needed + Span::of(needed).spare() - GRAIN
 }
 
-/// Whether a block of `bytes` serves a request for `needed` as it is.
+/// Whether a block of `bytes` serves a request for `needed` uncut.
 #[inline]
 pub(super) const fn fits(bytes: usize, needed: usize) -> bool {
     bytes >= needed && bytes - needed < Span::of(needed).spare()
 }
 
-/// The segment to allocate for a block of `bytes`, and a smaller one that would do.
+/// The segment size to allocate for a block of `bytes`, and the smallest that would do.
 pub(super) const fn segments(bytes: usize) -> (usize, usize) {
     let least = bytes.next_multiple_of(SEGMENT);
     if bytes <= SMALL || bytes >= LARGE {

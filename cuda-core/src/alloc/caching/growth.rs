@@ -1,4 +1,4 @@
-//! Where memory comes from when none is at hand: other streams, the device, and patience.
+//! Slow path of the caching pool: reuse other streams' blocks, grow, wait.
 
 use std::sync::Arc;
 
@@ -20,11 +20,12 @@ use crate::timeline::core::StreamCore;
 use crate::timeline::ledger::Fences;
 use crate::types::resource::Resource;
 
-/// A block of `bytes`, which are rounded, where the heap has none that the stream may use at once.
+/// A block of `bytes` (already rounded), when the heap has none that the stream may use at once.
 ///
-/// Memory of other streams that turns out to be idle comes first, then new memory: waiting for
-/// another stream is worse than taking more. Only when there is no more of it, all that is known is
-/// asked of the driver, segments are given back, streams and at last the host wait.
+/// Other streams' memory that turns out to be idle comes first, then new memory: taking more is
+/// better than waiting for another stream. Only when the device or the limit gives no more does the
+/// pool query all pending work, give unused segments back, make this stream wait for others, and at
+/// last block the calling thread.
 pub(super) fn allocate(
     heap: &Heap,
     core: &Arc<StreamCore>,
@@ -35,7 +36,7 @@ pub(super) fn allocate(
         if let Some(piece) = without_waiting(heap, core, bytes)? {
             return Ok(piece);
         }
-        // Nobody is made to wait for what there can never be.
+        // Waiting cannot serve a request beyond what the heap can ever hold.
         if bytes <= heap.most()? {
             if let Some(piece) = by_waiting(heap, core, bytes)? {
                 return Ok(piece);
@@ -51,10 +52,10 @@ pub(super) fn allocate(
     }
 }
 
-/// While there is memory: nobody waits.
+/// Tries the sources that need no wait.
 fn without_waiting(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<Option<Piece>> {
     if Span::of(bytes) == Span::Large {
-        // Small blocks are left to the streams that keep them, and that would miss them at once.
+        // Small blocks stay with the streams that cache them: those would need them again at once.
         for other in heap.served_in_turn(LOOKED_AT) {
             heap.collect(&other, |bins| bins.take_from(bytes));
             heap.collect(&other, |bins| bins.take_reached(LOOKED_AT));
@@ -72,8 +73,8 @@ fn without_waiting(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<
     }
 }
 
-/// Memory that was freed while other streams used it, if the driver says that they have finished.
-/// Two calls for each stream that is asked.
+/// A block from memory that was freed while other streams used it, if the driver reports that they
+/// have finished. Two driver calls for each stream queried.
 fn take_finished(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Option<Piece> {
     let mut awaited = core.arena.with(heap, |bins| bins.next_asked(ASKED));
     awaited.extend(heap.with(|state| state.pending.next_asked(ASKED)));
@@ -90,16 +91,16 @@ fn take_finished(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Option<Pi
     heap.take(core, bytes)
 }
 
-/// Streams that are asked before more memory is taken.
+/// The number of streams that are queried before the pool grows.
 const ASKED: usize = 8;
 
-/// When the device, or the limit, gives no more.
+/// Tries the sources that wait: for when the device, or the limit, gives no more.
 fn by_waiting(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<Option<Piece>> {
     for other in heap.served() {
         heap.collect(&other, Bins::take_all);
     }
     for mark in heap.marks() {
-        // What the driver says of other streams' work is told to those who wait for it.
+        // The error of another stream's work is reported to those who wait for that work.
         let _ = mark.timeline.query(mark.seq);
     }
     if let Some(piece) = find_or_release(heap, core, bytes)? {
@@ -114,12 +115,12 @@ fn by_waiting(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<Optio
     find_or_release(heap, core, bytes)
 }
 
-/// What is free now, of whatever kind; else new memory in the place of unused segments.
+/// A free range; else new memory in place of unused segments; else a free range of the other kind.
 fn find_or_release(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<Option<Piece>> {
     if let Some(piece) = heap.find(core, bytes, ALL) {
         return Ok(Some(piece));
     }
-    // What cannot be given back stays, and so does the shortage.
+    // Segments that cannot be given back stay, and so does the shortage.
     let released = heap.release(0).unwrap_or(0);
     if released > 0 {
         if let Some(piece) = grow(heap, core, bytes)? {
@@ -129,7 +130,7 @@ fn find_or_release(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<
     Ok(heap.find_anywhere(core, bytes))
 }
 
-/// Memory of another stream that the driver says is idle. Two calls for each stream that is asked.
+/// Another stream's range that the driver reports idle. Two driver calls for each stream queried.
 fn take_idle(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Option<Piece> {
     let id = core.timeline().id();
     let mut busy = vec![id];
@@ -145,7 +146,7 @@ fn take_idle(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Option<Piece>
                 return None;
             }
             state.space.settle_of(other);
-            // Others may have been faster.
+            // Another thread may have taken it first.
             state.space.take(id, Span::of(bytes), bytes)
         });
         if found.is_some() {
@@ -155,7 +156,7 @@ fn take_idle(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Option<Piece>
     None
 }
 
-/// Memory of another stream, for which this one is made to wait.
+/// Another stream's range, behind whose work this stream is made to wait.
 fn take_behind(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Option<Piece> {
     let id = core.timeline().id();
     for span in Span::both(bytes) {
@@ -190,7 +191,8 @@ fn take_behind(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Option<Piec
     heap.find_anywhere(core, bytes)
 }
 
-/// Makes the stream wait for all the points; the point of its own from which on it has.
+/// Makes the stream wait for all of `marks`; returns the point of its own timeline behind that
+/// wait.
 fn wait(core: &Arc<StreamCore>, marks: &[Mark]) -> Result<Mark> {
     let bound = core.bind("cuStreamWaitEvent")?;
     for mark in marks {
@@ -201,7 +203,8 @@ fn wait(core: &Arc<StreamCore>, marks: &[Mark]) -> Result<Mark> {
     Ok(Mark { timeline, seq })
 }
 
-/// A new segment, and a block of it. [`None`] if neither the device nor the limit allows one.
+/// Allocates a segment and cuts a block from it; [`None`] if neither the device nor the limit
+/// allows one.
 fn grow(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<Option<Piece>> {
     let limit = heap.limit()?;
     let (mut wanted, least) = class::segments(bytes);
@@ -235,7 +238,7 @@ fn grow(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<Option<Piec
         let span = Span::of(bytes);
         let base = segment.base;
         let id = core.timeline().id();
-        // In one go, so that nobody else takes what this stream asked for.
+        // Under one lock, so that no other thread takes the range that this stream asked for.
         return Ok(heap.with(|state| {
             state.growing -= size;
             state.space.add(Segment { span, ..segment });
@@ -247,7 +250,8 @@ fn grow(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<Option<Piec
     Ok(None)
 }
 
-/// Memory from whoever the pool takes it from, and the point behind which it is there.
+/// Allocates a segment from the upstream allocator. The mark is the point behind which it may be
+/// used.
 fn obtain(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<(Segment, Option<Mark>)> {
     let segment = |base, home| Segment {
         base,
@@ -270,11 +274,12 @@ fn obtain(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<(Segment,
     ))
 }
 
-/// Gives a segment, which no work uses, back to whoever it came from.
+/// Gives a segment that no work uses back to the upstream allocator.
 fn give_back(segment: &Segment, settings: &Settings) -> Result<(), Unreleased> {
     match &segment.home {
         None => plain::free(segment.base),
-        // SAFETY: `obtain` got it there for this stream; no work uses it any more.
+        // SAFETY: `obtain` allocated it on this stream from this allocator; no work uses it any
+        // more.
         Some(home) => unsafe {
             custom::free(
                 &settings.upstream,
@@ -288,7 +293,7 @@ fn give_back(segment: &Segment, settings: &Settings) -> Result<(), Unreleased> {
 }
 
 impl Heap {
-    /// The points that free and pending blocks wait for.
+    /// The marks that free and pending blocks wait for.
     pub(super) fn marks(&self) -> Vec<Mark> {
         self.with(|state| {
             let mut marks = state.space.marks();
@@ -300,7 +305,7 @@ impl Heap {
         })
     }
 
-    /// [`Heap::find`], in segments of either kind.
+    /// [`Heap::find`] in segments of either kind, without looking at streams' progress.
     fn find_anywhere(&self, core: &StreamCore, bytes: usize) -> Option<Piece> {
         let id = core.timeline().id();
         self.with(|state| {
@@ -309,7 +314,8 @@ impl Heap {
         })
     }
 
-    /// Gives unused segments back until no more than `keep` bytes are free, and says how many went.
+    /// Gives unused segments back until no more than `keep` bytes are free; returns the bytes given
+    /// back.
     pub(super) fn release(&self, keep: usize) -> Result<usize> {
         let spent = self.with(|state| state.reclaim(ALL));
         drop(spent);
@@ -328,12 +334,13 @@ impl Heap {
             };
             match give_back(&segment, &self.settings) {
                 Ok(()) => went += segment.bytes,
-                // Whoever it came from has it still, and is asked once more.
+                // The upstream allocator still has it: offer it once more.
                 Err(Unreleased::Kept(error)) if segment.fate == Fate::Kept => {
                     self.with(|state| state.space.keep_refused(segment));
                     failed.get_or_insert(error);
                 }
-                // It may be gone all the same: it is neither used nor given back any more.
+                // The segment may or may not have been freed: neither use it nor give it back any
+                // more.
                 Err(why) => {
                     let error: Error = why.into();
                     let (base, bytes) = (segment.base, segment.bytes);
@@ -344,7 +351,7 @@ impl Heap {
         }
     }
 
-    /// [`Heap::release`] of what the driver says is idle, that of all streams' arenas included.
+    /// [`Heap::release`] of what the driver reports idle, blocks in all streams' arenas included.
     pub(super) fn trim(&self, keep: usize) -> Result<usize> {
         held::retry();
         for core in self.served() {
@@ -357,7 +364,8 @@ impl Heap {
         self.release(keep)
     }
 
-    /// Gives up the segments that work may use which can never be proven complete, and reports them.
+    /// Gives up and reports the segments that may be used by work whose completion can never be
+    /// proven.
     fn give_up_lost(&self) {
         let lost: Vec<_> = self.marks();
         let lost: Vec<_> = lost
@@ -392,13 +400,13 @@ impl Heap {
         self.leave_behind(given_up);
     }
 
-    /// Gives everything back that no work uses, and reports the rest, which stays allocated: nobody
-    /// refers to the heap any more.
+    /// Frees everything that no work uses and reports the rest, which stays allocated. Called when
+    /// nothing refers to the heap any more.
     pub(super) fn release_all(&self) {
         for mark in self.marks() {
             let _ = mark.timeline.query(mark.seq);
         }
-        // The second time for what was refused; what fails then has been reported.
+        // The second call retries refused segments; what fails then has been reported.
         let _ = self.release(0);
         let _ = self.release(0);
         let lost = self.with(|state| state.space.give_up_all());
@@ -406,7 +414,7 @@ impl Heap {
         drop(self.with(std::mem::take));
     }
 
-    /// Segments that work may use, of which nobody can prove that it is done.
+    /// Reports segments that may be used by work whose completion cannot be proven.
     fn leave_behind(&self, segments: Vec<(CUdeviceptr, usize)>) {
         for (base, bytes) in segments {
             let why = Unreleased::Kept(Error::LostStream);
@@ -414,7 +422,7 @@ impl Heap {
         }
     }
 
-    /// The most that the heap can ever have.
+    /// The most bytes that the heap can ever hold.
     fn most(&self) -> Result<usize> {
         let total = self.context.device().total_memory()?;
         Ok(self.limit()?.map_or(total, |limit| limit.min(total)))

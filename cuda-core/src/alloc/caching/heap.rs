@@ -1,4 +1,4 @@
-//! The address space of one context, behind the arenas of its streams.
+//! One context's address space of a pool, behind the arenas of its streams.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -20,22 +20,23 @@ use crate::util::sync::lock;
 use crate::util::turns::Turns;
 use crate::wait::Pending as Awaited;
 
-/// Segments of one context, and what is free of them. Locked for moments, never over a driver call.
+/// Segments of one context and their free ranges. Locked briefly, never over a driver call.
 pub(crate) struct Heap {
     pub(super) context: Context,
     pub(super) settings: Arc<Settings>,
     state: Mutex<State>,
-    /// The streams that keep blocks of this heap in their arenas.
+    /// The streams whose arenas cache blocks of this heap.
     arenas: Mutex<Turns<Weak<StreamCore>>>,
 }
 
-/// Streams that a miss looks at, in turn: what is known of them, without a call.
+/// The number of streams whose known progress a miss looks at, in round-robin order, without driver
+/// calls.
 pub(super) const LOOKED_AT: usize = 16;
 
-/// All streams, where there is no more memory.
+/// All streams, for when there is no more memory.
 pub(super) const ALL: usize = usize::MAX;
 
-/// What the lock guards.
+/// What the heap's lock guards.
 #[derive(Default)]
 pub(super) struct State {
     pub(super) space: Space,
@@ -45,7 +46,7 @@ pub(super) struct State {
     /// Bytes of segments that are being allocated.
     pub(super) growing: usize,
     pub(super) reserved_peak: usize,
-    /// Blocks that no arena counts, and the totals of arenas that were dropped.
+    /// Counters of blocks that no arena counts, and the totals of dropped arenas.
     pub(super) counts: Counts,
 }
 
@@ -57,7 +58,7 @@ pub(super) struct Pending {
 }
 
 impl Heap {
-    /// Whether its segments are in its context, as what comes from `cuMemAlloc` is.
+    /// Whether its segments belong to its context, as memory from `cuMemAlloc` does.
     pub(crate) fn is_in_the_context(&self) -> bool {
         custom::is_in_the_context(&self.settings.upstream)
     }
@@ -71,7 +72,7 @@ impl Heap {
         })
     }
 
-    /// What the heap and the arenas in front of it hold.
+    /// The usage of the heap and the arenas in front of it.
     pub(super) fn usage(&self) -> CacheUsage {
         let (mut arenas, mut free, mut largest) = (Counts::default(), 0, 0);
         for core in self.served() {
@@ -99,7 +100,7 @@ impl Heap {
         })
     }
 
-    /// Makes the peaks what is there now.
+    /// Sets the peaks to the present values.
     pub(super) fn reset_peaks(&self) {
         for core in self.served() {
             let reset = |bins: &mut Bins| bins.counts.peak = bins.counts.used;
@@ -111,7 +112,7 @@ impl Heap {
         });
     }
 
-    /// Runs `f` on what the lock guards. Timelines that are needed no more are dropped behind it.
+    /// Runs `f` under the lock. Timelines that are needed no more are dropped after unlocking.
     pub(super) fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
         let mut state = lock(&self.state);
         let result = f(&mut state);
@@ -121,20 +122,20 @@ impl Heap {
         result
     }
 
-    /// The stream keeps blocks of this heap from now on.
+    /// Registers a stream whose arena caches blocks of this heap from now on.
     pub(super) fn serve(&self, core: &Arc<StreamCore>) {
         let id = core.timeline().id();
         let gone = |core: &Weak<StreamCore>| core.strong_count() == 0;
         lock(&self.arenas).enter(id, Arc::downgrade(core), gone);
     }
 
-    /// The streams that keep blocks of this heap. Dropped where nothing is locked.
+    /// The streams that cache blocks of this heap. Drop the result where no lock is held.
     pub(super) fn served(&self) -> Vec<Arc<StreamCore>> {
         let arenas = lock(&self.arenas);
         arenas.values().filter_map(Weak::upgrade).collect()
     }
 
-    /// Some of them, in turn.
+    /// The next `most` of them, in round-robin order.
     pub(super) fn served_in_turn(&self, most: usize) -> Vec<Arc<StreamCore>> {
         let mut arenas = lock(&self.arenas);
         let streams = arenas.in_turn(most).into_iter();
@@ -142,13 +143,13 @@ impl Heap {
         cores.collect()
     }
 
-    /// Takes in what `f` takes out of the stream's bins.
+    /// Moves what `f` takes out of the stream's bins into the heap.
     pub(super) fn collect(&self, core: &StreamCore, f: impl FnOnce(&mut Bins) -> Contents) {
         let contents = core.arena.with(self, f);
         self.take_back(contents.into_flushed(), Rest::Joins);
     }
 
-    /// Takes in what an arena, which no longer counts it, has given up.
+    /// Moves what an arena has given up, and no longer counts, into the heap.
     pub(super) fn take_back(&self, flushed: Flushed, rest: Rest) {
         if flushed.free.is_empty() && flushed.pending.is_empty() {
             return;
@@ -172,7 +173,7 @@ impl Heap {
         drop(flushed.gone);
     }
 
-    /// Takes in a block that its stream's arena does not keep.
+    /// Moves a block that its stream's arena does not keep into the heap.
     pub(super) fn put(block: Cached) {
         let Some(heap) = block.heap().cloned() else {
             return;
@@ -181,7 +182,7 @@ impl Heap {
             timeline: block.timeline,
             seq: block.seq,
         };
-        // A stream that has handles keeps all small ones.
+        // A stream that has handles keeps all its small blocks in its arena.
         let rest = match Span::of(block.bytes) {
             Span::Small => Rest::Stays,
             Span::Large => Rest::Joins,
@@ -192,7 +193,7 @@ impl Heap {
         });
     }
 
-    /// Takes a block of the heap's own count back.
+    /// Takes back a block that this heap itself, and no arena, counts.
     pub(super) fn free(&self, address: CUdeviceptr, home: Mark) {
         let spent = self.with(|state| {
             let bytes = state.space.taken(address).unwrap_or(0);
@@ -203,8 +204,8 @@ impl Heap {
         drop(spent);
     }
 
-    /// A free block for the stream, without asking the driver: its own, then anybody's, as far as is
-    /// known of so many streams.
+    /// A free block for the stream, without driver calls: from its own ranges and the idle ones,
+    /// then after looking at the known progress of up to `streams` other streams.
     pub(super) fn find(&self, core: &StreamCore, bytes: usize, streams: usize) -> Option<Piece> {
         let (id, span) = (core.timeline().id(), Span::of(bytes));
         let (found, spent) = self.with(|state| {
@@ -220,13 +221,13 @@ impl Heap {
         found
     }
 
-    /// [`find`](Self::find) where nothing more is known since it was called.
+    /// [`find`](Self::find) without looking at other streams' progress again.
     pub(super) fn take(&self, core: &StreamCore, bytes: usize) -> Option<Piece> {
         let id = core.timeline().id();
         self.with(|state| state.space.take(id, Span::of(bytes), bytes))
     }
 
-    /// The arena that is dropped allocated so much.
+    /// Adds the totals of an arena that is being dropped.
     pub(super) fn remember(&self, counts: &Counts) {
         self.with(|state| {
             state.counts.peak += counts.peak;
@@ -248,14 +249,14 @@ impl State {
         self.pending.enter(pending, fences);
     }
 
-    /// Frees the blocks that other streams are known to have finished with, of so many streams. What
-    /// comes back is to be dropped where nothing is locked.
+    /// Frees the blocks that other streams are known to have finished with, looking at no more than
+    /// `streams` streams. Drop the result where no lock is held.
     pub(super) fn reclaim(&mut self, streams: usize) -> Vec<Fences> {
         let reached = self.pending.take_reached_in_turn(streams);
         self.give_pending(reached)
     }
 
-    /// [`reclaim`](Self::reclaim) of those streams.
+    /// [`reclaim`](Self::reclaim) for the given streams.
     pub(super) fn reclaim_of(&mut self, streams: &[u64]) -> Vec<Fences> {
         let reached = self.pending.take_reached(streams);
         self.give_pending(reached)
@@ -281,15 +282,16 @@ impl State {
     }
 }
 
-/// A heap that nobody refers to any more but those who wait for its work.
+/// A heap to which only waits for its work still refer.
 struct Leaving(Heap);
 
 impl Heap {
-    /// Gives everything back when all work on it is done. Whoever drops a stream does not wait for
-    /// that, and whoever waits for deferred drops waits for all of it: it is asked for here and now.
+    /// Arranges that all memory is given back when all work on it is done. The thread that drops a
+    /// stream does not wait for that work, but a thread that waits for deferred drops must wait for
+    /// all of it, so the waits are registered here, synchronously.
     fn end(self) {
         let marks = self.marks();
-        // A second try: what cannot be waited for stays allocated.
+        // A second try; what cannot be waited for stays allocated.
         let of = |mark| Awaited::of(mark).or_else(|_| Awaited::of(mark));
         let awaited: Vec<_> = marks.iter().filter_map(|mark| of(mark).ok()?).collect();
         let leaving = Arc::new(Leaving(self));
@@ -312,7 +314,7 @@ impl Drop for Heap {
     fn drop(&mut self) {
         let mut state = std::mem::take(&mut self.state);
         if driver::is_gone() {
-            // Whoever keeps it may run arbitrary user code, or call the driver, when dropped.
+            // Dropping the state may run arbitrary user code, or call the driver.
             std::mem::forget(state);
             return;
         }

@@ -1,13 +1,13 @@
-//! How much a pool may take.
+//! The limit of a caching pool.
 
 use std::str::FromStr;
 
 use crate::device::Device;
 use crate::error::{Error, Result};
 
-/// The most that a [`CachingPool`](crate::CachingPool) takes from a device, in each of its contexts: a
-/// device has one, its primary context, unless a program makes others. Each has memory of its own,
-/// and none is given back because another is short of it.
+/// The most that a [`CachingPool`](crate::CachingPool) takes from a device, in each of its
+/// contexts: a device has one, its primary context, unless a program creates others. Each has
+/// memory of its own, and a shortage in one does not give back another's.
 ///
 /// As text, a number of bytes or a percentage of the device's memory: `1073741824`, `50%`, `12.5%`. Zero
 /// is no limit, as text and as a value.
@@ -24,17 +24,17 @@ use crate::error::{Error, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[non_exhaustive]
 pub enum PoolLimit {
-    /// As much as there is.
+    /// As much as the device gives.
     #[default]
     None,
-    /// So many bytes in each context; zero is [`None`](Self::None).
+    /// This many bytes in each context; zero is [`None`](Self::None).
     Bytes(usize),
-    /// A share of each device's memory, between 0 and 1; zero is [`None`](Self::None).
+    /// This fraction of each device's memory, between 0 and 1; zero is [`None`](Self::None).
     Fraction(f64),
 }
 
 impl PoolLimit {
-    /// Bytes of `device`.
+    /// The limit in bytes on `device`.
     pub(super) fn bytes(self, device: Device) -> Result<Option<usize>> {
         Ok(match self {
             Self::None => None,
@@ -43,7 +43,7 @@ impl PoolLimit {
         })
     }
 
-    /// Refuses a share that is none. Zero is no limit.
+    /// Refuses a fraction that is not between 0 and 1; turns zero into no limit.
     pub(super) fn check(self) -> Result<Self> {
         match self {
             Self::Bytes(0) | Self::Fraction(0.0) => Ok(Self::None),
@@ -68,7 +68,7 @@ impl FromStr for PoolLimit {
 
     fn from_str(text: &str) -> Result<Self> {
         let malformed = || malformed(text);
-        // Nothing that a number may begin with but a digit: no sign, no infinity.
+        // Only digits may begin it: no sign, no infinity.
         if !text.starts_with(|first: char| first.is_ascii_digit()) {
             return Err(malformed());
         }

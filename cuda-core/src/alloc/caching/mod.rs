@@ -1,21 +1,22 @@
-//! The caching pool: blocks that were freed, kept for those to come.
+//! The caching pool: keeps freed blocks for later allocations.
 //!
-//! Each stream has an [arena](stream_cache): for each pool that it has allocated from, [bins] of blocks that it
-//! may use at once, by size. A block that is allocated and freed while its bin has one costs two
-//! exchanges of one flag on a cache line of the stream's own, whatever thread does it, and brings
-//! along the references that it needs.
+//! Each stream has an [arena](stream_cache): for each pool that it has allocated from, [bins] of
+//! blocks that it may use at once, by size. An allocation that hits its bin, and the free that
+//! refills it, cost one exchange each of a flag on a cache line of the stream's own, whatever thread
+//! does it; the block carries the references that its next owner needs.
 //!
-//! Behind the bins that a context's streams have of a pool there is one [heap], an
-//! [address space](space) of segments in which free ranges join their neighbours, and from which the
-//! smallest that fits is cut. A free range remembers whose work it comes after: that stream uses it
-//! at once, others when that work is known to be complete, or behind it. No event belongs to a block.
-//! One is recorded when a range is about to change hands, and not before.
+//! Behind the bins of all streams of a context there is, for each pool, one [heap]: an [address
+//! space](space) of segments in which free ranges join their neighbours, and from which the
+//! smallest range that fits is cut. A free range remembers the stream and the point whose work it
+//! comes after: that stream uses it at once; others use it when that work is known to be complete,
+//! or wait for it first. No event belongs to a block: one is recorded only when a range is about to
+//! pass from one stream to another.
 //!
-//! Segments come from `cuMemAlloc`, not from the driver's pool. They are there for all streams at
-//! once, whatever is being captured; peers reach them as soon as their contexts have access; and
-//! copies of them do not depend on what is current. What speaks against `cuMemAlloc` is that it is
-//! slow, which is paid once a segment, and that freeing stops the device, which happens in
-//! `CachingPool::trim` and when the device has no more.
+//! Segments come from `cuMemAlloc`, not from the driver's pool. All streams may use them at once,
+//! even during captures; peers reach them as soon as their contexts have access; and copies of them
+//! do not depend on the current context. `cuMemAlloc` is slow, which is paid once per segment, and
+//! freeing stops the device, which happens only in `CachingPool::trim` and when the device has no
+//! more memory.
 
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
@@ -51,11 +52,11 @@ use stream_cache::Arena;
 
 /// The stream that a cached block was allocated on.
 pub(crate) struct Home {
-    // INVARIANT: taken by `free` alone, which is the last thing that is done with a block.
+    // INVARIANT: taken only by `recycle` or `free`, the last operation on a block.
     core: ManuallyDrop<Arc<StreamCore>>,
-    /// Where the block was cut, if that is not the process's pool.
+    /// The heap it was cut from, unless that is the shared pool's.
     branch: Option<Arc<Heap>>,
-    /// The block's size, which is the request's, rounded.
+    /// The size of the block: the request's, rounded.
     bytes: usize,
     bin: usize,
 }
@@ -66,7 +67,7 @@ impl Home {
         &self.core
     }
 
-    /// Whether it is in its context, as what comes from `cuMemAlloc` is.
+    /// Whether the block belongs to its context, as memory from `cuMemAlloc` does.
     #[inline]
     pub(crate) fn is_in_the_context(&self) -> bool {
         let heap = self.branch.as_ref();
@@ -74,8 +75,8 @@ impl Home {
     }
 }
 
-/// A block that the stream has at hand, of the pool with that [number](CachingPool::id). None is of
-/// no bytes.
+/// A block from the stream's own bins, of the pool with that [id](CachingPool::id). No block has
+/// zero bytes.
 #[inline]
 pub(crate) fn find(pool: u64, core: &StreamCore, bytes: usize) -> Option<Block<DeviceMemory>> {
     let needed = class::rounded(bytes);
@@ -83,7 +84,7 @@ pub(crate) fn find(pool: u64, core: &StreamCore, bytes: usize) -> Option<Block<D
     Some(block(found, bytes))
 }
 
-/// A block of the pool, for the stream.
+/// A block of the pool for the stream.
 pub(crate) fn allocate(
     pool: &CachingPool,
     core: &Arc<StreamCore>,
@@ -96,7 +97,7 @@ pub(crate) fn allocate(
     Ok(block(found, bytes))
 }
 
-/// What is at hand, as a block of `bytes`.
+/// A cached block, as an allocated one of `bytes`.
 #[inline]
 fn block(cached: Cached, bytes: usize) -> Block<DeviceMemory> {
     let mark = Mark {
@@ -106,7 +107,7 @@ fn block(cached: Cached, bytes: usize) -> Block<DeviceMemory> {
     Block {
         address: cached.address,
         bytes,
-        // Another stream may use it only behind what this one did with it before.
+        // Another stream may use it only behind what its home stream did with it before.
         ledger: Ledger::behind(0..bytes, mark),
         keeper: Origin::Cached(Home {
             core: ManuallyDrop::new(cached.home),
@@ -117,7 +118,7 @@ fn block(cached: Cached, bytes: usize) -> Block<DeviceMemory> {
     }
 }
 
-/// A block for the stream whose bins have none.
+/// A block for a stream whose bins have none that fits.
 #[cold]
 fn miss(
     pool: &CachingPool,
@@ -128,7 +129,8 @@ fn miss(
     let heap = &pool.serve(core);
     heap.collect(core, |bins| bins.take_reached(heap::LOOKED_AT));
     if Span::of(needed) == Span::Large {
-        // Joined, what lies in the bins may fit better than what would have to be cut.
+        // Joined in the heap, the blocks of the bins may fit better than a range that would have to
+        // be cut.
         heap.collect(core, |bins| bins.take_from(Span::LARGEST_SMALL + 1));
     }
     let mut found = heap.find(core, needed, heap::LOOKED_AT);
@@ -153,14 +155,14 @@ fn miss(
     })
 }
 
-/// Takes a block back that no other stream has used: for its home stream, whose timeline is given,
-/// at once. No driver call.
+/// Takes back a block that no other stream has used, so that its home stream, whose timeline is
+/// given, may reuse it at once. No driver call.
 ///
 /// # Safety
-/// The block is not used after this, nor freed once more.
+/// The block is neither used nor freed again after this.
 #[inline]
 pub(crate) unsafe fn recycle(address: CUdeviceptr, home: &mut Home, timeline: Arc<Timeline>) {
-    // SAFETY: nobody takes it after this, by the caller's promise.
+    // SAFETY: by the caller's promise nothing takes it after this.
     let core = unsafe { ManuallyDrop::take(&mut home.core) };
     Arena::put(Cached {
         address,
@@ -173,18 +175,18 @@ pub(crate) unsafe fn recycle(address: CUdeviceptr, home: &mut Home, timeline: Ar
     });
 }
 
-/// [`recycle`] of a block that other streams may still use, up to those points.
+/// [`recycle`] of a block that other streams may still use, up to the points in `fences`.
 ///
 /// # Safety
 /// That of [`recycle`].
 pub(crate) unsafe fn free(address: CUdeviceptr, home: &mut Home, fences: Fences) {
     let timeline = home.core.timeline().clone();
     if fences.is_empty() {
-        // SAFETY: what the caller promised is what `recycle` asks for: nobody uses the block after
-        // this, nor frees it once more.
+        // SAFETY: what the caller promised is what `recycle` asks for: the block is neither used
+        // nor freed again after this.
         return unsafe { recycle(address, home, timeline) };
     }
-    // SAFETY: nobody takes it after this, by the caller's promise.
+    // SAFETY: by the caller's promise nothing takes it after this.
     let core = unsafe { ManuallyDrop::take(&mut home.core) };
     let block = Cached {
         address,

@@ -1,4 +1,4 @@
-//! Free ranges by the stream whose work they come after.
+//! Free ranges by owner: the stream whose work they come after.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -10,26 +10,26 @@ use super::class::Span;
 use crate::timeline::{Mark, Timeline};
 use crate::util::turns::Turns;
 
-/// The owner of ranges that no work uses.
+/// The owner of idle ranges, which no work uses.
 pub(super) const NOBODY: u64 = 0;
 
-/// Owners of free ranges: all streams may use those of [`NOBODY`].
+/// Owners of free ranges. All streams may use those of [`NOBODY`].
 #[derive(Default)]
 pub(super) struct Owners {
     owners: Turns<Owner>,
-    /// The others than [`NOBODY`] by their largest free range, for each [`Span`].
-    // INVARIANT: what `Owner::largest` says, of each that has one.
+    /// The owners other than [`NOBODY`], ordered by their largest free range, for each [`Span`].
+    // INVARIANT: contains what `Owner::largest` returns, for each owner that has one.
     largest: [BTreeSet<(usize, u64)>; 2],
-    /// Which of those was asked about last.
+    /// The entry that `other_than` returned last.
     asked: (usize, u64),
 }
 
 #[derive(Default)]
 pub(super) struct Owner {
     pub(super) timeline: Option<Arc<Timeline>>,
-    /// Sizes and addresses, by [`Span`].
+    /// Sizes and addresses of its free ranges, by [`Span`].
     free: [BTreeSet<(usize, CUdeviceptr)>; 2],
-    /// The points behind which others may use them, and addresses.
+    /// The points behind which other streams may use them, with their addresses.
     points: BTreeSet<(u64, CUdeviceptr)>,
 }
 
@@ -47,7 +47,7 @@ impl Owner {
         self.free[span as usize].last().map(|(bytes, _)| *bytes)
     }
 
-    /// The ranges of which the owner's work is not known to be complete.
+    /// The ranges on which the owner's work is not known to be complete.
     pub(super) fn unfinished(&self) -> impl Iterator<Item = CUdeviceptr> {
         let unfinished = self.points.iter().filter(|(seq, _)| {
             let timeline = self.timeline.as_ref();
@@ -56,14 +56,14 @@ impl Owner {
         unfinished.map(|(_, address)| *address)
     }
 
-    /// A range of which the owner's work is known to be complete.
+    /// A range on which the owner's work is known to be complete.
     pub(super) fn finished(&self) -> Option<CUdeviceptr> {
         let (seq, address) = self.points.first()?;
         let timeline = self.timeline.as_ref()?;
         timeline.has_completed(*seq).then_some(*address)
     }
 
-    /// The point behind which all of it is free.
+    /// The point behind which all its ranges are free.
     fn last(&self) -> Option<Mark> {
         Some(Mark {
             timeline: self.timeline.clone()?,
@@ -77,12 +77,12 @@ impl Owners {
         self.owners.get(owner)
     }
 
-    /// The owners whose turn it is, at most so many.
+    /// The next owners in round-robin order, at most `most`.
     pub(super) fn in_turn(&mut self, most: usize) -> Vec<u64> {
         self.owners.in_turn(most)
     }
 
-    /// Enters a free range. What comes back is needed no more.
+    /// Adds a free range. Drop the returned timeline where no lock is held.
     pub(super) fn insert(
         &mut self,
         owner: u64,
@@ -102,7 +102,7 @@ impl Owners {
         spent
     }
 
-    /// Takes a free range out. What comes back is needed no more.
+    /// Removes a free range. Drop the returned timeline where no lock is held.
     pub(super) fn remove(&mut self, owner: u64, free: Free) -> Option<Arc<Timeline>> {
         let entry = self.owners.get_mut(owner)?;
         let before = entry.largest(free.span);
@@ -134,7 +134,7 @@ impl Owners {
         largest.extend(after.map(|after| (after, owner)));
     }
 
-    /// The smallest range of the owner with room for `bytes`.
+    /// The owner's smallest range with room for `bytes`.
     pub(super) fn best_of(
         &self,
         owner: u64,
@@ -145,8 +145,8 @@ impl Owners {
         set.range((bytes, 0)..).next().copied()
     }
 
-    /// A stream, other than those, that has room for `bytes`: each in turn, since what is asked about
-    /// one says nothing of the next.
+    /// A stream outside `tried` that has room for `bytes`. Successive calls go round all such
+    /// streams, since the progress of one says nothing of another's.
     pub(super) fn other_than(&mut self, tried: &[u64], span: Span, bytes: usize) -> Option<u64> {
         let others = &self.largest[span as usize];
         let least = (bytes, NOBODY);
@@ -157,12 +157,12 @@ impl Owners {
         Some(self.asked.1)
     }
 
-    /// The points that free ranges wait for, one for each stream.
+    /// The marks that free ranges wait for, one for each stream.
     pub(super) fn marks(&self) -> Vec<Mark> {
         self.owners.values().filter_map(Owner::last).collect()
     }
 
-    /// The largest range of all.
+    /// The size of the largest range of any owner.
     pub(super) fn largest(&self) -> usize {
         let spans = [Span::Small, Span::Large].into_iter();
         let largest = spans.flat_map(|span| {

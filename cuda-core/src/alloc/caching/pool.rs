@@ -1,4 +1,4 @@
-//! Caching pools as values: the process's own, and those that a program makes.
+//! Caching pools: the shared one, and those that a program creates.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -23,25 +23,26 @@ use crate::timeline::core::StreamCore;
 use crate::types::usage::CacheUsage;
 use crate::util::sync::lock;
 
-/// A pool of device memory that keeps what is freed, in segments of its own.
+/// A pool of device memory that keeps freed blocks, in segments of its own.
 ///
-/// There is one for the whole process, [`CachingPool::shared`], which [`Stream::alloc`] uses unless
-/// [another allocator](crate::set_default_allocator) was chosen. Others keep memory apart from it;
-/// a clone is a reference. What is allocated stays valid when the pool is gone.
+/// The process has one, [`CachingPool::shared`], which [`Stream::alloc`] uses unless [another
+/// allocator](crate::set_default_allocator) was chosen. Other pools keep their memory apart from
+/// it; a clone is a reference. An allocated buffer stays valid when its pool is gone.
 ///
-/// Each stream keeps what was freed on it, of each pool apart. [`Stream::alloc`] and
-/// [`Stream::alloc_with`] take it from there with neither a driver call nor a lock that other streams
-/// need, whatever thread frees it; behind an [adaptor](crate::adaptors), and called as a
+/// Each stream caches the blocks that were freed on it, separately for each pool. [`Stream::alloc`]
+/// and [`Stream::alloc_with`] reuse them with neither a driver call nor a lock that other streams
+/// need, whichever thread freed them; behind an [adaptor](crate::adaptors), and called as a
 /// [`DeviceAllocator`], a pool has one lock for each context.
 ///
 /// A freed block is reused on its own stream at once, and on others when work on it is known to be
-/// complete: a large one at once, a small one where there is no more memory. While there is memory,
-/// nothing waits; when there is none, segments are given back, streams wait for each other, and at
-/// last the host waits.
+/// complete: a large one at once, a small one when the device has no more memory. While the device
+/// has memory, nothing waits; when it has none, the pool gives segments back, makes streams wait
+/// for each other, and at last blocks the calling thread.
 ///
-/// A pool of one's own keeps the contexts alive that it has memory of. When its last reference is
-/// gone, its memory is freed as soon as the work on it is done: at once where it is known to be, else
-/// on a thread of the library's. Freeing is `cuMemFree`, which waits for other work of the device.
+/// A pool that a program creates keeps the contexts alive in which it has memory. When the last
+/// reference to it is gone, its memory is freed as soon as the work on it is done: at once if it is
+/// known to be, else on a thread of this crate. Freeing is `cuMemFree`, which waits for other work
+/// of the device.
 ///
 /// ```no_run
 /// use cuda_core::{CachingPool, Device, PoolLimit};
@@ -64,19 +65,20 @@ struct Pool {
     heaps: Mutex<Vec<Entry>>,
 }
 
-/// The heap of one context, by the address of the context's own bookkeeping.
+/// The heap of one context, keyed by the address of the `Context`'s inner value.
 struct Entry {
     context: usize,
     device: Device,
     heap: Weak<Heap>,
-    /// Keeps it; not where it would keep a context that goes with its last reference.
+    /// Keeps the heap alive, unless that would keep alive a context that ends with its last
+    /// reference.
     _kept: Option<Arc<Heap>>,
 }
 
-/// The process's pool.
+/// The shared pool.
 pub(crate) fn shared() -> Result<&'static CachingPool> {
     static POOL: OnceLock<Result<CachingPool>> = OnceLock::new();
-    // In a forked child, a thread that no longer exists may have been making it.
+    // In a fork's child, a thread that does not exist there may have been initializing it.
     if let Some(error) = driver::gone() {
         return POOL.get().ok_or(error)?.as_ref().map_err(Error::clone);
     }
@@ -101,12 +103,12 @@ impl CachingPool {
         CachingPoolBuilder::new()
     }
 
-    /// The process's own pool: the default allocator. Its limit is `CUDA_CORE_POOL_LIMIT`, bytes or
-    /// a percentage as of [`PoolLimit`], until [`set_limit`](Self::set_limit) says otherwise.
+    /// The shared pool, which is the default allocator. Its limit is `CUDA_CORE_POOL_LIMIT`, bytes
+    /// or a percentage as in [`PoolLimit`], until [`set_limit`](Self::set_limit) replaces it.
     ///
     /// # Errors
-    /// [`Error::Malformed`] if the environment holds anything else; then every allocation from it
-    /// fails with this error, too.
+    /// [`Error::Malformed`] if the environment variable holds anything else; then every allocation
+    /// from this pool fails with the same error.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -127,13 +129,13 @@ impl CachingPool {
         }))
     }
 
-    /// What streams know the pool by.
+    /// The id under which streams file the pool's blocks.
     #[inline]
     pub(crate) fn id(&self) -> u64 {
         self.0.settings.pool
     }
 
-    /// The pool as an allocator to choose.
+    /// The pool as an allocator to pass to functions that take one.
     ///
     /// ```no_run
     /// use cuda_core::{CachingPool, set_default_allocator};
@@ -150,7 +152,7 @@ impl CachingPool {
         })
     }
 
-    /// What the pool holds of a device's memory; nothing in a fork's child. No driver call.
+    /// What the pool holds of a device's memory; all zero in a fork's child. No driver call.
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
@@ -186,7 +188,8 @@ impl CachingPool {
         }
     }
 
-    /// The most that the pool takes from a device, in each context; nothing is said in a fork's child.
+    /// The most that the pool takes from a device, in each context; [`PoolLimit::None`] in a fork's
+    /// child.
     pub fn limit(&self) -> PoolLimit {
         if driver::is_gone() {
             return PoolLimit::None;
@@ -194,8 +197,8 @@ impl CachingPool {
         self.0.settings.limit()
     }
 
-    /// Sets the limit. What was taken already stays, until it is [trimmed](Self::trim). No driver
-    /// call.
+    /// Sets the limit. Memory that was already taken stays until it is [trimmed](Self::trim). No
+    /// driver call.
     ///
     /// # Errors
     /// [`Error::Malformed`] for a fraction that is not between 0 and 1; [`Error::Forked`] in a fork's
@@ -213,14 +216,15 @@ impl CachingPool {
     }
 
     /// Gives unused segments back to their device, the largest first, until no more than `keep`
-    /// bytes are free in each context, and says how many bytes went: `cuMemFree_v2` for each, which
-    /// waits for all work of the device. What other streams still use stays.
+    /// bytes are free in each context, and returns the bytes given back: `cuMemFree_v2` for each,
+    /// which waits for all work of the device. What other streams still use stays.
     ///
     /// # Errors
-    /// Those of the allocator that segments come from, the first of several; the other segments
-    /// have gone. One that the driver refused to take back may be gone all the same: it is used no
-    /// more, and reported to the hook of [`set_drop_hook`](crate::set_drop_hook). One that an
-    /// allocator refused with an error of its own is offered once more next time.
+    /// The first error of the allocator that segments come from; the other segments are given back
+    /// regardless. A segment that the driver refused to take back may have been freed or not: the
+    /// pool does not use it again, and reports it to the hook of
+    /// [`set_drop_hook`](crate::set_drop_hook). One that an allocator refused with an error of its
+    /// own is offered once more by the next call.
     ///
     /// ```no_run
     /// let freed = cuda_core::CachingPool::shared()?.trim(0)?; // keeps nothing that is idle
@@ -234,7 +238,7 @@ impl CachingPool {
         trimmed.into_iter().sum()
     }
 
-    /// The heap of a context, made if need be.
+    /// The heap of a context, created if needed.
     pub(super) fn heap(&self, context: &Context) -> Arc<Heap> {
         let key = std::ptr::from_ref(context.inner()).addr();
         let mut heaps = lock(&self.0.heaps);
@@ -254,7 +258,7 @@ impl CachingPool {
         heap
     }
 
-    /// The heap that the stream's blocks come from. The process's own is kept by its streams.
+    /// The heap that the stream's blocks come from. The shared pool's is kept alive by its streams.
     fn heap_of(&self, core: &Arc<StreamCore>) -> Arc<Heap> {
         if self.0.settings.is_shared() {
             return self.serve(core);
@@ -262,7 +266,7 @@ impl CachingPool {
         self.heap(core.context())
     }
 
-    /// [`CachingPool::heap_of`] of a stream that keeps blocks in bins.
+    /// [`CachingPool::heap_of`] for a stream that caches blocks in its bins.
     pub(super) fn serve(&self, core: &Arc<StreamCore>) -> Arc<Heap> {
         let serve = || {
             let heap = self.heap(core.context());
@@ -279,12 +283,12 @@ impl CachingPool {
         })
     }
 
-    /// The heaps of a device's contexts, to be dropped where nothing is locked.
+    /// The heaps of a device's contexts. Drop the result where no lock is held.
     pub(super) fn heaps_of(&self, device: Device) -> Vec<Arc<Heap>> {
         self.heaps(|entry| entry.device == device)
     }
 
-    /// The heaps that `wanted` says, to be dropped where nothing is locked.
+    /// The heaps that `wanted` selects. Drop the result where no lock is held.
     fn heaps(&self, wanted: impl Fn(&Entry) -> bool) -> Vec<Arc<Heap>> {
         let heaps = lock(&self.0.heaps);
         let wanted = heaps.iter().filter(|entry| wanted(entry));
@@ -293,10 +297,10 @@ impl CachingPool {
 }
 
 impl Drop for Pool {
-    /// Nobody allocates any more: what streams keep joins what is left, and what is in use follows
-    /// when it is freed.
+    /// Nothing allocates from the pool any more: blocks that streams cache join their heaps, and
+    /// blocks in use follow when they are freed.
     fn drop(&mut self) {
-        // In a forked child our locks may be held by threads that no longer exist.
+        // In a fork's child, this crate's locks may be held by threads that do not exist there.
         if driver::is_gone() {
             return;
         }
@@ -344,8 +348,8 @@ impl fmt::Debug for CachingPool {
     }
 }
 
-// SAFETY: blocks are cut from segments, at multiples of 256 bytes, and are nobody else's until they
-// come back; other streams' work on them is complete, or the stream waits for it.
+// SAFETY: blocks are cut from segments, at multiples of 256 bytes, and each is allocated to one
+// owner until it comes back; other streams' work on it is complete, or the stream waits for it.
 unsafe impl DeviceAllocator for CachingPool {
     fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
         let core = stream.core();
@@ -369,8 +373,8 @@ unsafe impl DeviceAllocator for CachingPool {
     unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, _: usize) -> Result<()> {
         let core = stream.core();
         let heap = self.heap_of(core);
-        // A number of its own: events that were recorded before do not cover what the caller may have
-        // made the stream wait for since.
+        // A new point: events recorded before do not cover what the caller may have made the stream
+        // wait for since.
         let seq = core.reach()?.count();
         let timeline = core.timeline().clone();
         heap.free(address, Mark { timeline, seq });

@@ -1,4 +1,4 @@
-//! What a pool has taken from its devices, piece by piece.
+//! What a pool has taken from its devices, segment by segment.
 
 use std::collections::HashMap;
 
@@ -25,11 +25,11 @@ use crate::process::driver;
 pub struct CacheSegment {
     /// The device that it is on.
     pub device: Device,
-    /// Where it begins.
+    /// Its first address.
     pub address: CUdeviceptr,
     /// Its size in bytes.
     pub bytes: usize,
-    /// What it is cut into, from its beginning to its end without a gap.
+    /// Its blocks, by address and without a gap.
     pub blocks: Vec<CacheBlock>,
 }
 
@@ -48,9 +48,9 @@ pub struct CacheSegment {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CacheBlock {
-    /// Where it begins.
+    /// Its first address.
     pub address: CUdeviceptr,
-    /// Its size in bytes; where it is used, what was asked for, rounded up.
+    /// Its size in bytes; for a used block, the requested size rounded up.
     pub bytes: usize,
     /// What holds it.
     pub state: CacheBlockState,
@@ -74,16 +74,17 @@ pub enum CacheBlockState {
     Used,
     /// The pool, for allocations to come.
     Free,
-    /// The pool, but streams may be using it still, or it was not taken back where it came from.
+    /// The pool; but streams may still be using it, or the allocator it came from refused to take
+    /// it back.
     Pending,
 }
 
 impl CachingPool {
-    /// The segments that the pool holds of a device's memory, by address; none in a fork's child. No
-    /// driver call.
+    /// The segments that the pool holds of a device's memory, by address; none in a fork's child.
+    /// No driver call.
     ///
-    /// While other threads allocate and free, a block that changes hands may be shown on either
-    /// side.
+    /// While other threads allocate and free, a block that changes hands may be listed as either
+    /// used or free.
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
@@ -105,7 +106,7 @@ impl CachingPool {
 }
 
 fn segments_of(heap: &Heap) -> Vec<CacheSegment> {
-    // What the space counts as taken, and streams keep for themselves.
+    // What the space counts as taken, but streams' arenas or pending lists hold.
     let mut kept = HashMap::new();
     for core in heap.served() {
         core.arena.with(heap, |bins| {

@@ -1,5 +1,5 @@
-//! An address space in pieces: segments, the ranges that they are cut into, and whose work a free
-//! range has to come after.
+//! An address space: segments, the ranges they are cut into, and the stream and point whose work
+//! each free range has to come after.
 //!
 //! Nothing here calls the driver.
 
@@ -25,19 +25,19 @@ pub(super) struct Space {
     owners: Owners,
     reserved: usize,
     free: usize,
-    /// Bytes of segments that are not [kept](Fate::Kept), as far as nobody has them.
+    /// Bytes of segments that are not [kept](Fate::Kept), except those still allocated to a user.
     lost: usize,
     /// Timelines that are needed no more. Dropping the last reference to one calls the driver, so
-    /// whoever locks the space drops them afterwards.
+    /// the thread that locks the space drops them after unlocking.
     spent: Vec<Arc<Timeline>>,
 }
 
-/// Memory in one piece, as it was allocated.
+/// One allocation of the upstream allocator.
 pub(super) struct Segment {
     pub(super) base: CUdeviceptr,
     pub(super) bytes: usize,
     pub(super) span: Span,
-    /// The stream in whose order it is given back, if that matters to whoever it came from.
+    /// The stream in whose order it is given back, if the upstream allocator is stream-ordered.
     pub(super) home: Option<Arc<StreamCore>>,
     pub(super) fate: Fate,
 }
@@ -45,11 +45,12 @@ pub(super) struct Segment {
 /// What becomes of a segment.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// Blocks are cut from it, and when nobody has one it is given back.
+    /// Blocks are cut from it; when none of them is in use, it is given back.
     Kept,
-    /// Whoever it came from did not take it back: it is offered once more.
+    /// The upstream allocator did not take it back: it is offered once more.
     Refused,
-    /// Work that cannot be proven complete may use it: it was reported, and stays for good.
+    /// Work that cannot be proven complete may use it: it was reported, and stays allocated
+    /// permanently.
     GivenUp,
 }
 
@@ -62,22 +63,22 @@ struct Range {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Taken,
-    /// To be used by the owner at once, by others behind the owner's work up to `seq`.
+    /// Usable by the owner at once, by others behind the owner's work up to `seq`.
     Free {
         owner: u64,
         seq: u64,
     },
-    /// Nobody's: its segment was given up, or is on its way back.
+    /// Unusable: its segment was given up, or is on its way back.
     Lost,
 }
 
-/// What becomes of idle ranges beside one that is freed.
+/// What becomes of idle ranges next to one that is freed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rest {
     /// They join it, so that its stream finds them in one piece.
     Joins,
-    /// They stay idle. A stream that is gone has no use for them, and each one whose work is pending
-    /// would take the rest of a segment out of reach.
+    /// They stay apart, usable by all streams. A stream without handles has no use for them, and
+    /// each of its ranges with pending work would take the rest of a segment out of reach.
     Stays,
 }
 
@@ -106,13 +107,13 @@ impl Space {
         self.lost
     }
 
-    /// The largest range that a single request could have, whoever's work it had to wait for.
+    /// The largest range that a single request could have, after whatever wait.
     pub(super) fn largest_free(&self) -> usize {
         self.owners.largest()
     }
 
-    /// All segments with what they are cut into; `kept` says who has what is taken here, by address,
-    /// if it is not a buffer.
+    /// All segments with the ranges they are cut into. `kept` gives, by address, the state of
+    /// ranges that are taken here but are not buffers.
     pub(super) fn list(
         &self,
         device: Device,
@@ -140,12 +141,12 @@ impl Space {
         listed.collect()
     }
 
-    /// To be dropped where the space is not locked.
+    /// The spent timelines, to be dropped where the space is not locked.
     pub(super) fn take_spent(&mut self) -> Vec<Arc<Timeline>> {
         std::mem::take(&mut self.spent)
     }
 
-    /// Takes in a new segment, all of it taken.
+    /// Adds a new segment as one taken range.
     pub(super) fn add(&mut self, segment: Segment) {
         let (base, bytes) = (segment.base, segment.bytes);
         self.reserved += bytes;
@@ -166,8 +167,8 @@ impl Space {
         Some(self.cut(address, bytes))
     }
 
-    /// A range with room for `bytes` that only another stream than those may use at once, the smallest
-    /// that it has; all of it, and the point behind which it is free.
+    /// The smallest range with room for `bytes` of one stream outside `tried`, uncut, and the point
+    /// behind which others may use it.
     pub(super) fn take_of_others(
         &mut self,
         tried: &[u64],
@@ -189,7 +190,7 @@ impl Space {
         }
     }
 
-    /// Takes a free range, and leaves what is not needed of it to its owner.
+    /// Takes a free range; what is not needed of it stays with its owner.
     fn cut(&mut self, address: CUdeviceptr, needed: usize) -> Piece {
         let (owner, seq) = self.owner_of(address).unwrap_or((NOBODY, 0));
         let timeline = self.owners.get(owner).and_then(|o| o.timeline.clone());
@@ -222,19 +223,20 @@ impl Space {
         self.segments.get(segment).map_or(Span::Large, |s| s.span)
     }
 
-    /// Whether the address is that of a range that was taken, and how large that is.
+    /// The size of the taken range at `address`, if there is one.
     pub(super) fn taken(&self, address: CUdeviceptr) -> Option<usize> {
         let range = self.ranges.get(&address)?;
         (range.state == State::Taken).then_some(range.bytes)
     }
 
-    /// Frees a range that was taken: for the mark's stream at once, for others behind it; for all
-    /// if there is none. Joins it with its neighbours, unless they wait for other streams.
+    /// Frees a taken range: usable by the mark's stream at once, by others behind the mark; by all
+    /// at once if there is no mark. Joins it with its neighbours, unless they wait for other
+    /// streams.
     pub(super) fn give(&mut self, address: CUdeviceptr, mark: Option<Mark>) {
         self.give_beside(address, mark, Rest::Joins);
     }
 
-    /// [`give`](Self::give), and what becomes of idle ranges beside it.
+    /// [`give`](Self::give), with a choice for the idle ranges next to it.
     pub(super) fn give_beside(&mut self, address: CUdeviceptr, mark: Option<Mark>, rest: Rest) {
         if self.is_given_up(address) {
             self.lose(address);
@@ -246,7 +248,7 @@ impl Space {
             None => (NOBODY, 0, None),
         };
         self.insert(address, owner, seq, timeline);
-        // What nobody uses can be used behind anybody's work, too.
+        // An idle range may merge with any stream's range.
         let idle = |one: u64, other: u64| one == NOBODY || other == NOBODY;
         let idle = |one, other| rest == Rest::Joins && idle(one, other);
         self.join(address, |one, other| one == other || idle(one, other));
@@ -258,14 +260,14 @@ impl Space {
         segment.is_some_and(|segment| segment.fate == Fate::GivenUp)
     }
 
-    /// Lets everybody use what is known not to be in use any more, of so many owners.
+    /// Makes ranges idle whose owners' work is known to be complete, for the next `owners` owners.
     pub(super) fn settle(&mut self, owners: usize) {
         for owner in self.owners.in_turn(owners) {
             self.settle_of(owner);
         }
     }
 
-    /// [`settle`](Self::settle) of one owner.
+    /// [`settle`](Self::settle) for one owner.
     pub(super) fn settle_of(&mut self, owner: u64) {
         while let Some(address) = self.owners.get(owner).and_then(Owner::finished) {
             self.remove(address);
@@ -274,12 +276,12 @@ impl Space {
         }
     }
 
-    /// The points that free ranges wait for, one for each stream.
+    /// The marks that free ranges wait for, one for each stream.
     pub(super) fn marks(&self) -> Vec<Mark> {
         self.owners.marks()
     }
 
-    /// Takes out a segment of which nothing is in use, the largest first.
+    /// Removes and returns the largest segment that is idle as a whole.
     pub(super) fn take_segment(&mut self) -> Option<Segment> {
         let unused = |segment: &&Segment| {
             let whole = self.ranges.get(&segment.base);
@@ -295,7 +297,7 @@ impl Space {
         Some(segment)
     }
 
-    /// Takes a segment in again that could not be given back: nothing of it is handed out.
+    /// Adds a segment again that could not be given back; nothing is allocated from it.
     pub(super) fn keep_refused(&mut self, segment: Segment) {
         let base = segment.base;
         self.add(Segment {
@@ -305,7 +307,7 @@ impl Space {
         self.lose(base);
     }
 
-    /// Takes the segments out that could not be given back.
+    /// Removes and returns the segments that could not be given back.
     pub(super) fn take_refused(&mut self) -> Vec<Segment> {
         let refused = self.segments.values();
         let refused = refused.filter(|segment| segment.fate == Fate::Refused);
@@ -319,8 +321,8 @@ impl Space {
         taken.collect()
     }
 
-    /// Gives the segments up, for good, that have free ranges of those owners, unless the owners'
-    /// work on them is known to be complete. Says which those are.
+    /// Gives up permanently the segments that have free ranges of those owners whose work on them
+    /// is not known to be complete. Returns the segments given up.
     pub(super) fn give_up(&mut self, owners: &[u64]) -> Vec<(CUdeviceptr, usize)> {
         let lost: Vec<_> = owners
             .iter()
@@ -333,7 +335,7 @@ impl Space {
             .collect()
     }
 
-    /// Gives the segment around the address up, unless it is already: nothing of it is handed out
+    /// Gives up the segment around the address, unless it already is: nothing is allocated from it
     /// any more.
     pub(super) fn give_up_around(&mut self, address: CUdeviceptr) -> Option<(CUdeviceptr, usize)> {
         let base = self.ranges.get(&address)?.segment;
@@ -353,7 +355,7 @@ impl Space {
         Some((base, bytes))
     }
 
-    /// Makes a taken range nobody's, of a segment of which nothing is handed out any more.
+    /// Makes a taken range of a segment that is given up or refused unusable.
     fn lose(&mut self, address: CUdeviceptr) {
         let range = self.ranges.get_mut(&address);
         if let Some(range) = range.filter(|range| range.state == State::Taken) {
@@ -362,7 +364,7 @@ impl Space {
         }
     }
 
-    /// Gives all segments up.
+    /// Gives up all segments.
     pub(super) fn give_up_all(&mut self) -> Vec<(CUdeviceptr, usize)> {
         let bases: Vec<_> = self.segments.keys().collect();
         bases
@@ -371,7 +373,7 @@ impl Space {
             .collect()
     }
 
-    /// Enters a taken range as a free one.
+    /// Turns a taken range into a free one.
     fn insert(
         &mut self,
         address: CUdeviceptr,
@@ -395,7 +397,7 @@ impl Space {
         self.spent.extend(self.owners.insert(owner, timeline, free));
     }
 
-    /// Makes a free range a taken one; its segment and size.
+    /// Turns a free range into a taken one; returns its segment and size.
     fn remove(&mut self, address: CUdeviceptr) -> (CUdeviceptr, usize) {
         let Some(range) = self.ranges.get_mut(&address) else {
             return (address, 0);
@@ -417,8 +419,8 @@ impl Space {
         (segment, bytes)
     }
 
-    /// Joins a free range with all free ranges beside it of the same segment whose owners go with
-    /// its own.
+    /// Joins a free range with the neighbouring free ranges of its segment whose owners `goes`
+    /// accepts.
     fn join(&mut self, address: CUdeviceptr, goes: impl Fn(u64, u64) -> bool) {
         let mut first = address;
         while let Some((&before, _)) = self.ranges.range(..first).next_back() {
@@ -434,7 +436,7 @@ impl Space {
         }
     }
 
-    /// Makes two neighbours one range, if they go together.
+    /// Merges two neighbours, if both are free, of one segment and accepted by `goes`.
     fn absorb(
         &mut self,
         first: CUdeviceptr,

@@ -1,4 +1,4 @@
-//! The blocks that a stream has for itself: bins in front of the address space.
+//! Per-stream caches of free blocks, by size, in front of a context's address space.
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
@@ -15,32 +15,34 @@ use crate::timeline::core::FreeBlocks;
 use crate::timeline::ledger::Fences;
 use crate::util::pocket::Pocket;
 
-/// A stream's own blocks. On cache lines of its own, since streams are used by different threads.
+/// The cached blocks of one stream. Aligned to cache lines of its own, since streams are used by
+/// different threads.
 #[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct Arena {
     locked: AtomicBool,
-    // INVARIANT: touched by whoever set `locked` alone.
+    // INVARIANT: accessed only by the thread that set `locked`.
     kept: UnsafeCell<Kept>,
-    /// Where the blocks of the process's pool come from.
+    /// The heap of the shared pool that this stream's blocks come from.
     heap: OnceLock<Arc<Heap>>,
 }
 
-// SAFETY: what is kept is Send, and touched by one thread at a time.
+// SAFETY: `Kept` is Send, and the lock lets one thread at a time access it.
 unsafe impl Sync for Arena {}
 
-/// What an arena holds.
+/// What an arena holds, under its lock.
 #[derive(Default)]
 pub(super) struct Kept {
-    /// The stream has handles: somebody may allocate on it.
+    /// The stream has user handles, so an allocation on it can still reuse what is cached here.
     open: bool,
-    /// Blocks of the process's pool.
+    /// Blocks of the shared pool.
     bins: Bins,
-    /// Blocks of the others that the stream has allocated from, while there are these.
+    /// Blocks of other pools that the stream has allocated from, while those pools exist.
     branches: Vec<Branch>,
 }
 
-/// What a stream has of a pool. The pool goes first: it takes this out when it is dropped.
+/// A stream's cached blocks of one pool. The pool removes this entry when it is dropped, so the
+/// entry never outlives the pool.
 pub(super) struct Branch {
     /// Its [number](super::builder::Settings::pool).
     pool: u64,
@@ -53,18 +55,19 @@ impl Pocket for FreeBlocks {
 }
 
 impl Arena {
-    /// The address space of the process's pool, [`None`] before the first miss.
+    /// The heap of the shared pool; [`None`] before the stream's first miss.
     pub(super) fn heap(&self) -> Option<&Arc<Heap>> {
         self.heap.get()
     }
 
-    /// [`Arena::heap`], which `find` finds at the first miss.
+    /// [`Arena::heap`]; at the first miss, `find` supplies it.
     pub(super) fn heap_or(&self, find: impl FnOnce() -> Arc<Heap>) -> &Arc<Heap> {
         self.heap.get_or_init(find)
     }
 
-    /// Locks what is kept for a moment: no driver call, no other lock of this crate's and no destructor
-    /// of anybody's comes under it. Taking it is one atomic exchange, giving it back a plain store.
+    /// Takes the spin lock. The holder keeps it for a moment: it makes no driver call, takes no
+    /// other lock of this crate and runs no foreign destructor. Locking is one atomic exchange,
+    /// unlocking a plain store.
     #[inline]
     pub(super) fn lock(&self) -> Locked<'_> {
         if self.locked.swap(true, Ordering::Acquire) {
@@ -83,19 +86,19 @@ impl Arena {
                     spins += 1;
                     hint::spin_loop();
                 } else {
-                    // Whoever has it was put aside by the system.
+                    // The system has probably descheduled the thread that holds the lock.
                     thread::yield_now();
                 }
             }
         }
     }
 
-    /// Runs `f` on the stream's bins of the heap, where it has any.
+    /// Runs `f` on the stream's bins of this heap, if the stream has any.
     pub(super) fn with<R: Default>(&self, heap: &Heap, f: impl FnOnce(&mut Bins) -> R) -> R {
         self.lock().of(heap).map(f).unwrap_or_default()
     }
 
-    /// The heap of a pool other than the process's that the stream has bins of.
+    /// The heap of a pool other than the shared one, if the stream has bins for that pool.
     pub(super) fn branch(&self, pool: u64) -> Option<Arc<Heap>> {
         let kept = self.lock();
         let mut branches = kept.branches.iter();
@@ -103,7 +106,7 @@ impl Arena {
         Some(branch.heap.clone())
     }
 
-    /// Makes bins of such a heap, if there are none yet.
+    /// Adds bins for the heap of such a pool, unless there are some.
     pub(super) fn add_branch(&self, pool: u64, heap: &Arc<Heap>) {
         let mut kept = self.lock();
         if kept.of(heap).is_none() {
@@ -115,8 +118,8 @@ impl Arena {
         }
     }
 
-    /// Takes the bins of a pool that goes out, and what is in them: blocks that are freed from now on go
-    /// to where they were cut. To be dropped where nothing is locked.
+    /// Removes the bins of a pool that is being dropped, with the blocks in them. Blocks freed
+    /// later go straight to their heap. Drop the result where no lock is held.
     pub(super) fn remove_branch(&self, heap: &Heap) -> Option<(Branch, Contents)> {
         let mut kept = self.lock();
         let mut branches = kept.branches.iter();
@@ -126,8 +129,9 @@ impl Arena {
         Some((branch, contents))
     }
 
-    /// Keeps freed blocks from now on if the stream has handles, and gives them up if it has none:
-    /// to where other streams find them, so that they do not keep this one alive.
+    /// Updates whether this arena caches freed blocks. A stream with handles does; one without
+    /// returns all its blocks to the heap, where other streams find them and where they do not keep
+    /// this stream alive.
     pub(crate) fn follow(&self, has_handles: impl FnOnce() -> bool) {
         let (contents, of_branches) = {
             let mut kept = self.lock();
@@ -148,20 +152,20 @@ impl Arena {
         }
     }
 
-    /// Takes back a block that only its home stream has used, or that nobody uses any more.
-    ///
-    /// The arena is that of the block's home.
+    /// Takes back a block that only its home stream has used, or that no work uses any more, into
+    /// the arena of that home stream.
     #[inline]
     pub(super) fn put(block: Cached) {
         let core = Arc::as_ptr(&block.home);
-        // SAFETY: the reference in `block` keeps the stream alive while the lock is held: whoever
-        // takes the block out of the bins has to have the lock.
+        // SAFETY: the reference in `block` keeps the stream alive while the lock is held: any
+        // thread that takes the block out of the bins must hold the lock.
         let arena = unsafe { &(*core).arena };
         let refused = {
             let mut kept = arena.lock();
             kept.put(block)
-            // Unlocked here, and not by a call that is handed the lock: while it returned, whoever
-            // took the block out could already have freed the stream that the lock refers to.
+            // Unlocked here, rather than in a callee that takes the guard by value: while such a
+            // callee returned, another thread could take the block out and free the stream that the
+            // guard refers to.
         };
         if let Some(block) = refused {
             Heap::put(block);
@@ -183,7 +187,7 @@ impl Arena {
 }
 
 impl Kept {
-    /// A block of the pool with that number for a request of `needed` bytes, which are rounded.
+    /// A block of pool `pool` for a request of `needed` bytes (already rounded).
     #[inline]
     pub(super) fn take(&mut self, pool: u64, needed: usize) -> Option<Cached> {
         if pool == SHARED {
@@ -194,7 +198,7 @@ impl Kept {
         branch.bins.take(needed)
     }
 
-    /// The bins of a heap.
+    /// The bins for `heap`.
     fn of(&mut self, heap: &Heap) -> Option<&mut Bins> {
         match heap.settings.is_shared() {
             true => Some(&mut self.bins),
@@ -202,7 +206,7 @@ impl Kept {
         }
     }
 
-    /// The bins that a block belongs in, [`None`] if its pool is gone: then nobody counts any more.
+    /// The bins that a block belongs in; [`None`] if its pool is gone, and with it the counters.
     #[inline]
     fn of_block(&mut self, block: &Cached) -> Option<&mut Bins> {
         match &block.branch {
@@ -218,7 +222,7 @@ impl Kept {
         Some(&mut branch.bins)
     }
 
-    /// Puts a block into its bin; gives it back if nobody would find it there.
+    /// Puts a block into its bin; returns it if this arena does not keep it.
     #[inline]
     fn put(&mut self, block: Cached) -> Option<Cached> {
         let open = self.open;
@@ -249,7 +253,7 @@ impl Kept {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // In a forked child our locks may be held by threads that no longer exist.
+        // In a fork's child, this crate's locks may be held by threads that do not exist there.
         if driver::is_gone() {
             return;
         }
@@ -263,7 +267,7 @@ impl Drop for Arena {
     }
 }
 
-/// What is kept, locked.
+/// Guard of the arena's lock.
 pub(super) struct Locked<'a>(&'a Arena);
 
 impl Deref for Locked<'_> {
@@ -271,7 +275,7 @@ impl Deref for Locked<'_> {
 
     #[inline]
     fn deref(&self) -> &Kept {
-        // SAFETY: this value has the lock.
+        // SAFETY: this guard holds the lock.
         unsafe { &*self.0.kept.get() }
     }
 }
@@ -279,7 +283,7 @@ impl Deref for Locked<'_> {
 impl DerefMut for Locked<'_> {
     #[inline]
     fn deref_mut(&mut self) -> &mut Kept {
-        // SAFETY: this value has the lock, and is borrowed exclusively.
+        // SAFETY: this guard holds the lock and is borrowed exclusively.
         unsafe { &mut *self.0.kept.get() }
     }
 }

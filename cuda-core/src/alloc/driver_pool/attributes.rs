@@ -32,7 +32,7 @@ pub struct PoolUsage {
     pub used_peak: usize,
 }
 
-/// When a pool hands out memory that another stream has freed.
+/// When a pool reuses memory that another stream has freed.
 ///
 /// ```no_run
 /// # let device = cuda_core::Device::get(0)?;
@@ -51,7 +51,7 @@ pub enum PoolReuse {
     FollowEventDependencies,
     /// When the free happens to have completed.
     Opportunistic,
-    /// Always: the driver makes the stream wait where it must.
+    /// Always: the driver makes the stream wait if needed.
     InternalDependencies,
 }
 
@@ -94,7 +94,7 @@ impl MemoryPool {
         self.set_bytes(cuda_sys::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, bytes)
     }
 
-    /// Whether the pool reuses memory that way: `cuMemPoolGetAttribute`.
+    /// Whether the pool reuses memory in this way: `cuMemPoolGetAttribute`.
     ///
     /// # Errors
     /// [`Error::GivenUp`](crate::Error::GivenUp); the driver's.
@@ -102,16 +102,16 @@ impl MemoryPool {
         let pool = self.live()?;
         let mut value: c_int = 0;
         let _relaxed = Relaxed::enter()?;
-        // SAFETY: `self` keeps the pool; the attribute's value is an int, which the call writes to
-        // a local of that type that outlives it.
+        // SAFETY: `self` keeps the pool alive; the attribute's value is an int, which the call
+        // writes to a local of that type that outlives it.
         check("cuMemPoolGetAttribute", unsafe {
             cu::cuMemPoolGetAttribute(pool, reuse.attribute(), (&raw mut value).cast())
         })?;
         Ok(value != 0)
     }
 
-    /// Says whether the pool reuses memory that way: `cuMemPoolSetAttribute`. All ways are on to
-    /// begin with.
+    /// Sets whether the pool reuses memory in this way: `cuMemPoolSetAttribute`. All ways are
+    /// initially on.
     ///
     /// # Errors
     /// [`Error::GivenUp`](crate::Error::GivenUp); the driver's.
@@ -128,14 +128,14 @@ impl MemoryPool {
         let pool = self.live()?;
         let mut value = c_int::from(on);
         let _relaxed = Relaxed::enter()?;
-        // SAFETY: `self` keeps the pool; the attribute's value is an int, which the call reads from
-        // a local of that type that outlives it.
+        // SAFETY: `self` keeps the pool alive; the attribute's value is an int, which the call
+        // reads from a local of that type that outlives it.
         check("cuMemPoolSetAttribute", unsafe {
             cu::cuMemPoolSetAttribute(pool, reuse.attribute(), (&raw mut value).cast())
         })
     }
 
-    /// What the pool holds, the whole process included: `cuMemPoolGetAttribute`, four times.
+    /// What the pool holds for the whole process: `cuMemPoolGetAttribute`, four times.
     ///
     /// # Errors
     /// [`Error::GivenUp`](crate::Error::GivenUp); the driver's.
@@ -161,7 +161,7 @@ impl MemoryPool {
     /// twice.
     ///
     /// # Errors
-    /// [`Error::GivenUp`](crate::Error::GivenUp); the driver's, and then one peak may have been reset
+    /// [`Error::GivenUp`](crate::Error::GivenUp); the driver's: one peak may then have been reset
     /// and the other not.
     pub fn reset_peaks(&self) -> Result<()> {
         self.live()?;
@@ -171,11 +171,11 @@ impl MemoryPool {
     }
 
     /// Gives unallocated memory back to the device, until no more than `keep` bytes are reserved,
-    /// and says how many bytes went: `cuMemPoolTrimTo`, and `cuMemPoolGetAttribute` before and
+    /// and returns the bytes given back: `cuMemPoolTrimTo`, and `cuMemPoolGetAttribute` before and
     /// after it. Memory that the pool takes meanwhile makes the number smaller.
     ///
     /// # Errors
-    /// [`Error::GivenUp`](crate::Error::GivenUp); the driver's. It may come although the pool was
+    /// [`Error::GivenUp`](crate::Error::GivenUp); the driver's, possibly although the pool was
     /// trimmed. Memory that is in use stays, which is no error.
     ///
     /// ```no_run
@@ -188,8 +188,8 @@ impl MemoryPool {
         let _relaxed = Relaxed::enter()?;
         let reserved = || self.bytes(cuda_sys::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
         let before = reserved()?;
-        // SAFETY: `self` keeps the pool, and `live` refuses one that may be gone; any number of
-        // bytes will do.
+        // SAFETY: `self` keeps the pool alive, and `live` refuses one that may be gone; any number
+        // of bytes is valid.
         check("cuMemPoolTrimTo", unsafe {
             cu::cuMemPoolTrimTo(pool, keep)
         })?;
@@ -200,12 +200,12 @@ impl MemoryPool {
         let pool = self.live()?;
         let mut value = 0u64;
         let _relaxed = Relaxed::enter()?;
-        // SAFETY: `self` keeps the pool; the attribute's value is a cuuint64_t, which the call
-        // writes to a local of that type that outlives it.
+        // SAFETY: `self` keeps the pool alive; the attribute's value is a cuuint64_t, which the
+        // call writes to a local of that type that outlives it.
         check("cuMemPoolGetAttribute", unsafe {
             cu::cuMemPoolGetAttribute(pool, attribute, (&raw mut value).cast())
         })?;
-        // Not more than an address can be.
+        // No value exceeds the address space.
         Ok(value as usize)
     }
 
@@ -213,8 +213,8 @@ impl MemoryPool {
         let pool = self.live()?;
         let mut value = bytes as u64;
         let _relaxed = Relaxed::enter()?;
-        // SAFETY: `self` keeps the pool; all attributes that come here have a cuuint64_t, which the
-        // call reads from a local that outlives it.
+        // SAFETY: `self` keeps the pool alive; all attributes passed here have a cuuint64_t, which
+        // the call reads from a local that outlives it.
         check("cuMemPoolSetAttribute", unsafe {
             cu::cuMemPoolSetAttribute(pool, attribute, (&raw mut value).cast())
         })

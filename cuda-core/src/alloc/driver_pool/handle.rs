@@ -1,4 +1,4 @@
-//! Pools as values: the default one of a device, and those that a program makes.
+//! The driver's pools: the default one of a device, and those that a program creates.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -29,8 +29,8 @@ use crate::util::sync::lock;
 
 /// A pool of a device's memory, from which stream-ordered allocations come: `CUmemoryPool`.
 ///
-/// A clone is a reference. A pool that a program made is destroyed with the last one; what is still
-/// allocated from it then stays valid, and the rest goes back to the device.
+/// A clone is a reference. A pool that a program created is destroyed with its last reference;
+/// memory still allocated from it then stays valid, and the rest goes back to the device.
 ///
 /// ```no_run
 /// use cuda_core::{Device, MemoryPool};
@@ -47,7 +47,7 @@ pub struct MemoryPool(Arc<Inner>);
 
 struct Inner {
     // INVARIANT: a live pool for as long as this value exists: the device's default pool, which
-    // lives as long as the driver, or one that `Drop` alone destroys; null if it is `Closed`.
+    // lives as long as the driver, or one that only `Drop` destroys; null if it is `Closed`.
     raw: Pool,
     device: Device,
     kind: Kind,
@@ -57,24 +57,24 @@ struct Inner {
 pub(super) enum Kind {
     Default,
     Created,
-    /// Another process's: nothing is allocated from it here.
+    /// Another process's: this process allocates nothing from it.
     Imported,
     /// Destroyed, or given up.
     Closed,
 }
 
-/// Pools that this crate made, by handle.
+/// Pools that this crate owns, by handle.
 static POOLS: Mutex<Vec<(Pool, Weak<Inner>)>> = Mutex::new(Vec::new());
 
 /// `cuMemPoolDestroy`.
 fn destroy(raw: Pool) -> Result<(), Unreleased> {
-    // Where the mode cannot be had it is destroyed all the same.
+    // If the mode cannot be set, the pool is destroyed nevertheless.
     let _relaxed = Relaxed::enter();
-    // Out of sight first: the handle may be that of another pool as soon as it is destroyed.
+    // Removed first: the handle may be reused for another pool as soon as this one is destroyed.
     lock(&POOLS).retain(|(known, _)| known.0 != raw.0);
     peer::forget_pool(raw);
-    // SAFETY: made by us, destroyed once. What is allocated from it stays valid: its resources "will
-    // be released automatically once there are no more outstanding allocations".
+    // SAFETY: created by this crate, destroyed once. Memory allocated from it stays valid: its
+    // resources "will be released automatically once there are no more outstanding allocations".
     released("cuMemPoolDestroy", unsafe { cu::cuMemPoolDestroy(raw.0) })
 }
 
@@ -118,31 +118,31 @@ pub struct MemoryPoolBuilder {
 }
 
 impl MemoryPoolBuilder {
-    /// The most bytes that the pool takes from the device; the driver rounds them up. Needs a driver
-    /// of CUDA 12.2. [`None`], which is the default, and zero leave it to the driver.
+    /// The most bytes that the pool takes from the device; the driver rounds them up. Needs a
+    /// driver of CUDA 12.2. [`None`], which is the default, and zero leave the limit to the driver.
     pub fn max_size(mut self, bytes: impl Into<Option<usize>>) -> Self {
         self.max_size = bytes.into();
         self
     }
 
-    /// Whether the pool can be given to other processes: see [`MemoryPool::export_fd`].
+    /// Whether the pool can be shared with other processes: see [`MemoryPool::export_fd`].
     pub fn shareable(mut self, shareable: ShareableHandle) -> Self {
         self.shareable = shareable;
         self
     }
 
     /// Bytes that the pool keeps when a stream, an event or a context is synchronised, instead of
-    /// giving them back to the device. All, if nothing is said.
+    /// giving them back to the device. All by default.
     pub fn release_threshold(mut self, bytes: usize) -> Self {
         self.release_threshold = bytes;
         self
     }
 
-    /// Makes the pool: `cuMemPoolCreate`, `cuMemPoolSetAttribute`. Needs no context.
+    /// Creates the pool: `cuMemPoolCreate`, `cuMemPoolSetAttribute`. Needs no context.
     ///
     /// # Errors
     /// [`Error::Unsupported`] on a device without memory pools, or one that cannot share them as
-    /// asked; the driver's.
+    /// requested; the driver's.
     pub fn build(self) -> Result<MemoryPool> {
         let device = self.device;
         let unsupported = |feature| Error::Unsupported {
@@ -179,9 +179,9 @@ impl MemoryPoolBuilder {
 }
 
 impl Device {
-    /// The pool that the device has from the start, and that the allocator
+    /// The device's default pool, which the allocator
     /// [`Allocator::driver_pool`](crate::Allocator::driver_pool) uses unless
-    /// [`Device::set_memory_pool`] says otherwise: `cuDeviceGetDefaultMemPool`. Its release
+    /// [`Device::set_memory_pool`] chose another: `cuDeviceGetDefaultMemPool`. Its release
     /// threshold has been raised to the maximum.
     ///
     /// # Errors
@@ -202,7 +202,7 @@ impl Device {
     }
 
     /// The pool that [`Allocator::driver_pool`](crate::Allocator::driver_pool) uses on this device:
-    /// `cuDeviceGetMemPool`. [`None`] if it is one that somebody else made.
+    /// `cuDeviceGetMemPool`. [`None`] if other code created it.
     ///
     /// # Errors
     /// Those of [`Device::default_memory_pool`]; the driver's.
@@ -222,13 +222,13 @@ impl Device {
         Ok(found.and_then(|(_, weak)| weak.upgrade()).map(MemoryPool))
     }
 
-    /// Makes [`Allocator::driver_pool`](crate::Allocator::driver_pool), and everybody else's
-    /// `cuMemAllocAsync`, use that pool on this device: `cuDeviceSetMemPool`. It holds for the whole
-    /// process, until the pool is destroyed. [`Stream::alloc`] uses it where the driver's pool is
-    /// the [default allocator](crate::set_default_allocator).
+    /// Makes [`Allocator::driver_pool`](crate::Allocator::driver_pool), and every other user of
+    /// `cuMemAllocAsync`, use that pool on this device: `cuDeviceSetMemPool`. It holds for the
+    /// whole process, until the pool is destroyed. [`Stream::alloc`] uses it if the driver's pool
+    /// is the [default allocator](crate::set_default_allocator).
     ///
-    /// Peer access that [`Context::enable_peer_access`](crate::Context::enable_peer_access) gives
-    /// concerns the default pool: see [`MemoryPool::set_access`] for others.
+    /// Peer access given by [`Context::enable_peer_access`](crate::Context::enable_peer_access) is
+    /// to the default pool: see [`MemoryPool::set_access`] for others.
     ///
     /// # Errors
     /// [`Error::WrongDevice`]; [`Error::Unsupported`] for an imported pool; the driver's.
@@ -277,7 +277,7 @@ impl MemoryPool {
         Self(Arc::new(Inner { raw, device, kind }))
     }
 
-    /// A pool that is ours to destroy.
+    /// A pool that this crate destroys.
     pub(super) fn made(raw: CUmemoryPool, device: Device, kind: Kind) -> Self {
         let pool = Self::new(raw, device, kind);
         lock(&POOLS).push((Pool(raw), Arc::downgrade(&pool.0)));
@@ -295,7 +295,7 @@ impl MemoryPool {
         self.0.raw.0
     }
 
-    /// The handle, unless it was given up.
+    /// The handle; an error if it was given up.
     pub(super) fn live(&self) -> Result<CUmemoryPool> {
         driver::ensure()?;
         if self.0.kind == Kind::Closed {
@@ -305,7 +305,7 @@ impl MemoryPool {
         Ok(self.as_raw())
     }
 
-    /// Whether it is the pool that the device has from the start.
+    /// Whether it is the device's default pool.
     pub fn is_default(&self) -> bool {
         self.0.kind == Kind::Default
     }
@@ -320,19 +320,19 @@ impl MemoryPool {
         Ok(())
     }
 
-    /// Opens the pool's memory to another device, present and future, or closes it:
+    /// Opens the pool's memory, present and future, to another device, or closes it:
     /// `cuMemPoolSetAccess`.
     ///
     /// Closing waits for all contexts of both devices that this crate knows, since their work may
     /// need the access, and again if another thread has enqueued a copy between the devices
-    /// meanwhile, or a kernel that uses the other's memory. Copies work without it, at a tenth of the
-    /// speed. A default pool that is closed stays so until it is opened, here or by
+    /// meanwhile, or a kernel that uses the other's memory. Copies work without it, at a tenth of
+    /// the speed. A default pool that is closed stays so until it is opened, here or by
     /// [`Context::enable_peer_access`](crate::Context::enable_peer_access).
     ///
     /// # Errors
-    /// [`Error::Flags`] for closing a pool to its own device; [`Error::PeerAccessInUse`] while other
-    /// threads enqueue such work all the time; the driver's `INVALID_VALUE` for a device that cannot
-    /// reach it.
+    /// [`Error::Flags`] for closing a pool to its own device; [`Error::PeerAccessInUse`] if other
+    /// threads keep enqueuing such work; the driver's `INVALID_VALUE` for a device that cannot
+    /// reach the memory.
     pub fn set_access(&self, peer: Device, access: PeerAccess) -> Result<()> {
         self.live()?;
         let own = peer == self.device();
@@ -342,13 +342,13 @@ impl MemoryPool {
                 why: "a device always reads and writes its own pools",
             });
         }
-        // One that was imported may have to be opened to its own device first.
+        // An imported pool may have to be opened to its own device first.
         if own && self.0.kind != Kind::Imported {
             return Ok(());
         }
         // Begun first, so that it ends last: a drop hook may copy between these very devices.
         let _quiet = DeferForeignCode::begin();
-        // Until others are told that the access is gone.
+        // Kept closed until the loss of access is recorded.
         let _closed = match access {
             PeerAccess::ReadWrite => None,
             PeerAccess::Read | PeerAccess::None => Some(peer::close(peer, self.device())?),
@@ -373,8 +373,8 @@ impl MemoryPool {
         let mut location = mem_location::of(device);
         let mut flags = cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_NONE;
         let _relaxed = Relaxed::enter()?;
-        // SAFETY: `self` keeps the pool; the call reads a location and writes one number, both
-        // locals that outlive it.
+        // SAFETY: `self` keeps the pool alive; the call reads a location and writes one number,
+        // both locals that outlive it.
         check("cuMemPoolGetAccess", unsafe {
             cu::cuMemPoolGetAccess(&mut flags, pool, &mut location)
         })?;
@@ -385,9 +385,9 @@ impl MemoryPool {
         })
     }
 
-    /// Destroys the pool, if nothing else refers to it, and says whether that worked:
-    /// `cuMemPoolDestroy`. Memory that is allocated from it stays valid. A pool that has other
-    /// references lives on with them, a device's default pool as long as the driver.
+    /// Destroys the pool, if nothing else refers to it: `cuMemPoolDestroy`. Memory that is
+    /// allocated from it stays valid. A pool that has other references lives on with them, a
+    /// device's default pool as long as the driver.
     ///
     /// # Errors
     /// The driver's, with a pool that is [given up](Error::GivenUp).
@@ -449,13 +449,13 @@ impl Stream {
             let relaxed = Relaxed::enter()?;
             let (seq, result) = bound.enqueue(op, |stream| {
                 // SAFETY: the call writes one address, to a local that outlives it; `self` keeps
-                // the pool, and the stream is live while it is bound.
+                // the pool alive, and the stream is live while it is bound.
                 unsafe { cu::cuMemAllocFromPoolAsync(&mut address, bytes, raw, stream) }
             });
             drop(relaxed);
             drop(bound);
             result.map_err(|error| self.context().explain(error, op, bytes))?;
-            // Another stream may touch the memory only when the allocation has happened.
+            // Another stream may use the memory only when the allocation has happened.
             ledger = Ledger::allocated(0..bytes, core.timeline(), seq);
         }
         let block = Block {
@@ -468,7 +468,7 @@ impl Stream {
     }
 }
 
-/// The same pool of the driver.
+/// Equal if they are the same pool of the driver.
 impl PartialEq for MemoryPool {
     fn eq(&self, other: &Self) -> bool {
         self.as_raw() == other.as_raw()

@@ -1,4 +1,4 @@
-//! The driver's stream-ordered pools, from which buffers come.
+//! The driver's stream-ordered pools.
 
 pub(crate) mod attributes;
 pub(crate) mod handle;

@@ -27,8 +27,8 @@ use crate::types::pod::Pod;
 #[cfg(unix)]
 use crate::types::shareable::ShareableHandle;
 
-/// A name of memory in a shared pool, for a process that has the pool: plain bytes, to be sent by
-/// whatever means.
+/// A name of memory in a shared pool, for a process that has imported the pool: plain bytes, to be
+/// sent by any means.
 ///
 /// ```no_run
 /// # fn send(_: impl Sized) {}
@@ -54,7 +54,7 @@ const _: () = assert!(size_of::<CUmemPoolPtrExportData>() == SIZE);
 const _: () = assert!(align_of::<CUmemPoolPtrExportData>() == 1);
 
 impl PoolPointer {
-    /// The name that these bytes are.
+    /// The name with these bytes.
     pub fn from_bytes(bytes: [u8; SIZE]) -> Self {
         Self(bytes)
     }
@@ -71,7 +71,7 @@ impl fmt::Debug for PoolPointer {
     }
 }
 
-/// Who gives memory of another process's pool back.
+/// Frees memory of another process's pool.
 struct Imported {
     _pool: MemoryPool,
 }
@@ -83,7 +83,7 @@ impl Owner for Imported {
 }
 
 impl MemoryPool {
-    /// A file descriptor that another process can import the pool by, if it was made with
+    /// A file descriptor by which another process can import the pool, if it was created with
     /// [`ShareableHandle::PosixFd`]: `cuMemPoolExportToShareableHandle`.
     ///
     /// # Errors
@@ -119,23 +119,23 @@ impl MemoryPool {
 
     /// Imports a pool of another process: `cuMemPoolImportFromShareableHandle`. Nothing can be
     /// allocated from it; what the other process has allocated can be opened with
-    /// [`import_pointer`](Self::import_pointer). The device is given access to it, if it has none:
-    /// `cuMemPoolGetAccess`, `cuMemPoolSetAccess`.
+    /// [`import_pointer`](Self::import_pointer). This gives the device access to the pool, if it
+    /// has none: `cuMemPoolGetAccess`, `cuMemPoolSetAccess`.
     ///
     /// # Errors
     /// The driver's.
     ///
     /// # Safety
-    /// `fd`, which is not zero, came from [`MemoryPool::export_fd`], or the driver's own call, of a
-    /// pool on `device`.
+    /// `fd`, which is not zero, came from [`MemoryPool::export_fd`], or the driver's own call, for
+    /// a pool on `device`.
     #[cfg(unix)]
     pub unsafe fn import_fd(device: Device, fd: impl AsFd) -> Result<Self> {
         crate::process::driver::ensure()?;
         let number = fd.as_fd().as_raw_fd();
         let mut raw = std::ptr::null_mut();
         let relaxed = Relaxed::enter()?;
-        // SAFETY: the call writes one handle, to a local that outlives it; for this type what it
-        // imports is the descriptor's number, which is open for as long as `fd`; flags must be
+        // SAFETY: the call writes one handle, to a local that outlives it; for this type of handle
+        // it imports the descriptor's number, which is open for as long as `fd`; flags must be
         // zero.
         check("cuMemPoolImportFromShareableHandle", unsafe {
             cu::cuMemPoolImportFromShareableHandle(
@@ -154,8 +154,8 @@ impl MemoryPool {
     }
 
     /// A name of a buffer for processes that have imported the pool, from which it must come:
-    /// `cuMemPoolExportPointer`. Comes after the first [`export_fd`](Self::export_fd): the driver
-    /// names memory of pools only that were exported once.
+    /// `cuMemPoolExportPointer`. To be called after the first [`export_fd`](Self::export_fd): the
+    /// driver only names memory of pools that were exported.
     ///
     /// # Errors
     /// [`Error::NotShareable`] for an empty buffer; the driver's, for memory of another pool.
@@ -182,8 +182,8 @@ impl MemoryPool {
     }
 
     /// Opens `len` elements of another process in this pool, which was imported:
-    /// `cuMemPoolImportPointer`. Dropping the buffer waits for the work that uses it, then gives it
-    /// back: `cuMemFree_v2`.
+    /// `cuMemPoolImportPointer`. Dropping the buffer waits for the work that uses it, then frees it
+    /// in this process: `cuMemFree_v2`.
     ///
     /// # Errors
     /// [`Error::SizeOverflow`] and [`Error::OverAligned`]; [`Error::WrongDevice`];
@@ -191,8 +191,7 @@ impl MemoryPool {
     ///
     /// # Safety
     /// The other process has allocated that many elements there, the allocation has completed, and
-    /// it frees them only when this buffer is gone. That work of both processes comes in order, the
-    /// caller sees to.
+    /// it frees them only when this buffer is gone. The caller orders the work of both processes.
     pub unsafe fn import_pointer<T: Pod>(
         &self,
         context: &Context,

@@ -12,7 +12,7 @@ use crate::process::release::Unreleased;
 use crate::stream::Stream;
 use crate::timeline::core::{Bound, StreamCore};
 
-/// The pool that the driver has for a stream's device.
+/// The driver's current pool of a stream's device.
 pub(crate) struct DriverPool;
 
 // SAFETY: "the allocation comes from the memory pool current to the stream's device", is aligned to
@@ -45,7 +45,7 @@ unsafe impl DeviceAllocator for DriverPool {
     }
 }
 
-/// `cuMemAllocAsync`, and the point of the stream from which on the memory is there.
+/// `cuMemAllocAsync`; returns the address and the point of the stream from which on it may be used.
 pub(crate) fn allocate(core: &Arc<StreamCore>, bytes: usize) -> Result<(CUdeviceptr, u64)> {
     let op = "cuMemAllocAsync";
     let bound = core.bind(op)?;

@@ -1,4 +1,4 @@
-//! What devices do for a large copy.
+//! The device side of a large copy.
 
 use super::flow::{Arrival, Failure, Way};
 use super::{fetch, send};
@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::timeline::core::StreamCore;
 
-/// Where on a device bytes go or come from, and by which stream.
+/// Device memory that takes part in a large copy, and the stream that copies it.
 pub(crate) struct End<'s, V> {
     pub(crate) core: &'s StreamCore,
     pub(crate) memory: V,
@@ -23,19 +23,19 @@ impl<V> End<'_, V> {
     }
 }
 
-/// What the ends of an upload get.
+/// How the bytes of an upload are distributed to its ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Portion {
-    /// Each of them all of it.
+    /// Each end gets all of them.
     Whole,
-    /// Each of them as much as it has room for, one behind the other.
+    /// Each end gets as many as it has room for, one end after the other.
     Next,
 }
 
-/// Pieces are filled, then sent.
+/// An upload: pieces are filled, then sent.
 pub(super) struct Up<'s, 'b> {
-    // INVARIANT: pieces are within the memory of each end that they are for: of all, which are as
-    // long as the slice, or of the one whose part they were cut of.
+    // INVARIANT: pieces are within the memory of each end that they are for: of all ends, which are
+    // as long as the slice, or of the one whose part they were cut from.
     pub(super) ends: Vec<End<'s, DeviceSliceMut<'b, u8>>>,
     pub(super) portion: Portion,
 }
@@ -63,7 +63,7 @@ impl End<'_, DeviceSliceMut<'_, u8>> {
         let to = &mut self.memory;
         send(region, self.core, &stream, to, piece.start, piece.len)?;
         if piece.is_last {
-            // Lets the chunk be taken again as soon as it has been read.
+            // Lets the chunk be reused as soon as the device has read it.
             let timeline = self.core.timeline();
             timeline.checkpoint(false, stream.entered())?;
         }
@@ -71,9 +71,10 @@ impl End<'_, DeviceSliceMut<'_, u8>> {
     }
 }
 
-/// Pieces are fetched, then emptied. As much is asked for as may be, since a device takes its time.
+/// A download: pieces are fetched, then copied out. Enqueues as much as allowed, to keep the device
+/// busy.
 pub(super) struct Down<'s, 'b> {
-    // INVARIANT: pieces are within the memory of the end whose part they were cut of.
+    // INVARIANT: pieces are within the memory of the end whose part they were cut from.
     pub(super) ends: Vec<End<'s, DeviceSlice<'b, u8>>>,
 }
 

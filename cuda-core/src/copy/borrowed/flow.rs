@@ -1,4 +1,4 @@
-//! A large copy under way: the same frame for both directions.
+//! The state of a large copy, for both directions.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,29 +13,29 @@ use crate::process::workers::Help;
 use crate::timeline::Timeline;
 use crate::timeline::event::RawEvent;
 
-/// What the driver is asked for each piece, before or after threads have copied it.
+/// The driver calls for each piece, before or after threads copy it.
 pub(super) trait Way {
-    /// Whether another piece is to begin, although threads have enough to copy.
+    /// Whether to begin further pieces even if threads have enough to copy.
     const EAGER: bool;
 
-    /// A piece begins, which has this region. What is to be waited for before threads copy it.
+    /// Begins a piece, which has this region. Returns what to wait for before threads may copy it.
     fn begin(&self, piece: &Piece, region: &Region) -> Result<Option<Arrival>, Failure>;
 
-    /// Threads have copied it.
+    /// Called after threads have copied the piece.
     fn finish(&mut self, piece: &Piece, region: &Region) -> Result<(), Failure>;
 }
 
-/// A point at which a piece is in its region.
+/// The point at which a piece is in its region.
 pub(super) struct Arrival {
     pub(super) device: Device,
     pub(super) timeline: Arc<Timeline>,
     pub(super) seq: u64,
-    /// Held so that it goes on telling of this piece and of no later one: there are more of them
-    /// under way than a stream keeps events for.
+    /// Held so that the stream does not reuse the event for a later piece: more pieces are in
+    /// flight than a stream keeps events for.
     pub(super) _event: Option<Arc<RawEvent>>,
 }
 
-/// What failed, and whose it was.
+/// An error, and the device it is about.
 pub(super) struct Failure {
     pub(super) device: Device,
     pub(super) error: Error,
@@ -44,9 +44,9 @@ pub(super) struct Failure {
 /// Turns an error on a device into the caller's error.
 pub(crate) type Blame = fn(Error, Device) -> Error;
 
-/// How far a copy gets ahead of its threads, and of the device.
+/// How far a copy gets ahead of its threads and of the device.
 pub(super) struct Limits {
-    /// Quanta to be copied that keep everybody busy.
+    /// Open quanta that keep all threads busy.
     enough: usize,
     /// Bytes of pieces that have begun and are not finished.
     most: usize,
@@ -61,7 +61,7 @@ impl Limits {
     }
 }
 
-/// A large copy. A piece begins, is opened to the threads, and is finished; in order.
+/// A large copy. Each piece begins, is opened to the threads, and is finished; all in order.
 pub(super) struct Flow<'a, W> {
     way: W,
     pieces: &'a [Piece],
@@ -73,7 +73,7 @@ pub(super) struct Flow<'a, W> {
     staged: VecDeque<Staged>,
     /// Their bytes.
     ahead: usize,
-    /// Pieces that have begun, that are open, and that are finished; or were.
+    /// Numbers of pieces that have begun, that have been opened, and that have been finished.
     begun: usize,
     opened: usize,
     done: usize,
@@ -85,7 +85,7 @@ struct Staged {
 }
 
 impl<'a, W: Way> Flow<'a, W> {
-    /// A copy of the pieces, which are the share's.
+    /// A copy of the pieces, which must be those of `share`.
     pub(super) fn new(
         way: W,
         pieces: &'a [Piece],
@@ -109,7 +109,7 @@ impl<'a, W: Way> Flow<'a, W> {
         }
     }
 
-    /// Makes the copy, with what help there is.
+    /// Makes the copy, with the helpers there are.
     pub(super) fn run(&mut self, help: &Help<'_>) -> Result<()> {
         loop {
             while self.done < self.opened && self.share.is_done(self.done) {
@@ -121,7 +121,7 @@ impl<'a, W: Way> Flow<'a, W> {
             let (begun, opened) = (self.begun, self.opened);
             while self.may_begin() && self.begin()? {}
             if self.opened > opened || begun == 0 {
-                // They wake while the first piece is under way.
+                // The helpers wake up while the first piece is in flight.
                 help.call();
             }
             if self.opened < self.begun && self.share.waiting() < self.limits.enough {
@@ -157,7 +157,7 @@ impl<'a, W: Way> Flow<'a, W> {
         Ok(true)
     }
 
-    /// Lets the next piece be copied, once it is in its region.
+    /// Opens the next piece to the threads, after waiting until it is in its region.
     fn open(&mut self) -> Result<()> {
         let Some(next) = self.staged.get(self.opened - self.done) else {
             return Ok(());
@@ -167,14 +167,14 @@ impl<'a, W: Way> Flow<'a, W> {
             arrived.map_err(|error| (self.blame)(error, arrival.device))?;
         }
         // SAFETY: the next piece, and a region of its size, which a device has filled if bytes come
-        // out of it, and which `self` keeps until the piece is done; should that not come, `self`
-        // is dropped after `with_help` has sent everybody away.
+        // out of it, and which `self` keeps until the piece is done; if it is never done, `self` is
+        // dropped only after `with_help` has made all helpers leave.
         unsafe { self.share.open(self.opened, &next.region) };
         self.opened += 1;
         Ok(())
     }
 
-    /// Does what comes after the oldest piece, which has been copied.
+    /// Finishes the oldest piece, which has been copied.
     fn finish(&mut self) -> Result<()> {
         let piece = &self.pieces[self.done];
         if let Some(Staged { region, .. }) = self.staged.pop_front() {

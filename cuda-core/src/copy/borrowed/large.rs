@@ -1,8 +1,8 @@
 //! Copies of large slices: cut in pieces, which several threads copy while others are in flight.
 //!
-//! The calling thread alone calls the driver, and copies when there is nothing to ask of it. So
-//! whatever is particular to a thread, its contexts, its captures and its default stream, is as it
-//! is for a small slice.
+//! Only the calling thread calls the driver; it copies, too, while there is nothing to ask of the
+//! driver. So all per-thread state (current contexts, captures, the default stream) is the same as
+//! for a small slice.
 
 use super::ends::{Down, End, Portion, Up};
 use super::flow::{Blame, Flow, Limits};
@@ -16,20 +16,20 @@ use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::process::driver;
 use crate::process::workers::{Work, with_help};
 
-/// Bytes up to which nobody helps, and each part is one copy: others would come too late.
+/// Bytes up to which no thread helps, and each part is one copy: helpers would come too late.
 pub(super) const ALONE: usize = CHUNK / 2;
 
-/// Chunks that are being filled before the oldest of them must be on its way.
+/// Chunks that are being filled before the oldest of them must have been sent.
 const AHEAD: usize = 3;
 
-/// Bytes up to which a copy goes through the chunks of small ones.
+/// Bytes up to which a copy uses the chunks of small copies.
 const SMALL: usize = 4 * CHUNK;
 
 /// How a copy is made.
 struct Manner {
     chunk: usize,
     helpers: usize,
-    /// Whether parts are cut.
+    /// Whether parts are cut in pieces.
     is_large: bool,
 }
 
@@ -55,7 +55,7 @@ impl Manner {
         plan::pieces(parts, self.chunk, sizes)
     }
 
-    /// Threads that help: not more than there is something for.
+    /// Helpers to use: no more than there are quanta for.
     fn helpers(&self, share: &Share<'_>) -> usize {
         self.helpers.min(share.quanta().saturating_sub(1))
     }
@@ -89,13 +89,13 @@ pub(crate) fn upload<'s>(
     let ring = Ring::new(first, ends.iter().map(|end| end.core), chunk);
     let helpers = manner.helpers(&share);
     let limits = Limits::new(helpers, AHEAD * chunk);
-    // It has the regions: it is dropped after `with_help` has sent everybody away.
+    // `flow` owns the regions: it is dropped after `with_help` has made all helpers leave.
     let mut flow = Flow::new(Up { ends, portion }, &pieces, &share, ring, limits, blame);
     with_help(&share, helpers, |help| flow.run(help))
 }
 
-/// Copies memory of devices to a slice, one behind the other, and waits for that. Together they
-/// have as many bytes as the slice.
+/// Copies device memory to a slice, end by end, and waits until the bytes are there. The ends
+/// together have as many bytes as the slice.
 pub(crate) fn download<'s>(
     ends: Vec<End<'s, DeviceSlice<'_, u8>>>,
     destination: &mut [u8],
@@ -114,12 +114,12 @@ pub(crate) fn download<'s>(
     let ring = Ring::new(first, ends.iter().map(|end| end.core), chunk);
     let helpers = manner.helpers(&share);
     let limits = Limits::new(helpers, (DEPTH - 1) * chunk);
-    // It has the regions: it is dropped after `with_help` has sent everybody away.
+    // `flow` owns the regions: it is dropped after `with_help` has made all helpers leave.
     let mut flow = Flow::new(Down { ends }, &pieces, &share, ring, limits, blame);
     with_help(&share, helpers, |help| flow.run(help))
 }
 
-/// Copies regions, which the device has filled, to the slices that they are for.
+/// Copies regions, which the device has filled, to their slices.
 pub(super) fn copy_out(staged: Vec<(Region, &mut [u8])>) -> Result<()> {
     let (regions, slices): (Vec<Region>, Vec<&mut [u8]>) = staged.into_iter().unzip();
     let StagingOptions { threads, chunk } = staging_options()?;
@@ -127,7 +127,7 @@ pub(super) fn copy_out(staged: Vec<(Region, &mut [u8])>) -> Result<()> {
     let helpers = threads.min(share.quanta().saturating_sub(1));
     with_help(&share, helpers, |help| {
         for (piece, region) in regions.iter().enumerate() {
-            // SAFETY: the next piece, and its region, which is kept until nobody is at it.
+            // SAFETY: the next piece, and its region, which is kept until no thread accesses it.
             unsafe { share.open(piece, region) };
         }
         help.call();

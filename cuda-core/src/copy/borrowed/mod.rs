@@ -1,4 +1,4 @@
-//! Copies of borrowed slices, through pinned chunks of our own.
+//! Copies of borrowed slices, through this crate's pinned chunks.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -24,24 +24,25 @@ mod flow;
 pub(crate) mod large;
 pub(crate) mod staging;
 
-/// Bytes that a scope stages before it waits in between.
+/// Bytes that a scope stages before it waits for them.
 const SCOPE_LIMIT: usize = 16 * CHUNK;
 
 impl<K: StreamKind> Stream<K> {
     /// Copies a borrowed slice to the stream's device. Returns as soon as the bytes are staged in
     /// pinned memory: the slice may be changed at once, and nothing waits for the device.
     ///
-    /// A small slice costs one `memcpy` and one `cuMemcpyHtoDAsync_v2`. A large one travels through at
-    /// most eight [chunks](crate::StagingOptions), 64 MiB unless that is set otherwise, and what is more
-    /// than they hold waits for this stream; so do small slices when 256 MiB of them are on their way,
-    /// unless the stream is known to be held up, by a [signal](crate::Signal) or a host function, say:
-    /// then they take more pinned memory, which later copies, or [`trim_staging`](crate::trim_staging),
-    /// give back. Where no pinned memory is to be had at all, bytes go through memory that is not pinned,
-    /// as the driver has it: slower, and the driver may wait for this stream.
+    /// A small slice costs one `memcpy` and one `cuMemcpyHtoDAsync_v2`. A large one goes through at
+    /// most eight [chunks](crate::StagingOptions), 64 MiB by default; the calling thread waits for
+    /// this stream before it stages more than they hold. It also waits for this stream when 256 MiB
+    /// of small slices are in flight, unless the stream is known to be held up, for example by a
+    /// [signal](crate::Signal) or a host function: then small slices take more pinned memory, which
+    /// later copies, or [`trim_staging`](crate::trim_staging), give back. If no pinned memory can
+    /// be had at all, bytes go through memory that is not pinned: slower, and the driver may wait
+    /// for this stream.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before the driver is asked. After a failure
-    /// of the driver a large destination may be written in part.
+    /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before any driver call. After the
+    /// driver fails, a large destination may be written in part.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -76,9 +77,9 @@ impl<K: StreamKind> Stream<K> {
     /// Copies device memory to a borrowed slice and waits for it.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before the driver is asked. A slice of up to a
-    /// mebibyte, or a [chunk](crate::StagingOptions) if that is smaller, is untouched after a failure; a
-    /// larger one may be written in part.
+    /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before any driver call. A slice of up
+    /// to a mebibyte, or up to a [chunk](crate::StagingOptions) if that is smaller, is untouched
+    /// after a failure; a larger one may be written in part.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -112,8 +113,8 @@ impl<K: StreamKind> Stream<K> {
     /// Collects several downloads into borrowed slices and waits once for all of them.
     ///
     /// The slices are filled when `f` has returned `Ok`. If it returns an error or panics, or the
-    /// wait fails, they are untouched, except those that were filled in between because more than
-    /// 16 MiB were asked for.
+    /// wait fails, they are untouched, except those that were already filled because more than 16
+    /// MiB were requested.
     ///
     /// # Errors
     /// Those of `f`, and of the wait.
@@ -160,7 +161,7 @@ impl<K: StreamKind> Stream<K> {
 pub struct Scope<'s, 'env> {
     core: &'s StreamCore,
     staged: Vec<(Region, &'env mut [u8])>,
-    /// Of these regions.
+    /// Bytes of these regions.
     bytes: usize,
     /// On another thread a per-thread default stream would be another stream.
     _not_send: PhantomData<*const ()>,
@@ -178,7 +179,7 @@ impl<'env> Scope<'_, 'env> {
     /// Copies device memory to a borrowed slice, which is filled when the scope ends.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before the driver is asked.
+    /// [`Error::LengthMismatch`] and [`Error::WrongDevice`] before any driver call.
     pub fn download<'a, T: Pod>(
         &mut self,
         source: impl Into<DeviceSlice<'a, T>>,
@@ -238,12 +239,12 @@ fn download_large<T: Pod>(
     large::download(vec![End { core, memory }], bytes, not_told)
 }
 
-/// Whoever copies on one stream knows its device.
+/// A [`Blame`](flow::Blame) that adds nothing: the caller of a copy on one stream knows its device.
 fn not_told(error: Error, _: Device) -> Error {
     error
 }
 
-/// Enqueues a copy of `len` bytes of `source`, from byte `start` on, into a region of their own.
+/// Enqueues a copy of `len` bytes of `source`, from byte `start` on, into a new region.
 fn stage<T: Pod>(
     core: &StreamCore,
     stream: &Bound<'_>,
@@ -256,8 +257,8 @@ fn stage<T: Pod>(
     Ok(region)
 }
 
-/// Enqueues a copy of `len` bytes of `source`, from byte `start` on, into a region that has as
-/// many; returns the point at which they are there.
+/// Enqueues a copy of `len` bytes of `source`, from byte `start` on, into a region of as many
+/// bytes. Returns the point of the stream at which they are there.
 fn fetch<T: Pod>(
     region: &Region,
     core: &StreamCore,
@@ -269,7 +270,7 @@ fn fetch<T: Pod>(
     let from = source.as_raw() + start as u64;
     let call = |stream| {
         // SAFETY: the source stays allocated until its mark has completed; the region has `len`
-        // bytes and is left alone until its own mark has.
+        // bytes and is not accessed until its own mark has.
         unsafe { cu::cuMemcpyDtoHAsync_v2(region.as_ptr().cast(), from, len, stream) }
     };
     let touches = &mut [source.read()];
@@ -278,8 +279,7 @@ fn fetch<T: Pod>(
     result.map(|()| seq)
 }
 
-/// Enqueues a copy of a region, which has `len` bytes, to those of `destination` from byte `start`
-/// on.
+/// Enqueues a copy of a region, which has `len` bytes, to `destination` from byte `start` on.
 fn send<T: Pod>(
     region: &Region,
     core: &StreamCore,
@@ -291,7 +291,7 @@ fn send<T: Pod>(
     let to = destination.as_raw() + start as u64;
     let call = |stream| {
         let from = region.as_ptr().cast_const();
-        // SAFETY: the region has `len` bytes and is left alone until its mark has completed; the
+        // SAFETY: the region has `len` bytes and is not accessed until its mark has completed; the
         // destination stays allocated until its own mark has.
         unsafe { cu::cuMemcpyHtoDAsync_v2(to, from.cast(), len, stream) }
     };

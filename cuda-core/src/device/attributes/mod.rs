@@ -9,7 +9,7 @@ mod numbers;
 /// What a device can do and how much it has: `cuDeviceGetAttribute` with a name and a type for each
 /// attribute that headers up to 13.5 know. [`Device::attribute`] takes any other by number.
 ///
-/// Asking creates no context. A driver that is older than an attribute says `INVALID_VALUE`.
+/// Asking creates no context. A driver that is older than an attribute returns `INVALID_VALUE`.
 ///
 /// ```no_run
 /// let attributes = cuda_core::Device::get(0)?.attributes();
@@ -56,7 +56,7 @@ fn attribute(number: u8) -> DeviceAttribute {
     cuda_sys::CUdevice_attribute(number.into())
 }
 
-/// The driver's answers are all of one type; this is what they stand for.
+/// The driver returns all values as one type; this is the type they stand for.
 trait Value {
     fn of(raw: i32) -> Self;
 }
@@ -68,7 +68,7 @@ impl Value for i32 {
 }
 
 impl Value for u32 {
-    /// The attributes concerned are never negative, or masks that fill all bits.
+    /// These attributes are never negative, or masks that fill all bits.
     fn of(raw: i32) -> Self {
         raw as u32
     }

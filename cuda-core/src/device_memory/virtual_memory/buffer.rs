@@ -25,19 +25,19 @@ use crate::types::pod::Pod;
 use crate::util::sync::lock;
 use crate::wait::future::Ready;
 
-/// Alignment that the elements may ask for: reserved addresses begin at a page of the device, none
-/// of which is smaller.
+/// The strictest alignment of elements: reserved addresses begin at a page of the device, none of
+/// which is smaller.
 const ALIGNMENT: usize = 4096;
 
-/// Device memory that grows up to a maximum and keeps its address: addresses for the maximum are
-/// reserved at first, which costs no memory, and physical memory is mapped as the buffer grows.
+/// Device memory that grows up to a maximum and keeps its address: the addresses for the maximum
+/// are reserved first, which costs no memory, and physical memory is mapped as the buffer grows.
 ///
 /// Its views are those of a [`DeviceBuffer`](crate::DeviceBuffer), for every copy, fill and launch,
-/// and work is ordered in the same way. Growing copies nothing; work on the existing elements goes
-/// on meanwhile. New elements have unspecified values. Memory comes in chunks, one for each time
-/// that the buffer grew beyond what was mapped, and is given back by whole chunks.
+/// and work is ordered in the same way. Growing copies nothing; work on the existing elements
+/// continues meanwhile. New elements have unspecified values. Physical memory is added in chunks,
+/// one for each time that the buffer grew beyond what was mapped, and is released in whole chunks.
 ///
-/// Dropping the buffer waits for the work that uses it, then gives everything back.
+/// Dropping the buffer waits for the work that uses it, then releases everything.
 ///
 /// ```no_run
 /// use cuda_core::{Device, VirtualBuffer};
@@ -54,10 +54,10 @@ const ALIGNMENT: usize = 4096;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub struct VirtualBuffer<T: Pod> {
-    /// Its block has the size of what is reserved.
+    /// Its block has the size of the reserved addresses.
     storage: Storage<DeviceMemory>,
     mapping: Arc<Mutex<Mapping>>,
-    // INVARIANT: so many elements are accessible.
+    // INVARIANT: this many elements are accessible.
     len: usize,
     max_len: usize,
     _elements: PhantomData<T>,
@@ -69,8 +69,8 @@ impl<T: Pod> VirtualBuffer<T> {
     ///
     /// # Errors
     /// [`Error::SizeOverflow`], [`Error::OverAligned`]; [`Error::Unsupported`] on a device without
-    /// virtual memory management; the driver's `OUT_OF_MEMORY` where that many addresses cannot be
-    /// had.
+    /// virtual memory management; the driver's `OUT_OF_MEMORY` if that many addresses cannot be
+    /// reserved.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -109,12 +109,12 @@ impl<T: Pod> VirtualBuffer<T> {
         })
     }
 
-    /// Elements in the buffer.
+    /// The number of elements.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -124,20 +124,20 @@ impl<T: Pod> VirtualBuffer<T> {
         self.len * size_of::<T>()
     }
 
-    /// Elements that physical memory is mapped for: growing up to that many asks the driver
-    /// nothing.
+    /// The number of elements for which physical memory is mapped: growing up to that makes no
+    /// driver call.
     pub fn capacity(&self) -> usize {
         let mapped = lock(&self.mapping).accessible();
         let capacity = mapped.checked_div(size_of::<T>()).unwrap_or(self.max_len);
         capacity.min(self.max_len)
     }
 
-    /// Elements that addresses are reserved for.
+    /// The number of elements for which addresses are reserved.
     pub fn max_len(&self) -> usize {
         self.max_len
     }
 
-    /// The context that the buffer was made in.
+    /// The context that the buffer was created in.
     pub fn context(&self) -> &Context {
         self.storage.block().keeper.context()
     }
@@ -147,18 +147,18 @@ impl<T: Pod> VirtualBuffer<T> {
         self.storage.block().keeper.device()
     }
 
-    /// The device's address of the first element, the same for as long as `self` lives; not null,
-    /// but otherwise meaningless where there are no elements.
+    /// The device address of the first element, the same for as long as `self` lives; not null, but
+    /// otherwise meaningless if there are no elements.
     pub fn as_raw(&self) -> CUdeviceptr {
         self.storage.block().address
     }
 
     /// Makes the buffer at least `len` elements long: `cuMemCreate`, `cuMemMap`, `cuMemSetAccess`,
-    /// unless there is memory enough already. Neither copies nor waits.
+    /// unless enough memory is mapped already. Neither copies nor waits.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`] beyond [`max_len`](Self::max_len); [`Error::OutOfMemory`]. The buffer
-    /// is then what it was.
+    /// is then unchanged.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -182,13 +182,13 @@ impl<T: Pod> VirtualBuffer<T> {
         Ok(())
     }
 
-    /// Makes the buffer at most `len` elements long, and gives back the chunks of memory that lie
-    /// behind them entirely, once the work that uses those has completed: `cuMemUnmap`,
-    /// `cuMemRelease`. Work on the elements that stay is not waited for.
+    /// Makes the buffer at most `len` elements long, and releases the chunks of memory that lie
+    /// entirely behind them, once the work that uses those has completed: `cuMemUnmap`,
+    /// `cuMemRelease`. Does not wait for work on the elements that stay.
     ///
     /// # Errors
-    /// What the driver says of the work waited for; the buffer is then what it was. If memory
-    /// cannot be unmapped, the buffer is shorter all the same, and a later call tries again.
+    /// The driver's errors about the work waited for; the buffer is then unchanged. If memory
+    /// cannot be unmapped, the buffer is shorter nevertheless, and a later call tries again.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -208,12 +208,12 @@ impl<T: Pod> VirtualBuffer<T> {
         lock(&self.mapping).truncate(bytes)
     }
 
-    /// Maps memory behind what is mapped, and makes the buffer as long as there is memory: the
-    /// elements from [`capacity`](Self::capacity) on, as it was before, are the new memory's.
+    /// Maps `memory` behind what is mapped, and makes the buffer as long as there is memory: the
+    /// elements from the former [`capacity`](Self::capacity) on are in the new memory.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`] if it does not fit; [`Error::Flags`] if it is another device's; the
-    /// driver's. The memory is then given back.
+    /// driver's. The memory is then released.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -238,8 +238,8 @@ impl<T: Pod> VirtualBuffer<T> {
         Ok(())
     }
 
-    /// Says what another device may do with the memory, now and when it grows: `cuMemSetAccess`.
-    /// Taking access away waits for the work that uses the buffer.
+    /// Sets what another device may do with the memory, now and when it grows: `cuMemSetAccess`.
+    /// Revoking access waits for the work that uses the buffer.
     ///
     /// # Errors
     /// [`Error::Flags`] for the buffer's own device, which has all access;
@@ -330,7 +330,7 @@ impl<T: Pod> VirtualBuffer<T> {
         self.as_view().clear_for(Access::Write)
     }
 
-    /// Says that work enqueued on `stream` behind this crate's back uses the buffer: see
+    /// Notes that work enqueued on `stream` behind this crate's back uses the buffer: see
     /// [`Buffer::note_use`](crate::Buffer::note_use).
     ///
     /// # Errors
@@ -346,15 +346,15 @@ impl<T: Pod> VirtualBuffer<T> {
     /// Blocks the thread until no stream uses the buffer any more.
     ///
     /// # Errors
-    /// What the driver says of the work waited for.
+    /// The driver's errors about the work waited for.
     pub fn synchronize(&self) -> Result<()> {
         driver::ensure()?;
         self.wait_for(&self.storage.block().whole())
     }
 
-    /// Gives memory and addresses back, once no work uses them, and says whether that worked:
-    /// `cuMemUnmap`, `cuMemRelease`, `cuMemAddressFree`. Dropping the buffer does the same, and
-    /// reports a failure to the hook of [`set_drop_hook`](crate::set_drop_hook).
+    /// Releases memory and addresses, once no work uses them: `cuMemUnmap`, `cuMemRelease`,
+    /// `cuMemAddressFree`. Dropping the buffer does the same, but reports a failure to the hook of
+    /// [`set_drop_hook`](crate::set_drop_hook).
     ///
     /// # Errors
     /// Those of [`Buffer::close`](crate::Buffer::close); a buffer that was given up has no addresses

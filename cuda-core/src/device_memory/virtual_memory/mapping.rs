@@ -16,10 +16,11 @@ use crate::process::release::{Unreleased, released};
 use crate::types::shareable::ShareableHandle;
 use crate::util::sync::lock;
 
-/// See the module. Only whole chunks are mapped and unmapped, one after the other.
+/// See the module. Only whole chunks are mapped and unmapped, in order.
 pub(super) struct Mapping {
     context: Context,
-    // INVARIANT: the first of `reserved` bytes of address space that are ours, unless that is zero.
+    // INVARIANT: the first of `reserved` bytes of address space that this value owns, unless that
+    // is zero.
     address: CUdeviceptr,
     reserved: usize,
     granularity: usize,
@@ -30,32 +31,32 @@ pub(super) struct Mapping {
     access: Vec<(Device, CUmemAccess_flags)>,
 }
 
-/// Memory at a place of the addresses.
+/// Physical memory for a part of the addresses.
 struct Chunk {
     memory: PhysicalMemory,
     start: usize,
     state: State,
 }
 
-/// Whether a chunk's memory is at its place.
+/// Whether a chunk's memory is mapped.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Mapped,
-    /// `cuMemMap` or `cuMemUnmap` failed, which may have taken place all the same.
+    /// `cuMemMap` or `cuMemUnmap` failed, but may have taken effect.
     Unknown,
     Unmapped,
 }
 
 impl Chunk {
-    /// `cuMemUnmap`, unless that was done, of a chunk of the mapping at `base`. No work uses it.
+    /// `cuMemUnmap`, unless that was done, for a chunk of the mapping at `base`. No work uses it.
     fn unmap(&mut self, base: CUdeviceptr) -> Result<()> {
         if self.state == State::Unmapped {
             return Ok(());
         }
         let at = base + self.start as CUdeviceptr;
         // SAFETY: mapped by one call of cuMemMap at this place and with this size, unless that has
-        // failed, or an earlier call here has unmapped it: the addresses are ours, so there is nothing
-        // else to unmap there. No work uses it, says the caller.
+        // failed, or an earlier call here has unmapped it: this value owns the addresses, so there
+        // is nothing else to unmap there. No work uses it, by this function's contract.
         let code = unsafe { cu::cuMemUnmap(at, self.memory.size()) };
         let is_nothing_there = code == cuda_sys::CUDA_ERROR_INVALID_VALUE;
         match attempt("cuMemUnmap", code) {
@@ -71,8 +72,8 @@ impl Chunk {
 }
 
 impl Mapping {
-    /// Reserves `bytes`, rounded up to `granularity`: `cuMemAddressReserve`. Without bytes there is
-    /// nothing to ask for, and `nowhere` is the address.
+    /// Reserves `bytes`, rounded up to `granularity`: `cuMemAddressReserve`. For zero bytes nothing
+    /// is reserved, and `nowhere` is the address.
     pub(super) fn reserve(
         context: &Context,
         bytes: usize,
@@ -115,26 +116,26 @@ impl Mapping {
         self.accessible
     }
 
-    /// Where the chunks begin that [`Mapping::truncate`] gives back.
+    /// The offset at which the chunks begin that [`Mapping::truncate`] releases.
     pub(super) fn cut(&self, bytes: usize) -> usize {
         let beyond = self.chunks.iter().find(|chunk| chunk.start >= bytes);
         beyond.map_or(self.accessible, |chunk| chunk.start)
     }
 
-    /// Makes at least `bytes` accessible, in one new chunk if need be. Nothing changes if it fails.
+    /// Makes at least `bytes` accessible, in one new chunk if needed. Nothing changes if it fails.
     pub(super) fn grow(&mut self, bytes: usize) -> Result<()> {
         if bytes <= self.accessible {
             return Ok(());
         }
-        // What an earlier failure could not undo is in the way.
+        // Chunks that an earlier failure left behind are in the way.
         self.truncate(self.accessible)?;
         let size = round_up(bytes - self.accessible, self.granularity)?;
         let memory = PhysicalMemory::create_rounded(&self.context, size, ShareableHandle::None)?;
         self.append(memory)
     }
 
-    /// Maps `memory` behind what is there and opens it. Nothing changes if it fails, but that the
-    /// memory is given back.
+    /// Maps `memory` behind what is there and opens it. If it fails, nothing changes except that
+    /// the memory is released.
     pub(super) fn append(&mut self, memory: PhysicalMemory) -> Result<()> {
         self.truncate(self.accessible)?;
         let (start, size) = (self.accessible, memory.size());
@@ -152,8 +153,9 @@ impl Mapping {
         let entered = self.context.enter_briefly()?;
         let relaxed = Relaxed::enter()?;
         let at = self.address + start as CUdeviceptr;
-        // SAFETY: the addresses are ours, reserved and not mapped: chunks follow each other, and
-        // those before end here. The memory has `size` bytes, and its handle is live.
+        // SAFETY: this value owns the addresses, which are reserved and not mapped: chunks follow
+        // each other, and those before end here. The memory has `size` bytes, and its handle is
+        // live.
         let code = unsafe { cu::cuMemMap(at, size, 0, memory.as_raw(), 0) };
         let mapped = attempt("cuMemMap", code);
         self.chunks.push(Chunk {
@@ -170,7 +172,7 @@ impl Mapping {
         drop(relaxed);
         drop(entered);
         if let Err(error) = opened {
-            // What cannot be undone now stays in the list, and is tried again.
+            // A chunk that cannot be unmapped now stays in the list, and is tried again.
             let _ = self.truncate(start);
             return Err(error);
         }
@@ -190,16 +192,15 @@ impl Mapping {
             .map(|&(device, flags)| mem_location::access(device, flags))
             .collect();
         let at = self.address + start as CUdeviceptr;
-        // SAFETY: the addresses are ours and mapped; the descriptors are as many as counted.
-        // Whoever takes access away has waited for the work that
-        // needs it.
+        // SAFETY: this value owns the addresses, and they are mapped; the descriptors are as many
+        // as counted. A caller that revokes access has waited for the work that needs it.
         check("cuMemSetAccess", unsafe {
             cu::cuMemSetAccess(at, bytes, descriptors.as_ptr(), descriptors.len())
         })
     }
 
     /// Sets what `device`, another one than the memory's own, may do from now on. No work that
-    /// uses what it may no longer do is queued.
+    /// needs the access it loses is queued.
     pub(super) fn set_access(&mut self, device: Device, flags: CUmemAccess_flags) -> Result<()> {
         if self.accessible > 0 {
             let own = [(device, flags)];
@@ -213,22 +214,23 @@ impl Mapping {
         Ok(())
     }
 
-    /// What `device` may do: `cuMemGetAccess`; [`None`] where nothing is mapped.
+    /// What `device` may do: `cuMemGetAccess`; [`None`] if nothing is mapped.
     pub(super) fn access(&self, device: Device) -> Result<Option<CUmemAccess_flags>> {
         if self.accessible == 0 {
             return Ok(None);
         }
         let location = mem_location::of(device);
         let mut flags = 0;
-        // SAFETY: the call reads a location and writes one number, both locals that outlive it; the address is mapped.
+        // SAFETY: the call reads a location and writes one number, both locals that outlive it; the
+        // address is mapped.
         check("cuMemGetAccess", unsafe {
             cu::cuMemGetAccess(&mut flags, &location, self.address)
         })?;
         Ok(Some(CUmemAccess_flags(flags as _)))
     }
 
-    /// Unmaps and gives back the chunks that begin at `bytes` or behind, which no work uses. What
-    /// could not be unmapped stays, no longer accessible, and is tried again by the next call.
+    /// Unmaps and releases the chunks that begin at `bytes` or behind, which no work uses. A chunk
+    /// that could not be unmapped stays, no longer accessible, and is tried again by the next call.
     pub(super) fn truncate(&mut self, bytes: usize) -> Result<()> {
         if self.chunks.last().is_none_or(|last| last.start < bytes) {
             return Ok(());
@@ -244,8 +246,8 @@ impl Mapping {
         Ok(())
     }
 
-    /// Gives everything back, the addresses last. No work uses them. Memory that cannot be unmapped is
-    /// given up, and the addresses with it.
+    /// Releases everything, the addresses last. No work uses them. Memory that cannot be unmapped
+    /// is given up, and the addresses with it.
     fn release(&mut self) -> Result<(), Unreleased> {
         let _entered = self.context.enter_briefly()?;
         let _relaxed = Relaxed::enter()?;
@@ -255,23 +257,23 @@ impl Mapping {
         for chunk in self.chunks.iter_mut().rev() {
             unmapped = unmapped.and(chunk.unmap(self.address));
         }
-        // Memory that is still mapped is freed with its mapping; a failed release is reported for the
-        // memory.
+        // Memory that is still mapped is freed with its mapping; a failed release is reported for
+        // the memory.
         self.chunks.clear();
         unmapped.map_err(Unreleased::Unknown)?;
-        // SAFETY: reserved by us with this size, nothing is mapped in them, and freed once.
+        // SAFETY: reserved by this value with this size, nothing is mapped in them, and freed once.
         released("cuMemAddressFree", unsafe {
             cu::cuMemAddressFree(self.address, reserved)
         })
     }
 }
 
-/// A mapping as the owner of a block of device memory; the buffer has it too, to change it.
+/// A mapping as the owner of a block of device memory; the buffer shares it, to change it.
 pub(super) struct Mapped(pub(super) Arc<Mutex<Mapping>>);
 
 impl Owner for Mapped {
     fn release(&mut self, _: CUdeviceptr, _: usize) -> Result<(), Unreleased> {
-        // Nobody else has it any more: the buffer goes with its block.
+        // Only this reference is left: the buffer is dropped with its block.
         lock(&self.0).release()
     }
 }

@@ -1,4 +1,4 @@
-//! Virtual memory: address space reserved on its own, and physical memory mapped into it.
+//! Virtual memory: separately reserved address space, with physical memory mapped into it.
 
 use cuda_sys::{CUmemAllocationHandleType, CUmemAllocationProp, symbol as cu};
 
@@ -10,7 +10,7 @@ pub(crate) mod buffer;
 mod mapping;
 pub(crate) mod physical;
 
-/// Pinned memory of a device, the only kind that every driver makes.
+/// Pinned memory of a device, the only kind that every driver supports.
 fn properties(device: Device, handle_types: CUmemAllocationHandleType) -> CUmemAllocationProp {
     CUmemAllocationProp {
         type_: cuda_sys::CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -20,7 +20,7 @@ fn properties(device: Device, handle_types: CUmemAllocationHandleType) -> CUmemA
     }
 }
 
-/// Which step of sizes to ask for; see [`Device::virtual_memory_granularity`].
+/// Which granularity to return; see [`Device::virtual_memory_granularity`].
 ///
 /// ```no_run
 /// # let device = cuda_core::Device::get(0)?;
@@ -35,13 +35,13 @@ fn properties(device: Device, handle_types: CUmemAllocationHandleType) -> CUmemA
 pub enum Granularity {
     /// The smallest that works.
     Minimum,
-    /// The one that runs fastest.
+    /// The fastest.
     Recommended,
 }
 
 impl Device {
-    /// Whether memory of the device can be mapped into reserved addresses, on which
-    /// [`VirtualBuffer`](crate::VirtualBuffer) rests.
+    /// Whether memory of the device can be mapped into reserved addresses, which
+    /// [`VirtualBuffer`](crate::VirtualBuffer) needs.
     ///
     /// # Errors
     /// The driver's.
@@ -50,8 +50,7 @@ impl Device {
         Ok(self.attribute(attribute)? != 0)
     }
 
-    /// The step in bytes in which the device's physical memory can be had:
-    /// `cuMemGetAllocationGranularity`.
+    /// The granularity, in bytes, of the device's physical memory: `cuMemGetAllocationGranularity`.
     ///
     /// # Errors
     /// [`Error::Unsupported`] on a device without virtual memory management.
@@ -68,7 +67,7 @@ impl Device {
     }
 }
 
-/// The step of memory that can be shared in some way.
+/// The granularity of memory that can be shared in this way.
 fn granularity(
     device: Device,
     which: Granularity,
@@ -93,6 +92,6 @@ fn granularity(
     check(op, unsafe {
         cu::cuMemGetAllocationGranularity(&mut step, (&raw const properties).cast(), which)
     })?;
-    // A step of zero would make every size one of no bytes.
+    // A granularity of zero would round every size to zero.
     Ok(step.max(1))
 }

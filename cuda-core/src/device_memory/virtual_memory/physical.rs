@@ -19,8 +19,8 @@ use crate::types::shareable::ShareableHandle;
 /// Physical memory of a device: `cuMemCreate`. It can be used once it is part of a
 /// [`VirtualBuffer`](crate::VirtualBuffer), which owns it from then on.
 ///
-/// A buffer makes its own where it grows; this type is for memory that comes from, or goes to,
-/// another process.
+/// A growing buffer allocates its own; this type is for memory that comes from, or goes to, another
+/// process.
 ///
 /// ```no_run
 /// use cuda_core::{Device, PhysicalMemory, ShareableHandle, VirtualBuffer};
@@ -33,25 +33,25 @@ use crate::types::shareable::ShareableHandle;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub struct PhysicalMemory {
-    /// [`None`]: no bytes.
+    /// [`None`] for zero bytes.
     allocation: Option<Owned<Allocation>>,
     context: Context,
 }
 
 struct Allocation {
-    // INVARIANT: a handle of this crate's, which `release` alone releases.
+    // INVARIANT: a handle of this crate's, released only by `release`.
     handle: CUmemGenericAllocationHandle,
     context: Context,
     size: usize,
 }
 
 impl PhysicalMemory {
-    /// `bytes`, rounded up to the device's granularity, of the context's device; no driver call if
+    /// Allocates `bytes`, rounded up to the granularity of the context's device; no driver call if
     /// they are zero.
     ///
     /// # Errors
     /// [`Error::Unsupported`] on a device without virtual memory management, or one that cannot
-    /// share memory as asked; [`Error::SizeOverflow`]; [`Error::OutOfMemory`].
+    /// share memory as requested; [`Error::SizeOverflow`]; [`Error::OutOfMemory`].
     pub fn create(context: &Context, bytes: usize, shareable: ShareableHandle) -> Result<Self> {
         driver::ensure()?;
         let device = context.device();
@@ -123,7 +123,7 @@ impl PhysicalMemory {
         self.live().map_or(0, |allocation| allocation.handle)
     }
 
-    /// How the memory can be shared, as the driver says:
+    /// How the memory can be shared, as the driver reports:
     /// `cuMemGetAllocationPropertiesFromHandle`.
     ///
     /// # Errors
@@ -145,7 +145,7 @@ impl PhysicalMemory {
         };
         let mut properties = properties(self.device(), cuda_sys::CU_MEM_HANDLE_TYPE_NONE);
         // SAFETY: the call writes one structure of this type, to a local that outlives it; `self`
-        // keeps the handle.
+        // keeps the handle alive.
         check("cuMemGetAllocationPropertiesFromHandle", unsafe {
             cu::cuMemGetAllocationPropertiesFromHandle(&mut properties, *handle)
         })?;
@@ -157,8 +157,8 @@ impl PhysicalMemory {
         })
     }
 
-    /// A file descriptor that another process can import the memory by, made with
-    /// [`ShareableHandle::PosixFd`]: `cuMemExportToShareableHandle`. It holds the memory until it
+    /// A file descriptor by which another process can import the memory, if it was created with
+    /// [`ShareableHandle::PosixFd`]: `cuMemExportToShareableHandle`. It keeps the memory until it
     /// is closed.
     ///
     /// # Errors
@@ -184,20 +184,20 @@ impl PhysicalMemory {
                 0,
             )
         })?;
-        // SAFETY: a descriptor that the call has just opened for us.
+        // SAFETY: a descriptor that the call has just opened for this process.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    /// Memory that another process exported, or this one:
-    /// `cuMemImportFromShareableHandle`. The descriptor may be closed afterwards.
+    /// Imports memory that another process exported, or this one: `cuMemImportFromShareableHandle`.
+    /// The descriptor may be closed afterwards.
     ///
     /// # Errors
     /// The driver's.
     ///
     /// # Safety
-    /// `fd` came from [`PhysicalMemory::export_fd`] of memory of exactly `size` bytes on the
-    /// device of `context`. Nothing orders what several owners do with the memory: whoever else
-    /// has it does not touch it while work of this process may.
+    /// `fd` came from [`PhysicalMemory::export_fd`] of memory of exactly `size` bytes on the device
+    /// of `context`. Nothing orders what several owners do with the memory: no other owner accesses
+    /// it while work of this process may.
     #[cfg(unix)]
     pub unsafe fn import_fd(context: &Context, fd: impl AsFd, size: usize) -> Result<Self> {
         let mut handle = 0;
@@ -211,9 +211,8 @@ impl PhysicalMemory {
         Ok(Self::own(context, handle, size))
     }
 
-    /// Gives the memory back now and says whether that worked; dropping reports a failure to the
-    /// hook of [`set_drop_hook`](crate::set_drop_hook) instead. Processes that imported it keep it:
-    /// `cuMemRelease`.
+    /// Releases the memory now: `cuMemRelease`; dropping reports a failure to the hook of
+    /// [`set_drop_hook`](crate::set_drop_hook) instead. Processes that imported it keep it.
     ///
     /// # Errors
     /// The driver's, with memory of no bytes: see [`Error::GivenUp`].
@@ -222,8 +221,8 @@ impl PhysicalMemory {
         released.map_err(|error| (error, self))
     }
 
-    /// What `Drop` does, with its error. Mapped memory stays until it is unmapped. Unless it is kept,
-    /// no bytes are left.
+    /// What `Drop` does, but returns the error. Mapped memory stays until it is unmapped. Unless it
+    /// is kept, no bytes are left.
     pub(super) fn release(&mut self) -> Result<()> {
         let Some(allocation) = &mut self.allocation else {
             return Ok(());
@@ -236,7 +235,7 @@ impl PhysicalMemory {
     }
 }
 
-/// `bytes` as a multiple of `step`.
+/// `bytes` rounded up to a multiple of `step`.
 pub(super) fn round_up(bytes: usize, step: usize) -> Result<usize> {
     let rounded = bytes.checked_next_multiple_of(step);
     rounded
@@ -260,7 +259,7 @@ impl Release for Allocation {
 
     fn release(&mut self) -> Result<(), Unreleased> {
         self.context.release("cuMemRelease", || {
-            // SAFETY: the handle is this crate's, and released once. What is mapped of the memory stays:
+            // SAFETY: the handle is this crate's, and released once. Mapped memory stays:
             // "freed when all outstanding mappings to the memory are unmapped".
             unsafe { cu::cuMemRelease(self.handle) }
         })

@@ -1,4 +1,4 @@
-//! Who allocates pinned memory.
+//! The choice of what allocates pinned memory.
 
 use std::env;
 use std::ffi::OsStr;
@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PinnedBackend {
-    /// This crate: slabs in huge pages, registered once, cut into chunks and used again. See
+    /// This crate: slabs in huge pages, registered once, cut into chunks and reused. See
     /// [`PinnedBuffer`](crate::PinnedBuffer).
     Slab,
     /// The driver, each time: `cuMemHostAlloc` and `cuMemFreeHost`, which stops the device until it
@@ -26,7 +26,7 @@ pub enum PinnedBackend {
     Driver,
 }
 
-/// As the environment says, and nobody has looked yet.
+/// Not set, and the environment not read yet.
 const UNKNOWN: u8 = 0;
 const SLAB: u8 = 1;
 const DRIVER: u8 = 2;
@@ -35,9 +35,9 @@ static BACKEND: AtomicU8 = AtomicU8::new(UNKNOWN);
 
 /// Sets what allocates pinned memory from now on. A buffer is freed by what allocated it.
 ///
-/// Without this call the environment decides: `CUDA_CORE_PINNED=driver`, or `slab`, which is also
-/// what happens without it; white space around that does not matter. Of anything else there, an
-/// allocation says [`Error::Malformed`].
+/// Without this call the environment variable `CUDA_CORE_PINNED` decides: `driver`, or `slab`,
+/// which is also the default; white space around the value is ignored. With any other value,
+/// allocations fail with [`Error::Malformed`].
 ///
 /// ```
 /// cuda_core::set_pinned_backend(cuda_core::PinnedBackend::Slab);
@@ -50,7 +50,7 @@ pub fn set_pinned_backend(backend: PinnedBackend) {
     BACKEND.store(value, Ordering::Relaxed);
 }
 
-/// [`Error::Malformed`] if the environment says something that makes no sense.
+/// [`Error::Malformed`] if the environment variable has an unknown value.
 #[inline]
 pub(super) fn is_driver() -> Result<bool> {
     match BACKEND.load(Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! What is in the slabs, under one lock that is never held over a driver call.
+//! Bookkeeping of all slabs and chunks, under one lock that is never held over a driver call.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -13,19 +13,19 @@ use crate::context::kept;
 use crate::timeline::Mark;
 use crate::timeline::ledger::Fences;
 
-/// Pending chunks of a bin that are looked at when one is wanted.
+/// Pending chunks of a bin to look at when a chunk is wanted.
 const MANY: usize = 64;
 
-/// Those that are looked at when one more comes: so that they do not wait for somebody who wants
-/// them, and with them the streams and contexts that they name.
+/// Pending chunks of a bin to look at when another becomes pending: so that they, and the streams
+/// and contexts that their fences refer to, are released without waiting for an allocation.
 const FEW: usize = 2;
 
 /// See the module.
 pub(super) struct Cache {
-    /// By [`Node::index`], as far as there are slabs.
+    /// By [`Node::index`], as far as slabs exist.
     shelves: Vec<Shelf>,
     slabs: Vec<Slab>,
-    /// Slabs that were given up, of which chunks may still come back.
+    /// Slabs that were given up; chunks of them may still be given back.
     retired: Vec<SlabId>,
     counts: Counts,
 }
@@ -44,7 +44,7 @@ pub(super) static CACHE: Mutex<Cache> = Mutex::new(Cache {
     },
 });
 
-/// Bytes of chunks, and of slabs.
+/// Bytes of chunks and of slabs.
 #[derive(Clone, Copy)]
 pub(super) struct Counts {
     pub(super) used: usize,
@@ -55,32 +55,32 @@ pub(super) struct Counts {
     pub(super) reserved_peak: usize,
 }
 
-/// What there is near one node.
+/// Chunks and free stretches near one NUMA node.
 struct Shelf {
-    /// By [`Class::index`]; the last is of all large chunks.
+    /// By [`Class::index`]; the last bin holds all large chunks.
     bins: Vec<Bin>,
-    /// Stretches of slabs for chunks that have a class.
+    /// Free stretches of slabs for chunks that have a class.
     small: Spans,
-    /// Stretches of slabs for large chunks: a small one in the middle would spoil them.
+    /// Free stretches of slabs for large chunks: a small chunk in the middle would split them.
     large: Spans,
 }
 
 /// Chunks of one class.
 #[derive(Default)]
 struct Bin {
-    /// The last one was used last, and is the likeliest to be in the processor's caches. Large
-    /// chunks are among the spans instead.
+    /// The last one was used last, and is the most likely to be in the processor's caches. Idle
+    /// large chunks are among the stretches instead.
     idle: Vec<Chunk>,
-    /// Devices may still use these.
+    /// Chunks that devices may still use.
     pending: VecDeque<(Chunk, Fences)>,
 }
 
-/// Fences that nobody needs any more. Dropping the last reference to a timeline calls the driver:
-/// not under the lock.
+/// Fences that are needed no more. Dropping the last reference to a timeline calls the driver, so
+/// they are dropped after unlocking.
 pub(super) type Spent = Vec<Fences>;
 
 impl Cache {
-    /// An idle chunk of just this class.
+    /// An idle chunk of exactly this class.
     #[inline]
     pub(super) fn pop(&mut self, node: Node, class: Class) -> Option<Chunk> {
         let shelf = self.shelves.get_mut(node.index())?;
@@ -90,14 +90,14 @@ impl Cache {
         Some(chunk)
     }
 
-    /// Takes a chunk back that nobody uses any more.
+    /// Takes back a chunk that no work uses any more.
     #[inline]
     pub(super) fn put(&mut self, chunk: Chunk, slab: SlabId) {
         self.counts.used -= chunk.bytes;
         self.keep(chunk, slab);
     }
 
-    /// Takes a chunk back that devices may use until the fences are reached.
+    /// Takes back a chunk that devices may use until the fences are reached.
     pub(super) fn put_pending(&mut self, chunk: Chunk, slab: SlabId, fences: Fences) -> Spent {
         self.counts.used -= chunk.bytes;
         if self.is_retired(slab) {
@@ -113,15 +113,15 @@ impl Cache {
         spent
     }
 
-    /// A chunk of `bytes`, all of its class, from what is known to be idle: of its own kind, or
-    /// cut from a free stretch.
+    /// A chunk of `bytes` (already rounded to its class) from what is known to be idle: from its
+    /// bin, or cut from a free stretch.
     pub(super) fn find(&mut self, node: Node, bytes: usize, spent: &mut Spent) -> Option<Chunk> {
         let class = Class::of(bytes);
         self.settle(node.index(), class.index(), MANY, spent);
         self.pop(node, class).or_else(|| self.carve(node, bytes))
     }
 
-    /// Cuts a chunk from the smallest stretch that has room.
+    /// Cuts a chunk from the smallest stretch with room for it.
     fn carve(&mut self, node: Node, bytes: usize) -> Option<Chunk> {
         let shelf = self.shelves.get_mut(node.index())?;
         let span = shelf.spans(Class::of(bytes).is_large()).take(bytes)?;
@@ -132,13 +132,14 @@ impl Cache {
         Some(chunk)
     }
 
-    /// Keeps those pending chunks of a bin that are known to be done with. Asks no driver.
+    /// Makes pending chunks of a bin idle whose fences are known to be reached; looks at `most` of
+    /// them. No driver call.
     fn settle(&mut self, node: usize, bin: usize, most: usize, spent: &mut Spent) {
         let count = match self.shelves.get(node) {
             Some(shelf) => shelf.bins[bin].pending.len().min(most),
             None => return,
         };
-        // In turn: one that waits for a stream that is held up does not hide the others.
+        // Round-robin: a chunk that waits for a stream that is held up does not hide the others.
         for _ in 0..count {
             let pending = &mut self.shelves[node].bins[bin].pending;
             let Some((chunk, fences)) = pending.pop_front() else {
@@ -156,8 +157,8 @@ impl Cache {
         }
     }
 
-    /// Takes a pending chunk out, to be looked at without the lock; the longest pending first.
-    /// [`Cache::put`] and [`Cache::put_pending`] take it back.
+    /// Removes the longest pending chunk, to be queried without the lock. Give it back with
+    /// [`Cache::put`] or [`Cache::put_pending`].
     pub(super) fn take_pending(&mut self, node: usize, bin: usize) -> Option<(Chunk, Fences)> {
         let shelf = self.shelves.get_mut(node)?;
         let taken = shelf.bins[bin].pending.pop_front()?;
@@ -166,7 +167,7 @@ impl Cache {
         Some(taken)
     }
 
-    /// The bins that have pending chunks, and how many.
+    /// The node, the bin and the number of pending chunks, for each bin that has any.
     pub(super) fn pending(&self) -> Vec<(usize, usize, usize)> {
         let mut all = Vec::new();
         for (node, shelf) in self.shelves.iter().enumerate() {
@@ -179,7 +180,7 @@ impl Cache {
         all
     }
 
-    /// Puts an idle chunk where the next of its kind is looked for.
+    /// Puts an idle chunk into its bin, or among the stretches if it is large.
     #[inline]
     fn keep(&mut self, chunk: Chunk, slab: SlabId) {
         if self.is_retired(slab) {
@@ -202,7 +203,7 @@ impl Cache {
         !self.retired.is_empty() && self.retired.contains(&slab)
     }
 
-    /// Keeps all pending chunks that are known to be done with. Asks no driver.
+    /// Makes all pending chunks idle whose fences are known to be reached. No driver call.
     pub(super) fn settle_all(&mut self, spent: &mut Spent) {
         for node in 0..self.shelves.len() {
             for bin in 0..=CLASSES {
@@ -211,7 +212,7 @@ impl Cache {
         }
     }
 
-    /// Makes stretches of all idle chunks, so that they can be cut anew.
+    /// Turns all idle chunks into stretches, so that they can be cut to other sizes.
     pub(super) fn merge(&mut self, spent: &mut Spent) {
         self.settle_all(spent);
         for shelf in &mut self.shelves {
@@ -225,7 +226,7 @@ impl Cache {
         }
     }
 
-    /// Takes in a new slab, and cuts its first chunk.
+    /// Adds a new slab, and cuts its first chunk.
     pub(super) fn adopt(&mut self, slab: Slab, bytes: usize) -> Chunk {
         let _ = kept::PINNED.set(prune);
         let span = slab.whole();
@@ -236,13 +237,13 @@ impl Cache {
         chunk
     }
 
-    /// Takes in a slab of which nothing is used.
+    /// Adds a slab again that is wholly unused.
     pub(super) fn readopt(&mut self, slab: Slab) {
         let whole = slab.whole();
         self.insert(slab, Some(whole));
     }
 
-    /// Takes in a slab of which only this is free.
+    /// Adds a slab of which only `free` is free.
     fn insert(&mut self, slab: Slab, free: Option<Span>) {
         let node = slab.node().index();
         while self.shelves.len() <= node {
@@ -257,7 +258,7 @@ impl Cache {
         self.slabs.push(slab);
     }
 
-    /// Takes a slab out of which nothing is used, if there is one. To be called after
+    /// Removes and returns a wholly unused slab, if there is one. To be called after
     /// [`Cache::merge`].
     pub(super) fn disown(&mut self) -> Option<Slab> {
         let shelves = &mut self.shelves;
@@ -271,7 +272,7 @@ impl Cache {
         Some(slab)
     }
 
-    /// Gives a slab up for good: nothing of it is handed out again.
+    /// Gives up a slab permanently: nothing of it is handed out again.
     pub(super) fn retire(&mut self, id: SlabId, spent: &mut Spent) -> Option<Slab> {
         let at = self.slabs.iter().position(|slab| slab.id() == id)?;
         let slab = self.slabs.swap_remove(at);
@@ -309,7 +310,7 @@ impl Cache {
         self.counts
     }
 
-    /// Begins the peaks anew.
+    /// Sets the peaks to the present values.
     pub(super) fn reset_peaks(&mut self) {
         self.counts.used_peak = self.counts.used;
         self.counts.reserved_peak = self.counts.reserved;
@@ -342,7 +343,7 @@ impl Shelf {
     }
 }
 
-/// Whether all of them are known to be reached, without asking.
+/// Whether all fences are known to be reached, without asking the driver.
 fn is_known(fences: &Fences) -> bool {
     let reached = |mark: &Mark| mark.timeline.has_completed(mark.seq);
     fences.marks().iter().all(reached)

@@ -1,22 +1,22 @@
-//! Size classes: eight for each power of two, so that a chunk is at most an eighth larger than what
-//! it was asked for.
+//! Size classes: eight for each power of two, so that a chunk is at most an eighth larger than the
+//! request.
 
 /// The smallest chunk, and what all of them are aligned to.
 pub(super) const GRANULE: usize = 256;
 
-/// The largest chunk that has a class; beyond it sizes are too few and too different to be sorted.
+/// The largest chunk that has a class; larger sizes are too rare and too varied for bins.
 pub(super) const LARGEST: usize = 32 << 20;
 
 /// Chunks beyond [`LARGEST`] are multiples of this.
 const STEP: usize = 2 << 20;
 
-/// The classes; one more than these stands for everything beyond.
+/// The number of classes; the index [`CLASSES`] itself stands for everything larger.
 pub(super) const CLASSES: usize = 8 * (1 + (LARGEST / LINEAR).ilog2() as usize);
 
 /// Eight granules: up to here each class is one granule larger than the one before.
 const LINEAR: usize = 8 * GRANULE;
 
-/// Which sizes are kept together.
+/// A set of sizes whose chunks are kept together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Class(usize);
 
@@ -33,7 +33,7 @@ impl Class {
         }
         let log = last.ilog2();
         let octave = (log - LINEAR.ilog2()) as usize;
-        // The three bits behind the first.
+        // The three bits behind the most significant one.
         let eighth = (last >> (log - 3)) - 8;
         Self(8 + 8 * octave + eighth)
     }
@@ -43,14 +43,14 @@ impl Class {
         self.0
     }
 
-    /// Whether it is the one of everything beyond [`LARGEST`].
+    /// Whether it is the class of everything beyond [`LARGEST`].
     #[inline]
     pub(super) fn is_large(self) -> bool {
         self.0 == CLASSES
     }
 }
 
-/// Bytes of the chunk for `bytes`, which are not zero and no more than an object may have.
+/// Size of the chunk for `bytes`, which are not zero and at most `isize::MAX`.
 #[inline]
 pub(super) fn rounded(bytes: usize) -> usize {
     if bytes <= LINEAR {

@@ -1,4 +1,4 @@
-//! More slabs, and fewer.
+//! Allocating slabs, and giving them back.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -13,22 +13,23 @@ use crate::error::{Error, Result};
 use crate::process::driver;
 use crate::util::sync::lock;
 
-/// The first slab for chunks that have a class: no slower to get than a mebibyte of the driver's.
-/// Later ones are as large as all before, so that there are never many.
+/// The first slab for chunks that have a class: it takes no longer to get than a mebibyte from the
+/// driver. Each later slab is as large as all before together, so that there are never many.
 const FIRST: usize = UNIT;
 
 /// The largest slab for chunks that have a class.
 const MOST: usize = 64 * UNIT;
 
-/// Bytes of slabs beyond which idle ones are given back before there is another.
+/// Bytes of slabs beyond which idle ones are given back before another is allocated.
 static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
 
-/// A thread gets a slab with room for others' chunks.
+/// Set while a thread allocates a slab with room for other threads' chunks.
 static GROWS: AtomicBool = AtomicBool::new(false);
 
-/// A thread's turn to get more than it needs itself. Nobody waits for it: the driver may be
-/// waiting for a device, and the device for what another thread does next. Who has no turn gets a
-/// slab for itself, and so does a drop hook that runs within the turn.
+/// The right to allocate a slab larger than the request, which one thread has at a time. Other
+/// threads do not wait for it: the driver may be waiting for a device, and the device for what
+/// another thread does next. Threads that lose the race allocate a slab of exactly the size they
+/// need; so does a drop hook that runs while its own thread has the right.
 struct Turn(());
 
 impl Turn {
@@ -58,7 +59,7 @@ pub(super) fn grow(context: &Context, node: Node, asked: usize) -> Result<Chunk>
     };
     let limit = LIMIT.load(Ordering::Relaxed);
     if lock(&CACHE).counts().reserved.saturating_add(wanted) > limit {
-        // What cannot be given back stays, and is no reason to fail.
+        // Slabs that cannot be given back stay, which is no reason to fail.
         let _ = release_idle(limit.saturating_sub(wanted));
     }
     let slab = Slab::acquire(primary, node, wanted, is_large)
@@ -73,11 +74,11 @@ pub(super) fn grow(context: &Context, node: Node, asked: usize) -> Result<Chunk>
         .map_err(|error| of_request(error, asked))?;
     drop(turn);
     let mut cache = lock(&CACHE);
-    // What it is for is cut before others see the rest.
+    // Cuts the caller's chunk before other threads see the rest.
     Ok(cache.adopt(slab, bytes))
 }
 
-/// Tells of what was asked for, rather than of the slab around it.
+/// Reports the size that was requested instead of the slab's.
 fn of_request(error: Error, asked: usize) -> Error {
     match error {
         Error::OutOfMemory {
@@ -92,7 +93,8 @@ fn of_request(error: Error, asked: usize) -> Error {
     }
 }
 
-/// Gives idle slabs back until `keep` bytes are left, or none is idle; how many bytes went.
+/// Gives idle slabs back until at most `keep` bytes are reserved, or none is idle; returns the
+/// bytes given back.
 fn release_idle(keep: usize) -> Result<usize> {
     let mut gone = 0;
     let mut spent = Spent::new();
@@ -121,21 +123,21 @@ fn release_idle(keep: usize) -> Result<usize> {
     }
 }
 
-/// Gives back the pinned memory that is kept for [`PinnedBuffer`](crate::PinnedBuffer)s to come, and
-/// says how many bytes went: `cuMemHostUnregister`, which takes the longer the more there is, and may
-/// wait for what devices do.
+/// Gives back the pinned memory that is kept for later [`PinnedBuffer`](crate::PinnedBuffer)s, and
+/// returns the bytes given back: `cuMemHostUnregister`, whose duration grows with the size and
+/// which may wait for work of devices.
 ///
-/// Does not wait for copies of its own accord: a slab of which a device still uses a byte, or in
-/// which a buffer lives, is kept. Once the streams concerned have been synchronised, nothing is in
-/// use but what buffers hold.
+/// Does not itself wait for copies: a slab stays if a device still uses a byte of it, or a buffer
+/// lives in it. Once the streams concerned have been synchronised, only the memory of live buffers
+/// is in use.
 ///
-/// Memory that was dropped before its copies were done is looked at here, and when memory of its
-/// size is wanted or dropped. Until then its streams' contexts stay alive.
+/// Memory that was dropped before its copies were done is checked here, and when memory of its size
+/// is allocated or dropped. Until then the contexts of the streams that used it stay alive.
 ///
 /// # Errors
-/// The driver's. It may come although the memory is gone: that piece is not used again, and the
-/// hook of [`set_drop_hook`](crate::set_drop_hook) is told of it. All else is kept. What was given
-/// back before the error is not counted.
+/// The driver's. The memory may be gone despite the error: that slab is not used again, and is
+/// reported to the hook of [`set_drop_hook`](crate::set_drop_hook). All else is kept. The bytes
+/// given back before the error are not counted.
 ///
 /// ```no_run
 /// cuda_core::trim_pinned()?;
@@ -147,10 +149,11 @@ pub fn trim_pinned() -> Result<usize> {
     release_idle(0)
 }
 
-/// Sets how much pinned memory is kept where it is not used; without a limit at first.
+/// Sets how much pinned memory may be reserved before idle memory is given back; no limit by
+/// default.
 ///
-/// It is looked at when more memory is needed than there is: then idle memory is given back first,
-/// as by [`trim_pinned`], until what there is and what is needed are within the limit. What is used
+/// The limit is checked when a new slab is needed: idle memory is then given back first, as by
+/// [`trim_pinned`], until what is reserved and what is needed are within the limit. Memory in use
 /// is not limited.
 ///
 /// ```

@@ -1,4 +1,4 @@
-//! Memory of the host from the system itself: large, in huge pages, and in place before it is
+//! Host memory from the operating system: large mappings in huge pages, populated before they are
 //! registered.
 
 use std::num::NonZeroUsize;
@@ -7,19 +7,19 @@ use std::thread;
 use super::node::Node;
 use crate::host::pinned::HostAddress;
 
-/// What mappings are multiples of, and aligned to: a huge page, so that none is cut.
+/// Mappings are multiples of this and aligned to it: a huge page, so that none is split.
 pub(super) const UNIT: usize = if cfg!(miri) { 64 << 10 } else { 2 << 20 };
 
 /// The smallest page that a system may have.
 const PAGE: usize = 4096;
 
-/// Bytes for which a thread of its own pays: it takes about as long to start as to touch 1 MiB.
+/// Bytes for which another thread pays off: starting one takes about as long as touching 1 MiB.
 const SHARE: usize = 8 << 20;
 
-/// Beyond this many threads the kernel's own locks set the pace.
+/// Beyond this many threads the kernel's own locks limit the speed.
 const MOST_THREADS: usize = 16;
 
-/// Zeroed memory that nobody else has.
+/// A zeroed mapping, exclusively owned.
 pub(super) struct Mapping {
     // INVARIANT: the first of `bytes` bytes that `os::map` returned, a multiple of `UNIT`.
     base: HostAddress,
@@ -27,8 +27,8 @@ pub(super) struct Mapping {
 }
 
 impl Mapping {
-    /// `bytes`, a multiple of [`UNIT`], near `node`; every page is there. [`None`] where the system
-    /// has no such memory.
+    /// A mapping of `bytes`, a multiple of [`UNIT`], near `node`, with every page populated.
+    /// [`None`] if the system has no such memory.
     pub(super) fn new(bytes: usize, node: Node) -> Option<Self> {
         let base = os::map(bytes)?;
         os::advise(base, bytes, node);
@@ -41,7 +41,8 @@ impl Mapping {
         self.base
     }
 
-    /// Makes the system put a page wherever there is none. The driver would too, but on one thread.
+    /// Touches every page, so that the system populates it. `cuMemHostRegister` would too, but on
+    /// one thread.
     fn touch(&self) {
         let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let threads = cores.min(MOST_THREADS).min(self.bytes / SHARE).max(1);
@@ -64,8 +65,8 @@ impl Mapping {
         for at in (start..end).step_by(PAGE) {
             // SAFETY: `at` is within the mapping.
             let page = unsafe { self.base.0.as_ptr().add(at) };
-            // SAFETY: the byte is ours alone: each thread has a range of its own, and nobody else
-            // knows the mapping yet.
+            // SAFETY: no other code accesses the byte: each thread has a range of its own, and the
+            // mapping has not been handed out yet.
             unsafe { page.write_volatile(0) };
         }
     }
@@ -83,13 +84,13 @@ mod os {
 
     use super::{HostAddress, Node, UNIT};
 
-    /// `bytes` of zeroes, aligned to [`UNIT`].
+    /// `bytes` zeroes, aligned to [`UNIT`].
     pub(super) fn map(bytes: usize) -> Option<HostAddress> {
-        // One unit more than asked for: an aligned part of this size lies somewhere in it.
+        // One unit more than needed, so that it contains an aligned part of the size.
         let whole = bytes.checked_add(UNIT)?;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a new mapping, wherever the system likes, replaces none that exists.
+        // SAFETY: a new mapping at an address of the system's choice replaces no existing one.
         let start = unsafe { libc::mmap(ptr::null_mut(), whole, protection, flags, -1, 0) };
         if start == libc::MAP_FAILED {
             return None;
@@ -106,22 +107,23 @@ mod os {
         Some(HostAddress(base))
     }
 
-    /// All of it is advice: where the system takes none, the memory is slower and no less right.
+    /// Only advice: if the system rejects it, the memory is slower but still correct.
     pub(super) fn advise(base: HostAddress, bytes: usize, node: Node) {
-        // A child of `fork` gets none of it: else the parent would be the one to move to other
-        // pages when it next writes, and leave those that the device knows to the child.
+        // A `fork` child does not inherit the mapping: otherwise the parent's next write would give
+        // the parent copies of the pages, and leave those that the device has pinned to the child.
         for advice in [libc::MADV_DONTFORK, libc::MADV_HUGEPAGE] {
-            // SAFETY: a mapping of ours, whose bytes neither advice changes.
+            // SAFETY: a mapping of this crate's, whose bytes neither advice changes.
             unsafe { libc::madvise(base.0.as_ptr().cast(), bytes, advice) };
         }
         let one: libc::c_ulong = 1;
         let Some(mask) = node.number().and_then(|number| one.checked_shl(number)) else {
             return;
         };
-        // The kernel looks at one bit less than it is told.
+        // The kernel reads one bit less than the number it is passed.
         let bits = libc::c_ulong::BITS + 1;
-        // SAFETY: a mapping of ours, whose bytes the call does not change; the mask has the
-        // bits that are looked at. "Preferred": where that node has no memory left, another's is taken.
+        // SAFETY: a mapping of this crate's, whose bytes the call does not change; the mask has as
+        // many bits as the kernel reads. "Preferred": if that node has no memory left, the kernel
+        // takes another's.
         unsafe {
             libc::syscall(
                 libc::SYS_mbind,
@@ -135,18 +137,19 @@ mod os {
         };
     }
 
-    /// Ends all or a part of a mapping that nobody uses any more.
+    /// Unmaps all or part of a mapping that is not used any more.
     pub(super) fn unmap(base: HostAddress, bytes: usize) {
         if bytes == 0 {
             return;
         }
-        // SAFETY: whole pages of a mapping of ours, which nobody uses, and no device either. It can
-        // fail where the process has too many mappings; then the memory stays, unused.
+        // SAFETY: whole pages of a mapping of this crate's, which neither the host nor a device
+        // uses. The call can fail if the process has too many mappings; then the memory stays,
+        // unused.
         unsafe { libc::munmap(base.0.as_ptr().cast(), bytes) };
     }
 }
 
-/// Miri knows no advice, and minds the memory better this way.
+/// Miri knows no advice, and checks memory from the allocator more strictly.
 #[cfg(miri)]
 mod os {
     use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -154,7 +157,7 @@ mod os {
 
     use super::{HostAddress, Node, UNIT};
 
-    /// It asks the system for what it is asked for, and is ended where that is too much.
+    /// Miri allocates whatever is requested, and is killed if that is too much.
     const MOST: usize = 1 << 30;
 
     pub(super) fn map(bytes: usize) -> Option<HostAddress> {
@@ -177,7 +180,7 @@ mod os {
     }
 }
 
-/// The driver allocates there.
+/// On other systems the driver allocates the memory.
 #[cfg(not(any(target_os = "linux", miri)))]
 mod os {
     use super::{HostAddress, Node};
@@ -210,17 +213,17 @@ mod tests {
             for at in [0, mapping.bytes / 2, mapping.bytes - 1] {
                 // SAFETY: within the mapping.
                 let byte = unsafe { base.add(at) };
-                // SAFETY: the mapping is initialised, and nobody else has it.
+                // SAFETY: the mapping is initialised, and only this test has it.
                 assert_eq!(unsafe { byte.replace(value) }, 0);
             }
         }
         for (value, mapping) in (1..).zip(&mappings) {
-            // SAFETY: the first byte of the mapping, which is initialised; nobody else has it.
+            // SAFETY: the first byte of the mapping, which is initialised; only this test has it.
             assert_eq!(unsafe { mapping.base().0.read() }, value);
         }
     }
 
-    /// What the system was told of the pages: that node 0 is preferred, or nothing.
+    /// The memory policy that the system reports for the pages: node 0 preferred, or none.
     #[test]
     #[cfg(not(miri))]
     fn mappings_are_near_their_node() {
@@ -229,7 +232,7 @@ mod tests {
         let preferred = |node| {
             let mapping = Mapping::new(UNIT, node).expect("memory");
             let (mut mode, mut mask): (libc::c_int, libc::c_ulong) = (-1, 0);
-            // SAFETY: the call writes an int and a mask of as many bits as it is told, to two
+            // SAFETY: the call writes an int and a mask of as many bits as it is passed, to two
             // locals that outlive it; the address is within the mapping.
             let asked = unsafe {
                 libc::syscall(
@@ -244,7 +247,7 @@ mod tests {
             (asked == 0).then_some((mode, mask))
         };
         let Some(told) = preferred(Node::ZERO) else {
-            // Systems without nodes do not say, nor do containers.
+            // Systems without NUMA nodes do not report it, nor do containers.
             let why = std::io::Error::last_os_error().raw_os_error();
             assert!(matches!(why, Some(libc::ENOSYS | libc::EPERM)), "{why:?}");
             return;

@@ -1,12 +1,12 @@
-//! Slabs: pinned memory of our own, cut into chunks that are used again and again.
+//! Slabs: this crate's own pinned memory, cut into chunks that are reused.
 //!
-//! The driver takes a third of a millisecond for each mebibyte that it pins, and stops the device
-//! when it frees one. So memory comes from the system in large mappings, which are registered whole,
-//! and goes back only when it is asked for. A chunk that is given back waits, if need be, until the
-//! copies that touch it are done: the ledger of its buffer knows which, and no event is recorded for
-//! it before somebody wants the memory.
+//! The driver takes a third of a millisecond to pin each mebibyte, and stops the device when it
+//! frees one. So this crate maps memory from the system in large pieces, registers each whole, and
+//! gives it back only on request. A chunk that is given back waits, if need be, until the copies
+//! that use it are done: the ledger of its buffer knows which. No event is recorded for it before
+//! the memory is wanted.
 //!
-//! The memory is portable, and belongs to the process: slabs are registered in primary contexts,
+//! The memory is portable and belongs to the process: slabs are registered in primary contexts,
 //! which outlive them.
 
 mod backend;
@@ -37,16 +37,16 @@ use crate::process::release::Unreleased;
 use crate::timeline::ledger::Fences;
 use crate::util::sync::lock;
 
-/// Pinned memory that is the holder's alone, from [`take`] to [`give`].
+/// Pinned memory that its holder owns exclusively from [`take`] to [`give`].
 #[derive(Clone, Copy)]
 pub(crate) struct Chunk {
     // INVARIANT: the first of `bytes` initialised bytes that are pinned, portable, and this chunk's
     // alone. Aligned to 256 bytes.
     pub(crate) base: HostAddress,
-    /// As many as were asked for, or some more.
+    /// At least the requested size.
     pub(crate) bytes: usize,
     offset: usize,
-    /// [`None`]: allocated by the driver, and freed by it.
+    /// [`None`]: allocated by the driver, which also frees it.
     slab: Option<SlabId>,
     node: Node,
 }
@@ -60,17 +60,17 @@ impl Chunk {
         }
     }
 
-    /// Whether it is a part of a slab, rather than an allocation of the driver's.
+    /// Whether it is part of a slab rather than an allocation of the driver's.
     pub(crate) fn is_cached(&self) -> bool {
         self.slab.is_some()
     }
 }
 
-/// Pending chunks that the driver is asked about before memory is cut anew.
+/// Pending chunks that are queried before idle memory is merged and cut anew.
 const ASKED_ABOUT: usize = 4;
 
 /// A chunk of at least `bytes`, which are not zero, near the context's device; usable in every
-/// context. Its bytes have whatever values they have.
+/// context. Its contents are unspecified.
 ///
 /// No driver call if a chunk of this size is idle.
 #[inline]
@@ -86,9 +86,9 @@ pub(crate) fn take(context: &Context, bytes: usize) -> Result<Chunk> {
     take_slowly(context, node, bytes)
 }
 
-/// Takes a chunk back, which others may get once the fences are reached. No driver call for one of
-/// a slab. One of the driver's is waited for and freed; if it is [kept](Unreleased::Kept), it is
-/// still the caller's, and otherwise nobody's.
+/// Takes back a chunk, which may be reused once the fences are reached. No driver call if it is
+/// part of a slab. A chunk of the driver's is waited for and freed; on [`Kept`](Unreleased::Kept),
+/// the caller still owns it, otherwise it must not be used any more.
 #[inline]
 pub(crate) fn give(chunk: Chunk, fences: Fences) -> Result<(), Unreleased> {
     let Some(slab) = chunk.slab else {
@@ -104,13 +104,14 @@ pub(crate) fn give(chunk: Chunk, fences: Fences) -> Result<(), Unreleased> {
     Ok(())
 }
 
-/// Forgets points that are known to have been reached, with what they name. No driver call.
+/// Drops fences that are known to have been reached, and so the streams they refer to. No driver
+/// call.
 fn prune() {
     let mut spent = Spent::new();
     lock(&CACHE).settle_all(&mut spent);
 }
 
-/// The driver's own.
+/// An allocation of the driver's.
 #[cold]
 fn allocate(context: &Context, bytes: usize) -> Result<Chunk> {
     Ok(Chunk {
@@ -122,7 +123,7 @@ fn allocate(context: &Context, bytes: usize) -> Result<Chunk> {
     })
 }
 
-/// Where there is none of just this size.
+/// A chunk when no idle one has exactly this size.
 #[cold]
 fn take_slowly(context: &Context, node: Node, asked: usize) -> Result<Chunk> {
     let bytes = class::rounded(asked);
@@ -132,14 +133,14 @@ fn take_slowly(context: &Context, node: Node, asked: usize) -> Result<Chunk> {
     if let Some(chunk) = ask(node, bytes) {
         return Ok(chunk);
     }
-    // What has the wrong size may have the right one with what is beside it.
+    // Idle chunks of other sizes may fit once merged with their neighbours.
     if let Some(chunk) = find_merged(node, bytes) {
         return Ok(chunk);
     }
     growth::grow(context, node, asked)
 }
 
-/// A chunk of what is known to be idle.
+/// A chunk from what is known to be idle.
 fn find(node: Node, bytes: usize) -> Option<Chunk> {
     let mut spent = Spent::new();
     let found = lock(&CACHE).find(node, bytes, &mut spent);
@@ -147,7 +148,7 @@ fn find(node: Node, bytes: usize) -> Option<Chunk> {
     found
 }
 
-/// [`find`] after all idle chunks were made one with their neighbours.
+/// [`find`] after merging all idle chunks with their neighbours.
 fn find_merged(node: Node, bytes: usize) -> Option<Chunk> {
     let mut spent = Spent::new();
     let mut cache = lock(&CACHE);
@@ -158,7 +159,7 @@ fn find_merged(node: Node, bytes: usize) -> Option<Chunk> {
     found
 }
 
-/// A chunk of what the driver, when asked, says is done with.
+/// A chunk that the driver, when queried, reports to be done with.
 fn ask(node: Node, bytes: usize) -> Option<Chunk> {
     let bin = Class::of(bytes).index();
     for _ in 0..ASKED_ABOUT {
@@ -172,7 +173,7 @@ fn ask(node: Node, bytes: usize) -> Option<Chunk> {
     None
 }
 
-/// Asks about all that is pending.
+/// Queries all pending chunks.
 fn ask_about_all() {
     let pending = lock(&CACHE).pending();
     for (node, bin, count) in pending {
@@ -185,7 +186,8 @@ fn ask_about_all() {
     }
 }
 
-/// Puts a pending chunk where it belongs by now, and says whether it is idle.
+/// Queries the fences of a pending chunk, puts it where it belongs by now, and returns whether it
+/// is idle.
 fn ask_about(chunk: Chunk, fences: Fences) -> bool {
     let done = match fences.query() {
         Ok(done) => done,
@@ -193,17 +195,17 @@ fn ask_about(chunk: Chunk, fences: Fences) -> bool {
             set_aside(chunk);
             return false;
         }
-        // What the driver says of other work is not for this one to tell.
+        // An error of other work is not this caller's to report.
         Err(_) => false,
     };
     let fences = if done { Fences::none() } else { fences };
-    // It is of a slab, so this asks no driver and does not fail.
+    // The chunk is part of a slab, so this makes no driver call and does not fail.
     let _ = give(chunk, fences);
     done
 }
 
-/// Gives up the slab of a chunk that a device may use for all that anybody can prove. The chunks
-/// of it that are in use stay what they are.
+/// Gives up the slab of a chunk that a device may still use, since its stream is lost. Other chunks
+/// of that slab stay valid while they are in use.
 fn set_aside(chunk: Chunk) {
     let Some(id) = chunk.slab else {
         return;

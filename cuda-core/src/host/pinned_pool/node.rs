@@ -1,4 +1,4 @@
-//! Which part of the host's memory is next to a device.
+//! The NUMA node of a device.
 
 use std::fs;
 use std::path::Path;
@@ -10,20 +10,20 @@ use crate::device::Device;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Node(u8);
 
-/// Nodes that are told apart; there are machines with more, whose slabs then share a place.
+/// The number of nodes that are distinguished; nodes beyond share the bookkeeping of [`Node::ANY`].
 const MOST: u8 = 64;
 
 /// Devices whose node is remembered.
 const DEVICES: usize = 64;
 
-/// By ordinal; zero where nobody has asked yet, otherwise one more than the [`Node`].
+/// By ordinal; zero if not looked up yet, otherwise one more than the [`Node`].
 static KNOWN: [AtomicU8; DEVICES] = [const { AtomicU8::new(0) }; DEVICES];
 
 impl Node {
-    /// Where the system does not say.
+    /// The system does not report a node.
     pub(super) const ANY: Self = Self(0);
 
-    /// The one that every system has.
+    /// The node that every system has.
     #[cfg(test)]
     pub(super) const ZERO: Self = Self(1);
 
@@ -43,7 +43,7 @@ impl Node {
         }
     }
 
-    /// Linux shows it with the device's place on the bus.
+    /// Reads it from Linux's `sysfs`, by the device's PCI address.
     #[cold]
     fn look_up(device: Device) -> Self {
         if !cfg!(all(target_os = "linux", not(miri))) {
@@ -55,18 +55,19 @@ impl Node {
         })
     }
 
-    /// The node of the device at a place on the bus; `devices` holds a folder for each.
+    /// The node of the device with this PCI address; `devices` is the folder that has an entry for
+    /// each.
     fn at(devices: &Path, pci_bus_id: &str) -> Self {
         let file = devices.join(pci_bus_id.to_lowercase()).join("numa_node");
         let number = fs::read_to_string(file)
             .ok()
-            // -1 where there is only one, or nobody knows.
+            // -1 if there is only one node, or the system does not know.
             .and_then(|text| text.trim().parse::<u8>().ok())
             .filter(|number| *number < MOST);
         number.map_or(Self::ANY, |number| Self(number + 1))
     }
 
-    /// Its number, if there is one in particular.
+    /// The node's number, if it is one in particular.
     #[cfg_attr(not(all(target_os = "linux", not(miri))), allow(dead_code))]
     pub(super) fn number(self) -> Option<u32> {
         self.0.checked_sub(1).map(u32::from)
@@ -101,7 +102,7 @@ mod tests {
             ("one\n", None),
         ] {
             fs::write(device.join("numa_node"), text).expect("a file");
-            // The driver's letters are large, the system's small.
+            // The driver writes upper case letters, the system lower case.
             assert_eq!(at("0000:3B:00.0"), number, "{text:?}");
             assert_eq!(at("0000:3C:00.0"), None);
         }

@@ -1,13 +1,14 @@
-//! How much memory the system has left for us to touch.
+//! How much memory the system has left.
 //!
-//! A mapping costs nothing until its pages are touched, and a process that touches more than there
-//! is gets killed rather than told. The driver does tell; so what seems too much is left to it.
+//! A mapping costs nothing until its pages are touched, and the system kills a process that touches
+//! more than there is, without an error. The driver does return one; so a request that seems too
+//! large is left to the driver.
 
-/// Whether `bytes` can be touched, as far as the system says.
+/// Whether the system reports enough memory to touch `bytes`.
 pub(super) fn has(bytes: usize) -> bool {
-    // Below, reading about it costs more than it tells.
+    // Below this size, reading the figures costs more than it is worth.
     const SMALL: usize = 64 << 20;
-    // Others want some, too.
+    // Leaves a sixteenth to other processes.
     let enough = |available: u64| bytes as u64 <= available - available / 16;
     bytes <= SMALL || os::available().is_none_or(enough)
 }
@@ -17,7 +18,7 @@ mod os {
     use std::fs;
     use std::path::Path;
 
-    /// What the machine has, or the control groups that the process is in, whichever is less.
+    /// What is available to the machine or to the control groups of the process, whichever is less.
     pub(super) fn available() -> Option<u64> {
         let machine = fs::read_to_string("/proc/meminfo")
             .ok()
@@ -41,7 +42,7 @@ mod os {
         // "max" where there is no limit.
         let limit: u64 = read("memory.max")?.trim().parse().ok()?;
         let used: u64 = read("memory.current")?.trim().parse().ok()?;
-        // Cached files count as used, and make room.
+        // Cached files count as used, but can be evicted.
         let files = read("memory.stat").map_or(0, |text| {
             ["inactive_file ", "active_file "]
                 .into_iter()

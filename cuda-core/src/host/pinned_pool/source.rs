@@ -1,4 +1,4 @@
-//! Slabs: where they come from, and how they go.
+//! Allocating and freeing a slab.
 
 use std::mem;
 use std::num::NonZeroU64;
@@ -18,18 +18,18 @@ use crate::process::drop_hook;
 use crate::process::release::Unreleased;
 use crate::types::resource::Resource;
 
-/// Pinned memory, in one piece.
+/// One contiguous range of pinned memory.
 pub(super) struct Slab {
     id: SlabId,
     // INVARIANT: the first of `bytes` bytes that are initialised, pinned in `context`, portable,
-    // and of which nobody but holders of chunks touches any.
+    // and accessed only by holders of chunks.
     base: HostAddress,
     bytes: usize,
     /// For chunks that have no class.
     is_large: bool,
     node: Node,
     context: Context,
-    /// What is registered; [`None`]: the memory is the driver's own.
+    /// The registered mapping; [`None`] if the driver allocated the memory.
     mapping: Option<Mapping>,
 }
 
@@ -60,8 +60,9 @@ impl Slab {
         })
     }
 
-    /// Gives the memory back, of which nobody uses any: `cuMemHostUnregister` or `cuMemFreeHost`; how
-    /// many bytes. The slab comes back with the error if the driver was not asked.
+    /// Unregisters or frees an unused slab (`cuMemHostUnregister` or `cuMemFreeHost`); returns the
+    /// bytes released. If the driver certainly still has the memory, the slab comes back with the
+    /// error.
     pub(super) fn release(self) -> Result<usize, (Error, Option<Self>)> {
         let released = match &self.mapping {
             Some(_) => pinning::unpin(&self.context, self.base),
@@ -77,9 +78,9 @@ impl Slab {
         }
     }
 
-    /// Leaves the memory as it is for good, and says why: a device may still use it, or it may be
-    /// gone. A mapping stays where it is, so that no other comes to be at an address that the
-    /// driver may know as pinned.
+    /// Leaves the memory allocated permanently, and reports why: a device may still use it, or the
+    /// driver may have released it already. A mapping stays mapped, so that no other is placed at
+    /// an address that the driver may still consider pinned.
     pub(super) fn leak(self, why: Error) {
         let address = self.base.0.addr().get() as u64;
         let bytes = self.bytes;
@@ -87,7 +88,7 @@ impl Slab {
         drop_hook::report(Resource::PinnedMemory, address, bytes, Some(why));
     }
 
-    /// A chunk of a stretch that is nobody else's.
+    /// A chunk of a stretch that is allocated to no other chunk.
     pub(super) fn chunk(&self, span: Span) -> Chunk {
         // SAFETY: the stretch is one of this slab's, so it begins within it.
         let base = unsafe { self.base.0.add(span.offset) };
@@ -125,21 +126,21 @@ impl Slab {
     }
 }
 
-/// A registered mapping; [`None`] where the system or the driver refuses one.
+/// A registered mapping; [`None`] if the system or the driver refuses one.
 fn map(context: &Context, node: Node, bytes: usize) -> Option<Mapping> {
     if !room::has(bytes) {
         return None;
     }
     let mapping = Mapping::new(bytes, node)?;
-    // Mapped as well, since what `cuMemHostAlloc` gives is, whatever its flags, where devices share the
-    // host's addresses.
+    // Mapped as well, since memory from `cuMemHostAlloc` is mapped whatever its flags, if devices
+    // share the host's addresses.
     let flags = RegisterFlags::PORTABLE | RegisterFlags::MAPPED;
     match pinning::pin(context, mapping.base(), bytes, flags) {
         Ok(()) => Some(mapping),
         Err(error) => {
             if error.is_sticky() {
-                // It may be about earlier work, and nobody can know whether the memory is
-                // registered: no other may come to be at its address.
+                // The error may be about earlier work, so whether the memory is registered is
+                // unknown: no other mapping may be placed at its address.
                 mem::forget(mapping);
             }
             None

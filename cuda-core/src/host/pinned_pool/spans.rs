@@ -1,9 +1,9 @@
-//! Free stretches of slabs: the best fit, what is left of it, and neighbours made one again.
+//! Free stretches of slabs: best fit, split and merge.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 
-/// Names a slab; never used twice.
+/// Id of a slab; never reused.
 pub(super) type SlabId = NonZeroU64;
 
 /// A stretch of a slab.
@@ -15,7 +15,7 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// The first `bytes`, of which it has at least so many, and the rest.
+    /// The first `bytes`, which it must have, and the rest.
     pub(super) fn split(self, bytes: usize) -> (Self, Option<Self>) {
         let rest = Self {
             offset: self.offset + bytes,
@@ -39,11 +39,11 @@ pub(super) struct Spans {
     sizes: BTreeSet<Key>,
 }
 
-/// One type for both orders: each type of tree is compiled anew.
+/// One type for both orders, since each type of tree is compiled separately.
 type Key = (u64, u64, u64);
 
 impl Spans {
-    /// Adds a stretch, which becomes one with those beside it.
+    /// Adds a stretch, and merges it with its neighbours.
     pub(super) fn insert(&mut self, span: Span) {
         let mut whole = span;
         if let Some(before) = self.last_before(span.slab, span.offset) {
@@ -76,7 +76,7 @@ impl Spans {
         Some(taken)
     }
 
-    /// Takes out just this stretch, if it is one, and says whether it was.
+    /// Removes exactly this stretch, if it is one; returns whether it was.
     pub(super) fn take_whole(&mut self, span: Span) -> bool {
         let whole = self.at(span.slab, span.offset) == Some(span);
         if whole {
@@ -85,7 +85,7 @@ impl Spans {
         whole
     }
 
-    /// Takes out whatever there is of a slab, and says how much that was.
+    /// Removes all stretches of a slab, and returns their bytes.
     pub(super) fn take_rest(&mut self, slab: SlabId) -> usize {
         let mut bytes = 0;
         while let Some(last) = self.last_before(slab, usize::MAX) {
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(spans.take(1), None);
     }
 
-    /// Random taking and giving against a map of every unit.
+    /// Random taking and giving, checked against a map of all units.
     #[test]
     fn nothing_is_given_twice_or_lost() {
         const UNITS: usize = 64;

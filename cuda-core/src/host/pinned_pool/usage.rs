@@ -1,4 +1,4 @@
-//! How much there is, and what becomes of it.
+//! Usage of the slabs.
 
 use super::cache::CACHE;
 use crate::error::Result;
@@ -7,9 +7,10 @@ use crate::util::sync::lock;
 
 /// Bytes of pinned memory that the process keeps for [`PinnedBuffer`](crate::PinnedBuffer)s.
 ///
-/// Counted are whole chunks, which are up to an eighth larger than what they are asked for, or two
-/// mebibytes beyond 32 MiB. Not counted is what the driver allocates: memory with
-/// [flags](crate::PinnedFlags) of its own, or all with [`PinnedBackend::Driver`](super::PinnedBackend).
+/// Whole chunks are counted, which are up to an eighth larger than requested, or up to two
+/// mebibytes beyond 32 MiB. Memory that the driver allocates is not counted: that with
+/// [flags](crate::PinnedFlags) of its own, or all with
+/// [`PinnedBackend::Driver`](super::PinnedBackend).
 ///
 /// ```no_run
 /// let usage = cuda_core::pinned_usage()?;
@@ -29,9 +30,9 @@ pub struct PinnedUsage {
     pub used: usize,
     /// The most that was in buffers since the peaks were reset.
     pub used_peak: usize,
-    /// For buffers to come.
+    /// Free, kept for later buffers.
     pub cached: usize,
-    /// Dropped, when last looked at, before the copies that use it were done.
+    /// Dropped before the copies that use it were done, as far as known when last checked.
     pub pending: usize,
 }
 
@@ -59,7 +60,7 @@ pub fn pinned_usage() -> Result<PinnedUsage> {
     })
 }
 
-/// Begins the peaks of [`pinned_usage`] anew, at what there is now. No driver call.
+/// Sets the peaks of [`pinned_usage`] to the present values. No driver call.
 ///
 /// # Errors
 /// Those of [`pinned_usage`].

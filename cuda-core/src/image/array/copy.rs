@@ -19,7 +19,7 @@ impl<K: StreamKind> Stream<K> {
     ///
     /// # Errors
     /// [`Error::LengthMismatch`](crate::Error::LengthMismatch) and
-    /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) where the sides differ in size;
+    /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if the sides differ in size;
     /// [`Error::WrongDevice`](crate::Error::WrongDevice).
     ///
     /// ```no_run
@@ -100,7 +100,7 @@ impl<K: StreamKind> Stream<K> {
 /// Enqueues a copy behind what conflicts with it.
 ///
 /// # Safety
-/// Both sides have the copy's extent; `touches` name all memory that it reads and writes, or it is
+/// Both sides have the copy's extent; `touches` cover all memory that it reads and writes, or it is
 /// kept otherwise until the copy is done.
 pub(super) unsafe fn enqueue(
     core: &StreamCore,

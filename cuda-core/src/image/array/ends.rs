@@ -1,4 +1,4 @@
-//! What copies to and from an array have on their other side.
+//! The other side of a copy to or from an array.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -28,7 +28,7 @@ use crate::types::extent::{Extent, Origin};
 /// Where texels come from: memory whose elements are texels, row after row and slice after slice;
 /// memory in rows ([`Buffer::pitched`](crate::Buffer::pitched)); or another array.
 ///
-/// Made from buffers, their views, arrays and theirs.
+/// Converted from buffers, arrays and their views.
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -75,7 +75,7 @@ pub struct TexelDestination<'a, T: Texel> {
 enum End {
     Linear {
         place: Place,
-        /// The device that it is on, unless it is the host's.
+        /// The device that it is on; [`None`] for host memory.
         on: Option<Device>,
         rows: Rows,
     },
@@ -87,10 +87,10 @@ enum End {
     },
 }
 
-/// How texels lie in linear memory.
+/// The layout of texels in linear memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Rows {
-    /// So many, one after the other.
+    /// This many, one after the other.
     Tight(usize),
     Apart(Geometry),
 }
@@ -121,8 +121,8 @@ impl End {
         }
     }
 
-    /// Refuses a side that has not exactly the extent of the array at the other, or that the stream
-    /// does not reach.
+    /// Refuses a side that has not exactly the extent of the array on the other side, or that the
+    /// stream cannot reach.
     fn check(self, role: Role, op: &'static str, core: &StreamCore, array: Extent) -> Result<()> {
         let on = match self {
             End::Linear { on, .. } => on,
@@ -161,7 +161,7 @@ enum Role {
 }
 
 impl Role {
-    /// What is of the source, and what of the destination.
+    /// The values in the order source, destination.
     fn order<V>(self, here: V, there: V) -> (V, V) {
         match self {
             Role::Source => (here, there),
@@ -179,7 +179,7 @@ fn distances<T: Texel>(rows: Rows, extent: Extent) -> (usize, usize) {
 }
 
 impl<'a, T: Texel> TexelSource<'a, T> {
-    /// Enters this side of a copy of `extent`, if it has all of that and the stream reaches it.
+    /// Fills this side of a copy of `extent` in, if it has that extent and the stream reaches it.
     pub(super) fn enter(
         &self,
         op: &'static str,
@@ -226,7 +226,7 @@ impl<'a, T: Texel> TexelDestination<'a, T> {
     }
 }
 
-/// Enters linear memory as what is read.
+/// Fills linear memory in as the source.
 pub(super) fn enter_source_memory<T: Texel>(
     place: Place,
     rows: Rows,
@@ -240,7 +240,7 @@ pub(super) fn enter_source_memory<T: Texel>(
     copy.srcDevice = side.device;
 }
 
-/// Enters linear memory as what is written.
+/// Fills linear memory in as the destination.
 pub(super) fn enter_destination_memory<T: Texel>(
     place: Place,
     rows: Rows,
@@ -254,7 +254,7 @@ pub(super) fn enter_destination_memory<T: Texel>(
     copy.dstDevice = side.device;
 }
 
-/// Enters a part of an array as what is read.
+/// Fills a part of an array in as the source.
 pub(super) fn enter_source<T: Texel>(
     raw: CudaArrayHandle,
     origin: Origin,
@@ -267,7 +267,7 @@ pub(super) fn enter_source<T: Texel>(
     copy.srcZ = origin.z;
 }
 
-/// Enters a part of an array as what is written.
+/// Fills a part of an array in as the destination.
 pub(super) fn enter_destination<T: Texel>(
     raw: CudaArrayHandle,
     origin: Origin,
@@ -280,14 +280,15 @@ pub(super) fn enter_destination<T: Texel>(
     copy.dstZ = origin.z;
 }
 
-/// Enters the size of a copy.
+/// Fills the size of a copy in.
 pub(super) fn enter_extent<T: Texel>(extent: Extent, copy: &mut CUDA_MEMCPY3D) {
     copy.WidthInBytes = extent.width * size_of::<T>();
     copy.Height = extent.height;
     copy.Depth = extent.depth;
 }
 
-/// What is written through a view that is gone: still nobody else's, since the borrow is not.
+/// The touch of a write through a view that was consumed: still exclusive, since the borrow goes
+/// on.
 fn writing(touch: Touch<'_>) -> Touch<'_> {
     Touch {
         access: Access::Write,

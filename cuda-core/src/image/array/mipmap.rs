@@ -23,7 +23,7 @@ use crate::types::extent::Extent;
 
 /// An array with levels, each half as large as the one before in every dimension that is filtered.
 ///
-/// Each level is copied like an array of its own; a texture sees all of them. Otherwise like
+/// Each level is copied like an array of its own; a texture samples all of them. Otherwise like
 /// [`CudaArray`](crate::CudaArray).
 ///
 /// ```no_run
@@ -38,9 +38,9 @@ use crate::types::extent::Extent;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub struct MipmappedArray<T: Texel> {
-    // INVARIANT: made by cuMipmappedArrayCreate with this shape and this type's format.
+    // INVARIANT: created by cuMipmappedArrayCreate with this shape and this type's format.
     storage: Arc<Storage<ArrayMemory>>,
-    /// The largest first.
+    /// The largest level first.
     levels: Vec<Level>,
     shape: ArrayShape,
     _texels: PhantomData<T>,
@@ -51,7 +51,7 @@ impl<T: Texel> MipmappedArray<T> {
     /// `cuMipmappedArrayCreate`, and `cuMipmappedArrayGetLevel` for each.
     ///
     /// # Errors
-    /// [`Error::Shape`] for a dimension of nothing, no level, or more than the shape has;
+    /// [`Error::Shape`] for a dimension of zero, no level, or more than the shape has;
     /// [`Error::SizeOverflow`]; [`Error::OutOfMemory`]; the driver's.
     pub fn new(
         context: &Context,
@@ -112,12 +112,12 @@ impl<T: Texel> MipmappedArray<T> {
         self.shape
     }
 
-    /// How many levels it has.
+    /// The number of levels.
     pub fn levels(&self) -> u32 {
         self.levels.len() as u32
     }
 
-    /// The context that it was made in.
+    /// The context that it was created in.
     pub fn context(&self) -> &Context {
         &self.storage.block().keeper
     }
@@ -173,7 +173,7 @@ impl<T: Texel> MipmappedArray<T> {
         Ok(self.at(level)?.extent)
     }
 
-    /// Says that work enqueued on `stream` behind this crate's back uses the array: see
+    /// Notes that work enqueued on `stream` behind this crate's back uses the array: see
     /// [`Buffer::note_use`](crate::Buffer::note_use).
     ///
     /// # Errors
@@ -189,14 +189,14 @@ impl<T: Texel> MipmappedArray<T> {
     /// Blocks the thread until no stream uses the array any more.
     ///
     /// # Errors
-    /// What the driver says of the work waited for.
+    /// The driver's errors about the work waited for.
     pub fn synchronize(&self) -> Result<()> {
         driver::ensure()?;
         view::synchronize(&self.storage)
     }
 
-    /// Destroys the array, once no work uses it, and says whether that worked:
-    /// `cuMipmappedArrayDestroy`. As [`CudaArray::close`](crate::CudaArray::close).
+    /// Destroys the array, once no work uses it: `cuMipmappedArrayDestroy`. Like
+    /// [`CudaArray::close`](crate::CudaArray::close).
     ///
     /// # Errors
     /// Those of [`CudaArray::close`](crate::CudaArray::close); an array that was given up has no

@@ -32,7 +32,7 @@ use shape::{ArrayDescriptor, ArrayFlags, ArrayMemoryRequirements, ArrayShape, DE
 use texel::Texel;
 use view::{ArraySlice, ArraySliceMut, Level};
 
-/// Memory of a device that only arrays have.
+/// The kind of device memory that arrays have.
 pub(crate) enum ArrayMemory {}
 
 /// An array's handle.
@@ -42,14 +42,14 @@ pub(crate) enum RawArray {
     Mipmapped(CUmipmappedArray),
 }
 
-// SAFETY: driver handles, which calls on any thread may be given.
+// SAFETY: driver handles, which calls on any thread may use.
 unsafe impl Send for RawArray {}
-// SAFETY: a shared reference gives out the handle alone, which calls on any thread may be given.
+// SAFETY: a shared reference only gives out the handle, which calls on any thread may use.
 unsafe impl Sync for RawArray {}
 
 impl memory::Kind for ArrayMemory {
     type Address = RawArray;
-    /// The context that the array was made in.
+    /// The context that the array was created in.
     type Keeper = Context;
 
     const RESOURCE: Resource = Resource::Array;
@@ -65,12 +65,12 @@ impl memory::Kind for ArrayMemory {
         let context = &block.keeper;
         match block.address {
             RawArray::Single(raw) => context.release("cuArrayDestroy", || {
-                // SAFETY: the array is ours, is destroyed once, and no work uses it any more.
+                // SAFETY: the array is this crate's, is destroyed once, and no work uses it any more.
                 unsafe { cu::cuArrayDestroy(raw) }
             }),
             RawArray::Mipmapped(raw) => context.release("cuMipmappedArrayDestroy", || {
-                // SAFETY: the mipmapped array is ours, is destroyed once, and no work uses it or a
-                // level of it any more.
+                // SAFETY: the mipmapped array is this crate's, is destroyed once, and no work uses
+                // it or a level of it any more.
                 unsafe { cu::cuMipmappedArrayDestroy(raw) }
             }),
         }
@@ -88,7 +88,7 @@ impl memory::Kind for ArrayMemory {
     }
 }
 
-/// The storage of an array of `bytes`, with its textures and surfaces for further owners.
+/// The storage of an array of `bytes`, which its textures and surfaces share.
 fn storage(context: &Context, address: RawArray, bytes: usize) -> Arc<Storage<ArrayMemory>> {
     Arc::new(Storage::new(Block {
         address,
@@ -98,23 +98,24 @@ fn storage(context: &Context, address: RawArray, bytes: usize) -> Arc<Storage<Ar
     }))
 }
 
-/// Gives up one owner's part of an array's storage; the last one destroys the array.
+/// Drops one owner's reference to an array's storage; the last one destroys the array.
 fn close(storage: Arc<Storage<ArrayMemory>>) -> Result<(), (Error, Arc<Storage<ArrayMemory>>)> {
     if let Err(error) = driver::ensure() {
         return Err((error, storage));
     }
     match Arc::try_unwrap(storage) {
         Ok(mut sole) => sole.free().map_err(|error| (error, Arc::new(sole))),
-        // Dropped here: not the last.
+        // Dropped here: not the last reference.
         Err(_shared) => Ok(()),
     }
 }
 
-/// A CUDA array: texels that textures sample and surfaces write, in a layout of the driver's own.
+/// A CUDA array: texels that textures sample and surfaces write, in a layout that the driver
+/// chooses.
 ///
-/// Copies to and from it are ordered like those of buffers, by the streams' own work and without
-/// the caller's events. Dropping it waits for the work that uses it. Textures and surfaces of the
-/// array keep its memory until they are dropped, too.
+/// The crate orders copies to and from it like those of buffers, without events of the caller's.
+/// Dropping it waits for the work that uses it. Textures and surfaces of the array keep its memory
+/// until they are dropped, too.
 ///
 /// ```no_run
 /// use cuda_core::{ArrayFlags, ArrayShape, CudaArray, Device};
@@ -127,7 +128,7 @@ fn close(storage: Arc<Storage<ArrayMemory>>) -> Result<(), (Error, Arc<Storage<A
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub struct CudaArray<T: Texel> {
-    // INVARIANT: made by cuArray3DCreate with this shape and this type's format.
+    // INVARIANT: created by cuArray3DCreate with this shape and this type's format.
     storage: Arc<Storage<ArrayMemory>>,
     shape: ArrayShape,
     flags: ArrayFlags,
@@ -138,9 +139,9 @@ pub struct CudaArray<T: Texel> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CudaArrayHandle(pub(crate) CUarray);
 
-// SAFETY: a driver handle, which calls on any thread may be given.
+// SAFETY: a driver handle, which calls on any thread may use.
 unsafe impl Send for CudaArrayHandle {}
-// SAFETY: a shared reference gives out the handle alone, which calls on any thread may be given.
+// SAFETY: a shared reference only gives out the handle, which calls on any thread may use.
 unsafe impl Sync for CudaArrayHandle {}
 
 const OP: &str = "cuArray3DCreate";
@@ -149,7 +150,7 @@ impl<T: Texel> CudaArray<T> {
     /// An array of unspecified texels: `cuArray3DCreate_v2`.
     ///
     /// # Errors
-    /// [`Error::Shape`] for a dimension of nothing, [`Error::Flags`] for unknown flags,
+    /// [`Error::Shape`] for a dimension of zero, [`Error::Flags`] for unknown flags,
     /// [`Error::SizeOverflow`]; [`Error::OutOfMemory`]; the driver's `INVALID_VALUE` for a shape
     /// larger than the device allows.
     pub fn new(context: &Context, shape: ArrayShape, flags: ArrayFlags) -> Result<Self> {
@@ -157,7 +158,7 @@ impl<T: Texel> CudaArray<T> {
         Self::make(context, shape, flags)
     }
 
-    /// [`CudaArray::new`] with whatever flags there are.
+    /// [`CudaArray::new`] with any flags, unchecked.
     fn make(context: &Context, shape: ArrayShape, flags: ArrayFlags) -> Result<Self> {
         driver::ensure()?;
         let op = OP;
@@ -179,11 +180,11 @@ impl<T: Texel> CudaArray<T> {
     }
 
     /// The device memory that such an array takes, which is more than its texels:
-    /// `cuArrayGetMemoryRequirements`, of an array that is made without memory.
+    /// `cuArrayGetMemoryRequirements`, for an array that is created without memory.
     ///
     /// # Errors
-    /// As [`CudaArray::new`]; [`Error::Unsupported`] on a device that makes no array without
-    /// memory.
+    /// As [`CudaArray::new`]; [`Error::Unsupported`] on a device that does not support arrays
+    /// without memory.
     ///
     /// ```no_run
     /// # use cuda_core::{ArrayFlags, ArrayShape, CudaArray, Device};
@@ -212,7 +213,7 @@ impl<T: Texel> CudaArray<T> {
         let _entered = context.enter_briefly()?;
         let mut requirements = CUDA_ARRAY_MEMORY_REQUIREMENTS::default();
         // SAFETY: the call writes one structure of this type, to a local that outlives it; `empty`
-        // keeps the array, which was made without memory.
+        // keeps the array alive, which was created without memory.
         check("cuArrayGetMemoryRequirements", unsafe {
             cu::cuArrayGetMemoryRequirements(&mut requirements, empty.as_raw(), device.as_raw())
         })?;
@@ -227,7 +228,7 @@ impl<T: Texel> CudaArray<T> {
         self.shape
     }
 
-    /// What it was made for.
+    /// The flags it was created with.
     pub fn flags(&self) -> ArrayFlags {
         self.flags
     }
@@ -237,7 +238,7 @@ impl<T: Texel> CudaArray<T> {
         self.shape.extent()
     }
 
-    /// The context that it was made in.
+    /// The context that it was created in.
     pub fn context(&self) -> &Context {
         &self.storage.block().keeper
     }
@@ -260,7 +261,7 @@ impl<T: Texel> CudaArray<T> {
         &self.storage
     }
 
-    /// What the driver says of the array: `cuArray3DGetDescriptor_v2`.
+    /// The driver's description of the array: `cuArray3DGetDescriptor_v2`.
     ///
     /// # Errors
     /// The driver's.
@@ -269,7 +270,7 @@ impl<T: Texel> CudaArray<T> {
         let _entered = self.context().enter_briefly()?;
         let mut descriptor = MaybeUninit::zeroed();
         // SAFETY: the call writes one structure of this type, to a local that outlives it; `self`
-        // keeps the array.
+        // keeps the array alive.
         check("cuArray3DGetDescriptor", unsafe {
             cu::cuArray3DGetDescriptor_v2(descriptor.as_mut_ptr(), self.as_raw())
         })?;
@@ -296,10 +297,10 @@ impl<T: Texel> CudaArray<T> {
         }
     }
 
-    /// A view of a part: where it begins, and its size, `region((16, 8), (64, 64))`.
+    /// A view of a part: its origin and its size, `region((16, 8), (64, 64))`.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`], of the first dimension in which it is not within the array.
+    /// [`Error::OutOfBounds`], for the first dimension in which it is not within the array.
     ///
     /// ```no_run
     /// # use cuda_core::{ArrayFlags, ArrayShape, CudaArray, Device};
@@ -333,7 +334,7 @@ impl<T: Texel> CudaArray<T> {
         self.as_view_mut().into_region(origin.into(), extent.into())
     }
 
-    /// Says that work enqueued on `stream` behind this crate's back uses the array: see
+    /// Notes that work enqueued on `stream` behind this crate's back uses the array: see
     /// [`Buffer::note_use`](crate::Buffer::note_use).
     ///
     /// # Errors
@@ -349,19 +350,18 @@ impl<T: Texel> CudaArray<T> {
     /// Blocks the thread until no stream uses the array any more.
     ///
     /// # Errors
-    /// What the driver says of the work waited for.
+    /// The driver's errors about the work waited for.
     pub fn synchronize(&self) -> Result<()> {
         driver::ensure()?;
         view::synchronize(&self.storage)
     }
 
-    /// Destroys the array, once no work uses it, and says whether that worked: `cuArrayDestroy`.
-    /// Dropping it does the same, and reports a failure to the hook of
-    /// [`set_drop_hook`](crate::set_drop_hook). While textures or surfaces of the array live, the
-    /// last of them destroys it instead.
+    /// Destroys the array, once no work uses it: `cuArrayDestroy`. Dropping it does the same, but
+    /// reports a failure to the hook of [`set_drop_hook`](crate::set_drop_hook). While textures or
+    /// surfaces of the array live, the last of them destroys it instead.
     ///
     /// # Errors
-    /// Those of the wait for that work, with the array as it was; the driver's of the call that
+    /// Those of the wait for that work, with the array unchanged; the driver's of the call that
     /// destroys it, with an array of no texels, which is [given up](Error::GivenUp).
     pub fn close(self) -> Result<(), (Error, Self)> {
         close(self.storage).map_err(|(error, storage)| {

@@ -1,4 +1,4 @@
-//! The shapes of arrays, and what they are for.
+//! The shapes of arrays, and what they support.
 
 use cuda_sys::{CUDA_ARRAY3D_DESCRIPTOR, CUarray_format};
 
@@ -41,14 +41,14 @@ pub enum ArrayShape {
         /// Slices.
         depth: usize,
     },
-    /// Rows that are filtered each on its own.
+    /// Rows that are filtered separately.
     Layered1D {
         /// Texels of a row.
         width: usize,
         /// Rows.
         layers: usize,
     },
-    /// Images that are filtered each on its own.
+    /// Images that are filtered separately.
     Layered2D {
         /// Texels of a row.
         width: usize,
@@ -72,7 +72,7 @@ pub enum ArrayShape {
 }
 
 flags! {
-    /// What an array can do beside being copied and sampled: the flags of `cuArray3DCreate`.
+    /// What an array supports besides being copied and sampled: the flags of `cuArray3DCreate`.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -95,14 +95,14 @@ flags! {
         /// [`CudaArray::descriptor`](crate::CudaArray::descriptor); the shape sets it, the caller
         /// cannot.
         CUBEMAP = 4;
-        /// Kernels can gather four texels at once from it; two-dimensional arrays alone:
+        /// Kernels can gather four texels at once from it; only for two-dimensional arrays:
         /// `CUDA_ARRAY3D_TEXTURE_GATHER`.
         TEXTURE_GATHER = 8;
     }
 }
 
 impl ArrayFlags {
-    /// Refuses what would make another kind of array, or one without memory.
+    /// Refuses flags that would make another kind of array, or one without memory.
     pub(super) fn check(self, op: &'static str) -> Result<()> {
         if (Self::SURFACE_LOAD_STORE | Self::TEXTURE_GATHER).contains(self) {
             return Ok(());
@@ -114,7 +114,7 @@ impl ArrayFlags {
     }
 }
 
-/// What an array takes; see
+/// Memory that an array takes; see
 /// [`CudaArray::memory_requirements`](crate::CudaArray::memory_requirements).
 ///
 /// ```no_run
@@ -131,14 +131,15 @@ impl ArrayFlags {
 pub struct ArrayMemoryRequirements {
     /// Bytes of device memory.
     pub size: usize,
-    /// They begin at a multiple of this many bytes.
+    /// Alignment of that memory in bytes.
     pub alignment: usize,
 }
 
-/// The array is made without memory, which nobody gives it here.
+/// The array is created without memory; this crate never gives it any.
 pub(super) const DEFERRED_MAPPING: ArrayFlags = ArrayFlags(cuda_sys::CUDA_ARRAY3D_DEFERRED_MAPPING);
 
-/// What the driver says of an array; see [`CudaArray::descriptor`](crate::CudaArray::descriptor).
+/// The driver's description of an array; see
+/// [`CudaArray::descriptor`](crate::CudaArray::descriptor).
 ///
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -153,7 +154,7 @@ pub(super) const DEFERRED_MAPPING: ArrayFlags = ArrayFlags(cuda_sys::CUDA_ARRAY3
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct ArrayDescriptor {
-    /// Texels of a row.
+    /// Texels per row.
     pub width: usize,
     /// Rows; zero for one dimension.
     pub height: usize,
@@ -163,7 +164,7 @@ pub struct ArrayDescriptor {
     pub format: CUarray_format,
     /// Channels of a texel.
     pub channels: u32,
-    /// What the array can do, and whether it is [layered](ArrayFlags::LAYERED) or a
+    /// What the array supports, and whether it is [layered](ArrayFlags::LAYERED) or a
     /// [cubemap](ArrayFlags::CUBEMAP).
     pub flags: ArrayFlags,
 }
@@ -204,7 +205,7 @@ impl ArrayShape {
         Extent::new(width, height, depth)
     }
 
-    /// The size of a level of a mipmap with this shape at level 0. Layers stay as many.
+    /// The size of a level of a mipmap with this shape at level 0. The number of layers stays.
     pub(super) fn level(self, level: u32) -> Extent {
         let whole = self.extent();
         let half = whole.halved(level);
@@ -217,7 +218,7 @@ impl ArrayShape {
         }
     }
 
-    /// Levels of a whole mipmap, down to one texel.
+    /// The number of levels of a whole mipmap, down to one texel.
     pub(super) fn most_levels(self) -> u32 {
         let Extent {
             width,
@@ -231,7 +232,7 @@ impl ArrayShape {
         largest.checked_ilog2().map_or(0, |log| log + 1)
     }
 
-    /// Refuses what no array can be.
+    /// Refuses shapes that no array can have.
     pub(super) fn check<T: Texel>(self, op: &'static str) -> Result<()> {
         let extent = self.extent();
         if extent.is_empty() {
@@ -251,7 +252,7 @@ impl ArrayShape {
         }
     }
 
-    /// What `cuArray3DCreate` wants to be told: zero for absent dimensions.
+    /// The description for `cuArray3DCreate`: zero for absent dimensions.
     pub(super) fn descriptor<T: Texel>(self, flags: ArrayFlags) -> CUDA_ARRAY3D_DESCRIPTOR {
         let extent = self.extent();
         let (height, depth, kind) = match self {

@@ -1,4 +1,4 @@
-//! Copies between arrays and borrowed slices, through pinned chunks of our own.
+//! Copies between arrays and borrowed slices, through this crate's pinned chunks.
 
 use std::collections::VecDeque;
 
@@ -20,7 +20,7 @@ use crate::timeline::core::same_device;
 use crate::types::extent::{Extent, Origin};
 use crate::types::pod::{bytes_of, bytes_of_mut};
 
-/// Chunks of a large download that are in flight while another is emptied.
+/// Chunks of a large download that are in flight while another is copied out.
 const DEPTH: usize = 4;
 
 impl<K: StreamKind> Stream<K> {
@@ -30,8 +30,8 @@ impl<K: StreamKind> Stream<K> {
     ///
     /// # Errors
     /// [`Error::LengthMismatch`](crate::Error::LengthMismatch) and
-    /// [`Error::WrongDevice`](crate::Error::WrongDevice) before the driver is asked. After a
-    /// failure of the driver a large destination may be written in part.
+    /// [`Error::WrongDevice`](crate::Error::WrongDevice) before any driver call. After the driver
+    /// fails, a large destination may be written in part.
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -70,13 +70,13 @@ impl<K: StreamKind> Stream<K> {
             let view = part.as_view();
             enter_destination::<T>(view.raw(), view.origin(), &mut copy);
             enter_extent::<T>(extent, &mut copy);
-            // SAFETY: the region has the piece's bytes and is left alone until its mark has
+            // SAFETY: the region has the piece's bytes and is not accessed until its mark has
             // completed; the touch is of the destination, which has the extent.
             let (seq, result) = unsafe { enqueue(core, &stream, &copy, &mut [part.write()]) };
             region.mark(core.timeline(), seq);
             result?;
             if several {
-                // Lets the chunk be taken again as soon as it has been read.
+                // Lets the chunk be reused as soon as the device has read it.
                 core.timeline().checkpoint(false, stream.entered())?;
             }
         }
@@ -133,7 +133,7 @@ impl<K: StreamKind> Stream<K> {
             enter_source::<T>(part.raw(), part.origin(), &mut copy);
             enter_extent::<T>(extent, &mut copy);
             // SAFETY: the touch is of the source, which has the extent; the region has as many
-            // bytes and is left alone until its own mark has completed.
+            // bytes and is not accessed until its own mark has completed.
             let (seq, result) = unsafe { enqueue(core, &stream, &copy, &mut [part.read()]) };
             region.mark(core.timeline(), seq);
             result?;
@@ -156,8 +156,8 @@ impl<K: StreamKind> Stream<K> {
     }
 }
 
-/// The parts of `extent` that fit a chunk each, in the order of their texels: whole slices, whole
-/// rows of a slice, or parts of a row.
+/// Parts of `extent` that fit a chunk each, in the order of their texels: whole slices, whole rows
+/// of a slice, or parts of a row.
 fn pieces<T: Texel>(extent: Extent) -> impl Iterator<Item = (Origin, Extent)> {
     let Extent {
         width,

@@ -5,7 +5,7 @@ use cuda_sys::CUarray_format;
 use crate::types::pod::Pod;
 
 /// An element of a [`CudaArray`](crate::CudaArray): one, two or four numbers of a format that
-/// textures and surfaces know. Sealed.
+/// textures and surfaces support. Sealed.
 ///
 /// A texel of two channels is `[f32; 2]`, one of four `[u8; 4]`; half floats are [`Half`].
 ///
@@ -31,7 +31,7 @@ pub trait Texel: Pod + Sealed {
 
 pub(crate) trait Sealed {}
 
-/// The bits of an IEEE half-precision float, of which arrays have a format and Rust no type.
+/// The bits of an IEEE half-precision float, for which arrays have a format but Rust has no type.
 ///
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;

@@ -14,10 +14,10 @@ use crate::types::extent::{Extent, Origin};
 /// An array, or a level of a mipmap, within its storage.
 #[derive(Clone, Copy)]
 pub(super) struct Level {
-    // INVARIANT: an array of this size, which the storage keeps.
+    // INVARIANT: an array of this size, which the storage keeps alive.
     pub(super) raw: CudaArrayHandle,
     pub(super) extent: Extent,
-    /// Its first byte, in the count of the storage's ledger.
+    /// Its first byte, as the storage's ledger counts.
     pub(super) start: usize,
 }
 
@@ -79,12 +79,12 @@ impl<'a, T: Texel> ArraySlice<'a, T> {
         self.extent
     }
 
-    /// How many texels there are.
+    /// The number of texels.
     pub fn len(&self) -> usize {
         self.extent.texels().unwrap_or(0)
     }
 
-    /// Whether there are none.
+    /// Whether there are no texels.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -94,11 +94,11 @@ impl<'a, T: Texel> ArraySlice<'a, T> {
         self.storage.block().keeper.device()
     }
 
-    /// A part of the view: where it begins, counted from the view's own origin, and its size,
+    /// A part of the view: its origin, counted from the view's own, and its size,
     /// `region((16, 8), (64, 64))`.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`], of the first dimension in which it is not within the view.
+    /// [`Error::OutOfBounds`], for the first dimension in which it is not within the view.
     pub fn region(&self, origin: impl Into<Origin>, extent: impl Into<Extent>) -> Result<Self> {
         let (origin, extent) = (origin.into(), extent.into());
         let within = |start: usize, size: usize, len: usize| {
@@ -128,9 +128,9 @@ impl<'a, T: Texel> ArraySlice<'a, T> {
         self.origin
     }
 
-    /// From the first byte of the part to its last, as if texels lay one after the other. Rows
-    /// that the part does not have may lie between: who uses those waits without need, but that
-    /// is all.
+    /// The bytes from the first texel of the part to its last, as if texels were stored one after
+    /// the other. Rows outside the part may lie between: a stream that uses those waits without
+    /// need, which is harmless.
     fn range(&self) -> Bytes {
         let Extent { width, height, .. } = self.level.extent;
         let texel = |x: usize, y: usize, z: usize| (z * height + y) * width + x;
@@ -162,7 +162,7 @@ impl<'a, T: Texel> ArraySlice<'a, T> {
 }
 
 impl<'a, T: Texel> ArraySliceMut<'a, T> {
-    /// The caller makes no other view of the level while this one lives.
+    /// The caller creates no other view of the level while this one lives.
     pub(super) fn whole(storage: &'a Storage<ArrayMemory>, level: Level) -> Self {
         Self {
             view: ArraySlice::whole(storage, level),
@@ -175,12 +175,12 @@ impl<'a, T: Texel> ArraySliceMut<'a, T> {
         self.view.extent()
     }
 
-    /// How many texels there are.
+    /// The number of texels.
     pub fn len(&self) -> usize {
         self.view.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no texels.
     pub fn is_empty(&self) -> bool {
         self.view.is_empty()
     }
@@ -214,7 +214,7 @@ impl<'a, T: Texel> ArraySliceMut<'a, T> {
         })
     }
 
-    /// The same texels for as long as `self` was borrowed, still nobody else's.
+    /// The same texels for as long as `self` was borrowed, still exclusive.
     pub(super) fn into_view(self) -> ArraySlice<'a, T> {
         self.view
     }
@@ -224,7 +224,7 @@ impl<'a, T: Texel> ArraySliceMut<'a, T> {
     }
 }
 
-/// Blocks the thread until nobody uses the array any more.
+/// Blocks the thread until no stream uses the array any more.
 pub(super) fn synchronize(storage: &Storage<ArrayMemory>) -> Result<()> {
     let block = storage.block();
     let mut fences = Fences::none();

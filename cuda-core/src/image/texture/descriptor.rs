@@ -5,7 +5,7 @@ use cuda_sys::{CUDA_TEXTURE_DESC, CUaddress_mode, CUfilter_mode};
 use crate::error::{Error, Result};
 use crate::image::array::texel::Texel;
 
-/// What a texture returns for a place beyond its edge, in one dimension.
+/// What a texture returns for a coordinate beyond its edge, in one dimension.
 ///
 /// ```
 /// use cuda_core::{AddressMode, TextureDescriptor};
@@ -20,7 +20,7 @@ pub enum AddressMode {
     /// The texel at the edge.
     #[default]
     Clamp,
-    /// The image again; with normalised coordinates only.
+    /// The image repeated; with normalised coordinates only.
     Wrap,
     /// The image mirrored; with normalised coordinates only.
     Mirror,
@@ -28,7 +28,7 @@ pub enum AddressMode {
     Border,
 }
 
-/// What a texture returns for a place between texels, or between levels.
+/// What a texture returns between texels, or between levels.
 ///
 /// ```
 /// use cuda_core::{FilterMode, TextureDescriptor};
@@ -39,14 +39,14 @@ pub enum AddressMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum FilterMode {
-    /// The nearest one.
+    /// The nearest texel or level.
     #[default]
     Point,
     /// A weighted mean of the nearest ones.
     Linear,
 }
 
-/// What a kernel gets of a channel.
+/// The type in which a kernel reads a channel.
 ///
 /// ```
 /// use cuda_core::{FilterMode, ReadMode, TextureDescriptor};
@@ -66,7 +66,7 @@ pub enum ReadMode {
     NormalizedFloat,
 }
 
-/// What a place in a texture is given in.
+/// The unit of coordinates in a texture.
 ///
 /// ```
 /// use cuda_core::{AddressMode, Coordinates, TextureDescriptor};
@@ -82,12 +82,12 @@ pub enum Coordinates {
     /// Texels, from 0 to the size.
     #[default]
     Texels,
-    /// Parts of the size, from 0 to 1.
+    /// Fractions of the size, from 0 to 1.
     Normalized,
 }
 
-/// How a texture is sampled. The default is that of CUDA: the nearest texel as it is, clamped to
-/// the edge, by coordinates in texels.
+/// How a texture is sampled. The default is CUDA's: the nearest texel unconverted, clamped to the
+/// edge, with coordinates in texels.
 ///
 /// ```
 /// use cuda_core::{AddressMode, Coordinates, FilterMode, TextureDescriptor};
@@ -101,17 +101,17 @@ pub enum Coordinates {
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[non_exhaustive]
 pub struct TextureDescriptor {
-    /// Beyond the edge, across, down and in depth.
+    /// What is returned beyond the edge, in x, y and z.
     pub address: [AddressMode; 3],
-    /// Between texels.
+    /// What is returned between texels.
     pub filter: FilterMode,
-    /// What a kernel gets.
+    /// The type in which a kernel reads.
     pub read: ReadMode,
-    /// What places are given in.
+    /// The unit of coordinates.
     pub coordinates: Coordinates,
     /// Bytes are converted from sRGB to linear when they are read as floats.
     pub srgb: bool,
-    /// Samples that an oblique view may take, at most 16; 0 and 1 for one.
+    /// Samples that an oblique view may take, at most 16; 0 and 1 mean one sample.
     pub max_anisotropy: u32,
     /// What [`AddressMode::Border`] returns.
     pub border: [f32; 4],
@@ -133,12 +133,11 @@ pub struct TextureDescriptor {
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[non_exhaustive]
 pub struct MipmapSampling {
-    /// Between levels.
+    /// What is returned between levels.
     pub filter: FilterMode,
     /// Added to the level that the hardware chooses.
     pub bias: f32,
-    /// The largest and the smallest image that is sampled, by their levels. Up to level zero unless
-    /// said otherwise.
+    /// The range of levels that are sampled, the largest image first. By default only level zero.
     pub levels: (f32, f32),
 }
 
@@ -195,7 +194,7 @@ impl MipmapSampling {
 }
 
 impl TextureDescriptor {
-    /// Refuses what CUDA does not define.
+    /// Refuses combinations that CUDA does not define.
     pub(super) fn check<T: Texel>(&self, op: &'static str) -> Result<()> {
         let refuse = |why| Err(Error::Flags { op, why });
         let wraps = |mode: &AddressMode| matches!(mode, AddressMode::Wrap | AddressMode::Mirror);
@@ -245,7 +244,7 @@ impl TextureDescriptor {
         }
     }
 
-    /// What the driver says; modes of newer drivers count as the default.
+    /// The driver's description; modes of newer drivers count as the default.
     pub(super) fn from_raw(raw: &CUDA_TEXTURE_DESC) -> Self {
         let has = |flag| raw.flags & flag != 0;
         Self {

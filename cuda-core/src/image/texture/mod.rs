@@ -1,4 +1,4 @@
-//! Textures: arrays and device memory as kernels sample them.
+//! Textures: arrays and device memory that kernels sample.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -43,11 +43,11 @@ impl ObjectKind for TextureKind {
 
 /// A texture: how kernels sample an array, or device memory.
 ///
-/// A kernel is given a texture together with what it was made of, [`Texture::bind`], so that the
-/// memory cannot be written or freed meanwhile, and is ordered like any other argument. Between
-/// launches the memory can change as it likes. An array lives as long as its textures; linear
-/// memory may go before, after which the texture is of no use. Dropping a texture waits for the
-/// kernels that were given it.
+/// A kernel is passed a texture together with what it was created from, [`Texture::bind`], so that
+/// the memory cannot be written or freed meanwhile, and is ordered like any other argument. Between
+/// launches the memory may change freely. An array lives as long as its textures; linear memory may
+/// be freed before, after which the texture cannot be used. Dropping a texture waits for the
+/// kernels that were passed it.
 ///
 /// ```no_run
 /// use cuda_core::{ArrayFlags, ArrayShape, CudaArray, Device, Texture, TextureDescriptor};
@@ -61,7 +61,7 @@ impl ObjectKind for TextureKind {
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub struct Texture<T: Texel> {
-    // Dropped before what it is made of.
+    // Dropped before its source.
     object: Object<TextureKind>,
     made: Made,
     device: Device,
@@ -72,8 +72,8 @@ impl<T: Texel> Texture<T> {
     /// A texture of `source`: `cuTexObjectCreate`.
     ///
     /// # Errors
-    /// [`Error::Flags`] for what CUDA does not define; [`Error::Shape`] for no texels, and for linear
-    /// memory whose beginning or rows the device cannot sample where they are; the driver's
+    /// [`Error::Flags`] for combinations that CUDA does not define; [`Error::Shape`] for no texels,
+    /// and for linear memory whose address or rows the device cannot sample; the driver's
     /// `INVALID_VALUE` for more than the device samples.
     pub fn new<'a>(
         source: impl Into<TextureSource<'a, T>>,
@@ -89,8 +89,8 @@ impl<T: Texel> Texture<T> {
         let mut handle = 0;
         context.call(op, || {
             // SAFETY: the call reads two descriptions and writes one handle, all of them locals that
-            // outlive it; no view is asked for. The memory that the description names is borrowed by
-            // `source`.
+            // outlive it; no view is requested. The memory that the description refers to is borrowed
+            // by `source`.
             unsafe { cu::cuTexObjectCreate(&mut handle, &resource, &sampling, std::ptr::null()) }
         })?;
         Ok(Self {
@@ -115,7 +115,7 @@ impl<T: Texel> Texture<T> {
     /// The texture as a kernel's argument: a `CUtexObject`, with the memory that it samples.
     ///
     /// # Errors
-    /// [`Error::Flags`] for other memory than the texture was made of.
+    /// [`Error::Flags`] for other memory than the texture was created from.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -145,7 +145,7 @@ impl<T: Texel> Texture<T> {
         })
     }
 
-    /// How the driver says that it samples: `cuTexObjectGetTextureDesc`.
+    /// How the texture samples, as the driver reports: `cuTexObjectGetTextureDesc`.
     ///
     /// # Errors
     /// The driver's.
@@ -160,8 +160,7 @@ impl<T: Texel> Texture<T> {
         Ok(TextureDescriptor::from_raw(&raw))
     }
 
-    /// What the driver says that it is made of, as CUDA describes it:
-    /// `cuTexObjectGetResourceDesc`.
+    /// The driver's description of what it was created from: `cuTexObjectGetResourceDesc`.
     ///
     /// # Errors
     /// The driver's.
@@ -169,12 +168,11 @@ impl<T: Texel> Texture<T> {
         self.object.resource("cuTexObjectGetResourceDesc")
     }
 
-    /// Destroys the texture, once no work uses it, and says whether that worked:
-    /// `cuTexObjectDestroy`. Dropping it does the same, and reports a failure to the hook of
-    /// [`set_drop_hook`](crate::set_drop_hook).
+    /// Destroys the texture, once no work uses it: `cuTexObjectDestroy`. Dropping it does the same,
+    /// but reports a failure to the hook of [`set_drop_hook`](crate::set_drop_hook).
     ///
     /// # Errors
-    /// Those of the wait for that work, with the texture as it was; the driver's of the call that
+    /// Those of the wait for that work, with the texture unchanged; the driver's of the call that
     /// destroys it, with a texture that is [given up](Error::GivenUp).
     pub fn close(mut self) -> Result<(), (Error, Self)> {
         self.object.destroy().map_err(|error| (error, self))
@@ -203,7 +201,7 @@ pub struct BoundTexture<'a> {
 }
 
 impl<'a> BoundTexture<'a> {
-    /// What a launch has to know: the parameter's value, where it is valid, and what is touched.
+    /// What a launch needs: the parameter's value, the context where it is valid, and the accesses.
     pub(crate) fn into_parts(self) -> (u64, &'a Context, [Touch<'a>; 2]) {
         (self.handle, self.context, self.touches)
     }

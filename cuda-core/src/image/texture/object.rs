@@ -1,4 +1,4 @@
-//! What textures and surfaces have in common: a handle, what it was made of, and who uses it.
+//! What textures and surfaces share: a handle, its resource, and its users.
 
 use std::mem::MaybeUninit;
 
@@ -13,7 +13,7 @@ use crate::types::resource::Resource;
 
 /// A texture or a surface.
 pub(super) trait ObjectKind: Send + 'static {
-    /// What one that could not be destroyed is reported as.
+    /// What an object that could not be destroyed is reported as.
     const RESOURCE: Resource;
     /// The call that destroys one.
     const DESTROY: &'static str;
@@ -31,10 +31,10 @@ pub(super) trait ObjectKind: Send + 'static {
 pub(super) struct Object<K: ObjectKind>(Owned<Live<K>>);
 
 struct Live<K> {
-    // INVARIANT: a handle of this crate's, which `release` alone destroys.
+    // INVARIANT: a handle of this crate's, destroyed only by `release`.
     handle: u64,
     context: Context,
-    /// The work that was given the handle, as accesses to its only byte.
+    /// The work that was passed the handle, as accesses to its only byte.
     ledger: Ledger,
     kind: std::marker::PhantomData<K>,
 }
@@ -42,7 +42,7 @@ struct Live<K> {
 const ONLY_BYTE: std::ops::Range<usize> = 0..1;
 
 impl<K: ObjectKind> Object<K> {
-    /// The object of `handle`, which is nobody else's.
+    /// An object that owns `handle`.
     pub(super) fn new(context: &Context, handle: u64) -> Self {
         Self(Owned::new(Live {
             handle,
@@ -56,7 +56,7 @@ impl<K: ObjectKind> Object<K> {
         self.0.get().map_or(0, |live| live.handle)
     }
 
-    /// What work touches that is given the handle, and the context in which that is valid.
+    /// The access of work that is passed the handle, and the context in which the handle is valid.
     pub(super) fn touch(&self) -> Result<(Touch<'_>, &Context)> {
         self.0.live()?;
         let touch = Touch {
@@ -67,7 +67,7 @@ impl<K: ObjectKind> Object<K> {
         Ok((touch, &self.0.context))
     }
 
-    /// What the driver says that the object was made of.
+    /// The driver's description of the object's resource.
     pub(super) fn resource(&self, op: &'static str) -> Result<CUDA_RESOURCE_DESC> {
         self.ask(op, |handle, resource| {
             // SAFETY: the handle is live while `self` is; the call writes one structure of this
@@ -76,7 +76,7 @@ impl<K: ObjectKind> Object<K> {
         })
     }
 
-    /// What the driver writes when it is asked about the object. All zeroes are a valid `R`.
+    /// A description that the driver writes about the object. All zeroes are a valid `R`.
     pub(super) fn ask<R: RawDescriptor>(
         &self,
         op: &'static str,
@@ -90,7 +90,7 @@ impl<K: ObjectKind> Object<K> {
         Ok(unsafe { answer.assume_init() })
     }
 
-    /// What `Drop` does, with its error.
+    /// What `Drop` does, but returns the error.
     pub(super) fn destroy(&mut self) -> Result<()> {
         self.0.release()
     }
@@ -99,7 +99,7 @@ impl<K: ObjectKind> Object<K> {
 /// A description of the driver's, of which all zeroes are a valid value.
 ///
 /// # Safety
-/// They are.
+/// All zeroes are a valid value of the type.
 pub(super) unsafe trait RawDescriptor {}
 
 // SAFETY: integers, and a union of addresses, handles and integers.
@@ -120,14 +120,14 @@ impl<K: ObjectKind> Release for Live<K> {
             .conflicts_exclusive(&ONLY_BYTE, Access::Write, None, &mut fences);
         fences.wait_host()?;
         self.context.release(K::DESTROY, || {
-            // SAFETY: this crate's and live, by the invariant; the work that was given the handle is
+            // SAFETY: this crate's and live, by the invariant; the work that was passed the handle is
             // done.
             unsafe { K::destroy(self.handle) }
         })
     }
 }
 
-/// A resource's description without anything in it but its type.
+/// A resource description of this type, otherwise empty.
 pub(super) fn description(kind: CUresourcetype) -> CUDA_RESOURCE_DESC {
     CUDA_RESOURCE_DESC {
         resType: kind,
@@ -135,7 +135,7 @@ pub(super) fn description(kind: CUresourcetype) -> CUDA_RESOURCE_DESC {
     }
 }
 
-/// The memory given is not what the object was made of.
+/// The error for memory that the object was not created from.
 pub(super) fn other_memory(op: &'static str) -> Error {
     Error::Flags {
         op,

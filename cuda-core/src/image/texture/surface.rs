@@ -1,4 +1,4 @@
-//! Surfaces: arrays as kernels write them.
+//! Surfaces: arrays that kernels read and write.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -38,10 +38,10 @@ impl ObjectKind for SurfaceKind {
     }
 }
 
-/// A surface: how kernels read and write an array that was made with
+/// A surface: how kernels read and write an array that was created with
 /// [`ArrayFlags::SURFACE_LOAD_STORE`].
 ///
-/// Like a [`Texture`](crate::Texture) it is given to a kernel together with its array:
+/// Like a [`Texture`](crate::Texture) it is passed to a kernel together with its array:
 /// [`Surface::bind_mut`] for a kernel that writes, [`Surface::bind`] for one that only reads.
 ///
 /// ```no_run
@@ -66,7 +66,7 @@ impl<T: Texel> Surface<T> {
     /// A surface of `array`: `cuSurfObjectCreate`.
     ///
     /// # Errors
-    /// [`Error::Flags`] for an array that was not made for surfaces; the driver's.
+    /// [`Error::Flags`] for an array that was not created for surfaces; the driver's.
     pub fn new(array: &CudaArray<T>) -> Result<Self> {
         driver::ensure()?;
         let op = "cuSurfObjectCreate";
@@ -107,7 +107,7 @@ impl<T: Texel> Surface<T> {
     /// The surface as an argument of a kernel that reads its array.
     ///
     /// # Errors
-    /// [`Error::Flags`] for another array than the surface was made of.
+    /// [`Error::Flags`] for another array than the surface was created from.
     pub fn bind<'a>(&'a self, array: &'a CudaArray<T>) -> Result<BoundSurface<'a>> {
         self.bound(array, Access::Read)
     }
@@ -115,7 +115,7 @@ impl<T: Texel> Surface<T> {
     /// The surface as an argument of a kernel that writes its array.
     ///
     /// # Errors
-    /// [`Error::Flags`] for another array than the surface was made of.
+    /// [`Error::Flags`] for another array than the surface was created from.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -149,8 +149,7 @@ impl<T: Texel> Surface<T> {
         })
     }
 
-    /// What the driver says that it is made of, as CUDA describes it:
-    /// `cuSurfObjectGetResourceDesc`.
+    /// The driver's description of the array it was created from: `cuSurfObjectGetResourceDesc`.
     ///
     /// # Errors
     /// The driver's.
@@ -158,12 +157,11 @@ impl<T: Texel> Surface<T> {
         self.object.resource("cuSurfObjectGetResourceDesc")
     }
 
-    /// Destroys the surface, once no work uses it, and says whether that worked:
-    /// `cuSurfObjectDestroy`. Dropping it does the same, and reports a failure to the hook of
-    /// [`set_drop_hook`](crate::set_drop_hook).
+    /// Destroys the surface, once no work uses it: `cuSurfObjectDestroy`. Dropping it does the
+    /// same, but reports a failure to the hook of [`set_drop_hook`](crate::set_drop_hook).
     ///
     /// # Errors
-    /// Those of the wait for that work, with the surface as it was; the driver's of the call that
+    /// Those of the wait for that work, with the surface unchanged; the driver's of the call that
     /// destroys it, with a surface that is [given up](Error::GivenUp).
     pub fn close(mut self) -> Result<(), (Error, Self)> {
         self.object.destroy().map_err(|error| (error, self))

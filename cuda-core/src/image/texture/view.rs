@@ -1,4 +1,4 @@
-//! What a texture can be made of.
+//! What a texture can be created from.
 
 use std::sync::Arc;
 
@@ -20,11 +20,11 @@ use crate::timeline::ledger::{Access, LedgerOf, Touch};
 use crate::types::extent::Extent;
 use crate::types::pod::Pod;
 
-/// What a texture is made of, and used with: an array, mipmapped or not; a row of device memory; or
-/// rows of it, one below the other.
+/// What a texture is created from, and used with: an array, mipmapped or not; a row of device
+/// memory; or rows of it, one below the other.
 ///
-/// Made from references to arrays and buffers, and from views; see [`TextureSource::plane`] for
-/// the last.
+/// Converted from references to arrays and buffers, and from views; see [`TextureSource::plane`]
+/// for rows.
 ///
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -63,13 +63,13 @@ pub(super) struct Plane {
     pitch: usize,
 }
 
-/// What a texture was made of: enough to know it again.
+/// What a texture was created from: enough to recognise it.
 #[derive(Clone)]
 pub(super) enum Made {
-    /// Kept alive.
+    /// Kept alive by this reference.
     Array(Arc<Storage<ArrayMemory>>),
-    /// Linear memory, which its owner frees. The texture cannot be used without it.
-    /// Another context may come to have memory at the same address.
+    /// Linear memory, which its owner frees. The texture cannot be used without it. The context is
+    /// compared, too, since another context may have other memory at the same address.
     Memory {
         context: RawContext,
         address: CUdeviceptr,
@@ -81,7 +81,7 @@ impl<'a, T: Texel> TextureSource<'a, T> {
     /// Rows of device memory, at most one slice of them.
     ///
     /// # Errors
-    /// [`Error::Shape`] for no texels, and for several slices.
+    /// [`Error::Shape`] if there are no texels, or several slices.
     ///
     /// ```no_run
     /// # use cuda_core::{Device, Texture, TextureDescriptor, TextureSource};
@@ -132,7 +132,7 @@ impl<'a, T: Texel> TextureSource<'a, T> {
         }
     }
 
-    /// What the driver is told of it.
+    /// The description for the driver.
     pub(super) fn description(&self) -> CUDA_RESOURCE_DESC {
         match self.of {
             Of::Array(array) => {
@@ -166,7 +166,8 @@ impl<'a, T: Texel> TextureSource<'a, T> {
         }
     }
 
-    /// Refuses arrays that are given up, and linear memory that the device cannot sample where it is.
+    /// Refuses arrays that are given up, and linear memory whose address or rows the device cannot
+    /// sample.
     pub(super) fn check(&self, op: &'static str) -> Result<()> {
         let refuse = |why| Err(Error::Shape { op, why });
         let (made, pitch) = match self.of {
@@ -203,7 +204,7 @@ impl<'a, T: Texel> TextureSource<'a, T> {
         Ok(())
     }
 
-    /// Work that samples it.
+    /// The access of work that samples it.
     pub(super) fn read(&self) -> Touch<'a> {
         match self.of {
             Of::Array(array) => whole(array.storage(), Access::Read),
@@ -214,7 +215,7 @@ impl<'a, T: Texel> TextureSource<'a, T> {
     }
 }
 
-/// Work on all of an array.
+/// An access to all of an array.
 pub(super) fn whole(storage: &Storage<ArrayMemory>, access: Access) -> Touch<'_> {
     let block = storage.block();
     Touch {

@@ -1,12 +1,12 @@
-//! What a launch may ask for beside its shape: the attributes of `cuLaunchKernelEx`.
+//! Optional attributes of a launch: those of `cuLaunchKernelEx`.
 
 use cuda_sys::{CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue};
 
 use super::{Dimensions, Launch};
 use crate::stream::StreamKind;
 
-/// Which writes the fences of a kernel have to wait for; kernels of different domains do not slow
-/// each other's fences down. From CUDA 12.0 on.
+/// The domain whose writes the fences of a kernel wait for; kernels of different domains do not
+/// slow each other's fences down. From CUDA 12.0 on.
 ///
 /// ```no_run
 /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -20,7 +20,7 @@ use crate::stream::StreamKind;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MemorySyncDomain {
-    /// The domain of all kernels that say nothing.
+    /// The domain of all kernels that set none.
     Default,
     /// The domain of kernels that communicate with other devices.
     Remote,
@@ -57,8 +57,8 @@ impl Attributes {
 
 impl<K: StreamKind> Launch<'_, K> {
     /// Groups blocks into clusters, whose blocks run at the same time and share memory:
-    /// `CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION`. From compute capability 9.0 on; the grid has to be
-    /// a multiple of it.
+    /// `CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION`. From compute capability 9.0 on; the grid must be a
+    /// multiple of it.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -120,8 +120,8 @@ impl<K: StreamKind> Launch<'_, K> {
     /// Lets the kernel begin before the one in front of it on the stream has ended:
     /// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`. From compute capability 9.0 on.
     ///
-    /// It waits by itself, with `griddepcontrol.wait`, before it touches memory that work before it
-    /// uses, and in any case before it ends: see [`launch`](crate::Launch::launch).
+    /// The kernel must wait, with `griddepcontrol.wait`, before it accesses memory that earlier
+    /// work uses, and in any case before it ends: see [`launch`](crate::Launch::launch).
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;

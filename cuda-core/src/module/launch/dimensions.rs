@@ -10,7 +10,7 @@
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Dimensions {
-    /// The first dimension, whose neighbours are neighbours in memory too.
+    /// The first dimension, in which neighbouring indices are adjacent.
     pub x: u32,
     /// The second.
     pub y: u32,

@@ -1,4 +1,4 @@
-//! What a launch may not exceed, known before the driver is asked.
+//! Limits of a launch, known before any driver call.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -15,11 +15,11 @@ pub(crate) struct Limits {
     threads: u32,
     /// Shared memory that a block can be allowed to have, in bytes.
     shared: usize,
-    /// Shared memory that the kernel declares itself, in bytes.
+    /// Shared memory that the kernel declares, in bytes.
     static_shared: usize,
-    /// Dynamic shared memory that was allowed when last asked for, in bytes.
+    /// Dynamic shared memory that was allowed when last queried, in bytes.
     max_dynamic: AtomicUsize,
-    /// Sizes of the parameters, where the driver tells them.
+    /// Sizes of the parameters, if the driver reports them.
     parameters: Option<Vec<usize>>,
 }
 
@@ -80,7 +80,7 @@ impl Limits {
     pub(super) fn check_shared(&self, function: &Function, bytes: usize) -> Result<u32> {
         self.check_dynamic(bytes)?;
         if bytes > self.max_dynamic.load(Ordering::Relaxed) {
-            // Somebody else may have allowed more, with the raw call or another handle.
+            // Other code may have allowed more, with the raw call or another handle.
             let limit = function.attributes()?.max_dynamic_shared;
             self.note_max_dynamic(limit);
             if bytes > limit {
@@ -138,7 +138,7 @@ fn limited(what: &'static str, asked: u64, limit: u64) -> Error {
 
 /// Shared memory that a block of the device can be allowed to have, in bytes.
 fn max_shared(device: DeviceAttributes) -> Result<usize> {
-    // A device that knows no opting in has none that way.
+    // A device without opt-in reports zero for the first.
     let asked = device.max_shared_memory_per_block_optin()?;
     let unasked = device.max_shared_memory_per_block()?;
     Ok(asked.max(unasked) as usize)

@@ -24,8 +24,8 @@ use attributes::Attributes;
 /// A launch of a kernel on a stream; made by [`Stream::kernel`].
 ///
 /// Buffers are given as references or views. The stream waits for what other streams do with them,
-/// and whoever uses them next waits for the kernel. Anything that is [`Pod`](crate::Pod) is given by
-/// value and reaches the kernel bit by bit; references to the host's memory do not compile:
+/// and later users wait for the kernel. Anything that is [`Pod`](crate::Pod) is given by value and
+/// passed to the kernel bit by bit; references to host memory do not compile:
 ///
 /// ```compile_fail,E0277
 /// fn launch(stream: &cuda_core::Stream, kernel: &cuda_core::Function) {
@@ -63,12 +63,12 @@ pub struct Launch<'a, K: StreamKind> {
     touched: Touched<'a>,
 }
 
-/// Threads a block that [`Launch::elements`] chooses.
+/// Threads per block that [`Launch::elements`] chooses.
 const BLOCK: u32 = 256;
 
 impl<K: StreamKind> Stream<K> {
-    /// Prepares a launch of `function` on this stream, of one block of one thread unless told
-    /// otherwise; see [`Launch`].
+    /// Prepares a launch of `function` on this stream, by default of one block of one thread; see
+    /// [`Launch`].
     ///
     /// ```no_run
     /// # let stream = cuda_core::Device::get(0)?.create_stream()?;
@@ -99,15 +99,15 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         self
     }
 
-    /// Threads a block: `block(256)`, `block((16, 16))`, `block((8, 8, 4))`.
+    /// Threads per block: `block(256)`, `block((16, 16))`, `block((8, 8, 4))`.
     pub fn block(&mut self, threads: impl Into<Dimensions>) -> &mut Self {
         self.block = threads.into();
         self
     }
 
-    /// As many threads as elements, at least: blocks of 256 threads in one dimension. The kernel
-    /// has to leave alone what is beyond the last element. Zero elements make a grid of zero blocks,
-    /// which [`Launch::launch`] refuses.
+    /// At least as many threads as elements: blocks of 256 threads in one dimension. The kernel
+    /// must ignore threads beyond the last element. Zero elements make a grid of zero blocks, which
+    /// [`Launch::launch`] refuses.
     ///
     /// ```no_run
     /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -121,13 +121,13 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     /// ```
     pub fn elements(&mut self, elements: usize) -> &mut Self {
         let blocks = elements.div_ceil(BLOCK as usize);
-        // What does not fit is more than any device allows, and refused as such.
+        // A number that does not fit exceeds any device's limit, and is refused as such.
         self.grid = u32::try_from(blocks).unwrap_or(u32::MAX).into();
         self.block = BLOCK.into();
         self
     }
 
-    /// Dynamic shared memory in bytes a block. More than 48 KiB has to be allowed first, with
+    /// Dynamic shared memory in bytes per block. More than 48 KiB must be allowed first, with
     /// [`Function::set_max_dynamic_shared`].
     ///
     /// ```no_run
@@ -153,7 +153,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         self
     }
 
-    /// Memory that the kernel uses without being given it as an argument: through an address in
+    /// Memory that the kernel uses without being passed it as an argument: through an address in
     /// another argument, or as a [global](crate::Module::global) of its module. As with
     /// [`Launch::arg`], `&buffer` is read, and `&mut buffer` may be written.
     ///
@@ -171,34 +171,34 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     }
 
     /// Launches the kernel, asynchronously: `cuLaunchKernelEx`, one driver call on a created stream
-    /// unless the stream has to wait for another. The first launch of a function asks for its
+    /// unless the stream has to wait for another. The first launch of a function queries its
     /// limits, too.
     ///
     /// # Errors
-    /// Before the driver is asked: [`Error::Launch`] for a dimension that is zero or more than the
+    /// Before any driver call: [`Error::Launch`] for a dimension that is zero or more than the
     /// device or the kernel allows, for too much shared memory, and for arguments that differ in
-    /// number or size from the kernel's parameters, where the driver tells those (from CUDA 12.4
+    /// number or size from the kernel's parameters, if the driver reports those (from CUDA 12.4
     /// on); [`Error::WrongContext`] for a kernel of another context than the stream's, and for a
     /// texture, a surface or memory of another context of its device, unless that memory comes from
-    /// the driver's pool; [`Error::WrongDevice`] for a texture or a surface of another device, and for
-    /// memory of one that the stream's context was given no
-    /// [access](crate::Context::enable_peer_access) to.
+    /// the driver's pool; [`Error::WrongDevice`] for a texture or a surface of another device, and
+    /// for memory of another device to which the stream's context was given no
+    /// [access](crate::Context::enable_peer_access).
     ///
-    /// The driver's: `COOPERATIVE_LAUNCH_TOO_LARGE` among them. What goes wrong while the kernel
-    /// runs is reported by whoever waits for it.
+    /// The driver's: `COOPERATIVE_LAUNCH_TOO_LARGE` among them. An error while the kernel runs is
+    /// reported by the call that waits for it.
     ///
     /// # Safety
-    /// * The arguments are those of the kernel, in number, order, size and meaning.
-    /// * The kernel accesses only memory that it was given: arguments, within their bounds, what
-    ///   [`Launch::uses`] names, and memory that this crate does not manage and that is ordered by
-    ///   other means. It writes only what was given as `&mut`.
+    /// * The arguments match the kernel's parameters in number, order, size and meaning.
+    /// * The kernel accesses only memory that it was given: arguments, within their bounds, memory
+    ///   passed to [`Launch::uses`], and memory that this crate does not manage and that is ordered
+    ///   by other means. It writes only memory that was given as `&mut`.
     /// * Addresses among the values, or in memory, are of memory that lives until the kernel has
     ///   completed.
     /// * Bytes that it writes to a buffer are values of the buffer's type, as any bytes are of a
     ///   [`Pod`](crate::Pod).
     /// * With [`Launch::programmatic`], every block of it waits for the work before it, by
-    ///   `griddepcontrol.wait`, before it ends; and until then it touches no memory that anything
-    ///   enqueued on the stream before uses, or has used: what was allocated on the stream since may
+    ///   `griddepcontrol.wait`, before it ends; and until then it accesses no memory that anything
+    ///   enqueued on the stream before uses, or has used: memory allocated on the stream since may
     ///   be such memory.
     pub unsafe fn launch(&mut self) -> Result<()> {
         let op = "cuLaunchKernelEx";
@@ -217,15 +217,15 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         let (seq, result) = submit(core, &bound, op, touched.as_mut_slice(), |_| {
             // SAFETY: the function is loaded and of the stream's context; the configuration, its
             // attributes and the arguments live during the call, which copies them; there is one
-            // pointer a parameter, to as many bytes as it has, by the caller's promise. What the
-            // kernel touches stays allocated until it is done: frees wait for its marks.
+            // pointer per parameter, to as many bytes as it has, by the caller's promise. Memory
+            // that the kernel uses stays allocated until it is done: frees wait for its marks.
             unsafe { cu::cuLaunchKernelEx(&config, function, pointers, std::ptr::null_mut()) }
         });
         self.function.users().launched(core.timeline(), seq);
         result
     }
 
-    /// The driver's description of the launch, whose stream is yet to be filled in.
+    /// The driver's description of the launch, without the stream.
     fn config(&mut self) -> Result<CUlaunchConfig> {
         let context = self.stream.context();
         if self.function.context() != context {
@@ -255,8 +255,8 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         })
     }
 
-    /// Blocks that a [cluster](Launch::cluster) of this launch may have at most, given all else:
-    /// `cuOccupancyMaxPotentialClusterSize`.
+    /// The most blocks that a [cluster](Launch::cluster) of this launch may have, given all its
+    /// other settings: `cuOccupancyMaxPotentialClusterSize`.
     ///
     /// # Errors
     /// As [`Launch::launch`].

@@ -1,4 +1,4 @@
-//! Finds NVRTC's library and its functions, once a process.
+//! Finds NVRTC's library and its functions, once per process.
 
 use std::ffi::{CStr, OsString, c_char, c_int, c_void};
 use std::fmt::Write;
@@ -13,7 +13,7 @@ pub(super) type RawProgram = *mut c_void;
 
 macro_rules! api {
     ($($field:ident = $symbol:literal: $ty:ty,)*) => {
-        /// Functions of NVRTC, all of them in version 11.2, which answer with an `nvrtcResult`.
+        /// Functions of NVRTC, all of them in version 11.2, which return an `nvrtcResult`.
         // INVARIANT: functions with these signatures; the library is never unloaded.
         pub(super) struct Api {
             $(pub(super) $field: $ty,)*
@@ -32,7 +32,7 @@ macro_rules! api {
                         if address.is_null() {
                             return Err(concat!("it lacks ", stringify!($field)));
                         }
-                        // SAFETY: the caller vouches that an address which is not null is a
+                        // SAFETY: the caller promises that an address which is not null is a
                         // function of this signature; function pointers and data pointers have one
                         // size on every platform that CUDA supports.
                         unsafe { std::mem::transmute::<*const c_void, $ty>(address) }
@@ -71,7 +71,7 @@ api! {
     log = c"nvrtcGetProgramLog": unsafe extern "C" fn(RawProgram, *mut c_char) -> c_int,
 }
 
-/// NVRTC, loaded at the first call; the outcome stands for the life of the process.
+/// NVRTC, loaded at the first call; the result is kept for the life of the process.
 pub(super) fn api() -> Result<&'static Api> {
     static LOADED: LoadOnce<Result<Api>> = LoadOnce::new();
     match LOADED.get_or_init(open) {
@@ -82,10 +82,10 @@ pub(super) fn api() -> Result<&'static Api> {
     }
 }
 
-/// The environment variable that names a library to take.
+/// The environment variable that names a library to use.
 const OVERRIDE: &str = "CUDA_CORE_NVRTC";
 
-/// What the library is called, newest first.
+/// The library's names, newest first.
 #[cfg(not(windows))]
 const NAMES: [&str; 4] = [
     "libnvrtc.so.13",
@@ -100,14 +100,14 @@ const NAMES: [&str; 3] = [
     "nvrtc64_112_0.dll",
 ];
 
-/// Where a toolkit has it: on Windows one place from CUDA 13 on, and one before.
+/// The library's folder in a toolkit: on Windows one from CUDA 13 on, and another before.
 const FOLDERS: &[&str] = if cfg!(windows) {
     &["bin/x64", "bin"]
 } else {
     &["lib64"]
 };
 
-/// Where a toolkit is unless somebody says otherwise. Miri looks at no files.
+/// The default location of a toolkit. Miri accesses no files.
 const ROOT: Option<&str> = if cfg!(any(windows, miri)) {
     None
 } else {
@@ -134,7 +134,7 @@ fn open() -> Result<Api> {
 /// Libraries to try, in order.
 fn candidates() -> Vec<PathBuf> {
     let by_name: Vec<_> = NAMES.iter().map(PathBuf::from).collect();
-    // Whoever starts a privileged program must not choose the code that it runs.
+    // The user who starts a privileged program must not choose the code that it runs.
     if os::is_privileged() {
         return by_name;
     }
@@ -152,7 +152,8 @@ fn candidates() -> Vec<PathBuf> {
         }
     }
     if cfg!(windows) {
-        // Where the toolkit's installer puts it; the loader does not look there, see `os::Library`.
+        // The toolkit's installer adds its folder to `PATH`; the loader does not search that, see
+        // `os::Library`.
         let path = std::env::var_os("PATH").unwrap_or_default();
         let folders = std::env::split_paths(&path).filter(|folder| folder.is_absolute());
         in_folders.extend(folders.flat_map(|folder| NAMES.map(|name| folder.join(name))));
@@ -167,9 +168,9 @@ fn candidates() -> Vec<PathBuf> {
 
 fn load(library: &Path) -> Result<Api, String> {
     // SAFETY: the initialisers are those of NVRTC, found by its own name, or of the library that
-    // whoever started the program chose.
+    // the user who started the program chose.
     let library = unsafe { os::Library::open(library.as_os_str()) }?;
-    // SAFETY: the library is NVRTC by its name, or what the user put in its place; the signatures
-    // of NVRTC's functions have never changed. It is never unloaded.
+    // SAFETY: the library is NVRTC by its name, or the user's replacement; the signatures of
+    // NVRTC's functions have never changed. It is never unloaded.
     unsafe { Api::resolve(|name| library.symbol(name)) }.map_err(str::to_owned)
 }

@@ -1,11 +1,11 @@
 //! NVRTC: CUDA C++ compiled while the program runs.
 //!
 //! The library, `libnvrtc.so.13`, `.12` or `.11.2` (`nvrtc64_*.dll` on Windows), comes with the
-//! CUDA toolkit or as a package of its own, not with the driver. It is looked for at the first call:
-//! by the system's loader, then below `CUDA_HOME`, `CUDA_PATH` and `/usr/local/cuda`; on Windows below
-//! the first two, in `PATH`, and in the directories of the program and the system. The
-//! environment variable `CUDA_CORE_NVRTC` names a library to take instead; it is ignored, as those
-//! are, in a set-uid program. Compiling needs neither a driver nor a device.
+//! CUDA toolkit or as a package of its own, not with the driver. The first call searches for it: by
+//! the system's loader, then below `CUDA_HOME`, `CUDA_PATH` and `/usr/local/cuda`; on Windows below
+//! the first two, in `PATH`, and in the directories of the program and the system. The environment
+//! variable `CUDA_CORE_NVRTC` names a library to use instead; all these variables are ignored in a
+//! set-uid program. Compiling needs neither a driver nor a device.
 //!
 //! ```no_run
 //! use cuda_core::{Device, Module, nvrtc};
@@ -41,8 +41,8 @@ use library::{Api, api};
 use output::Output;
 use program::Handle;
 
-/// Compiles a program to PTX for the oldest devices that NVRTC knows, which the driver compiles on
-/// for the one at hand. [`Program`] has options.
+/// Compiles a program to PTX for the oldest devices that NVRTC supports; the driver compiles that
+/// for the actual device. [`Program`] has options.
 ///
 /// # Errors
 /// As [`Program::compile`].
@@ -92,7 +92,7 @@ pub fn supported_architectures() -> Result<Vec<u32>> {
         (api.num_supported_archs)(&mut count)
     })?;
     let mut architectures = vec![0; usize::try_from(count).unwrap_or(0)];
-    // SAFETY: there is room for as many numbers as NVRTC said.
+    // SAFETY: there is room for as many numbers as NVRTC reported.
     api.check("nvrtcGetSupportedArchs", unsafe {
         (api.supported_archs)(architectures.as_mut_ptr())
     })?;
@@ -100,7 +100,7 @@ pub fn supported_architectures() -> Result<Vec<u32>> {
     Ok(known.filter_map(|arch| u32::try_from(arch).ok()).collect())
 }
 
-/// CUDA C++ to be compiled, with options.
+/// CUDA C++ source to be compiled, with options.
 ///
 /// ```no_run
 /// use cuda_core::nvrtc::Program;
@@ -130,9 +130,9 @@ pub struct Program {
 /// What a program is compiled for.
 #[derive(Debug, Clone)]
 enum Architecture {
-    /// Whatever NVRTC takes: the oldest that it knows, as PTX.
+    /// NVRTC's default: the oldest that it supports, as PTX.
     Oldest,
-    /// The newest that NVRTC knows, up to this one.
+    /// The newest that NVRTC supports, up to this one.
     UpTo(u32),
     /// This one, by its name.
     Named(String),
@@ -151,13 +151,13 @@ impl Program {
         }
     }
 
-    /// What the program is called in the compiler's messages.
+    /// The program's name in the compiler's messages.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// Text that `#include "name"` and `#include <name>` stand for.
+    /// The text for `#include "name"` and `#include <name>`.
     pub fn header(mut self, name: impl Into<String>, text: impl Into<String>) -> Self {
         self.headers.push((name.into(), text.into()));
         self
@@ -169,30 +169,31 @@ impl Program {
         self
     }
 
-    /// A folder in which `#include` looks: `--include-path`.
+    /// A folder to search for `#include`: `--include-path`.
     pub fn include_path(self, path: impl AsRef<Path>) -> Self {
         let path = path.as_ref().display();
         let option = format!("--include-path={path}");
         self.option(option)
     }
 
-    /// A macro with a value, `1` being the usual one: `--define-macro`.
+    /// A macro with a value, usually `1`: `--define-macro`.
     pub fn define(self, name: &str, value: impl fmt::Display) -> Self {
         self.option(format!("--define-macro={name}={value}"))
     }
 
-    /// Compiles for a compute capability, 90 for 9.0, or for the newest that NVRTC knows if it
-    /// knows none that new: `--gpu-architecture`.
+    /// Compiles for a compute capability, 90 for 9.0, or for the newest that NVRTC supports if it
+    /// does not support one that new: `--gpu-architecture`.
     pub fn capability(mut self, capability: u32) -> Self {
         self.architecture = Architecture::UpTo(capability);
         self
     }
 
     /// Compiles for an architecture by its name, without `sm_` or `compute_`: `--gpu-architecture`.
-    /// Replaces what [`Program::capability`] said, and the other way round.
+    /// Replaces [`Program::capability`], and the other way round.
     ///
-    /// Names may end in a letter, which [`Program::capability`] cannot express: code for `90a` may use
-    /// every instruction of capability 9.0 and runs on no other; code for `100f` runs on its family.
+    /// Names may end in a letter, which [`Program::capability`] cannot express: code for `90a` may
+    /// use every instruction of capability 9.0 and runs on no other; code for `100f` runs on its
+    /// family.
     ///
     /// ```no_run
     /// use cuda_core::nvrtc::Program;
@@ -217,7 +218,7 @@ impl Program {
     }
 
     /// An expression that names a kernel or a variable, such as `scale<float>`; instantiates
-    /// templates, and has its mangled name told afterwards: `nvrtcAddNameExpression`.
+    /// templates, and makes its mangled name available afterwards: `nvrtcAddNameExpression`.
     pub fn name_expression(mut self, expression: impl Into<String>) -> Self {
         self.expressions.push(expression.into());
         self
@@ -235,11 +236,11 @@ impl Program {
     }
 
     /// Compiles to a binary for devices of the program's [capability](Program::capability) or
-    /// [architecture](Program::architecture), one of which has to be given: `nvrtcCompileProgram`,
+    /// [architecture](Program::architecture), one of which must be set: `nvrtcCompileProgram`,
     /// `nvrtcGetCUBIN`. Load it with [`Module::from_cubin`](crate::Module::from_cubin).
     ///
     /// # Errors
-    /// As [`Program::compile`]; [`Error::Nvrtc`] where neither is given.
+    /// As [`Program::compile`]; [`Error::Nvrtc`] if neither is set.
     pub fn compile_cubin(&self) -> Result<Cubin> {
         let api = api()?;
         let (program, log) = self.build(api, "sm")?;
@@ -257,7 +258,8 @@ impl Program {
         })
     }
 
-    /// The compiled program with its log. `kind` is that of the architecture: virtual or real.
+    /// The compiled program with its log. `kind` is the architecture's: `compute` (virtual) or `sm`
+    /// (real).
     fn build<'a>(&self, api: &'a Api, kind: &str) -> Result<(Handle<'a>, String)> {
         let source = c_string(&self.source, "a program")?;
         let name = c_string(&self.name, "a program's name")?;
@@ -278,21 +280,21 @@ impl Program {
         Ok((program, log))
     }
 
-    /// The architecture's name, unless it is left to NVRTC.
+    /// The architecture's name; [`None`] for NVRTC's default.
     fn target(&self) -> Result<Option<String>> {
         Ok(match &self.architecture {
             Architecture::Oldest => None,
             Architecture::UpTo(wanted) => {
                 let known = supported_architectures()?;
                 let best = known.into_iter().filter(|known| known <= wanted).max();
-                // Where there is none, NVRTC says so better.
+                // If there is none, NVRTC's own error is better.
                 Some(best.unwrap_or(*wanted).to_string())
             }
             Architecture::Named(name) => Some(name.clone()),
         })
     }
 
-    /// What there is beside the code.
+    /// The results besides the code.
     fn output(&self, program: &Handle<'_>, log: String) -> Result<Output> {
         let name = |expression: &String| {
             let symbol = c_string(expression, "a name expression")?;
@@ -319,7 +321,7 @@ fn c_strings<'a>(
 }
 
 impl Api {
-    /// Turns NVRTC's result into ours.
+    /// Turns NVRTC's result into this crate's.
     fn check(&self, op: &'static str, code: i32) -> Result<()> {
         self.check_with_log(op, code, String::new)
     }
@@ -333,7 +335,7 @@ impl Api {
         if code == 0 {
             return Ok(());
         }
-        // SAFETY: takes no pointer; any number has an answer.
+        // SAFETY: takes no pointer; every number has an answer.
         let reason: *const c_char = unsafe { (self.error_string)(code) };
         let reason = if reason.is_null() {
             format!("error {code}")
@@ -352,7 +354,7 @@ impl Api {
     }
 }
 
-/// The addresses of C strings, which have to outlive what is done with them.
+/// The addresses of C strings, which must outlive the use of the addresses.
 fn pointers(strings: &[CString]) -> Vec<*const c_char> {
     strings.iter().map(|string| string.as_ptr()).collect()
 }

@@ -1,8 +1,8 @@
-//! What a compilation gives.
+//! The results of a compilation.
 
 use std::fmt;
 
-/// What there is beside the code.
+/// The results besides the code.
 #[derive(Debug, Clone)]
 pub(super) struct Output {
     pub(super) log: String,
@@ -17,7 +17,7 @@ impl Output {
     }
 }
 
-/// PTX text, from [`Program::compile`](super::Program::compile); given to
+/// PTX text, from [`Program::compile`](super::Program::compile), for
 /// [`Module::from_ptx`](crate::Module::from_ptx).
 ///
 /// ```no_run
@@ -43,7 +43,7 @@ impl Ptx {
         &self.text
     }
 
-    /// What the compiler had to say: warnings.
+    /// The compiler's log, with its warnings.
     pub fn log(&self) -> &str {
         &self.output.log
     }
@@ -82,7 +82,7 @@ pub struct Cubin {
 }
 
 impl Cubin {
-    /// `image` is what NVRTC wrote, unchanged. Gives `output` back if that is nothing.
+    /// `image` must be what NVRTC wrote, unchanged. Returns `output` if it is empty.
     pub(super) fn new(image: Vec<u8>, output: Output) -> Result<Self, Output> {
         if image.is_empty() {
             return Err(output);
@@ -90,7 +90,7 @@ impl Cubin {
         Ok(Self { image, output })
     }
 
-    /// `image`, which is not empty, is what the driver's linker wrote, unchanged.
+    /// `image`, which is not empty, must be what the driver's linker wrote, unchanged.
     pub(crate) fn linked(image: Vec<u8>, log: String) -> Self {
         let names = Vec::new();
         Self {
@@ -104,7 +104,7 @@ impl Cubin {
         &self.image
     }
 
-    /// What the compiler, or the linker, had to say: warnings.
+    /// The log of the compiler, or of the linker, with warnings.
     pub fn log(&self) -> &str {
         &self.output.log
     }

@@ -1,4 +1,4 @@
-//! A program in NVRTC's hands.
+//! A program object of NVRTC's.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr;
@@ -10,7 +10,7 @@ use crate::error::{Result, c_text};
 /// A program of NVRTC's; destroyed when it is dropped.
 pub(super) struct Handle<'a> {
     api: &'a Api,
-    // INVARIANT: made by `nvrtcCreateProgram`, destroyed in `drop` only.
+    // INVARIANT: created by `nvrtcCreateProgram`, destroyed in `drop` only.
     raw: RawProgram,
 }
 
@@ -26,7 +26,7 @@ impl<'a> Handle<'a> {
         let mut raw = ptr::null_mut();
         let (names, texts) = (pointers(names), pointers(texts));
         // SAFETY: the call writes one handle, to a local that outlives it; all strings are
-        // NUL-terminated, and the two arrays have as many elements as is said. NVRTC copies what it
+        // NUL-terminated, and the two arrays have as many elements as passed. NVRTC copies what it
         // keeps.
         let code = unsafe {
             (api.create_program)(
@@ -50,10 +50,10 @@ impl<'a> Handle<'a> {
         self.api.check("nvrtcAddNameExpression", code)
     }
 
-    /// `nvrtcCompileProgram`; the log, also of a failure.
+    /// `nvrtcCompileProgram`; returns the log, also on failure.
     pub(super) fn compile(&self, options: &[CString]) -> Result<String> {
         let options = pointers(options);
-        // SAFETY: by the invariant a live program; there are as many options as is said, all
+        // SAFETY: by the invariant a live program; there are as many options as passed, all
         // NUL-terminated and read during the call only.
         let code = unsafe {
             (self.api.compile_program)(self.raw, options.len() as c_int, array(&options))
@@ -68,7 +68,7 @@ impl<'a> Handle<'a> {
         Ok(c_text(&bytes).trim_end().to_owned())
     }
 
-    /// What NVRTC made, by two functions of the same program: its size, and its bytes.
+    /// A result of NVRTC's, by two functions of the same program: its size, and its bytes.
     pub(super) fn output(
         &self,
         op: &'static str,
@@ -83,13 +83,13 @@ impl<'a> Handle<'a> {
         if len > 0 {
             let to = bytes.as_mut_ptr().cast();
             // SAFETY: by the invariant a live program; there is room for as many bytes as NVRTC
-            // said.
+            // reported.
             self.api.check(op, unsafe { get(self.raw, to) })?;
         }
         Ok(bytes)
     }
 
-    /// `nvrtcGetLoweredName`, of an expression added before.
+    /// `nvrtcGetLoweredName`, for an expression added before.
     pub(super) fn lowered_name(&self, expression: &CStr) -> Result<String> {
         let mut name = ptr::null();
         // SAFETY: by the invariant a live program; the expression is NUL-terminated and read during

@@ -1,9 +1,9 @@
-//! Threads that help with what the host itself has to do: copying and touching memory.
+//! Threads that help the caller with host work: copying and touching memory.
 //!
-//! The caller works through its own pieces and is helped meanwhile: [`with_help`] borrows a [`Work`]
-//! for one call, and returns when no helper thread is in it any more. The threads call nothing but
-//! [`Work::step`], so they never call the driver; they are started when they are first needed, and
-//! wait without work until [`end`].
+//! [`with_help`] lends a [`Work`] to helper threads for one call, and returns when no helper is in
+//! it any more; meanwhile the caller works on the same pieces. The helpers call nothing but
+//! [`Work::step`], so they never call the driver. They are started when first needed, and sleep
+//! without work until [`end`].
 
 use std::any::Any;
 use std::marker::PhantomData;
@@ -20,30 +20,30 @@ use crate::util::sync::lock;
 #[cfg(test)]
 mod tests;
 
-/// Something that several threads do at once, in pieces that each of them takes as it comes.
+/// Work that several threads do at once, in pieces that each thread takes when it is free.
 pub(crate) trait Work: Sync {
-    /// Does one piece. `false`: there is none to be had at present.
+    /// Does one piece. `false`: none is available at present.
     fn step(&self) -> bool;
 
-    /// Whether a step would find something to do, as far as can be told.
+    /// Whether a step would probably find something to do.
     fn is_ready(&self) -> bool;
 }
 
-/// Most threads there will ever be.
+/// The most helper threads there will ever be.
 pub(crate) const MOST: usize = 64;
 
-/// How long a thread without work looks for more before it sleeps: waking one takes as long.
+/// How long a thread without work spins before it sleeps: as long as waking one takes.
 const PATIENCE: Duration = Duration::from_micros(if cfg!(miri) { 0 } else { 20 });
 
-/// Sleeping threads that each caller, and each thread that wakes, wakes in turn.
+/// The number of sleeping threads that each caller, and each woken thread, wakes.
 const FAN_OUT: usize = 2;
 
 /// One call of [`with_help`]; lives on its caller's stack.
 struct Job<'w> {
     work: &'w dyn Work,
-    /// Threads of ours that are in it.
+    /// Helper threads that are in it.
     inside: AtomicUsize,
-    /// Whoever is in it should leave.
+    /// Tells the helpers that are in it to leave.
     over: AtomicBool,
     has_panicked: AtomicBool,
     panic: Mutex<Option<Payload>>,
@@ -58,13 +58,13 @@ struct Listed {
     helpers: usize,
 }
 
-// SAFETY: a job is made of what any thread may use: its work is `Sync`, and so is the rest.
+// SAFETY: all parts of a job may be used from any thread: its work is `Sync`, and so is the rest.
 unsafe impl Send for Listed {}
 
 struct Team {
     jobs: Vec<Listed>,
     threads: Vec<JoinHandle<()>>,
-    /// Threads started before are to end.
+    /// Raised to end the threads of earlier generations.
     generation: u64,
 }
 
@@ -74,7 +74,7 @@ static TEAM: Mutex<Team> = Mutex::new(Team {
     generation: 0,
 });
 
-/// Told when there is something to do.
+/// Notified when there is something to do.
 static CALLED: Condvar = Condvar::new();
 
 /// Raised whenever there is something to do.
@@ -83,25 +83,25 @@ static NEWS: AtomicU64 = AtomicU64::new(0);
 /// Threads that sleep, or are about to.
 static ASLEEP: AtomicUsize = AtomicUsize::new(0);
 
-/// Told when a thread has left a job, if somebody waits for that.
+/// Notified when a thread has left a job, if a caller waits for that.
 static LEFT: Condvar = Condvar::new();
 
 /// Callers that wait for threads to leave.
 static LEAVING: AtomicUsize = AtomicUsize::new(0);
 
-/// What [`with_help`] hands to the one who is helped.
+/// What [`with_help`] passes to the body.
 pub(crate) struct Help<'j> {
-    /// [`None`]: nobody helps.
+    /// [`None`]: without helpers.
     job: Option<&'j Job<'j>>,
-    /// It is the calling thread's.
+    /// Belongs to the calling thread.
     _not_send: PhantomData<*const ()>,
 }
 
-/// Runs `body` while up to `helpers` other threads do steps of `work`, and returns when none of
-/// them is in it any more, also if `body` panics.
+/// Runs `body` while up to `helpers` other threads do steps of `work`. Returns when none of them is
+/// in it any more, also if `body` panics.
 ///
 /// # Panics
-/// If a step did that on one of those threads, with the same payload.
+/// If a step panicked on one of those threads, with the same payload.
 pub(crate) fn with_help<R>(
     work: &dyn Work,
     helpers: usize,
@@ -136,7 +136,7 @@ pub(crate) fn with_help<R>(
 }
 
 impl Help<'_> {
-    /// Says that there is something to do, or soon will be.
+    /// Announces that there is something to do, or soon will be.
     pub(crate) fn call(&self) {
         if self.job.is_some() {
             NEWS.fetch_add(1, Ordering::SeqCst);
@@ -144,16 +144,16 @@ impl Help<'_> {
         }
     }
 
-    /// Whether a step panicked on another thread: what it was to do will not be done.
+    /// Whether a step panicked on another thread: its piece will not be done.
     pub(crate) fn has_failed(&self) -> bool {
         self.job
             .is_some_and(|job| job.has_panicked.load(Ordering::Acquire))
     }
 }
 
-/// Wakes sleeping threads, at most as many as are wanted.
+/// Wakes sleeping threads, at most `wanted`.
 fn wake(wanted: usize) {
-    // Either this sees who is about to sleep, or that thread sees what was published before.
+    // Either this thread sees the one about to sleep, or that one sees what was published before.
     fence(Ordering::SeqCst);
     let asleep = ASLEEP.load(Ordering::SeqCst);
     if asleep == 0 {
@@ -166,7 +166,7 @@ fn wake(wanted: usize) {
     }
 }
 
-/// A job that is listed; no thread is in it after the drop.
+/// A job that is listed; no helper is in it after the drop.
 struct Enlisted<'j> {
     job: &'j Job<'j>,
 }
@@ -186,7 +186,7 @@ impl<'j> Enlisted<'j> {
 impl Drop for Enlisted<'_> {
     fn drop(&mut self) {
         let address = NonNull::from(self.job).cast();
-        // From here on nobody comes in: that is done under the lock, and only into what is listed.
+        // No helper enters from here on: helpers enter under the lock, and only listed jobs.
         lock(&TEAM).jobs.retain(|listed| listed.job != address);
         self.job.over.store(true, Ordering::Release);
         let is_empty = || self.job.inside.load(Ordering::Acquire) == 0;
@@ -205,7 +205,7 @@ impl Drop for Enlisted<'_> {
 }
 
 impl Team {
-    /// Sees to it that there are as many threads as are wanted, if the system has them.
+    /// Starts threads until there are as many as wanted, or the system refuses.
     fn start(&mut self, wanted: usize) {
         while self.threads.len() < wanted {
             let generation = self.generation;
@@ -220,12 +220,12 @@ impl Team {
         }
     }
 
-    /// The job that most lacks a thread, and whether it lacks another. Whoever gets it is counted
-    /// as inside.
+    /// The open job with the fewest helpers, with the calling thread counted as inside, and whether
+    /// it wants another helper.
     fn enter(&self) -> Option<(NonNull<Job<'static>>, bool)> {
         let open = self.jobs.iter().filter_map(|listed| {
-            // SAFETY: by the invariant of `Listed` the job is valid while it is listed, which the
-            // lock that `self` is behind keeps it.
+            // SAFETY: by the invariant of `Listed` the job is valid while it is listed, and the
+            // lock that guards `self` keeps it listed.
             let job = unsafe { listed.job.as_ref() };
             let inside = job.inside.load(Ordering::Relaxed);
             (inside < listed.helpers && job.work.is_ready()).then_some((inside, job, listed))
@@ -236,11 +236,11 @@ impl Team {
     }
 }
 
-/// Does steps of whatever job has some, until the threads of this generation are to end.
+/// Does steps of any job that has some, until the threads of this generation are to end.
 fn serve(generation: u64) {
     let mut team = lock(&TEAM);
-    // A thread that has just been woken stays awake for a while: what it was called for may be about
-    // to begin.
+    // A thread that has just been woken stays awake for a while: the work it was called for may be
+    // about to begin.
     let mut woken = true;
     while team.generation == generation {
         let news = NEWS.load(Ordering::SeqCst);
@@ -270,7 +270,7 @@ fn serve(generation: u64) {
     }
 }
 
-/// Looks out for something for as long as waking a sleeping thread would take; whether it came.
+/// Spins for as long as waking a sleeping thread would take; returns whether `came` became true.
 fn linger(mut came: impl FnMut() -> bool) -> bool {
     let started = Instant::now();
     loop {
@@ -284,13 +284,13 @@ fn linger(mut came: impl FnMut() -> bool) -> bool {
     }
 }
 
-/// Does steps of the job until there are none for a while, and leaves it.
+/// Does steps of the job until there have been none for a while, and leaves it.
 ///
 /// # Safety
 /// The job counts this thread as inside; afterwards it does not.
 unsafe fn help(job: NonNull<Job<'static>>) {
     {
-        // SAFETY: it counts this thread as inside, so it is valid.
+        // SAFETY: the job counts this thread as inside, so it is valid.
         let job = unsafe { job.as_ref() };
         let steps = AssertUnwindSafe(|| {
             let is_over = || job.over.load(Ordering::Acquire);
@@ -298,17 +298,17 @@ unsafe fn help(job: NonNull<Job<'static>>) {
         });
         if let Err(payload) = catch_unwind(steps) {
             let first = lock(&job.panic).replace(payload);
-            // Its drop might panic in turn.
+            // Dropping the payload might panic in turn.
             std::mem::forget(first);
             job.has_panicked.store(true, Ordering::Release);
         }
     }
-    // SAFETY: the job counts this thread as inside, so it is valid. By its address, since a
-    // reference to all of the job would have to be good for longer than the job is: its owner may
-    // take it down from the next step on.
+    // SAFETY: the job counts this thread as inside, so it is valid. Accessed through its address,
+    // since a reference to all of the job would have to stay valid for longer than the job does:
+    // its owner may destroy it from the next step on.
     let inside = unsafe { &raw const (*job.as_ptr()).inside };
     // SAFETY: the owner keeps the job for as long as it counts this thread, which is up to this
-    // step; nothing of it is touched after.
+    // step; nothing of the job is accessed afterwards.
     unsafe { &*inside }.fetch_sub(1, Ordering::AcqRel);
     fence(Ordering::SeqCst);
     if LEAVING.load(Ordering::SeqCst) > 0 {
@@ -317,7 +317,7 @@ unsafe fn help(job: NonNull<Job<'static>>) {
     }
 }
 
-/// Ends the threads, and waits for that. They are started again when they are needed.
+/// Ends the threads and joins them. Later work starts new ones.
 pub(crate) fn end() {
     let threads = {
         let mut team = lock(&TEAM);
@@ -326,7 +326,7 @@ pub(crate) fn end() {
     };
     CALLED.notify_all();
     for thread in threads {
-        // It contains the panics of what it does.
+        // The thread has caught the panics of its steps.
         drop(thread.join());
     }
 }

@@ -6,10 +6,10 @@ use std::thread::{self, ThreadId};
 use super::{Work, end, with_help};
 use crate::util::sync::lock;
 
-/// The threads are everybody's.
+/// The threads are shared by all tests, so one test runs at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Numbers to be crossed off.
+/// Numbers to be crossed off, each once.
 struct List {
     next: AtomicUsize,
     open: AtomicUsize,
@@ -100,7 +100,7 @@ fn several_callers_at_once() {
     end();
 }
 
-/// Work that only others can do; what they do is up to `step`.
+/// Work that only other threads can do; what they do is up to `step`.
 struct Elsewhere<F> {
     here: ThreadId,
     open: AtomicUsize,
@@ -145,7 +145,7 @@ fn a_panic_of_a_helper_reaches_the_caller() {
     }));
     let payload = caught.expect_err("the helper's panic");
     assert_eq!(payload.downcast_ref(), Some(&42));
-    // The threads are as good as before.
+    // The threads still work.
     let done = AtomicUsize::new(0);
     let work = elsewhere(|| _ = done.fetch_add(1, Ordering::AcqRel));
     with_help(&work, 2, |help| {
@@ -157,7 +157,7 @@ fn a_panic_of_a_helper_reaches_the_caller() {
     end();
 }
 
-/// Says that the caller is on its way out.
+/// Announces that the caller is leaving.
 struct Leaves<'a>(&'a AtomicUsize);
 
 impl Drop for Leaves<'_> {
@@ -188,7 +188,7 @@ fn a_panic_of_the_caller_waits_for_who_helps() {
                 help.call();
                 thread::yield_now();
             }
-            // Without the hook, which takes its time.
+            // Without the panic hook, which takes time.
             resume_unwind(Box::new("the caller's own"));
         });
     }));

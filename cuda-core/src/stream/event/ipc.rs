@@ -10,8 +10,7 @@ use crate::error::{Error, Result, check};
 use crate::stream::event::{Event, EventFlags};
 use crate::timeline::event::RawEvent;
 
-/// What another process opens an event with: 64 bytes that only the driver understands, to be sent
-/// by any means.
+/// The name by which another process opens an event: 64 opaque bytes, to be sent by any means.
 ///
 /// ```
 /// use cuda_core::IpcEventHandle;
@@ -28,7 +27,8 @@ const BYTES: usize = 64;
 const _: () = assert!(size_of::<CUipcEventHandle>() == BYTES);
 
 impl IpcEventHandle {
-    /// A handle that [`IpcEventHandle::to_bytes`] took apart, usually in another process.
+    /// The handle with these bytes, which [`IpcEventHandle::to_bytes`] returned, usually in another
+    /// process.
     pub const fn from_bytes(bytes: [u8; 64]) -> Self {
         Self(bytes)
     }
@@ -40,8 +40,8 @@ impl IpcEventHandle {
 }
 
 impl Event {
-    /// A handle with which another process can open the event: `cuIpcGetEventHandle`. Linux, and
-    /// with limits Windows.
+    /// A handle by which another process can open the event: `cuIpcGetEventHandle`. On Linux, and
+    /// with limits on Windows.
     ///
     /// Both processes may then record it, query it and wait for it, as long as this process does not
     /// destroy it.
@@ -69,7 +69,7 @@ impl Event {
                 why: "the event was created without INTERPROCESS",
             });
         }
-        // Older drivers look at what is current.
+        // Older drivers depend on the current context.
         let _entered = self.context().enter_briefly()?;
         let mut handle = [0; BYTES];
         // SAFETY: the call writes a handle of this size, which is an array of bytes, to a local
@@ -80,8 +80,8 @@ impl Event {
         Ok(IpcEventHandle(handle))
     }
 
-    /// Opens an event of another process: `cuIpcOpenEventHandle`. It behaves like one made here
-    /// with [`EventFlags::DISABLE_TIMING`], and is closed by dropping it.
+    /// Opens an event of another process: `cuIpcOpenEventHandle`. It behaves like one created here
+    /// with [`EventFlags::DISABLE_TIMING`]; dropping it closes it.
     ///
     /// # Errors
     /// The driver's: `INVALID_HANDLE`, or `MAP_FAILED`, for bytes that are no handle, or that of an
@@ -112,12 +112,12 @@ impl Event {
             // handle, by the caller's promise; a live context is current.
             unsafe { cu::cuIpcOpenEventHandle(&mut raw, handle) }
         })?;
-        // SAFETY: just opened, and nobody else has it.
+        // SAFETY: just opened, so no other code has it.
         let raw = unsafe { RawEvent::own(raw, context) };
         Ok(Self {
             raw,
             flags: EventFlags::DISABLE_TIMING,
-            // Its process records it behind whatever it likes.
+            // The other process may record it behind any work.
             held_up: AtomicBool::new(true),
         })
     }

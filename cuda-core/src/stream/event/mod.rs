@@ -21,8 +21,8 @@ pub use ipc::IpcEventHandle;
 
 /// A point of a stream, recorded by the caller.
 ///
-/// Copies, fills and buffers of this crate need no events: they are ordered by themselves. Events
-/// are for measuring, for waiting with the host, and for work that other libraries enqueue.
+/// Copies, fills and buffers of this crate need no events: the crate orders them. Events are for
+/// measuring, for blocking a host thread, and for work that other libraries enqueue.
 ///
 /// ```no_run
 /// use cuda_core::{Device, Event, EventFlags};
@@ -40,7 +40,7 @@ pub use ipc::IpcEventHandle;
 pub struct Event {
     raw: RawEvent,
     flags: EventFlags,
-    /// It was recorded, at some time, behind something that may take any time.
+    /// It was recorded, at some time, behind work that may take any time.
     held_up: AtomicBool,
 }
 
@@ -59,12 +59,12 @@ impl Event {
         Ok(Self {
             raw: RawEvent::create(context, flags)?,
             flags,
-            // Others may record an interprocess event, behind whatever they like.
+            // Other processes may record an interprocess event behind any work.
             held_up: AtomicBool::new(flags.contains(EventFlags::INTERPROCESS)),
         })
     }
 
-    /// The flags it was made with.
+    /// The flags it was created with.
     pub fn flags(&self) -> EventFlags {
         self.flags
     }
@@ -82,13 +82,14 @@ impl Event {
     /// The driver's handle, valid while `self` lives; null for one that was
     /// [given up](Error::GivenUp).
     ///
-    /// A stream that waits for an event joins the capture that the event was last recorded in. So an event
-    /// that other code records into a capture is not waited for here until it is recorded outside of one.
+    /// A stream that waits for an event joins the capture that the event was last recorded into. So
+    /// after other code has recorded the event into a capture, do not wait for it through this crate
+    /// before it is recorded outside of one.
     pub fn as_raw(&self) -> CUevent {
         self.raw.as_raw()
     }
 
-    /// The event, unless it was given up.
+    /// The event; an error if it was given up.
     pub(crate) fn live(&self) -> Result<&RawEvent> {
         unless_given_up(self.raw.as_raw(), Resource::Event).map(|_| &self.raw)
     }
@@ -116,17 +117,17 @@ impl Event {
         bound.prepare()?;
         let shared = self.flags.contains(EventFlags::INTERPROCESS);
         let held_up = shared || bound.timeline().is_held_up_now();
-        // Said before others can wait for this record, and never taken back: another thread may record
-        // the event at the same time, and nobody knows whose record comes last.
+        // Set before other streams can wait for this record, and never cleared: another thread may
+        // record the event at the same time, and it is unknown whose record comes last.
         self.held_up.fetch_or(held_up, Ordering::AcqRel);
-        // SAFETY: `self` keeps the event and `bound` the stream, with its context current where it
-        // needs that; a pairing that CUDA does not allow is an error.
+        // SAFETY: `self` keeps the event alive and `bound` the stream, with its context current if
+        // it needs that; a pairing that CUDA does not allow is an error.
         check("cuEventRecord", unsafe {
             cu::cuEventRecord(event.as_raw(), bound.raw())
         })
     }
 
-    /// Whether nobody knows when it comes, as far as this crate has recorded it.
+    /// Whether the event may take any time, as far as this crate has recorded it.
     pub(crate) fn may_come_at_any_time(&self) -> bool {
         self.held_up.load(Ordering::Acquire)
     }
@@ -194,7 +195,7 @@ impl Event {
     }
 
     /// Time from `earlier`'s point to this one's: `cuEventElapsedTime`, in steps of about half a
-    /// microsecond. A negative time, where the events are given in the wrong order, is zero.
+    /// microsecond. A negative time, if the events are given in the wrong order, is zero.
     ///
     /// # Errors
     /// [`Error::NoTiming`]; the driver's `INVALID_HANDLE` for events never recorded or of different
@@ -228,8 +229,8 @@ impl Event {
         Ok(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
     }
 
-    /// Destroys the event and says whether that worked; dropping it reports a failure to the hook
-    /// of [`set_drop_hook`](crate::set_drop_hook) instead.
+    /// Destroys the event; dropping it reports a failure to the hook of
+    /// [`set_drop_hook`](crate::set_drop_hook) instead.
     ///
     /// # Errors
     /// The driver's, with the event, which is [given up](Error::GivenUp).
@@ -251,7 +252,7 @@ impl Event {
 }
 
 impl<K: StreamKind> Stream<K> {
-    /// A new event, [recorded](Event::record) on this stream: what measuring takes, with
+    /// A new event, [recorded](Event::record) on this stream; for measuring, pass
     /// [`EventFlags::DEFAULT`].
     ///
     /// # Errors
@@ -275,7 +276,7 @@ impl<K: StreamKind> Stream<K> {
     }
 }
 
-/// The newest form of the call that the driver has.
+/// Calls the newest version of the function that the driver has.
 fn elapsed(milliseconds: &mut f32, start: CUevent, end: CUevent) -> CUresult {
     // SAFETY: the caller holds both events, which live as long as it does; the call writes one
     // float, to an exclusive borrow.

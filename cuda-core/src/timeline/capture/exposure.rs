@@ -11,20 +11,20 @@ use crate::timeline::RawStream;
 pub(crate) struct Exposure(AtomicBool);
 
 impl Exposure {
-    /// A stream of this crate's, whose handle nobody has been given.
+    /// For a stream of this crate's, whose handle has not been given out.
     pub(crate) const fn private() -> Self {
         Self(AtomicBool::new(false))
     }
 
-    /// A default stream, which has a handle that everybody knows, or one that other code made.
+    /// For a default stream, whose handle all code knows, or one that other code created.
     pub(crate) const fn exposed() -> Self {
         Self(AtomicBool::new(true))
     }
 
-    /// The handle is about to leave this crate.
+    /// Notes that the handle is about to leave this crate.
     ///
-    /// A thread that finds a record of its own in a capture sees this: the driver made the record
-    /// behind the begin of the capture, for which other code had the handle.
+    /// A thread whose own record went into a capture sees this flag: the driver made the record
+    /// after the begin of the capture, for which other code needed the handle.
     #[inline]
     pub(crate) fn expose(&self) {
         if !self.is_exposed() {
@@ -41,12 +41,13 @@ impl Exposure {
 /// Whether other code is capturing the stream: `cuStreamIsCapturing`, which disturbs no capture. A
 /// default stream needs its context current.
 ///
-/// The legacy stream cannot be captured, but any call on it ends the capture of a blocking stream of its
-/// context, behind which it stands. Then it is as good as captured.
+/// The legacy stream cannot be captured, but any call on it ends the capture of a blocking stream
+/// of its context, since CUDA orders the two. While there is such a capture, the legacy stream
+/// counts as captured.
 fn is_captured(stream: RawStream) -> Result<bool> {
     let mut status = CU_STREAM_CAPTURE_STATUS_NONE;
-    // SAFETY: the caller keeps the stream, with its context current where it needs that; the call
-    // writes one status, to a local that outlives it.
+    // SAFETY: the caller keeps the stream alive, with its context current if it needs that; the
+    // call writes one status, to a local that outlives it.
     let code = unsafe { cu::cuStreamIsCapturing(stream.0, &mut status) };
     if code == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT {
         return Ok(true);

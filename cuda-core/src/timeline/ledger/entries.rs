@@ -1,4 +1,4 @@
-//! The entries of a ledger, all but those that are made without its lock.
+//! The entries of a ledger, except the one that is raised without its lock.
 
 use std::mem;
 use std::sync::Arc;
@@ -7,7 +7,8 @@ use super::many::{Key, Many};
 use super::{Access, Bytes, Fences, NOBODY, SEVERAL};
 use crate::timeline::{Mark, Timeline};
 
-/// One entry sits inline: one stream that uses the whole allocation allocates nothing.
+/// A single entry is stored inline: an allocation that one stream uses as a whole needs no heap
+/// memory for its ledger.
 #[derive(Default)]
 pub(super) enum Entries {
     #[default]
@@ -61,7 +62,8 @@ impl Entries {
         }
     }
 
-    /// What [`Ledger::only`](super::Ledger::only) says, where there is such a reader beside the entries.
+    /// The value of [`Ledger::only`](super::Ledger::only), given the reader that is kept beside the
+    /// entries.
     pub(super) fn only(&self, reader: Option<&Arc<Timeline>>) -> u64 {
         let id = match self {
             Self::None => NOBODY,
@@ -98,8 +100,8 @@ impl Entries {
         }
     }
 
-    /// See [`Ledger::mark`](super::Ledger::mark). [`None`] if the streams that have entries are the same as
-    /// before; else what to ask the driver about, with nothing locked.
+    /// See [`Ledger::mark`](super::Ledger::mark). [`None`] if the set of streams that have entries
+    /// is the same as before; otherwise the marks to query afterwards, with nothing locked.
     #[inline]
     pub(super) fn mark(
         &mut self,
@@ -126,7 +128,8 @@ impl Entries {
         spent: &mut Vec<Mark>,
     ) -> Option<Vec<Mark>> {
         let key = Key::new(range, access, stream.id());
-        // What a write has waited for, what it follows in order, and what has completed.
+        // A write supersedes the entries it has waited for, those of its own stream, and completed
+        // ones.
         let ordered = |mark: &Mark| {
             mark.timeline.id() == stream.id() || has_completed(mark) || fences.covers(mark)
         };
@@ -168,11 +171,12 @@ impl Entries {
             Vec::new()
         };
         *self = many.packed();
-        // A write may have taken out what another stream had.
+        // A write may have removed another stream's last entry.
         (access == Access::Write || !raised).then_some(asked)
     }
 
-    /// The common case: the only entry is this stream's and says less than the new one.
+    /// The common case: the only entry is this stream's, and the new access covers all that it
+    /// says.
     #[inline]
     fn advance(&mut self, range: &Bytes, access: Access, stream: &Arc<Timeline>, seq: u64) -> bool {
         let Self::One(entry) = self else {
@@ -190,7 +194,7 @@ impl Entries {
         true
     }
 
-    /// Forgets the entries about these bytes that are known to have completed.
+    /// Removes the entries about these bytes that are known to have completed.
     pub(super) fn prune(&mut self, range: &Bytes, spent: &mut Vec<Mark>) {
         *self = match mem::take(self) {
             Self::None => Self::None,
@@ -206,7 +210,7 @@ impl Entries {
         };
     }
 
-    /// Forgets the entries of those streams that are known to have completed.
+    /// Removes the entries of those streams that are known to have completed.
     pub(super) fn prune_of(&mut self, asked: &[Mark], spent: &mut Vec<Mark>) {
         if let Self::Many(mut many) = mem::take(self) {
             for mark in asked {
@@ -221,7 +225,7 @@ pub(super) fn has_completed(mark: &Mark) -> bool {
     mark.timeline.has_completed(mark.seq)
 }
 
-/// Whether they have bytes in common.
+/// Whether the two ranges have bytes in common.
 pub(super) fn overlap(a: &Bytes, b: &Bytes) -> bool {
     a.start.max(b.start) < a.end.min(b.end)
 }

@@ -1,4 +1,4 @@
-//! Points that an access has to come after.
+//! Marks that an access has to wait for.
 
 use std::cmp::Reverse;
 
@@ -6,8 +6,8 @@ use crate::error::Result;
 use crate::timeline::Mark;
 use crate::timeline::core::Bound;
 
-/// Points of other streams that an access has to come after.
-// INVARIANT: one of each timeline, by its id.
+/// Marks of other streams that an access has to wait for.
+// INVARIANT: sorted by the ids of their timelines, at most one mark each.
 pub(crate) struct Fences(Vec<Mark>);
 
 impl Fences {
@@ -22,16 +22,16 @@ impl Fences {
         }
     }
 
-    /// [`Fences::add`] of many, at no more than a logarithm for each.
+    /// [`Fences::add`] for many marks, at no more than logarithmic cost for each.
     pub(super) fn extend<'a>(&mut self, marks: impl Iterator<Item = &'a Mark>) {
         self.0.extend(marks.cloned());
-        // The later point of a timeline comes first, and stays.
+        // The later point of a timeline comes first, so `dedup` keeps it.
         self.0
             .sort_by_key(|mark| (mark.timeline.id(), Reverse(mark.seq)));
         self.0.dedup_by_key(|mark| mark.timeline.id());
     }
 
-    /// Where the point of that timeline is, or would be.
+    /// The index of the mark of that timeline, or where it would be inserted.
     fn place(&self, mark: &Mark) -> std::result::Result<usize, usize> {
         let id = mark.timeline.id();
         self.0
@@ -51,7 +51,7 @@ impl Fences {
         self.0.iter().try_for_each(|mark| stream.wait_for(mark))
     }
 
-    /// Blocks the thread until all of them have been reached.
+    /// Blocks the calling thread until all of them have been reached.
     pub(crate) fn wait_host(&self) -> Result<()> {
         let wait = |mark: &Mark| mark.timeline.wait_host(mark.seq);
         self.0.iter().try_for_each(wait)
@@ -78,7 +78,7 @@ impl Fences {
         self.first_unknown().is_none()
     }
 
-    /// Whether any of them lies behind something that may take arbitrarily long. No driver call.
+    /// Whether any of them lies behind work that may take arbitrarily long. No driver call.
     pub(crate) fn are_held_up(&self) -> bool {
         let held_up = |mark: &Mark| mark.timeline.is_held_up(mark.seq);
         self.0.iter().any(held_up)

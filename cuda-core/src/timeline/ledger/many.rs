@@ -1,4 +1,4 @@
-//! The entries of an allocation that several streams use, or one in parts.
+//! The entries of an allocation that several streams use, or that is used in parts.
 
 use std::collections::BTreeMap;
 
@@ -7,20 +7,20 @@ use super::{Access, Bytes};
 use crate::timeline::Mark;
 use crate::util::turns::Turns;
 
-/// Entries, found by their bytes and by their streams: no access looks at more of them than concern
-/// its own bytes, or lie near.
+/// Entries, indexed by their bytes and by their streams: an access looks only at entries that
+/// concern its own bytes, or are near those.
 #[derive(Default)]
 pub(super) struct Many {
-    // INVARIANT: there is an entry for each key that `streams` has, and no other.
+    // INVARIANT: `entries` has exactly the keys that `streams` lists.
     entries: BTreeMap<Key, Mark>,
     streams: Turns<Vec<Key>>,
 }
 
-/// Entries of about the same size follow each other by where they begin, those of the same bytes and
-/// the same kind by their streams.
+/// Orders entries by size class, then by start; entries of the same bytes and kind by their
+/// streams.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
-    /// The size's logarithm, rounded down.
+    /// The logarithm of the size, rounded down.
     scale: u32,
     start: usize,
     end: usize,
@@ -28,18 +28,18 @@ pub(super) struct Key {
     stream: u64,
 }
 
-/// Entries of one stream beyond which those of a kind are merged, at the price of an order that need
-/// not be.
+/// Entries of one stream beyond which those of a kind are merged, at the price of waits that are
+/// not needed.
 const MOST: usize = 32;
 
-/// Streams beyond which the driver is asked about two, in turn, whenever there is one more. Streams
-/// that are gone are waited for by nobody any more: without asking, the entries of a long-lived
-/// block would pile up.
+/// Streams beyond which the driver is queried about two of them, round-robin, whenever another is
+/// added. No operation waits any more for streams that are gone: without queries, the entries of a
+/// long-lived block would pile up.
 const CROWD: usize = 64;
 
 const ASKED: usize = 2;
 
-/// Entries up to which going through all is quicker than finding those that matter.
+/// Number of entries up to which looking at all is faster than finding those that matter.
 const FEW: usize = 16;
 
 impl Key {
@@ -53,7 +53,7 @@ impl Key {
         }
     }
 
-    /// The first that may be in use, of all that begin there or later.
+    /// The smallest possible key of this scale that begins at `start` or later.
     fn first(scale: u32, start: usize) -> Self {
         Self {
             scale,
@@ -68,19 +68,20 @@ impl Key {
         self.start..self.end
     }
 
-    /// Whether the other says more: of the same stream and kind, and about these bytes and others.
+    /// Whether `other` covers this entry: same stream and kind, and a larger range that includes
+    /// this one.
     fn is_merged_into(&self, other: &Self) -> bool {
         (self.stream, self.access) == (other.stream, other.access)
             && within(&self.range(), &other.range())
             && self != other
     }
 
-    /// No entry of this scale is longer.
+    /// The largest size of an entry of this scale.
     fn longest(&self) -> usize {
         usize::MAX >> (usize::BITS - 1 - self.scale)
     }
 
-    /// The first that may be in use behind those of the same bytes and kind.
+    /// The smallest possible key after those of the same bytes and kind.
     fn next_kind(self) -> Self {
         Self {
             stream: u64::MAX,
@@ -94,7 +95,7 @@ impl Many {
         self.entries.len()
     }
 
-    /// One entry sits inline again.
+    /// A single entry is stored inline again.
     pub(super) fn packed(mut self: Box<Self>) -> Entries {
         if self.len() > 1 {
             return Entries::Many(self);
@@ -109,7 +110,7 @@ impl Many {
         }
     }
 
-    /// How many streams have entries.
+    /// The number of streams that have entries.
     pub(super) fn streams(&self) -> usize {
         self.streams.len()
     }
@@ -130,8 +131,8 @@ impl Many {
         overlapping(&self.entries, range, access)
     }
 
-    /// Takes the bytes of a write, whose own entry this is to be, out of the others that `ordered` says
-    /// it comes after.
+    /// Removes the bytes of a write from all other entries that `ordered` selects. `own` is the key
+    /// of the write's own entry.
     pub(super) fn supersede(
         &mut self,
         own: Key,
@@ -139,7 +140,7 @@ impl Many {
         spent: &mut Vec<Mark>,
     ) {
         let range = own.range();
-        // What was merged is not taken apart again.
+        // Entries that were merged are not split again.
         let crowded = self.is_crowded(own.stream);
         let stays = |key: &Key| *key == own || (crowded && own.is_merged_into(key));
         for (key, mark) in self.take(&range, |key, mark| !stays(key) && ordered(mark)) {
@@ -153,7 +154,7 @@ impl Many {
         }
     }
 
-    /// Takes the entries about these bytes out that `unwanted` says.
+    /// Removes and returns the entries about these bytes that `unwanted` selects.
     fn take(&mut self, range: &Bytes, unwanted: impl Fn(&Key, &Mark) -> bool) -> Vec<(Key, Mark)> {
         let found = self.overlapping(range, Access::Write);
         let unwanted = found.filter(|(key, mark)| unwanted(key, mark));
@@ -164,13 +165,13 @@ impl Many {
             .collect()
     }
 
-    /// Forgets the entries about these bytes that are known to have completed.
+    /// Removes the entries about these bytes that are known to have completed.
     pub(super) fn forget(&mut self, range: &Bytes, spent: &mut Vec<Mark>) {
         let taken = self.take(range, |_, mark| has_completed(mark));
         spent.extend(taken.into_iter().map(|(_, mark)| mark));
     }
 
-    /// Forgets those entries of a stream that are known to have completed.
+    /// Removes the entries of a stream that are known to have completed.
     pub(super) fn forget_of(&mut self, stream: u64, spent: &mut Vec<Mark>) {
         for key in self.keys_of(stream, |_| true) {
             if self.entries.get(&key).is_some_and(has_completed) {
@@ -179,7 +180,7 @@ impl Many {
         }
     }
 
-    /// What to ask the driver about: the last points of streams whose turn it is.
+    /// Marks to query: the last point of each of the next streams in round-robin order.
     pub(super) fn next_asked(&mut self) -> Vec<Mark> {
         if self.streams.len() <= CROWD {
             return Vec::new();
@@ -193,7 +194,8 @@ impl Many {
         last.collect()
     }
 
-    /// Raises the point of an entry, if there is such a one, or that which it would be merged into.
+    /// Raises the point of the entry with this key, or of the one it would be merged into. Returns
+    /// whether there was one.
     pub(super) fn raise(&mut self, key: Key, seq: u64) -> bool {
         let raise = |mark: &mut Mark| mark.seq = mark.seq.max(seq);
         if let Some(mark) = self.entries.get_mut(&key) {
@@ -215,7 +217,7 @@ impl Many {
             .is_some_and(|keys| keys.len() >= MOST)
     }
 
-    /// Enters an access that comes after what conflicts with it.
+    /// Adds an entry for an access that comes after what conflicts with it.
     pub(super) fn enter(
         &mut self,
         range: &Bytes,
@@ -224,7 +226,7 @@ impl Many {
         spent: &mut Vec<Mark>,
     ) {
         let stream = mark.timeline.id();
-        // It says all that earlier accesses of the same kind by the same stream said.
+        // The new entry covers earlier accesses of the same kind and stream within its bytes.
         let earlier = self.keys_of(stream, |key| {
             key.access == access && within(&key.range(), range)
         });
@@ -237,7 +239,7 @@ impl Many {
         self.put(range.clone(), access, mark, spent);
     }
 
-    /// Puts an entry beside the others; it is merged with another of the stream's if that has many.
+    /// Adds an entry beside the others; merges it with another of its stream if that has many.
     pub(super) fn put(
         &mut self,
         mut range: Bytes,
@@ -291,9 +293,9 @@ impl Many {
     }
 }
 
-/// Of all entries, those that an access to these bytes conflicts with. Of the others it looks at no more
-/// than a few for each scale: at none of the streams that read beside it, and at one of those that use
-/// the same other bytes.
+/// The entries that an access to these bytes conflicts with. For each scale this looks at no more
+/// than a few of the others: at none of the other readers beside a read, and at one of those that
+/// use the same other bytes.
 fn overlapping<'a, M>(
     entries: &'a BTreeMap<Key, M>,
     range: &Bytes,
@@ -306,7 +308,7 @@ fn overlapping<'a, M>(
             #[cfg(test)]
             tests::LOOKS.set(tests::LOOKS.get() + 1);
             let (&key, value) = rest.next()?;
-            // Those of this scale that begin before do not reach so far.
+            // Entries of this scale that begin before `first` do not reach the range.
             let first = (range.start + 1).saturating_sub(key.longest());
             let next = if key.start >= range.end {
                 Key::first(key.scale + 1, 0)
@@ -336,7 +338,7 @@ mod tests {
         pub(super) static LOOKS: Cell<usize> = const { Cell::new(0) };
     }
 
-    /// What an access conflicts with, and how many entries it looked at.
+    /// What an access conflicts with, and the number of entries it looked at.
     fn found(entries: &BTreeMap<Key, ()>, range: Bytes, access: Access) -> (Vec<Key>, usize) {
         LOOKS.set(0);
         let found = overlapping(entries, &range, access).map(|(key, ())| key);

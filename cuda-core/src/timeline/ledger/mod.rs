@@ -57,19 +57,19 @@ pub(crate) type Bytes = Range<usize>;
 pub(crate) struct Ledger {
     /// The stream that all entries belong to, [`NOBODY`] or [`SEVERAL`].
     ///
-    /// Changed under the lock, read without: an entry that conflicts with an access was made
-    /// before the access got its borrow, and stays until it is superseded, so whoever holds the
-    /// borrow sees a value that counts it. Entries that come and go meanwhile concern other bytes,
-    /// or do not conflict.
+    /// Changed under the lock, read without: an entry that conflicts with an access was made before
+    /// the access got its borrow, and stays until it is superseded, so the holder of that borrow
+    /// sees a value that counts it. Entries that are added and removed meanwhile concern other
+    /// bytes, or do not conflict.
     only: AtomicU64,
     /// The first stream that read a part through a shared borrow; [`Ledger::reads_again`] raises
     /// its point without the lock.
-    // INVARIANT: once set, it is taken out by `&mut self` alone, and `only` counts its stream.
+    // INVARIANT: once set, it is removed only through `&mut self`, and `only` counts its stream.
     reader: OnceLock<Reader>,
     entries: Mutex<Entries>,
 }
 
-/// An entry of reads: which stream read what, and up to which point.
+/// An entry of reads: the stream, what it read, and up to which point.
 struct Reader {
     timeline: Arc<Timeline>,
     range: Bytes,
@@ -99,7 +99,7 @@ impl Reader {
     }
 }
 
-/// Bytes that an operation touches, and what for.
+/// Bytes that an operation uses, and how.
 pub(crate) struct Touch<'a> {
     pub(crate) ledger: LedgerOf<'a>,
     pub(crate) range: Bytes,
@@ -108,14 +108,14 @@ pub(crate) struct Touch<'a> {
 
 /// The ledger of a view's allocation.
 pub(crate) enum LedgerOf<'a> {
-    /// The view is all there is: no lock needed.
+    /// The view covers the whole allocation exclusively: no lock needed.
     Sole(&'a mut Ledger),
-    /// Others may have views of other bytes, or read these.
+    /// There may be views of other bytes, or readers of these.
     Shared(&'a Ledger),
 }
 
 impl Touch<'_> {
-    /// Nobody but `stream` uses the memory, so there is nothing to wait for.
+    /// Whether no stream but `stream` uses the memory, so there is nothing to wait for.
     #[inline]
     pub(crate) fn is_quiet(&self, stream: &Timeline) -> bool {
         let ledger = match &self.ledger {
@@ -137,7 +137,8 @@ impl Touch<'_> {
         }
     }
 
-    /// Enters the operation, which is `stream`'s at `seq` and was made to wait for `fences`.
+    /// Marks the operation, which `stream` has enqueued at `seq` and which was made to wait for
+    /// `fences`.
     #[inline]
     pub(crate) fn mark(&mut self, stream: &Arc<Timeline>, seq: u64, fences: &Fences) {
         let (range, access) = (&self.range, self.access);
@@ -149,13 +150,13 @@ impl Touch<'_> {
 }
 
 impl Ledger {
-    /// The ledger of a new allocation, which `stream` makes at `seq`.
+    /// The ledger of an allocation that `stream` makes at `seq`.
     pub(crate) fn allocated(range: Bytes, stream: &Arc<Timeline>, seq: u64) -> Self {
         let timeline = stream.clone();
         Self::behind(range, Mark { timeline, seq })
     }
 
-    /// The ledger of a new allocation, which others may use behind `mark`.
+    /// The ledger of an allocation that other streams may use behind `mark`.
     #[inline]
     pub(crate) fn behind(range: Bytes, mark: Mark) -> Self {
         Self {
@@ -169,7 +170,7 @@ impl Ledger {
         }
     }
 
-    /// The reference to that timeline, if it is all that the ledger holds: nobody but its stream
+    /// The reference to that timeline, if it is all that the ledger holds: then only its stream
     /// uses the memory, and nothing is left to be dropped.
     #[inline]
     pub(crate) fn take_sole(&mut self, timeline: &Arc<Timeline>) -> Option<Arc<Timeline>> {
@@ -182,7 +183,7 @@ impl Ledger {
     }
 
     /// Adds to `fences` what an access to `range` on `stream` has to wait for; [`None`] is the
-    /// host. Work of the same stream is in order already.
+    /// host. Work of the same stream is ordered already.
     #[inline]
     pub(crate) fn conflicts(
         &self,
@@ -198,8 +199,9 @@ impl Ledger {
         self.conflict_of_reader(range, access, stream, fences);
     }
 
-    /// [`Ledger::conflicts`] with the [reader](Self::reader). Whoever wants to write what it reads
-    /// has the exclusive borrow of it, so nobody raises its point meanwhile.
+    /// [`Ledger::conflicts`] for the [reader](Self::reader). A caller that is to write what the
+    /// reader reads has the exclusive borrow of it, so no other thread raises the reader's point
+    /// meanwhile.
     fn conflict_of_reader(
         &self,
         range: &Bytes,
@@ -220,7 +222,7 @@ impl Ledger {
         }
     }
 
-    /// The common case, told without the lock: nobody but `stream` uses the memory.
+    /// The common case, found without the lock: no stream but `stream` uses the memory.
     #[inline]
     fn is_quiet(&self, stream: Option<&Timeline>) -> bool {
         let only = self.only.load(Ordering::Acquire);
@@ -247,7 +249,7 @@ impl Ledger {
         self.conflict_of_reader(range, access, stream, fences);
     }
 
-    /// Enters an access to `range` by `stream` at `seq`, after it was made to wait for `fences`.
+    /// Marks an access to `range` by `stream` at `seq`, after it was made to wait for `fences`.
     #[inline]
     pub(crate) fn mark(
         &self,
@@ -263,13 +265,13 @@ impl Ledger {
         self.mark_locked(range, access, stream, seq, fences);
     }
 
-    /// The common case of a shared borrow: the stream that was the first to read reads the same
-    /// bytes again. Without the lock.
+    /// The common case of a shared borrow: the stream that read first reads the same bytes again.
+    /// Needs no lock.
     ///
-    /// The reader that is found stays where it is for as long as the caller's borrow of the memory,
-    /// which no `&mut self` can overlap; so the point is raised of an entry that whoever writes the
-    /// bytes next will look at. Two threads that enqueue on the stream raise it in any order: the
-    /// later point wins.
+    /// The reader entry stays for as long as the caller's borrow of the memory, which no
+    /// `&mut self` can overlap; so the raised point is that of an entry that the next writer of the bytes
+    /// will look at. Two threads that enqueue on the stream may raise it in any order: the later
+    /// point wins.
     #[inline]
     fn reads_again(&self, range: &Bytes, stream: &Arc<Timeline>, seq: u64) -> bool {
         let Some(reader) = self.reader.get() else {
@@ -295,8 +297,8 @@ impl Ledger {
         let mut spent = Vec::new();
         let mut entries = lock(&self.entries);
         if access == Access::Read && !range.is_empty() && self.reader.get().is_none() {
-            // Counted before others can raise its point. Who holds the lock is the only one to set
-            // it.
+            // Counted in `only` before other threads can raise its point. Only the holder of the
+            // lock sets it.
             let only = entries.only(Some(stream));
             self.only.store(only, Ordering::Release);
             let _ = self.reader.set(Reader {
@@ -316,7 +318,7 @@ impl Ledger {
         self.thin_out(&marked.unwrap_or_default());
     }
 
-    /// Asks the driver about entries, and forgets what has completed.
+    /// Queries the driver about entries, and removes those that have completed.
     fn thin_out(&self, asked: &[Mark]) {
         if asked.is_empty() {
             return;
@@ -327,7 +329,7 @@ impl Ledger {
         self.forget(|entries, spent| entries.prune_of(asked, spent));
     }
 
-    /// The stream that [`Ledger::reads_again`] knows.
+    /// The stream that [`Ledger::reads_again`] serves.
     fn reader(&self) -> Option<&Arc<Timeline>> {
         self.reader.get().map(|reader| &reader.timeline)
     }
@@ -349,7 +351,7 @@ impl Ledger {
         let mut spent = Vec::new();
         let other = |reader: &Reader| !Arc::ptr_eq(&reader.timeline, stream);
         if self.reader.get().is_some_and(other) {
-            // Among the others it is superseded like them.
+            // Moved to the other entries, where it can be superseded like them.
             if let Some(reader) = self.reader.take() {
                 entries.push(reader.into_entry(), &mut spent);
             }
@@ -361,7 +363,7 @@ impl Ledger {
         }
     }
 
-    /// Forgets what is known to have completed of the work on these bytes.
+    /// Removes the entries about these bytes that are known to have completed.
     pub(crate) fn prune(&self, range: &Bytes) {
         self.forget(|entries, spent| entries.prune(range, spent));
     }

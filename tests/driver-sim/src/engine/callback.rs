@@ -1,5 +1,5 @@
-//! Host functions run on a thread of their own, one after the other, with no lock of the
-//! simulator held; their stream goes on when they have returned.
+//! Host functions run on one thread, one after the other, without the simulator's lock; their
+//! stream goes on when they have returned.
 
 use std::collections::VecDeque;
 use std::thread::JoinHandle;
@@ -16,24 +16,24 @@ struct Job {
     seq: u64,
     function: HostFn,
     data: HostPtr,
-    /// What came before it.
+    /// What happened before the function.
     before: Clock,
 }
 
-/// Host functions that were handed out.
+/// Queued host functions.
 ///
-/// The thread lives while there are any, so that a program can end, and be checked for leaks,
-/// without telling the driver.
+/// The thread lives only while there are any, so that a program can end, and be checked for leaks,
+/// without a shutdown call.
 #[derive(Debug, Default)]
 pub(crate) struct Callbacks {
     jobs: VecDeque<Job>,
-    /// The thread is at work, and will look for further jobs before it ends.
+    /// The thread is running and will look for further jobs before it ends.
     active: bool,
     last: Option<JoinHandle<()>>,
 }
 
 impl Callbacks {
-    /// The thread, if it has nothing left to do, for somebody to join without the lock.
+    /// The thread, if it has no more work, for the caller to join without the lock.
     pub(crate) fn finished_thread(&mut self) -> Option<JoinHandle<()>> {
         if self.active { None } else { self.last.take() }
     }
@@ -44,7 +44,7 @@ impl Callbacks {
 }
 
 impl State {
-    /// Hands the host function in front of a stream to the callback thread.
+    /// Hands the host function at the front of a stream to the callback thread.
     pub(crate) fn dispatch(&mut self, id: Id) {
         let Some(stream) = self.streams.get_mut(&id) else {
             return;
@@ -67,8 +67,7 @@ impl State {
         });
         if !self.callbacks.active {
             self.callbacks.active = true;
-            // The previous thread has nothing left but its own end; it is not waited for here,
-            // where the lock is held.
+            // The previous thread is about to end; it is not joined here, where the lock is held.
             self.callbacks.last = Some(std::thread::spawn(serve));
         }
     }
@@ -78,10 +77,10 @@ fn serve() {
     thread::mark_callback_thread();
     let mut state = state::lock();
     while let Some(job) = state.callbacks.jobs.pop_front() {
-        // It may tell the program, and does itself come after all that.
+        // The function may signal the host, and runs after everything in `before`.
         state.host_join(&job.before);
         drop(state);
-        // SAFETY: the program gave this function to `cuLaunchHostFunc` with this argument, to be
+        // SAFETY: the program passed this function to `cuLaunchHostFunc` with this argument, to be
         // called once, on a thread of the driver's.
         unsafe { (job.function)(job.data.0.cast()) };
         state = state::lock();

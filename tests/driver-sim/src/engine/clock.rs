@@ -9,7 +9,7 @@ pub(crate) struct Point {
     pub(crate) seq: u64,
 }
 
-/// For every stream, the last operation that is known to be done; sorted by stream.
+/// For every stream, the last operation known to be done; sorted by stream.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Clock(Vec<Point>);
 
@@ -32,7 +32,7 @@ impl Clock {
         self.join_unless(other, |_| false);
     }
 
-    /// Joins what `other` knows of streams for which `skip` does not hold.
+    /// Joins the points of `other`, except those of streams that `skip` selects.
     pub(crate) fn join_unless(&mut self, other: &Clock, skip: impl Fn(Id) -> bool) {
         // Both are sorted.
         let mut at = 0;

@@ -1,4 +1,4 @@
-//! Putting work on a stream: what it waits for, and whether its accesses are ordered.
+//! Enqueues work on a stream: what the work waits for, and whether its accesses are ordered.
 
 use cuda_sys::{CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, CUresult};
 
@@ -16,7 +16,7 @@ pub(crate) struct Submission {
     pub(crate) stream: Id,
     pub(crate) work: Work,
     pub(crate) accesses: Vec<Access>,
-    /// A point of another stream that it waits for, and what happened before that.
+    /// A point of another stream that the work waits for, and what happened before that.
     pub(crate) waits: Option<(Point, Clock)>,
 }
 
@@ -32,8 +32,8 @@ impl Submission {
 }
 
 impl State {
-    /// Appends work to its stream. Work of a capturing stream is noted in the capture instead, and
-    /// `None` comes back.
+    /// Appends work to its stream. Work of a capturing stream is recorded in the capture instead,
+    /// and the result is `None`.
     pub(crate) fn enqueue(
         &mut self,
         call: &'static str,
@@ -99,8 +99,8 @@ impl State {
         Ok(Some(point))
     }
 
-    /// Streams that CUDA orders before new work of this one without being told: the legacy stream
-    /// before blocking ones and the other way round.
+    /// Streams that CUDA implicitly orders before new work of this one: the legacy stream before
+    /// blocking ones and the other way round.
     fn implicit_dependencies(&self, id: Id, context: Id, kind: StreamKind) -> Vec<Id> {
         if kind == StreamKind::NonBlocking {
             return Vec::new();
@@ -119,7 +119,7 @@ impl State {
         joins.map(|(&other, _)| other).collect()
     }
 
-    /// Reports what this access conflicts with, and notes it.
+    /// Reports earlier accesses that this one conflicts with, and records it.
     fn check_access(&mut self, call: &'static str, access: Access, at: Point, clock: &Clock) {
         let Access {
             target,
@@ -142,7 +142,7 @@ impl State {
                 };
                 if let Phase::Condemned(free) = block.phase {
                     let message = format!(
-                        "{:#x} was given to {free} before",
+                        "{:#x} was already freed by {free}",
                         block.address + range.start as u64
                     );
                     log.violation(ViolationKind::UseAfterFree, call, message);
@@ -169,12 +169,13 @@ impl State {
         history.add(range, kind, at, call, forever);
     }
 
-    /// Reports work on this memory that the host has not waited for, before the host frees it.
+    /// Reports work on this memory that the host has not waited for; called before the host frees
+    /// it.
     pub(crate) fn check_host_free(&mut self, call: &'static str, target: Target) {
         self.check_host_access(call, target, 0..usize::MAX);
     }
 
-    /// [`State::check_host_free`] of some bytes.
+    /// [`State::check_host_free`] for a range of bytes.
     pub(crate) fn check_host_access(
         &mut self,
         call: &'static str,

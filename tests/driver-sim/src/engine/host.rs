@@ -1,26 +1,26 @@
-//! What the host knows to be done: what its threads have waited for.
+//! What the host knows to be done, because its threads have waited for it.
 //!
-//! Threads of the host order their calls among themselves in ways that the driver never sees, so
-//! what one of them has waited for may well be known to all. What can be told is when that is
-//! *impossible*: a call that began before the wait of another thread was over cannot come after it.
-//! Only such a call does without what that wait has found out. No program is accused wrongly, and
-//! a program that forgets to order two threads is caught when their calls overlap.
+//! Host threads order their calls among themselves in ways that the driver never sees, so what one
+//! of them has waited for may be known to all. The simulator can only tell when that is
+//! *impossible*: a call that began before another thread's wait had ended cannot come after that
+//! wait. Only such a call is checked without the wait's result. No correct program is reported, and
+//! a program that fails to order two threads is reported when their calls overlap.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::engine::clock::{Clock, Point};
 use crate::handle::Id;
 
-/// Where threads come in, before they have the lock on the driver.
+/// Counts threads that enter the driver, before they have its lock.
 #[derive(Debug)]
 pub(crate) struct Door {
-    /// Threads that came in and do not have the lock yet.
+    /// Threads that have entered and do not have the lock yet.
     arriving: AtomicUsize,
-    /// Number of waits that are over.
+    /// Number of waits that have ended.
     waits: AtomicU64,
 }
 
-/// A call that has begun: it can know the first so many waits.
+/// A call that has begun: it can know this many waits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Arrival(u64);
 
@@ -35,24 +35,24 @@ impl Door {
     }
 
     pub(crate) fn arrive(&self) -> Arrival {
-        // In this order, and all of it sequentially consistent: whoever ends a wait and sees nobody
-        // arriving is seen by everybody who arrives later.
+        // In this order, and sequentially consistent: if a thread that ends a wait sees no thread
+        // arriving, every thread that arrives later sees the wait.
         self.arriving.fetch_add(1, Ordering::SeqCst);
         Arrival(self.waits.load(Ordering::SeqCst))
     }
 }
 
-/// More than this many waits are not told apart: the oldest count as known to all.
+/// More recent waits than this are not distinguished: the oldest counts as known to all.
 const MOST: usize = 64;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Host {
     door: &'static Door,
-    /// Known to every call that will come to look.
+    /// Known to every call that takes the lock from now on.
     known: Clock,
-    /// Waits, by number, that calls which have begun already cannot know; with each of them what it
-    /// found out, and what those before it in the list did.
+    /// Waits, by number, that calls which have already begun cannot know; each with its own result
+    /// and those of the waits before it in the list.
     recent: Vec<(u64, Clock)>,
     /// The call that has the lock.
     arrival: Arrival,
@@ -68,13 +68,13 @@ impl Host {
         }
     }
 
-    /// A call has got the lock for the first time.
+    /// A call has the lock for the first time.
     pub(crate) fn admit(&mut self, arrival: Arrival) {
         self.door.arriving.fetch_sub(1, Ordering::SeqCst);
         self.arrival = arrival;
     }
 
-    /// A call has the lock back, which it gave up to wait.
+    /// A call has the lock again, which it released to wait.
     pub(crate) fn readmit(&mut self, arrival: Arrival) {
         self.arrival = arrival;
     }
@@ -83,13 +83,13 @@ impl Host {
         self.arrival
     }
 
-    /// What the call that has the lock may know.
+    /// Points that the call holding the lock may know to be done.
     pub(crate) fn covers(&self) -> impl Fn(Point) -> bool {
         let seen = self.seen();
         move |point| self.known.covers(point) || seen.is_some_and(|clock| clock.covers(point))
     }
 
-    /// Adds what the call that has the lock may know to a clock.
+    /// Joins what the call holding the lock may know into a clock.
     pub(crate) fn tell(&self, clock: &mut Clock) {
         clock.join(&self.known);
         if let Some(seen) = self.seen() {
@@ -97,7 +97,7 @@ impl Host {
         }
     }
 
-    /// What the call that has the lock may know of recent waits.
+    /// What the call holding the lock may know of recent waits.
     fn seen(&self) -> Option<&Clock> {
         let Arrival(waits) = self.arrival;
         let unseen = self.recent.partition_point(|(wait, _)| *wait <= waits);
@@ -105,19 +105,19 @@ impl Host {
         Some(last)
     }
 
-    /// What every call knows that will come to look.
+    /// What every call from now on knows.
     pub(crate) fn known(&self) -> &Clock {
         &self.known
     }
 
-    /// A wait is over.
+    /// Records a wait that has ended.
     pub(crate) fn join(&mut self, mut clock: Clock) {
         if let Some((_, before)) = self.recent.last() {
             clock.join(before);
         }
         let wait = self.door.waits.fetch_add(1, Ordering::SeqCst) + 1;
         self.recent.push((wait, clock));
-        // The thread itself knows what it has waited for.
+        // The waiting thread itself knows the result.
         self.arrival = Arrival(wait);
         self.settle();
     }
@@ -164,7 +164,7 @@ mod tests {
         let (door, mut host) = host();
         host.admit(door.arrive());
         host.join(waited());
-        assert!(host.known().covers(POINT), "nobody was on the way");
+        assert!(host.known().covers(POINT), "no thread was arriving");
         host.admit(door.arrive());
         assert!(host.covers()(POINT));
     }
@@ -175,7 +175,7 @@ mod tests {
         host.admit(door.arrive());
         let early = door.arrive();
         host.join(waited());
-        assert!(host.covers()(POINT), "who waits knows");
+        assert!(host.covers()(POINT), "the waiting thread knows");
         let late = door.arrive();
         host.admit(early);
         assert!(!host.covers()(POINT));
@@ -184,7 +184,7 @@ mod tests {
         assert!(!clock.covers(POINT) && !host.known().covers(POINT));
         host.admit(late);
         assert!(host.covers()(POINT));
-        // The next wait finds nobody on the way.
+        // At the next wait, no thread is arriving.
         host.join(Clock::default());
         assert!(host.known().covers(POINT));
     }

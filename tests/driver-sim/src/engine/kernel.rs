@@ -1,9 +1,9 @@
-//! Kernels, as closures that stand for a name.
+//! Kernels, as closures registered by name.
 //!
 //! PTX is parsed for the names and parameters of its kernels, and not executed: a launch runs the
-//! closure that was registered under the kernel's name, late and in the order of its stream, like
-//! any other work. What it reads and writes it says beforehand, so that the ordering of its
-//! accesses is checked when the launch is enqueued.
+//! closure registered under the kernel's name, late and in the order of its stream, like any other
+//! work. A second closure declares beforehand what the kernel reads and writes, so that the
+//! ordering of its accesses is checked when the launch is enqueued.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,22 +16,22 @@ use crate::handle::Id;
 use crate::memory::block::Phase;
 use crate::state::State;
 
-/// What a launch asked for beside its shape.
+/// Attributes of a launch beside its dimensions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LaunchAttributes {
     /// All blocks may wait for each other.
     pub cooperative: bool,
-    /// Blocks of a cluster.
+    /// Cluster dimensions, in blocks.
     pub cluster: Option<[u32; 3]>,
-    /// In place of the stream's.
+    /// Replaces the stream's priority.
     pub priority: Option<i32>,
-    /// The kernel may begin before the one in front of it has ended.
+    /// The kernel may begin before the one before it has ended.
     pub programmatic: bool,
-    /// The number of the domain of the kernel's fences.
+    /// The memory synchronisation domain of the kernel.
     pub memory_sync_domain: u32,
 }
 
-/// What a launch was given.
+/// The arguments and dimensions of a launch.
 #[derive(Debug, Clone)]
 pub struct Arguments {
     pub(crate) grid: [u32; 3],
@@ -50,7 +50,7 @@ pub struct Region {
     pub(crate) kind: AccessKind,
 }
 
-/// Why a kernel does not go on.
+/// Why a kernel stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trap {
     /// It spins until memory changes: the closure is called again later.
@@ -78,10 +78,10 @@ struct Kernel {
 
 static KERNELS: Mutex<BTreeMap<String, Kernel>> = Mutex::new(BTreeMap::new());
 
-/// Makes launches of kernels named `name` run `body`, which touches what `touches` says. The last
-/// registration of a name counts.
+/// Makes launches of kernels named `name` run `body`, which touches only what `touches` returns.
+/// The last registration of a name counts.
 ///
-/// Both are called under the driver's lock: they cannot call the driver.
+/// The simulator calls both under the driver's lock: they cannot call the driver.
 pub fn register_kernel(
     name: &str,
     touches: impl Fn(&Arguments) -> Vec<Region> + Send + Sync + 'static,
@@ -96,20 +96,20 @@ pub fn register_kernel(
 }
 
 impl Arguments {
-    /// Threads of the launch, in all.
+    /// Total number of threads of the launch.
     #[must_use]
     pub fn threads(&self) -> u64 {
         let all = self.grid.iter().chain(&self.block);
         all.map(|&size| u64::from(size)).product()
     }
 
-    /// Bytes of dynamic shared memory a block.
+    /// Bytes of dynamic shared memory per block.
     #[must_use]
     pub fn shared(&self) -> u32 {
         self.shared
     }
 
-    /// What the launch asked for beside its shape.
+    /// Attributes of the launch beside its dimensions.
     #[must_use]
     pub fn attributes(&self) -> LaunchAttributes {
         self.attributes
@@ -214,7 +214,7 @@ impl Memory<'_> {
         let (place, at) = self.place(address, 4)?;
         let place = place.behind(at);
         let value = self.state.read_value(self.call, &place, 4);
-        // Memory that is gone has been reported.
+        // A touch of freed memory has been reported already.
         Ok(value.unwrap_or(0) as u32)
     }
 
@@ -226,8 +226,8 @@ impl Memory<'_> {
         self.write(address, &value.to_le_bytes())
     }
 
-    /// What an address stands for: memory that the kernel said it touches, as it was when it was
-    /// launched, or whatever is there now.
+    /// The memory at an address: a declared region, as it was when the kernel was launched, or else
+    /// whatever is there now.
     fn place(&self, address: u64, bytes: usize) -> Result<(Place, usize), Trap> {
         let end = address.checked_add(bytes as u64);
         let inside = |start: u64, size: usize| {
@@ -262,13 +262,13 @@ fn illegal() -> Trap {
     Trap::Faults(CUDA_ERROR_ILLEGAL_ADDRESS)
 }
 
-/// A launch that is queued.
+/// A queued launch.
 pub(crate) struct Run {
     kernel: Kernel,
     arguments: Arguments,
     bound: Vec<(u64, usize, Place)>,
     context: Id,
-    /// It was run before, and waits for memory to change.
+    /// It ran before, and waits for memory to change.
     pub(super) spun: bool,
 }
 
@@ -281,8 +281,8 @@ impl fmt::Debug for Run {
 }
 
 impl State {
-    /// A launch of a registered kernel, with the accesses that it declares; `None` where nobody
-    /// registered the name.
+    /// A launch of a registered kernel, with the accesses that it declares; `None` where no kernel
+    /// of that name is registered.
     pub(crate) fn prepare(
         &mut self,
         call: &'static str,

@@ -1,4 +1,4 @@
-//! Streams as queues of work, the order between them, and who runs what when.
+//! Streams as queues of work, the order between them, and when each operation runs.
 
 pub(crate) mod callback;
 pub(crate) mod clock;

@@ -1,11 +1,10 @@
-//! Host memory moved by threads of their own, in threaded mode.
+//! Threads that move host memory, in threaded mode.
 //!
 //! An operation that touches host memory has a beginning and an end, both steps of the schedule.
-//! Between them a thread reads or writes the memory, with no lock, while the program does what it
-//! likes: if it does something with the same bytes, that is a data race in the eyes of Miri and of
-//! the thread sanitizer, as it would be one with a device. The thread takes no lock and tells
-//! nobody, so nothing orders its accesses before the program's but the call that ends the
-//! operation.
+//! Between them a thread reads or writes the memory without a lock while the program runs: if the
+//! program touches the same bytes meanwhile, Miri and the thread sanitizer see a data race, as
+//! there would be one with a device. The thread takes no lock and signals no other thread, so its
+//! accesses are ordered before the program's only by the call that ends the operation.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -36,8 +35,7 @@ enum Haul {
     },
 }
 
-/// An operation under way: what there is to do, and the thread that does the part of it that is
-/// with host memory.
+/// An operation that has begun: the work, and the thread that moves its host memory.
 #[derive(Debug)]
 pub(crate) struct Moving {
     seq: u64,
@@ -46,7 +44,8 @@ pub(crate) struct Moving {
     mover: Mover,
 }
 
-/// A thread with bytes of host memory; dropped, it is waited for, since the memory may go next.
+/// A thread that moves host memory; dropping this joins the thread, since the memory may be freed
+/// next.
 #[derive(Debug)]
 struct Mover(Option<JoinHandle<Vec<Vec<u8>>>>);
 
@@ -60,7 +59,7 @@ impl Mover {
         })))
     }
 
-    /// What each haul gathered.
+    /// The bytes that each haul gathered.
     fn end(mut self) -> Vec<Vec<u8>> {
         self.0.take().map(join).unwrap_or_default()
     }
@@ -73,7 +72,7 @@ impl Drop for Mover {
 }
 
 fn join(thread: JoinHandle<Vec<Vec<u8>>>) -> Vec<Vec<u8>> {
-    // It copies bytes, and cannot panic.
+    // The thread only copies bytes, and cannot panic.
     thread.join().unwrap_or_default()
 }
 
@@ -92,13 +91,14 @@ impl Haul {
                 bytes
             }
             Self::Scatter { bytes, to } => {
-                // SAFETY: `to` has room for what the copy was asked for; the program leaves a destination
-                // alone.
+                // SAFETY: `to` has room for the copied bytes; the program does not touch a
+                // destination meanwhile.
                 unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.0, bytes.len()) };
                 Vec::new()
             }
             Self::Across { from, to, len } => {
-                // SAFETY: both have `len` bytes, which the program leaves alone until then; they may overlap.
+                // SAFETY: both have `len` bytes, which the program does not touch until the
+                // operation ends; they may overlap.
                 unsafe { std::ptr::copy(from.0.cast_const(), to.0, len) };
                 Vec::new()
             }
@@ -110,7 +110,8 @@ fn is_host(place: &Place) -> bool {
     matches!(place, Place::Pinned { .. } | Place::Pageable(_))
 }
 
-/// Values are not moved: streams and the host touch them at once, as they may. Nor are kernels.
+/// Values are not moved by threads, since streams and the host may touch them at the same time. Nor
+/// are kernels.
 pub(super) fn touches_host(work: &Work) -> bool {
     match work {
         Work::Copy { dst, src, .. } => is_host(dst) || is_host(src),
@@ -121,7 +122,7 @@ pub(super) fn touches_host(work: &Work) -> bool {
 }
 
 impl State {
-    /// Hands what an operation does to host memory to a thread.
+    /// Starts a thread for what an operation does to host memory.
     pub(super) fn start(&mut self, op: Op) -> Moving {
         let Op {
             seq, call, work, ..
@@ -178,7 +179,7 @@ impl State {
         }
     }
 
-    /// Host memory, if that is what the place is, and if it is still there.
+    /// The host memory of a place, if it is host memory and still exists.
     fn host_end(&self, place: &Place, users: &mut Vec<Arc<()>>) -> Option<HostPtr> {
         match *place {
             Place::Pageable(pointer) => Some(pointer),
@@ -191,8 +192,7 @@ impl State {
         }
     }
 
-    /// Waits for the thread of a stream's operation, and ends the operation; `false` if none is
-    /// under way.
+    /// Joins the thread of a stream's operation and ends the operation; `false` if none has begun.
     pub(super) fn land(&mut self, stream: Id) -> bool {
         let moving = self
             .streams
@@ -218,7 +218,7 @@ impl State {
                 _ => continue,
             };
             for place in src.into_iter().chain([dst]).filter(|place| is_host(place)) {
-                // Says so if the block was given back meanwhile.
+                // Reports it if the block was freed meanwhile.
                 self.host_pointer(call, place, 0);
             }
             if !gathered.is_empty() {
@@ -229,7 +229,7 @@ impl State {
         true
     }
 
-    /// Leaves no thread behind.
+    /// Joins all threads.
     pub(crate) fn land_all(&mut self) {
         let streams: Vec<Id> = self.streams.keys().copied().collect();
         for stream in streams {

@@ -1,4 +1,5 @@
-//! The ordering checker: every access of a block, until later work is known to come after it.
+//! The ordering checker: keeps every access of a block until all later work is known to come after
+//! it.
 
 use std::ops::Range;
 
@@ -14,18 +15,18 @@ struct Past {
     call: &'static str,
 }
 
-/// The accesses of one block that something may still be unordered with.
+/// The accesses of one block that later accesses may be unordered with.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     past: Vec<Past>,
-    /// Length from which on it is worth asking what may be forgotten.
+    /// Length from which on `add` looks for accesses to forget.
     full: usize,
 }
 
 /// The least such length.
 const FULL: usize = 8;
 
-/// An earlier access that a new one conflicts with and does not come after.
+/// An earlier access that a new one conflicts with and is not ordered after.
 pub(crate) struct Conflict {
     pub(crate) call: &'static str,
     pub(crate) kind: AccessKind,
@@ -57,8 +58,8 @@ impl History {
             .collect()
     }
 
-    /// Adds an access. `forever` says that an earlier one happened before all work to come, so
-    /// that it may be forgotten: a conflict with it is ordered, sooner or later.
+    /// Adds an access. `forever` says that an earlier access happened before all work to come, so
+    /// that it may be forgotten: no later access can be unordered with it.
     pub(crate) fn add(
         &mut self,
         range: Range<usize>,
@@ -69,7 +70,7 @@ impl History {
     ) {
         self.past.retain(|past| {
             let inside = range.start <= past.range.start && past.range.end <= range.end;
-            // Whatever comes after the newer access of this stream comes after the older one.
+            // What comes after the newer access of this stream also comes after the older one.
             let replaced = inside
                 && past.point.stream == point.stream
                 && (kind == AccessKind::Write || past.kind == AccessKind::Read);

@@ -1,4 +1,4 @@
-//! Running queued work: only as far as somebody needs it, dependencies first.
+//! Runs queued work: only as far as a call needs it, dependencies first.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use crate::memory::block::Phase;
 use crate::report::ViolationKind;
 use crate::state::State;
 
-/// What became of the operation in front of a stream.
+/// The outcome of one step of the operation at the front of a stream.
 enum Step {
     Ran,
     Needs(Point),
@@ -29,7 +29,7 @@ impl State {
             .is_none_or(|stream| stream.completed >= point.seq)
     }
 
-    /// Runs what `target` needs, in order. `false`: a host function or a value is in the way.
+    /// Runs what `target` needs, in order. `false`: a host function or a value wait is not done.
     pub(crate) fn advance(&mut self, target: Point) -> bool {
         let mut needed = vec![target];
         while let Some(&point) = needed.last() {
@@ -72,13 +72,13 @@ impl State {
         if streams.any(|stream| stream.queue.front().is_some_and(|op| op.work.waits())) {
             return true;
         }
-        // Not looked for again before there is one more: there may be many streams.
+        // Not searched again until one more wait is enqueued: there may be many streams.
         let waits = |stream: &Stream| stream.queue.iter().any(|op| op.work.waits());
         self.values_awaited = self.streams.values().any(waits);
         false
     }
 
-    /// In threaded mode the device goes on between two calls, as far as the schedule says.
+    /// In threaded mode, runs queued work between two calls, as far as the schedule says.
     pub(crate) fn drift(&mut self) {
         let Some(mut schedule) = self.schedule.take() else {
             return;
@@ -155,7 +155,7 @@ impl State {
         Step::Ran
     }
 
-    /// Notes that an operation is done, and buries a destroyed stream with its last one.
+    /// Records that an operation is done, and removes a destroyed stream after its last one.
     pub(crate) fn complete(&mut self, id: Id, seq: u64) {
         let Some(stream) = self.streams.get_mut(&id) else {
             return;
@@ -288,7 +288,7 @@ impl State {
         true
     }
 
-    /// The bytes of a block, unless it is gone; that, and use before its allocation, is reported.
+    /// The bytes of a block, unless it is gone; reports that, and use before its allocation.
     fn usable_pages(
         &mut self,
         call: &'static str,
@@ -327,7 +327,7 @@ impl State {
             Place::Pinned { block, offset } => match self.pinned.blocks.get(&block) {
                 Some(pinned) => Some(pinned.base.0.wrapping_add(offset + at)),
                 None => {
-                    let message = "its work ran after the pinned memory was given back".to_owned();
+                    let message = "its work ran after the pinned memory was freed".to_owned();
                     self.log
                         .violation(ViolationKind::UseAfterFree, call, message);
                     None

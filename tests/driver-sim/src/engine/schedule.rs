@@ -1,12 +1,13 @@
-//! The schedule of threaded mode: how far queued work goes on between two calls, drawn from a seed.
+//! The schedule of threaded mode: how far queued work proceeds between two calls, drawn from a
+//! seed.
 
 use crate::handle::Id;
 
-/// Chances in sixteen that the device does one thing more; what holds for a while is drawn too, so
-/// that one schedule has stretches that are nearly lazy and others that are nearly eager.
+/// Chances in sixteen that the device performs one more step; a pace, drawn as well, holds for a
+/// while, so that one schedule has stretches that are nearly lazy and others that are nearly eager.
 const PACES: [u64; 4] = [2, 6, 11, 15];
 
-/// In how many decisions the pace changes once.
+/// The pace changes once in this many decisions.
 const STRETCH: u64 = 32;
 
 #[derive(Debug)]
@@ -23,7 +24,7 @@ impl Schedule {
         }
     }
 
-    /// Whether the device does one thing more before the call returns.
+    /// Whether the device performs one more step before the call returns.
     pub(crate) fn goes_on(&mut self) -> bool {
         if self.below(STRETCH) == 0 {
             self.pace = PACES[self.below(PACES.len() as u64) as usize];
@@ -37,7 +38,7 @@ impl Schedule {
         streams.get(at).copied()
     }
 
-    /// A number below `limit`, by SplitMix64. Its slight preference for some does no harm.
+    /// A number below `limit`, by SplitMix64. Its slight bias is harmless.
     fn below(&mut self, limit: u64) -> u64 {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.state;

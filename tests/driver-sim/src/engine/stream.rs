@@ -31,13 +31,13 @@ pub(crate) struct Stream {
     pub(crate) issued: u64,
     pub(crate) completed: u64,
     pub(crate) queue: VecDeque<Op>,
-    /// The operation in front is a host function that was handed to the callback thread.
+    /// The operation at the front is a host function that runs on the callback thread.
     pub(crate) in_callback: bool,
-    /// The operation that was in front, while a thread moves host memory for it.
+    /// The operation that was at the front, while a thread moves host memory for it.
     pub(crate) moving: Option<Moving>,
-    /// Destroyed by the user; kept until its work is done.
+    /// Destroyed by the program; kept until its work is done.
     pub(crate) destroyed: bool,
-    /// What has happened before anything that is enqueued next.
+    /// What has happened before the next enqueued operation.
     pub(crate) clock: Clock,
     pub(crate) polls: u32,
     pub(crate) capture: Option<Id>,
@@ -67,7 +67,7 @@ impl Stream {
         self.completed == self.issued
     }
 
-    /// Whether the legacy stream waits for this one and the other way round.
+    /// Whether this stream and the legacy stream wait for each other.
     pub(crate) fn joins_legacy(&self) -> bool {
         matches!(
             self.kind,

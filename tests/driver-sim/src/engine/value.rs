@@ -1,7 +1,7 @@
 //! Values in memory that streams write and wait for.
 //!
-//! The host may look at them, and change them, at any moment and without a call: in its memory they
-//! are touched atomically, as a device does.
+//! The host may read and change them at any moment without a call, so in host memory the simulator
+//! accesses them atomically, as a device does.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
@@ -27,18 +27,18 @@ impl State {
         };
         if width == 4 {
             // SAFETY: the address was aligned and inside its pinned block at enqueue, and the block
-            // still exists; the program touches it atomically, as CUDA has it.
+            // still exists; the program accesses it atomically, as CUDA requires.
             let there = unsafe { AtomicU32::from_ptr(at.cast()) };
             there.store(value as u32, Ordering::Release);
         } else {
             // SAFETY: the address was aligned and inside its pinned block at enqueue, and the block
-            // still exists; the program touches it atomically, as CUDA has it.
+            // still exists; the program accesses it atomically, as CUDA requires.
             let there = unsafe { AtomicU64::from_ptr(at.cast()) };
             there.store(value, Ordering::Release);
         }
     }
 
-    /// The value that is there; `None` if the memory is gone, which has been reported.
+    /// The value; `None` if the memory is gone, which has been reported.
     pub(super) fn read_value(
         &mut self,
         call: &'static str,
@@ -62,7 +62,7 @@ impl State {
         }
     }
 
-    /// Whether a wait for a value is over.
+    /// Whether a wait for a value has ended.
     pub(super) fn value_arrived(
         &mut self,
         call: &'static str,

@@ -11,8 +11,8 @@ use crate::handle::Id;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HostPtr(pub(crate) *mut u8);
 
-// SAFETY: the pointer is only followed under the simulator's lock, or by the one thread that moves
-// the memory of its operation, or handed to the host function that it was given with; the contract
+// SAFETY: the pointer is dereferenced only under the simulator's lock, or by the one thread that
+// moves the memory of its operation, or passed to the host function that it came with; the contract
 // of each call that passes one allows another thread.
 unsafe impl Send for HostPtr {}
 
@@ -28,7 +28,7 @@ pub(crate) enum Place {
         block: Id,
         offset: usize,
     },
-    /// Pageable memory; the call does not return before the operation ran.
+    /// Pageable memory; the call returns only after the operation ran.
     Pageable(HostPtr),
     /// Pageable source, copied when the call was made.
     Staged(Box<[u8]>),
@@ -70,7 +70,7 @@ pub(crate) enum Work {
         width: usize,
         count: usize,
     },
-    /// All of these, one after the other.
+    /// All of these, in sequence.
     Each(Vec<Work>),
     Alloc {
         block: Id,
@@ -116,8 +116,8 @@ pub(crate) struct Op {
     pub(crate) seq: u64,
     pub(crate) call: &'static str,
     pub(crate) deps: Vec<Point>,
-    /// What the host may know once the operation has begun, without a call: a host function can
-    /// tell it, and so can a value in its memory.
+    /// What the host may know without a call once the operation has begun: a host function can
+    /// report it, and so can a value in host memory.
     pub(crate) tells: Option<Clock>,
     pub(crate) work: Work,
 }
@@ -134,7 +134,7 @@ impl Work {
 }
 
 impl Work {
-    /// Whether the host can notice it without a call.
+    /// Whether the host can notice the operation without a call.
     pub(crate) fn shows(&self) -> bool {
         match self {
             Work::Call { .. } => true,
@@ -146,7 +146,7 @@ impl Work {
 }
 
 impl Place {
-    /// The place `at` bytes further on.
+    /// The place `at` bytes behind this one.
     pub(super) fn behind(self, at: usize) -> Self {
         match self {
             Self::Device { block, offset } => Self::Device {
@@ -161,7 +161,7 @@ impl Place {
         }
     }
 
-    /// The access that `bytes` at this place are, where the simulator can track it.
+    /// The access to `bytes` at this place, if the simulator can track it.
     pub(crate) fn access(&self, bytes: usize, kind: AccessKind) -> Option<Access> {
         let (target, offset) = match *self {
             Place::Device { block, offset } => (Target::Device(block), offset),

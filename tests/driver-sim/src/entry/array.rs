@@ -10,9 +10,9 @@ use crate::handle::{Id, pointer};
 use crate::memory::image::{Descriptor, Mipmap};
 use crate::report::ViolationKind;
 
-/// An array that is made without memory.
+/// An array that is created without memory.
 const DEFERRED_MAPPING: u32 = 0x80;
-/// What memory for such an array comes in.
+/// Granularity of the memory for such an array.
 const TILE: usize = 64 << 10;
 
 entries! {
@@ -170,7 +170,7 @@ impl Call {
     }
 
     /// Reports a part of an array, given by its first byte, row and slice and those behind its
-    /// last, that is not within it.
+    /// last, that exceeds the array.
     pub(crate) fn check_texels(
         &mut self,
         array: CUarray,
@@ -189,7 +189,7 @@ impl Call {
         Err(CUDA_ERROR_INVALID_VALUE)
     }
 
-    /// Where a byte of a row of a slice is.
+    /// The place of a byte in a row of a slice.
     pub(crate) fn texel_place(&mut self, array: CUarray, [x, y, z]: [usize; 3]) -> Outcome<Place> {
         let id = self.array(array)?;
         let array = &self.images.arrays[&id];

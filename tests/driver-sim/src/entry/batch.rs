@@ -20,7 +20,7 @@ entries! {
         stream: CUstream,
     ) |call| {
         let batch = Batch { to, from, sizes, count, attributes, since, sets };
-        // SAFETY: the caller passes what the structure holds.
+        // SAFETY: the caller passes what the structure describes.
         unsafe { batch.enqueue(call, stream) }
     }
 
@@ -40,12 +40,12 @@ entries! {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let batch = Batch { to, from, sizes, count, attributes, since, sets };
-        // SAFETY: the caller passes what the structure holds.
+        // SAFETY: the caller passes what the structure describes.
         unsafe { batch.enqueue(call, stream) }
     }
 }
 
-/// What both forms take.
+/// The arguments of both forms.
 struct Batch {
     to: *mut CUdeviceptr,
     from: *mut CUdeviceptr,
@@ -81,7 +81,7 @@ impl Batch {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let home = call.stream(stream)?;
-        // As driver 580 has it; whose context is current does not matter.
+        // As in driver 580; any context may be current.
         call.current().map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
         // SAFETY: the caller passes three lists of `count` entries.
         let to = unsafe { list(to, count) }?;
@@ -106,7 +106,7 @@ impl Batch {
             let message = format!("bytes {:?} and {:?} of one batch", one.range, other.range);
             call.log.violation(ViolationKind::Overlap, name, message);
         }
-        // No particular order: the last first.
+        // No particular order: the last copy first.
         works.reverse();
         let mut submission = Submission::new(home, Work::Each(works));
         submission.accesses = accesses;

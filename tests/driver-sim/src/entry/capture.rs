@@ -1,4 +1,4 @@
-//! Stream capture and the graphs that come of it.
+//! Stream capture and the graphs that result.
 
 use cuda_sys::*;
 
@@ -22,7 +22,7 @@ entries! {
         // SAFETY: not null, so the caller passes a mode.
         let new = CaptureMode::from_raw(unsafe { mode.read() })?;
         let old = thread::replace_capture_mode(new);
-        // SAFETY: the mode that the caller passed is exchanged: its place takes the old one.
+        // SAFETY: the caller passes a place that holds a mode; the old one replaces it.
         unsafe { put(mode, old.to_raw()) }
     }
 
@@ -86,7 +86,7 @@ entries! {
 
 fn status_of(call: &mut Call, stream: Id) -> Outcome<(CUstreamCaptureStatus, Option<Id>)> {
     let Some(id) = call.streams[&stream].capture else {
-        // To ask ends no capture, unlike all else on the legacy stream.
+        // A status query invalidates no capture, unlike every other use of the legacy stream.
         let stream = &call.streams[&stream];
         let is_legacy = stream.kind == StreamKind::Legacy;
         if is_legacy && !call.implicit_captures(stream.context).is_empty() {

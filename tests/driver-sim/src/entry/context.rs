@@ -59,7 +59,7 @@ entries! {
 
     floor cuCtxSetCurrent(context: CUcontext) |call| {
         if context.is_null() {
-            // Only the top goes; what was pushed below it becomes current.
+            // Only the top entry is popped; the one below it becomes current.
             call.stacks.row(thread::number()).pop();
             return Ok(());
         }
@@ -215,7 +215,7 @@ fn synchronize(call: &mut Call, context: u64) -> Outcome {
     call.forbid_in_capture()?;
     let streams = call.streams_of_context(context);
     call.synchronize(&streams);
-    // Also for the work of streams that were destroyed, and are done.
+    // Also for work of destroyed streams that is done.
     let buried = call
         .contexts
         .get(&context)

@@ -1,5 +1,5 @@
-//! Copies. A synchronous copy is work on the legacy stream that the host waits for, where CUDA
-//! lets it wait at all: between two devices' blocks it does not.
+//! Copies. A synchronous copy is work on the legacy stream that the host waits for, except between
+//! blocks of two devices, where CUDA does not wait.
 
 use std::ffi::c_void;
 
@@ -137,7 +137,7 @@ fn download(
     let src = call.device_place(name, src, bytes)?;
     let dst = call.host_place(name, dst.cast(), bytes)?;
     admit(call, stream, &[&src])?;
-    // A copy to pageable memory is complete when the call returns, whatever its name says.
+    // A copy to pageable memory is complete when the call returns, also an asynchronous one.
     let wait = stream.is_none() || matches!(dst, Place::Pageable(_));
     submit(call, home, dst, src, bytes, wait)
 }
@@ -181,11 +181,11 @@ fn copy_peer(
     submit(call, home, dst, src, bytes, false)
 }
 
-/// What driver 580 asks of pool memory, and of nothing else, in copies without the devices' names.
+/// Driver 580's condition for copies of pool memory in calls that name no devices.
 ///
-/// Between two devices, one pool must be open to the other's device. On one device, an asynchronous
-/// copy fails while a context is current whose device has no access to the pool, although the
-/// stream says where the copy runs; with none current it does not.
+/// Between two devices, one pool must be accessible from the other's device. On one device, an
+/// asynchronous copy fails while a context is current whose device has no access to the pool,
+/// although the stream determines where the copy runs; with no current context it works.
 pub(super) fn admit(call: &mut Call, stream: Option<CUstream>, places: &[&Place]) -> Outcome {
     let blocks: Vec<(usize, &Pool)> = places
         .iter()
@@ -241,7 +241,7 @@ fn submit(
     finish(call, submission, wait)
 }
 
-/// Enqueues a copy, and runs it where the call waits for it.
+/// Enqueues a copy, and runs it if the call waits for it.
 pub(super) fn finish(call: &mut Call, submission: Submission, wait: bool) -> Outcome {
     let (name, stream) = (call.name, submission.stream);
     if wait {

@@ -89,7 +89,7 @@ entries! {
     }
 }
 
-/// Whether the call says which devices the memory belongs to.
+/// Whether the call names the devices of its memory.
 #[derive(PartialEq)]
 enum Devices {
     One,

@@ -1,4 +1,4 @@
-//! Devices: looking at them, which makes nothing.
+//! Device queries, which create nothing.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -87,7 +87,7 @@ fn parse_bus_id(text: &str) -> Option<(u32, u32, u32, u32)> {
     Some((hex(domain)?, hex(bus)?, hex(device)?, hex(function)?))
 }
 
-/// Stores as much of a text as fits, with its NUL.
+/// Stores as much of a text as fits, with a NUL.
 ///
 /// # Safety
 /// `to` is null or valid for writes of `len` characters.

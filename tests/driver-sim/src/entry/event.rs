@@ -75,7 +75,7 @@ entries! {
         if handle.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        // There is no other process on this machine.
+        // There is no other process on the simulated machine.
         Err(CUDA_ERROR_NOT_SUPPORTED)
     }
 
@@ -102,7 +102,7 @@ fn record(call: &mut Call, event: CUevent, stream: CUstream) -> Outcome {
     let name = call.name;
     let (context, kind) = (call.streams[&stream].context, call.streams[&stream].kind);
     if kind == StreamKind::Legacy {
-        // Before the event forgets its last record.
+        // Checked before the event forgets its last record.
         call.forbid_implicit(context)?;
     }
     if let Some(capture) = call.streams[&stream].capture {
@@ -111,7 +111,7 @@ fn record(call: &mut Call, event: CUevent, stream: CUstream) -> Outcome {
         set_record(call, id, Recorded::Captured { capture, clock });
         return Ok(());
     }
-    // The record is in place before the work is: in eager mode it runs at once.
+    // The record is stored before the work is enqueued: in eager mode the work runs at once.
     let point = Point {
         stream,
         seq: call.streams[&stream].issued + 1,
@@ -144,14 +144,14 @@ fn set_record(call: &mut Call, event: Id, recorded: Recorded) {
     }
 }
 
-/// The point that an event stands for, if it was ever recorded.
+/// The point that an event means, if it was ever recorded.
 fn last_record(call: &mut Call, event: Id) -> Outcome<Option<(Point, Clock)>> {
     match &call.events[&event].recorded {
         Recorded::Never => Ok(None),
         Recorded::On { point, clock, .. } => Ok(Some((*point, clock.clone()))),
         Recorded::Captured { capture, .. } => {
             let capture = *capture;
-            // Behind the end of the capture the event stands for nothing.
+            // After the end of the capture the event means nothing.
             let code = match call.captures_still(capture) {
                 true => CUDA_ERROR_CAPTURED_EVENT,
                 false => CUDA_ERROR_INVALID_VALUE,
@@ -204,7 +204,7 @@ unsafe fn elapsed(call: &mut Call, ms: *mut f32, start: CUevent, end: CUevent) -
 }
 
 impl Call {
-    /// Makes a stream wait for what the event stands for now.
+    /// Makes a stream wait for the event's latest record.
     pub(crate) fn wait_event(&mut self, stream: Id, event: Id) -> Outcome {
         let name = self.name;
         let mut submission = Submission::new(stream, Work::Nothing);

@@ -1,5 +1,5 @@
-//! Memory of other interfaces. A descriptor that physical memory was exported by passes for one of
-//! Vulkan's.
+//! Memory of other interfaces. A descriptor by which physical memory was exported stands in for one
+//! of Vulkan's.
 
 use std::sync::Arc;
 
@@ -90,7 +90,7 @@ entries! {
         let id = find(call, memory)?;
         if let Some(address) = call.still_mapped(id) {
             let name = call.name;
-            let message = format!("{address:#x} is mapped of it, and was not freed");
+            let message = format!("{address:#x} is still mapped from it");
             call.log.violation(ViolationKind::UseAfterFree, name, message);
         }
         let Some(imported) = call.external.imported.remove(&id) else {

@@ -1,7 +1,7 @@
 //! Fills: `cuMemsetD8`, `D16`, `D32` and their asynchronous forms.
 //!
-//! The forms without a stream are work on the legacy stream; as CUDA says, the host does not wait
-//! for them unless the memory is pinned.
+//! The forms without a stream are work on the legacy stream; as in CUDA, the host waits for them
+//! only where the memory is pinned.
 
 use std::ffi::{c_uchar, c_uint, c_ushort};
 

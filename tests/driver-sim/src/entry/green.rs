@@ -1,4 +1,4 @@
-//! Green contexts: multiprocessors are counted and divided, and make no difference to the work.
+//! Green contexts: multiprocessors are counted and divided, which does not affect how work runs.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_uint};
@@ -12,7 +12,7 @@ use crate::call::{Call, Outcome, put};
 use crate::context::ContextKind;
 use crate::handle::{Id, pointer};
 
-/// `CUdevResource`, which headers before 12.4 lack; what is in its padding is the driver's own.
+/// `CUdevResource`, which headers before 12.4 lack; the driver uses its padding for itself.
 #[repr(C, align(8))]
 #[derive(Debug, Clone, Copy)]
 struct Resource {
@@ -37,10 +37,10 @@ const DEFAULT_STREAM: c_uint = 1;
 const INVALID_TYPE: CUresult = cudaError_enum(914);
 const INVALID_CONFIGURATION: CUresult = cudaError_enum(915);
 
-/// As on a device of compute capability 9.
+/// The granularity of a device of compute capability 9.
 const STEP: u32 = 8;
 
-/// A green context's handle is its context's with this on top.
+/// A green context's handle is its context's plus this.
 const GREEN: usize = 8;
 const DESCRIPTION: usize = 0x7F00_0000;
 
@@ -98,7 +98,7 @@ entries! {
         }
         let each = least.max(1).next_multiple_of(STEP);
         let possible = input.count / each;
-        // What a split made is split again only by way of a green context.
+        // A part made by a split can be split again only through a green context.
         if possible == 0 || input.split != 0 {
             return Err(INVALID_CONFIGURATION);
         }
@@ -212,14 +212,14 @@ entries! {
     }
 }
 
-/// All that a device has.
+/// The number of multiprocessors of a device.
 fn multiprocessors(call: &Call, device: usize) -> u32 {
     let attribute = CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
     let count = crate::device::attribute(attribute, device, &call.config);
     count.unwrap_or(0).unsigned_abs()
 }
 
-/// Tells what a context's work runs on.
+/// Returns the multiprocessors that a context's work runs on.
 ///
 /// # Safety
 /// `to` is null or valid for a write.

@@ -16,7 +16,7 @@ use crate::report::ViolationKind;
 const ALLOC_FLAGS: c_uint = 7;
 /// Portable, device-mapped, I/O memory, read-only.
 const REGISTER_FLAGS: c_uint = 15;
-/// More than this is more than the simulated machine has.
+/// The simulated machine has less host memory than this.
 const HOST_MEMORY: usize = 16 << 30;
 
 entries! {
@@ -103,7 +103,7 @@ pub(super) fn pin(
     let history = History::default();
     call.pinned.insert(
         id,
-        // Unified addressing: all pinned memory is portable and mapped.
+        // Under unified addressing, all pinned memory is portable and mapped.
         Pinned {
             base,
             size,
@@ -119,7 +119,7 @@ pub(super) fn pin(
     );
 }
 
-/// Gives pinned memory back, when the device has nothing left to do.
+/// Frees or unregisters pinned memory when the device has no more work.
 pub(super) fn unpin(
     call: &mut Call,
     pointer: *mut c_void,
@@ -130,7 +130,7 @@ pub(super) fn unpin(
     let Some(id) = call.pinned.starts_at(pointer.addr()) else {
         match call.pinned.freed_by(pointer.addr()) {
             Some(free) => {
-                let message = format!("{pointer:?} was given to {free} before");
+                let message = format!("{pointer:?} was already freed by {free}");
                 call.log.violation(ViolationKind::DoubleFree, name, message);
             }
             None => {
@@ -143,7 +143,7 @@ pub(super) fn unpin(
         call.unknown(name, pointer.addr() as u64);
         return Err(code);
     }
-    // Said before the wait below hides it.
+    // Reported before the wait below hides it.
     call.check_host_free(name, Target::Pinned(id));
     let device = call.pinned.blocks[&id].device;
     let streams = call.streams_of_device(device);

@@ -7,7 +7,7 @@ use cuda_sys::*;
 use crate::call::{Call, Outcome, put};
 use crate::memory::place::Owner;
 
-/// What a handle of this driver says.
+/// The content of a handle of this driver.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Handle {
@@ -27,8 +27,8 @@ entries! {
         call.current()?;
         let block = call.space.find(address).map(|id| &call.space.blocks[&id]);
         let block = block.filter(|block| {
-            let ours = block.context.is_some() && block.call != OPEN;
-            ours && block.is_held() && block.contains(address)
+            let own = block.context.is_some() && block.call != OPEN;
+            own && block.is_held() && block.contains(address)
         });
         let block = block.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let made = handle_of(std::process::id().into(), block.device, address, block.size);
@@ -49,7 +49,7 @@ entries! {
         // SAFETY: a handle is 64 bytes, and any bytes are a `Handle`.
         let handle: Handle = unsafe { std::mem::transmute_copy(&handle) };
         if handle.process == std::process::id().into() {
-            // A process cannot open what is its own.
+            // A process cannot open its own memory.
             return Err(CUDA_ERROR_INVALID_CONTEXT);
         }
         if handle.process != !u64::from(std::process::id()) {

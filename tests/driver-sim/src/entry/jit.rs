@@ -1,4 +1,4 @@
-//! Options of the compiler, and what it answers.
+//! Options of the compiler, and the results that it writes back.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::engine::work::HostPtr;
 use crate::handle::pointer;
 use crate::module::ptx::{self, Ptx};
 
-/// The options that this driver understands; the others it accepts.
+/// The options that this driver implements; it accepts and ignores the others.
 #[derive(Debug, Default)]
 pub(super) struct Options {
     wall_time: Option<usize>,
@@ -22,7 +22,7 @@ pub(super) struct Options {
     errors: String,
 }
 
-/// A buffer for a log, and where its size is told.
+/// A buffer for a log, and the option through which its length is returned.
 #[derive(Debug, Default)]
 struct Log {
     buffer: Option<HostPtr>,
@@ -67,7 +67,7 @@ impl Options {
         Ok(options)
     }
 
-    /// What the image holds.
+    /// Compiles the image: what it declares.
     ///
     /// # Safety
     /// `image` is null, NUL-terminated text, or an image that begins with four bytes.
@@ -83,10 +83,10 @@ impl Options {
         Ok(ptx)
     }
 
-    /// What a text holds, of which others may have what it needs.
+    /// What a text declares; other texts may define what it needs.
     pub(super) fn read_text(&mut self, image: &str) -> Outcome<Arc<Ptx>> {
         if image.starts_with("\x7fELF") {
-            // Nothing here runs binaries.
+            // The simulator does not run binaries.
             return Err(CUDA_ERROR_INVALID_IMAGE);
         }
         let ptx = ptx::read(image).map_err(|complaint| {
@@ -110,13 +110,13 @@ impl Options {
     }
 
     /// # Safety
-    /// The values, and the buffers that were among them, are still there.
+    /// The values, and the buffers among them, are still valid.
     pub(super) unsafe fn answer(&self, values: *mut *mut c_void) {
         if let Some(index) = self.wall_time {
             // SAFETY: the index was among the values.
             let value = unsafe { values.add(index) };
             let milliseconds = pointer(1.5f32.to_bits() as usize);
-            // SAFETY: one of the caller's values, which the option lets the driver write.
+            // SAFETY: one of the caller's values, which the option allows the driver to write.
             unsafe { value.write(milliseconds) };
         }
         for (log, text) in [
@@ -137,13 +137,14 @@ impl Options {
             }
             // SAFETY: the index was among the values.
             let value = unsafe { values.add(index) };
-            // SAFETY: one of the caller's values, which the option lets the driver write.
+            // SAFETY: one of the caller's values, which the option allows the driver to write.
             unsafe { value.write(pointer(len)) };
         }
     }
 }
 
-/// What a driver that compiles later keeps of the call: it answers once more before the code goes.
+/// What a driver that compiles lazily keeps of a load call: it writes to the caller's option values
+/// once more before the code is unloaded.
 #[derive(Debug)]
 pub(crate) struct Answers {
     options: Options,
@@ -163,7 +164,7 @@ impl Answers {
     /// # Safety
     /// That of [`Options::answer`].
     pub(super) unsafe fn again(&self) {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller makes the same promise.
         unsafe { self.options.answer(self.values.0.cast()) };
     }
 }

@@ -21,7 +21,7 @@ entries! {
     ) |call| {
         // SAFETY: the caller passes a configuration with its attributes.
         let shape = unsafe { Shape::read(config) }?;
-        // SAFETY: the caller passes a pointer a parameter.
+        // SAFETY: the caller passes one pointer per parameter.
         unsafe { launch(call, &shape, function, parameters) }
     }
 
@@ -45,7 +45,7 @@ entries! {
             stream,
             attributes: LaunchAttributes::default(),
         };
-        // SAFETY: the caller passes a pointer a parameter.
+        // SAFETY: the caller passes one pointer per parameter.
         unsafe { launch(call, &shape, function, parameters) }
     }
 
@@ -98,7 +98,7 @@ entries! {
             let blocks = resident(size as u64, shared as u64);
             (blocks * size as u64, size, blocks)
         });
-        // The first of the best is the greatest.
+        // Of equal results, the first is the largest block.
         let found = best.fold((0, 0, 0), |best, next| if next.0 > best.0 { next } else { best });
         if found.0 == 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -137,9 +137,9 @@ entries! {
 
 const MULTIPROCESSORS: u64 = 132;
 const MULTIPROCESSOR_SHARED: u64 = 228 << 10;
-/// Shared memory that each block takes for the driver.
+/// Shared memory that the driver reserves in each block.
 const RESERVED: u64 = 1 << 10;
-/// Blocks of a cluster, without asking for more.
+/// Blocks of a cluster, unless the kernel opts into more.
 const MAX_CLUSTER: u64 = 8;
 /// `CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN`, which headers before CUDA 12.0 do not name.
 const MEM_SYNC_DOMAIN: CUlaunchAttributeID = CUlaunchAttributeID(10);
@@ -160,7 +160,7 @@ fn volume(size: [c_uint; 3]) -> u64 {
         .fold(1, |all, &size| all.saturating_mul(size.into()))
 }
 
-/// What a launch looks like.
+/// The dimensions and attributes of a launch.
 struct Shape {
     grid: [c_uint; 3],
     block: [c_uint; 3],
@@ -171,7 +171,7 @@ struct Shape {
 
 impl Shape {
     /// # Safety
-    /// `config` is null or points to a configuration with as many attributes as it says.
+    /// `config` is null or points to a configuration with as many attributes as it declares.
     unsafe fn read(config: *const CUlaunchConfig) -> Outcome<Self> {
         if config.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -186,7 +186,7 @@ impl Shape {
             attributes: LaunchAttributes::default(),
         };
         for index in 0..config.numAttrs as usize {
-            // SAFETY: there are so many attributes.
+            // SAFETY: the configuration has this many attributes.
             let attribute = unsafe { config.attrs.add(index) };
             // SAFETY: one of the configuration's attributes, which the caller keeps during the
             // call.
@@ -213,12 +213,12 @@ impl Shape {
         Ok(shape)
     }
 
-    /// Blocks of a cluster.
+    /// Cluster dimensions, in blocks.
     fn cluster(&self) -> [c_uint; 3] {
         self.attributes.cluster.unwrap_or([1; 3])
     }
 
-    /// What a real driver finds wrong.
+    /// The checks of a real driver.
     fn check(&self, max_dynamic: c_int) -> Outcome {
         let within = |size: [c_uint; 3], limits: [c_uint; 3]| {
             size.iter()
@@ -246,7 +246,7 @@ impl Shape {
 }
 
 /// # Safety
-/// `pointers` holds one pointer a parameter, to as many bytes as the parameter has.
+/// `pointers` holds one pointer per parameter, to as many bytes as the parameter has.
 unsafe fn launch(
     call: &mut Call,
     shape: &Shape,
@@ -267,9 +267,9 @@ unsafe fn launch(
     }
     let mut given = Vec::new();
     for (index, &size) in sizes.iter().enumerate() {
-        // SAFETY: there is a pointer a parameter.
+        // SAFETY: there is one pointer per parameter.
         let pointer = unsafe { pointers.add(index) };
-        // SAFETY: one of the pointers, of which there is one a parameter.
+        // SAFETY: one of the pointers, one per parameter.
         let pointer = unsafe { pointer.read() };
         let mut bytes = vec![0; size];
         // SAFETY: it points to as many bytes as the parameter has.
@@ -311,7 +311,7 @@ fn enqueue(
             submission.work = Work::Kernel { run };
         }
         None => {
-            let message = format!("nobody registered what the kernel `{kernel}` does");
+            let message = format!("no closure is registered for the kernel `{kernel}`");
             call.log
                 .violation(ViolationKind::UnknownKernel, name, message);
         }

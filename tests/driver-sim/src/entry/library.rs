@@ -1,4 +1,4 @@
-//! Libraries: loaded once, found in each context.
+//! Libraries: loaded once, instantiated in each context.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_char, c_uint, c_void};
@@ -22,15 +22,15 @@ entries! {
         _library_values: *mut *mut c_void,
         library_count: c_uint,
     ) |call| {
-        // Library options are nothing that the safe layer gives.
+        // The safe layer passes no library options.
         if library.is_null() || library_count != 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        // SAFETY: the caller passes as many keys and values as it says.
+        // SAFETY: the caller passes `count` keys and values.
         let mut options = unsafe { Options::read(count as usize, keys, values) }?;
         // SAFETY: the caller passes a C string, or an image.
         let compiled = unsafe { options.compile(image) };
-        // SAFETY: the values and buffers are the caller's, and live during the call.
+        // SAFETY: the values and buffers belong to the caller and are valid during the call.
         unsafe { options.answer(values) };
         let ptx = compiled?;
         let id = call.new_id();
@@ -53,7 +53,7 @@ entries! {
         let name = call.name;
         let modules: Vec<Id> = call.libraries.loaded[&id].modules.values().copied().collect();
         for &module in &modules {
-            // Said before the wait below hides it.
+            // Reported before the wait below hides it.
             call.check_unload(module, name);
         }
         for module in modules {
@@ -72,7 +72,8 @@ entries! {
                 call.libraries.kernel_handles.retire(kernel.handle);
             }
         }
-        // SAFETY: as far as anybody knows, buffers and values belong to the driver until now.
+        // SAFETY: by the contract of loading, buffers and values belong to the driver until the
+        // unload.
         unsafe { library.answers.again() };
         Ok(())
     }
@@ -154,7 +155,7 @@ fn new_kernel(call: &mut Call, library: Id, name: String) -> Id {
     id
 }
 
-/// The library in a context, loaded there with its first use.
+/// The library's module in a context, loaded there at its first use.
 fn module_in(call: &mut Call, library: Id, context: Id) -> Outcome<Id> {
     let known = call.libraries.loaded[&library]
         .modules

@@ -1,4 +1,4 @@
-//! Linking: what is linked here is text, and so is the image that comes out.
+//! Linking: the inputs are texts, and so is the resulting image.
 
 use std::ffi::{c_char, c_uint, c_void};
 
@@ -21,7 +21,7 @@ entries! {
         if state.is_null() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        // SAFETY: the caller passes as many keys and values as it says.
+        // SAFETY: the caller passes `count` keys and values.
         let options = unsafe { Options::read(count as usize, keys, values) }?;
         let answers = Answers::kept(options, values);
         let id = call.new_id();
@@ -44,7 +44,7 @@ entries! {
     ) |call| {
         call.current()?;
         let id = find(call, state)?;
-        // Options of one input are nothing that the safe layer gives.
+        // The safe layer passes no options for a single input.
         if data.is_null() || bytes == 0 || count != 0 || kind.0 > CU_JIT_INPUT_LIBRARY.0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
@@ -54,7 +54,7 @@ entries! {
             // SAFETY: not null, so the caller passes a C string.
             unsafe { text(name) }?
         };
-        // SAFETY: the caller passes as many bytes as it says.
+        // SAFETY: the caller passes `bytes` bytes.
         let data = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), bytes) };
         let text = data.split(|byte| *byte == 0).next().unwrap_or_default();
         let text = String::from_utf8_lossy(text).into_owned();
@@ -105,7 +105,7 @@ fn find(call: &mut Call, state: CUlinkState) -> Outcome<Id> {
     })
 }
 
-/// Does something with a link state, and writes what there is to say of it.
+/// Runs an operation on a link state, and writes its log to the caller's options.
 fn answer(call: &mut Call, id: Id, f: impl FnOnce(&mut Link) -> Outcome) -> Outcome {
     let link = call.links.states.get_mut(&id);
     let link = link.ok_or(CUDA_ERROR_INVALID_HANDLE)?;

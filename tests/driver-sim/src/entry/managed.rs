@@ -1,4 +1,4 @@
-//! Managed memory: pinned memory in all but name, since host and devices reach it by one address.
+//! Managed memory: treated as pinned memory, since host and devices reach it by one address.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ops::Range;
@@ -13,8 +13,8 @@ use crate::handle::Id;
 use crate::memory::pinned::{Advised, Origin, Subject, allocate};
 
 const CPU: CUdevice = -1;
-const NOBODY: CUdevice = -2;
-/// More than this is more than the simulated machine has.
+const NOWHERE: CUdevice = -2;
+/// The simulated machine has less host memory than this.
 const HOST_MEMORY: usize = 16 << 30;
 
 entries! {
@@ -30,7 +30,7 @@ entries! {
         }
         let base = allocate(bytes).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
         pin(call, context, base, bytes, 0, Origin::Managed);
-        // The program makes a pointer of the address.
+        // The program makes a pointer from the address.
         let start = base.0.expose_provenance() as CUdeviceptr;
         // SAFETY: the caller passes a place for the address.
         unsafe { put(address, start) }
@@ -57,12 +57,12 @@ entries! {
             CU_MEM_ADVISE_SET_READ_MOSTLY => (Subject::ReadMostly, 1),
             CU_MEM_ADVISE_UNSET_READ_MOSTLY => (Subject::ReadMostly, 0),
             CU_MEM_ADVISE_SET_PREFERRED_LOCATION => (Subject::Preferred, place(call, location)?),
-            CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION => (Subject::Preferred, NOBODY),
+            CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION => (Subject::Preferred, NOWHERE),
             CU_MEM_ADVISE_SET_ACCESSED_BY => (Subject::User(place(call, location)?), 1),
             CU_MEM_ADVISE_UNSET_ACCESSED_BY => (Subject::User(place(call, location)?), 0),
             _ => return Err(CUDA_ERROR_INVALID_VALUE),
         };
-        told(call, id, &range, subject, value);
+        note_advice(call, id, &range, subject, value);
         Ok(())
     }
 
@@ -87,12 +87,12 @@ entries! {
         location: CUmemLocation,
     ) |call| {
         let (id, range) = managed(call, address, bytes)?;
-        // Nodes are preferred; nothing else is said of them.
+        // Of host NUMA nodes, only the preferred location is recorded.
         if advice != CU_MEM_ADVISE_SET_PREFERRED_LOCATION {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let location = Location::of(&location).place(call)?;
-        told(call, id, &range, Subject::Preferred, location);
+        note_advice(call, id, &range, Subject::Preferred, location);
         Ok(())
     }
 
@@ -105,16 +105,16 @@ entries! {
     ) |call| {
         let (id, range) = managed(call, address, bytes)?;
         let block = &call.pinned.blocks[&id];
-        let value = |subject, none| block.told(subject, &range).unwrap_or(none);
+        let value = |subject, none| block.last_advice(subject, &range).unwrap_or(none);
         let values = match attribute {
             CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY => vec![value(Subject::ReadMostly, 0)],
-            CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION => vec![value(Subject::Preferred, NOBODY)],
-            CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION => vec![value(Subject::Prefetch, NOBODY)],
+            CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION => vec![value(Subject::Preferred, NOWHERE)],
+            CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION => vec![value(Subject::Prefetch, NOWHERE)],
             CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY => {
                 let places = CPU..call.devices.len() as c_int;
                 let mut users: Vec<_> =
                     places.filter(|&place| value(Subject::User(place), 0) == 1).collect();
-                users.resize(size / size_of::<c_int>(), NOBODY);
+                users.resize(size / size_of::<c_int>(), NOWHERE);
                 users
             }
             _ => return Err(CUDA_ERROR_INVALID_VALUE),
@@ -153,7 +153,7 @@ entries! {
     }
 }
 
-/// What is in a `CUmemLocation`, whose fields have several names.
+/// The content of a `CUmemLocation`, whose field names differ between headers.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Location {
@@ -165,15 +165,15 @@ const _: () = assert!(size_of::<Location>() == size_of::<CUmemLocation>());
 
 impl Location {
     fn of(location: &CUmemLocation) -> Self {
-        // SAFETY: in every header it is a 32-bit kind and a 32-bit number, maybe in a union; of this size,
-        // as asserted above, and initialised by whoever passed it.
+        // SAFETY: in every header it is a 32-bit kind and a 32-bit number, maybe in a union; of
+        // this size, as asserted above, and initialised by the caller that passed it.
         unsafe { (&raw const *location).cast::<Self>().read() }
     }
 
-    /// Where that is on a machine whose only node is number 0.
+    /// The location's device, on a machine with the single node 0.
     fn place(self, call: &Call) -> Outcome<CUdevice> {
         match (self.kind, self.id) {
-            // A device, the host, one of its nodes, the closest of them.
+            // A device, the host, one of its nodes, the closest node.
             (1, device) => place(call, device),
             (2, _) | (3, 0) | (4, _) => Ok(CPU),
             _ => Err(CUDA_ERROR_INVALID_VALUE),
@@ -191,7 +191,7 @@ fn prefetch(
 ) -> Outcome {
     let stream = call.stream(stream)?;
     let (id, range) = managed(call, address, bytes)?;
-    told(call, id, &range, Subject::Prefetch, location?);
+    note_advice(call, id, &range, Subject::Prefetch, location?);
     let name = call.name;
     let mut submission = Submission::new(stream, Work::Nothing);
     submission
@@ -208,7 +208,7 @@ fn access(id: Id, range: Range<usize>, kind: AccessKind) -> Access {
     }
 }
 
-/// The managed block that the bytes are in, and which of its bytes they are.
+/// The managed block that contains the bytes, and their range in it.
 fn managed(call: &Call, address: CUdeviceptr, bytes: usize) -> Outcome<(Id, Range<usize>)> {
     let found = call.pinned.find(address as usize);
     let (id, offset) = found.ok_or(CUDA_ERROR_INVALID_VALUE)?;
@@ -228,7 +228,7 @@ fn place(call: &Call, location: CUdevice) -> Outcome<CUdevice> {
     Ok(location)
 }
 
-fn told(call: &mut Call, id: Id, range: &Range<usize>, subject: Subject, value: c_int) {
+fn note_advice(call: &mut Call, id: Id, range: &Range<usize>, subject: Subject, value: c_int) {
     if let Some(block) = call.pinned.blocks.get_mut(&id) {
         block.advice.push(Advised {
             range: range.clone(),

@@ -76,8 +76,8 @@ entries! {
         }
         let name = call.name;
         let block = call.block_to_free(name, address)?;
-        // What follows waits for the device, as CUDA does; a program that relies on it stops the
-        // whole device, and on other devices' work it cannot rely.
+        // What follows waits for the device, as CUDA does; a program that relies on that stalls the
+        // whole device, and cannot rely on it for other devices' work.
         call.check_free(name, block);
         let device = call.space.blocks[&block].device;
         let streams = call.streams_of_device(device);
@@ -112,7 +112,7 @@ entries! {
             return Ok(());
         }
         if call.streams[&stream].capture.is_some() {
-            // A captured free needs a captured allocation, which this driver does not have.
+            // A captured free needs a captured allocation, which the simulator does not implement.
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         call.forbid_in_capture()?;
@@ -120,7 +120,7 @@ entries! {
         let id = call.block_to_free(name, address)?;
         let mut submission = Submission::new(stream, Work::Free { block: id });
         submission.accesses.push(whole(call, id));
-        // From here on the block is gone for the program, though not for the device.
+        // From here on the block is freed for the program, though not for the device.
         call.enqueue(name, submission)?;
         if let Some(block) = call.space.blocks.get_mut(&id) {
             if block.is_held() {
@@ -182,7 +182,7 @@ unsafe fn alloc_async(
     unsafe { put(address, start) }
 }
 
-/// Allocating and freeing write the whole block.
+/// Allocating and freeing count as writes of the whole block.
 fn whole(call: &Call, id: Id) -> Access {
     let size = call.space.blocks[&id].size;
     Access {
@@ -193,7 +193,7 @@ fn whole(call: &Call, id: Id) -> Access {
 }
 
 impl Call {
-    /// Start and size of the allocation that an address is in, device or pinned.
+    /// Start and size of the allocation that contains an address, device or pinned.
     pub(crate) fn allocation(&self, address: CUdeviceptr) -> Option<(CUdeviceptr, usize)> {
         if let Some((id, offset)) = self.pinned.find(address as usize) {
             return Some((address - offset as u64, self.pinned.blocks[&id].size));

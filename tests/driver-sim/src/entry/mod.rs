@@ -3,18 +3,18 @@
 use std::ffi::{CStr, c_void};
 use std::sync::LazyLock;
 
-/// Defines driver functions: each is exported under its name, is counted and may be failed on
-/// purpose before its body runs, and is listed in `ENTRIES`.
+/// Defines driver functions: each is exported under its name, counts its calls and may meet a fault
+/// before its body runs, and is listed in `ENTRIES`.
 ///
-/// A function marked `newer` is missing from the oldest headers; all others are compared with
-/// `cuda_sys`'s declaration by the compiler.
+/// A function marked `newer` is missing from the oldest headers; the compiler compares all others
+/// with `cuda_sys`'s declarations.
 macro_rules! entries {
     ($($kind:ident $name:ident($($arg:ident: $ty:ty),* $(,)?) |$call:pat_param| $body:block)*) => {
         $(
             #[doc = concat!("`", stringify!($name), "` of the simulated driver.")]
             ///
             /// # Safety
-            /// As the CUDA driver API reference says for this symbol.
+            /// As in the CUDA driver API reference for this symbol.
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $name($($arg: $ty),*) -> cuda_sys::CUresult {
                 $crate::call::run(stringify!($name), |$call: &mut $crate::call::Call| $body)
@@ -117,7 +117,8 @@ const TABLES: &[&[(&str, Address)]] = &[
 ];
 
 fn find(name: &str) -> Option<Address> {
-    // A driver is asked for hundreds of symbols at once; Miri would hash each of their letters.
+    // Callers look up hundreds of symbols at once, and Miri would interpret the hashing of every
+    // letter.
     static BY_NAME: LazyLock<Vec<(&str, Address)>> = LazyLock::new(|| {
         let mut entries = TABLES.concat();
         entries.sort_unstable_by_key(|&(name, _)| name);

@@ -1,4 +1,4 @@
-//! Modules: loading PTX, finding what it holds.
+//! Modules: loading PTX, looking up its functions and variables.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -25,11 +25,11 @@ entries! {
         keys: *mut CUjit_option,
         values: *mut *mut c_void,
     ) |call| {
-        // SAFETY: the caller passes as many keys and values as it says.
+        // SAFETY: the caller passes `count` keys and values.
         let mut options = unsafe { Options::read(count as usize, keys, values) }?;
         // SAFETY: the caller passes a place and an image.
         let loaded = unsafe { load(call, module, image, &mut options) };
-        // SAFETY: the values and buffers are the caller's, and live during the call.
+        // SAFETY: the values and buffers belong to the caller and are valid during the call.
         unsafe { options.answer(values) };
         let id = loaded?;
         if let Some(module) = call.modules.get_mut(&id) {
@@ -43,13 +43,14 @@ entries! {
         let id = call.module(module)?;
         call.forbid_in_capture()?;
         let name = call.name;
-        // Said before the wait below hides it.
+        // Reported before the wait below hides it.
         call.check_unload(id, name);
         let context = call.modules[&id].context;
         let streams = call.streams_of_context(context);
         call.synchronize(&streams);
         if let Some(answers) = call.modules.get_mut(&id).and_then(|module| module.answers.take()) {
-            // SAFETY: as far as anybody knows, buffers and values belong to the driver until now.
+            // SAFETY: by the contract of loading, buffers and values belong to the driver until the
+            // unload.
             unsafe { answers.again() };
         }
         call.unload(id, name);
@@ -158,7 +159,7 @@ entries! {
     }
 }
 
-/// Dynamic shared memory that a block can be allowed to have, and what it has unasked.
+/// Dynamic shared memory that a block can opt into, and what it has by default.
 pub(super) const OPT_IN: c_int = 227 << 10;
 const UNASKED: c_int = 48 << 10;
 
@@ -204,7 +205,7 @@ fn attribute_of(call: &Call, id: Id, attribute: CUfunction_attribute) -> Option<
     })
 }
 
-/// The function of that name, made if need be.
+/// The function of that name, created at its first use.
 pub(super) fn function_of(call: &mut Call, module: Id, name: String) -> Outcome<Id> {
     if !call.modules[&module].ptx.kernels.contains_key(&name) {
         return Err(CUDA_ERROR_NOT_FOUND);
@@ -241,7 +242,7 @@ pub(super) unsafe fn text(text: *const c_char) -> Outcome<String> {
     }
     // SAFETY: not null, so a C string.
     let text = unsafe { CStr::from_ptr(text) };
-    // The first is much less work for Miri.
+    // The first is cheaper under Miri.
     Ok(match text.to_str() {
         Ok(text) => text.to_owned(),
         Err(_) => text.to_string_lossy().into_owned(),
@@ -261,7 +262,7 @@ unsafe fn load(
     if module.is_null() {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    // SAFETY: null, or an image, by the caller's promise.
+    // SAFETY: null, or an image, by the caller's contract.
     let ptx = unsafe { options.compile(image) }?;
     let id = load_into(call, context, ptx);
     // SAFETY: not null, so a place for the module.
@@ -269,7 +270,7 @@ unsafe fn load(
     Ok(id)
 }
 
-/// A module of the context.
+/// Instantiates a module in the context.
 pub(super) fn load_into(call: &mut Call, context: Id, ptx: Arc<ptx::Ptx>) -> Id {
     let device = call.contexts[&context].device;
     let name = call.name;

@@ -57,7 +57,7 @@ entries! {
     }
 }
 
-/// Whether a device can map a peer's memory; never its own.
+/// Whether a device can map a peer's memory; never true for its own.
 pub(super) fn reaches(call: &Call, device: usize, peer: usize) -> bool {
     device != peer && !call.devices[device].unreachable.contains(&peer)
 }

@@ -1,4 +1,4 @@
-//! What an address is.
+//! Pointer attributes.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -39,7 +39,7 @@ entries! {
             let place = unsafe { place.read() };
             let answer = match attribute_of(call, attribute, address) {
                 Ok(answer) => answer,
-                // This form answers for unknown addresses with zeroes.
+                // This form returns zeroes for unknown addresses.
                 Err(CUDA_ERROR_INVALID_VALUE) => Answer::zero(attribute)?,
                 Err(code) => return Err(code),
             };
@@ -59,7 +59,7 @@ enum Answer {
 }
 
 impl Answer {
-    /// What an address that the driver does not know is told to be.
+    /// The attribute's value for an address that the driver does not know.
     fn zero(attribute: CUpointer_attribute) -> Outcome<Self> {
         Ok(match attribute {
             CU_POINTER_ATTRIBUTE_CONTEXT
@@ -92,7 +92,7 @@ impl Answer {
     }
 }
 
-/// What is at an address.
+/// What the driver knows about an address.
 struct Found {
     id: Id,
     context: Option<Id>,

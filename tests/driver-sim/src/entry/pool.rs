@@ -28,7 +28,7 @@ const LOCATION_DEVICE: u32 = 1;
 const ACCESS_NONE: u32 = 0;
 const ACCESS_READ_WRITE: u32 = 3;
 
-/// What the data of an exported pointer say.
+/// The content of an exported pointer's data.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Exported {
@@ -100,7 +100,7 @@ entries! {
             return Err(CUDA_ERROR_INVALID_VALUE);
         };
         let (handle, device, in_use) = (pool.handle, pool.device, pool.used.current > 0);
-        // What is allocated stays until it is freed.
+        // Blocks that are allocated stay valid until they are freed.
         pool.destroyed = true;
         if !in_use {
             call.pools.remove(&id);
@@ -237,7 +237,7 @@ entries! {
         }
         let fd = descriptor().ok_or(CUDA_ERROR_OPERATING_SYSTEM)?;
         for pool in call.pools.values_mut() {
-            // The number may be that of a descriptor that was closed.
+            // The descriptor's number may have been used before and closed.
             pool.exported.retain(|&old| old != fd);
         }
         if let Some(pool) = call.pools.get_mut(&id) {
@@ -271,7 +271,7 @@ entries! {
         let block = block.filter(|block| block.is_held() && block.address == address);
         let block = block.ok_or(CUDA_ERROR_INVALID_VALUE)?;
         let pool = block.pool.and_then(|id| call.pools.get(&id));
-        // As driver 580 has it: shareable, and exported before.
+        // As in driver 580: the pool is shareable, and was exported before.
         if pool.is_none_or(|pool| pool.handle_types & POSIX_FD == 0 || pool.exported.is_empty()) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
@@ -301,7 +301,7 @@ entries! {
         if exported.magic != MAGIC {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        // Only the addresses: what another process writes there is not simulated.
+        // Only the addresses: writes by another process are not simulated.
         let (name, device) = (call.name, call.pools[&id].device);
         let bytes = exported.bytes as usize;
         let (_, start) = call.new_block(name, device, Owner::Context(context), bytes);

@@ -1,4 +1,4 @@
-//! Primary contexts: one a device, retained and released.
+//! Primary contexts: one per device, retained and released.
 
 use std::ffi::{c_int, c_uint};
 
@@ -53,7 +53,7 @@ entries! {
     }
 }
 
-/// Takes one more count of the context, which is made with the first.
+/// Adds a count; the first one creates the context.
 pub(super) fn retain(call: &mut Call, device: usize) -> Id {
     call.devices[device].retained += 1;
     if let Some(id) = call.devices[device].primary {
@@ -65,7 +65,7 @@ pub(super) fn retain(call: &mut Call, device: usize) -> Id {
     id
 }
 
-/// Gives one count back; the context ends with the last.
+/// Removes a count; the last one destroys the context.
 pub(super) fn release(call: &mut Call, device: usize) -> Outcome {
     match call.devices[device].retained {
         0 => Err(CUDA_ERROR_INVALID_CONTEXT),
@@ -77,7 +77,7 @@ pub(super) fn release(call: &mut Call, device: usize) -> Outcome {
     }
 }
 
-/// The context ends; a later retain makes a new one.
+/// Destroys the context; a later retain creates a new one.
 fn reset(call: &mut Call, device: usize) -> Outcome {
     let Some(id) = call.devices[device].primary else {
         return Ok(());

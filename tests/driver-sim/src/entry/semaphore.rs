@@ -1,4 +1,4 @@
-//! Semaphores of other interfaces: any descriptor passes for one that nobody has signalled.
+//! Semaphores of other interfaces: any descriptor stands for an unsignalled one.
 
 use std::ffi::c_uint;
 
@@ -111,7 +111,7 @@ entries! {
     }
 }
 
-/// The semaphore at `index`, and what is said of it.
+/// The semaphore at `index`, and its parameters.
 ///
 /// # Safety
 /// There are more than `index` handles, and as many descriptions.
@@ -121,13 +121,13 @@ unsafe fn nth<P: Copy>(
     values: *const P,
     index: usize,
 ) -> Outcome<(Id, P)> {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the caller's contract.
     let semaphore = unsafe { semaphores.add(index) };
-    // SAFETY: one of them.
+    // SAFETY: one of the caller's handles.
     let semaphore = find(call, unsafe { semaphore.read() })?;
-    // SAFETY: the caller's promise.
+    // SAFETY: by the caller's contract.
     let params = unsafe { values.add(index) };
-    // SAFETY: one of them.
+    // SAFETY: one of the caller's descriptions.
     Ok((semaphore, unsafe { params.read() }))
 }
 
@@ -138,7 +138,7 @@ fn find(call: &mut Call, semaphore: CUexternalSemaphore) -> Outcome<Id> {
     })
 }
 
-/// Where its value is, and whether it is binary.
+/// The place of its value, and whether it is binary.
 fn place(call: &Call, semaphore: Id) -> (Place, bool) {
     let semaphore = &call.external.semaphores[&semaphore];
     let (block, offset) = (semaphore.block, 0);

@@ -37,7 +37,7 @@ entries! {
         call.stream_handles.retire(stream.addr());
         let Some(stream) = call.streams.get_mut(&id) else { return Ok(()) };
         stream.destroyed = true;
-        // Its work goes on; the handle may mean another stream from here on.
+        // Its work continues; the handle may be reused for another stream from here on.
         if stream.is_idle() {
             call.bury(id);
         }
@@ -60,7 +60,7 @@ entries! {
         call.forbid_capturing(id)?;
         call.forbid_in_capture()?;
         if call.streams[&id].kind == StreamKind::Legacy {
-            // The legacy stream stands behind the blocking ones, as its next work would.
+            // The legacy stream is ordered after the blocking ones, like its next work.
             let name = call.name;
             call.enqueue(name, Submission::new(id, Work::Nothing))?;
         }
@@ -147,7 +147,7 @@ pub(super) unsafe fn create_in(
     if stream.is_null() || flags & !NON_BLOCKING != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    // Whatever was asked for, those of a green context do not block.
+    // Streams of a green context never block, whatever flags were passed.
     let green = call.contexts[&context].kind == ContextKind::Green;
     let kind = if flags == 0 && !green {
         StreamKind::Blocking

@@ -1,4 +1,4 @@
-//! Texture and surface objects: what they were asked to be, and whether that is possible.
+//! Texture and surface objects: their descriptions, and whether they are valid.
 
 use cuda_sys::*;
 
@@ -26,9 +26,9 @@ entries! {
         }
         // SAFETY: the caller passes a description, or null.
         let given = unsafe { resource.as_ref() }.ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        // SAFETY: the caller sets the fields that its type names.
+        // SAFETY: the caller sets the fields that the description's type names.
         unsafe { check_resource(call, given) }?;
-        // SAFETY: not null, or the call would have been refused; so the caller passes a description.
+        // SAFETY: not null, or the call would have failed; so the caller passes a description.
         let resource = unsafe { bytes(resource) };
         // SAFETY: not null, so the caller passes a description.
         let texture = unsafe { bytes(texture) };
@@ -81,7 +81,7 @@ entries! {
         if call.images.arrays[&id].descriptor.flags & SURFACE == 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        // SAFETY: not null, or the call would have been refused; so the caller passes a description.
+        // SAFETY: not null, or the call would have failed; so the caller passes a description.
         let resource = unsafe { bytes(resource) };
         let handle = new_object(call, LeakKind::Surface, resource, Box::default(), None);
         // SAFETY: the caller passes a place for the handle.
@@ -117,12 +117,12 @@ unsafe fn check_resource(call: &mut Call, resource: &CUDA_RESOURCE_DESC) -> Outc
             call.array(array).map(drop)
         }
         CU_RESOURCE_TYPE_MIPMAPPED_ARRAY => {
-            // SAFETY: its type says which member the caller wrote.
+            // SAFETY: the type says which member of the union the caller wrote.
             let mipmap = unsafe { resource.res.mipmap.hMipmappedArray };
             call.mipmap(mipmap).map(drop)
         }
         CU_RESOURCE_TYPE_LINEAR => {
-            // SAFETY: its type says which member the caller wrote.
+            // SAFETY: the type says which member of the union the caller wrote.
             let linear = unsafe { resource.res.linear };
             call.device_place(name, linear.devPtr, linear.sizeInBytes)?;
             if linear.devPtr % ALIGNMENT == 0 && linear.sizeInBytes > 0 {
@@ -132,7 +132,7 @@ unsafe fn check_resource(call: &mut Call, resource: &CUDA_RESOURCE_DESC) -> Outc
             }
         }
         CU_RESOURCE_TYPE_PITCH2D => {
-            // SAFETY: its type says which member the caller wrote.
+            // SAFETY: the type says which member of the union the caller wrote.
             let plane = unsafe { resource.res.pitch2D };
             if plane.width == 0 || plane.height == 0 {
                 return Err(CUDA_ERROR_INVALID_VALUE);
@@ -185,8 +185,8 @@ fn destroy(call: &mut Call, object: u64, kind: LeakKind) -> Outcome {
 }
 
 /// # Safety
-/// `from` is valid for a read, and has no byte that is not initialised: callers zero descriptions
-/// before they fill them in.
+/// `from` is valid for a read, and has no uninitialised byte: callers zero descriptions before they
+/// fill them in.
 unsafe fn bytes<T>(from: *const T) -> Box<[u8]> {
     // SAFETY: this function's contract.
     unsafe { std::slice::from_raw_parts(from.cast(), size_of::<T>()) }.into()

@@ -8,7 +8,7 @@ use crate::call::{Call, Outcome};
 use crate::engine::enqueue::Submission;
 use crate::engine::work::{Compare, Place, Work};
 
-/// Flags of a wait that say nothing about the comparison.
+/// A flag of a wait that does not affect the comparison.
 const FLUSH: c_uint = 1 << 30;
 
 entries! {
@@ -49,7 +49,7 @@ entries! {
     }
 }
 
-/// Where a value is: drivers refuse memory of pools.
+/// The place of a value: drivers refuse memory of pools.
 fn place(call: &mut Call, address: CUdeviceptr, width: usize) -> Outcome<Place> {
     let name = call.name;
     let place = call.device_place(name, address, width)?;
@@ -63,7 +63,7 @@ fn place(call: &mut Call, address: CUdeviceptr, width: usize) -> Outcome<Place> 
 }
 
 /// No flag is accepted, `CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER` included, as on real devices.
-/// Values are what streams synchronise with, so they take no part in the ordering check.
+/// Streams synchronise through values, so the ordering check ignores them.
 fn write(
     call: &mut Call,
     stream: CUstream,

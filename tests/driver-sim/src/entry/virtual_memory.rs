@@ -13,7 +13,7 @@ use crate::memory::pages::Pages;
 use crate::memory::reservation::{Chunk, GRANULARITY, Physical};
 use crate::report::ViolationKind;
 
-/// The start of `CUmemLocation`, which headers of different ages declare differently.
+/// The start of `CUmemLocation`, which headers of different versions declare differently.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct Location {
@@ -263,7 +263,7 @@ entries! {
             win32_data: std::ptr::null_mut(),
             flags: [0; 8],
         };
-        // SAFETY: the caller passes a place for properties, which are laid out like that.
+        // SAFETY: the caller passes a place for properties, which have this layout.
         unsafe { put(properties.cast::<Properties>(), value) }
     }
 
@@ -297,7 +297,7 @@ entries! {
         let Some(physical) = call.virtual_memory.physical.get_mut(&id) else {
             return Err(CUDA_ERROR_INVALID_VALUE);
         };
-        // Memory that only a descriptor holds is gone here, as it would not be in a process.
+        // Memory that only a descriptor holds is released here, unlike in a real process.
         physical.holders += 1;
         let value = physical.handle;
         // SAFETY: the caller passes a place for the handle.
@@ -305,7 +305,7 @@ entries! {
     }
 }
 
-/// The device and the handle types that properties ask for.
+/// The device and the handle types in the properties.
 ///
 /// # Safety
 /// `properties` is null or valid for a read.
@@ -316,7 +316,7 @@ unsafe fn properties_of(
     if properties.is_null() {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    // SAFETY: not null, so valid by this function's contract; every header lays them out like that.
+    // SAFETY: not null, so valid by this function's contract; every header has this layout.
     let properties = unsafe { properties.cast::<Properties>().read() };
     if properties.kind != PINNED || properties.location.kind != LOCATION_DEVICE {
         return Err(CUDA_ERROR_INVALID_VALUE);

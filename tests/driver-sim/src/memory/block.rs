@@ -4,8 +4,8 @@ use crate::engine::order::History;
 use crate::handle::Id;
 use crate::memory::pages::Pages;
 
-/// Where a block is in its life. Enqueued and executed are two things: work is checked when it is
-/// enqueued, and again when it runs.
+/// The state of a block. Enqueued and executed are two states: work is checked when it is enqueued,
+/// and again when it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Its allocation is queued.
@@ -34,7 +34,7 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// Allocated and not yet given back, as the program sees it.
+    /// Whether the block is allocated and not yet freed, as the program sees it.
     pub(crate) fn is_held(&self) -> bool {
         matches!(self.phase, Phase::Promised | Phase::Live)
     }

@@ -1,4 +1,4 @@
-//! Memory that another interface to the device made, as physical memory that was exported stands for.
+//! Memory created by another interface to the device; exported physical memory stands in for it.
 
 use std::sync::{Arc, Mutex};
 
@@ -22,7 +22,7 @@ pub(crate) struct Semaphore {
     pub(crate) handle: usize,
     /// Its value is in the first eight bytes.
     pub(crate) block: Id,
-    /// Whoever has waited for it resets it.
+    /// A wait resets it.
     pub(crate) is_binary: bool,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Imported {
     pub(crate) size: usize,
     pub(crate) physical: Id,
     pub(crate) pages: Arc<Mutex<Pages>>,
-    /// Blocks that were mapped of it.
+    /// Blocks that are mapped from the memory.
     pub(crate) mapped: Vec<Id>,
 }
 
@@ -48,13 +48,13 @@ impl ExternalMemory {
 }
 
 impl State {
-    /// Whether a block is a semaphore's, which reports it.
+    /// Whether a block belongs to a semaphore, which is reported itself.
     pub(crate) fn is_semaphore(&self, block: Id) -> bool {
         let mut semaphores = self.external.semaphores.from(0);
         semaphores.any(|(_, semaphore)| semaphore.block == block)
     }
 
-    /// A stream that signals the semaphore, or waits for it, sooner or later.
+    /// A stream with a queued signal of the semaphore or wait for it.
     pub(crate) fn user_of(&self, semaphore: Id) -> Option<Id> {
         let block = self.external.semaphores.get(&semaphore)?.block;
         let uses = |op: &Op| match &op.work {
@@ -68,7 +68,7 @@ impl State {
         found.map(|(&id, _)| id)
     }
 
-    /// The address of something that is mapped of the memory still.
+    /// The address of a block that is still mapped from the memory.
     pub(crate) fn still_mapped(&self, id: Id) -> Option<u64> {
         let blocks = self.external.imported.get(&id)?.mapped.iter();
         let mut blocks = blocks.filter_map(|block| self.space.blocks.get(block));

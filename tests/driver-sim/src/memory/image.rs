@@ -1,7 +1,7 @@
 //! Arrays, textures and surfaces.
 //!
-//! The texels of an array are a block of the address space that no program knows the address of,
-//! row after row; a mipmap is one block with its levels one after the other.
+//! The texels of an array are a block of the address space, row after row, with an address that no
+//! program learns; a mipmap is one block with its levels one after the other.
 
 use cuda_sys::*;
 
@@ -31,9 +31,9 @@ pub(crate) struct Images {
 pub(crate) struct Array {
     pub(crate) handle: usize,
     pub(crate) block: Id,
-    /// Its first byte in the block.
+    /// Its first byte within the block.
     pub(crate) start: usize,
-    /// As it was asked for.
+    /// The descriptor that the program passed.
     pub(crate) descriptor: Descriptor,
     /// A level of a mipmap, which is destroyed with it.
     pub(crate) is_level: bool,
@@ -57,7 +57,7 @@ pub(crate) struct Descriptor {
     pub(crate) flags: u32,
 }
 
-/// A texture or a surface: what was asked for, byte by byte.
+/// A texture or a surface: the descriptions that the program passed, byte by byte.
 #[derive(Debug)]
 pub(crate) struct Object {
     pub(crate) handle: usize,
@@ -227,14 +227,14 @@ impl State {
         id
     }
 
-    /// Takes an array's handle away; its block stays.
+    /// Removes an array's handle; its block stays.
     pub(crate) fn forget_array(&mut self, id: Id) {
         if let Some(array) = self.images.arrays.remove(&id) {
             self.images.array_handles.retire(array.handle);
         }
     }
 
-    /// The texels are given back; work that still needs them is reported.
+    /// Frees the texels; reports work that still needs them.
     pub(crate) fn free_texels(&mut self, call: &'static str, block: Id) {
         self.check_host_free(call, Target::Device(block));
         self.release_block(block, call);

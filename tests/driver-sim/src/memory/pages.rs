@@ -1,4 +1,4 @@
-//! The bytes of a device block: pages that exist once they are touched.
+//! The bytes of a device block: pages that are created when they are touched.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,14 +13,14 @@ const POISON: u8 = 0xA5;
 pub(crate) struct Pages {
     size: usize,
     pages: BTreeMap<usize, Box<[u8]>>,
-    /// Where other memory shows through, by its first byte.
+    /// Parts that are backed by other memory, by first byte.
     windows: BTreeMap<usize, Window>,
 }
 
 #[derive(Debug)]
 struct Window {
     size: usize,
-    /// Where in the other memory it begins.
+    /// The offset in the other memory.
     from: usize,
     pages: Arc<Mutex<Pages>>,
 }
@@ -33,13 +33,13 @@ impl Pages {
         }
     }
 
-    /// From here on the bytes from `start` on are those of `pages`.
+    /// From now on the bytes from `start` on are those of `pages`.
     pub(crate) fn open_window(&mut self, start: usize, size: usize, pages: Arc<Mutex<Pages>>) {
         let from = 0;
         self.windows.insert(start, Window { size, from, pages });
     }
 
-    /// From here on the first bytes are those of `pages` from `from` on.
+    /// From now on the first bytes are those of `pages` from `from` on.
     pub(crate) fn show(&mut self, from: usize, size: usize, pages: Arc<Mutex<Pages>>) {
         self.windows.insert(0, Window { size, from, pages });
     }
@@ -48,7 +48,7 @@ impl Pages {
         self.windows.remove(&start);
     }
 
-    /// The memory that shows through at `offset`, where in it that is, and how many of `len` bytes.
+    /// The memory that backs `offset`, the offset in it, and how many of `len` bytes it backs.
     fn window(&self, offset: usize, len: usize) -> Option<(Arc<Mutex<Pages>>, usize, usize)> {
         let (&start, window) = self.windows.range(..=offset).next_back()?;
         let at = offset - start;
@@ -64,7 +64,7 @@ impl Pages {
             .pages
             .entry(index)
             .or_insert_with(|| vec![POISON; page_len].into_boxed_slice());
-        // Where a window begins, other memory does.
+        // Ends where the next window begins.
         let next = self.windows.range(offset..).next();
         let len = next.map_or(len, |(window, _)| len.min(window - offset));
         let end = page_len.min(start + len);
@@ -128,7 +128,7 @@ mod tests {
         pages.open_window(4, 4, inner.clone());
         pages.write(2, &[1, 2, 3, 4, 5, 6, 7, 8]);
         let mut back = [0; 4];
-        inner.lock().expect("nobody panicked").read(0, &mut back);
+        inner.lock().expect("no panic").read(0, &mut back);
         assert_eq!(back, [3, 4, 5, 6]);
         pages.close_window(4);
         let mut back = [0; 8];

@@ -13,11 +13,11 @@ use crate::table::Table;
 pub(crate) enum Origin {
     Allocated,
     Registered,
-    /// Managed memory, which is pinned memory in all but name.
+    /// Managed memory, which is treated as pinned memory.
     Managed,
 }
 
-/// What the driver was told of a range of managed memory, or did with it.
+/// A property of a range of managed memory that a program sets, or that the driver changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Subject {
     ReadMostly,
@@ -44,19 +44,19 @@ pub(crate) struct Pinned {
     pub(crate) origin: Origin,
     pub(crate) history: History,
     /// Shared with the threads that move its bytes.
-    // INVARIANT: the bytes stay where they are while a count is out.
+    // INVARIANT: the bytes stay where they are while another count exists.
     pub(crate) users: Arc<()>,
     pub(crate) call: &'static str,
-    /// Of managed memory, the newest last.
+    /// For managed memory, the newest last.
     pub(crate) advice: Vec<Advised>,
 }
 
 impl Pinned {
-    /// What was said last of all these bytes; `None` if nothing was, or not the same of all.
-    pub(crate) fn told(&self, subject: Subject, range: &Range<usize>) -> Option<i32> {
-        let last = self.advice.iter().rev().find(|told| {
-            let overlap = told.range.start < range.end && range.start < told.range.end;
-            told.subject == subject && overlap
+    /// The last value set for all these bytes; `None` if none was set, or not the same for all.
+    pub(crate) fn last_advice(&self, subject: Subject, range: &Range<usize>) -> Option<i32> {
+        let last = self.advice.iter().rev().find(|advised| {
+            let overlap = advised.range.start < range.end && range.start < advised.range.end;
+            advised.subject == subject && overlap
         })?;
         let all = last.range.start <= range.start && range.end <= last.range.end;
         all.then_some(last.value)
@@ -72,12 +72,12 @@ pub(crate) struct PinnedMap {
     freed: Table<&'static str>,
 }
 
-/// The driver packs small blocks at steps of 512 bytes, so a program can rely on no more alignment
-/// than that: every block starts at an odd multiple.
+/// The driver packs small blocks at steps of 512 bytes, so programs can rely on no greater
+/// alignment: every block starts at an odd multiple of it.
 const STEP: usize = 512;
 const POISON: u8 = 0x5A;
 
-/// What is asked of the host for a block: a step is left out in front of it.
+/// The host allocation for a block: one step longer, at the front.
 fn layout(size: usize) -> Option<Layout> {
     Layout::from_size_align(size.checked_add(STEP)?, 2 * STEP).ok()
 }
@@ -126,20 +126,20 @@ impl PinnedMap {
         self.freed.get(&(address as u64)).copied()
     }
 
-    /// Takes the block out; memory of ours goes back to the host.
+    /// Removes the block; memory that `allocate` made goes back to the host.
     pub(crate) fn remove(&mut self, id: Id, call: &'static str) {
         let Some(mut block) = self.blocks.remove(&id) else {
             return;
         };
-        // They do nothing but copy: soon over. Who frees under them has been told, or will be.
+        // The movers only copy and end soon. A free under a copy has been reported, or will be.
         while Arc::get_mut(&mut block.users).is_none() {
             std::thread::yield_now();
         }
         let address = block.base.0.addr() as u64;
         self.by_address.remove(&address);
         self.freed.insert(address, call);
-        let ours = matches!(block.origin, Origin::Allocated | Origin::Managed);
-        if let (true, Some(layout)) = (ours, layout(block.size)) {
+        let allocated = matches!(block.origin, Origin::Allocated | Origin::Managed);
+        if let (true, Some(layout)) = (allocated, layout(block.size)) {
             // SAFETY: `allocate` left a step in front of the block, in the same allocation.
             let start = unsafe { block.base.0.sub(STEP) };
             // SAFETY: `allocate` got this allocation with the same layout, and the block has just
@@ -160,7 +160,7 @@ mod tests {
             assert_eq!(base.addr() % (2 * STEP), STEP, "{size}");
             // SAFETY: `allocate` left a step in front of the block, in the same allocation.
             let start = unsafe { base.sub(STEP) };
-            // SAFETY: the layout that `allocate` asked for; nobody else has the block.
+            // SAFETY: the layout that `allocate` used; no other code has the block.
             unsafe { std::alloc::dealloc(start, layout(size).expect("a layout")) };
         }
     }

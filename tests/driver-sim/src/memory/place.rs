@@ -1,5 +1,4 @@
-//! From addresses to memory: what a pointer that a program passed stands for, and the life of
-//! blocks.
+//! From addresses to memory: what a program's pointer refers to, and the life of blocks.
 
 use cuda_sys::*;
 
@@ -42,7 +41,8 @@ impl State {
         }
         self.check_range(call, address, offset, bytes, block.size)?;
         self.check_mapped(call, id, offset..offset + bytes)?;
-        // As driver 580 has it: a copy, not a fill, from one mapping into the next wants a context.
+        // As in driver 580: a copy, unlike a fill, that crosses from one mapping into the next
+        // needs a context.
         let crosses = self.crosses_mappings(id, offset..offset + bytes);
         if crosses && call.starts_with("cuMemcpy") && self.is_nothing_current() {
             return Err(CUDA_ERROR_INVALID_VALUE);
@@ -50,7 +50,7 @@ impl State {
         Ok(Place::Device { block: id, offset })
     }
 
-    /// Pinned memory, or pageable memory that is left as it is.
+    /// Pinned memory; any other pointer counts as pageable memory.
     pub(crate) fn host_place(
         &mut self,
         call: &'static str,
@@ -68,10 +68,10 @@ impl State {
         Ok(Place::Pinned { block, offset })
     }
 
-    /// An address that means nothing: reported, and the code that CUDA returns.
+    /// Reports an address that refers to nothing, and returns CUDA's code for it.
     pub(crate) fn unknown(&mut self, call: &'static str, address: u64) -> CUresult {
         let message = match self.pinned.freed_by(address as usize) {
-            Some(free) => format!("{address:#x} was given back by {free}"),
+            Some(free) => format!("{address:#x} was freed by {free}"),
             None => format!("{address:#x} is in no allocation"),
         };
         self.log
@@ -97,7 +97,7 @@ impl State {
         Err(CUDA_ERROR_INVALID_VALUE)
     }
 
-    /// Bytes of a device that nobody holds.
+    /// Bytes of a device's memory that are not allocated.
     pub(crate) fn free_bytes(&self, device: usize) -> usize {
         let pools = self.pools.values().filter(|pool| pool.device == device);
         let reserved: usize = pools.map(|pool| pool.reserved.current).sum();
@@ -124,7 +124,7 @@ impl State {
         for attempt in 0..3 {
             match attempt {
                 0 => {}
-                // What pools keep for later, then what queued frees will give back.
+                // First what pools cache, then what queued frees will release.
                 1 => self.trim_pools(device),
                 _ => {
                     self.advance_all();
@@ -147,7 +147,7 @@ impl State {
         }
     }
 
-    /// A block of which the accounts know; `phase` says whether it is there yet.
+    /// A block that the accounts include; `phase` says whether it exists yet.
     pub(crate) fn new_block(
         &mut self,
         call: &'static str,
@@ -182,21 +182,21 @@ impl State {
         (id, address)
     }
 
-    /// The free of a block takes place: its bytes are gone, its addresses are set aside.
+    /// Executes the free of a block: its bytes are gone, its addresses are quarantined.
     pub(crate) fn release_block(&mut self, id: Id, call: &'static str) {
         if self.end_block(id, call) {
             self.space.quarantine(id, self.config.quarantine);
         }
     }
 
-    /// Frees the block at the address, which is not used again.
+    /// Frees the block at the address, and never reuses the address.
     pub(crate) fn discard_block(&mut self, address: CUdeviceptr) {
         if let Some(id) = self.space.find(address) {
             self.end_block(id, "Leak::discard");
         }
     }
 
-    /// The bytes of a block are gone; whether they were there.
+    /// Releases a block's bytes; whether they existed.
     fn end_block(&mut self, id: Id, call: &'static str) -> bool {
         let Some(block) = self.space.blocks.get_mut(&id) else {
             return false;
@@ -221,7 +221,7 @@ impl State {
         true
     }
 
-    /// The block that a free names: it must start there, and be held.
+    /// The block that a free names: the address must be its start, and it must be allocated.
     pub(crate) fn block_to_free(
         &mut self,
         call: &'static str,
@@ -232,7 +232,7 @@ impl State {
         };
         let block = &self.space.blocks[&id];
         if let Phase::Freed(free) | Phase::Condemned(free) = block.phase {
-            let message = format!("{address:#x} was given to {free} before");
+            let message = format!("{address:#x} was already freed by {free}");
             self.log.violation(ViolationKind::DoubleFree, call, message);
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
@@ -250,7 +250,7 @@ impl State {
         }
     }
 
-    /// Reports queued work on a block that the host frees without having waited for it.
+    /// Reports queued work on a block that the host frees without having waited for that work.
     pub(crate) fn check_free(&mut self, call: &'static str, block: Id) {
         self.check_host_free(call, Target::Device(block));
     }

@@ -1,4 +1,4 @@
-//! Stream-ordered memory pools, as accounts: what they hold, and who may reach it.
+//! Stream-ordered memory pools, as accounts: what they hold, and which devices may access it.
 
 use std::collections::BTreeSet;
 
@@ -8,18 +8,18 @@ pub(crate) struct Pool {
     pub(crate) device: usize,
     pub(crate) is_default: bool,
     pub(crate) destroyed: bool,
-    /// 0: no limit.
+    /// 0 means no limit.
     pub(crate) max_size: usize,
     pub(crate) release_threshold: u64,
     /// Values of the three reuse attributes: opportunistic and internal dependencies, event ones.
     pub(crate) reuse: [i32; 3],
-    /// Devices beside its own that may reach its memory.
+    /// Other devices that may access its memory.
     pub(crate) access: BTreeSet<usize>,
-    /// How it can be shared.
+    /// The handle types by which it can be shared.
     pub(crate) handle_types: u32,
-    /// Descriptors that it was exported by.
+    /// Descriptors by which it was exported.
     pub(crate) exported: Vec<i32>,
-    /// Another process's: nothing is allocated from it.
+    /// Imported from another process: nothing is allocated from it.
     pub(crate) imported: bool,
     pub(crate) used: Gauge,
     pub(crate) reserved: Gauge,
@@ -58,7 +58,7 @@ impl Pool {
         }
     }
 
-    /// Bytes that it must take from the device for `size` more.
+    /// Bytes that the pool must take from the device to allocate `size` more.
     pub(crate) fn growth(&self, size: usize) -> usize {
         (self.used.current + size).saturating_sub(self.reserved.current)
     }

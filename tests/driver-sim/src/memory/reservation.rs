@@ -18,7 +18,7 @@ use crate::report::ViolationKind;
 use crate::state::State;
 use crate::table::Table;
 
-/// Every size and place is a multiple of it.
+/// Every size and address is a multiple of it.
 pub(crate) const GRANULARITY: usize = 2 << 20;
 
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(crate) struct VirtualMemory {
     pub(crate) reservations: Table<Vec<Chunk>>,
     pub(crate) physical: Table<Physical>,
     pub(crate) handles: Handles,
-    /// What memory was exported by.
+    /// Exported memory, by the file of its descriptor.
     pub(crate) exported: BTreeMap<FileId, Id>,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Physical {
     pub(crate) device: usize,
     pub(crate) size: usize,
     pub(crate) handle_types: u32,
-    /// Handles of it: the first and those that were imported or retained.
+    /// Handles of the memory: the first and those that were imported or retained.
     pub(crate) holders: usize,
     pub(crate) mappings: usize,
     pub(crate) pages: Arc<Mutex<Pages>>,
@@ -50,7 +50,7 @@ pub(crate) struct Chunk {
     pub(crate) size: usize,
     pub(crate) physical: Id,
     pub(crate) device: usize,
-    /// What devices may do with it: `CUmemAccess_flags`.
+    /// Access that devices have: `CUmemAccess_flags`.
     pub(crate) access: BTreeMap<usize, u32>,
 }
 
@@ -97,7 +97,7 @@ impl State {
         Some(address)
     }
 
-    /// The reservation that holds all of these addresses, and where they begin in it.
+    /// The reservation that contains all of these addresses, and their offset in it.
     pub(crate) fn reserved(
         &mut self,
         call: &'static str,
@@ -130,8 +130,8 @@ impl State {
         (at == range.end).then_some(found)
     }
 
-    /// Reports a touch of reserved bytes that are not mapped, or that their own device may not
-    /// touch. Other memory is none of its business.
+    /// Reports an access to reserved bytes that are not mapped, or that their own device may not
+    /// access. Other memory is ignored.
     pub(crate) fn check_mapped(
         &mut self,
         call: &'static str,
@@ -171,7 +171,7 @@ impl State {
         touched.count() > 1
     }
 
-    /// Takes a chunk out of its reservation; work that still needs it is reported.
+    /// Removes a chunk from its reservation; reports work that still needs it.
     pub(crate) fn unmap_chunk(&mut self, call: &'static str, id: Id, index: usize) {
         let Some(chunks) = self.virtual_memory.reservations.get_mut(&id) else {
             return;
@@ -187,7 +187,7 @@ impl State {
         self.settle_physical(chunk.physical);
     }
 
-    /// Physical memory goes with its last handle and its last mapping.
+    /// Releases physical memory after its last handle and last mapping are gone.
     pub(crate) fn settle_physical(&mut self, id: Id) {
         let memory = &mut self.virtual_memory;
         let Some(physical) = memory.physical.get(&id) else {
@@ -199,7 +199,7 @@ impl State {
         }
     }
 
-    /// Ends a reservation whatever is mapped in it.
+    /// Ends a reservation with everything that is mapped in it.
     pub(crate) fn discard_reservation(&mut self, address: u64) {
         const CALL: &str = "Leak::discard";
         let Some(id) = self.space.find(address) else {
@@ -214,7 +214,7 @@ impl State {
         self.end_reservation(CALL, id);
     }
 
-    /// The addresses are given back; nothing is mapped in them.
+    /// Frees the addresses; nothing is mapped in them.
     pub(crate) fn end_reservation(&mut self, call: &'static str, id: Id) {
         self.virtual_memory.reservations.remove(&id);
         if let Some(block) = self.space.blocks.get_mut(&id) {

@@ -1,4 +1,4 @@
-//! Device addresses: a range a device, handed out upwards, reused only after a quarantine.
+//! Device addresses: one range per device, handed out upwards, reused only after a quarantine.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use crate::handle::Id;
 use crate::memory::block::Block;
 use crate::table::Table;
 
-/// Outside what any host pointer can be, yet within 49 bits.
+/// Beyond any host pointer, yet within 49 bits.
 const BASE: u64 = 3 << 47;
 const DEVICE_SHIFT: u32 = 41;
 
@@ -42,7 +42,7 @@ impl Space {
             return self.reusable.remove(at).2;
         }
         let address = self.next[device];
-        // One unused unit between blocks: an access beyond the end hits nothing.
+        // One unused unit between blocks: an access beyond the end meets no other block.
         self.next[device] += (room + ALIGNMENT) as u64;
         address
     }
@@ -64,7 +64,7 @@ impl Space {
         let address = self.next[device].next_multiple_of(alignment as u64);
         let next = address.checked_add((room + ALIGNMENT) as u64)?;
         if next >= BASE + ((device as u64 + 1) << DEVICE_SHIFT) {
-            // What is set aside comes back before addresses run out.
+            // Quarantined ranges are reused before addresses run out.
             let oldest = self.release_oldest();
             return oldest.and_then(|()| self.place_aligned(device, size, alignment));
         }
@@ -77,8 +77,8 @@ impl Space {
         self.blocks.insert(id, block);
     }
 
-    /// The block, live or quarantined, that holds `address`; one that merely ends there counts
-    /// when `address` is its end, so that an access beyond it can be named.
+    /// The block, live or quarantined, that contains `address`; also a block whose end is
+    /// `address`, so that the report of an access beyond it can name it.
     pub(crate) fn find(&self, address: u64) -> Option<Id> {
         let (_, &id) = self.by_address.last_to(address)?;
         let block = &self.blocks[&id];
@@ -86,14 +86,14 @@ impl Space {
         (address < end).then_some(id)
     }
 
-    /// Puts a freed block's addresses aside; the oldest beyond `limit` become reusable.
+    /// Quarantines a freed block's addresses; the oldest beyond `limit` become reusable.
     pub(crate) fn quarantine(&mut self, id: Id, limit: usize) {
         let size = self.blocks[&id].size.next_multiple_of(ALIGNMENT);
         self.quarantine.push_back((id, size));
         while self.quarantine.len() > limit && self.release_oldest().is_some() {}
     }
 
-    /// Makes the addresses of the block that was set aside first reusable.
+    /// Makes the addresses of the oldest quarantined block reusable.
     fn release_oldest(&mut self) -> Option<()> {
         let (old, size) = self.quarantine.pop_front()?;
         if let Some(block) = self.blocks.remove(&old) {

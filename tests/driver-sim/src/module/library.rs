@@ -1,4 +1,4 @@
-//! Libraries: what was loaded for all contexts, and becomes a module in each that uses it.
+//! Libraries: loaded once for all contexts, with a module in each context that uses them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,9 +21,9 @@ pub(crate) struct Library {
     pub(crate) handle: usize,
     pub(crate) ptx: Arc<Ptx>,
     pub(crate) answers: Answers,
-    /// Modules by context. Those of contexts that are gone went with them.
+    /// Modules by context. A destroyed context took its module along.
     pub(crate) modules: BTreeMap<Id, Id>,
-    /// Kernels that were asked for, by name.
+    /// Kernels that were looked up, by name.
     pub(crate) kernels: BTreeMap<String, Id>,
 }
 
@@ -44,7 +44,7 @@ impl Libraries {
         }
     }
 
-    /// Whether a module is a library's, which reports it.
+    /// Whether a module belongs to a library, which is reported itself.
     pub(crate) fn has(&self, module: Id) -> bool {
         let mut modules = self
             .loaded

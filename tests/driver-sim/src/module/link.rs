@@ -1,4 +1,4 @@
-//! What a linker was given.
+//! The inputs of a linker.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(crate) struct Link {
     pub(crate) handle: usize,
     pub(crate) answers: Answers,
     pub(crate) inputs: Vec<Input>,
-    /// What was made of them. The program may read it until the state is destroyed.
+    /// The result of linking. The program may read it until the state is destroyed.
     pub(crate) image: Vec<u8>,
 }
 
@@ -40,7 +40,7 @@ impl Links {
 }
 
 impl Link {
-    /// All inputs as one text, with its NUL, or what the linker has to complain of.
+    /// All inputs as one text, with a NUL, or the linker's error messages.
     pub(crate) fn link(&self) -> Result<Vec<u8>, String> {
         let mut complaints = String::new();
         let mut defined = BTreeMap::new();

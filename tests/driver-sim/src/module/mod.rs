@@ -1,4 +1,4 @@
-//! Modules: what was loaded, and what it holds.
+//! Modules: their source, functions and variables.
 
 pub(crate) mod library;
 pub(crate) mod link;
@@ -18,15 +18,16 @@ pub(crate) struct Module {
     pub(crate) handle: usize,
     pub(crate) context: Id,
     pub(crate) ptx: Arc<ptx::Ptx>,
-    /// Kernels that were asked for, by name.
+    /// Kernels that were looked up, by name.
     pub(crate) functions: BTreeMap<String, Id>,
     /// Global variables: block, address and size.
     pub(crate) globals: BTreeMap<String, (Id, u64, usize)>,
     /// Launches that the host may not have waited for.
     pub(crate) launches: Vec<Point>,
-    /// How many of them make it worth asking which it has waited for.
+    /// The number of launches from which on it is worth checking which ones the host has waited
+    /// for.
     pub(crate) many: usize,
-    /// What it was loaded with, unless it is a library's.
+    /// The options of its load call, unless it belongs to a library.
     pub(crate) answers: Option<Answers>,
 }
 
@@ -37,15 +38,15 @@ pub(crate) struct Function {
     pub(crate) name: String,
     pub(crate) max_dynamic_shared: i32,
     pub(crate) carveout: i32,
-    /// Attributes that were set, whatever they mean.
+    /// Attributes that were set, with any meaning.
     pub(crate) set: BTreeMap<u32, i32>,
 }
 
-/// Launches that are not worth looking through.
+/// Up to this many launches are not checked.
 const FEW: usize = 8;
 
 impl State {
-    /// Whether a block is a module's variable, which goes with the module.
+    /// Whether a block is a module's variable, which is freed with the module.
     pub(crate) fn is_global(&self, block: Id) -> bool {
         let mut globals = self
             .modules
@@ -54,7 +55,7 @@ impl State {
         globals.any(|&(global, ..)| global == block)
     }
 
-    /// Notes a launch of the module's kernels.
+    /// Records a launch of the module's kernels.
     pub(crate) fn note_launch(&mut self, module: Id, point: Point) {
         let Self { modules, host, .. } = self;
         if let Some(module) = modules.get_mut(&module) {
@@ -67,7 +68,7 @@ impl State {
         }
     }
 
-    /// Takes a module away with its functions and globals.
+    /// Removes a module with its functions and globals.
     pub(crate) fn unload(&mut self, id: Id, call: &'static str) {
         let Some(module) = self.modules.remove(&id) else {
             return;
@@ -84,7 +85,7 @@ impl State {
     }
 
     /// Reports kernels of the module, and work on its globals, that the host has not waited for:
-    /// nothing says that unloading waits.
+    /// CUDA does not document that unloading waits.
     pub(crate) fn check_unload(&mut self, id: Id, call: &'static str) {
         let Some(module) = self.modules.get(&id) else {
             return;

@@ -1,4 +1,4 @@
-//! As much of PTX as tells what a module holds, and that a text is none.
+//! Parses enough of PTX to know what a module declares, and to reject text that is no PTX.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -14,18 +14,18 @@ pub(crate) struct Ptx {
     pub(crate) globals: BTreeMap<String, Global>,
     /// Functions that kernels and each other call.
     pub(crate) functions: BTreeSet<String>,
-    /// Functions and variables that another text has to define.
+    /// Functions and variables that another text must define.
     pub(crate) needs: BTreeSet<String>,
 }
 
 impl Ptx {
-    /// What other texts may use.
+    /// Names that other texts may use.
     pub(crate) fn defines(&self) -> impl Iterator<Item = &String> {
         let globals = self.globals.keys().chain(&self.functions);
         self.kernels.keys().chain(globals)
     }
 
-    /// Something that it needs and does not define itself.
+    /// A name that the text needs and does not define.
     pub(crate) fn unresolved(&self) -> Option<&String> {
         let mut needs = self.needs.iter();
         needs.find(|name| self.defines().all(|defined| defined != *name))
@@ -38,7 +38,7 @@ pub(crate) struct Global {
     pub(crate) initial: Vec<u8>,
 }
 
-/// What the assembler would say.
+/// An error message of the assembler.
 pub(crate) type Complaint = String;
 
 struct Token<'a> {
@@ -46,7 +46,7 @@ struct Token<'a> {
     line: usize,
 }
 
-/// Names with which an instruction begins.
+/// The names of instructions.
 static OPCODES: LazyLock<BTreeSet<&str>> = LazyLock::new(|| NAMES.split(' ').collect());
 
 const NAMES: &str = "abs activemask add addc alloca and applypriority atom bar barrier bfe bfi \
@@ -58,13 +58,13 @@ const NAMES: &str = "abs activemask add addc alloca and applypriority atom bar b
     sub subc suld suq sured sust szext tanh tensormap testp tex tld4 trap txq vabsdiff vadd vmad \
     vmax vmin vote vset vshl vshr vsub wgmma wmma xor";
 
-/// Texts that were read last, the newest last.
+/// The texts that were read last, the newest last.
 static READ: Mutex<Vec<(String, Arc<Ptx>)>> = Mutex::new(Vec::new());
 
-/// More texts than one program loads again and again.
+/// More than the texts that one program loads repeatedly.
 const MOST: usize = 8;
 
-/// Reads a module, unless it was one of the last.
+/// Parses a module, unless it was one of the last.
 pub(crate) fn read(text: &str) -> Result<Arc<Ptx>, Complaint> {
     let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, ptx)) = read.iter().find(|(known, _)| known == text) {
@@ -138,13 +138,13 @@ fn parse(text: &str) -> Result<Ptx, Complaint> {
     Ok(ptx)
 }
 
-/// Where the statement ends that begins there.
+/// The end of the statement that begins at `at`.
 fn statement_end(tokens: &[Token<'_>], at: usize) -> Result<usize, Complaint> {
     let end = (at..tokens.len()).find(|&end| tokens[end].text == ";");
     end.ok_or_else(|| complaint(&tokens[at], "Parsing error near"))
 }
 
-/// The name in a declaration, in front of which a function's result may stand.
+/// The name in a declaration; a function's result may precede it.
 fn declared<'a>(words: &[Token<'a>]) -> Option<&'a str> {
     let mut depth = 0;
     let mut words = words.iter().map(|token| token.text);
@@ -177,7 +177,7 @@ fn version(text: &str) -> i32 {
     10 * number(major) + number(minor)
 }
 
-/// What a byte is part of.
+/// The kind of token that a byte belongs to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
     Blank,
@@ -186,8 +186,8 @@ enum Class {
     Mark,
 }
 
-/// By byte, looked up rather than computed for Miri's sake. All that means something is ASCII, and the
-/// rest is as good as letters.
+/// By byte, as a table because Miri would interpret a computation. All significant characters are
+/// ASCII; the others count as letters.
 static CLASSES: [Class; 256] = {
     let mut classes = [Class::Mark; 256];
     let mut number = 0;
@@ -254,7 +254,7 @@ fn tokens(text: &str) -> Vec<Token<'_>> {
     tokens
 }
 
-/// The end of what the token at `open` opens.
+/// The closing token for the one at `open`.
 fn matching(tokens: &[Token<'_>], open: usize, opens: u8, closes: u8) -> Result<usize, Complaint> {
     let mut depth = 0;
     let mut at = open;
@@ -293,7 +293,7 @@ fn sizes(list: &[Token<'_>]) -> Vec<usize> {
     parameters.map(|words| extent(words).1).collect()
 }
 
-/// The size of the element, and that of all of a declaration, in bytes.
+/// The size of an element and of the whole declaration, in bytes.
 fn extent(words: &[Token<'_>]) -> (usize, usize) {
     let element = words.iter().find_map(|token| type_size(token.text));
     let element = element.unwrap_or(0);
@@ -342,11 +342,11 @@ fn check_body(body: &[Token<'_>]) -> Result<(), Complaint> {
         let end = end.unwrap_or(rest.len() - 1);
         let mut statement = &rest[..end];
         if first.text == "@" {
-            // A predicate, which may be negated.
+            // A predicate, possibly negated.
             let skip = if second == "!" { 3 } else { 2 };
             statement = statement.get(skip..).unwrap_or_default();
         }
-        // Inside a call's braces, or a line of debug information: nothing to check.
+        // Inside the braces of a call, or a debug line: not checked.
         if first.text.starts_with('.') {
             let line = first.line;
             let is_line = matches!(first.text, ".loc" | ".pragma" | ".file" | ".section");
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn words_marks_text_and_comments_are_told_apart() {
+    fn words_marks_text_and_comments_are_distinguished() {
         let text = "a.b%1/*\n*/ \"x y\"{//\n é;\n\n@!";
         let found: Vec<_> = tokens(text).iter().map(|t| (t.text, t.line)).collect();
         let expected = [

@@ -1,4 +1,4 @@
-//! What a thread may do beside a capture, and what ends the capture.
+//! Which calls a thread may make beside a capture, and which ones invalidate the capture.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -12,18 +12,18 @@ const THREAD_LOCAL: CUstreamCaptureMode = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
 const RELAXED: CUstreamCaptureMode = CU_STREAM_CAPTURE_MODE_RELAXED;
 const MODES: [CUstreamCaptureMode; 3] = [GLOBAL, THREAD_LOCAL, RELAXED];
 
-/// What the call beside the capture returns, and what the end of the capture.
+/// The result of the call beside the capture, and that of ending the capture.
 const FINE: (CUresult, CUresult) = (CUDA_SUCCESS, CUDA_SUCCESS);
 const ENDS_IT: (CUresult, CUresult) = (
     CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
     CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
 );
 
-/// Things beside the stream that captures.
+/// Objects that are independent of the capturing stream.
 struct Beside {
     stream: CUstream,
     event: CUevent,
-    /// Of the pool; zero once a call under test has freed it.
+    /// Allocated from the pool; zero once a call under test has freed it.
     pooled: CUdeviceptr,
     plain: CUdeviceptr,
     /// Null once a call under test has freed it.
@@ -67,7 +67,7 @@ impl Beside {
 
 type Act = fn(&mut Beside) -> CUresult;
 
-/// Calls that end the captures that forbid them.
+/// Calls that invalidate the captures that forbid them.
 const UNSAFE: [(&str, Act); 13] = [
     ("cuStreamQuery", |it| call!(cuStreamQuery(it.stream))),
     ("cuStreamSynchronize", |it| {
@@ -142,7 +142,7 @@ const UNSAFE: [(&str, Act); 13] = [
     }),
 ];
 
-/// A pool of the current device's.
+/// A pool of the current device.
 fn pool() -> CUmemoryPool {
     let mut pool = null_mut();
     assert_eq!(create_pool(&mut pool), CUDA_SUCCESS);
@@ -152,15 +152,15 @@ fn pool() -> CUmemoryPool {
 fn create_pool(pool: &mut CUmemoryPool) -> CUresult {
     let mut device = 0;
     ok!(cuCtxGetDevice(&mut device));
-    // SAFETY: all zeros are properties.
+    // SAFETY: all zeros are valid properties.
     let mut properties: CUmemPoolProps = unsafe { std::mem::zeroed() };
     properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
     properties.location.type_ = CU_MEM_LOCATION_TYPE_DEVICE;
-    // By its place: the field is in a union or not, as the header has it.
+    // By offset: the field is in a union or not, depending on the header.
     let location = (&raw mut properties.location).cast::<i32>();
     // SAFETY: the location has a second field.
     let ordinal = unsafe { location.add(1) };
-    // SAFETY: which is an int.
+    // SAFETY: the second field is an int.
     unsafe { ordinal.write(device) };
     call!(cuMemPoolCreate(pool, &properties))
 }
@@ -324,7 +324,7 @@ fn the_mode_is_the_thread_s_own_and_global_at_first() {
         CUDA_ERROR_INVALID_VALUE,
         cuThreadExchangeStreamCaptureMode(&mut unknown)
     );
-    assert_eq!(exchange(GLOBAL), RELAXED, "unchanged by what failed");
+    assert_eq!(exchange(GLOBAL), RELAXED, "unchanged by the failed call");
     assert_eq!(session.calls("cuThreadExchangeStreamCaptureMode"), 6);
     session.assert_clean();
 }
@@ -333,7 +333,7 @@ fn the_mode_is_the_thread_s_own_and_global_at_first() {
 fn other_threads_mind_a_global_capture_unless_their_mode_is_their_own() {
     let session = begin();
     bind(0);
-    // What this thread captures globally ends at another's call, or does not.
+    // Whether a capture that this thread began in global mode ends at another thread's call.
     let threads: [(Act, _); 3] = [
         (|it| elsewhere(GLOBAL, it), ENDS_IT),
         (|it| elsewhere(THREAD_LOCAL, it), FINE),
@@ -346,7 +346,7 @@ fn other_threads_mind_a_global_capture_unless_their_mode_is_their_own() {
     session.assert_clean();
 }
 
-/// Queries the stream on another thread of this mode.
+/// Queries the stream on another thread in this mode.
 fn elsewhere(mode: CUstreamCaptureMode, beside: &Beside) -> CUresult {
     let stream = beside.stream.addr();
     let query = move || {

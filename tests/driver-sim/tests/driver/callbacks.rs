@@ -64,12 +64,12 @@ fn it_runs_once_on_another_thread_in_stream_order() {
 }
 
 #[test]
-fn a_stalled_stream_holds_nobody_else_up() {
+fn a_stalled_stream_holds_no_other_stream_up() {
     scene(8, |session, [s, t], d| {
         let stall = Stall::default();
         stall.enqueue(s);
         ok!(cuMemsetD8Async(d, 1, 4, s));
-        // Asking the stream is enough for the function to start.
+        // Querying the stream suffices for the function to start.
         while !stall.started.load(Ordering::Acquire) {
             fails!(CUDA_ERROR_NOT_READY, cuStreamQuery(s));
             std::thread::yield_now();

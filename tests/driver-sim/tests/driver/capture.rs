@@ -127,7 +127,7 @@ fn the_legacy_stream_beside_a_capture() {
         CUDA_ERROR_ILLEGAL_STATE,
         cuStreamBeginCapture_v2(s, RELAXED)
     );
-    // To ask harms nothing; whatever else is done there ends the capture.
+    // A status query is harmless; any other use of the stream ends the capture.
     let mut status = CU_STREAM_CAPTURE_STATUS_NONE;
     fails!(
         CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
@@ -162,7 +162,7 @@ fn an_event_of_a_capture_stands_for_nothing_outside() {
     bind(0);
     let (s, t, e) = (stream(), stream(), event());
     let mut graph = null_mut();
-    // Asked while the capture goes on, it ends that.
+    // Queried during the capture, the event invalidates it.
     ok!(cuStreamBeginCapture_v2(s, RELAXED));
     ok!(cuEventRecord(e, s));
     fails!(CUDA_ERROR_CAPTURED_EVENT, cuEventQuery(e));
@@ -173,7 +173,7 @@ fn an_event_of_a_capture_stands_for_nothing_outside() {
         CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
         cuStreamEndCapture(s, &mut graph)
     );
-    // Afterwards it is none until it is recorded again.
+    // Afterwards it counts as unrecorded until it is recorded again.
     ok!(cuStreamBeginCapture_v2(s, RELAXED));
     ok!(cuEventRecord(e, s));
     ok!(cuStreamEndCapture(s, &mut graph));
@@ -184,7 +184,7 @@ fn an_event_of_a_capture_stands_for_nothing_outside() {
     ok!(cuEventRecord(e, s));
     ok!(cuStreamWaitEvent(t, e, 0));
     ok!(cuEventSynchronize(e));
-    // Destroyed, it takes no capture along.
+    // Destroying it does not invalidate a capture.
     ok!(cuStreamBeginCapture_v2(s, RELAXED));
     ok!(cuEventRecord(e, s));
     ok!(cuEventDestroy_v2(e));

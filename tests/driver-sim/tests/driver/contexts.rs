@@ -1,4 +1,4 @@
-//! The context stack, exactly as CUDA's.
+//! The context stack, which behaves exactly like CUDA's.
 
 use std::ptr::null_mut;
 
@@ -79,7 +79,7 @@ fn a_created_context_is_pushed_and_its_end_is_seen_elsewhere() {
     assert_eq!(current(), context);
     ok!(cuCtxPushCurrent_v2(context));
     ok!(cuCtxDestroy_v2(context));
-    // One entry went with the context; the other still names it.
+    // One entry was removed with the context; the other still names it.
     assert_eq!(current(), context);
     fails!(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuCtxSynchronize());
     fails!(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuCtxSetCurrent(context));
@@ -87,7 +87,7 @@ fn a_created_context_is_pushed_and_its_end_is_seen_elsewhere() {
         violations(&session),
         [cuda_sim::ViolationKind::DanglingHandle]
     );
-    // The handle comes back at once for another context, which the old entry does not mean.
+    // The handle is reused at once for another context; the old entry does not mean that one.
     let mut next = null_mut();
     ok!(cuCtxCreate_v2(&mut next, 0, 2));
     assert_eq!(next, context);

@@ -1,4 +1,4 @@
-//! What devices say of themselves, and of each other.
+//! Attributes of devices, and of pairs of them.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr::null;

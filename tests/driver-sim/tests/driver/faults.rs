@@ -1,4 +1,4 @@
-//! Counting calls, and failing them.
+//! Counting calls, and making them fail.
 
 use std::ptr::null_mut;
 
@@ -109,7 +109,7 @@ fn a_call_that_took_effect_and_says_that_it_failed() {
     assert_eq!(session.pending_ops(), 2);
     ok!(cuStreamSynchronize(s));
     assert_eq!(p.read(), [3; 16]);
-    // Then the context is lost as well.
+    // With a sticky fault the context is lost as well.
     let lost = Fault::new(CUDA_ERROR_ILLEGAL_ADDRESS)
         .sticky()
         .takes_effect();

@@ -78,7 +78,7 @@ fn advice_holds_for_the_range_it_was_given_for() {
     let session = begin();
     bind(0);
     let (d, s) = (managed(100), stream());
-    let told = |attribute, start: u64, len: usize| {
+    let attribute_of = |attribute, start: u64, len: usize| {
         let mut value = [9_i32; 2];
         let size = if attribute == CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY {
             8
@@ -96,17 +96,26 @@ fn advice_holds_for_the_range_it_was_given_for() {
         value
     };
     ok!(cuMemAdvise(d, 50, CU_MEM_ADVISE_SET_READ_MOSTLY, CPU));
-    assert_eq!(told(CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, 10, 40)[0], 1);
-    assert_eq!(told(CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, 10, 41)[0], 0);
     assert_eq!(
-        told(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, 0, 100)[0],
+        attribute_of(CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, 10, 40)[0],
+        1
+    );
+    assert_eq!(
+        attribute_of(CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, 10, 41)[0],
+        0
+    );
+    assert_eq!(
+        attribute_of(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, 0, 100)[0],
         -2
     );
     ok!(cuMemAdvise(d, 100, CU_MEM_ADVISE_SET_ACCESSED_BY, 1));
-    assert_eq!(told(CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY, 0, 100), [1, -2]);
+    assert_eq!(
+        attribute_of(CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY, 0, 100),
+        [1, -2]
+    );
     ok!(cuMemPrefetchAsync(d, 100, 1, s));
     assert_eq!(
-        told(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, 0, 100)[0],
+        attribute_of(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, 0, 100)[0],
         1
     );
     fails!(CUDA_ERROR_INVALID_DEVICE, cuMemPrefetchAsync(d, 100, 99, s));
@@ -160,7 +169,7 @@ fn memory_of_another_process_is_closed_not_freed() {
     ok!(cuIpcGetMemHandle(&mut handle, own));
     let mut opened = 0;
     let lazy = CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS.0;
-    // Its own.
+    // Its own handle.
     fails!(
         CUDA_ERROR_INVALID_CONTEXT,
         cuIpcOpenMemHandle_v2(&mut opened, handle, lazy)

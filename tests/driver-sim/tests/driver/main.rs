@@ -1,4 +1,4 @@
-//! The simulated driver's own tests: through `cuda_sys`, as any program would use it.
+//! The simulated driver's own tests, through `cuda_sys`, like any other program.
 
 mod support;
 

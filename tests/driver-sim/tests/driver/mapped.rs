@@ -1,4 +1,4 @@
-//! Virtual memory: what may be mapped, unmapped and touched.
+//! Virtual memory: which addresses may be mapped, unmapped and accessed.
 
 use cuda_sim::LeakKind;
 use cuda_sim::ViolationKind::{DanglingHandle, Race, UnknownAddress};
@@ -64,7 +64,7 @@ fn only_what_is_mapped_and_open_can_be_touched() {
     assert_eq!(
         violations(&session),
         [UnknownAddress],
-        "nobody may touch it"
+        "no device has access yet"
     );
     ok!(cuMemSetAccess(address, step, &access(3), 1));
     ok!(cuMemsetD8Async(address, 7, step, s));
@@ -98,7 +98,7 @@ fn unmapping_behind_queued_work_is_reported() {
     let address = reserve(step);
     let memory = create(step);
     ok!(cuMemMap(address, step, 0, memory, 0));
-    // What is mapped stays without its handle.
+    // Mapped memory stays without its handle.
     ok!(cuMemRelease(memory));
     fails!(CUDA_ERROR_INVALID_VALUE, cuMemRelease(memory));
     assert_eq!(violations(&session), [DanglingHandle]);

@@ -83,7 +83,7 @@ fn addresses_come_back_after_the_quarantine() {
     bind(0);
     let first = alloc(3 << 10);
     ok!(cuMemFree_v2(first));
-    // Two blocks are kept aside in these tests.
+    // These tests quarantine two blocks.
     let mut reused_after = None;
     for round in 0..4 {
         let d = alloc(3 << 10);
@@ -115,7 +115,7 @@ fn more_than_there_is() {
     let d = alloc_async(free, s);
     assert_eq!(session.device_bytes_in_use(0), free);
     fails!(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc_v2(&mut 0, 1));
-    // A queued free gives its memory to whoever needs it.
+    // The memory of a queued free is available to any allocation that needs it.
     ok!(cuMemFreeAsync(d, s));
     let e = alloc(1);
     ok!(cuMemFree_v2(e));

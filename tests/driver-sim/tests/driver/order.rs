@@ -73,7 +73,7 @@ fn pinned_memory_is_checked_too() {
         ok!(cuMemcpyDtoHAsync_v2(p.0, d, 16, s));
         ok!(cuMemcpyHtoDAsync_v2(d + 16, p.0, 16, t));
         assert_eq!(violations(session), [Race]);
-        // Freed while the work on it is not waited for: said, though the driver waits.
+        // Freed before the host has waited for the work on it: reported, although the driver waits.
         drop(p);
         assert!(violations(session).iter().all(|&kind| kind == Race));
     });
@@ -143,28 +143,30 @@ fn a_recycled_stream_handle_inherits_nothing() {
     session.assert_clean();
 }
 
-/// What a host function has told the program needs no call to be known; what comes behind it does.
+/// What a host function has signalled to the program needs no call to be known; work behind the
+/// function does.
 #[test]
 fn a_host_function_tells_the_host() {
     unsafe extern "C" fn tell(data: *mut std::ffi::c_void) {
-        // SAFETY: the pointer that `launch` made of a box, which is handed over here.
-        let told = unsafe { Box::from_raw(data.cast::<Sender<()>>()) };
-        told.send(()).expect("the test listens");
+        // SAFETY: the pointer that `launch` made from a box, whose ownership passes to this
+        // function.
+        let sender = unsafe { Box::from_raw(data.cast::<Sender<()>>()) };
+        sender.send(()).expect("the test listens");
     }
     for (freed_first, found) in [(0, None), (1, Some(Race))] {
         let session = begin();
         bind(0);
         let (s, d) = (stream(), alloc(16));
         let mut pinned = [Pinned::new(&[0; 16]), Pinned::new(&[0; 16])];
-        let (sender, told) = channel::<()>();
+        let (sender, receiver) = channel::<()>();
         ok!(cuMemsetD8Async(d, 1, 16, s));
         ok!(cuMemcpyDtoHAsync_v2(pinned[0].0, d, 16, s));
         let data = Box::into_raw(Box::new(sender));
         ok!(cuLaunchHostFunc(s, Some(tell), data.cast()));
         ok!(cuMemcpyDtoHAsync_v2(pinned[1].0, d, 16, s));
         session.settle();
-        told.recv().expect("the function runs");
-        // Freeing either waits for the whole device, and so for the other.
+        receiver.recv().expect("the function runs");
+        // Freeing either one waits for the whole device, and so for the work on the other.
         pinned.swap(0, freed_first);
         drop(pinned);
         assert!(violations(&session).into_iter().eq(found));

@@ -1,4 +1,4 @@
-//! Stream-ordered memory, and who may copy it.
+//! Stream-ordered memory, and which copies may access it.
 
 use std::ptr::null_mut;
 
@@ -101,7 +101,7 @@ fn copies_between_two_devices() {
     ok!(cuMemPoolSetAccess(pool, shut.as_ptr().cast(), 1));
     fails!(CUDA_ERROR_INVALID_VALUE, cuMemcpyAsync(y, x, 64, s));
 
-    // Without a context, a real driver does not come back from this.
+    // Without a context, a real driver hangs in this call.
     assert_eq!(violations(&session), []);
     ok!(cuCtxPopCurrent_v2(null_mut()));
     fails!(CUDA_ERROR_INVALID_VALUE, cuMemcpyAsync(y, x, 64, s));

@@ -101,11 +101,7 @@ fn a_wait_means_the_record_at_the_time_of_the_call() {
     ok!(cuStreamWaitEvent(t, e, 0));
     ok!(cuEventRecord(e, s));
     ok!(cuStreamSynchronize(t));
-    assert_eq!(
-        session.pending_ops(),
-        1,
-        "the second record is nobody's need"
-    );
+    assert_eq!(session.pending_ops(), 1, "no wait needs the second record");
     ok!(cuEventDestroy_v2(e));
     ok!(cuStreamDestroy_v2(s));
     ok!(cuStreamDestroy_v2(t));
@@ -176,7 +172,7 @@ fn the_legacy_stream_stands_between_blocking_streams() {
     ok!(cuMemcpyDtoH_v2(back.as_mut_ptr().cast(), d, 4));
     assert_eq!(back, [3; 4]);
     assert!(session.violations().is_empty());
-    // A non-blocking stream is outside of that order.
+    // A non-blocking stream is not part of that order.
     ok!(cuMemsetD8_v2(d, 4, 4));
     ok!(cuMemsetD8Async(d, 5, 4, free));
     assert_eq!(violations(&session), [cuda_sim::ViolationKind::Race]);

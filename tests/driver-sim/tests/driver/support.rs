@@ -1,4 +1,4 @@
-//! Shorter names for what every test does with the raw driver.
+//! Shorthands for raw driver calls that every test makes.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -7,7 +7,7 @@ use std::sync::Once;
 use cuda_sim::{Config, Session};
 use cuda_sys::*;
 
-/// Starts a session on the simulated driver, with nothing current on this thread.
+/// Starts a session on the simulated driver, with no context current on this thread.
 pub(crate) fn begin() -> Session {
     static INSTALL: Once = Once::new();
     INSTALL.call_once(|| {
@@ -19,12 +19,12 @@ pub(crate) fn begin() -> Session {
     session
 }
 
-/// Calls a driver function and gives its code back.
+/// Calls a driver function and returns its code.
 macro_rules! call {
     ($function:ident($($arg:expr),* $(,)?)) => {{
         // SAFETY: the tests pass places for results, handles of the simulator, and memory that
-        // lives until the work on it is done; where they misuse it, that is what the simulator
-        // must survive and report.
+        // lives until the work on it is done; where they misuse a call on purpose, the simulator
+        // must survive and report it.
         #[allow(clippy::macro_metavars_in_unsafe, reason = "a test's shorthand")]
         unsafe { cuda_sys::symbol::$function($($arg),*) }
     }};
@@ -72,8 +72,8 @@ pub(crate) fn stream() -> CUstream {
     stream
 }
 
-/// Runs `body` with `N` streams of device 0 and a block of `bytes`, gives those back, and asserts that
-/// nothing but what `body` took out was found.
+/// Runs `body` with `N` streams of device 0 and a block of `bytes`, releases them, and asserts that
+/// the session found nothing but what `body` took out.
 pub(crate) fn scene<const N: usize>(
     bytes: usize,
     body: impl FnOnce(&Session, [CUstream; N], CUdeviceptr),
@@ -107,7 +107,7 @@ pub(crate) fn alloc_async(bytes: usize, stream: CUstream) -> CUdeviceptr {
     address
 }
 
-/// Pinned memory, given back when dropped.
+/// Pinned memory, freed when dropped.
 pub(crate) struct Pinned(pub(crate) *mut c_void, usize);
 
 impl Pinned {
@@ -131,7 +131,7 @@ impl Drop for Pinned {
     }
 }
 
-/// Kinds of the violations so far, which are taken out.
+/// Removes the violations so far and returns their kinds.
 pub(crate) fn violations(session: &Session) -> Vec<cuda_sim::ViolationKind> {
     session
         .take_violations()

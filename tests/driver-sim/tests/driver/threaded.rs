@@ -1,4 +1,4 @@
-//! Threaded mode: schedules drawn from a seed, host memory moved while the program goes on.
+//! Threaded mode: schedules drawn from a seed; host memory moves while the program goes on.
 
 use std::collections::BTreeSet;
 use std::sync::mpsc::channel;
@@ -11,7 +11,8 @@ use crate::support::*;
 
 const SEEDS: u64 = if cfg!(miri) { 4 } else { 64 };
 
-/// A copy up and down again beside other work: what queries answer meanwhile, and what comes out.
+/// A copy up and down again beside other work: the answers of queries meanwhile, and the resulting
+/// bytes.
 fn program(session: &Session) -> (Vec<CUresult>, Vec<u8>) {
     bind(0);
     let (s, t, e) = (stream(), stream(), event());
@@ -60,7 +61,7 @@ fn a_seed_is_a_schedule() {
     assert!(schedules.len() > 1, "all seeds are the same schedule");
 }
 
-/// Polling alone comes to an end, whatever the seed.
+/// Polling alone reaches the end, whatever the seed.
 #[test]
 fn queries_end() {
     for seed in 0..SEEDS {
@@ -80,7 +81,7 @@ fn queries_end() {
     }
 }
 
-/// The memory stays until the thread that writes it is done, and the program is told.
+/// The memory stays allocated until the thread that writes it is done, and the free is reported.
 #[test]
 fn pinned_memory_given_back_under_a_copy() {
     let mut found = BTreeSet::new();
@@ -92,7 +93,7 @@ fn pinned_memory_given_back_under_a_copy() {
         bind(0);
         let p = Pinned::new(&[0; 16]);
         ok!(cuMemcpyDtoHAsync_v2(p.0, d, 16, s));
-        // Waits for its own device, not for the other one's stream.
+        // Waits for its own device, not for the other device's stream.
         drop(p);
         ok!(cuStreamSynchronize(s));
         ok!(cuMemFree_v2(d));
@@ -103,11 +104,11 @@ fn pinned_memory_given_back_under_a_copy() {
         found.insert(kinds.len());
         assert!(session.leaks().is_empty());
     }
-    // In time, or too late.
+    // The free came after the copy had run, or before.
     assert_eq!(found, BTreeSet::from([1, 2]));
 }
 
-/// A context that goes while its copies are under way takes them along.
+/// A context that is destroyed during its copies ends them.
 #[test]
 fn a_context_destroyed_under_a_copy() {
     for seed in 0..SEEDS {
@@ -118,7 +119,7 @@ fn a_context_destroyed_under_a_copy() {
         let (s, d) = (stream(), alloc(16));
         let p = Pinned::new(&[4; 16]);
         ok!(cuMemcpyHtoDAsync_v2(d, p.0, 16, s));
-        // Pinned memory goes with its context.
+        // Pinned memory is freed with its context.
         std::mem::forget(p);
         ok!(cuCtxDestroy_v2(context));
         session.assert_clean();
@@ -126,25 +127,25 @@ fn a_context_destroyed_under_a_copy() {
 }
 
 struct Handles(CUstream, CUdeviceptr);
-// SAFETY: streams of the driver may be used by any thread.
+// SAFETY: any thread may use the driver's streams.
 unsafe impl Send for Handles {}
 
-/// What one thread has waited for and told another is in order, whatever the schedule: the driver
-/// sees none of the telling.
+/// Work that one thread has waited for is ordered before work of a thread that it signals, whatever
+/// the schedule: the driver sees nothing of the signal.
 #[test]
-fn a_wait_told_to_another_thread() {
+fn a_wait_signalled_to_another_thread() {
     for seed in 0..SEEDS {
         let session = begin();
         session.set_mode(Mode::Threaded { seed });
         bind(0);
         let (s, t, d) = (stream(), stream(), alloc(16));
-        let (tell, told) = channel();
+        let (tell, signalled) = channel();
         let (answer, done) = channel();
         let theirs = Handles(t, d);
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 let Handles(t, d) = { theirs };
-                for () in told {
+                for () in signalled {
                     ok!(cuMemsetD8Async(d, 2, 16, t));
                     ok!(cuStreamSynchronize(t));
                     answer.send(()).expect("the other thread listens");

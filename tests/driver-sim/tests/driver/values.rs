@@ -1,4 +1,4 @@
-//! Values that streams write and wait for: where they may be, and how they compare.
+//! Values that streams write and wait for: where they may lie, and how they compare.
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -13,9 +13,9 @@ fn the_host_ends_a_wait_without_a_call() {
     bind(0);
     let (s, memory) = (stream(), Pinned::new(&[0; 16]));
     let address = memory.0.addr() as CUdeviceptr;
-    // SAFETY: pinned and aligned; host and device touch it atomically from here on.
+    // SAFETY: pinned and aligned; host and device access it atomically from here on.
     let go = unsafe { AtomicU32::from_ptr(memory.0.cast()) };
-    // SAFETY: 16 bytes there are.
+    // SAFETY: the memory has 16 bytes.
     let second = unsafe { memory.0.byte_add(8) };
     // SAFETY: as for the first.
     let done = unsafe { AtomicU64::from_ptr(second.cast()) };

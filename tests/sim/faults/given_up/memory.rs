@@ -10,7 +10,7 @@ use super::{Case, first, refused, stream};
 const DEVICE: &[Resource] = &[Resource::DeviceMemory];
 const PINNED: &[Resource] = &[Resource::PinnedMemory];
 
-/// Nothing is left of device memory.
+/// The buffer has no memory left.
 fn is_empty<T: Pod>(buffer: &mut DeviceBuffer<T>) {
     assert_eq!((buffer.len(), buffer.capacity()), (0, 0));
     let stream = stream();
@@ -53,7 +53,7 @@ fn registered_memory() {
             let registered = Registered::new(&first()?.1, host, RegisterFlags::PORTABLE);
             registered.map_err(|(error, _)| error)
         },
-        // The owner may be pinned for good: it must not come back.
+        // The owner may stay pinned permanently, so it must not be returned.
         close: |host| host.into_inner().map(drop),
         lost: PINNED,
         used: |host| {
@@ -91,7 +91,7 @@ fn memory_of_another_process() {
         call: "cuIpcCloseMemHandle",
         make: || {
             let handle = IpcMemoryHandle::from_bytes(cuda_sim::foreign_memory(64));
-            // SAFETY: the other process is not there to object.
+            // SAFETY: no other process exists that could use the memory.
             unsafe { DeviceBuffer::<u8>::open_ipc(&first()?.1, handle, 64) }
         },
         close: DeviceBuffer::close,
@@ -132,6 +132,7 @@ fn memory_in_rows() {
     .run();
 }
 
+/// The addresses are given up with the memory: the buffer does not know what is still mapped there.
 #[test]
 fn virtual_memory() {
     let mut case = Case {
@@ -157,7 +158,6 @@ fn virtual_memory() {
     case.run();
 }
 
-/// Its addresses stay with it: the buffer does not know what is mapped there.
 #[test]
 fn physical_memory() {
     Case {
@@ -170,7 +170,7 @@ fn physical_memory() {
     .run();
 }
 
-/// What a buffer was mapped of stays with it.
+/// The imported memory that a buffer was mapped from is given up with it.
 #[test]
 #[cfg(all(unix, not(miri)))]
 fn memory_of_another_interface() {
@@ -180,7 +180,7 @@ fn memory_of_another_interface() {
         let (_, context) = first()?;
         let memory = PhysicalMemory::create(&context, 1, ShareableHandle::PosixFd)?;
         let (fd, kind) = (memory.export_fd()?, ExternalMemoryKind::Allocation);
-        // SAFETY: of this size, and used by nobody else.
+        // SAFETY: of this size, and no other code uses it.
         let imported = unsafe { ExternalMemory::import_fd(&context, fd, memory.size(), kind) };
         imported.map_err(|(error, _)| error)
     }
@@ -208,7 +208,7 @@ fn memory_of_another_interface() {
         make: || {
             let fd = std::fs::File::open("/dev/null").expect("a file").into();
             let kind = ExternalSemaphoreKind::Timeline;
-            // SAFETY: any descriptor is one of a semaphore to the simulated driver.
+            // SAFETY: the simulated driver takes any descriptor for a semaphore's.
             let imported = unsafe { ExternalSemaphore::import_fd(&first()?.1, fd, kind) };
             imported.map_err(|(error, _)| error)
         },

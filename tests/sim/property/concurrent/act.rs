@@ -1,4 +1,4 @@
-//! One thread with what is its own, and what each step does to it.
+//! One thread with its own objects, and the effect of each step on them.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -13,14 +13,14 @@ use super::program::{Step, Work};
 use crate::property::outcome::{Contents, Departure, alike, allowed, known, same};
 use crate::property::program::On;
 
-/// Memory between two owners.
+/// Memory that is between two owners.
 #[derive(Default)]
 pub(super) struct Hands {
     device: Mutex<Vec<Owned<DeviceMemory>>>,
     pinned: Mutex<Vec<Owned<PinnedMemory>>>,
 }
 
-/// What one thread has for itself.
+/// The objects of one thread.
 pub(super) struct Worker<'a> {
     shared: &'a Shared,
     device: Bank<'a, DeviceMemory>,
@@ -28,7 +28,7 @@ pub(super) struct Worker<'a> {
     streams: Vec<Stream>,
 }
 
-/// What only the thread itself can make, and no other may have.
+/// Objects that are bound to the thread and cannot be passed on.
 #[derive(Default)]
 struct Bound {
     guards: Vec<Guard>,
@@ -61,7 +61,7 @@ macro_rules! with_stream {
 }
 
 impl<'a> Worker<'a> {
-    /// With its parts of what several threads have, which are zero.
+    /// Begins with its parts of the shared buffers, which are zero.
     pub(super) fn new(
         shared: &'a Shared,
         device: DeviceSliceMut<'a, u8>,
@@ -75,16 +75,16 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// All steps; then looks at what is the thread's own, and says what its parts hold.
+    /// Runs all steps; then checks the thread's own memory, and returns what its parts hold.
     pub(super) fn run(
         mut self,
         steps: Vec<Step>,
     ) -> std::result::Result<(Contents, Contents), String> {
         let mut bound = Bound::default();
         for (number, step) in steps.into_iter().enumerate() {
-            let told = format!("step {number}, {step:?}");
+            let label = format!("step {number}, {step:?}");
             self.step(&mut bound, step)
-                .map_err(|departure| format!("{told}: {departure}"))?;
+                .map_err(|departure| format!("{label}: {departure}"))?;
         }
         self.compare().map_err(|departure| departure.to_string())?;
         Ok((self.device.into_contents(), self.pinned.into_contents()))
@@ -103,7 +103,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// One of the streams that all threads use, or of its own.
+    /// One of the streams that all threads use, or the thread's own.
     fn created(&self, index: u8) -> Stream {
         let all: Vec<_> = self.shared.streams.iter().chain(&self.streams).collect();
         all[usize::from(index) % all.len()].clone()
@@ -199,7 +199,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Home is a stream that buffers can have.
+    /// The buffer's home must be a created stream.
     fn alloc(&self, on: On, len: usize, zeroed: bool) -> Result<Owned<DeviceMemory>> {
         let home = match on {
             On::Created(index) | On::PerThread(index) => self.created(index),
@@ -255,7 +255,7 @@ impl<'a> Worker<'a> {
                 let (mut target, contents) = self.device.target(to.buffer);
                 let (to, devices) = (to.of(target.len()), [target.as_view().device()]);
                 let result = stream.fill(target.slice_mut(to.clone())?, value);
-                // Nothing to fill is no reason to look at devices.
+                // An empty fill does not check devices.
                 if to.is_empty() {
                     result?;
                 } else if allowed(stream, &devices, result)? {

@@ -1,4 +1,4 @@
-//! Memory of one kind that a thread has for itself.
+//! Memory of one kind that a thread owns.
 
 use cuda_core::{Buffer, Memory, Slice, SliceMut};
 
@@ -7,7 +7,7 @@ use crate::property::outcome::{Contents, take};
 /// Buffers that a thread may have.
 const MOST: usize = 4;
 
-/// The thread's part of a buffer that several share, and buffers of its own, with what they hold.
+/// The thread's part of a shared buffer, and buffers of its own, with the model of their contents.
 pub(super) struct Bank<'a, M: Memory> {
     part: (SliceMut<'a, u8, M>, Contents),
     own: Vec<Owned<M>>,
@@ -15,7 +15,7 @@ pub(super) struct Bank<'a, M: Memory> {
 
 pub(super) type Owned<M> = (Buffer<u8, M>, Contents);
 
-/// Which memory a number names.
+/// The memory that a number selects.
 enum Which {
     Part,
     Own(usize),
@@ -48,12 +48,12 @@ impl<'a, M: Memory> Bank<'a, M> {
         &self.own
     }
 
-    /// What its part holds.
+    /// The model of its part.
     pub(super) fn into_contents(self) -> Contents {
         self.part.1
     }
 
-    /// Something to read: its own, or what all threads read.
+    /// Memory to read: the thread's own, or that which all threads read.
     pub(super) fn source<'b>(
         &'b self,
         shared: &'b Owned<M>,
@@ -66,7 +66,7 @@ impl<'a, M: Memory> Bank<'a, M> {
         }
     }
 
-    /// Something to write.
+    /// Memory to write.
     pub(super) fn target(&mut self, number: u8) -> (SliceMut<'_, u8, M>, &mut Contents) {
         match self.which(number, false) {
             Which::Part | Which::Shared => (self.part.0.reborrow(), &mut self.part.1),
@@ -77,11 +77,8 @@ impl<'a, M: Memory> Bank<'a, M> {
         }
     }
 
-    /// Something to read with something else to write.
-    #[allow(
-        clippy::type_complexity,
-        reason = "two pairs, of which each is used at once"
-    )]
+    /// Memory to read, with other memory to write.
+    #[allow(clippy::type_complexity, reason = "two pairs, each used immediately")]
     pub(super) fn both<'b>(
         &'b mut self,
         shared: &'b Owned<M>,

@@ -1,4 +1,4 @@
-//! What a thread may do. Numbers name objects by their position, modulo how many there are.
+//! The steps that a thread may take. Numbers select objects by their position, modulo their count.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -26,7 +26,7 @@ pub(super) enum Step {
     OnStream { stream: On, work: Work },
 }
 
-/// What one stream does.
+/// An operation on one stream.
 #[derive(Debug, Clone)]
 pub(super) enum Work {
     Checkpoint,

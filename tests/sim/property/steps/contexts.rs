@@ -1,4 +1,4 @@
-//! Contexts, what is current, and what devices see of each other.
+//! Contexts, the current context, and access between devices.
 
 use cuda_core::{Context, ContextFlags, Device};
 use proptest::prelude::*;
@@ -41,7 +41,7 @@ pub(in crate::property) fn ops() -> impl Strategy<Value = ContextOp> {
 }
 
 impl ContextOp {
-    /// Whether a failure may leave something else current than before.
+    /// Whether a failure may leave the current context changed.
     pub(in crate::property) fn changes_current(&self) -> bool {
         use ContextOp::{Enter, Leave, Push, SetCurrent};
         matches!(

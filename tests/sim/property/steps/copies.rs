@@ -41,7 +41,7 @@ pub(in crate::property) fn work() -> impl Strategy<Value = Copying> {
     ]
 }
 
-/// Owned copies that a program may have at once.
+/// The most owned copies that a program has at once.
 const FLIGHTS: usize = 6;
 
 impl World {
@@ -120,7 +120,7 @@ impl World {
                 let devices = [held.memory.device_for(stream)];
                 let mut view = held.memory.view_mut();
                 let filled = stream.fill(view.slice_mut(to.clone())?, value);
-                // Nothing to fill is no reason to look at devices.
+                // An empty fill does not check devices.
                 if to.is_empty() {
                     return Ok(filled?);
                 }
@@ -236,7 +236,7 @@ impl World {
         Ok(())
     }
 
-    /// One half up, the other down, at once.
+    /// Copies one half up, the other down, concurrently.
     fn batch<K: StreamKind>(
         &mut self,
         stream: &Stream<K>,
@@ -251,7 +251,7 @@ impl World {
         };
         let len = device.memory.len().min(host.memory.len());
         let mid = mid.min(len);
-        // To a batch, managed memory is on the device that it was made for.
+        // In a batch, managed memory counts as memory of the device that it was made for.
         let devices = [device.memory.view().device()];
         let (up_to, down_from) = device.memory.view_mut().split_at_mut(mid)?;
         let (up_from, mut down_to) = host.memory.view_mut().split_at_mut(mid)?;
@@ -281,7 +281,7 @@ impl World {
         }
     }
 
-    /// Two different buffers of the device kind.
+    /// Two different device buffers.
     fn two_buffers(&mut self, from: u8, to: u8) -> Option<(&Held<OfDevice>, &mut Held<OfDevice>)> {
         let count = self.device.len();
         let from = usize::from(from).checked_rem(count)?;

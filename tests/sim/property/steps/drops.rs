@@ -1,4 +1,4 @@
-//! Memory is dropped, by whom and where ever, or forgotten.
+//! Memory is dropped, on any thread and in any way, or forgotten.
 
 use std::thread;
 
@@ -25,7 +25,7 @@ pub(in crate::property) enum Which {
 #[derive(Debug, Clone, Copy)]
 pub(in crate::property) enum How {
     Here,
-    /// By `close`, or by `into_inner`, which gives the bytes back.
+    /// By `close`, or by `into_inner`, which returns the bytes.
     Explicitly,
     OnAnotherThread,
     HostFunction(On),
@@ -47,7 +47,7 @@ pub(in crate::property) fn ops() -> impl Strategy<Value = DropOp> {
     (which, how).prop_map(|(which, how)| DropOp { which, how })
 }
 
-/// What a program lets go of.
+/// The kinds of values that a program drops.
 enum Gone {
     Device(Held<OfDevice>),
     Host(Held<OfHost>),
@@ -61,7 +61,8 @@ impl World {
         }
     }
 
-    /// A host function owns the memory, and is launched without it as well.
+    /// Launches a host function that owns the memory, or that owns nothing if there is no such
+    /// memory.
     pub(super) fn drop_in_host_function<K: StreamKind>(
         &mut self,
         stream: &Stream<K>,

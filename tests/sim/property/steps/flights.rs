@@ -1,4 +1,4 @@
-//! Copies that own their host memory end: waited for, dropped or forgotten.
+//! Ends of copies that own their host memory: waited for, dropped or forgotten.
 
 use proptest::prelude::*;
 

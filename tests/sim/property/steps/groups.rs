@@ -1,4 +1,4 @@
-//! A group of devices moves data about among its own buffers.
+//! A group of devices moves data among its own buffers.
 
 use cuda_core::{Device, DeviceGroup};
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! The host looks at memory, and changes it.
+//! The host reads memory, and writes it.
 
 use cuda_core::ManagedBuffer;
 use proptest::prelude::*;
@@ -69,7 +69,7 @@ impl World {
         Ok(())
     }
 
-    /// The number of the managed buffers.
+    /// The managed buffer of that number.
     fn managed(&mut self, number: u8) -> Option<(&mut ManagedBuffer<u8>, &mut Contents)> {
         let all = self.device.iter_mut();
         let mut managed: Vec<_> = all
@@ -83,7 +83,7 @@ impl World {
     }
 }
 
-/// Compares what is there, then writes something else.
+/// Compares the contents, then writes others.
 fn write(bytes: &mut [u8], contents: &mut [Option<u8>], value: u8) -> Done {
     same(bytes, contents)?;
     for (byte, i) in bytes.iter_mut().zip((0..=u8::MAX).cycle()) {

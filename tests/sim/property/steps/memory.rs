@@ -12,10 +12,10 @@ use crate::property::program::{On, len, on};
 use crate::property::world::World;
 use crate::property::world::memory::{Held, OfDevice, OfHost};
 
-/// Who allocates.
+/// The source of an allocation.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::property) enum Source {
-    /// The stream, as the process has it allocate.
+    /// The stream, with the process's default allocator.
     Stream,
     Cache,
     /// One of the program's own caching pools.
@@ -23,12 +23,12 @@ pub(in crate::property) enum Source {
     DriverPool,
     Plain,
     Context(u8),
-    /// A pool of the driver's that the program made.
+    /// A driver pool that the program created.
     Pool,
     Managed(u8),
 }
 
-/// How a caching pool of the program's own is made.
+/// How the program creates a caching pool.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::property) enum Making {
     Usual,
@@ -115,7 +115,7 @@ fn making() -> impl Strategy<Value = Making> {
     ]
 }
 
-/// Two segments.
+/// The size of two segments.
 const LIMIT: usize = 4 << 20;
 
 impl World {
@@ -225,7 +225,7 @@ impl World {
             }
         };
         let memory = match made {
-            // All of it is in use: the limit is small on purpose.
+            // All of it is in use: the limit is deliberately small.
             Err(Error::PoolExhausted { .. }) => return Ok(()),
             other => other?,
         };
@@ -258,8 +258,8 @@ impl World {
         Ok(pool)
     }
 
-    /// Runs `f` with a buffer that may move, on a stream of its device. After an error it is what it
-    /// was.
+    /// Runs `f` with a buffer that may move, on a stream of its device. An error leaves the buffer
+    /// unchanged.
     fn grow(
         &mut self,
         stream: u8,

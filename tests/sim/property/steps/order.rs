@@ -1,4 +1,4 @@
-//! What a stream does that moves no data: marks, waits, host functions.
+//! Operations of a stream that move no data: marks, waits, host functions.
 
 use cuda_core::{Stream, StreamKind};
 use proptest::prelude::*;
@@ -29,7 +29,7 @@ pub(in crate::property) fn work() -> impl Strategy<Value = Ordering> {
     ]
 }
 
-/// What streams write into signals.
+/// The value that streams write into signals.
 const WRITTEN: u32 = 0x5eed_5eed;
 
 impl World {

@@ -1,4 +1,4 @@
-//! Two streams share a buffer: each has parts of its own.
+//! Two streams share a buffer, each with its own parts.
 
 use cuda_core::{Stream, StreamKind};
 use proptest::prelude::*;

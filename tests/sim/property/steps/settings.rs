@@ -1,4 +1,4 @@
-//! What holds for the whole process: how staging and pinned memory work, and what is given back.
+//! Process-wide settings: of staging and of pinned memory, and trims.
 
 use cuda_core::{
     CachingPool, PinnedBackend, StagingOptions, flush_deferred_drops, set_pinned_backend,
@@ -35,7 +35,7 @@ pub(in crate::property) fn ops() -> impl Strategy<Value = SettingOp> {
     ]
 }
 
-/// Sizes of the chunks that large copies are staged in.
+/// Sizes of the chunks through which large copies are staged.
 const CHUNKS: [usize; 3] = [4 << 10, 64 << 10, 256 << 10];
 
 impl World {

@@ -1,4 +1,4 @@
-//! Streams, events and signals come and go.
+//! Streams, events and signals are created and dropped.
 
 use cuda_core::{Device, Event, EventFlags, Signal, Stream};
 use proptest::prelude::*;
@@ -43,7 +43,7 @@ impl World {
         Ok(self.streams[usize::from(index) % self.streams.len()].clone())
     }
 
-    /// What streams do beside waiting for each other.
+    /// Operations of streams beside waits for each other.
     pub(super) fn streams(&mut self, op: StreamOp) -> Done {
         match op {
             StreamOp::Create { context, blocking } => {

@@ -1,7 +1,7 @@
-//! What a program forgot on purpose.
+//! Values that a program forgot on purpose.
 //!
-//! It is not dropped as long as there is anything else of the program, and compared and dropped then:
-//! so it must still be there, and nothing must be left afterwards.
+//! They are kept until everything else of the program has been dropped, and compared and dropped
+//! then: so their memory must still exist, and nothing may be left afterwards.
 
 use cuda_core::{Context, InFlight};
 use cuda_sim::{Leak, LeakKind};
@@ -15,14 +15,14 @@ pub(in crate::property) struct Forgotten {
     pub(in crate::property) device: Vec<Held<OfDevice>>,
     pub(in crate::property) host: Vec<Held<OfHost>>,
     pub(in crate::property) flights: Vec<(InFlight<Vec<u8>>, Contents)>,
-    /// How many contexts forgotten guards keep at most.
+    /// The most contexts that forgotten guards may keep.
     contexts: usize,
-    /// Primary contexts that have access to each other's memory, which outlives the program.
+    /// Primary contexts with access to each other's memory, which outlives the program.
     pub(super) peers: Vec<(Context, Context)>,
     pub(super) calls: Calls,
 }
 
-/// What of a program is left for good.
+/// What remains of a program permanently.
 pub(in crate::property) struct Left {
     pub(in crate::property) peers: Vec<(Context, Context)>,
     contexts: usize,
@@ -30,12 +30,12 @@ pub(in crate::property) struct Left {
 }
 
 impl Forgotten {
-    /// A guard is of one thread, which forgets it for good.
+    /// A guard belongs to one thread, and is forgotten there permanently.
     pub(in crate::property) fn guard(&mut self) {
         self.contexts += 2;
     }
 
-    /// Nobody has freed it, or written to it.
+    /// Asserts that the memory was neither freed nor written.
     pub(in crate::property) fn compare(&self) -> Done {
         compare(&self.device, &self.host)
     }
@@ -50,7 +50,8 @@ impl Forgotten {
 }
 
 impl Left {
-    /// Every host function has run, and nothing is left but contexts of forgotten guards.
+    /// Asserts that every host function has run, and that only contexts of forgotten guards are
+    /// left.
     pub(in crate::property) fn explain(&self, leaks: &[Leak]) -> Result<(), String> {
         self.calls.compare()?;
         if leaks.len() <= self.contexts && leaks.iter().all(|leak| self.keeps(leak)) {

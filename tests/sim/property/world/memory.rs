@@ -1,4 +1,4 @@
-//! Memory of all kinds, as two: that of devices, and that of the host.
+//! Memory of all kinds, as two: device memory and host memory.
 
 use cuda_core::{
     Device, DeviceBuffer, DeviceSlice, DeviceSliceMut, ManagedBuffer, PinnedBuffer, PinnedSlice,
@@ -37,7 +37,7 @@ impl OfDevice {
         }
     }
 
-    /// The device whose streams may use it: of managed memory, each.
+    /// The device whose streams may use it; for managed memory, the stream's own.
     pub(in crate::property) fn device_for<K: StreamKind>(&self, stream: &Stream<K>) -> Device {
         match self {
             Self::Plain(buffer) => buffer.device(),
@@ -71,22 +71,22 @@ impl OfHost {
     }
 }
 
-/// Compares all of it with the model.
+/// Compares all memory with the model.
 pub(in crate::property) fn compare(device: &[Held<OfDevice>], host: &[Held<OfHost>]) -> Done {
     for (index, held) in device.iter().enumerate() {
         let view = held.memory.view();
         let mut bytes = vec![0; view.len()];
         let stream = view.device().create_stream()?;
         stream.download_to(view, &mut bytes)?;
-        told(same(&bytes, &held.contents), "device buffer", index)?;
+        located(same(&bytes, &held.contents), "device buffer", index)?;
     }
     for (index, held) in host.iter().enumerate() {
         let compared = same(held.memory.view().as_slice()?, &held.contents);
-        told(compared, "buffer of the host", index)?;
+        located(compared, "buffer of the host", index)?;
     }
     Ok(())
 }
 
-pub(super) fn told(compared: Result<(), String>, what: &str, index: usize) -> Done {
+pub(super) fn located(compared: Result<(), String>, what: &str, index: usize) -> Done {
     compared.map_err(|wrong| Departure::Wrong(format!("{what} {index}: {wrong}")))
 }

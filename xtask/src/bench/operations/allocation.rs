@@ -1,4 +1,4 @@
-//! Device memory, taken and given back.
+//! Allocation and free of device memory.
 
 use std::sync::Barrier;
 use std::thread;
@@ -16,16 +16,16 @@ use crate::bench::operation::{Fixture, Operation};
 /// Bytes of a block.
 const BLOCK: usize = 1 << 20;
 
-/// Nanoseconds that a block of a cached size may take.
+/// Nanoseconds that a cached block may take.
 const CACHED: f64 = 30.0;
 
-/// Nanoseconds that it may take from a pool that is named.
+/// Nanoseconds that it may take from a pool passed explicitly.
 const CACHED_OWN: f64 = 60.0;
 
-/// Threads that allocate at once, each on a stream of its own.
+/// Threads that allocate at once, each on its own stream.
 const THREADS: usize = 16;
 
-/// Millions of blocks a second, all threads together.
+/// Millions of blocks per second, all threads together.
 const TOGETHER: f64 = 200.0;
 
 pub(super) fn operations() -> Vec<Operation> {
@@ -36,7 +36,7 @@ pub(super) fn operations() -> Vec<Operation> {
             .goal(Goal::Absolute(CACHED_OWN, Unit::Nanoseconds)),
         Operation::new("alloc + free 1 MiB, cached, 16 threads", together)
             .goal(Goal::Absolute(TOGETHER, Unit::Millions)),
-        // Around each call the thread's capture mode is exchanged, twice.
+        // The library exchanges the thread's capture mode before and after each call.
         Operation::new("alloc + free 1 MiB, stream-ordered", stream_ordered).calls(4),
     ]
 }
@@ -75,7 +75,7 @@ fn cached_own(fixture: &Fixture) -> anyhow::Result<Measured> {
     )
 }
 
-/// The driver's pool, through either way.
+/// The driver's pool, used through the library and directly.
 fn stream_ordered(fixture: &Fixture) -> anyhow::Result<Measured> {
     let stream = &fixture.stream;
     with_allocator(&Allocator::driver_pool(), || {
@@ -89,7 +89,7 @@ fn stream_ordered(fixture: &Fixture) -> anyhow::Result<Measured> {
     })
 }
 
-/// Millions a second of both ways, from all threads.
+/// Millions per second of both ways, over all threads.
 fn together(fixture: &Fixture) -> anyhow::Result<Measured> {
     let streams = (0..THREADS)
         .map(|_| fixture.context.create_stream())
@@ -110,7 +110,7 @@ fn together(fixture: &Fixture) -> anyhow::Result<Measured> {
     Ok(Measured::new(Unit::Millions, median(&ours), raw))
 }
 
-/// Millions a second, of `calls` on each stream by a thread of its own.
+/// Millions per second of `calls` on each stream, each stream with its own thread.
 fn rate(
     streams: &[Stream],
     calls: usize,
@@ -119,7 +119,7 @@ fn rate(
     let start = Barrier::new(streams.len());
     let time_of = |stream: &Stream| -> anyhow::Result<Duration> {
         with_allocator(&Allocator::cache(), || {
-            // Warms up, so that all begin with what they need.
+            // Warm-up, so that every thread has what it needs.
             let warm = call(stream);
             start.wait();
             warm?;

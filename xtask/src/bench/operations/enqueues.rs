@@ -1,4 +1,4 @@
-//! Enqueues of small copies and fills: what a call costs the thread that makes it.
+//! Enqueues of small copies and fills: the time that a call takes on its thread.
 
 use cuda_core::{PinnedBuffer, Shape};
 use cuda_sys::{
@@ -79,7 +79,7 @@ fn fill(fixture: &Fixture) -> anyhow::Result<Measured> {
     )
 }
 
-/// Rows and bytes a row of a small plane.
+/// Rows, and bytes per row, of a small plane.
 const ROWS: usize = 32;
 const WIDTH: usize = 128;
 /// Bytes from one row to the next.
@@ -105,7 +105,7 @@ fn plane(fixture: &Fixture) -> anyhow::Result<Measured> {
         fixture.effort,
         BATCH,
         || stream.copy_pitched(source.pitched(shape)?, target.pitched_mut(shape)?),
-        // SAFETY: both sides have so many rows, which outlive the batch, which is waited for.
+        // SAFETY: both sides have this many rows, which outlive the batch, which is waited for.
         || unsafe { cuMemcpy2DAsync_v2(&raw, fixture.raw_stream()) },
         || fixture.settle(),
     )

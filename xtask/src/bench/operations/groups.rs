@@ -1,4 +1,4 @@
-//! Several devices at once, beside one raw call for each copy.
+//! Several devices at once, beside one raw call per copy.
 
 mod host;
 mod peers;
@@ -21,7 +21,7 @@ const SIZES: [u32; 3] = [2, 4, 8];
 pub(super) fn operations() -> Vec<Operation> {
     let few = "the driver makes few contexts no faster at once than one by one";
     let mut all = vec![
-        // The raw way takes one after the other.
+        // The raw calls create the contexts one after the other.
         contexts(8).goal(Goal::Ratio(0.75)),
         contexts(4).without_goal(few),
         contexts(2).without_goal(few),
@@ -54,7 +54,7 @@ pub(super) fn operations() -> Vec<Operation> {
     all
 }
 
-/// Each time in a fresh process, where there are none yet.
+/// Measured in fresh processes, in which no context exists yet.
 fn contexts(size: u32) -> Operation {
     let (ours, raw): (Sample, Sample) = match size {
         8 => (at_once::<8>, one_by_one::<8>),
@@ -69,7 +69,7 @@ fn contexts(size: u32) -> Operation {
     .gpus(size)
 }
 
-/// Nanoseconds that primary contexts take from as many threads as there are devices.
+/// Nanoseconds to create primary contexts with one thread per device.
 fn at_once<const SIZE: u32>(_: Device, _: Effort) -> anyhow::Result<f64> {
     let devices: Vec<Device> = Device::all()?.take(SIZE as usize).collect();
     let start = Instant::now();
@@ -77,14 +77,14 @@ fn at_once<const SIZE: u32>(_: Device, _: Effort) -> anyhow::Result<f64> {
     Ok(start.elapsed().as_nanos() as f64)
 }
 
-/// Nanoseconds that they take one after the other.
+/// Nanoseconds to create them one after the other.
 fn one_by_one<const SIZE: u32>(_: Device, _: Effort) -> anyhow::Result<f64> {
     let count = Device::count()?.min(SIZE);
     let start = Instant::now();
     for ordinal in 0..count {
         let mut device = 0;
-        // SAFETY: the call writes one handle, to a local that outlives it; an ordinal that there is
-        // not is an error.
+        // SAFETY: the call writes one handle, to a local that outlives it; an invalid ordinal is an
+        // error.
         let found = unsafe { cuDeviceGet(&mut device, ordinal as i32) };
         let mut context = std::ptr::null_mut();
         // SAFETY: the call writes one context, to a local that outlives it; a handle of no device

@@ -1,4 +1,4 @@
-//! Contexts, and guards beside what they ask the driver.
+//! Contexts, and guards beside the driver calls that they make.
 
 use std::ptr;
 use std::time::Instant;
@@ -16,7 +16,7 @@ use crate::bench::operation::{Fixture, Operation};
 pub(super) fn operations() -> Vec<Operation> {
     vec![
         Operation::fresh("first context of a device", first, Some(raw_first)).without_goal(
-            "it is one call of the driver, and a few processes scatter by more than ours",
+            "it is one driver call, and a few processes vary by more than the library adds",
         ),
         Operation::new("guard, context already current", already_current),
         Operation::new("guard, another context", another),
@@ -46,7 +46,7 @@ fn raw_first(device: Device, _: Effort) -> anyhow::Result<f64> {
     Ok(took.as_nanos() as f64)
 }
 
-/// What a guard asks the driver, by hand.
+/// A guard's driver calls, made directly.
 fn raw_guard(context: CUcontext) -> CUresult {
     let mut before = ptr::null_mut();
     let mut now = ptr::null_mut();
@@ -59,7 +59,7 @@ fn raw_guard(context: CUcontext) -> CUresult {
     // SAFETY: the call writes one handle, to a local that outlives it.
     code.0 |= unsafe { cuCtxGetCurrent(&mut now) }.0;
     if now != before {
-        // SAFETY: what was current a moment ago is live.
+        // SAFETY: the context that was current a moment ago is live.
         code.0 |= unsafe { cuCtxSetCurrent(before) }.0;
     }
     code

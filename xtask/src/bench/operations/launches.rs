@@ -15,7 +15,7 @@ pub(super) fn operations() -> Vec<Operation> {
         Operation::new("launch, empty kernel", empty),
         Operation::new("launch, 6 buffers", six_buffers),
         Operation::new("host function + wait", host_function)
-            .without_goal("an event is recorded in front, which the raw calls do without"),
+            .without_goal("the library records an event first, the raw calls do not"),
     ]
 }
 
@@ -41,7 +41,7 @@ fn raw_launch(fixture: &Fixture, function: &Function, arguments: &mut [*mut c_vo
     let stream = fixture.raw_stream();
     let arguments = arguments.as_mut_ptr();
     let extra = ptr::null_mut();
-    // SAFETY: function and stream are live; there is a pointer a parameter; the kernel touches
+    // SAFETY: function and stream are live; there is one pointer per parameter; the kernel touches
     // nothing.
     unsafe {
         cuLaunchKernel(
@@ -92,7 +92,7 @@ fn six_buffers(fixture: &Fixture) -> anyhow::Result<Measured> {
                     launch.arg(buffer);
                 }
             }
-            // SAFETY: six addresses, of which the kernel makes nothing.
+            // SAFETY: six addresses, which the kernel ignores.
             unsafe { launch.launch() }
         },
         || {

@@ -1,4 +1,4 @@
-//! Copies of memory that is not pinned.
+//! Copies of pageable memory.
 
 use cuda_sys::cuMemcpyHtoDAsync_v2;
 
@@ -39,7 +39,7 @@ fn download_to(fixture: &Fixture) -> anyhow::Result<Measured> {
         fixture.effort,
         20,
         || stream.download_to(&buffer, &mut target),
-        // SAFETY: both have as many bytes, and ours are done when it is the other's turn.
+        // SAFETY: both have this many bytes, and the library's copies end before the raw calls begin.
         || unsafe { raw::transfer(stream, Direction::Down, from, to, SMALL) },
         || fixture.settle(),
     )

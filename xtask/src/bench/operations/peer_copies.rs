@@ -16,7 +16,7 @@ pub(super) fn operations() -> Vec<Operation> {
     ]
 }
 
-/// Copies from the device to another, until they are done.
+/// Copies from one device to another, including the wait.
 fn peer(fixture: &Fixture, access: bool) -> anyhow::Result<Measured> {
     let here = &fixture.context;
     let Some(other) = Device::all()?.find(|other| *other != here.device()) else {

@@ -1,4 +1,4 @@
-//! Pinned memory: the first of it, what is used again, and how fast it is.
+//! Pinned memory: its first allocation, its reuse, and its transfer rate.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -17,7 +17,7 @@ use crate::bench::raw::{self, Direction};
 /// takes 32 to 37 with 16 cores.
 const FIRST: f64 = 45e6;
 
-/// Nanoseconds that memory may take which was used before.
+/// Nanoseconds that a reused block may take.
 const CACHED: f64 = 60.0;
 
 pub(super) fn operations() -> Vec<Operation> {
@@ -71,7 +71,8 @@ impl Drop for Raw {
     }
 }
 
-/// A thousand of ours take as long as one of the driver's, so neither is timed by the other's clock.
+/// A thousand of the library's calls take as long as one of the driver's, so each way has its own
+/// batches.
 fn cached(fixture: &Fixture) -> anyhow::Result<Measured> {
     const MEBIBYTE: usize = 1 << 20;
     const BATCH: usize = 1000;
@@ -107,7 +108,7 @@ fn upload(fixture: &Fixture) -> anyhow::Result<Measured> {
             stream.upload(&host, &mut buffer)?;
             stream.synchronize()
         },
-        // SAFETY: both have as many bytes, and ours are done when it is the other's turn.
+        // SAFETY: both have this many bytes, and the library's copies end before the raw calls begin.
         || unsafe { raw::transfer(stream, Direction::Up, address, theirs.0.cast(), bytes) },
         || Ok(()),
     )?;

@@ -16,7 +16,7 @@ pub(super) fn operations() -> Vec<Operation> {
     vec![
         Operation::new("event record", record),
         Operation::new("stream wait for an event", wait),
-        // In creations the question of what is current comes on top.
+        // A creation also queries the current context.
         Operation::new("event create + destroy", event_create).calls(2),
         Operation::new("stream create + destroy", stream_create).calls(2),
     ]

@@ -1,4 +1,4 @@
-//! Transfers of pinned memory until they are done.
+//! Transfers of pinned memory, including the wait.
 
 use cuda_core::PinnedBuffer;
 
@@ -49,7 +49,7 @@ fn transfer(
             }
             stream.synchronize()
         },
-        // SAFETY: both have as many bytes, and ours are done when it is the other's turn.
+        // SAFETY: both have this many bytes, and the library's copies end before the raw calls begin.
         || unsafe { raw::transfer(stream, direction, address, memory, bytes) },
         || Ok(()),
     )

@@ -1,12 +1,12 @@
 //! A logarithmic axis of multiples.
 
-/// The widest axis: what lies beyond is drawn at its end.
+/// The widest axis: figures beyond it are drawn at its end.
 const WIDEST: (f64, f64) = (0.01, 100.0);
 
-/// The narrowest: equal times lie in its middle, not at an edge.
+/// The narrowest axis: equal times lie in its middle, not at an edge.
 const NARROWEST: (f64, f64) = (0.5, 2.0);
 
-/// Steps of a decade that have a line.
+/// Steps of a decade that get a line.
 const STEPS: [f64; 3] = [1.0, 2.0, 5.0];
 
 /// A logarithmic axis from one multiple of the raw time to another.
@@ -17,11 +17,11 @@ pub(super) struct Axis {
     width: f64,
 }
 
-/// Where a figure lies on an axis.
+/// The position of a figure on an axis.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Place {
     Inside(f64),
-    /// Off its end, drawn there.
+    /// Off the axis; drawn at its end.
     Left(f64),
     Right(f64),
 }
@@ -43,7 +43,7 @@ impl Axis {
             high = high.max(figure);
         }
         Self {
-            // Some room, so that no mark sticks to the edge.
+            // Some margin, so that no mark touches the edge.
             low: (low / 1.2).max(WIDEST.0),
             high: (high * 1.2).min(WIDEST.1),
             left,
@@ -61,7 +61,7 @@ impl Axis {
         }
     }
 
-    /// Multiples that have a line, those first that most deserve a name.
+    /// Multiples that get a line, in the order in which they get a label.
     pub(super) fn ticks(&self) -> Vec<f64> {
         let decades = || (-3..=3).map(|exponent| 10f64.powi(exponent));
         let all = STEPS
@@ -70,7 +70,7 @@ impl Axis {
         let mut ticks: Vec<f64> = all
             .filter(|tick| (self.low..=self.high).contains(tick))
             .collect();
-        // The raw time itself is what the others are multiples of.
+        // The raw time itself comes first: it is the reference.
         ticks.sort_by_key(|tick| *tick != 1.0);
         ticks
     }

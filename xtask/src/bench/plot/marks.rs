@@ -13,7 +13,7 @@ pub(super) fn class(verdict: Verdict) -> &'static str {
     }
 }
 
-/// Our mark: a dot, a cross where the goal was missed, an arrow where it lies off the axis.
+/// The safe layer's mark: a dot, a cross if the goal was missed, an arrow if it lies off the axis.
 pub(super) fn ours(svg: &mut String, place: Place, y: f64, verdict: Verdict) {
     let class = class(verdict);
     let x = place.x();
@@ -40,7 +40,7 @@ pub(super) fn goal(svg: &mut String, x: f64, y: f64) {
     );
 }
 
-/// A peer's: each has its shape and its colour.
+/// A peer's mark: each has its own shape and colour.
 pub(super) fn peer(svg: &mut String, x: f64, y: f64, index: usize) {
     let shape = match index {
         0 => "m0 -5.5l5.5 5.5l-5.5 5.5l-5.5 -5.5z",
@@ -54,7 +54,7 @@ pub(super) fn peer(svg: &mut String, x: f64, y: f64, index: usize) {
     );
 }
 
-/// What devices reach alone, added up: a ring.
+/// The sum of what devices reach alone: a ring.
 pub(super) fn singles(svg: &mut String, x: f64, y: f64) {
     let _ = writeln!(
         svg,
@@ -62,7 +62,7 @@ pub(super) fn singles(svg: &mut String, x: f64, y: f64) {
     );
 }
 
-/// What links carry: a bracket, beyond which nothing can be.
+/// The limit of the links: a bracket.
 pub(super) fn links(svg: &mut String, x: f64, y: f64) {
     let _ = writeln!(svg, r#"<path class="many" d="M{x:.1} {y}m4 -7h-4v14h4"/>"#);
 }

@@ -1,4 +1,5 @@
-//! A driver that does nothing, at once. Work on it is pending, or done, by a switch.
+//! A driver that does nothing and returns at once. A switch decides whether work on it is pending
+//! or done.
 
 use std::alloc::{self, Layout};
 use std::cell::Cell;
@@ -9,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use anyhow::Context as _;
 use cuda_sys::{CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUresult};
 
-/// Whether work that was enqueued is pending.
+/// Whether enqueued work is pending.
 pub(super) static PENDING: AtomicBool = AtomicBool::new(true);
 
 static HANDLES: AtomicUsize = AtomicUsize::new(1 << 20);
@@ -21,9 +22,9 @@ thread_local! {
 
 /// Fills the function table of this process.
 pub(super) fn install() -> anyhow::Result<()> {
-    // SAFETY: each function below takes what CUDA's reference says that the one of its name does; all
-    // others take what they ignore, which the platforms' calling conventions permit, and return success
-    // without an output that the modes read.
+    // SAFETY: each function below has the parameters that CUDA's reference gives for its name; all
+    // others ignore their parameters, which the platforms' calling conventions permit, and return
+    // success without an output that the modes read.
     unsafe { cuda_sys::install(function) }.context("installing the driver that does nothing")
 }
 
@@ -59,7 +60,7 @@ extern "C" fn refuse() -> CUresult {
 /// # Safety
 /// `to` is an output of a driver call: valid for writes of a `T`.
 unsafe fn answer<T>(to: *mut T, value: T) -> CUresult {
-    // SAFETY: the caller's promise is what the write asks for.
+    // SAFETY: the caller's contract covers the write.
     unsafe { to.write(value) };
     CUDA_SUCCESS
 }
@@ -68,11 +69,11 @@ fn handle() -> usize {
     HANDLES.fetch_add(64, Ordering::Relaxed)
 }
 
-/// Functions whose only work is an output: the first argument.
+/// Functions that only write one output: the first argument.
 macro_rules! answers {
     ($($name:ident($to:ty $(, $rest:ty)*) = $value:expr;)*) => {$(
         unsafe extern "C" fn $name(to: *mut $to $(, _: $rest)*) -> CUresult {
-            // SAFETY: the caller passes the output that CUDA's reference asks for.
+            // SAFETY: the caller passes the output that CUDA's reference demands.
             unsafe { answer(to, $value) }
         }
     )*};
@@ -105,17 +106,17 @@ extern "C" fn query(_: usize) -> CUresult {
 
 unsafe extern "C" fn allocate(to: *mut u64, bytes: usize) -> CUresult {
     let bytes = bytes.next_multiple_of(2 << 20) as u64;
-    // SAFETY: the caller passes the output that CUDA's reference asks for.
+    // SAFETY: the caller passes the output that CUDA's reference demands.
     unsafe { answer(to, MEMORY.fetch_add(bytes, Ordering::Relaxed)) }
 }
 
-/// Not given back: the process ends soon.
+/// Never freed: the process ends soon.
 unsafe extern "C" fn allocate_on_host(to: *mut *mut u8, bytes: usize, _: c_uint) -> CUresult {
     let layout = Layout::from_size_align(bytes, 4096).ok();
     let memory = layout.filter(|layout| layout.size() > 0).map(|layout| {
         // SAFETY: the size is not zero.
         unsafe { alloc::alloc_zeroed(layout) }
     });
-    // SAFETY: the caller passes the output that CUDA's reference asks for.
+    // SAFETY: the caller passes the output that CUDA's reference demands.
     unsafe { answer(to, memory.unwrap_or(ptr::null_mut())) }
 }

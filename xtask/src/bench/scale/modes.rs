@@ -1,4 +1,4 @@
-//! What there may be many of, and what is then measured.
+//! The modes: which objects there are many of, and which operation is measured.
 
 use std::mem;
 use std::sync::atomic::Ordering;
@@ -13,7 +13,7 @@ use super::driver::PENDING;
 pub(super) struct Mode {
     pub(super) name: &'static str,
     pub(super) what: &'static str,
-    /// Nanoseconds for each operation, where there are so many.
+    /// Nanoseconds per operation, with this many objects.
     pub(super) cost: fn(usize) -> Result<f64>,
 }
 
@@ -110,7 +110,7 @@ pub(super) const MODES: &[Mode] = &[
     },
 ];
 
-/// Operations of which the mean is taken, at least.
+/// The mean is taken over at least this many operations.
 const OPERATIONS: usize = 20_000;
 
 fn each(since: Instant, operations: usize) -> f64 {
@@ -135,7 +135,7 @@ fn blocks(stream: &Stream, n: usize, bytes: usize) -> Result<Vec<DeviceBuffer<u8
     (0..n).map(|_| Ok(stream.alloc(bytes)?)).collect()
 }
 
-/// What is left is not measured: the process ends.
+/// Leaks the objects, whose drop is not measured: the process ends.
 fn leave<T>(cost: f64, left: T) -> Result<f64> {
     mem::forget(left);
     Ok(cost)
@@ -205,7 +205,7 @@ fn parts(n: usize) -> Result<f64> {
         }
         rounds += 1;
     }
-    // The first round made the entries.
+    // The first round created the entries.
     for (stream, part) in streams.iter().zip(buffer.chunks_mut(64)?) {
         stream.fill(part, 2)?;
     }

@@ -1,4 +1,4 @@
-//! What many devices reach at once, as a second table.
+//! The second table: rates of many devices at once.
 
 use super::{Style, markdown};
 use crate::bench::many::Links;
@@ -16,7 +16,7 @@ const COLUMNS: [&str; 7] = [
     "ours / limit",
 ];
 
-/// The table, and what stands under it; nothing where no row has many devices.
+/// The table and the lines under it; empty if no row has many devices.
 pub(super) fn render(report: &Report, style: Style) -> Vec<String> {
     let rows: Vec<[String; 7]> = report.rows.iter().filter_map(cells).collect();
     if rows.is_empty() {
@@ -50,7 +50,7 @@ fn cells(row: &Row) -> Option<[String; 7]> {
     ])
 }
 
-/// What the links carry for a pair of devices that has them to itself.
+/// The capacity of the links for a single pair of devices.
 fn pair(report: &Report) -> Option<String> {
     let many = report.rows.iter().filter_map(|row| row.measured()?.many);
     let links = many.filter_map(|many| many.links).reduce(Links::best)?;
@@ -78,10 +78,10 @@ mod tests {
         let mut report = sample();
         assert!(render(&report, Style::Text).is_empty());
         report.rows.extend(many());
-        let told = report.rows.iter().filter_map(cells);
-        let told: Vec<String> = told.map(|row| row.join("; ")).collect();
+        let rows = report.rows.iter().filter_map(cells);
+        let rows: Vec<String> = rows.map(|row| row.join("; ")).collect();
         assert_eq!(
-            told,
+            rows,
             [
                 "gather; 138 GB/s; 145 GB/s; 220 GB/s; 62.7 %; ; ",
                 "ring; 1552 GB/s; 1553 GB/s; 1580 GB/s; 98.2 %; 1584 GB/s; 98.0 %",

@@ -1,4 +1,4 @@
-//! Copies of borrowed slices by threads and chunks: a table for each direction.
+//! Copies of borrowed slices by threads and chunks: one table per direction.
 
 use super::{Style, markdown};
 use crate::bench::pageable::{CHUNKS, THREADS, name, name_in_matrix};
@@ -6,7 +6,7 @@ use crate::bench::raw::Direction;
 use crate::bench::report::Report;
 use crate::suite::table::Table;
 
-/// Nothing of a direction that was not measured.
+/// Empty for a direction that was not measured.
 pub(super) fn render(report: &Report, style: Style) -> Vec<String> {
     let tables = Direction::BOTH.into_iter();
     tables
@@ -14,7 +14,7 @@ pub(super) fn render(report: &Report, style: Style) -> Vec<String> {
         .collect()
 }
 
-/// Shares of the rate of pinned memory: a line for each number of threads, a column for each size of
+/// Shares of the rate of pinned memory: one line per number of threads, one column per size of
 /// chunks.
 fn table(report: &Report, style: Style, direction: Direction) -> Option<String> {
     let share = |threads, mebibytes| {
@@ -63,7 +63,7 @@ mod tests {
             .into_iter()
             .map(|operation| operation.name)
             .collect();
-        // Each reaches a share of its own, the last one none.
+        // Each has a different share, and the last one none.
         report.rows = names
             .iter()
             .enumerate()

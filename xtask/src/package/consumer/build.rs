@@ -1,4 +1,5 @@
-//! Passes on what cuda-sys tells its direct dependents, for the programs and for whoever builds.
+//! Passes the metadata that cuda-sys gives to direct dependents on to the programs, as environment
+//! variables.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -1,4 +1,4 @@
-//! Calls what is newer than the driver, which was linked.
+//! Calls functions that the linked driver is too old for.
 
 use cuda_core::{Device, Library};
 use cuda_sys::*;

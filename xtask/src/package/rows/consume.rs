@@ -1,4 +1,4 @@
-//! Consumers that get the crates by each of cargo's ways.
+//! Consumers that get the crates in each of cargo's ways.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -28,11 +28,11 @@ pub(super) fn no_default_features(workshop: &Workshop) -> anyhow::Result<String>
         );
         counts.push(names.len());
 
-        // A toolkit is there, and nobody asked for bindings of it.
+        // A toolkit is present, but bindings of it were not requested.
         let header = workshop.directory("plain-toolkit/include")?.join("cuda.h");
         fs::write(
             &header,
-            "#define CUDA_VERSION 13000\n#error read by nobody\n",
+            "#define CUDA_VERSION 13000\n#error no build reads this\n",
         )?;
         let root = header.ancestors().nth(2).context("a toolkit's root")?;
         let built = consumer
@@ -57,7 +57,7 @@ pub(super) fn no_default_features(workshop: &Workshop) -> anyhow::Result<String>
     ))
 }
 
-/// Names of the crates from registries that building `directory` takes on this machine.
+/// Names of the registry crates that building `directory` compiles on this machine.
 pub(super) fn third_party(workshop: &Workshop, directory: &Path) -> anyhow::Result<Vec<String>> {
     let mut cargo = workshop.cargo(directory, Target::Shared)?;
     cargo.args([
@@ -112,7 +112,7 @@ fn repository(workshop: &Workshop) -> Source {
     }
 }
 
-/// With bundled bindings, and with generated ones where there is a header to generate from.
+/// With bundled bindings, and with generated ones if there is a header.
 pub(super) fn build_and_run(workshop: &Workshop, consumer: &Consumer) -> anyhow::Result<String> {
     let built = consumer
         .build(workshop, &[("CUDA_SYS_BINDINGS", OsStr::new("bundled"))])?
@@ -141,7 +141,7 @@ pub(super) fn build_and_run(workshop: &Workshop, consumer: &Consumer) -> anyhow:
 
 pub(super) fn vendor(workshop: &Workshop) -> anyhow::Result<String> {
     let mut counts = Vec::new();
-    for (crates, ours, most) in [(Crates::Sys, 1, SYS_CRATES), (Crates::Core, 2, CORE_CRATES)] {
+    for (crates, own, most) in [(Crates::Sys, 1, SYS_CRATES), (Crates::Core, 2, CORE_CRATES)] {
         let source = repository(workshop);
         let consumer =
             Consumer::write(workshop, "vendor-consumer", &source, crates, Features::None)?;
@@ -150,12 +150,12 @@ pub(super) fn vendor(workshop: &Workshop) -> anyhow::Result<String> {
         fs::write(consumer.directory.join(".cargo/config.toml"), config)?;
         let vendored = fs::read_dir(consumer.directory.join("vendor"))?.count();
         ensure!(
-            (ours..=ours + most).contains(&vendored),
-            "{crates:?}: {vendored} packages vendored; expected {ours} of ours and up to {most}"
+            (own..=own + most).contains(&vendored),
+            "{crates:?}: {vendored} packages vendored; expected {own} of the workspace and up to {most}"
         );
-        counts.push(vendored - ours);
+        counts.push(vendored - own);
 
-        // Nothing but the folder is there to build from: cargo's home is empty.
+        // Only the folder is available to build from: cargo's home is empty.
         let home = workshop.directory("vendor-home")?;
         let mut cargo = workshop.cargo(&consumer.directory, Target::Fresh("vendor-target"))?;
         cargo.env("CARGO_HOME", home).args(["build", "--frozen"]);
@@ -164,7 +164,7 @@ pub(super) fn vendor(workshop: &Workshop) -> anyhow::Result<String> {
         consumer.run(workshop, &built)?;
     }
     Ok(format!(
-        "vendored beside ours: {} for cuda-sys, {} for cuda-core",
+        "vendored besides the workspace's own: {} for cuda-sys, {} for cuda-core",
         counts[0], counts[1]
     ))
 }

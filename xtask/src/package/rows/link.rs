@@ -1,4 +1,4 @@
-//! Linked with a library, and built without our build script.
+//! Linked with a driver library, and built without cuda-sys's build script.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -11,7 +11,7 @@ use crate::package::consumer::{Consumer, Crates, Features, Source};
 use crate::package::report::not_run;
 use crate::package::workshop::{Target, Workshop};
 
-/// Builds with `CUDA_SYS_LINK=1` against a stub that the row makes, and runs on it.
+/// Builds with `CUDA_SYS_LINK=1` against a stub that the row makes, and runs with it.
 pub(super) fn linked(workshop: &Workshop) -> anyhow::Result<String> {
     if !cfg!(target_os = "linux") {
         return Err(not_run("the stub library is made for Linux"));
@@ -41,7 +41,7 @@ pub(super) fn linked(workshop: &Workshop) -> anyhow::Result<String> {
         .command(built.program("newer")?.as_os_str());
     let answers = output(newer.env("LD_LIBRARY_PATH", &library))?;
 
-    // The toolkit's own stub, where toolkits keep it.
+    // The toolkit's own stub, in the toolkits' usual place.
     let root = workshop.directory("linked-toolkit")?;
     fs::create_dir_all(root.join("include"))?;
     fs::create_dir_all(root.join("lib64/stubs"))?;
@@ -57,7 +57,7 @@ pub(super) fn linked(workshop: &Workshop) -> anyhow::Result<String> {
     let built = consumer.build(workshop, &environment)?.succeeded()?;
 
     // With a library of that name that lacks the symbols, the process must not even start: the
-    // calls are bound by the system's loader, not by ours.
+    // system's loader resolves the calls, not cuda-sys.
     let empty = workshop.directory("linked-empty")?;
     compile(workshop, &empty.join("libcuda.so.1"), "", &[])?;
     let mut command = workshop.machine.command(built.program("sys")?.as_os_str());
@@ -74,11 +74,11 @@ pub(super) fn linked(workshop: &Workshop) -> anyhow::Result<String> {
     ))
 }
 
-/// Calls what drivers for CUDA 11.8 lack.
+/// Calls functions that drivers for CUDA 11.8 lack.
 const NEWER: &str = include_str!("../consumer/newer.rs");
 
-/// A `libcuda.so.1` with the symbols of CUDA 11.8 and no other: the simulated driver's functions, and
-/// for the rest functions that report `CUDA_ERROR_NOT_SUPPORTED`.
+/// A `libcuda.so.1` with exactly the symbols of CUDA 11.8: the simulated driver's functions, and
+/// for the others functions that return `CUDA_ERROR_NOT_SUPPORTED`.
 fn stub(workshop: &Workshop) -> anyhow::Result<(PathBuf, usize)> {
     let mut cargo = workshop.cargo(&workshop.source(), Target::Shared)?;
     cargo.args(["rustc", "--locked", "--package=cuda-driver-sim", "--lib"]);
@@ -118,7 +118,7 @@ fn stub(workshop: &Workshop) -> anyhow::Result<(PathBuf, usize)> {
     Ok((directory, symbols))
 }
 
-/// Makes a shared library named as the driver is.
+/// Compiles a shared library with the driver's name.
 fn compile(workshop: &Workshop, library: &Path, text: &str, more: &[&OsStr]) -> anyhow::Result<()> {
     let source = library.with_extension("c");
     fs::write(&source, text)?;
@@ -131,8 +131,8 @@ fn compile(workshop: &Workshop, library: &Path, text: &str, more: &[&OsStr]) -> 
         .map(drop)
 }
 
-/// Builds with a `links` override, with which cargo leaves the build script of cuda-sys out, and
-/// with no build scripts at all, as build systems other than cargo may.
+/// Builds with a `links` override, which makes cargo skip the build script of cuda-sys, and with no
+/// build scripts at all, as build systems other than cargo may.
 pub(super) fn without_scripts(workshop: &Workshop) -> anyhow::Result<String> {
     let source = Source::Path(workshop.source());
     let consumer = Consumer::write(
@@ -151,7 +151,7 @@ pub(super) fn without_scripts(workshop: &Workshop) -> anyhow::Result<String> {
             workshop.host()?
         ),
     )?;
-    // The script, if it ran, would fail.
+    // The script would fail if it ran.
     let environment = [("CUDA_SYS_BINDINGS", OsStr::new("no such mode"))];
     let built = consumer.build(workshop, &environment)?.succeeded()?;
     let seen = built.seen()?;
@@ -185,7 +185,7 @@ pub(super) fn without_scripts(workshop: &Workshop) -> anyhow::Result<String> {
     Ok("overridden, and left out: runs on the checked-in bindings".to_owned())
 }
 
-/// Takes the build script out of the package in `directory`.
+/// Removes the build script from the package in `directory`.
 fn strip_script(directory: &Path) -> anyhow::Result<()> {
     let manifest = directory.join("Cargo.toml");
     let text = fs::read_to_string(&manifest)?;
@@ -201,7 +201,7 @@ fn strip_script(directory: &Path) -> anyhow::Result<()> {
     fs::remove_file(directory.join("build.rs")).context("a package without a build script")
 }
 
-/// Copies a directory, what git keeps there apart.
+/// Copies a directory without git's own files.
 pub(super) fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {

@@ -41,13 +41,13 @@ pub(super) fn links(workshop: &Workshop) -> anyhow::Result<String> {
     Ok("in one graph with a package that links `cuda`".to_owned())
 }
 
-/// What makes the build script run again, and what does not.
+/// Which changes make the build script run again, and which do not.
 pub(super) fn watched(workshop: &Workshop) -> anyhow::Result<String> {
     let header = workshop.headers.newest()?;
     let include = header.file.parent().unwrap_or(Path::new("/")).as_os_str();
     let consumer = consumer(workshop, Features::Default)?;
 
-    // `DOCS_RS` holds while it is set, and no longer.
+    // `DOCS_RS` takes effect only while it is set.
     let system = [
         ("CUDA_SYS_BINDINGS", OsStr::new("system")),
         ("CUDA_SYS_INCLUDE_DIR", include),
@@ -60,7 +60,7 @@ pub(super) fn watched(workshop: &Workshop) -> anyhow::Result<String> {
     let seen = consumer.build(workshop, &system)?.succeeded()?.seen()?;
     ensure!(seen.bindings == "system", "DOCS_RS sticks: {seen:?}");
 
-    // Nothing is looked for on `PATH`, whose other value therefore builds nothing again.
+    // Without a search on `PATH`, another value of it rebuilds nothing.
     let mut others = vec![consumer.directory.clone()];
     others.extend(env::split_paths(&workshop.machine.path()));
     let path = env::join_paths(others)?;

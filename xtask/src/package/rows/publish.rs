@@ -1,4 +1,4 @@
-//! `cargo package`, as a registry would get the crates.
+//! `cargo package`, as the crates would go to a registry.
 
 use std::fs;
 use std::path::Path;
@@ -11,16 +11,17 @@ use crate::package::build::output;
 use crate::package::consumer::{Consumer, Crates, Features, Source};
 use crate::package::workshop::{Target, Workshop};
 
-/// What crates.io takes at most.
+/// The size limit of crates.io.
 const LIMIT: u64 = 10 << 20;
 
-/// What keeps cargo from publishing a package.
+/// The line that keeps cargo from publishing a package.
 const PRIVATE: &str = "publish = false\n";
 
 /// Packages both crates and consumes the packages.
 ///
-/// Neither may be published until their names are settled, which is taken out of a copy here. Both names are taken on crates.io. Packaged in one go, `cuda-core` is verified against the
-/// `cuda-sys` packaged with it, not against the stranger of that name.
+/// Neither may be published until their names are settled, so a copy is used here without that
+/// line. Both names are taken on crates.io. Packaged in one command, `cuda-core` is verified
+/// against the `cuda-sys` packaged with it, not against the other crate of that name.
 pub(super) fn package(workshop: &Workshop) -> anyhow::Result<String> {
     let source = workshop.directory("publishable")?;
     copy(&workshop.source(), &source)?;
@@ -35,7 +36,7 @@ pub(super) fn package(workshop: &Workshop) -> anyhow::Result<String> {
             .cargo(&source, Target::Shared)?
             .args(["fetch", "--locked"]),
     )?;
-    // With all downloaded, nothing need be asked of crates.io.
+    // Everything is downloaded, so crates.io is not needed.
     let mut cargo = workshop.cargo(&source, Target::Shared)?;
     cargo.args(["package", "--quiet", "--offline"]);
     output(cargo.args(["--package=cuda-sys", "--package=cuda-core"]))?;
@@ -68,7 +69,7 @@ pub(super) fn package(workshop: &Workshop) -> anyhow::Result<String> {
     Ok(format!("{}; consumed: {seen}", sizes.join(", ")))
 }
 
-/// `cuda-sys-0.1.0.crate`, whatever the version.
+/// The file `cuda-sys-0.1.0.crate`, of any version.
 fn the_archive(packages: &Path, krate: &str) -> anyhow::Result<std::path::PathBuf> {
     let prefix = format!("{krate}-");
     let entries = fs::read_dir(packages).with_context(|| packages.display().to_string())?;

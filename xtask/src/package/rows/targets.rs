@@ -43,8 +43,8 @@ fn consumer(workshop: &Workshop, features: Features) -> anyhow::Result<Consumer>
     Consumer::write(workshop, "target-consumer", &source, Crates::Core, features)
 }
 
-/// Checks a consumer with and without bindgen beside a toolkit of the host's, which must not be
-/// taken for the target's.
+/// Checks a consumer with and without bindgen beside a toolkit of the host, which must not be used
+/// for the target.
 fn check(workshop: &Workshop, target: &str) -> anyhow::Result<String> {
     if workshop.host()? == target {
         return Err(not_run("it is this machine's own"));
@@ -71,7 +71,7 @@ fn check(workshop: &Workshop, target: &str) -> anyhow::Result<String> {
     Ok(said)
 }
 
-/// Asks rustup for the target's standard library unless it is there.
+/// Installs the target's standard library with rustup unless it is there.
 fn has_std(workshop: &Workshop, target: &str) -> anyhow::Result<()> {
     let sysroot = output(
         workshop

@@ -1,4 +1,4 @@
-//! How long a clean build takes, for our crates and for others, measured the same way.
+//! Times clean builds of these crates and of others, measured in the same way.
 
 use std::fmt;
 use std::fs;
@@ -14,19 +14,19 @@ use crate::package::workshop::{Target, Workshop};
 /// Jobs of every measured build, however many cores there are.
 const JOBS: &str = "--jobs=2";
 
-/// What `cuda-core` without bindgen may take.
+/// The limit for `cuda-core` without bindgen.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// What it takes on no machine of today that has two cores for it.
+/// A time that no current machine exceeds if two of its cores are free.
 const SURELY: Duration = Duration::from_secs(13);
 
 pub(super) fn without_bindgen(workshop: &Workshop) -> anyhow::Result<String> {
-    let time = measure(workshop, &ours(workshop, false), 2)?;
+    let time = measure(workshop, &own_dependency(workshop, false), 2)?;
     if time.runs.iter().any(|run| run.clock < LIMIT) {
         return Ok(time.to_string());
     }
     let said = format!("{time}; the limit is {} s", LIMIT.as_secs());
-    // A build beside other work says what the machine has left, not what the build takes.
+    // The time of a build beside other work depends on that work.
     if time.runs.iter().all(Run::was_disturbed) {
         return Err(not_run(format!("{said}, and the machine had other work")));
     }
@@ -38,23 +38,23 @@ pub(super) fn without_bindgen(workshop: &Workshop) -> anyhow::Result<String> {
 }
 
 pub(super) fn with_bindgen(workshop: &Workshop) -> anyhow::Result<String> {
-    Ok(measure(workshop, &ours(workshop, true), 1)?.to_string())
+    Ok(measure(workshop, &own_dependency(workshop, true), 1)?.to_string())
 }
 
-/// As `cuda-core` is measured: the driver API, loaded at run time. A CUDA version must be chosen.
+/// Measured like `cuda-core`: the driver API, loaded at run time. A CUDA version must be selected.
 pub(super) fn cudarc(workshop: &Workshop) -> anyhow::Result<String> {
     let dependency = "cudarc = { version = '=0.19.10', default-features = false, \
         features = ['std', 'driver', 'dynamic-loading', 'cuda-13000'] }";
     Ok(measure(workshop, dependency, 2)?.to_string())
 }
 
-/// It builds only beside a whole toolkit, such as one that `--header` is part of.
+/// It builds only with a whole toolkit, such as one that contains the file of `--header`.
 pub(super) fn nvidia(workshop: &Workshop) -> anyhow::Result<String> {
     match measure(workshop, "cuda-core = '=0.4.0'", 1) {
         Ok(time) => Ok(time.to_string()),
         Err(error) => {
             let text = format!("{error:#}");
-            // What its build script complains of, rather than what cargo makes of it.
+            // The message of its build script, rather than cargo's.
             let said = text
                 .split_once("--- stderr")
                 .map_or(text.as_str(), |(_, said)| said);
@@ -67,7 +67,7 @@ pub(super) fn nvidia(workshop: &Workshop) -> anyhow::Result<String> {
     }
 }
 
-fn ours(workshop: &Workshop, bindgen: bool) -> String {
+fn own_dependency(workshop: &Workshop, bindgen: bool) -> String {
     let path = workshop.source().join("cuda-core");
     format!(
         "cuda-core = {{ path = '{}', default-features = {bindgen} }}",
@@ -75,18 +75,18 @@ fn ours(workshop: &Workshop, bindgen: bool) -> String {
     )
 }
 
-/// What one build took.
+/// The times of one build.
 #[derive(Clone, Copy)]
 struct Run {
     clock: Duration,
-    /// Of all cores together; unknown outside of Linux.
+    /// Processor time on all cores; unknown outside of Linux.
     processor: Option<Duration>,
-    /// Of all cores together, what others had meanwhile; unknown outside of Linux.
+    /// Processor time of other work meanwhile, on all cores; unknown outside of Linux.
     others: Option<Duration>,
 }
 
 impl Run {
-    /// Others had more than a tenth of a core.
+    /// Whether other work had more than a tenth of a core.
     fn was_disturbed(&self) -> bool {
         self.others.is_some_and(|others| others > self.clock / 10)
     }
@@ -110,7 +110,7 @@ impl fmt::Display for Time {
     }
 }
 
-/// Times clean release builds of an empty crate with this dependency; downloading is not counted.
+/// Times clean release builds of an empty crate with this dependency; downloads are not counted.
 fn measure(workshop: &Workshop, dependency: &str, times: usize) -> anyhow::Result<Time> {
     let probe = workshop.directory("time-probe")?;
     fs::create_dir_all(probe.join("src"))?;
@@ -132,7 +132,7 @@ fn measure(workshop: &Workshop, dependency: &str, times: usize) -> anyhow::Resul
     for _ in 0..times {
         let mut cargo = workshop.cargo(&probe, Target::Fresh("time-target"))?;
         cargo.args(["build", "--release", "--frozen", JOBS]);
-        // With a toolkit, so that bindgen is not only compiled but runs.
+        // With a toolkit, so that bindgen is compiled and also runs.
         if let Some(include) = header.and_then(|file| file.parent()) {
             cargo.env("CUDA_SYS_INCLUDE_DIR", include);
             cargo.env("CUDA_HOME", include.parent().unwrap_or(include));
@@ -158,25 +158,25 @@ fn measure(workshop: &Workshop, dependency: &str, times: usize) -> anyhow::Resul
     Ok(Time { runs, crates })
 }
 
-/// Processor time of this process's children that have ended, and of theirs.
+/// Processor time of this process's ended children, and of theirs.
 fn children_time() -> Option<Duration> {
     in_children(&fs::read_to_string("/proc/self/stat").ok()?)
 }
 
-/// Processor time of everything that runs on the machine, and what a hypervisor gave to other machines.
+/// Processor time of all processes on the machine, and what a hypervisor gave to other machines.
 fn machine_time() -> Option<Duration> {
     in_machine(&fs::read_to_string("/proc/stat").ok()?)
 }
 
 /// `cutime` and `cstime` of `/proc/self/stat`.
 fn in_children(stat: &str) -> Option<Duration> {
-    // The second field is a name in parentheses, which may hold anything.
+    // The second field is a name in parentheses, which may contain any character.
     let (_, fields) = stat.rsplit_once(')')?;
     let mut times = fields.split_whitespace().skip(13);
     Some(ticks(times.next()?)? + ticks(times.next()?)?)
 }
 
-/// What `/proc/stat` has of all cores together, but for their leisure.
+/// The times of all cores in `/proc/stat`, without idle time.
 fn in_machine(stat: &str) -> Option<Duration> {
     let fields: Vec<_> = stat.lines().next()?.split_whitespace().collect();
     let [
@@ -198,7 +198,7 @@ fn in_machine(stat: &str) -> Option<Duration> {
     busy.into_iter().sum()
 }
 
-/// The kernel tells times in hundredths of a second.
+/// The kernel counts time in hundredths of a second.
 fn ticks(field: &str) -> Option<Duration> {
     Some(Duration::from_millis(10 * field.parse::<u64>().ok()?))
 }

@@ -1,4 +1,4 @@
-//! Where `cuda.h` is found, and what happens where it is not.
+//! Where `cuda.h` is found, and what happens if there is none.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -61,7 +61,7 @@ fn generated(built: &Built, header: &Header, include: &Path) -> anyhow::Result<S
     Ok(seen)
 }
 
-/// Builds with one variable set and asserts that the header `below` the toolkit was found.
+/// Builds with one variable set and asserts that the header at `below` in the toolkit was found.
 fn found(
     workshop: &Workshop,
     (variable, value): (&str, &OsStr),
@@ -140,7 +140,7 @@ pub(super) fn pip(workshop: &Workshop) -> anyhow::Result<String> {
         let below = format!("{package}/include");
         let site_packages = toolkit(workshop, "pip", header, &below)?;
         let include = site_packages.join(below);
-        // Pointed at, either as a whole or at the one package.
+        // The variable names the whole folder, or the one package.
         for root in [site_packages.clone(), site_packages.join(package)] {
             found(workshop, ("CUDA_HOME", root.as_os_str()), header, &include)
                 .with_context(|| format!("CUDA_HOME={}", root.display()))?;
@@ -192,8 +192,8 @@ pub(super) fn debian_customary(workshop: &Workshop) -> anyhow::Result<String> {
     }
     let consumer = consumer(workshop)?;
     let mut cargo = workshop.cargo_among(&mounts, &consumer.directory, Target::Shared)?;
-    // The default, but a change to the environment: a header that appears does not by itself make
-    // cargo run the script again.
+    // The default value, but a change to the environment: a new header alone does not make cargo
+    // run the script again.
     cargo.env("CUDA_SYS_BINDINGS", "auto");
     let built = Built::run(cargo.arg("build"))?.succeeded()?;
     let seen = generated(&built, header, Path::new("/usr/include"))?;
@@ -219,7 +219,7 @@ pub(super) fn targets(workshop: &Workshop) -> anyhow::Result<String> {
     let arch = target_directory(workshop)?;
     let below = format!("targets/{arch}-linux/include");
     let root = toolkit(workshop, "targets", header, &below)?;
-    // Another architecture's header lies beside it and must not be taken.
+    // A header for another architecture beside it must not be used.
     let other = if arch == "sbsa" { "x86_64" } else { "sbsa" };
     let trap = root.join(format!("targets/{other}-linux/include"));
     fs::create_dir_all(&trap)?;
@@ -234,7 +234,7 @@ pub(super) fn targets(workshop: &Workshop) -> anyhow::Result<String> {
         &root.join(&below),
     )?;
 
-    // With the other one alone, there is no header for this target.
+    // With the other header alone, there is none for this target.
     fs::remove_dir_all(root.join(format!("targets/{arch}-linux")))?;
     let environment = [
         ("CUDA_SYS_BINDINGS", OsString::from("system")),
@@ -253,7 +253,7 @@ pub(super) fn targets(workshop: &Workshop) -> anyhow::Result<String> {
     Ok(format!("{seen} of {arch}, none of {other}"))
 }
 
-/// CUDA's name of the machine in `targets/`.
+/// CUDA's name for the machine in `targets/`.
 fn target_directory(workshop: &Workshop) -> anyhow::Result<&'static str> {
     let host = workshop.host()?;
     match host.split_once('-') {

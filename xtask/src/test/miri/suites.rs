@@ -1,12 +1,12 @@
 //! What is interpreted, how, and in which samples.
 
-/// What Miri makes of a pointer that comes from a number.
+/// How Miri treats a pointer made from a number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Provenance {
-    /// There is none.
+    /// Such a pointer is invalid.
     Strict,
-    /// It is taken for one that was made a number before: of managed and mapped memory the driver tells
-    /// an address, and whether the host may use it.
+    /// It is taken for one whose address was exposed before: for managed and mapped memory the
+    /// driver returns an address, and whether the host may use it.
     Permissive,
 }
 
@@ -25,7 +25,7 @@ impl Provenance {
         }
     }
 
-    /// That which a test wants.
+    /// The provenance that a test needs.
     pub(super) fn of(test: &str) -> Self {
         match BY_ADDRESS.iter().any(|part| test.starts_with(part)) {
             true => Self::Permissive,
@@ -34,7 +34,8 @@ impl Provenance {
     }
 }
 
-/// Tests whose host uses memory by an address that the driver told it: what their paths begin with.
+/// Tests whose host code accesses memory by an address that the driver returned: the beginnings of
+/// their paths.
 const BY_ADDRESS: [&str; 6] = [
     "counts::memory::managed_",
     "faults::managed::",
@@ -44,7 +45,7 @@ const BY_ADDRESS: [&str; 6] = [
     "soundness::managed::",
 ];
 
-/// What cargo is told to test at once.
+/// The arguments that select tests for cargo, and the samples that have a share of them.
 pub(super) struct Suite {
     pub(super) name: &'static str,
     pub(super) provenance: Provenance,
@@ -54,8 +55,8 @@ pub(super) struct Suite {
     pub(super) turn: Turn,
 }
 
-/// Which samples a suite has a share of. To start an interpreter takes as long as ten tests, so that not
-/// every sample has a share of every suite; but each has some of either provenance.
+/// Which samples a suite has a share of. Starting Miri takes as long as ten tests, so not every
+/// sample has a share of every suite; but each has some of either provenance.
 #[derive(Clone, Copy)]
 pub(super) enum Turn {
     Each,

@@ -1,4 +1,4 @@
-//! How long an interpreter takes for tests: measured by the last full run, in a file.
+//! How long Miri takes for tests: measured by the last full run, in a file.
 
 use std::collections::HashMap;
 use std::fs;
@@ -33,7 +33,7 @@ impl Times {
         Self(lines.collect())
     }
 
-    /// Seconds that an interpreter takes for a test, without what it takes to start.
+    /// Seconds that Miri takes for a test, without its start.
     pub(super) fn of(&self, name: &str) -> f64 {
         self.0.get(name).copied().unwrap_or(USUAL)
     }

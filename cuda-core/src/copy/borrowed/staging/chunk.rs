@@ -1,4 +1,4 @@
-//! The memory of a chunk.
+//! The memory of a staging chunk.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
@@ -18,26 +18,27 @@ use crate::util::sync::lock;
 /// Alignment of pageable chunks: that of pages.
 const PAGE: usize = 4096;
 
-/// Memory that copies go through.
+/// Memory that copies of borrowed slices go through.
 #[derive(Clone, Copy)]
 pub(super) struct Chunk {
     memory: Memory,
-    /// As many as were asked for.
+    /// The requested size.
     // INVARIANT: no more than the memory has, which is this chunk's until it is given back.
     pub(super) bytes: usize,
 }
 
 #[derive(Clone, Copy)]
 enum Memory {
-    /// The pool's.
+    /// From the slabs.
     Pinned(pinned_pool::Chunk),
-    /// Where nobody has pinned memory: the driver then copies it through some of its own.
+    /// For when no pinned memory can be had: the driver then copies it through pinned memory of its
+    /// own.
     // INVARIANT: allocated with the layout of the chunk's bytes.
     Pageable(HostAddress),
 }
 
 impl Chunk {
-    /// New pinned memory. It is of the device's primary context, which outlives all.
+    /// New pinned memory, in the device's primary context, which outlives all chunks.
     pub(super) fn pinned(device: Device, bytes: usize) -> Result<Self> {
         let memory = Memory::Pinned(pinned_pool::take(device.primary()?, bytes)?);
         Ok(Self { memory, bytes }.counted())
@@ -58,7 +59,7 @@ impl Chunk {
         self
     }
 
-    /// Takes the chunk out of the count.
+    /// Subtracts the chunk from the pool's count.
     pub(super) fn uncount(&self) {
         *lock(&POOL).allocated(self.bytes) -= self.bytes;
     }
@@ -70,17 +71,17 @@ impl Chunk {
         }
     }
 
-    /// Whether it is a part of a slab, which takes it back without asking the driver.
+    /// Whether it is part of a slab, which takes it back without a driver call.
     pub(super) fn is_cached(&self) -> bool {
         matches!(self.memory, Memory::Pinned(memory) if memory.is_cached())
     }
 
-    /// Whether it is only to be used where there is no better one.
+    /// Whether it is pageable, to be used only if no other chunk can be had.
     pub(super) fn is_pageable(&self) -> bool {
         matches!(self.memory, Memory::Pageable(_))
     }
 
-    /// Bytes that giving it back gives to the system.
+    /// Bytes that giving it back returns to the system.
     pub(super) fn released_bytes(&self) -> usize {
         match self.memory {
             Memory::Pinned(memory) if memory.is_cached() => 0,
@@ -97,21 +98,21 @@ impl Chunk {
         };
         fences.wait_host().map_err(Unreleased::Kept)?;
         if let Some(layout) = layout(self.bytes) {
-            // SAFETY: allocated with this layout, by the invariant; nobody has it any more, devices
-            // neither.
+            // SAFETY: allocated with this layout, by the invariant; neither the host nor a device
+            // uses it any more.
             unsafe { dealloc(base.0.as_ptr(), layout) };
         }
         Ok(())
     }
 
-    /// Gives back what nobody uses, and what is not the driver's own.
+    /// Frees a chunk that no work uses, and that is pageable or part of a slab.
     pub(super) fn discard(self) {
         self.uncount();
-        // So no driver is asked, and nothing fails.
+        // So this makes no driver call and does not fail.
         let _ = self.give(Fences::none());
     }
 
-    /// Says that the chunk is nobody's any more, and why.
+    /// Reports that the chunk is lost, and why.
     pub(super) fn report_lost(&self, why: Error) {
         let address = self.base().addr() as u64;
         drop_hook::report(Resource::PinnedMemory, address, self.bytes, Some(why));

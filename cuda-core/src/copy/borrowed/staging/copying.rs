@@ -5,19 +5,19 @@ use std::sync::OnceLock;
 
 use super::lines::{self, LINE};
 
-/// Where in the machine a copy leaves the bytes that it has written.
+/// Where in the memory hierarchy a copy leaves the bytes that it has written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Path {
     /// In memory.
     PastCaches,
     /// In the caches of the core that copies.
     ThroughCaches,
-    /// In the cache that all cores share, if the processor [can](can_demote) send them there: devices
-    /// read it without going to memory, or asking a core for what it has.
+    /// In the cache that all cores share, if the processor [can](can_demote) send them there:
+    /// devices read it without going to memory, or fetching lines from a core's own cache.
     ToSharedCache,
 }
 
-/// Copies `len` bytes. They are there, for other threads and for devices, when this returns.
+/// Copies `len` bytes, which other threads and devices can read when this returns.
 ///
 /// # Safety
 /// As [`std::ptr::copy_nonoverlapping`].
@@ -41,7 +41,7 @@ pub(super) unsafe fn copy(path: Path, from: *const u8, to: *mut u8, len: usize) 
     unsafe { ptr::copy_nonoverlapping(from, to, len - done) };
 }
 
-/// Whether the processor can send what it has written to the cache that all cores share.
+/// Whether the processor can send lines that it has written to the cache that all cores share.
 pub(super) fn can_demote() -> bool {
     static KNOWN: OnceLock<bool> = OnceLock::new();
     *KNOWN.get_or_init(lines::can_demote)

@@ -1,18 +1,18 @@
-//! Copying by lines of the processor's caches, with instructions that Rust has no words for.
+//! Copying by cache lines, with instructions that Rust has no portable intrinsics for.
 
 use super::copying::Path;
 
 /// Bytes of a line.
 pub(super) const LINE: usize = 64;
 
-/// Copies so many lines, at least one, as [`std::ptr::copy_nonoverlapping`] would copy their bytes;
-/// where they go, a line begins.
+/// Copies `lines` cache lines, at least one, as [`std::ptr::copy_nonoverlapping`] would copy their
+/// bytes; `to` is aligned to a line.
 pub(super) type CopyLines = unsafe fn(from: *const u8, to: *mut u8, lines: usize);
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(super) use self::x86_64::{by, can_demote};
 
-/// Other processors decide by themselves.
+/// Other processors use the plain copy.
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 pub(super) fn by(_: Path) -> Option<CopyLines> {
     None
@@ -30,7 +30,7 @@ mod x86_64 {
 
     use super::{CopyLines, Path};
 
-    /// What copies lines on that path; [`None`] where no instruction of its own is needed.
+    /// The function that copies lines on that path; [`None`] if the plain copy serves it.
     pub(in super::super) fn by(path: Path) -> Option<CopyLines> {
         match path {
             Path::PastCaches => Some(stream),
@@ -40,16 +40,16 @@ mod x86_64 {
     }
 
     /// Asks the processor for `CLDEMOTE`: bit 25 of ECX in leaf 7.
-    #[allow(unused_unsafe)] // Newer compilers take them for safe.
+    #[allow(unused_unsafe)] // Safe in newer versions of the standard library.
     pub(in super::super) fn can_demote() -> bool {
-        // SAFETY: every x86-64 has CPUID, and its leaf 0, which tells of the others.
+        // SAFETY: every x86-64 has CPUID, and its leaf 0, which returns the highest leaf.
         let leaves = unsafe { __cpuid(0) }.eax;
         // SAFETY: the leaf is there.
         leaves >= 7 && unsafe { __cpuid_count(7, 0) }.ecx & (1 << 25) != 0
     }
 
-    /// How sixteen bytes are stored, and what comes behind each line and behind all of them. Written
-    /// out, since a build without optimisation would make a call of each intrinsic.
+    /// `$store` stores sixteen bytes; `$line` follows each line, `$all` follows the last. Assembly,
+    /// since an unoptimised build would make a call of each intrinsic.
     macro_rules! copy_lines {
         ($from:ident, $to:ident, $lines:ident, $store:literal, $line:literal, $all:literal) => {
             asm!(
@@ -80,26 +80,26 @@ mod x86_64 {
         };
     }
 
-    /// Past the caches, since reading what is to be overwritten would take a third of the memory's
-    /// bandwidth.
+    /// Past the caches, since reading the lines that are to be overwritten would take a third of
+    /// the memory's bandwidth.
     ///
     /// # Safety
     /// As of [`CopyLines`].
     unsafe fn stream(from: *const u8, to: *mut u8, lines: usize) {
-        // SAFETY: reads and writes what the caller promises, at the alignment that `movntdq` wants.
-        // SSE2 is part of the architecture. Streaming stores are not ordered with those that will
-        // tell others of them; the fence sees to that.
+        // SAFETY: reads and writes what the caller promises, at the alignment that `movntdq` needs.
+        // SSE2 is part of the architecture. Streaming stores are not ordered with the later stores
+        // by which other threads learn of them; the fence orders them.
         unsafe { copy_lines!(from, to, lines, "movntdq", "", "sfence") };
     }
 
-    /// Through the caches, and each line at once on to the one that all cores share.
+    /// Through the caches, sending each line on at once to the cache that all cores share.
     ///
     /// # Safety
     /// As of [`CopyLines`].
     unsafe fn demote(from: *const u8, to: *mut u8, lines: usize) {
-        // SAFETY: reads and writes what the caller promises, at the alignment that `movdqa` wants.
-        // SSE2 is part of the architecture, and `cldemote` is a hint about a line that has just been
-        // written; processors without it take it for no operation.
+        // SAFETY: reads and writes what the caller promises, at the alignment that `movdqa` needs.
+        // SSE2 is part of the architecture, and `cldemote` is a hint about a line that has just
+        // been written; processors without it execute it as a no-op.
         unsafe { copy_lines!(from, to, lines, "movdqa", "cldemote [{to}]", "") };
     }
 }

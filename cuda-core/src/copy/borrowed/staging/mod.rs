@@ -1,7 +1,7 @@
-//! Pinned chunks of our own, through which borrowed slices travel.
+//! This crate's pinned chunks, through which copies of borrowed slices go.
 //!
-//! A borrowed slice is never handed to the driver: its bytes are copied to or from a chunk, and the
-//! chunk stays ours until the device is done with it, whatever becomes of the slice.
+//! A borrowed slice is never handed to the driver: its bytes are copied to or from a chunk, which
+//! stays in this crate's hands until the device is done with it, whatever becomes of the slice.
 
 use std::collections::VecDeque;
 use std::ptr;
@@ -34,10 +34,11 @@ pub(crate) mod share;
 /// Size of a chunk that small copies share.
 pub(crate) const CHUNK: usize = 1 << 20;
 
-/// Bytes of chunks of one size beyond which a stream waits for its own before it gets a new one.
+/// Bytes of chunks of one size beyond which a copy waits for its own stream's chunks before it
+/// allocates another.
 const MOST: usize = 256 << 20;
 
-/// Streams of others that are asked before there is a new chunk, and those where there is no room for
+/// Foreign streams that are queried before a new chunk is allocated, and when there is no room for
 /// one.
 const ASKED: usize = 2;
 const ASKED_AT_MOST: usize = 8;
@@ -45,14 +46,14 @@ const ASKED_AT_MOST: usize = 8;
 /// Alignment of what is staged in a chunk.
 const ALIGNMENT: usize = 256;
 
-/// Chunks that nobody leases.
+/// Chunks that are not leased.
 struct Pool {
-    /// The one that was used last comes last: what reads what a device wrote there has it in its
-    /// caches for a while, and a device is slow to write what is in some core's.
+    /// The one used last comes last, and is reused last: a core that has read what a device wrote
+    /// there has it in its caches for a while, and a device is slow to write to cached lines.
     idle: VecDeque<Chunk>,
-    /// Devices may still use them, up to these points; of each stream's, the oldest first.
+    /// Chunks that devices may still use, up to these points; each stream's oldest first.
     pending: VecDeque<(Chunk, Fences)>,
-    /// Bytes of all chunks of a size, which is a power of two; by its logarithm.
+    /// Bytes of all chunks by size class: the logarithm of the size, which is a power of two.
     allocated: [usize; usize::BITS as usize],
 }
 
@@ -62,9 +63,9 @@ static POOL: Mutex<Pool> = Mutex::new(Pool {
     allocated: [0; usize::BITS as usize],
 });
 
-/// A chunk on loan; goes back to the pool with the last region.
+/// A chunk on loan; it goes back to the pool with its last region.
 pub(crate) struct Lease {
-    // INVARIANT: only this lease's regions touch it.
+    // INVARIANT: only this lease's regions access it.
     chunk: Chunk,
     claimed: AtomicUsize,
     /// The last point of each stream that uses the chunk.
@@ -84,8 +85,8 @@ impl Pocket for StagingChunk {
 }
 
 impl Lease {
-    /// A chunk that no device uses, for the stream. Allocates one in the primary context, which
-    /// outlives all.
+    /// A chunk that no device uses, for the stream. Allocates in the primary context, which
+    /// outlives all chunks.
     fn acquire(core: &StreamCore) -> Result<Arc<Self>> {
         take(core, CHUNK).map(Self::of)
     }
@@ -137,42 +138,43 @@ impl Drop for Lease {
 }
 
 impl Region {
-    /// Where the region begins, for the driver.
+    /// Where the region begins, to pass to the driver.
     pub(crate) fn as_ptr(&self) -> *mut u8 {
         // SAFETY: `start` is within the chunk, by the invariant.
         unsafe { self.lease.chunk.base().add(self.start) }
     }
 
-    /// Copies `bytes`, as many as the region has, into it; or fails, once the process exits.
+    /// Copies `bytes`, as many as the region has, into it. Fails once the process exits.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<()> {
         let _pass = Pass::or_gone()?;
         let len = self.len.min(bytes.len());
-        // SAFETY: `len` bytes are valid on both sides; nobody else touches the region, no device
-        // either before it is enqueued; a borrowed slice does not overlap a chunk of ours.
+        // SAFETY: `len` bytes are valid on both sides; no other code accesses the region, and no
+        // device does before a copy is enqueued; a borrowed slice does not overlap a chunk of this
+        // crate's.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.as_ptr(), len) };
         Ok(())
     }
 
-    /// Copies the region's bytes, which the device has finished writing, out of it; or fails, once
+    /// Copies the region's bytes, which the device has finished writing, into `bytes`. Fails once
     /// the process exits.
     pub(crate) fn read(&self, bytes: &mut [u8]) -> Result<()> {
         let _pass = Pass::or_gone()?;
         let len = self.len.min(bytes.len());
         // SAFETY: `len` bytes are valid on both sides; no device writes the region any more, since
         // the caller has waited for the copy that fills it; a borrowed slice does not overlap a
-        // chunk of ours.
+        // chunk of this crate's.
         unsafe { ptr::copy_nonoverlapping(self.as_ptr(), bytes.as_mut_ptr(), len) };
         Ok(())
     }
 
-    /// The stream uses the region up to `seq`.
+    /// Notes that the stream uses the region up to `seq`.
     pub(crate) fn mark(&self, timeline: &Arc<Timeline>, seq: u64) {
         let timeline = timeline.clone();
         lock(&self.lease.last).add(&Mark { timeline, seq });
     }
 }
 
-/// `len` bytes, at most a chunk, for a copy on the stream.
+/// A region of `len` bytes, at most [`CHUNK`], for a copy on the stream.
 ///
 /// Small ones share the stream's current chunk, so that most of them cost no driver call.
 pub(crate) fn reserve(core: &StreamCore, stream: &Bound<'_>, len: usize) -> Result<Region> {
@@ -187,12 +189,13 @@ pub(crate) fn reserve(core: &StreamCore, stream: &Bound<'_>, len: usize) -> Resu
     let lease = Lease::acquire(core)?;
     let region = claim_new(&lease, len)?;
     if lease.chunk.is_pageable() {
-        // The next copy may find a better one.
+        // Not kept as the current chunk: the next copy may find a pinned one.
         return Ok(region);
     }
     let old = lock(&core.staging).replace(lease);
     if old.is_some() {
-        // Lets the pool see when the old chunk is done with. Without it the pool waits instead.
+        // Lets the pool see when the old chunk is done with; if it fails, a later copy waits for it
+        // instead.
         let _ = timeline.checkpoint(false, stream.entered());
     }
     Ok(region)
@@ -205,10 +208,11 @@ fn claim_new(lease: &Arc<Lease>, len: usize) -> Result<Region> {
     })
 }
 
-/// A chunk that is known or turns out to be free, a new one, or one of the stream's own after a wait.
+/// A chunk that is known to be idle or found so by a query, a new one, or one of the stream's own
+/// after a wait.
 ///
-/// Nobody waits for another stream, nor for one that is held up: those may go on only when the
-/// caller does what comes next.
+/// Does not wait for other streams, nor for work that is held up: that may continue only after what
+/// the calling thread does next. (Without memory for a new chunk, [it must](take_at_last).)
 fn take(core: &StreamCore, bytes: usize) -> Result<Chunk> {
     let id = core.timeline().id();
     let is_own = |last: &Fences| last.marks().iter().all(|mark| mark.timeline.id() == id);
@@ -223,24 +227,25 @@ fn take(core: &StreamCore, bytes: usize) -> Result<Chunk> {
     allocate_or_wait(core.device(), bytes)
 }
 
-/// Whether there may be one more chunk of that size.
+/// Whether the limit allows one more chunk of that size.
 fn has_room(bytes: usize) -> bool {
     *lock(&POOL).allocated(bytes) + bytes <= MOST
 }
 
 /// An idle chunk, or a pending one that is known to be done. No driver call.
 ///
-/// Beyond [`MOST`], where streams that are held up have brought the pool, another such chunk goes
-/// back to its slab.
+/// Streams that are held up may have brought the pool beyond [`MOST`]; then a second such chunk is
+/// given back to its slab.
 fn take_known(bytes: usize) -> Option<Chunk> {
     let mut chunk = find_known(bytes, &|_| true)?;
     while chunk.is_pageable() {
-        // There may be a better one by now.
+        // By now there may be a pinned one.
         chunk.discard();
         chunk = find_known(bytes, &|_| true)?;
     }
     if *lock(&POOL).allocated(bytes) > MOST {
-        // Not one of the driver's: freeing that waits for devices, which may wait for the caller.
+        // Not a chunk of the driver's: freeing that waits for devices, which may wait for the
+        // calling thread.
         if let Some(other) = find_known(bytes, &Chunk::is_cached) {
             other.discard();
         }
@@ -257,29 +262,30 @@ fn find_known(bytes: usize, wanted: &dyn Fn(&Chunk) -> bool) -> Option<Chunk> {
     let done = |(chunk, last): &(Chunk, Fences)| fits(chunk) && last.are_known_reached();
     let at = pool.pending.iter().position(done)?;
     let (chunk, last) = pool.pending.remove(at)?;
-    // The last reference to a timeline destroys its events: not under the lock.
+    // Dropping the last reference to a timeline destroys its events: not under the lock.
     drop(pool);
     drop(last);
     Some(chunk)
 }
 
-/// A chunk that is known to be done, or a pending one that turns out to be, `own` ones first: one
-/// question to the driver for each stream that is asked.
+/// A chunk that is known to be done, or a pending one that a query shows to be, `own` ones first.
+/// One driver call for each stream queried.
 fn take_done(bytes: usize, own: &dyn Fn(&Fences) -> bool) -> Option<Chunk> {
     let others = if has_room(bytes) {
         ASKED
     } else {
         ASKED_AT_MOST
     };
-    // Streams that are not done with their oldest chunk: one that is held up hides no other.
+    // Streams that have not finished with their oldest chunk. A chunk that is held up hides no
+    // other.
     let mut busy = Vec::new();
     take_known(bytes)
         .or_else(|| take_asked(bytes, own, ASKED_AT_MOST, &mut busy))
         .or_else(|| take_asked(bytes, &|last| !own(last), others, &mut busy))
 }
 
-/// A pending chunk whose points are `wanted`, if it turns out to be done. So many streams are asked
-/// at most, and none that is `busy`.
+/// A pending chunk whose points are `wanted`, if queries show it to be done. Queries at most `most`
+/// streams, and none in `busy`.
 fn take_asked(
     bytes: usize,
     wanted: &dyn Fn(&Fences) -> bool,
@@ -296,7 +302,7 @@ fn take_asked(
             return Some(chunk);
         };
         if is_lost(&last) {
-            // Somebody else's loss: this copy need not fail for it.
+            // The lost stream is another's: this copy need not fail for it.
             set_aside(chunk, last, Error::LostStream);
             continue;
         }
@@ -306,8 +312,8 @@ fn take_asked(
     None
 }
 
-/// The oldest pending chunk whose points are `wanted`, once devices are done with it. One whose
-/// device fails is set aside.
+/// The oldest pending chunk whose points are `wanted`, after waiting for its devices. A chunk whose
+/// wait fails is set aside.
 fn take_when_done(bytes: usize, wanted: &dyn Fn(&Fences) -> bool) -> Option<Chunk> {
     loop {
         let (chunk, last) = take_pending(bytes, wanted)?;
@@ -321,7 +327,7 @@ fn take_pending(bytes: usize, wanted: &dyn Fn(&Fences) -> bool) -> Option<(Chunk
     lock(&POOL).take_pending(bytes, wanted)
 }
 
-/// Whether it can never be proven that all of them were reached.
+/// Whether completion of one of the points can never be proven.
 fn is_lost(points: &Fences) -> bool {
     let mut marks = points.marks().iter();
     marks.any(|mark| mark.timeline.is_lost(mark.seq))
@@ -329,7 +335,7 @@ fn is_lost(points: &Fences) -> bool {
 
 impl Pool {
     fn allocated(&mut self, bytes: usize) -> &mut usize {
-        // A logarithm is less than there are bits.
+        // The logarithm is less than the number of bits.
         &mut self.allocated[bytes.max(1).ilog2() as usize]
     }
 
@@ -345,7 +351,7 @@ impl Pool {
     }
 }
 
-/// The chunk, once the devices are done with it.
+/// The chunk, after waiting for the devices that use it.
 fn wait_for(chunk: Chunk, last: Fences) -> Result<Chunk> {
     if let Err(error) = last.wait_host() {
         set_aside(chunk, last, error.clone());
@@ -354,7 +360,7 @@ fn wait_for(chunk: Chunk, last: Fences) -> Result<Chunk> {
     Ok(chunk)
 }
 
-/// A new chunk; or, where there is no memory for one, [what there is at last](take_at_last).
+/// A new chunk; or, without memory for one, [any other that can be had](take_at_last).
 fn allocate_or_wait(device: Device, bytes: usize) -> Result<Chunk> {
     match Chunk::pinned(device, bytes) {
         Err(error) if error.is_out_of_memory() => take_at_last(bytes, error),
@@ -362,8 +368,8 @@ fn allocate_or_wait(device: Device, bytes: usize) -> Result<Chunk> {
     }
 }
 
-/// Where a new chunk was `refused`, all that is left is to wait for another, in the end for one that
-/// is held up; and where there is no other, memory that is not pinned.
+/// The fallback after allocating a chunk was `refused`: waits for a pending one, at last even for
+/// one that is held up; if there is none, allocates memory that is not pinned.
 fn take_at_last(bytes: usize, refused: Error) -> Result<Chunk> {
     take_when_done(bytes, &|last| !last.are_held_up())
         .or_else(|| take_when_done(bytes, &|_| true))
@@ -371,18 +377,20 @@ fn take_at_last(bytes: usize, refused: Error) -> Result<Chunk> {
         .ok_or(refused)
 }
 
-/// Gives up a chunk that a device may still use, and nobody can prove otherwise.
+/// Gives up a chunk of which it cannot be proven that no device uses it.
 fn set_aside(chunk: Chunk, last: Fences, error: Error) {
     chunk.uncount();
     if chunk.is_cached() {
-        // Its slab knows what becomes of memory that waits in vain, and does not fail here.
+        // `slab::give` makes no driver call for it, so does not fail; the slab gives it up when it
+        // queries it.
         let _ = chunk.give(last);
         return;
     }
     chunk.report_lost(error);
 }
 
-/// Forgets points that are known to have been reached, with what they name. No driver call.
+/// Drops points that are known to have been reached, and so the streams they refer to. No driver
+/// call.
 fn prune() {
     let mut pool = lock(&POOL);
     let all = std::mem::take(&mut pool.pending).into_iter();
@@ -390,20 +398,20 @@ fn prune() {
     pool.pending = pending.into();
     let (chunks, spent): (Vec<_>, Vec<_>) = done.into_iter().unzip();
     pool.idle.extend(chunks);
-    // The last reference to a timeline destroys its events: not under the lock.
+    // Dropping the last reference to a timeline destroys its events: not under the lock.
     drop(pool);
     drop(spent);
 }
 
 /// Frees the pinned memory that this crate keeps for copies of borrowed slices and for
-/// [signals](crate::Signal), except what is in use, and says how many bytes went:
-/// [`trim_pinned`](crate::trim_pinned), then `cuMemFreeHost`, which stops all devices for a moment, and
-/// waits for work that waits for a signal. The threads that help with those copies end.
+/// [signals](crate::Signal), except what is in use, and returns the bytes freed:
+/// [`trim_pinned`](crate::trim_pinned), then `cuMemFreeHost`, which stops all devices for a moment,
+/// and waits for work that waits for a signal. The threads that help with those copies end.
 ///
 /// # Errors
-/// The driver's. It may come although the memory is gone: that chunk is not used again, and the hook
-/// of [`set_drop_hook`](crate::set_drop_hook) is told of it. All else is kept. What was given back
-/// before the error is not counted.
+/// The driver's. The memory may be gone despite the error: that chunk is not used again, and is
+/// reported to the hook of [`set_drop_hook`](crate::set_drop_hook). All else is kept. The bytes
+/// freed before the error are not counted.
 ///
 /// ```no_run
 /// cuda_core::trim_staging()?;

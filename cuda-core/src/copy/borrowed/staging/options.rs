@@ -1,4 +1,4 @@
-//! How copies of large borrowed slices are made.
+//! Options of copies of large borrowed slices.
 
 use std::env;
 use std::sync::Mutex;
@@ -10,18 +10,18 @@ use crate::error::{Error, Result};
 use crate::process::{driver, workers};
 use crate::util::sync::lock;
 
-/// The names of the settings in the environment.
+/// Environment variables of the options.
 const THREADS: &str = "CUDA_CORE_COPY_THREADS";
 const CHUNK: &str = "CUDA_CORE_COPY_CHUNK";
 
-/// Threads beyond which memory, not threads, is what copies wait for. More of them write in bursts
-/// that slow down the device's reading beside them.
+/// Threads beyond which memory, not threads, limits copies. More of them write in bursts that slow
+/// down the device's reads beside them.
 const USEFUL: usize = 8;
 
-/// As above, where what they write [goes to the cache that all cores share](copying::can_demote).
+/// The same if what they write [goes to the cache that all cores share](copying::can_demote).
 const USEFUL_DEMOTERS: usize = 14;
 
-/// What a chunk has unless somebody says otherwise.
+/// The default size of a chunk.
 const USUAL_CHUNK: usize = 8 << 20;
 
 const SMALLEST_CHUNK: usize = 4 << 10;
@@ -51,15 +51,15 @@ const LARGEST_CHUNK: usize = 64 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct StagingOptions {
-    /// Threads that help the one that calls: none for copies by that thread alone, at most 64. They
-    /// are started by the first copy that wants them, and sleep while there is nothing to copy.
+    /// Threads that help the calling thread: with zero it copies alone; at most 64. The first copy
+    /// that needs them starts them; they sleep while there is nothing to copy.
     pub threads: usize,
     /// Bytes of a chunk, a power of two from 4 KiB to 64 MiB. A copy has up to eight in use.
     pub chunk: usize,
 }
 
 impl StagingOptions {
-    /// So many threads, and chunks of so many bytes.
+    /// Options of this many threads, and chunks of this many bytes.
     pub const fn new(threads: usize, chunk: usize) -> Self {
         Self { threads, chunk }
     }
@@ -67,19 +67,19 @@ impl StagingOptions {
 
 static OPTIONS: Mutex<Option<StagingOptions>> = Mutex::new(None);
 
-/// The size of a chunk, for a look without the lock.
+/// The size of a chunk, readable without the lock.
 static CHUNK_NOW: AtomicUsize = AtomicUsize::new(USUAL_CHUNK);
 
-/// Whether so many bytes are more than a chunk, or more than `limit`.
+/// Whether `bytes` are more than a chunk, or more than `limit`.
 pub(crate) fn is_more_than(bytes: usize, limit: usize) -> bool {
     bytes > limit || bytes > CHUNK_NOW.load(Ordering::Relaxed)
 }
 
-/// What copies of large borrowed slices go by. No driver call.
+/// The options of copies of large borrowed slices. No driver call.
 ///
 /// # Errors
-/// [`Error::Malformed`] for a setting in the environment that makes no sense; so do those copies
-/// until [`set_staging_options`] says what to do instead. [`Error::Forked`] in a child of `fork`,
+/// [`Error::Malformed`] if an environment variable has an invalid value; those copies fail with it
+/// too, until [`set_staging_options`] is called. [`Error::Forked`] in a child of `fork`,
 /// [`Error::Exiting`] once the process exits.
 pub fn staging_options() -> Result<StagingOptions> {
     driver::gone().map_or(Ok(()), Err)?;
@@ -92,11 +92,11 @@ pub fn staging_options() -> Result<StagingOptions> {
     Ok(*options.insert(parsed))
 }
 
-/// Says how copies of large borrowed slices are made from now on. No driver call.
+/// Sets how copies of large borrowed slices are made from now on. No driver call.
 ///
 /// # Errors
-/// [`Error::Malformed`] for a number of threads or a size of chunks that cannot be; nothing changes
-/// then. [`Error::Forked`] in a child of `fork`, [`Error::Exiting`] once the process exits.
+/// [`Error::Malformed`] for an invalid number of threads or chunk size; nothing changes then.
+/// [`Error::Forked`] in a child of `fork`, [`Error::Exiting`] once the process exits.
 pub fn set_staging_options(options: StagingOptions) -> Result<()> {
     driver::gone().map_or(Ok(()), Err)?;
     let options = options.check()?;

@@ -1,8 +1,8 @@
 //! How a large slice is cut up.
 //!
-//! It travels in *pieces*, one copy of the driver's each: small ones at both ends, so that the
-//! device starts at once and little is left to do when it ends, and whole chunks between. Threads
-//! copy *quanta*: what one of them takes at a time.
+//! It is copied in *pieces*, one driver copy each: small ones at both ends, so that the device
+//! starts at once and has little left to do at the end, and whole chunks between. Threads copy
+//! *quanta*, the unit that one thread takes at a time.
 
 use std::mem;
 
@@ -12,34 +12,34 @@ use super::ring::DEPTH;
 /// Quanta of a chunk.
 const QUANTA: usize = 32;
 
-/// A quantum that takes no longer than it takes to hand it out many times over.
+/// Handing out a quantum of this size takes a small part of the time that copying it takes.
 const LARGEST_QUANTUM: usize = 128 << 10;
 
 const SMALLEST_QUANTUM: usize = 256;
 
-/// Bytes that one copy of the driver's moves, or one for each device that gets the same.
+/// Bytes that one driver copy moves, or one for each device that gets the same bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Piece {
     /// The part of the slice that it belongs to.
     pub(crate) part: usize,
-    /// Where it begins in that.
+    /// Its offset in that part.
     pub(crate) start: usize,
-    /// Where it begins in the slice.
+    /// Its offset in the slice.
     pub(crate) at: usize,
     pub(crate) len: usize,
-    /// The last one of its part in the chunk that it is in.
+    /// Whether it is the last piece of its part within its chunk.
     pub(crate) is_last: bool,
 }
 
 impl Piece {
-    /// What of the slice it is.
+    /// The bytes of the slice that it covers.
     pub(crate) fn of<'a>(&self, slice: &'a [u8]) -> &'a [u8] {
         let range = self.at..self.at + self.len;
         slice.get(range).unwrap_or_default()
     }
 }
 
-/// What of the slice each of its [`pieces`] is.
+/// The bytes of the slice that each of its [`pieces`] covers.
 pub(crate) fn cut<'a>(slice: &'a mut [u8], pieces: &[Piece]) -> Vec<&'a mut [u8]> {
     let mut lens = Vec::new();
     for piece in pieces {
@@ -49,12 +49,12 @@ pub(crate) fn cut<'a>(slice: &'a mut [u8], pieces: &[Piece]) -> Vec<&'a mut [u8]
     let mut rest = slice;
     let parts = lens.into_iter().map(|len| take_first(&mut rest, len));
     let mut parts: Vec<&mut [u8]> = parts.collect();
-    // The pieces of a part come in their order.
+    // The pieces of a part are in order.
     let piece = |piece: &Piece| take_first(&mut parts[piece.part], piece.len);
     pieces.iter().map(piece).collect()
 }
 
-/// Cuts the first `len` bytes off, if there are so many.
+/// Splits off the first `len` bytes, or as many as there are.
 fn take_first<'a>(rest: &mut &'a mut [u8], len: usize) -> &'a mut [u8] {
     let len = len.min(rest.len());
     let (first, behind) = mem::take(rest).split_at_mut(len);
@@ -62,19 +62,19 @@ fn take_first<'a>(rest: &mut &'a mut [u8], len: usize) -> &'a mut [u8] {
     first
 }
 
-/// Bytes of a quantum for chunks of this size, which is a power of two.
+/// Size of a quantum, for a chunk size that is a power of two.
 pub(super) fn quantum(chunk: usize) -> usize {
     (chunk / QUANTA).clamp(SMALLEST_QUANTUM, LARGEST_QUANTUM)
 }
 
-/// Pieces that a device is to have one after the other while they are filled: it waits for the last
-/// byte of each.
+/// Pieces to aim for in each part of an upload: the device cannot start one before its last byte is
+/// staged.
 const SENT: usize = 16;
 
-/// Pieces that each of many parts has in the chunks that are in use at once.
+/// Pieces that each of several parts has in the chunks in use at once.
 const IN_FLIGHT: usize = 4;
 
-/// How small and how large the pieces of a slice are: powers of two.
+/// The smallest and largest size of pieces: powers of two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Sizes {
     smallest: usize,
@@ -82,7 +82,7 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// Each part is a piece, if it fits a chunk.
+    /// Each part is one piece, if it fits a chunk.
     pub(crate) fn whole(chunk: usize) -> Self {
         Self {
             smallest: chunk,
@@ -90,7 +90,7 @@ impl Sizes {
         }
     }
 
-    /// Of a slice that comes down in so many parts.
+    /// For a download of a slice in `parts` parts.
     pub(crate) fn down(parts: usize, chunk: usize) -> Self {
         let smallest = quantum(chunk);
         let largest = (DEPTH * chunk / IN_FLIGHT / parts.max(1)).clamp(smallest, chunk);
@@ -100,8 +100,8 @@ impl Sizes {
         }
     }
 
-    /// Of `total` bytes that go up in so many parts. Beside a copy itself the device needs some
-    /// microseconds for each: no more of them than it takes.
+    /// For an upload of `total` bytes in `parts` parts. The device needs some microseconds for each
+    /// piece beside the copy itself, so no more pieces than useful.
     pub(crate) fn up(total: usize, parts: usize, chunk: usize) -> Self {
         let Self { smallest, largest } = Self::down(parts, chunk);
         let least = (largest / 4).max(smallest);
@@ -113,9 +113,9 @@ impl Sizes {
     }
 }
 
-/// The pieces of parts of these lengths, which follow each other in a slice. The parts take turns,
-/// so that whatever they are for is busy at the same time. Each piece but a part's last is a power
-/// of two.
+/// The pieces of consecutive parts of a slice, given by their lengths. Pieces of different parts
+/// alternate, so that all devices are busy at the same time. Each piece but a part's last has a
+/// power of two as its size.
 pub(crate) fn pieces(parts: &[usize], chunk: usize, sizes: Sizes) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut base = 0;
@@ -149,7 +149,7 @@ pub(crate) fn pieces(parts: &[usize], chunk: usize, sizes: Sizes) -> Vec<Piece> 
     pieces
 }
 
-/// How many of the pieces go into one chunk; at least one.
+/// How many of the pieces fit into one chunk; at least one.
 fn fitting(pieces: &[Piece], chunk: usize) -> usize {
     let mut claimed = 0;
     let fits = |piece: &&Piece| {
@@ -159,12 +159,12 @@ fn fitting(pieces: &[Piece], chunk: usize) -> usize {
     pieces.iter().take_while(fits).count().max(1)
 }
 
-/// Where the pieces of one part begin, and how long they are.
+/// The offsets and lengths of the pieces of one part.
 fn spans(total: usize, sizes: Sizes) -> impl Iterator<Item = (usize, usize)> {
     let mut start = 0;
     std::iter::from_fn(move || {
         let rest = total - start;
-        // As much as was sent before, and half of what is left.
+        // As much as was sent before, but at most half of what is left.
         let len = start.min(rest / 2).clamp(sizes.smallest, sizes.largest);
         let len = (1 << len.ilog2()).min(rest);
         start += len;
@@ -210,7 +210,7 @@ mod tests {
                         .last()
                         .is_some_and(|piece| piece.is_last && piece.len <= 2 * quantum)
                 );
-                // Few more copies than chunks.
+                // Not many more copies than chunks.
                 assert!(pieces.len() <= total / sizes.largest + 16);
             }
         }
@@ -247,7 +247,7 @@ mod tests {
         }
         let turns: Vec<usize> = pieces.iter().take(5).map(|piece| piece.part).collect();
         assert_eq!(turns, [0, 2, 3, 0, 3]);
-        // Chunk by chunk, as they are claimed.
+        // By chunks, in the order in which pieces are claimed.
         let (mut claimed, mut open) = (0, [false; 4]);
         for piece in &pieces {
             let room = piece.len.next_multiple_of(ALIGNMENT);

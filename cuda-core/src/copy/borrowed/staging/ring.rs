@@ -1,4 +1,4 @@
-//! The chunks that one large copy goes through, over and over.
+//! The chunks that one large copy reuses.
 
 use std::sync::Arc;
 
@@ -11,26 +11,27 @@ use crate::error::Result;
 use crate::timeline::core::StreamCore;
 use crate::timeline::ledger::Fences;
 
-/// Chunks of one copy that are in use at once. As many events as a stream keeps for points that may
-/// be pending: beyond, waiting for the oldest would mean waiting for a younger one.
+/// Chunks of one copy that are in use at once. It equals the number of events that a stream keeps
+/// for points that may be pending: with more chunks, waiting for the oldest would wait for a
+/// younger one.
 pub(crate) const DEPTH: usize = 8;
 
 /// See the module.
 pub(crate) struct Ring {
-    /// Which new chunks are near.
+    /// New chunks are allocated near this device.
     device: Device,
-    /// Those of the streams that the copy is on.
+    /// The streams that the copy is on.
     timelines: Vec<u64>,
     /// Bytes of a chunk.
     chunk: usize,
-    /// The one whose regions are being handed out.
+    /// The chunk whose regions are being handed out.
     current: Option<Arc<Lease>>,
-    /// Chunks that this copy has brought into use; no fewer than [`DEPTH`] where there are no more.
+    /// Chunks that this copy has taken; set to [`DEPTH`] when no more can be allocated.
     taken: usize,
 }
 
 impl Ring {
-    /// For a copy on these streams, of which `first` is one.
+    /// A ring for a copy on the streams `all`, which include `first`.
     pub(crate) fn new<'s>(
         first: &StreamCore,
         all: impl Iterator<Item = &'s StreamCore>,
@@ -45,15 +46,15 @@ impl Ring {
         }
     }
 
-    /// `len` bytes, at most a chunk. Waits for the copy's own streams if it has all the chunks that
-    /// it may have.
+    /// A region of `len` bytes, at most a chunk. Waits for the copy's own streams if the copy
+    /// already has all the chunks it may have.
     ///
-    /// [`None`], if the copy has other regions: there will be room when it is done with one.
+    /// [`None`] only if the copy has other regions: it must finish one of them first.
     pub(crate) fn region(&mut self, len: usize, has_others: bool) -> Result<Option<Region>> {
         if let Some(region) = self.current.as_ref().and_then(|lease| lease.claim(len)) {
             return Ok(Some(region));
         }
-        // Back to the pool, with its last region.
+        // Goes back to the pool with its last region.
         self.current = None;
         let Some(chunk) = self.take(has_others)? else {
             return Ok(None);
@@ -74,12 +75,12 @@ impl Ring {
             }
         }
         let chunk = self.bring(has_others)?;
-        // Where there was none yet, it is asked for again.
+        // If none was found, the caller asks again.
         self.taken += usize::from(chunk.is_some());
         Ok(chunk)
     }
 
-    /// One more chunk.
+    /// Takes one more chunk.
     fn bring(&mut self, has_others: bool) -> Result<Option<Chunk>> {
         if let Some(chunk) = take_done(self.chunk, &|last| self.is_own(last)) {
             return Ok(Some(chunk));
@@ -88,15 +89,15 @@ impl Ring {
         if has_room(self.chunk) {
             match Chunk::pinned(self.device, self.chunk) {
                 Err(error) if error.is_out_of_memory() => {
-                    // Those that there are will do.
+                    // The copy makes do with those it has.
                     self.taken = DEPTH;
                     refused = Some(error);
                 }
                 allocated => return allocated.map(Some),
             }
         }
-        // What is held up may wait for what the caller does next; but where there is no memory, all
-        // that is left is to wait.
+        // Work that is held up may wait for what the calling thread does next; but without memory,
+        // waiting is all that is left.
         let comes = |last: &Fences| refused.is_some() || !last.are_held_up();
         let wanted = |last: &Fences| self.is_own(last) && comes(last);
         if let Some((chunk, last)) = take_pending(self.chunk, &wanted) {
@@ -112,7 +113,7 @@ impl Ring {
         chunk.map(Some)
     }
 
-    /// Whether nobody but the copy's streams has to come to these points.
+    /// Whether only the copy's own streams have to reach these points.
     fn is_own(&self, last: &Fences) -> bool {
         let mut marks = last.marks().iter();
         marks.all(|mark| self.timelines.contains(&mark.timeline.id()))

@@ -1,4 +1,4 @@
-//! A large copy between a borrowed slice and pinned chunks, in quanta that threads share out.
+//! A large copy between a borrowed slice and pinned chunks, in quanta that several threads copy.
 
 use std::marker::PhantomData;
 use std::ptr;
@@ -12,7 +12,7 @@ use crate::process::driver;
 use crate::process::pinned_pass::Pass;
 use crate::process::workers::{Help, Work};
 
-/// Which way bytes go.
+/// Direction of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Way {
     /// From the slice to the chunks.
@@ -21,17 +21,19 @@ enum Way {
     Out,
 }
 
-/// Threads that fill chunks as fast as devices read them when they send each line on to the cache that
-/// all cores share, which takes a core longer. What is there need not go to memory and back, whose
-/// bandwidth is short where others use it too. docs/measured.md has the figures.
+/// From this many threads on, sending each line on to the cache that all cores share still fills
+/// chunks as fast as devices read them, although it takes a core longer. The bytes need not go to
+/// memory and back, whose bandwidth is scarce when other programs use it too. docs/measured.md has
+/// the figures.
 const DEMOTERS: usize = 12;
 
-/// Bytes of an upload from which on fewer threads, or other processors, fill its chunks through the
-/// caches, and not past them. In a long one the threads get so far ahead of the device that a chunk has
-/// left the caches of the core that filled it, which a device is slow to read from, before its turn comes.
+/// Size of an upload from which on fewer threads, or processors without `CLDEMOTE`, fill its chunks
+/// through the caches instead of past them. In a long upload the threads get so far ahead of the
+/// device that a chunk has left the caches of the core that filled it, from which a device is slow
+/// to read, before the device reads it.
 const LONG: usize = 256 << 20;
 
-/// Bytes of a quantum from which on the chunks in use together exceed cores' own caches.
+/// Size of a quantum from which on the chunks in use together exceed the cores' own caches.
 const WIDE: usize = 128 << 10;
 
 /// See the module.
@@ -41,37 +43,37 @@ pub(crate) struct Share<'a> {
     /// Bytes of a quantum.
     quantum: usize,
     pieces: Vec<Piece>,
-    /// Quanta that somebody has taken.
+    /// Quanta that threads have taken.
     taken: AtomicUsize,
     /// Quanta that may be taken: those of the first pieces.
     // INVARIANT: the pieces that they belong to have a region, whose bytes are theirs.
     open: AtomicUsize,
-    /// How many there are.
+    /// The total number of quanta.
     quanta: usize,
-    /// The slices.
+    /// Borrow of the slices.
     _borrow: PhantomData<&'a mut [u8]>,
 }
 
-/// What one copy of the driver's moves.
+/// The bytes that one driver copy moves.
 struct Piece {
     // INVARIANT: `len` bytes that are borrowed for as long as the share lives: exclusively, or, if
     // bytes go in, shared and only read. No other piece has them.
     slice: *mut u8,
     len: usize,
-    /// The first of its quanta.
+    /// Its first quantum.
     first: usize,
-    /// Its region.
+    /// Where its region begins.
     staged: AtomicPtr<u8>,
     /// Quanta that are not copied yet.
     left: AtomicUsize,
 }
 
-// SAFETY: the pointers stand for borrows of bytes, which any thread may have, and each quantum is
-// copied by whoever has taken it, who is one thread.
+// SAFETY: the pointers stand for borrows of bytes, which may be accessed from any thread, and each
+// quantum is copied only by the one thread that has taken it.
 unsafe impl Sync for Share<'_> {}
 
 impl<'a> Share<'a> {
-    /// Pieces that go into chunks of this size; so many threads may copy them.
+    /// A copy of pieces into chunks of size `chunk`, by up to `threads` threads.
     pub(crate) fn of(pieces: impl Iterator<Item = &'a [u8]>, chunk: usize, threads: usize) -> Self {
         let mut share = Self::empty(Way::In, plan::quantum(chunk));
         for slice in pieces {
@@ -81,7 +83,7 @@ impl<'a> Share<'a> {
         share
     }
 
-    /// Pieces that come out of chunks of this size.
+    /// A copy of pieces out of chunks of size `chunk`.
     pub(crate) fn of_mut(pieces: impl Iterator<Item = &'a mut [u8]>, chunk: usize) -> Self {
         let mut share = Self::empty(Way::Out, plan::quantum(chunk));
         for slice in pieces {
@@ -115,7 +117,7 @@ impl<'a> Share<'a> {
         self.quanta += quanta;
     }
 
-    /// How so many threads fill chunks best.
+    /// The best path for this many threads.
     fn path_in(&self, threads: usize, can_demote: bool) -> Path {
         if self.quantum < WIDE {
             Path::PastCaches
@@ -128,12 +130,12 @@ impl<'a> Share<'a> {
         }
     }
 
-    /// How many pieces there are.
+    /// The number of pieces.
     pub(crate) fn pieces(&self) -> usize {
         self.pieces.len()
     }
 
-    /// How many quanta there are.
+    /// The number of quanta.
     pub(crate) fn quanta(&self) -> usize {
         self.quanta
     }
@@ -141,9 +143,10 @@ impl<'a> Share<'a> {
     /// Lets threads copy `piece`, the next one, from or to its region.
     ///
     /// # Safety
-    /// The pieces before it are open, and this one is not. `region` has as many bytes; they are
-    /// initialised if they come out of it, the caller keeps it, and neither he nor the device
-    /// touches it, until the piece [is done](Self::is_done) or no thread can be at it any more.
+    /// The pieces before it are open, and this one is not. `region` has as many bytes as the piece;
+    /// they are initialised if they come out of it. The caller keeps the region, and neither the
+    /// caller nor the device accesses it, until the piece [is done](Self::is_done) or no thread can
+    /// be copying it any more.
     pub(crate) unsafe fn open(&self, piece: usize, region: &Region) {
         let Some(opened) = self.pieces.get(piece) else {
             return;
@@ -165,7 +168,8 @@ impl<'a> Share<'a> {
         piece.is_none_or(|piece| piece.left.load(Ordering::Acquire) == 0)
     }
 
-    /// Copies what can be copied, or waits until the piece, which others are at, has been.
+    /// Copies a quantum if one is open; otherwise waits until other threads have copied `piece`, or
+    /// more is opened.
     pub(crate) fn help_or_await(&self, piece: usize, help: &Help<'_>) -> Result<()> {
         let mut spins = 0_u32;
         loop {
@@ -176,7 +180,7 @@ impl<'a> Share<'a> {
                 return Err(gone);
             }
             if help.has_failed() {
-                // The helper's panic goes on when the help ends.
+                // `with_help` resumes the helper's panic when the help ends.
                 return Err(Error::Exiting);
             }
             spins += 1;
@@ -188,7 +192,7 @@ impl<'a> Share<'a> {
         }
     }
 
-    /// Takes a quantum that is open.
+    /// Takes an open quantum.
     fn take(&self) -> Option<usize> {
         let mut next = self.taken.load(Ordering::Relaxed);
         while next < self.open.load(Ordering::Acquire) {
@@ -220,8 +224,8 @@ impl<'a> Share<'a> {
             Way::Out => (staged, slice),
         };
         // SAFETY: a quantum of a piece that is open: `len` bytes of the slice, by the piece's
-        // invariant, and of its region, by that of `open`; whoever takes a quantum is the only one
-        // that does. A borrowed slice does not overlap a chunk of ours.
+        // invariant, and of its region, by the contract of `open`; only the thread that has taken a
+        // quantum copies it. A borrowed slice does not overlap a chunk of this crate's.
         unsafe { copying::copy(self.path, from.cast_const(), to, len) };
         piece.left.fetch_sub(1, Ordering::AcqRel);
     }
@@ -266,7 +270,7 @@ mod tests {
             assert_eq!(path(0, CHUNK, threads, can_demote), Path::ThroughCaches);
             assert_eq!(path(CHUNK, CHUNK, threads, can_demote), Path::PastCaches);
         }
-        // So small that all that are in use stay in the caches of the cores.
+        // So small that all chunks in use stay in the cores' own caches.
         assert_eq!(path(0, CHUNK / 8, DEMOTERS, true), Path::PastCaches);
         assert_eq!(
             Share::of_mut(slice.chunks_mut(CHUNK), CHUNK).path,

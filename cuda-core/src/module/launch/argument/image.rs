@@ -1,4 +1,4 @@
-//! Textures, surfaces, managed buffers and those that grow, as arguments.
+//! Textures, surfaces, managed and virtual buffers as arguments.
 
 use cuda_sys::CUdeviceptr;
 

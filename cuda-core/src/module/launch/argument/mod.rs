@@ -1,4 +1,5 @@
-//! Arguments: what a kernel can be given, where it is kept until the launch, and what it touches.
+//! Arguments: what can be passed to a kernel, where it is stored until the launch, and what it
+//! accesses.
 
 mod image;
 
@@ -20,16 +21,16 @@ use crate::timeline::ledger::{Access, Bytes, LedgerOf, Touch};
 use crate::types::pod::{Pod, bytes_of};
 use crate::util::inline_vec::InlineVec;
 
-/// What a kernel can be given.
+/// What can be passed to a kernel.
 ///
 /// * Memory that the device can reach, as the address of its first element: `&buffer` and views for
 ///   what the kernel reads, `&mut buffer` and exclusive views for what it writes. Pinned memory is
-///   reached in place; asking for its address costs driver calls of its own.
+///   accessed in place; querying its address costs driver calls of its own.
 /// * Bound textures and surfaces.
-/// * Values, [`Pod`] or `bool`, of the size that the parameter has; `#[repr(C)]` structures and
-///   addresses as `u64` among them.
+/// * Values, [`Pod`] or `bool`, of the parameter's size; among them `#[repr(C)]` structures and
+///   addresses as `u64`.
 ///
-/// References to the host's memory are neither, and do not compile. Sealed.
+/// References to host memory are neither, and do not compile. Sealed.
 ///
 /// ```no_run
 /// # let context = cuda_core::Device::get(0)?.context()?;
@@ -74,7 +75,7 @@ mod sealed {
     }
 
     pub trait DeviceVisible<'a> {
-        /// Enters the memory, and returns where the device finds it.
+        /// Adds the memory to `touched`, and returns its address for the device.
         #[doc(hidden)]
         fn touch(self, touched: &mut Touched<'a>) -> CUdeviceptr;
     }
@@ -96,12 +97,12 @@ impl<'a> sealed::Argument<'a> for bool {
     }
 }
 
-/// Memory of a kind that devices reach.
+/// Memory of a kind that devices can reach.
 trait Reach: Memory {
-    /// Where the device of the stream, which is of `context`, finds the byte at `start`.
+    /// The address of the byte at `start` for the stream's device; `context` is the stream's.
     fn reach(block: &Block<Self>, start: usize, context: &Context) -> Result<CUdeviceptr>;
 
-    /// Whose memory it is, if only those reach it that were given access.
+    /// The device or context that the memory belongs to, if others need to be given access.
     fn confined_to(block: &Block<Self>) -> Option<Confined>;
 }
 
@@ -114,7 +115,7 @@ impl Reach for DeviceMemory {
     #[inline]
     fn confined_to(block: &Block<Self>) -> Option<Confined> {
         match &block.keeper {
-            // Managed, virtual, or shared in some other way: its owner knows.
+            // Managed, virtual, or shared in some other way: its owner answers.
             Origin::Owned { owner, .. } if !owner.is_in_the_context() => None,
             origin if origin.is_in_the_context() => Some(Confined::to_context(origin.context())),
             origin => Some(Confined::to_device(origin.device())),
@@ -190,7 +191,7 @@ impl<'a, T: Pod, M: Reach> sealed::DeviceVisible<'a> for &'a Slice<'_, T, M> {
 impl<'a, T: Pod, M: Reach> sealed::DeviceVisible<'a> for SliceMut<'a, T, M> {
     #[inline]
     fn touch(self, touched: &mut Touched<'a>) -> CUdeviceptr {
-        // Still nobody else's, since this value is gone and the borrow is not.
+        // Still exclusive: this value is consumed, but its borrow goes on.
         let view = self.into_view();
         let ledger = LedgerOf::Shared(view.ledger());
         touched.push(ledger, view.range(), Access::Write);
@@ -205,7 +206,7 @@ impl<'a, T: Pod, M: Reach> sealed::DeviceVisible<'a> for &'a mut SliceMut<'_, T,
     }
 }
 
-/// Sixteen bytes of arguments, the strictest alignment that CUDA's own types have.
+/// Sixteen bytes of arguments, the strictest alignment of CUDA's own types.
 #[derive(Clone, Copy)]
 #[repr(align(16))]
 struct Unit([u8; UNIT]);
@@ -222,12 +223,12 @@ pub struct Arguments {
 
 #[derive(Clone, Copy)]
 struct Place {
-    // INVARIANT: `size` bytes from this unit on are there.
+    // INVARIANT: `size` bytes from this unit on exist.
     unit: usize,
     size: usize,
 }
 
-/// A pointer a parameter.
+/// One pointer per parameter.
 pub(super) type Pointers = InlineVec<*mut c_void, 8>;
 
 impl Arguments {
@@ -260,24 +261,24 @@ impl Arguments {
         self.places.as_slice().iter().map(|place| place.size)
     }
 
-    /// Appends where each of them is, for as long as nothing is added.
+    /// Appends a pointer to each argument, valid as long as none is added.
     #[inline]
     pub(super) fn point(&mut self, pointers: &mut Pointers) {
         let units = self.units.as_mut_slice().as_mut_ptr();
         for place in self.places.as_slice() {
-            // Behind the last unit for an argument without bytes.
+            // Beyond the last unit for an argument without bytes.
             pointers.push(|| units.wrapping_add(place.unit).cast());
         }
     }
 }
 
-/// What a launch touches.
+/// The memory that a launch accesses.
 #[expect(missing_debug_implementations, reason = "only the seal is public")]
 pub struct Touched<'a> {
     touches: InlineVec<Touch<'a>, 8>,
     /// The stream's context.
     context: &'a Context,
-    /// Memory of other devices, which needs access.
+    /// Memory of other devices, to which the context needs access.
     far: Vec<Confined>,
     /// Why some memory cannot be reached.
     error: Option<Error>,
@@ -327,7 +328,7 @@ impl<'a> Touched<'a> {
         }
     }
 
-    /// A texture or surface, which no other device knows, whatever access it was given.
+    /// Adds a texture or surface, which only its own device can use, whatever access was given.
     fn object(&mut self, what: &'static str, context: &Context, touches: [Touch<'a>; 2]) {
         if context.device() != self.device() {
             let error = self.wrong(context.device());
@@ -354,8 +355,8 @@ impl<'a> Touched<'a> {
         }
     }
 
-    /// To be held while the launch is enqueued: the access that it needs to other devices' memory
-    /// is not taken away meanwhile. Refuses a launch that has none.
+    /// To be held while the launch is enqueued, so that the access it needs to other devices'
+    /// memory is not revoked meanwhile. Refuses a launch without that access.
     #[inline]
     pub(super) fn cross(&self) -> Result<Vec<Crossing>> {
         let crossing = |memory: &Confined| {

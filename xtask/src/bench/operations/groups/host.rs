@@ -1,4 +1,4 @@
-//! Between the host and all devices at once.
+//! Copies between the host and all devices at once.
 
 use cuda_sys::{CUresult, cuMemcpyDtoHAsync_v2, cuMemcpyHtoDAsync_v2};
 

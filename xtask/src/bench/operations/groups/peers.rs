@@ -1,4 +1,4 @@
-//! From device to device, all at once.
+//! Copies from device to device, all at once.
 
 use super::team::{Parts, Team};
 use crate::bench::measure::Measured;
@@ -25,7 +25,7 @@ pub(super) fn all_to_all(team: &Team) -> anyhow::Result<Measured> {
     let count = team.group.len();
     let part = team.len / count;
     let mut targets = team.group.alloc::<u8>(team.len)?;
-    // What stays on its device is no peer copy, and not of interest.
+    // A part that stays on its device is no peer copy, and is not measured.
     let apart = |rank: usize, other: usize| if rank == other { 0 } else { part };
     let sources = |rank: usize| {
         let source = &team.sources[rank];
@@ -65,7 +65,7 @@ pub(super) fn all_to_all(team: &Team) -> anyhow::Result<Measured> {
 
 pub(super) fn broadcast(team: &Team) -> anyhow::Result<Measured> {
     let mut buffers = team.group.alloc_zeroed::<u8>(team.len)?;
-    // However many receive them, the bytes leave their device once.
+    // The bytes leave their device once, however many devices receive them.
     let parts = Parts {
         ranks: 0..1,
         steps: 1..2,

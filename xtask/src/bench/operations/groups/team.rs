@@ -1,4 +1,4 @@
-//! Devices that work together, and raw calls that do the same.
+//! A group of devices, and raw calls that do the same work.
 
 use std::ops::Range;
 
@@ -11,13 +11,13 @@ use crate::bench::measure::{Alone, Effort, Measured, pair_and_alone};
 /// Bytes of each device.
 const LEN: usize = 512 << 20;
 
-/// Transfers that take milliseconds.
+/// Fewer batches, since these transfers take milliseconds.
 const BATCHES: usize = 15;
 
-/// A group, and room on each of its devices.
+/// A group, and a buffer on each of its devices.
 pub(super) struct Team {
     pub(super) group: DeviceGroup,
-    /// For the raw calls: one for each copy that a device makes at the same time.
+    /// For the raw calls: one stream for each copy that a device makes at the same time.
     streams: Vec<Vec<Stream>>,
     pub(super) sources: Vec<DeviceBuffer<u8>>,
     pub(super) targets: Vec<DeviceBuffer<u8>>,
@@ -25,13 +25,13 @@ pub(super) struct Team {
     effort: Effort,
 }
 
-/// Who does what by raw calls.
+/// The division of the raw calls among the members.
 pub(super) struct Parts {
-    /// Members that have a part.
+    /// Members that take part.
     pub(super) ranks: Range<usize>,
-    /// The copies of each, and their streams.
+    /// The copies of each member, and their streams.
     pub(super) steps: Range<usize>,
-    /// What each moves in all of them.
+    /// Bytes that each member moves in all of its copies.
     pub(super) bytes: usize,
 }
 
@@ -55,7 +55,7 @@ impl Team {
         })
     }
 
-    /// With access of all devices to each other, where there is any.
+    /// With access between all devices that can have it.
     pub(super) fn measure(
         self,
         run: fn(&Self) -> anyhow::Result<Measured>,
@@ -69,7 +69,7 @@ impl Team {
 
     pub(super) fn pinned(&self, len: usize) -> anyhow::Result<PinnedBuffer<u8>> {
         let mut host = PinnedBuffer::new(self.context(0), len)?;
-        // Each page is there before the first transfer.
+        // Touches each page before the first transfer.
         host.as_mut_slice()?.fill(1);
         Ok(host)
     }
@@ -91,7 +91,8 @@ impl Team {
         self.streams[rank][step].as_raw()
     }
 
-    /// Ours beside a raw transfer of [`Self::len`] bytes between the host and each member.
+    /// The library's operation beside a raw transfer of [`Self::len`] bytes between the host and
+    /// each member.
     pub(super) fn transfers(
         &self,
         ours: impl FnMut() -> cuda_core::Result<()>,
@@ -107,8 +108,8 @@ impl Team {
         Ok(measured.among(many))
     }
 
-    /// Ours beside raw copies of members' parts to those that come `step` behind them, and beside copies
-    /// of a pair alone.
+    /// The library's operation beside raw copies of members' parts to the members `step` behind
+    /// them, and beside copies of a single pair.
     pub(super) fn copies(
         &self,
         parts: &Parts,
@@ -139,7 +140,8 @@ impl Team {
         Ok(measured.among(many))
     }
 
-    /// Ours beside all parts at once; and the nanoseconds of each part alone, then of each of `others`.
+    /// The library's operation beside all parts at once; and the nanoseconds of each part alone,
+    /// then of each of `others`.
     fn beside<'a>(
         &'a self,
         parts: &Parts,
@@ -164,7 +166,7 @@ impl Team {
         Ok((measured.moving(bytes), alone))
     }
 
-    /// A part of a member's elements to another's, raw.
+    /// A raw copy of a part of one member's elements to another's.
     pub(super) fn peer(&self, from: usize, to: usize, at: (usize, usize), len: usize) -> CUresult {
         let step = (to + self.group.len() - from) % self.group.len();
         let target = self.targets[to].as_raw() + at.1 as u64;
