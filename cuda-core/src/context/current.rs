@@ -12,6 +12,7 @@ use crate::device::Device;
 use crate::error::{Error, Result, check};
 use crate::process::deferred;
 use crate::process::effect::{Failed, attempt};
+use crate::process::handle::Handle;
 
 /// What was current before a call that changed it.
 ///
@@ -104,7 +105,7 @@ pub(crate) fn get() -> Result<RawContext> {
     let mut raw = ptr::null_mut();
     // SAFETY: the call writes one handle, null if nothing is current, to a local that outlives it.
     check("cuCtxGetCurrent", unsafe { cu::cuCtxGetCurrent(&mut raw) })?;
-    Ok(RawContext(raw))
+    Ok(Handle(raw))
 }
 
 /// [`get`] at the end of a scope, where an unknown answer costs more: tries again if it fails.
@@ -152,7 +153,7 @@ pub(crate) fn pop() -> Result<RawContext> {
     check("cuCtxPopCurrent", unsafe {
         cu::cuCtxPopCurrent_v2(&mut raw)
     })?;
-    Ok(RawContext(raw))
+    Ok(Handle(raw))
 }
 
 /// `cuCtxPushCurrent`. The caller keeps the context alive for as long as it is on the stack.

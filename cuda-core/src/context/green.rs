@@ -10,16 +10,11 @@ use crate::context::{Context, Kind};
 use crate::device::Device;
 use crate::error::{Error, Result, check};
 use crate::process::driver;
+use crate::process::handle::Handle;
 use crate::process::release::{Unreleased, released};
 
 /// A green context's own handle, beside the `CUcontext` that is used for everything else.
-#[derive(Clone, Copy)]
-pub(crate) struct RawGreenContext(cuda_sys::CUgreenCtx);
-
-// SAFETY: a handle of the driver's; contexts may be destroyed from any thread.
-unsafe impl Send for RawGreenContext {}
-// SAFETY: a shared reference only gives out the handle, which any thread may use.
-unsafe impl Sync for RawGreenContext {}
+pub(crate) type RawGreenContext = Handle<cuda_sys::CUgreenCtx>;
 
 /// `cuGreenCtxStreamCreate` of a non-blocking stream; needs no current context.
 pub(crate) fn create_stream(
@@ -231,7 +226,7 @@ impl Context {
         check(op, unsafe {
             cu::cuGreenCtxCreate(&mut green, description, device.as_raw(), flags)
         })?;
-        let green = RawGreenContext(green);
+        let green = Handle(green);
         let mut context = ptr::null_mut();
         // SAFETY: the green context was just made; the call writes one handle, to a local that
         // outlives it.

@@ -7,6 +7,7 @@ use std::ptr;
 use crate::context::{self, Context, RawContext, current, thread};
 use crate::error::Result;
 use crate::process::foreign_code::DeferForeignCode;
+use crate::process::handle::Handle;
 use crate::process::{driver, drop_hook};
 use crate::types::resource::Resource;
 
@@ -149,7 +150,7 @@ impl Guard {
         } else {
             // An error of `now` is returned below; which entry was replaced is then unknown, and
             // stays kept.
-            let before = now.as_ref().map_or(RawContext(ptr::null_mut()), |now| *now);
+            let before = now.as_ref().map_or(Handle(ptr::null_mut()), |now| *now);
             current::keep_replaced(before, self.saved_context());
         }
         now.map(drop)

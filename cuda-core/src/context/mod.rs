@@ -15,7 +15,7 @@ use crate::context::guard::{Entered, Guard};
 use crate::device::Device;
 use crate::error::{Error, Result, check};
 use crate::process::driver;
-use crate::process::release::unless_given_up;
+use crate::process::handle::Handle;
 use crate::types::resource::Resource;
 use crate::util::panic::{Contained, Owner};
 use crate::util::pocket::Pocket;
@@ -89,14 +89,7 @@ enum Kind {
 }
 
 /// A context's handle.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct RawContext(pub(crate) CUcontext);
-
-// SAFETY: contexts may be used from any thread ("a context may be current to several threads").
-unsafe impl Send for RawContext {}
-// SAFETY: a shared reference only gives out the handle, which threads may use at once, since the
-// driver locks.
-unsafe impl Sync for RawContext {}
+pub(crate) type RawContext = Handle<CUcontext>;
 
 /// Contexts that are not primary, by handle.
 static REGISTRY: Mutex<Vec<(RawContext, Weak<Inner>)>> = Mutex::new(Vec::new());
@@ -167,10 +160,10 @@ impl Context {
     pub unsafe fn from_raw(raw: CUcontext, owner: Arc<dyn Any + Send + Sync>) -> Result<Self> {
         let owner = Contained::new(owner);
         driver::ensure()?;
-        if let Some(context) = known(RawContext(raw)) {
+        if let Some(context) = known(Handle(raw)) {
             return Ok(context);
         }
-        let device = device_of(RawContext(raw))?;
+        let device = device_of(Handle(raw))?;
         if let Some(primary) = active_primary(device)?.filter(|p| p.raw().0 == raw) {
             return Ok(primary.clone());
         }
@@ -261,7 +254,14 @@ impl Context {
     /// The handle; an error if it was given up.
     #[inline]
     pub(crate) fn live(&self) -> Result<RawContext> {
-        unless_given_up(self.as_raw(), Resource::Context).map(RawContext)
+        driver::ensure()?;
+        let raw = self.raw();
+        match raw.0.is_null() {
+            true => Err(Error::GivenUp {
+                what: Resource::Context,
+            }),
+            false => Ok(raw),
+        }
     }
 
     #[inline]
@@ -440,7 +440,7 @@ fn active_primary(device: Device) -> Result<Option<&'static Context>> {
 impl Inner {
     fn new(raw: CUcontext, device: Device, kind: Kind) -> Self {
         Self {
-            raw: RawContext(raw),
+            raw: Handle(raw),
             device,
             kind,
             streams: Default::default(),

@@ -17,7 +17,6 @@ use crate::peer::Crossing;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::Flavor;
 use crate::timeline::ledger::{Access, LedgerOf, Touch};
-use crate::timeline::submit::submit_copy;
 use crate::types::pod::Pod;
 
 /// Copies that are enqueued together: `cuMemcpyBatchAsync`, one driver call for all of them (and a
@@ -252,7 +251,7 @@ impl<K: StreamKind> Stream<K> {
             }
             singly(together.iter().chain(&apart), stream)
         };
-        submit_copy(core, &stream, op, &mut touches, call).1
+        stream.submit_copy(op, &mut touches, call).1
     }
 }
 

@@ -7,7 +7,6 @@ use crate::copy::pitched::PitchedMut;
 use crate::error::{Error, Result};
 use crate::memory::device::{DeviceMemory, DeviceSliceMut};
 use crate::stream::{Stream, StreamKind};
-use crate::timeline::submit::submit_copy;
 use crate::types::pod::{Pod, bytes_of};
 
 /// A pattern that `cuMemset` can repeat.
@@ -225,7 +224,7 @@ impl<K: StreamKind> Stream<K> {
             }
             cuda_sys::CUDA_SUCCESS
         };
-        submit_copy(core, &stream, op, &mut [bytes.write()], call).1
+        stream.submit_copy(op, &mut [bytes.write()], call).1
     }
 
     fn fill_with<T: Pod>(
@@ -261,7 +260,7 @@ impl<K: StreamKind> Stream<K> {
             // stays allocated until the mark that is made of this fill has completed.
             Pattern::D32(value) => unsafe { cu::cuMemsetD32Async(address, value, count, stream) },
         };
-        submit_copy(core, &stream, op, &mut [destination.write()], call).1
+        stream.submit_copy(op, &mut [destination.write()], call).1
     }
 }
 

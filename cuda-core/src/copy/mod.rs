@@ -22,7 +22,6 @@ use crate::memory::view::{Slice, SliceMut, bounds};
 use crate::peer::{Crossing, crossing};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::core::{StreamCore, same_device};
-use crate::timeline::submit::submit_copy;
 use crate::types::pod::Pod;
 
 use endpoint::Endpoint;
@@ -74,7 +73,7 @@ fn transfer<T: Pod, A: Endpoint, B: Endpoint>(
     let stream = core.bind(op)?;
     let _crossing = crossing_of(near, far);
     let mut touches = [source.read(), destination.write()];
-    submit_copy(core, &stream, op, &mut touches, call).1
+    stream.submit_copy(op, &mut touches, call).1
 }
 
 /// The crossing to hold while a copy is enqueued, if its ends are on two devices.

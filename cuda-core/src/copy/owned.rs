@@ -20,7 +20,6 @@ use crate::stream::{Stream, StreamKind};
 use crate::timeline::Mark;
 use crate::timeline::core::{StreamCore, same_device};
 use crate::timeline::ledger::Touch;
-use crate::timeline::submit::submit_copy;
 use crate::types::resource::Resource;
 use crate::util::panic::Contained;
 use crate::wait::Pending;
@@ -267,7 +266,7 @@ fn carry<H: StableHost>(
         Err(error) => return Err((error, flight)),
     };
     let carried = pin_gate::carry(ends.host, touch.range.len());
-    let (seq, enqueued) = submit_copy(core, &bound, op, &mut [touch], call);
+    let (seq, enqueued) = bound.submit_copy(op, &mut [touch], call);
     let timeline = core.timeline().clone();
     // Mark even on failure: the error may belong to earlier work.
     let mark = Mark { timeline, seq };

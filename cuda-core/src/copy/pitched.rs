@@ -16,7 +16,6 @@ use crate::memory::buffer::Buffer;
 use crate::memory::device::DeviceMemory;
 use crate::memory::view::{Slice, SliceMut};
 use crate::stream::{Stream, StreamKind};
-use crate::timeline::submit::submit_copy;
 use crate::types::pod::Pod;
 
 /// A shared view of elements that lie in rows, of a [`Shape`].
@@ -295,7 +294,7 @@ impl<K: StreamKind> Stream<K> {
             // and stay allocated until the mark that is made of this copy has completed.
             unsafe { cu::cuMemcpy3DAsync_v2(&copy, stream) }
         };
-        submit_copy(core, &stream, op, &mut touches, call).1
+        stream.submit_copy(op, &mut touches, call).1
     }
 }
 

@@ -7,16 +7,10 @@ use cuda_sys::{CUmemAccess_flags, CUmemoryPool, symbol as cu};
 use crate::device::{Device, mem_location};
 use crate::error::{Result, check};
 use crate::process::capture_mode::Relaxed;
+use crate::process::handle::Handle;
 
 /// A pool's handle. A device's default pool lives as long as the driver.
-#[derive(Clone, Copy)]
-pub(crate) struct Pool(pub(crate) CUmemoryPool);
-
-// SAFETY: a driver handle; the driver's pool calls may come from any thread.
-unsafe impl Send for Pool {}
-// SAFETY: a shared reference only gives out the handle, which any threads may pass to the driver's
-// pool calls at once.
-unsafe impl Sync for Pool {}
+pub(crate) type RawPool = Handle<CUmemoryPool>;
 
 impl Device {
     /// Whether the device supports stream-ordered allocation, which
@@ -29,7 +23,7 @@ impl Device {
     }
 
     /// The default pool with its threshold raised, or [`None`] if the device has no pools.
-    pub(crate) fn default_pool(self) -> Result<Option<Pool>> {
+    pub(crate) fn default_pool(self) -> Result<Option<RawPool>> {
         if let Some(pool) = self.state.default_pool.get() {
             return Ok(*pool);
         }
@@ -39,7 +33,7 @@ impl Device {
 }
 
 /// Finds a device's default pool and keeps it from giving memory back at every synchronisation.
-fn prepare(device: Device) -> Result<Option<Pool>> {
+fn prepare(device: Device) -> Result<Option<RawPool>> {
     let supported = device.attribute(cuda_sys::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)?;
     if supported == 0 {
         return Ok(None);
@@ -61,7 +55,7 @@ fn prepare(device: Device) -> Result<Option<Pool>> {
             (&raw mut threshold).cast(),
         )
     })?;
-    Ok(Some(Pool(raw)))
+    Ok(Some(Handle(raw)))
 }
 
 /// Opens or closes `owner`'s default pool to `peer`: `cuMemPoolSetAccess`.
@@ -73,7 +67,7 @@ pub(crate) fn set_access(owner: Device, peer: Device, flags: CUmemAccess_flags) 
 }
 
 /// `cuMemPoolSetAccess`. The caller holds a live pool.
-pub(crate) fn set_pool_access(pool: Pool, peer: Device, flags: CUmemAccess_flags) -> Result<()> {
+pub(crate) fn set_pool_access(pool: RawPool, peer: Device, flags: CUmemAccess_flags) -> Result<()> {
     let access = mem_location::access(peer, flags);
     let _relaxed = Relaxed::enter()?;
     // SAFETY: the pool is live; one descriptor is passed and counted.

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use cuda_sys::{CUdevice, CUdevice_attribute, CUdeviceptr, symbol as cu};
 
-use crate::device::default_pool::Pool;
+use crate::device::default_pool::RawPool;
 use crate::error::{Error, Result, c_text, check};
 use crate::process::driver;
 use crate::util::pocket::Pocket;
@@ -56,7 +56,7 @@ pub(crate) struct DeviceState {
     ordinal: u32,
     raw: CUdevice,
     primary: <PrimaryContext as Pocket>::Content,
-    default_pool: OnceLock<Option<Pool>>,
+    default_pool: OnceLock<Option<RawPool>>,
 }
 
 /// The device's primary context.

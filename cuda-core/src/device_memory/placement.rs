@@ -12,7 +12,6 @@ use crate::device::{Device, mem_location};
 use crate::device_memory::managed::ManagedBuffer;
 use crate::error::{Result, check};
 use crate::stream::{Stream, StreamKind};
-use crate::timeline::submit::submit_copy;
 use crate::types::pod::Pod;
 
 /// A location that pages of managed memory can have.
@@ -250,7 +249,7 @@ impl<T: Pod> ManagedBuffer<T> {
             // of this has completed.
             Err(node) => unsafe { node.prefetch(address, bytes, stream) },
         };
-        submit_copy(core, &bound, op, &mut [part.read()], call).1
+        bound.submit_copy(op, &mut [part.read()], call).1
     }
 
     /// Advises the driver how some elements are going to be used: `cuMemAdvise`, or
@@ -363,7 +362,7 @@ impl<T: Pod> ManagedBuffer<T> {
             // completed; length zero stands for all of it.
             unsafe { cu::cuStreamAttachMemAsync(stream, address, 0, attach.as_raw()) }
         };
-        let (_, attached) = submit_copy(core, &bound, op, &mut [view.write()], call);
+        let (_, attached) = bound.submit_copy(op, &mut [view.write()], call);
         // After a failure the attachment is unknown, so the host must not rely on it.
         self.attached = match attached {
             Ok(()) => attach,

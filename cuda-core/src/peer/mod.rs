@@ -8,7 +8,7 @@ use cuda_sys::{CUmemAccess_flags, symbol as cu};
 
 use crate::context::{self, Context, RawContext, kept};
 use crate::device::Device;
-use crate::device::default_pool::{self, Pool};
+use crate::device::default_pool::{self, RawPool};
 use crate::error::{Error, Result, check};
 use crate::process::driver;
 use crate::process::foreign_code::DeferForeignCode;
@@ -264,13 +264,13 @@ static ENABLED: Mutex<Vec<Access>> = Mutex::new(Vec::new());
 
 /// A pool that was opened to another device by a call of its own.
 struct OpenPool {
-    pool: Pool,
+    pool: RawPool,
     owner: Device,
     to: Device,
 }
 
 impl OpenPool {
-    fn is(&self, pool: Pool, to: Device) -> bool {
+    fn is(&self, pool: RawPool, to: Device) -> bool {
         self.pool.0 == pool.0 && self.to == to
     }
 }
@@ -278,7 +278,7 @@ impl OpenPool {
 static OPEN_POOLS: Mutex<Vec<OpenPool>> = Mutex::new(Vec::new());
 
 /// Notes that `owner`'s pool was opened to the other device.
-pub(crate) fn pool_opened(pool: Pool, owner: Device, to: Device) {
+pub(crate) fn pool_opened(pool: RawPool, owner: Device, to: Device) {
     let mut open = lock(&OPEN_POOLS);
     if !open.iter().any(|known| known.is(pool, to)) {
         open.push(OpenPool { pool, owner, to });
@@ -286,7 +286,7 @@ pub(crate) fn pool_opened(pool: Pool, owner: Device, to: Device) {
 }
 
 /// Notes that `owner`'s pool was closed to the other device, also for contexts of that with access.
-pub(crate) fn pool_closed(pool: Pool, owner: Device, to: Device) {
+pub(crate) fn pool_closed(pool: RawPool, owner: Device, to: Device) {
     lock(&OPEN_POOLS).retain(|open| !open.is(pool, to));
     // Cached: the caller has the pool, so the owner's default pool was looked up before.
     let default = owner.default_pool().ok().flatten();
@@ -299,12 +299,12 @@ pub(crate) fn pool_closed(pool: Pool, owner: Device, to: Device) {
 }
 
 /// Whether the pool was opened to the device by a call of its own.
-fn is_open(pool: Pool, to: Device) -> bool {
+fn is_open(pool: RawPool, to: Device) -> bool {
     lock(&OPEN_POOLS).iter().any(|open| open.is(pool, to))
 }
 
 /// To be called before the pool is destroyed.
-pub(crate) fn forget_pool(pool: Pool) {
+pub(crate) fn forget_pool(pool: RawPool) {
     lock(&OPEN_POOLS).retain(|open| open.pool.0 != pool.0);
 }
 

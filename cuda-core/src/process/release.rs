@@ -17,7 +17,7 @@
 use cuda_sys::CUresult;
 
 use crate::error::{Error, check};
-use crate::process::{driver, drop_hook};
+use crate::process::drop_hook;
 use crate::types::resource::Resource;
 
 /// Why something was not released, or may not have been.
@@ -25,16 +25,6 @@ use crate::types::resource::Resource;
 pub(crate) enum Unreleased {
     Kept(Error),
     Unknown(Error),
-}
-
-/// The handle; an error if it was given up, which a null handle stands for.
-#[inline]
-pub(crate) fn unless_given_up<T>(raw: *mut T, what: Resource) -> Result<*mut T, Error> {
-    driver::ensure()?;
-    if raw.is_null() {
-        return Err(Error::GivenUp { what });
-    }
-    Ok(raw)
 }
 
 /// The result of a releasing call. A resource that the driver refused to release is given up as

@@ -18,7 +18,6 @@ use crate::process::{driver, drop_hook};
 use crate::signal::value::{StreamValue, WaitValue};
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::{Access, Bytes, Fences, Ledger, LedgerOf, Touch};
-use crate::timeline::submit::submit;
 use crate::types::resource::Resource;
 use crate::util::sync::lock;
 
@@ -198,7 +197,7 @@ impl<K: StreamKind> Stream<K> {
             // bytes and stays the signal's until the mark that is made of this has completed.
             unsafe { value::write::<T>(stream, address, value) }
         };
-        submit(core, &stream, op, &mut [signal.touch()], call).1
+        stream.submit(op, &mut [signal.touch()], call).1
     }
 
     /// Makes work enqueued from now on wait until the signal has a value:
@@ -239,7 +238,7 @@ impl<K: StreamKind> Stream<K> {
             // completed.
             unsafe { value::wait(stream, address, until) }
         };
-        let (seq, result) = submit(core, &stream, op, &mut [signal.touch()], call);
+        let (seq, result) = stream.submit(op, &mut [signal.touch()], call);
         core.timeline().held_up_at(seq);
         result
     }

@@ -19,7 +19,6 @@ use crate::process::release::Unreleased;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::core::{Bound, StreamCore, same_device};
 use crate::timeline::ledger::{Access, Bytes, Fences, Ledger, LedgerOf, Touch};
-use crate::timeline::submit::submit;
 use crate::types::resource::Resource;
 
 /// What kind of semaphore an [`ExternalSemaphore`] imports.
@@ -228,7 +227,7 @@ impl<K: StreamKind> Stream<K> {
             // semaphore stays until the mark that is made of this has completed.
             unsafe { cu::cuSignalExternalSemaphoresAsync(&raw, &signal, 1, stream) }
         };
-        submit(core, &stream, op, &mut [semaphore.touch()], call).1
+        stream.submit(op, &mut [semaphore.touch()], call).1
     }
 
     /// Makes work enqueued from now on wait until a semaphore of another interface is signalled, or a
@@ -250,7 +249,7 @@ impl<K: StreamKind> Stream<K> {
             // semaphore stays until the mark that is made of this has completed.
             unsafe { cu::cuWaitExternalSemaphoresAsync(&raw, &wait, 1, stream) }
         };
-        let (seq, result) = submit(core, &stream, op, &mut [semaphore.touch()], call);
+        let (seq, result) = stream.submit(op, &mut [semaphore.touch()], call);
         core.timeline().held_up_at(seq);
         result
     }

@@ -11,7 +11,6 @@ use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::same_len;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::core::same_device;
-use crate::timeline::submit::submit;
 use crate::types::pod::Pod;
 use crate::util::sync::lock;
 
@@ -164,7 +163,7 @@ impl<K: StreamKind> Stream<K> {
             // allocated until the mark that is made of this write has completed.
             unsafe { write::<T>(stream, address, value) }
         };
-        submit(core, &stream, op, &mut [destination.write()], call).1
+        stream.submit(op, &mut [destination.write()], call).1
     }
 
     /// Makes work enqueued from now on wait until one element has a value:
@@ -216,7 +215,7 @@ impl<K: StreamKind> Stream<K> {
             // allocated until the mark that is made of this wait has completed.
             unsafe { wait(stream, address, until) }
         };
-        let (seq, result) = submit(core, &stream, op, &mut [source.read()], call);
+        let (seq, result) = stream.submit(op, &mut [source.read()], call);
         core.timeline().held_up_at(seq);
         result
     }

@@ -9,10 +9,11 @@ use cuda_sys::{CUstream, symbol as cu};
 use crate::context::Context;
 use crate::error::{Error, Result, check};
 use crate::process::driver;
+use crate::process::handle::Handle;
 use crate::stream::{Stream, implicit_order};
+use crate::timeline::capture;
 use crate::timeline::core::StreamCore;
 use crate::timeline::registry::{self, legacy_handle, per_thread_handle};
-use crate::timeline::{RawStream, capture};
 use crate::util::panic::Contained;
 
 impl Stream {
@@ -77,7 +78,7 @@ impl Stream {
         if found != context.as_raw() {
             return Err(Error::StreamContext);
         }
-        capture::refuse_captured(RawStream(raw), "Stream::from_raw")?;
+        capture::refuse_captured(Handle(raw), "Stream::from_raw")?;
         // SAFETY: the stream is live by the caller's promise, and no default stream.
         let order = unsafe { implicit_order(raw) }?;
         let core = registry::find_or(raw, || StreamCore::foreign(context, order, raw, owner));

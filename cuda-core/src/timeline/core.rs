@@ -12,6 +12,7 @@ use crate::context::guard::Entered;
 use crate::device::Device;
 use crate::error::{Error, Result, check};
 use crate::process::capture_mode::Relaxed;
+use crate::process::handle::Handle;
 use crate::process::release::{Unreleased, released};
 use crate::process::{deferred, driver, drop_hook, foreign_code, held};
 use crate::timeline::event::RawEvent;
@@ -90,7 +91,7 @@ impl StreamCore {
         raw: CUstream,
         owner: Option<Owner>,
     ) -> Arc<Self> {
-        let raw = RawStream(raw);
+        let raw = Handle(raw);
         Arc::new(Self {
             raw,
             device: context.device(),
@@ -348,6 +349,10 @@ impl Bound<'_> {
         }
         // If this fails too, a wait for the point reports that its completion cannot be proven.
         let _ = self.core.synchronize_bound(self);
+    }
+
+    pub(crate) fn core(&self) -> &StreamCore {
+        self.core
     }
 
     pub(crate) fn timeline(&self) -> &Arc<Timeline> {

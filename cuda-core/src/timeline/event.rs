@@ -1,14 +1,15 @@
 //! Events of the driver: shared by the bookkeeping of streams and the caller's events.
 
-use std::{mem, ptr};
+use std::ptr;
 
 use cuda_sys::{CUevent, CUresult, symbol as cu};
 
 use crate::context::Context;
 use crate::error::{Result, check};
 use crate::process::capture_mode::Relaxed;
+use crate::process::handle::Handle;
+use crate::process::owned::{Owned, Release};
 use crate::process::release::{Unreleased, released};
-use crate::process::{deferred, drop_hook};
 use crate::types::resource::Resource;
 use crate::util::flags::flags;
 
@@ -39,17 +40,13 @@ flags! {
 }
 
 /// An event of the driver, alive together with its context.
-pub(crate) struct RawEvent {
-    // INVARIANT: a live event of `context`; null from its destruction on.
-    raw: CUevent,
-    pub(crate) context: Context,
-}
+pub(crate) struct RawEvent(Owned<Created>);
 
-// SAFETY: events may be recorded, waited for and destroyed from any thread; the driver locks.
-unsafe impl Send for RawEvent {}
-// SAFETY: what a shared reference allows (recording, waiting, querying) the driver lets any threads
-// do at once.
-unsafe impl Sync for RawEvent {}
+struct Created {
+    // INVARIANT: a live event of `context`, which `release` alone destroys.
+    raw: Handle<CUevent>,
+    context: Context,
+}
 
 impl RawEvent {
     pub(crate) fn create(context: &Context, flags: EventFlags) -> Result<Self> {
@@ -68,10 +65,14 @@ impl RawEvent {
     /// # Safety
     /// `raw` is a live event of `context` that no other code destroys.
     pub(crate) unsafe fn own(raw: CUevent, context: &Context) -> Self {
-        Self {
-            raw,
+        Self(Owned::new(Created {
+            raw: Handle(raw),
             context: context.clone(),
-        }
+        }))
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        &self.0.context
     }
 
     /// An event without timing, for the bookkeeping of streams.
@@ -87,15 +88,20 @@ impl RawEvent {
         )
     }
 
+    /// The driver's handle; null for an event that was given up.
     #[inline]
     pub(crate) fn as_raw(&self) -> CUevent {
-        self.raw
+        self.0.get().map_or(ptr::null_mut(), |live| live.raw.0)
     }
 
-    /// What `Drop` does, but returns the error. The event must not be used after this.
+    /// [`Owned::live`].
+    pub(crate) fn ensure(&self) -> Result<()> {
+        self.0.live().map(drop)
+    }
+
+    /// [`Owned::release`].
     pub(crate) fn destroy(&mut self) -> Result<()> {
-        let raw = mem::replace(&mut self.raw, ptr::null_mut());
-        destroy(RawHandle(raw)).map_err(|why| why.into_told(Resource::Event, raw.addr() as u64, 0))
+        self.0.release()
     }
 
     pub(crate) fn synchronize(&self) -> Result<()> {
@@ -103,7 +109,7 @@ impl RawEvent {
         // SAFETY: by the invariant a live event, unless null, which the driver refuses as
         // INVALID_HANDLE.
         check("cuEventSynchronize", unsafe {
-            cu::cuEventSynchronize(self.raw)
+            cu::cuEventSynchronize(self.as_raw())
         })
     }
 
@@ -111,7 +117,7 @@ impl RawEvent {
         let _relaxed = Relaxed::enter()?;
         // SAFETY: by the invariant a live event, unless null, which the driver refuses as
         // INVALID_HANDLE.
-        ready("cuEventQuery", unsafe { cu::cuEventQuery(self.raw) })
+        ready("cuEventQuery", unsafe { cu::cuEventQuery(self.as_raw()) })
     }
 }
 
@@ -123,34 +129,19 @@ pub(crate) fn ready(op: &'static str, code: CUresult) -> Result<bool> {
     check(op, code).map(|()| true)
 }
 
-/// Destroys an event; its last record still completes.
-fn destroy(raw: RawHandle) -> Result<(), Unreleased> {
-    // SAFETY: the only owner gave it up. "It is not an error to destroy an event before it
-    // completes."
-    released("cuEventDestroy", unsafe { cu::cuEventDestroy_v2(raw.0) })
-}
+impl Release for Created {
+    const RESOURCE: Resource = Resource::Event;
 
-struct RawHandle(CUevent);
+    fn number(&self) -> u64 {
+        self.raw.number()
+    }
 
-// SAFETY: an event's handle, which any thread may destroy; the driver locks.
-unsafe impl Send for RawHandle {}
-
-impl Drop for RawEvent {
-    fn drop(&mut self) {
-        if self.raw.is_null() {
-            return;
-        }
-        let raw = RawHandle(self.raw);
-        // Moved along, so that the context outlives the event on whichever thread that is
-        // destroyed.
-        let context = self.context.clone();
-        deferred::run_or_defer(move || {
-            let raw = raw;
-            let handle = raw.0.addr() as u64;
-            if let Err(error) = destroy(raw) {
-                drop_hook::report(Resource::Event, handle, 0, Some(error.into()));
-            }
-            drop(context);
-        });
+    /// The event's last record still completes.
+    fn release(&mut self) -> Result<(), Unreleased> {
+        // SAFETY: the only owner gave it up. "It is not an error to destroy an event before it
+        // completes."
+        released("cuEventDestroy", unsafe {
+            cu::cuEventDestroy_v2(self.raw.0)
+        })
     }
 }

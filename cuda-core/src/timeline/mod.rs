@@ -14,6 +14,7 @@ use cuda_sys::{CUstream, symbol as cu};
 use crate::context::Context;
 use crate::context::guard::Entered;
 use crate::error::{Error, Result, check};
+use crate::process::handle::Handle;
 use crate::process::{deferred, driver, held};
 use crate::timeline::capture::Exposure;
 use crate::timeline::event::RawEvent;
@@ -33,17 +34,9 @@ mod timelines;
 
 use held_up::HeldUp;
 
-/// A stream's handle.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct RawStream(pub(crate) CUstream);
-
-// SAFETY: streams may be used from any thread; the driver locks. The per-thread default stream
-// means a different stream on each thread; the value that stands for it is not `Send`, and no other
-// thread records on it, by its `Flavor::PerThread`.
-unsafe impl Send for RawStream {}
-// SAFETY: a shared reference only gives out the handle; threads may use a stream at once, since the
-// driver locks.
-unsafe impl Sync for RawStream {}
+/// A stream's handle. That of the per-thread default stream means a different stream on each thread: the value
+/// that stands for it is not `Send`, and no other thread records on it, by its `Flavor::PerThread`.
+pub(crate) type RawStream = Handle<CUstream>;
 
 /// Which of CUDA's streams a timeline stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

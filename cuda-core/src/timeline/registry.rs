@@ -7,8 +7,9 @@ use cuda_sys::CUstream;
 
 use crate::context::Context;
 use crate::error::{Error, Result};
+use crate::process::handle::Handle;
+use crate::timeline::capture;
 use crate::timeline::core::StreamCore;
-use crate::timeline::{RawStream, capture};
 use crate::util::flat_map::FlatMap;
 use crate::util::sync::lock;
 
@@ -40,7 +41,7 @@ pub(crate) fn find_or(raw: CUstream, new: impl FnOnce() -> Arc<StreamCore>) -> A
 /// A stream that cannot be asked about does not count as captured: green contexts have no legacy
 /// stream, and any other error will be returned by the operation itself.
 pub(crate) fn refuse_captured_in(context: &Context, op: &'static str) -> Result<()> {
-    let refuse = |stream| match capture::refuse_captured(RawStream(stream), op) {
+    let refuse = |stream| match capture::refuse_captured(Handle(stream), op) {
         Err(error @ Error::Capturing { .. }) => Err(error),
         _ => Ok(()),
     };

@@ -8,77 +8,75 @@ use crate::process::driver;
 use crate::timeline::core::{Bound, StreamCore};
 use crate::timeline::ledger::{Access, Bytes, Fences, Ledger, Touch};
 
-/// Enqueues one operation: makes the stream wait for what conflicts with it, calls the driver, and
-/// marks the memory used, even if the call failed.
-///
-/// The marks are made under the borrows that the caller holds, so no conflicting access can come in
-/// between. No ledger is locked during the driver call.
-#[inline]
-pub(crate) fn submit(
-    core: &StreamCore,
-    stream: &Bound<'_>,
-    op: &'static str,
-    touches: &mut [Touch<'_>],
-    call: impl FnOnce(CUstream) -> CUresult,
-) -> (u64, Result<()>) {
-    order(core, stream, touches, || stream.enqueue(op, call))
-}
-
-/// [`submit`] for operations that may be done twice with the same result; see
-/// [`Bound::enqueue_copy`].
-#[inline]
-pub(crate) fn submit_copy(
-    core: &StreamCore,
-    stream: &Bound<'_>,
-    op: &'static str,
-    touches: &mut [Touch<'_>],
-    call: impl FnMut(CUstream) -> CUresult,
-) -> (u64, Result<()>) {
-    order(core, stream, touches, || stream.enqueue_copy(op, call))
-}
-
-#[inline]
-fn order(
-    core: &StreamCore,
-    stream: &Bound<'_>,
-    touches: &mut [Touch<'_>],
-    enqueue: impl FnOnce() -> (u64, Result<()>),
-) -> (u64, Result<()>) {
-    let timeline = core.timeline();
-    if touches.iter().any(|touch| !touch.is_quiet(timeline)) {
-        return order_behind(core, stream, touches, enqueue);
+impl Bound<'_> {
+    /// Enqueues one operation: makes the stream wait for what conflicts with it, calls the driver, and
+    /// marks the memory used, even if the call failed.
+    ///
+    /// The marks are made under the borrows that the caller holds, so no conflicting access can come
+    /// in between. No ledger is locked during the driver call.
+    #[inline]
+    pub(crate) fn submit(
+        &self,
+        op: &'static str,
+        touches: &mut [Touch<'_>],
+        call: impl FnOnce(CUstream) -> CUresult,
+    ) -> (u64, Result<()>) {
+        self.order(touches, || self.enqueue(op, call))
     }
-    let (seq, result) = enqueue();
-    for touch in touches {
-        touch.mark(timeline, seq, &NO_FENCES);
+
+    /// [`Bound::submit`] for operations that may be done twice with the same result; see
+    /// [`Bound::enqueue_copy`].
+    #[inline]
+    pub(crate) fn submit_copy(
+        &self,
+        op: &'static str,
+        touches: &mut [Touch<'_>],
+        call: impl FnMut(CUstream) -> CUresult,
+    ) -> (u64, Result<()>) {
+        self.order(touches, || self.enqueue_copy(op, call))
     }
-    (seq, result)
+
+    #[inline]
+    fn order(
+        &self,
+        touches: &mut [Touch<'_>],
+        enqueue: impl FnOnce() -> (u64, Result<()>),
+    ) -> (u64, Result<()>) {
+        let timeline = self.timeline();
+        if touches.iter().any(|touch| !touch.is_quiet(timeline)) {
+            return self.order_behind(touches, enqueue);
+        }
+        let (seq, result) = enqueue();
+        for touch in touches {
+            touch.mark(timeline, seq, &NO_FENCES);
+        }
+        (seq, result)
+    }
+
+    /// [`Bound::order`] for an operation that may conflict with work of other streams.
+    #[cold]
+    fn order_behind(
+        &self,
+        touches: &mut [Touch<'_>],
+        enqueue: impl FnOnce() -> (u64, Result<()>),
+    ) -> (u64, Result<()>) {
+        let timeline = self.timeline();
+        let mut fences: Vec<_> = touches.iter().map(|_| Fences::none()).collect();
+        for (touch, fences) in touches.iter_mut().zip(&mut fences) {
+            touch.conflicts(timeline, fences);
+            if let Err(error) = fences.wait_on(self) {
+                return (0, Err(error));
+            }
+        }
+        let (seq, result) = enqueue();
+        for (touch, fences) in touches.iter_mut().zip(&fences) {
+            touch.mark(timeline, seq, fences);
+        }
+        (seq, result)
+    }
 }
 
 static NO_FENCES: Fences = Fences::none();
-
-/// [`order`] for an operation that may conflict with work of other streams.
-#[cold]
-fn order_behind(
-    core: &StreamCore,
-    stream: &Bound<'_>,
-    touches: &mut [Touch<'_>],
-    enqueue: impl FnOnce() -> (u64, Result<()>),
-) -> (u64, Result<()>) {
-    let timeline = core.timeline();
-    let mut fences: Vec<_> = touches.iter().map(|_| Fences::none()).collect();
-    for (touch, fences) in touches.iter_mut().zip(&mut fences) {
-        touch.conflicts(timeline, fences);
-        if let Err(error) = fences.wait_on(stream) {
-            return (0, Err(error));
-        }
-    }
-    let (seq, result) = enqueue();
-    for (touch, fences) in touches.iter_mut().zip(&fences) {
-        touch.mark(timeline, seq, fences);
-    }
-    (seq, result)
-}
 
 /// Makes the stream wait for what conflicts with an access that is enqueued behind this crate's
 /// back, and marks that access, even if something failed: it may be enqueued already.

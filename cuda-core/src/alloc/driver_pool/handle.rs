@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, Weak};
 use cuda_sys::{CUmemAccess_flags, CUmemPoolProps, CUmemoryPool, symbol as cu};
 
 use crate::alloc::origin::Origin;
-use crate::device::default_pool::{self, Pool};
+use crate::device::default_pool::{self, RawPool};
 use crate::device::{Device, mem_location};
 use crate::error::{Error, Result, check};
 use crate::memory::buffer::Buffer;
@@ -17,6 +17,7 @@ use crate::memory::{Block, Storage, byte_len};
 use crate::peer::{self, Changes, PeerAccess};
 use crate::process::capture_mode::Relaxed;
 use crate::process::foreign_code::DeferForeignCode;
+use crate::process::handle::Handle;
 use crate::process::release::{Unreleased, released};
 use crate::process::{deferred, driver, drop_hook};
 use crate::stream::Stream;
@@ -48,7 +49,7 @@ pub struct MemoryPool(Arc<Inner>);
 struct Inner {
     // INVARIANT: a live pool for as long as this value exists: the device's default pool, which
     // lives as long as the driver, or one that only `Drop` destroys; null if it is `Closed`.
-    raw: Pool,
+    raw: RawPool,
     device: Device,
     kind: Kind,
 }
@@ -64,10 +65,10 @@ pub(super) enum Kind {
 }
 
 /// Pools that this crate owns, by handle.
-static POOLS: Mutex<Vec<(Pool, Weak<Inner>)>> = Mutex::new(Vec::new());
+static POOLS: Mutex<Vec<(RawPool, Weak<Inner>)>> = Mutex::new(Vec::new());
 
 /// `cuMemPoolDestroy`.
-fn destroy(raw: Pool) -> Result<(), Unreleased> {
+fn destroy(raw: RawPool) -> Result<(), Unreleased> {
     // If the mode cannot be set, the pool is destroyed nevertheless.
     let _relaxed = Relaxed::enter();
     // Removed first: the handle may be reused for another pool as soon as this one is destroyed.
@@ -273,14 +274,14 @@ impl MemoryPool {
     }
 
     fn new(raw: CUmemoryPool, device: Device, kind: Kind) -> Self {
-        let raw = Pool(raw);
+        let raw = Handle(raw);
         Self(Arc::new(Inner { raw, device, kind }))
     }
 
     /// A pool that this crate destroys.
     pub(super) fn made(raw: CUmemoryPool, device: Device, kind: Kind) -> Self {
         let pool = Self::new(raw, device, kind);
-        lock(&POOLS).push((Pool(raw), Arc::downgrade(&pool.0)));
+        lock(&POOLS).push((Handle(raw), Arc::downgrade(&pool.0)));
         pool
     }
 

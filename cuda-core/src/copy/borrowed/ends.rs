@@ -61,7 +61,7 @@ impl End<'_, DeviceSliceMut<'_, u8>> {
     fn send(&mut self, piece: &Piece, region: &Region) -> Result<()> {
         let stream = self.core.bind("cuMemcpyHtoDAsync")?;
         let to = &mut self.memory;
-        send(region, self.core, &stream, to, piece.start, piece.len)?;
+        send(region, &stream, to, piece.start, piece.len)?;
         if piece.is_last {
             // Lets the chunk be reused as soon as the device has read it.
             let timeline = self.core.timeline();
@@ -97,7 +97,7 @@ impl End<'_, DeviceSlice<'_, u8>> {
     fn fetch(&self, piece: &Piece, region: &Region) -> Result<Arrival> {
         let stream = self.core.bind("cuMemcpyDtoHAsync")?;
         let from = &self.memory;
-        let seq = fetch(region, self.core, &stream, from, piece.start, piece.len)?;
+        let seq = fetch(region, &stream, from, piece.start, piece.len)?;
         let timeline = self.core.timeline();
         timeline.checkpoint(false, stream.entered())?;
         Ok(Arrival {

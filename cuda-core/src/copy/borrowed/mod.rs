@@ -14,7 +14,6 @@ use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::same_len;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::core::{Bound, StreamCore};
-use crate::timeline::submit::submit_copy;
 use crate::types::pod::{Pod, bytes_of, bytes_of_mut};
 
 use ends::{End, Portion};
@@ -69,9 +68,9 @@ impl<K: StreamKind> Stream<K> {
             return large::upload(bytes, vec![End { core, memory }], Portion::Whole, not_told);
         }
         let stream = core.bind(op)?;
-        let mut region = staging::reserve(core, &stream, bytes.len())?;
+        let mut region = staging::reserve(&stream, bytes.len())?;
         region.write(bytes)?;
-        send(&region, core, &stream, &mut destination, 0, bytes.len())
+        send(&region, &stream, &mut destination, 0, bytes.len())
     }
 
     /// Copies device memory to a borrowed slice and waits for it.
@@ -105,7 +104,7 @@ impl<K: StreamKind> Stream<K> {
             return download_large(core, source, bytes);
         }
         let stream = core.bind("cuMemcpyDtoHAsync")?;
-        let region = stage(core, &stream, &source, 0, bytes.len())?;
+        let region = stage(&stream, &source, 0, bytes.len())?;
         core.synchronize_bound(&stream)?;
         region.read(bytes)
     }
@@ -199,7 +198,7 @@ impl<'env> Scope<'_, 'env> {
         }
         let stream = self.core.bind("cuMemcpyDtoHAsync")?;
         for (index, piece) in bytes.chunks_mut(CHUNK).enumerate() {
-            let region = stage(self.core, &stream, &source, index * CHUNK, piece.len())?;
+            let region = stage(&stream, &source, index * CHUNK, piece.len())?;
             self.bytes += piece.len();
             self.staged.push((region, piece));
         }
@@ -246,14 +245,13 @@ fn not_told(error: Error, _: Device) -> Error {
 
 /// Enqueues a copy of `len` bytes of `source`, from byte `start` on, into a new region.
 fn stage<T: Pod>(
-    core: &StreamCore,
     stream: &Bound<'_>,
     source: &DeviceSlice<'_, T>,
     start: usize,
     len: usize,
 ) -> Result<Region> {
-    let region = staging::reserve(core, stream, len)?;
-    fetch(&region, core, stream, source, start, len)?;
+    let region = staging::reserve(stream, len)?;
+    fetch(&region, stream, source, start, len)?;
     Ok(region)
 }
 
@@ -261,7 +259,6 @@ fn stage<T: Pod>(
 /// bytes. Returns the point of the stream at which they are there.
 fn fetch<T: Pod>(
     region: &Region,
-    core: &StreamCore,
     stream: &Bound<'_>,
     source: &DeviceSlice<'_, T>,
     start: usize,
@@ -274,15 +271,14 @@ fn fetch<T: Pod>(
         unsafe { cu::cuMemcpyDtoHAsync_v2(region.as_ptr().cast(), from, len, stream) }
     };
     let touches = &mut [source.read()];
-    let (seq, result) = submit_copy(core, stream, "cuMemcpyDtoHAsync", touches, call);
-    region.mark(core.timeline(), seq);
+    let (seq, result) = stream.submit_copy("cuMemcpyDtoHAsync", touches, call);
+    region.mark(stream.timeline(), seq);
     result.map(|()| seq)
 }
 
 /// Enqueues a copy of a region, which has `len` bytes, to `destination` from byte `start` on.
 fn send<T: Pod>(
     region: &Region,
-    core: &StreamCore,
     stream: &Bound<'_>,
     destination: &mut DeviceSliceMut<'_, T>,
     start: usize,
@@ -296,7 +292,7 @@ fn send<T: Pod>(
         unsafe { cu::cuMemcpyHtoDAsync_v2(to, from.cast(), len, stream) }
     };
     let touches = &mut [destination.write()];
-    let (seq, result) = submit_copy(core, stream, "cuMemcpyHtoDAsync", touches, call);
-    region.mark(core.timeline(), seq);
+    let (seq, result) = stream.submit_copy("cuMemcpyHtoDAsync", touches, call);
+    region.mark(stream.timeline(), seq);
     result
 }

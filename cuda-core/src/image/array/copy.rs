@@ -7,9 +7,8 @@ use super::texel::Texel;
 use super::view::{ArraySlice, ArraySliceMut};
 use crate::error::Result;
 use crate::stream::{Stream, StreamKind};
-use crate::timeline::core::{Bound, StreamCore, same_device};
+use crate::timeline::core::{Bound, same_device};
 use crate::timeline::ledger::Touch;
-use crate::timeline::submit::submit_copy;
 
 pub(super) const OP: &str = "cuMemcpy3DAsync";
 
@@ -55,7 +54,7 @@ impl<K: StreamKind> Stream<K> {
         let stream = core.bind(OP)?;
         let mut touches = [source.into_touch(), destination.write()];
         // SAFETY: both sides have all of the extent, and the touches are of both.
-        unsafe { enqueue(core, &stream, &copy, &mut touches) }.1
+        unsafe { enqueue(&stream, &copy, &mut touches) }.1
     }
 
     /// Copies texels of an array, or a part of one, to device memory, pinned memory or another
@@ -93,7 +92,7 @@ impl<K: StreamKind> Stream<K> {
         let stream = core.bind(OP)?;
         let mut touches = [source.read(), destination.into_touch()];
         // SAFETY: both sides have all of the extent, and the touches are of both.
-        unsafe { enqueue(core, &stream, &copy, &mut touches) }.1
+        unsafe { enqueue(&stream, &copy, &mut touches) }.1
     }
 }
 
@@ -103,7 +102,6 @@ impl<K: StreamKind> Stream<K> {
 /// Both sides have the copy's extent; `touches` cover all memory that it reads and writes, or it is
 /// kept otherwise until the copy is done.
 pub(super) unsafe fn enqueue(
-    core: &StreamCore,
     stream: &Bound<'_>,
     copy: &CUDA_MEMCPY3D,
     touches: &mut [Touch<'_>],
@@ -113,5 +111,5 @@ pub(super) unsafe fn enqueue(
         // allocated until this copy is done: freeing either waits for the mark that is made of it.
         unsafe { cu::cuMemcpy3DAsync_v2(copy, stream) }
     };
-    submit_copy(core, stream, OP, touches, call)
+    stream.submit_copy(OP, touches, call)
 }

@@ -7,7 +7,7 @@ use cuda_sys::CUDA_MEMCPY3D;
 
 use super::texel::Texel;
 use super::view::{ArraySlice, ArraySliceMut};
-use super::{CudaArray, CudaArrayHandle};
+use super::{CudaArray, RawLevel};
 use crate::copy::endpoint::{Endpoint, Place, Side};
 use crate::copy::pitched::{Pitched, PitchedMut};
 use crate::copy::shape::Geometry;
@@ -80,7 +80,7 @@ enum End {
         rows: Rows,
     },
     Array {
-        raw: CudaArrayHandle,
+        raw: RawLevel,
         origin: Origin,
         extent: Extent,
         on: Device,
@@ -255,11 +255,7 @@ pub(super) fn enter_destination_memory<T: Texel>(
 }
 
 /// Fills a part of an array in as the source.
-pub(super) fn enter_source<T: Texel>(
-    raw: CudaArrayHandle,
-    origin: Origin,
-    copy: &mut CUDA_MEMCPY3D,
-) {
+pub(super) fn enter_source<T: Texel>(raw: RawLevel, origin: Origin, copy: &mut CUDA_MEMCPY3D) {
     copy.srcMemoryType = cuda_sys::CU_MEMORYTYPE_ARRAY;
     copy.srcArray = raw.0;
     copy.srcXInBytes = origin.x * size_of::<T>();
@@ -268,11 +264,7 @@ pub(super) fn enter_source<T: Texel>(
 }
 
 /// Fills a part of an array in as the destination.
-pub(super) fn enter_destination<T: Texel>(
-    raw: CudaArrayHandle,
-    origin: Origin,
-    copy: &mut CUDA_MEMCPY3D,
-) {
+pub(super) fn enter_destination<T: Texel>(raw: RawLevel, origin: Origin, copy: &mut CUDA_MEMCPY3D) {
     copy.dstMemoryType = cuda_sys::CU_MEMORYTYPE_ARRAY;
     copy.dstArray = raw.0;
     copy.dstXInBytes = origin.x * size_of::<T>();

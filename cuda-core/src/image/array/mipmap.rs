@@ -10,12 +10,13 @@ use cuda_sys::{CUmipmappedArray, symbol as cu};
 use super::shape::{ArrayFlags, ArrayShape};
 use super::texel::Texel;
 use super::view::{self, ArraySlice, ArraySliceMut, Level};
-use super::{ArrayMemory, CudaArrayHandle, RawArray, close, storage};
+use super::{ArrayMemory, RawArray, close, storage};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result, check};
 use crate::memory::Storage;
 use crate::process::driver;
+use crate::process::handle::Handle;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::Access;
 use crate::timeline::submit::note_use;
@@ -85,7 +86,7 @@ impl<T: Texel> MipmappedArray<T> {
             unsafe { cu::cuMipmappedArrayCreate(&mut raw, &descriptor, levels) }
         })?;
         let mut array = Self {
-            storage: storage(context, RawArray::Mipmapped(raw), bytes),
+            storage: storage(context, RawArray::Mipmapped(Handle(raw)), bytes),
             levels: Vec::new(),
             shape,
             _texels: PhantomData,
@@ -99,7 +100,7 @@ impl<T: Texel> MipmappedArray<T> {
                 cu::cuMipmappedArrayGetLevel(&mut single, raw, level)
             })?;
             array.levels.push(Level {
-                raw: CudaArrayHandle(single),
+                raw: Handle(single),
                 extent,
                 start,
             });
@@ -131,7 +132,7 @@ impl<T: Texel> MipmappedArray<T> {
     /// [given up](Error::GivenUp).
     pub fn as_raw(&self) -> CUmipmappedArray {
         match self.storage.block().address {
-            RawArray::Mipmapped(raw) => raw,
+            RawArray::Mipmapped(raw) => raw.0,
             RawArray::Single(_) => ptr::null_mut(),
         }
     }

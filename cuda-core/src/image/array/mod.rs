@@ -13,6 +13,7 @@ use crate::device::Device;
 use crate::error::{Error, Result, check};
 use crate::memory::{self, Block, Storage};
 use crate::process::driver;
+use crate::process::handle::Handle;
 use crate::process::release::Unreleased;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::{Access, Fences, Ledger};
@@ -38,14 +39,9 @@ pub(crate) enum ArrayMemory {}
 /// An array's handle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum RawArray {
-    Single(CUarray),
-    Mipmapped(CUmipmappedArray),
+    Single(Handle<CUarray>),
+    Mipmapped(Handle<CUmipmappedArray>),
 }
-
-// SAFETY: driver handles, which calls on any thread may use.
-unsafe impl Send for RawArray {}
-// SAFETY: a shared reference only gives out the handle, which calls on any thread may use.
-unsafe impl Sync for RawArray {}
 
 impl memory::Kind for ArrayMemory {
     type Address = RawArray;
@@ -53,7 +49,7 @@ impl memory::Kind for ArrayMemory {
     type Keeper = Context;
 
     const RESOURCE: Resource = Resource::Array;
-    const NOWHERE: RawArray = RawArray::Single(ptr::null_mut());
+    const NOWHERE: RawArray = RawArray::Single(Handle(ptr::null_mut()));
 
     fn free(block: &mut Block<Self>) -> Result<(), Unreleased> {
         let range = block.whole();
@@ -66,12 +62,12 @@ impl memory::Kind for ArrayMemory {
         match block.address {
             RawArray::Single(raw) => context.release("cuArrayDestroy", || {
                 // SAFETY: the array is this crate's, is destroyed once, and no work uses it any more.
-                unsafe { cu::cuArrayDestroy(raw) }
+                unsafe { cu::cuArrayDestroy(raw.0) }
             }),
             RawArray::Mipmapped(raw) => context.release("cuMipmappedArrayDestroy", || {
                 // SAFETY: the mipmapped array is this crate's, is destroyed once, and no work uses
                 // it or a level of it any more.
-                unsafe { cu::cuMipmappedArrayDestroy(raw) }
+                unsafe { cu::cuMipmappedArrayDestroy(raw.0) }
             }),
         }
     }
@@ -82,8 +78,8 @@ impl memory::Kind for ArrayMemory {
 
     fn number(address: RawArray) -> u64 {
         match address {
-            RawArray::Single(raw) => raw.addr() as u64,
-            RawArray::Mipmapped(raw) => raw.addr() as u64,
+            RawArray::Single(raw) => raw.number(),
+            RawArray::Mipmapped(raw) => raw.number(),
         }
     }
 }
@@ -136,13 +132,7 @@ pub struct CudaArray<T: Texel> {
 }
 
 /// The handle of a single array, or of one level of a mipmap.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct CudaArrayHandle(pub(crate) CUarray);
-
-// SAFETY: a driver handle, which calls on any thread may use.
-unsafe impl Send for CudaArrayHandle {}
-// SAFETY: a shared reference only gives out the handle, which calls on any thread may use.
-unsafe impl Sync for CudaArrayHandle {}
+pub(crate) type RawLevel = Handle<CUarray>;
 
 const OP: &str = "cuArray3DCreate";
 
@@ -172,7 +162,7 @@ impl<T: Texel> CudaArray<T> {
             unsafe { cu::cuArray3DCreate_v2(&mut raw, &descriptor) }
         })?;
         Ok(Self {
-            storage: storage(context, RawArray::Single(raw), bytes),
+            storage: storage(context, RawArray::Single(Handle(raw)), bytes),
             shape,
             flags,
             _texels: PhantomData,
@@ -252,7 +242,7 @@ impl<T: Texel> CudaArray<T> {
     /// [given up](Error::GivenUp).
     pub fn as_raw(&self) -> CUarray {
         match self.storage.block().address {
-            RawArray::Single(raw) => raw,
+            RawArray::Single(raw) => raw.0,
             RawArray::Mipmapped(_) => ptr::null_mut(),
         }
     }
@@ -291,7 +281,7 @@ impl<T: Texel> CudaArray<T> {
 
     fn level(&self) -> Level {
         Level {
-            raw: CudaArrayHandle(self.as_raw()),
+            raw: Handle(self.as_raw()),
             extent: self.extent(),
             start: 0,
         }

@@ -62,7 +62,7 @@ impl<K: StreamKind> Stream<K> {
             let mut part = destination.region_mut(origin, extent)?;
             let (piece, behind) = rest.split_at(part.len());
             rest = behind;
-            let mut region = staging::reserve(core, &stream, size_of_val(piece))?;
+            let mut region = staging::reserve(&stream, size_of_val(piece))?;
             region.write(bytes_of(piece))?;
             let mut copy = CUDA_MEMCPY3D::default();
             let place = Place::Host(region.as_ptr());
@@ -72,7 +72,7 @@ impl<K: StreamKind> Stream<K> {
             enter_extent::<T>(extent, &mut copy);
             // SAFETY: the region has the piece's bytes and is not accessed until its mark has
             // completed; the touch is of the destination, which has the extent.
-            let (seq, result) = unsafe { enqueue(core, &stream, &copy, &mut [part.write()]) };
+            let (seq, result) = unsafe { enqueue(&stream, &copy, &mut [part.write()]) };
             region.mark(core.timeline(), seq);
             result?;
             if several {
@@ -126,7 +126,7 @@ impl<K: StreamKind> Stream<K> {
             let part = source.region(origin, extent)?;
             let (piece, behind) = rest.split_at_mut(part.len());
             rest = behind;
-            let region = staging::reserve(core, &stream, size_of_val(piece))?;
+            let region = staging::reserve(&stream, size_of_val(piece))?;
             let mut copy = CUDA_MEMCPY3D::default();
             let place = Place::Host(region.as_ptr());
             enter_destination_memory::<T>(place, Rows::Tight(piece.len()), extent, &mut copy);
@@ -134,7 +134,7 @@ impl<K: StreamKind> Stream<K> {
             enter_extent::<T>(extent, &mut copy);
             // SAFETY: the touch is of the source, which has the extent; the region has as many
             // bytes and is not accessed until its own mark has completed.
-            let (seq, result) = unsafe { enqueue(core, &stream, &copy, &mut [part.read()]) };
+            let (seq, result) = unsafe { enqueue(&stream, &copy, &mut [part.read()]) };
             region.mark(core.timeline(), seq);
             result?;
             in_flight.push_back((region, seq, piece));

@@ -4,7 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use super::texel::Texel;
-use super::{ArrayMemory, CudaArray, CudaArrayHandle};
+use super::{ArrayMemory, CudaArray, RawLevel};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::Storage;
@@ -15,7 +15,7 @@ use crate::types::extent::{Extent, Origin};
 #[derive(Clone, Copy)]
 pub(super) struct Level {
     // INVARIANT: an array of this size, which the storage keeps alive.
-    pub(super) raw: CudaArrayHandle,
+    pub(super) raw: RawLevel,
     pub(super) extent: Extent,
     /// Its first byte, as the storage's ledger counts.
     pub(super) start: usize,
@@ -120,7 +120,7 @@ impl<'a, T: Texel> ArraySlice<'a, T> {
         })
     }
 
-    pub(super) fn raw(&self) -> CudaArrayHandle {
+    pub(super) fn raw(&self) -> RawLevel {
         self.level.raw
     }
 

@@ -7,7 +7,6 @@ use cuda_sys::{CUlaunchConfig, symbol as cu};
 use crate::error::{Error, Result, check};
 use crate::module::Function;
 use crate::stream::{Stream, StreamKind};
-use crate::timeline::submit::submit;
 
 mod argument;
 mod attributes;
@@ -214,7 +213,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
         let mut pointers = Pointers::new();
         arguments.point(&mut pointers);
         let pointers = pointers.as_mut_slice().as_mut_ptr();
-        let (seq, result) = submit(core, &bound, op, touched.as_mut_slice(), |_| {
+        let (seq, result) = bound.submit(op, touched.as_mut_slice(), |_| {
             // SAFETY: the function is loaded and of the stream's context; the configuration, its
             // attributes and the arguments live during the call, which copies them; there is one
             // pointer per parameter, to as many bytes as it has, by the caller's promise. Memory

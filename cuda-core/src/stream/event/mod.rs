@@ -10,10 +10,8 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result, check};
 use crate::process::capture_mode::Relaxed;
-use crate::process::release::unless_given_up;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::event::{EventFlags, RawEvent};
-use crate::types::resource::Resource;
 
 mod ipc;
 
@@ -71,7 +69,7 @@ impl Event {
 
     /// The context it belongs to.
     pub fn context(&self) -> &Context {
-        &self.raw.context
+        self.raw.context()
     }
 
     /// The device that it is recorded on.
@@ -91,7 +89,7 @@ impl Event {
 
     /// The event; an error if it was given up.
     pub(crate) fn live(&self) -> Result<&RawEvent> {
-        unless_given_up(self.raw.as_raw(), Resource::Event).map(|_| &self.raw)
+        self.raw.ensure().map(|()| &self.raw)
     }
 
     /// Marks the point behind everything that is on the stream now: `cuEventRecord`. A later record
@@ -243,11 +241,7 @@ impl Event {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn close(mut self) -> Result<(), (Error, Self)> {
-        let destroyed = match self.live() {
-            Ok(_) => self.raw.destroy(),
-            Err(error) => Err(error),
-        };
-        destroyed.map_err(|error| (error, self))
+        self.raw.destroy().map_err(|error| (error, self))
     }
 }
 

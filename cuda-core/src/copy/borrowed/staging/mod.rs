@@ -177,8 +177,8 @@ impl Region {
 /// A region of `len` bytes, at most [`CHUNK`], for a copy on the stream.
 ///
 /// Small ones share the stream's current chunk, so that most of them cost no driver call.
-pub(crate) fn reserve(core: &StreamCore, stream: &Bound<'_>, len: usize) -> Result<Region> {
-    let timeline = core.timeline();
+pub(crate) fn reserve(stream: &Bound<'_>, len: usize) -> Result<Region> {
+    let core = stream.core();
     if len > CHUNK / 2 {
         return claim_new(&Lease::acquire(core)?, len);
     }
@@ -196,7 +196,7 @@ pub(crate) fn reserve(core: &StreamCore, stream: &Bound<'_>, len: usize) -> Resu
     if old.is_some() {
         // Lets the pool see when the old chunk is done with; if it fails, a later copy waits for it
         // instead.
-        let _ = timeline.checkpoint(false, stream.entered());
+        let _ = stream.timeline().checkpoint(false, stream.entered());
     }
     Ok(region)
 }
