@@ -3,18 +3,34 @@
 use cuda_sys::CUresult;
 
 use super::Context;
+use super::guard::Entered;
 use crate::error::{Error, Result, check};
 use crate::process::capture_mode::Relaxed;
 use crate::process::release::{Unreleased, released};
+
+/// A context entered, on a thread that is relaxed.
+struct Scope {
+    // Dropped first.
+    _relaxed: Relaxed,
+    _entered: Entered,
+}
 
 impl Context {
     /// Runs `calls` with this context current and the thread's capture mode relaxed, then restores
     /// both.
     pub(crate) fn relaxed<R>(&self, calls: impl FnOnce() -> R) -> Result<R> {
-        let _entered = self.enter_briefly()?;
-        // Dropped first.
-        let _relaxed = Relaxed::enter()?;
+        let _scope = self.enter_relaxed()?;
         Ok(calls())
+    }
+
+    // Compiled once, and not with each closure of `relaxed`.
+    #[inline(never)]
+    fn enter_relaxed(&self) -> Result<Scope> {
+        let entered = self.enter_briefly()?;
+        Ok(Scope {
+            _relaxed: Relaxed::enter()?,
+            _entered: entered,
+        })
     }
 
     /// Makes one call [in this context, relaxed](Self::relaxed).

@@ -7,4 +7,5 @@ pub(crate) mod panic;
 pub(crate) mod pocket;
 pub(crate) mod process_state;
 pub(crate) mod sync;
+pub(crate) mod tree;
 pub(crate) mod turns;

@@ -1,12 +1,12 @@
 //! Maps whose entries go out of date.
 
-use std::collections::BTreeMap;
+use super::tree::Tree;
 
 /// A map keyed by numbers that are never reused, such as timeline ids. Its entries are checked
 /// round-robin, a few at each operation, so that finding those that are out of date costs each
 /// operation only that, however many entries there are.
 pub(crate) struct Turns<V> {
-    entries: BTreeMap<u64, V>,
+    entries: Tree<u64, V>,
     /// Where the round continues: the first entry with a key from here on.
     next: u64,
 }
@@ -14,7 +14,7 @@ pub(crate) struct Turns<V> {
 impl<V> Turns<V> {
     pub(crate) const fn new() -> Self {
         Self {
-            entries: BTreeMap::new(),
+            entries: Tree::new(),
             next: 0,
         }
     }
@@ -24,28 +24,28 @@ impl<V> Turns<V> {
     }
 
     pub(crate) fn get(&self, key: u64) -> Option<&V> {
-        self.entries.get(&key)
+        self.entries.get(key)
     }
 
     pub(crate) fn get_mut(&mut self, key: u64) -> Option<&mut V> {
-        self.entries.get_mut(&key)
+        self.entries.get_mut(key)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &V)> {
-        self.entries.iter().map(|(key, value)| (*key, value))
+        self.entries.iter()
     }
 
     pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
-        self.entries.values()
+        self.entries.iter().map(|(_, value)| value)
     }
 
     /// The value of the key; created if there is none.
     pub(crate) fn get_or_insert_with(&mut self, key: u64, make: impl FnOnce() -> V) -> &mut V {
-        self.entries.entry(key).or_insert_with(make)
+        self.entries.get_or_insert_with(key, make)
     }
 
     pub(crate) fn remove(&mut self, key: u64) -> Option<V> {
-        self.entries.remove(&key)
+        self.entries.remove(key)
     }
 
     pub(crate) fn into_values(self) -> impl Iterator<Item = V> {
@@ -56,7 +56,7 @@ impl<V> Turns<V> {
     pub(crate) fn following(&self, from: u64, most: usize) -> Vec<u64> {
         let later = self.entries.range(from..);
         let from_the_start = self.entries.range(..from);
-        let keys = later.chain(from_the_start).map(|(key, _)| *key);
+        let keys = later.chain(from_the_start).map(|(key, _)| key);
         keys.take(most).collect()
     }
 
@@ -77,8 +77,8 @@ impl<V> Turns<V> {
     ) -> Vec<V> {
         let mut over = Vec::from_iter(self.entries.insert(key, value));
         for key in self.in_turn(2) {
-            if self.entries.get(&key).is_some_and(&mut is_over) {
-                over.extend(self.entries.remove(&key));
+            if self.entries.get(key).is_some_and(&mut is_over) {
+                over.extend(self.entries.remove(key));
             }
         }
         over

@@ -1,10 +1,11 @@
 //! The awaited points of each stream.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
 
 use super::{Pending, Then};
+use crate::util::tree::Tree;
 
 /// A timeline's id, and a number that is never reused.
 pub(super) type Key = (u64, u64);
@@ -12,7 +13,7 @@ pub(super) type Key = (u64, u64);
 /// All queues.
 #[derive(Default)]
 pub(super) struct Queues {
-    queues: BTreeMap<Key, Queue>,
+    queues: Tree<Key, Queue>,
     /// Queues that no thread watches, the one left alone longest first.
     free: VecDeque<Key>,
     /// The number of the queue made last.
@@ -38,7 +39,7 @@ impl Queues {
         self.free.len()
     }
 
-    fn of(&self, id: u64) -> impl Iterator<Item = (&Key, &Queue)> {
+    fn of(&self, id: u64) -> impl Iterator<Item = (Key, &Queue)> {
         self.queues.range((id, 0)..=(id, u64::MAX))
     }
 
@@ -56,7 +57,7 @@ impl Queues {
     pub(super) fn find(&self, pending: &Pending) -> Option<Key> {
         let in_time = |queue: &Queue| queue.looked_for.is_none_or(|seq| seq <= pending.seq);
         let mut queues = self.of(pending.timeline.id());
-        queues.find_map(|(key, queue)| in_time(queue).then_some(*key))
+        queues.find_map(|(key, queue)| in_time(queue).then_some(key))
     }
 
     /// Adds the point to the queue that was [found](Self::find), or to a new one.
@@ -67,7 +68,7 @@ impl Queues {
             self.free.push_back(key);
             key
         });
-        let queue = self.queues.entry(key).or_insert_with(|| Queue {
+        let queue = self.queues.get_or_insert_with(key, || Queue {
             looked_for: None,
             waits: VecDeque::new(),
         });
@@ -77,7 +78,7 @@ impl Queues {
     /// Takes a queue that no thread watches, to watch its first point.
     pub(super) fn take_free(&mut self) -> Option<(Key, Pending)> {
         let key = self.free.pop_front()?;
-        let queue = self.queues.get_mut(&key)?;
+        let queue = self.queues.get_mut(key)?;
         let first = queue.waits.front()?.pending.clone();
         queue.looked_for = Some(first.seq);
         Some((key, first))
@@ -85,7 +86,7 @@ impl Queues {
 
     /// The first point has not come: the queue may be watched by another thread.
     pub(super) fn leave(&mut self, key: Key) {
-        if let Some(queue) = self.queues.get_mut(&key) {
+        if let Some(queue) = self.queues.get_mut(key) {
             queue.looked_for = None;
             self.free.push_back(key);
         }
@@ -93,12 +94,12 @@ impl Queues {
 
     /// Removes and returns what is due now that `first` was reached or has failed; leaves the rest.
     pub(super) fn take(&mut self, key: Key, first: &Pending, failed: bool) -> Vec<Wait> {
-        let Some(queue) = self.queues.get_mut(&key) else {
+        let Some(queue) = self.queues.get_mut(key) else {
             return Vec::new();
         };
         let due = queue.take(first, failed);
         if queue.waits.is_empty() {
-            self.queues.remove(&key);
+            self.queues.remove(key);
         } else {
             self.leave(key);
         }

@@ -1,9 +1,8 @@
 //! Values that wait for work of other streams.
 
-use std::collections::BTreeMap;
-
 use crate::timeline::Mark;
 use crate::timeline::ledger::Fences;
+use crate::util::tree::Tree;
 use crate::util::turns::Turns;
 
 /// Values that wait for marks, each filed under the stream of its first mark that is not known to
@@ -16,7 +15,7 @@ pub(super) struct Awaiting<T> {
 }
 
 /// The values that wait for one stream, ordered by the point they wait for, then by arrival.
-type Line<T> = BTreeMap<(u64, u64), (T, Fences)>;
+type Line<T> = Tree<(u64, u64), (T, Fences)>;
 
 /// Where a value is filed.
 pub(super) type Place = (u64, (u64, u64));
@@ -26,7 +25,7 @@ impl<T> Awaiting<T> {
         let mark = fences.first_unknown();
         let (stream, seq) = mark.map_or((0, 0), |mark| (mark.timeline.id(), mark.seq));
         self.entered += 1;
-        let line = self.lines.get_or_insert_with(stream, BTreeMap::new);
+        let line = self.lines.get_or_insert_with(stream, Tree::new);
         line.insert((seq, self.entered), (value, fences));
     }
 
@@ -34,13 +33,13 @@ impl<T> Awaiting<T> {
         let lines = self.lines.iter();
         lines.flat_map(|(stream, line)| {
             let values = line.iter();
-            values.map(move |(at, (value, fences))| ((stream, *at), value, fences))
+            values.map(move |(at, (value, fences))| ((stream, at), value, fences))
         })
     }
 
     pub(super) fn remove(&mut self, (stream, at): Place) -> Option<(T, Fences)> {
         let line = self.lines.get_mut(stream)?;
-        let value = line.remove(&at);
+        let value = line.remove(at);
         if line.is_empty() {
             self.lines.remove(stream);
         }
@@ -71,12 +70,12 @@ impl<T> Awaiting<T> {
 
     /// The first value filed under `stream`, if that stream is known to have reached its point.
     fn pop_reached(&mut self, stream: u64) -> Option<(T, Fences)> {
-        let (at, (_, fences)) = self.lines.get(stream)?.first_key_value()?;
+        let (at, (_, fences)) = self.lines.get(stream)?.first()?;
         let waits = |mark: &Mark| mark.timeline.id() == stream;
         if fences.first_unknown().is_some_and(waits) {
             return None;
         }
-        self.remove((stream, *at))
+        self.remove((stream, at))
     }
 
     /// The earliest awaited mark of each of the next `most` streams, in round-robin order: what to
@@ -85,7 +84,7 @@ impl<T> Awaiting<T> {
         let streams = self.lines.following(self.asked, most);
         self.asked = streams.last().map_or(0, |last| last + 1);
         let first = |stream: &u64| {
-            let (_, (_, fences)) = self.lines.get(*stream)?.first_key_value()?;
+            let (_, (_, fences)) = self.lines.get(*stream)?.first()?;
             fences.first_unknown().cloned()
         };
         streams.iter().filter_map(first).collect()
@@ -109,7 +108,7 @@ impl<T> IntoIterator for Awaiting<T> {
 
     fn into_iter(self) -> Self::IntoIter {
         let lines = self.lines.into_values();
-        let all: Vec<_> = lines.flat_map(BTreeMap::into_values).collect();
+        let all: Vec<_> = lines.flat_map(Tree::into_values).collect();
         all.into_iter()
     }
 }

@@ -1,6 +1,6 @@
 //! One context's address space of a pool, behind the arenas of its streams.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use cuda_sys::CUdeviceptr;
 
@@ -48,6 +48,13 @@ pub(super) struct State {
     pub(super) reserved_peak: usize,
     /// Counters of blocks that no arena counts, and the totals of dropped arenas.
     pub(super) counts: Counts,
+}
+
+#[inline(never)]
+fn unlock(mut state: MutexGuard<'_, State>) {
+    let spent = state.space.take_spent();
+    drop(state);
+    drop(spent);
 }
 
 /// A block that was freed while other streams used it.
@@ -114,12 +121,16 @@ impl Heap {
 
     /// Runs `f` under the lock. Timelines that are needed no more are dropped after unlocking.
     pub(super) fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
-        let mut state = lock(&self.state);
+        let mut state = self.locked();
         let result = f(&mut state);
-        let spent = state.space.take_spent();
-        drop(state);
-        drop(spent);
+        unlock(state);
         result
+    }
+
+    // Compiled once, and not with each closure of `with`; so is `unlock`.
+    #[inline(never)]
+    fn locked(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
     }
 
     /// Registers a stream whose arena caches blocks of this heap from now on.

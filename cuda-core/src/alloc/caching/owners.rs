@@ -1,6 +1,5 @@
 //! Free ranges by owner: the stream whose work they come after.
 
-use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -8,6 +7,7 @@ use cuda_sys::CUdeviceptr;
 
 use super::class::Span;
 use crate::timeline::{Mark, Timeline};
+use crate::util::tree::Tree;
 use crate::util::turns::Turns;
 
 /// The owner of idle ranges, which no work uses.
@@ -19,7 +19,7 @@ pub(super) struct Owners {
     owners: Turns<Owner>,
     /// The owners other than [`NOBODY`], ordered by their largest free range, for each [`Span`].
     // INVARIANT: contains what `Owner::largest` returns, for each owner that has one.
-    largest: [BTreeSet<(usize, u64)>; 2],
+    largest: [Tree<(usize, u64), ()>; 2],
     /// The entry that `other_than` returned last.
     asked: (usize, u64),
 }
@@ -28,9 +28,9 @@ pub(super) struct Owners {
 pub(super) struct Owner {
     pub(super) timeline: Option<Arc<Timeline>>,
     /// Sizes and addresses of its free ranges, by [`Span`].
-    free: [BTreeSet<(usize, CUdeviceptr)>; 2],
+    free: [Tree<(usize, CUdeviceptr), ()>; 2],
     /// The points behind which other streams may use them, with their addresses.
-    points: BTreeSet<(u64, CUdeviceptr)>,
+    points: Tree<(u64, CUdeviceptr), ()>,
 }
 
 /// A free range.
@@ -44,30 +44,33 @@ pub(super) struct Free {
 
 impl Owner {
     fn largest(&self, span: Span) -> Option<usize> {
-        self.free[span as usize].last().map(|(bytes, _)| *bytes)
+        self.free[span as usize]
+            .last()
+            .map(|((bytes, _), ())| bytes)
     }
 
     /// The ranges on which the owner's work is not known to be complete.
     pub(super) fn unfinished(&self) -> impl Iterator<Item = CUdeviceptr> {
-        let unfinished = self.points.iter().filter(|(seq, _)| {
+        let points = self.points.iter().map(|(point, ())| point);
+        let unfinished = points.filter(|(seq, _)| {
             let timeline = self.timeline.as_ref();
             timeline.is_some_and(|timeline| !timeline.has_completed(*seq))
         });
-        unfinished.map(|(_, address)| *address)
+        unfinished.map(|(_, address)| address)
     }
 
     /// A range on which the owner's work is known to be complete.
     pub(super) fn finished(&self) -> Option<CUdeviceptr> {
-        let (seq, address) = self.points.first()?;
+        let ((seq, address), ()) = self.points.first()?;
         let timeline = self.timeline.as_ref()?;
-        timeline.has_completed(*seq).then_some(*address)
+        timeline.has_completed(seq).then_some(address)
     }
 
     /// The point behind which all its ranges are free.
     fn last(&self) -> Option<Mark> {
         Some(Mark {
             timeline: self.timeline.clone()?,
-            seq: self.points.last()?.0,
+            seq: self.points.last()?.0.0,
         })
     }
 }
@@ -91,8 +94,8 @@ impl Owners {
     ) -> Option<Arc<Timeline>> {
         let entry = self.owners.get_or_insert_with(owner, Owner::default);
         let before = entry.largest(free.span);
-        entry.free[free.span as usize].insert((free.bytes, free.address));
-        entry.points.insert((free.seq, free.address));
+        entry.free[free.span as usize].insert((free.bytes, free.address), ());
+        entry.points.insert((free.seq, free.address), ());
         let after = entry.largest(free.span);
         let spent = match entry.timeline {
             None => std::mem::replace(&mut entry.timeline, timeline),
@@ -106,8 +109,8 @@ impl Owners {
     pub(super) fn remove(&mut self, owner: u64, free: Free) -> Option<Arc<Timeline>> {
         let entry = self.owners.get_mut(owner)?;
         let before = entry.largest(free.span);
-        entry.free[free.span as usize].remove(&(free.bytes, free.address));
-        entry.points.remove(&(free.seq, free.address));
+        entry.free[free.span as usize].remove((free.bytes, free.address));
+        entry.points.remove((free.seq, free.address));
         let after = entry.largest(free.span);
         let spent = match entry.points.is_empty() {
             true => self.owners.remove(owner).and_then(|owner| owner.timeline),
@@ -129,9 +132,11 @@ impl Owners {
         }
         let largest = &mut self.largest[span as usize];
         if let Some(before) = before {
-            largest.remove(&(before, owner));
+            largest.remove((before, owner));
         }
-        largest.extend(after.map(|after| (after, owner)));
+        if let Some(after) = after {
+            largest.insert((after, owner), ());
+        }
     }
 
     /// The owner's smallest range with room for `bytes`.
@@ -142,7 +147,7 @@ impl Owners {
         bytes: usize,
     ) -> Option<(usize, CUdeviceptr)> {
         let set = &self.owners.get(owner)?.free[span as usize];
-        set.range((bytes, 0)..).next().copied()
+        set.first_from((bytes, 0)).map(|(found, ())| found)
     }
 
     /// A stream outside `tried` that has room for `bytes`. Successive calls go round all such
@@ -153,7 +158,7 @@ impl Owners {
         let last = self.asked.max(least);
         let later = others.range((Bound::Excluded(last), Bound::Unbounded));
         let mut others = later.chain(others.range(least..=last));
-        self.asked = *others.find(|(_, id)| !tried.contains(id))?;
+        (self.asked, _) = others.find(|((_, id), ())| !tried.contains(id))?;
         Some(self.asked.1)
     }
 
@@ -168,7 +173,7 @@ impl Owners {
         let largest = spans.flat_map(|span| {
             let nobodys = self.get(NOBODY).and_then(|owner| owner.largest(span));
             let others = self.largest[span as usize].last();
-            [nobodys, others.map(|(bytes, _)| *bytes)]
+            [nobodys, others.map(|((bytes, _), ())| bytes)]
         });
         largest.flatten().max().unwrap_or(0)
     }

@@ -3,7 +3,7 @@
 //!
 //! Nothing here calls the driver.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use cuda_sys::CUdeviceptr;
@@ -15,12 +15,13 @@ use crate::device::Device;
 use crate::timeline::core::StreamCore;
 use crate::timeline::{Mark, Timeline};
 use crate::util::flat_map::FlatMap;
+use crate::util::tree::Tree;
 
 /// Segments, and the ranges that tile them.
 #[derive(Default)]
 pub(super) struct Space {
     segments: FlatMap<CUdeviceptr, Segment>,
-    ranges: BTreeMap<CUdeviceptr, Range>,
+    ranges: Tree<CUdeviceptr, Range>,
     /// The free ranges by the stream that may use them at once.
     owners: Owners,
     reserved: usize,
@@ -119,11 +120,11 @@ impl Space {
         device: Device,
         kept: &HashMap<CUdeviceptr, CacheBlockState>,
     ) -> Vec<CacheSegment> {
-        let block = |(address, range): (&CUdeviceptr, &Range)| CacheBlock {
-            address: *address,
+        let block = |(address, range): (CUdeviceptr, &Range)| CacheBlock {
+            address,
             bytes: range.bytes,
             state: match range.state {
-                State::Taken => kept.get(address).copied().unwrap_or(CacheBlockState::Used),
+                State::Taken => kept.get(&address).copied().unwrap_or(CacheBlockState::Used),
                 State::Free { .. } => CacheBlockState::Free,
                 State::Lost => CacheBlockState::Pending,
             },
@@ -184,7 +185,7 @@ impl Space {
     }
 
     fn owner_of(&self, address: CUdeviceptr) -> Option<(u64, u64)> {
-        match self.ranges.get(&address)?.state {
+        match self.ranges.get(address)?.state {
             State::Free { owner, seq } => Some((owner, seq)),
             State::Taken | State::Lost => None,
         }
@@ -198,7 +199,7 @@ impl Space {
         let room = bytes.saturating_sub(needed);
         let cut = room >= self.span_of(segment).spare();
         if cut {
-            self.ranges.entry(address).and_modify(|r| r.bytes = needed);
+            self.resize(address, |_| needed);
             let rest = address + needed as CUdeviceptr;
             self.ranges.insert(
                 rest,
@@ -225,7 +226,7 @@ impl Space {
 
     /// The size of the taken range at `address`, if there is one.
     pub(super) fn taken(&self, address: CUdeviceptr) -> Option<usize> {
-        let range = self.ranges.get(&address)?;
+        let range = self.ranges.get(address)?;
         (range.state == State::Taken).then_some(range.bytes)
     }
 
@@ -255,7 +256,7 @@ impl Space {
     }
 
     fn is_given_up(&self, address: CUdeviceptr) -> bool {
-        let segment = self.ranges.get(&address).map(|range| range.segment);
+        let segment = self.ranges.get(address).map(|range| range.segment);
         let segment = segment.and_then(|base| self.segments.get(base));
         segment.is_some_and(|segment| segment.fate == Fate::GivenUp)
     }
@@ -284,14 +285,14 @@ impl Space {
     /// Removes and returns the largest segment that is idle as a whole.
     pub(super) fn take_segment(&mut self) -> Option<Segment> {
         let unused = |segment: &&Segment| {
-            let whole = self.ranges.get(&segment.base);
+            let whole = self.ranges.get(segment.base);
             whole.is_some_and(|r| r.bytes == segment.bytes)
                 && self.owner_of(segment.base) == Some((NOBODY, 0))
         };
         let unused = self.segments.values().filter(unused);
         let base = unused.max_by_key(|segment| segment.bytes)?.base;
         self.remove(base);
-        self.ranges.remove(&base);
+        self.ranges.remove(base);
         let segment = self.segments.remove(base)?;
         self.reserved -= segment.bytes;
         Some(segment)
@@ -313,7 +314,7 @@ impl Space {
         let refused = refused.filter(|segment| segment.fate == Fate::Refused);
         let bases: Vec<_> = refused.map(|segment| segment.base).collect();
         let taken = bases.into_iter().filter_map(|base| {
-            self.lost -= self.ranges.remove(&base)?.bytes;
+            self.lost -= self.ranges.remove(base)?.bytes;
             let segment = self.segments.remove(base)?;
             self.reserved -= segment.bytes;
             Some(segment)
@@ -338,7 +339,7 @@ impl Space {
     /// Gives up the segment around the address, unless it already is: nothing is allocated from it
     /// any more.
     pub(super) fn give_up_around(&mut self, address: CUdeviceptr) -> Option<(CUdeviceptr, usize)> {
-        let base = self.ranges.get(&address)?.segment;
+        let base = self.ranges.get(address)?.segment;
         let segment = self.segments.get_mut(base)?;
         if segment.fate != Fate::Kept {
             return None;
@@ -347,7 +348,7 @@ impl Space {
         let bytes = segment.bytes;
         let within = self.ranges.range(base..base + bytes as CUdeviceptr);
         let free = within.filter(|(_, range)| range.state != State::Taken);
-        let free: Vec<_> = free.map(|(address, _)| *address).collect();
+        let free: Vec<_> = free.map(|(address, _)| address).collect();
         for address in free {
             self.remove(address);
             self.lose(address);
@@ -357,7 +358,7 @@ impl Space {
 
     /// Makes a taken range of a segment that is given up or refused unusable.
     fn lose(&mut self, address: CUdeviceptr) {
-        let range = self.ranges.get_mut(&address);
+        let range = self.ranges.get_mut(address);
         if let Some(range) = range.filter(|range| range.state == State::Taken) {
             range.state = State::Lost;
             self.lost += range.bytes;
@@ -381,7 +382,7 @@ impl Space {
         seq: u64,
         timeline: Option<Arc<Timeline>>,
     ) {
-        let Some(range) = self.ranges.get_mut(&address) else {
+        let Some(range) = self.ranges.get_mut(address) else {
             return;
         };
         range.state = State::Free { owner, seq };
@@ -399,7 +400,7 @@ impl Space {
 
     /// Turns a free range into a taken one; returns its segment and size.
     fn remove(&mut self, address: CUdeviceptr) -> (CUdeviceptr, usize) {
-        let Some(range) = self.ranges.get_mut(&address) else {
+        let Some(range) = self.ranges.get_mut(address) else {
             return (address, 0);
         };
         let (segment, bytes) = (range.segment, range.bytes);
@@ -423,16 +424,23 @@ impl Space {
     /// accepts.
     fn join(&mut self, address: CUdeviceptr, goes: impl Fn(u64, u64) -> bool) {
         let mut first = address;
-        while let Some((&before, _)) = self.ranges.range(..first).next_back() {
+        while let Some((before, _)) = self.ranges.last_before(first) {
             if !self.absorb(before, first, &goes) {
                 break;
             }
             first = before;
         }
-        while let Some((&after, _)) = self.ranges.range(first + 1..).next() {
+        while let Some((after, _)) = self.ranges.first_from(first + 1) {
             if !self.absorb(first, after, &goes) {
                 break;
             }
+        }
+    }
+
+    /// Changes the size of a range.
+    fn resize(&mut self, address: CUdeviceptr, size: impl FnOnce(usize) -> usize) {
+        if let Some(range) = self.ranges.get_mut(address) {
+            range.bytes = size(range.bytes);
         }
     }
 
@@ -444,7 +452,7 @@ impl Space {
         goes: &impl Fn(u64, u64) -> bool,
     ) -> bool {
         let same = |one: &Range, other: &Range| one.segment == other.segment;
-        let (Some(one), Some(other)) = (self.ranges.get(&first), self.ranges.get(&second)) else {
+        let (Some(one), Some(other)) = (self.ranges.get(first), self.ranges.get(second)) else {
             return false;
         };
         let together = same(one, other);
@@ -460,8 +468,8 @@ impl Space {
         let timeline = self.owners.get(owner).and_then(|o| o.timeline.clone());
         self.remove(first);
         let (_, more) = self.remove(second);
-        self.ranges.remove(&second);
-        self.ranges.entry(first).and_modify(|r| r.bytes += more);
+        self.ranges.remove(second);
+        self.resize(first, |bytes| bytes + more);
         self.insert(first, owner, seq, timeline);
         true
     }

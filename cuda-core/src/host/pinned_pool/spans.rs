@@ -1,7 +1,8 @@
 //! Free stretches of slabs: best fit, split and merge.
 
-use std::collections::BTreeSet;
 use std::num::NonZeroU64;
+
+use crate::util::tree::Tree;
 
 /// Id of a slab; never reused.
 pub(super) type SlabId = NonZeroU64;
@@ -34,12 +35,11 @@ impl Span {
 #[derive(Default)]
 pub(super) struct Spans {
     /// By slab, offset and size. No two of them touch.
-    places: BTreeSet<Key>,
+    places: Tree<Key, ()>,
     /// The same by size, slab and offset.
-    sizes: BTreeSet<Key>,
+    sizes: Tree<Key, ()>,
 }
 
-/// One type for both orders, since each type of tree is compiled separately.
 type Key = (u64, u64, u64);
 
 impl Spans {
@@ -62,7 +62,7 @@ impl Spans {
 
     /// Takes `bytes` out of the smallest stretch that has them.
     pub(super) fn take(&mut self, bytes: usize) -> Option<Span> {
-        let &(size, slab, offset) = self.sizes.range((bytes as u64, 0, 0)..).next()?;
+        let ((size, slab, offset), ()) = self.sizes.first_from((bytes as u64, 0, 0))?;
         let found = Span {
             slab: SlabId::new(slab)?,
             offset: offset as usize,
@@ -98,7 +98,7 @@ impl Spans {
     /// The last stretch of a slab that begins before `offset`.
     fn last_before(&self, slab: SlabId, offset: usize) -> Option<Span> {
         let before = (slab.get(), 0, 0)..(slab.get(), offset as u64, 0);
-        let &(_, offset, bytes) = self.places.range(before).next_back()?;
+        let ((_, offset, bytes), ()) = self.places.range(before).next_back()?;
         Some(Span {
             slab,
             offset: offset as usize,
@@ -109,7 +109,7 @@ impl Spans {
     /// The stretch of a slab that begins at `offset`.
     fn at(&self, slab: SlabId, offset: usize) -> Option<Span> {
         let place = (slab.get(), offset as u64);
-        let &(of, at, bytes) = self.places.range((place.0, place.1, 0)..).next()?;
+        let ((of, at, bytes), ()) = self.places.first_from((place.0, place.1, 0))?;
         (place == (of, at)).then_some(Span {
             slab,
             offset,
@@ -119,14 +119,14 @@ impl Spans {
 
     fn remember(&mut self, span: Span) {
         let (slab, offset, bytes) = span.numbers();
-        self.places.insert((slab, offset, bytes));
-        self.sizes.insert((bytes, slab, offset));
+        self.places.insert((slab, offset, bytes), ());
+        self.sizes.insert((bytes, slab, offset), ());
     }
 
     fn forget(&mut self, span: Span) {
         let (slab, offset, bytes) = span.numbers();
-        self.places.remove(&(slab, offset, bytes));
-        self.sizes.remove(&(bytes, slab, offset));
+        self.places.remove((slab, offset, bytes));
+        self.sizes.remove((bytes, slab, offset));
     }
 }
 

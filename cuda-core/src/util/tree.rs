@@ -1,0 +1,232 @@
+//! Ordered maps that share one B-tree.
+//!
+//! The standard library's B-tree is compiled anew for each type of key and value; with fifteen of them it
+//! was a quarter of this crate's build. The maps here all use the same one, from numbers to indices, and
+//! keep their values in a list.
+
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+use std::ops::{Bound, RangeBounds};
+
+type Numbers = [u64; 3];
+
+/// What a [`Tree`] is ordered by.
+pub(crate) trait TreeKey: Copy {
+    /// In the order of the keys.
+    fn numbers(self) -> Numbers;
+
+    /// The reverse.
+    fn of(numbers: Numbers) -> Self;
+}
+
+impl TreeKey for u64 {
+    #[inline]
+    fn numbers(self) -> Numbers {
+        [self, 0, 0]
+    }
+
+    #[inline]
+    fn of([key, ..]: Numbers) -> Self {
+        key
+    }
+}
+
+impl TreeKey for (u64, u64) {
+    #[inline]
+    fn numbers(self) -> Numbers {
+        [self.0, self.1, 0]
+    }
+
+    #[inline]
+    fn of([first, second, _]: Numbers) -> Self {
+        (first, second)
+    }
+}
+
+impl TreeKey for (usize, u64) {
+    #[inline]
+    fn numbers(self) -> Numbers {
+        [self.0 as u64, self.1, 0]
+    }
+
+    #[inline]
+    fn of([first, second, _]: Numbers) -> Self {
+        (first as usize, second)
+    }
+}
+
+impl TreeKey for (u64, u64, u64) {
+    #[inline]
+    fn numbers(self) -> Numbers {
+        [self.0, self.1, self.2]
+    }
+
+    #[inline]
+    fn of([first, second, third]: Numbers) -> Self {
+        (first, second, third)
+    }
+}
+
+/// A map from keys to values, in the order of the keys. With `()` for values it is a set.
+pub(crate) struct Tree<K, V> {
+    /// Each key's index in `values`.
+    // INVARIANT: the values of these, and of no others, are `Some`.
+    index: BTreeMap<Numbers, usize>,
+    values: Vec<Option<V>>,
+    /// Indices without a value.
+    free: Vec<usize>,
+    _keys: PhantomData<K>,
+}
+
+impl<K: TreeKey, V> Tree<K, V> {
+    pub(crate) const fn new() -> Self {
+        Self {
+            index: BTreeMap::new(),
+            values: Vec::new(),
+            free: Vec::new(),
+            _keys: PhantomData,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.index.is_empty()
+    }
+
+    pub(crate) fn get(&self, key: K) -> Option<&V> {
+        let at = *self.index.get(&key.numbers())?;
+        self.values.get(at)?.as_ref()
+    }
+
+    pub(crate) fn get_mut(&mut self, key: K) -> Option<&mut V> {
+        let at = *self.index.get(&key.numbers())?;
+        self.values.get_mut(at)?.as_mut()
+    }
+
+    /// Returns the value that the key had.
+    pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
+        match self.get_mut(key) {
+            Some(known) => Some(std::mem::replace(known, value)),
+            None => {
+                self.place(key, value);
+                None
+            }
+        }
+    }
+
+    /// The value of the key; created if there is none.
+    pub(crate) fn get_or_insert_with(&mut self, key: K, make: impl FnOnce() -> V) -> &mut V {
+        if self.get(key).is_none() {
+            self.place(key, make());
+        }
+        self.get_mut(key).expect("the key has a value")
+    }
+
+    /// Adds the value of a new key.
+    fn place(&mut self, key: K, value: V) {
+        let at = match self.free.pop() {
+            Some(at) => {
+                self.values[at] = Some(value);
+                at
+            }
+            None => {
+                self.values.push(Some(value));
+                self.values.len() - 1
+            }
+        };
+        self.index.insert(key.numbers(), at);
+    }
+
+    pub(crate) fn remove(&mut self, key: K) -> Option<V> {
+        let at = self.index.remove(&key.numbers())?;
+        self.free.push(at);
+        self.values.get_mut(at)?.take()
+    }
+
+    pub(crate) fn range(
+        &self,
+        keys: impl RangeBounds<K>,
+    ) -> impl DoubleEndedIterator<Item = (K, &V)> {
+        let numbers = |bound: Bound<&K>| bound.map(|key| key.numbers());
+        let keys = (numbers(keys.start_bound()), numbers(keys.end_bound()));
+        let found = self.index.range::<Numbers, _>(keys);
+        found.filter_map(|(key, at)| Some((K::of(*key), self.values.get(*at)?.as_ref()?)))
+    }
+
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (K, &V)> {
+        self.range(..)
+    }
+
+    pub(crate) fn last_before(&self, key: K) -> Option<(K, &V)> {
+        self.range(..key).next_back()
+    }
+
+    pub(crate) fn first_from(&self, key: K) -> Option<(K, &V)> {
+        self.range(key..).next()
+    }
+
+    pub(crate) fn first(&self) -> Option<(K, &V)> {
+        self.iter().next()
+    }
+
+    pub(crate) fn last(&self) -> Option<(K, &V)> {
+        self.iter().next_back()
+    }
+
+    pub(crate) fn into_values(self) -> impl Iterator<Item = V> {
+        let Self {
+            index, mut values, ..
+        } = self;
+        index
+            .into_values()
+            .filter_map(move |at| values.get_mut(at)?.take())
+    }
+}
+
+impl<K: TreeKey, V> Default for Tree<K, V> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Beside the standard library's, on random keys.
+    #[test]
+    fn it_is_an_ordered_map() {
+        let mut tree = Tree::new();
+        let mut model = BTreeMap::new();
+        let mut seed = 1_u64;
+        let mut random = |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) % below
+        };
+        for value in 0..if cfg!(miri) { 200 } else { 5_000 } {
+            let key = (random(8) as usize, random(8));
+            match random(3) {
+                0 => assert_eq!(tree.remove(key), model.remove(&key)),
+                _ => assert_eq!(tree.insert(key, value), model.insert(key, value)),
+            }
+            assert_eq!(tree.len(), model.len());
+            let key = (random(8) as usize, random(8));
+            assert_eq!(tree.get(key), model.get(&key));
+            assert_eq!(tree.get_mut(key), model.get_mut(&key));
+            let after = (Bound::Excluded(key), Bound::Unbounded);
+            let expected = model.range(after).map(|(key, value)| (*key, value));
+            assert!(tree.range(after).eq(expected));
+            let expected = model.range(..=key).rev().map(|(key, value)| (*key, value));
+            assert!(tree.range(..=key).rev().eq(expected));
+            assert_eq!(
+                tree.last().map(|(key, _)| key),
+                model.keys().last().copied()
+            );
+        }
+        assert!(tree.values.len() <= 64, "indices are used again");
+        assert!(tree.into_values().eq(model.into_values()));
+    }
+}
