@@ -8,7 +8,7 @@ use cuda_core::{
     set_default_allocator, with_allocator,
 };
 
-use crate::child;
+use support::child;
 
 const NOWHERE: &str = "/nonexistent/libcuda.so.1";
 

@@ -8,7 +8,7 @@ use cuda_core::{
 };
 use support::{gpu_test, pattern};
 
-use crate::child;
+use support::child;
 
 const LEN: usize = 3 << 20;
 

@@ -6,7 +6,7 @@ use cuda_core::{
 };
 use cuda_sim::{Config, Session};
 
-use crate::child;
+use support::child;
 
 const LIMIT: &str = "CUDA_CORE_POOL_LIMIT";
 const ALLOCATOR: &str = "CUDA_CORE_ALLOCATOR";

@@ -14,7 +14,7 @@ use cuda_core::{
 use cuda_sim::{Config, Session};
 use support::{gpu_test, pattern};
 
-use crate::child;
+use support::child;
 
 unsafe extern "C" {
     /// Registers a function for the end of the process; the last registered runs first.

@@ -4,7 +4,7 @@ use cuda_core::{Device, DeviceGroup, Error, MemoryPool, PeerAccess, Result, Virt
 use cuda_sim::{Config, Fault, Session};
 use support::context;
 
-use crate::child;
+use support::child;
 
 const RETAIN: &str = "cuDevicePrimaryCtxRetain";
 

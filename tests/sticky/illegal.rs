@@ -3,7 +3,7 @@
 use cuda_core::{Allocator, Device, Error, Event, EventFlags, PinnedBuffer, Result};
 use support::{gpu_test, kernels};
 
-use crate::child;
+use support::child;
 
 gpu_test! {
     needs 1, faulting;

@@ -2,7 +2,6 @@
 //! test` and `cargo xtask test-gpu`.
 
 mod absent;
-mod child;
 mod copies_exit;
 mod devices;
 mod environment;

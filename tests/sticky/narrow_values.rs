@@ -3,7 +3,7 @@
 use cuda_core::{Device, Error, Result, Signal, WaitValue};
 use cuda_sim::{Config, Session};
 
-use crate::child;
+use support::child;
 
 #[test]
 fn values_unsupported() -> Result<()> {

@@ -6,7 +6,7 @@ use cuda_core::{
 };
 use cuda_sim::{Config, Session};
 
-use crate::child;
+use support::child;
 
 #[test]
 fn e11_async_unsupported() -> Result<()> {

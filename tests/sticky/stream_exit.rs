@@ -7,7 +7,7 @@ use cuda_core::{
 };
 use support::gpu_test;
 
-use crate::child;
+use support::child;
 
 static POOLS: Mutex<Vec<StreamPool>> = Mutex::new(Vec::new());
 static SIGNALS: Mutex<Vec<Signal<u32>>> = Mutex::new(Vec::new());

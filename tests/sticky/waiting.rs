@@ -6,7 +6,7 @@ use std::time::Duration;
 use cuda_core::{Device, Error, InFlight, Ready, Result, Stream};
 use support::{Alarm, gpu_test, stall};
 
-use crate::child;
+use support::child;
 
 /// Two futures and an owned copy, all of them pending.
 struct Waiting {

@@ -12,6 +12,7 @@
 
 mod block_on;
 mod bytes;
+pub mod child;
 mod clock;
 pub mod context;
 mod driver;

@@ -10,12 +10,12 @@ const CHILD: &str = "CUDA_TESTS_CHILD";
 const DONE: &str = "the child has come to its end";
 
 /// Whether this process was started by [`run`].
-pub(crate) fn is_this() -> bool {
+pub fn is_this() -> bool {
     env::var_os(CHILD).is_some()
 }
 
 /// Called at the end of a child's body, before the child exits.
-pub(crate) fn done() {
+pub fn done() {
     println!("{DONE}");
 }
 
@@ -31,7 +31,7 @@ fn quoted(text: &str) -> String {
 /// # Panics
 /// Unless the child came to its end and then exited with success.
 #[track_caller]
-pub(crate) fn run(test: &str, environment: &[(&str, Option<&str>)]) -> Output {
+pub fn run(test: &str, environment: &[(&str, Option<&str>)]) -> Output {
     // libtest does not name the crate.
     let (_, name) = test.split_once("::").expect("a path");
     let program = env::current_exe().expect("the path of the test program");
