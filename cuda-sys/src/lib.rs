@@ -23,7 +23,7 @@
 //! The first call of any function loads `libcuda.so.1` (`nvcuda.dll` on Windows) and looks up every
 //! symbol; the library stays loaded for the life of the process. No function panics or aborts:
 //! * Without a driver every function returns [`CUDA_ERROR_SHARED_OBJECT_INIT_FAILED`] (303).
-//! [`load()`] returns which library was tried and the system loader's message.
+//!   [`load()`] returns which library was tried and the system loader's message.
 //! * A symbol that the driver lacks, because it is older than the header, returns
 //!   [`CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER`] (36). [`DriverApi::missing`] lists such symbols.
 //!

@@ -249,6 +249,7 @@ fn m_a_descriptor_that_is_refused_comes_back() -> Result<()> {
 /// The driver has taken over the descriptor that it was passed, although it returned an error: the
 /// descriptor that comes back with the error belongs to the caller all the same.
 #[test]
+#[cfg_attr(miri, ignore = "opens files")]
 fn s49_a_descriptor_comes_back_open() -> Result<()> {
     let (session, context) = first()?;
     let late = |function| {

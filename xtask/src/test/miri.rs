@@ -27,7 +27,7 @@ const LEFT_OUT: [(Tag, &str); 3] = [
     (Tag::Heavy, "too much work for an interpreter"),
 ];
 
-/// Modules of the GPU suite that are fast enough for Miri, beside [`BY_ADDRESS`]; the sim suite
+/// Modules of the GPU suite that are fast enough for Miri, beside those that go by addresses; the sim suite
 /// covers the paths of the others, with less data.
 const GPU_MODULES: [&str; 6] = [
     "guards", "contexts", "streams", "events", "errors", "harness",
