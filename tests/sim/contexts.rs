@@ -216,7 +216,7 @@ fn a21_a_context_that_stays_on_stacks_is_reported_once() -> Result<()> {
     let session = simulator();
     let context = Context::create(Device::get(0)?, ContextFlags::SCHED_AUTO)?;
     fails(&session, "cuCtxPopCurrent_v2", CUDA_ERROR_ILLEGAL_ADDRESS);
-    let told = failures(|| {
+    let reported = failures(|| {
         for _ in 0..2 {
             let pushed = std::thread::scope(|scope| scope.spawn(|| context.push()).join());
             pushed.expect("no panic").expect("pushing works");
@@ -224,11 +224,11 @@ fn a21_a_context_that_stays_on_stacks_is_reported_once() -> Result<()> {
         drop(context);
     });
     session.clear_faults();
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert_eq!(told[0].resource, Resource::Context);
+    assert_eq!(reported.len(), 1, "{reported:?}");
+    assert_eq!(reported[0].resource, Resource::Context);
     let leaks = session.leaks();
     assert_eq!(leaks.len(), 1, "{leaks:?}");
-    assert_eq!(leaks[0].handle, told[0].handle);
+    assert_eq!(leaks[0].handle, reported[0].handle);
     child::done();
     Ok(())
 }

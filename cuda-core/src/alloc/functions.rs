@@ -17,7 +17,7 @@ use crate::stream::Stream;
 /// use std::ffi::{c_int, c_void};
 /// use std::ptr;
 ///
-/// /// No memory, whoever asks.
+/// /// Refuses every request.
 /// unsafe extern "C" fn none(_: *mut c_void, _bytes: usize, _device: c_int) -> *mut c_void {
 ///     ptr::null_mut()
 /// }

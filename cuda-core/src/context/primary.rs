@@ -184,7 +184,8 @@ impl Device {
     ///
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
-    /// let before = device.is_primary_active()?; // unless others did, nobody has made it yet
+    /// // False, unless another part of the process has retained it.
+    /// let before = device.is_primary_active()?;
     /// device.context()?;
     /// assert!(device.is_primary_active()?);
     /// # Ok::<(), cuda_core::Error>(())

@@ -50,7 +50,7 @@ impl<T: Pod> DeviceBuffer<T> {
     /// # struct Tensor { address: u64, len: usize }
     /// # fn wrap(context: &Context, tensor: Tensor) -> Result<()> {
     /// let (address, len) = (tensor.address, tensor.len);
-    /// // SAFETY: the tensor's memory, which it frees when it is dropped, and which nobody else has.
+    /// // SAFETY: the tensor's memory, which it frees when it is dropped, and which no other owner has.
     /// let buffer = unsafe { DeviceBuffer::<f32>::from_raw(address, len, context, Box::new(tensor)) }?;
     /// # Ok(())
     /// # }

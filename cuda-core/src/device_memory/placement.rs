@@ -315,7 +315,7 @@ impl<T: Pod> ManagedBuffer<T> {
             Ok(value[0])
         };
         // One entry for each device and one for the host; the driver fills up what is left over.
-        let mut users = vec![NOBODY; Device::count()? as usize + 1];
+        let mut users = vec![INVALID_DEVICE; Device::count()? as usize + 1];
         range_attribute(
             cuda_sys::CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY,
             address,
@@ -373,7 +373,7 @@ impl<T: Pod> ManagedBuffer<T> {
 }
 
 /// `CU_DEVICE_INVALID`, another such macro.
-const NOBODY: c_int = -2;
+const INVALID_DEVICE: c_int = -2;
 
 /// `cuMemRangeGetAttribute` for an attribute that is one or more device numbers.
 fn range_attribute(

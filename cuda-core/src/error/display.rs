@@ -164,7 +164,7 @@ impl fmt::Display for Error {
             Self::ContextInUse => f.write_str("the context is still in use"),
             Self::GivenUp { what } => write!(
                 f,
-                "{what} was given up: nobody knows whether the driver has released it"
+                "{what} was given up: whether the driver has released it is unknown"
             ),
             Self::Capturing { op } => write!(
                 f,

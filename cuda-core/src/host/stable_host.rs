@@ -27,8 +27,8 @@ use crate::types::pod::Pod;
 /// /// Samples of a recording, which no method of its own changes.
 /// struct Recording(Vec<i16>);
 ///
-/// // SAFETY: the samples are the vector's, on the heap, where they stay when it moves; nobody else
-/// // has them.
+/// // SAFETY: the samples are the vector's, on the heap, where they stay when it moves, and no
+/// // other owner has them.
 /// unsafe impl StableHost for Recording {
 ///     type Element = i16;
 ///

@@ -228,7 +228,7 @@ impl<T: Pod, M: Memory> Buffer<T, M> {
     /// library_call(stream.as_raw(), buffer.as_raw()); // enqueues a kernel that reads `buffer`
     /// // SAFETY: since the first call nothing else has used it, and the kernel does no more than
     /// // read it.
-    /// unsafe { buffer.note_use(&stream, Access::Read) }?; // whoever writes it waits for the kernel
+    /// unsafe { buffer.note_use(&stream, Access::Read) }?; // later writes wait for the kernel
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub unsafe fn note_use<K: StreamKind>(&self, stream: &Stream<K>, access: Access) -> Result<()> {

@@ -108,36 +108,30 @@ impl<K: TreeKey, V> Tree<K, V> {
 
     /// Returns the value that the key had.
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
-        match self.get_mut(key) {
-            Some(known) => Some(std::mem::replace(known, value)),
-            None => {
-                self.place(key, value);
-                None
-            }
-        }
+        self.place(key).replace(value)
     }
 
     /// The value of the key; created if there is none.
     pub(crate) fn get_or_insert_with(&mut self, key: K, make: impl FnOnce() -> V) -> &mut V {
-        if self.get(key).is_none() {
-            self.place(key, make());
-        }
-        self.get_mut(key).expect("the key has a value")
+        self.place(key).get_or_insert_with(make)
     }
 
-    /// Adds the value of a new key.
-    fn place(&mut self, key: K, value: V) {
-        let at = match self.free.pop() {
-            Some(at) => {
-                self.values[at] = Some(value);
-                at
-            }
-            None => {
-                self.values.push(Some(value));
-                self.values.len() - 1
-            }
+    /// The key's place in `values`, which is empty if the key is new: the caller fills it.
+    fn place(&mut self, key: K) -> &mut Option<V> {
+        let Self {
+            index,
+            values,
+            free,
+            ..
+        } = self;
+        let unused = || {
+            free.pop().unwrap_or_else(|| {
+                values.push(None);
+                values.len() - 1
+            })
         };
-        self.index.insert(key.numbers(), at);
+        let at = *index.entry(key.numbers()).or_insert_with(unused);
+        &mut values[at]
     }
 
     pub(crate) fn remove(&mut self, key: K) -> Option<V> {

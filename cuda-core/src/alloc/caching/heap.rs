@@ -50,13 +50,6 @@ pub(super) struct State {
     pub(super) counts: Counts,
 }
 
-#[inline(never)]
-fn unlock(mut state: MutexGuard<'_, State>) {
-    let spent = state.space.take_spent();
-    drop(state);
-    drop(spent);
-}
-
 /// A block that was freed while other streams used it.
 pub(super) struct Pending {
     pub(super) address: CUdeviceptr,
@@ -123,14 +116,21 @@ impl Heap {
     pub(super) fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.locked();
         let result = f(&mut state);
-        unlock(state);
+        Self::unlock(state);
         result
     }
 
-    // Compiled once, and not with each closure of `with`; so is `unlock`.
+    // This and `unlock` are compiled once, and not with each closure of `with`.
     #[inline(never)]
     fn locked(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
+    }
+
+    #[inline(never)]
+    fn unlock(mut state: MutexGuard<'_, State>) {
+        let spent = state.space.take_spent();
+        drop(state);
+        drop(spent);
     }
 
     /// Registers a stream whose arena caches blocks of this heap from now on.

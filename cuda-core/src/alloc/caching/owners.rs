@@ -11,13 +11,13 @@ use crate::util::tree::Tree;
 use crate::util::turns::Turns;
 
 /// The owner of idle ranges, which no work uses.
-pub(super) const NOBODY: u64 = 0;
+pub(super) const NO_OWNER: u64 = 0;
 
-/// Owners of free ranges. All streams may use those of [`NOBODY`].
+/// Owners of free ranges. All streams may use those of [`NO_OWNER`].
 #[derive(Default)]
 pub(super) struct Owners {
     owners: Turns<Owner>,
-    /// The owners other than [`NOBODY`], ordered by their largest free range, for each [`Span`].
+    /// The owners other than [`NO_OWNER`], ordered by their largest free range, for each [`Span`].
     // INVARIANT: contains what `Owner::largest` returns, for each owner that has one.
     largest: [Tree<(usize, u64), ()>; 2],
     /// The entry that `other_than` returned last.
@@ -127,7 +127,7 @@ impl Owners {
         before: Option<usize>,
         after: Option<usize>,
     ) {
-        if owner == NOBODY || before == after {
+        if owner == NO_OWNER || before == after {
             return;
         }
         let largest = &mut self.largest[span as usize];
@@ -154,7 +154,7 @@ impl Owners {
     /// streams, since the progress of one says nothing of another's.
     pub(super) fn other_than(&mut self, tried: &[u64], span: Span, bytes: usize) -> Option<u64> {
         let others = &self.largest[span as usize];
-        let least = (bytes, NOBODY);
+        let least = (bytes, NO_OWNER);
         let last = self.asked.max(least);
         let later = others.range((Bound::Excluded(last), Bound::Unbounded));
         let mut others = later.chain(others.range(least..=last));
@@ -171,9 +171,9 @@ impl Owners {
     pub(super) fn largest(&self) -> usize {
         let spans = [Span::Small, Span::Large].into_iter();
         let largest = spans.flat_map(|span| {
-            let nobodys = self.get(NOBODY).and_then(|owner| owner.largest(span));
+            let unowned = self.get(NO_OWNER).and_then(|owner| owner.largest(span));
             let others = self.largest[span as usize].last();
-            [nobodys, others.map(|((bytes, _), ())| bytes)]
+            [unowned, others.map(|((bytes, _), ())| bytes)]
         });
         largest.flatten().max().unwrap_or(0)
     }

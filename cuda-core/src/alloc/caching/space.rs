@@ -9,7 +9,7 @@ use std::sync::Arc;
 use cuda_sys::CUdeviceptr;
 
 use super::class::Span;
-use super::owners::{Free, NOBODY, Owner, Owners};
+use super::owners::{Free, NO_OWNER, Owner, Owners};
 use super::segments::{CacheBlock, CacheBlockState, CacheSegment};
 use crate::device::Device;
 use crate::timeline::core::StreamCore;
@@ -162,7 +162,7 @@ impl Space {
 
     /// The smallest free range with room for `bytes` that the stream may use at once, cut to size.
     pub(super) fn take(&mut self, stream: u64, span: Span, bytes: usize) -> Option<Piece> {
-        let best = [stream, NOBODY].into_iter();
+        let best = [stream, NO_OWNER].into_iter();
         let best = best.filter_map(|owner| self.owners.best_of(owner, span, bytes));
         let (_, address) = best.min()?;
         Some(self.cut(address, bytes))
@@ -193,7 +193,7 @@ impl Space {
 
     /// Takes a free range; what is not needed of it stays with its owner.
     fn cut(&mut self, address: CUdeviceptr, needed: usize) -> Piece {
-        let (owner, seq) = self.owner_of(address).unwrap_or((NOBODY, 0));
+        let (owner, seq) = self.owner_of(address).unwrap_or((NO_OWNER, 0));
         let timeline = self.owners.get(owner).and_then(|o| o.timeline.clone());
         let (segment, bytes) = self.remove(address);
         let room = bytes.saturating_sub(needed);
@@ -246,11 +246,11 @@ impl Space {
         }
         let (owner, seq, timeline) = match mark {
             Some(mark) => (mark.timeline.id(), mark.seq, Some(mark.timeline)),
-            None => (NOBODY, 0, None),
+            None => (NO_OWNER, 0, None),
         };
         self.insert(address, owner, seq, timeline);
         // An idle range may merge with any stream's range.
-        let idle = |one: u64, other: u64| one == NOBODY || other == NOBODY;
+        let idle = |one: u64, other: u64| one == NO_OWNER || other == NO_OWNER;
         let idle = |one, other| rest == Rest::Joins && idle(one, other);
         self.join(address, |one, other| one == other || idle(one, other));
     }
@@ -272,8 +272,8 @@ impl Space {
     pub(super) fn settle_of(&mut self, owner: u64) {
         while let Some(address) = self.owners.get(owner).and_then(Owner::finished) {
             self.remove(address);
-            self.insert(address, NOBODY, 0, None);
-            self.join(address, |one, other| one == NOBODY && other == NOBODY);
+            self.insert(address, NO_OWNER, 0, None);
+            self.join(address, |one, other| one == NO_OWNER && other == NO_OWNER);
         }
     }
 
@@ -287,7 +287,7 @@ impl Space {
         let unused = |segment: &&Segment| {
             let whole = self.ranges.get(segment.base);
             whole.is_some_and(|r| r.bytes == segment.bytes)
-                && self.owner_of(segment.base) == Some((NOBODY, 0))
+                && self.owner_of(segment.base) == Some((NO_OWNER, 0))
         };
         let unused = self.segments.values().filter(unused);
         let base = unused.max_by_key(|segment| segment.bytes)?.base;

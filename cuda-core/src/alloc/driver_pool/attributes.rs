@@ -87,7 +87,7 @@ impl MemoryPool {
     /// ```no_run
     /// # let device = cuda_core::Device::get(0)?;
     /// let pool = device.default_memory_pool()?;
-    /// pool.set_release_threshold(1 << 30)?; // keeps up to a gibibyte when somebody waits
+    /// pool.set_release_threshold(1 << 30)?; // a synchronization leaves up to a gibibyte in the pool
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn set_release_threshold(&self, bytes: usize) -> Result<()> {

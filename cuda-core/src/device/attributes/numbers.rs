@@ -36,7 +36,7 @@ attributes! {
     async_engine_count: u32 = ASYNC_ENGINE_COUNT, 40, "Copies that run beside kernels at the same time.";
     compute_capability_major: u32 = COMPUTE_CAPABILITY_MAJOR, 75, "Major compute capability.";
     compute_capability_minor: u32 = COMPUTE_CAPABILITY_MINOR, 76, "Minor compute capability.";
-    compute_mode: u32 = COMPUTE_MODE, 20, "Who may use the device, as a `CUcomputemode`: 0 everybody, 2 nobody, 3 one process.";
+    compute_mode: u32 = COMPUTE_MODE, 20, "Which processes may use the device, as a `CUcomputemode`: 0 all, 2 none, 3 one at a time.";
     pci_bus_id: u32 = PCI_BUS_ID, 33, "Bus of the PCI address.";
     pci_device_id: u32 = PCI_DEVICE_ID, 34, "Device, or slot, of the PCI address.";
     pci_domain_id: u32 = PCI_DOMAIN_ID, 50, "Domain of the PCI address.";

@@ -161,7 +161,7 @@ impl<'a, K: StreamKind> Launch<'a, K> {
     /// # let function = cuda_core::Module::from_ptx(stream.context(), "")?.function("scale")?;
     /// let x = stream.alloc_zeroed::<f32>(256)?;
     /// let mut launch = stream.kernel(&function); // scale(uint64_t address_of_x)
-    /// launch.block(256).arg(x.as_raw()).uses(&x); // comes after whoever writes `x`
+    /// launch.block(256).arg(x.as_raw()).uses(&x); // runs after the writes to `x`
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn uses<A: DeviceVisible<'a>>(&mut self, memory: A) -> &mut Self {

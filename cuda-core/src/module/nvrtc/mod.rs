@@ -39,7 +39,7 @@ pub use output::{Cubin, Ptx};
 
 use library::{Api, api};
 use output::Output;
-use program::Handle;
+use program::CreatedProgram;
 
 /// Compiles a program to PTX for the oldest devices that NVRTC supports; the driver compiles that
 /// for the actual device. [`Program`] has options.
@@ -260,7 +260,7 @@ impl Program {
 
     /// The compiled program with its log. `kind` is the architecture's: `compute` (virtual) or `sm`
     /// (real).
-    fn build<'a>(&self, api: &'a Api, kind: &str) -> Result<(Handle<'a>, String)> {
+    fn build<'a>(&self, api: &'a Api, kind: &str) -> Result<(CreatedProgram<'a>, String)> {
         let source = c_string(&self.source, "a program")?;
         let name = c_string(&self.name, "a program's name")?;
         let names = self.headers.iter().map(|(name, _)| name);
@@ -272,7 +272,7 @@ impl Program {
             let option = format!("--gpu-architecture={kind}_{architecture}");
             options.push(c_string(&option, "an option")?);
         }
-        let program = Handle::create(api, &source, &name, &names, &texts)?;
+        let program = CreatedProgram::create(api, &source, &name, &names, &texts)?;
         for expression in &expressions {
             program.add_name_expression(expression)?;
         }
@@ -295,7 +295,7 @@ impl Program {
     }
 
     /// The results besides the code.
-    fn output(&self, program: &Handle<'_>, log: String) -> Result<Output> {
+    fn output(&self, program: &CreatedProgram<'_>, log: String) -> Result<Output> {
         let name = |expression: &String| {
             let symbol = c_string(expression, "a name expression")?;
             Ok((expression.clone(), program.lowered_name(&symbol)?))

@@ -8,13 +8,13 @@ use super::{array, pointers};
 use crate::error::{Result, c_text};
 
 /// A program of NVRTC's; destroyed when it is dropped.
-pub(super) struct Handle<'a> {
+pub(super) struct CreatedProgram<'a> {
     api: &'a Api,
     // INVARIANT: created by `nvrtcCreateProgram`, destroyed in `drop` only.
     raw: RawProgram,
 }
 
-impl<'a> Handle<'a> {
+impl<'a> CreatedProgram<'a> {
     /// `nvrtcCreateProgram`; as many `texts` as `names`.
     pub(super) fn create(
         api: &'a Api,
@@ -103,7 +103,7 @@ impl<'a> Handle<'a> {
     }
 }
 
-impl Drop for Handle<'_> {
+impl Drop for CreatedProgram<'_> {
     fn drop(&mut self) {
         // SAFETY: by the invariant a live program, which nothing uses after this; the call takes it
         // by address to clear it. A failure leaves some host memory allocated.

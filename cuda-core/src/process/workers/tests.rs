@@ -192,7 +192,7 @@ fn a_panic_of_the_caller_waits_for_who_helps() {
             resume_unwind(Box::new("the caller's own"));
         });
     }));
-    assert_eq!(left.load(Ordering::Acquire), 1, "somebody was still inside");
+    assert_eq!(left.load(Ordering::Acquire), 1, "a thread was still inside");
     let payload = caught.expect_err("the caller's panic");
     assert_eq!(payload.downcast_ref(), Some(&"the caller's own"));
     end();

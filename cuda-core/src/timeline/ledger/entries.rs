@@ -4,7 +4,7 @@ use std::mem;
 use std::sync::Arc;
 
 use super::many::{Key, Many};
-use super::{Access, Bytes, Fences, NOBODY, SEVERAL};
+use super::{Access, Bytes, Fences, NO_STREAM, SEVERAL};
 use crate::timeline::{Mark, Timeline};
 
 /// A single entry is stored inline: an allocation that one stream uses as a whole needs no heap
@@ -66,12 +66,12 @@ impl Entries {
     /// entries.
     pub(super) fn only(&self, reader: Option<&Arc<Timeline>>) -> u64 {
         let id = match self {
-            Self::None => NOBODY,
+            Self::None => NO_STREAM,
             Self::One(entry) => entry.mark.timeline.id(),
             Self::Many(many) => many.only().unwrap_or(SEVERAL),
         };
         match reader.map(|reader| reader.id()) {
-            Some(reader) if id == NOBODY || id == reader => reader,
+            Some(reader) if id == NO_STREAM || id == reader => reader,
             Some(_) => SEVERAL,
             None => id,
         }

@@ -55,7 +55,7 @@ pub(crate) type Bytes = Range<usize>;
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Ledger {
-    /// The stream that all entries belong to, [`NOBODY`] or [`SEVERAL`].
+    /// The stream that all entries belong to, [`NO_STREAM`] or [`SEVERAL`].
     ///
     /// Changed under the lock, read without: an entry that conflicts with an access was made before
     /// the access got its borrow, and stays until it is superseded, so the holder of that borrow
@@ -76,7 +76,7 @@ struct Reader {
     seq: AtomicU64,
 }
 
-const NOBODY: u64 = 0;
+const NO_STREAM: u64 = 0;
 const SEVERAL: u64 = u64::MAX;
 
 impl Reader {
@@ -226,7 +226,7 @@ impl Ledger {
     #[inline]
     fn is_quiet(&self, stream: Option<&Timeline>) -> bool {
         let only = self.only.load(Ordering::Acquire);
-        only == NOBODY || stream.is_some_and(|stream| stream.id() == only)
+        only == NO_STREAM || stream.is_some_and(|stream| stream.id() == only)
     }
 
     /// [`Ledger::conflicts`] for the only user of the allocation: needs no lock.
