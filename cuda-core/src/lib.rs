@@ -162,16 +162,16 @@ mod group;
 /// The raw bindings, of the exact version that this crate's types come from.
 pub use cuda_sys as sys;
 
+pub use alloc::allocator::Allocator;
 pub use alloc::caching::builder::CachingPoolBuilder;
 pub use alloc::caching::limit::PoolLimit;
 pub use alloc::caching::pool::CachingPool;
 pub use alloc::caching::segments::{CacheBlock, CacheBlockState, CacheSegment};
 pub use alloc::choice::{set_default_allocator, with_allocator};
 pub use alloc::driver_pool::attributes::{PoolReuse, PoolUsage};
-pub use alloc::driver_pool::handle::{MemoryPool, MemoryPoolBuilder};
-pub use alloc::driver_pool::share::PoolPointer;
+pub use alloc::driver_pool::ipc::PoolPointer;
+pub use alloc::driver_pool::memory_pool::{MemoryPool, MemoryPoolBuilder};
 pub use alloc::functions::{AllocFunction, FreeFunction};
-pub use alloc::handle::Allocator;
 pub use alloc::{DeviceAllocator, adaptors};
 pub use context::Context;
 pub use context::context_local::ContextLocal;
@@ -186,7 +186,7 @@ pub use copy::borrowed::Scope;
 pub use copy::borrowed::staging::options::{StagingOptions, set_staging_options, staging_options};
 pub use copy::borrowed::staging::trim_staging;
 pub use copy::endpoint::Endpoint;
-pub use copy::owned::{InFlight, Landing};
+pub use copy::in_flight::{InFlight, InFlightFuture};
 pub use copy::pitched::{Pitched, PitchedMut};
 pub use copy::shape::Shape;
 pub use device::attributes::DeviceAttributes;
@@ -211,10 +211,10 @@ pub use host::pinned_pool::{
 pub use host::registered::{RegisterFlags, Registered};
 pub use host::stable_host::{ReadOnly, StableHost, StableHostMut};
 pub use image::array::CudaArray;
-pub use image::array::ends::{TexelDestination, TexelSource};
 pub use image::array::mipmap::MipmappedArray;
 pub use image::array::shape::{ArrayDescriptor, ArrayFlags, ArrayMemoryRequirements, ArrayShape};
 pub use image::array::texel::{Half, Texel};
+pub use image::array::texel_side::{TexelDestination, TexelSource};
 pub use image::array::view::{ArraySlice, ArraySliceMut};
 pub use image::texture::descriptor::{
     AddressMode, Coordinates, FilterMode, MipmapSampling, ReadMode, TextureDescriptor,

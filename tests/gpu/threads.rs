@@ -368,7 +368,7 @@ gpu_test! {
             }
         }
         cuda_core::flush_deferred_drops();
-        assert_eq!(pool.usage(device).used, used, "every arena gave its blocks back");
+        assert_eq!(pool.usage(device).used, used, "every stream cache gave its blocks back");
         flat(early.expect("more than a tenth of the threads"), usage(device)?);
         Ok(())
     }
@@ -459,7 +459,7 @@ matrix! {
     cuda_core::StreamGuard: false, false;
     cuda_core::Ready<'static>: true, true;
     cuda_core::InFlight<Vec<u8>>: true, true;
-    cuda_core::Landing<Vec<u8>>: true, true;
+    cuda_core::InFlightFuture<Vec<u8>>: true, true;
     cuda_core::ProfilerRange: true, true;
     // A value stays on its thread; the slot need not.
     cuda_core::ContextLocal<std::rc::Rc<u8>>: true, true;

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Once, OnceLock, PoisonError, RwLock};
 
-use super::handle::{Allocator, Choice};
+use super::allocator::{Allocator, Choice};
 use crate::alloc::caching::builder::SHARED;
 use crate::device::Device;
 use crate::error::{AllocatorError, Error, Result};
@@ -221,12 +221,12 @@ impl Device {
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub fn with_allocator<R>(allocator: &Allocator, f: impl FnOnce() -> R) -> R {
-    let _scope = Scope::enter(allocator.clone());
+    let _scope = AllocatorScope::enter(allocator.clone());
     f()
 }
 
 /// Keeps an allocator on the thread's list for as long as it lives.
-struct Scope {
+struct AllocatorScope {
     entered: bool,
     /// Whether it is counted in [`ROUTE`].
     counted: bool,
@@ -234,7 +234,7 @@ struct Scope {
     _not_send: PhantomData<*const ()>,
 }
 
-impl Scope {
+impl AllocatorScope {
     fn enter(allocator: Allocator) -> Self {
         let other = !is_shared(&allocator);
         // A thread whose thread-locals are destroyed uses the defaults.
@@ -252,7 +252,7 @@ impl Scope {
     }
 }
 
-impl Drop for Scope {
+impl Drop for AllocatorScope {
     fn drop(&mut self) {
         if !self.entered {
             return;

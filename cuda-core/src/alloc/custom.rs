@@ -6,10 +6,10 @@ use std::sync::Arc;
 use cuda_sys::CUdeviceptr;
 
 use super::DeviceAllocator;
-use super::handle::Allocator;
+use super::allocator::Allocator;
 use crate::error::{AllocatorError, Error, Result};
 use crate::memory::device::ALIGNMENT;
-use crate::process::release::Unreleased;
+use crate::process::release::FailedRelease;
 use crate::stream::Stream;
 use crate::timeline::core::StreamCore;
 use crate::timeline::ledger::{Fences, Ledger};
@@ -50,7 +50,7 @@ pub(crate) unsafe fn free(
     address: CUdeviceptr,
     bytes: usize,
     fences: &Fences,
-) -> Result<(), Unreleased> {
+) -> Result<(), FailedRelease> {
     if !fences.is_empty() {
         let bound = home.bind("cuStreamWaitEvent")?;
         if fences.wait_on(&bound).is_err() {
@@ -70,8 +70,8 @@ pub(crate) unsafe fn free(
     // By the contract of `deallocate`, a block that an allocator does not free is kept, unless the
     // error is the driver's. After a panic the block's state is unknown.
     freed.map_err(|error| match error.code() {
-        None if returned => Unreleased::Kept(error),
-        _ => Unreleased::Unknown(error),
+        None if returned => FailedRelease::Kept(error),
+        _ => FailedRelease::Unknown(error),
     })
 }
 

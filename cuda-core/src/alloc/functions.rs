@@ -6,7 +6,7 @@ use std::ffi::{c_int, c_void};
 use cuda_sys::CUdeviceptr;
 
 use super::DeviceAllocator;
-use super::handle::Allocator;
+use super::allocator::Allocator;
 use crate::error::Result;
 use crate::stream::Stream;
 

@@ -8,13 +8,13 @@ use crate::error::Result;
 use crate::stream::Stream;
 
 pub mod adaptors;
+pub(crate) mod allocator;
+pub(crate) mod backing;
 pub(crate) mod caching;
 pub(crate) mod choice;
 pub(crate) mod custom;
 pub(crate) mod driver_pool;
 pub(crate) mod functions;
-pub(crate) mod handle;
-pub(crate) mod origin;
 pub(crate) mod plain;
 
 /// An allocator of device memory in stream order.

@@ -3,14 +3,14 @@
 use cuda_sys::{CUdeviceptr, symbol as cu};
 
 use super::DeviceAllocator;
-use crate::alloc::origin::{Origin, Owner};
+use crate::alloc::backing::{DeviceBacking, MemoryOwner};
 use crate::context::Context;
 use crate::error::Result;
 use crate::memory::buffer::Buffer;
 use crate::memory::device::{ALIGNMENT, DeviceBuffer, NOWHERE};
 use crate::memory::{Block, Storage, byte_len};
-use crate::process::capture_mode::Relaxed;
-use crate::process::release::{Unreleased, released};
+use crate::process::capture_mode::RelaxedCaptureMode;
+use crate::process::release::{FailedRelease, released};
 use crate::stream::Stream;
 use crate::timeline::ledger::Ledger;
 use crate::types::pod::Pod;
@@ -42,8 +42,8 @@ unsafe impl DeviceAllocator for PlainMemory {
 /// Frees memory of `cuMemAlloc`.
 pub(crate) struct Plain;
 
-impl Owner for Plain {
-    fn release(&mut self, address: CUdeviceptr, _bytes: usize) -> Result<(), Unreleased> {
+impl MemoryOwner for Plain {
+    fn release(&mut self, address: CUdeviceptr, _bytes: usize) -> Result<(), FailedRelease> {
         free(address)
     }
 
@@ -64,8 +64,8 @@ pub(crate) fn allocate(context: &Context, bytes: usize) -> Result<CUdeviceptr> {
 }
 
 /// `cuMemFree_v2`.
-pub(crate) fn free(address: CUdeviceptr) -> Result<(), Unreleased> {
-    let _relaxed = Relaxed::enter()?;
+pub(crate) fn free(address: CUdeviceptr) -> Result<(), FailedRelease> {
+    let _relaxed = RelaxedCaptureMode::enter()?;
     // SAFETY: allocated by a call whose memory `cuMemFree` frees, freed once, and no work uses it
     // any more. Needs no current context.
     released("cuMemFree", unsafe { cu::cuMemFree_v2(address) })
@@ -106,14 +106,14 @@ pub(crate) fn owned<T: Pod>(
     context: &Context,
     address: CUdeviceptr,
     bytes: usize,
-    owner: impl Owner + 'static,
+    owner: impl MemoryOwner + 'static,
     len: usize,
 ) -> DeviceBuffer<T> {
     let block = Block {
         address,
         bytes,
         ledger: Ledger::default(),
-        keeper: Origin::Owned {
+        backing: DeviceBacking::Owned {
             context: context.clone(),
             owner: Box::new(owner),
         },

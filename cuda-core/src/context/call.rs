@@ -5,13 +5,13 @@ use cuda_sys::CUresult;
 use super::Context;
 use super::guard::Entered;
 use crate::error::{Error, Result, check};
-use crate::process::capture_mode::Relaxed;
-use crate::process::release::{Unreleased, released};
+use crate::process::capture_mode::RelaxedCaptureMode;
+use crate::process::release::{FailedRelease, released};
 
 /// A context entered, on a thread that is relaxed.
-struct Scope {
+struct RelaxedEntry {
     // Dropped first.
-    _relaxed: Relaxed,
+    _relaxed: RelaxedCaptureMode,
     _entered: Entered,
 }
 
@@ -25,10 +25,10 @@ impl Context {
 
     // Compiled once, and not with each closure of `relaxed`.
     #[inline(never)]
-    fn enter_relaxed(&self) -> Result<Scope> {
+    fn enter_relaxed(&self) -> Result<RelaxedEntry> {
         let entered = self.enter_briefly()?;
-        Ok(Scope {
-            _relaxed: Relaxed::enter()?,
+        Ok(RelaxedEntry {
+            _relaxed: RelaxedCaptureMode::enter()?,
             _entered: entered,
         })
     }
@@ -54,7 +54,7 @@ impl Context {
         &self,
         op: &'static str,
         call: impl FnOnce() -> CUresult,
-    ) -> Result<(), Unreleased> {
+    ) -> Result<(), FailedRelease> {
         released(op, self.relaxed(call)?)
     }
 

@@ -131,7 +131,7 @@ impl<H> Drop for Local<H> {
 }
 
 /// A value in a thread's list.
-pub(crate) struct Kept {
+pub(crate) struct ThreadValue {
     slot: Weak<()>,
     context: Context,
     /// An `Rc` of a [`Local`].
@@ -161,7 +161,7 @@ fn keep<H: 'static>(slot: &Arc<()>, context: &Context, handle: H) -> Rc<Local<H>
     }
     thread::with(|thread| {
         if thread.is_ended_with() {
-            thread.values.borrow_mut().push(Kept {
+            thread.values.borrow_mut().push(ThreadValue {
                 slot: Arc::downgrade(slot),
                 context: context.clone(),
                 local: Rc::clone(&local) as Rc<dyn Any>,

@@ -5,7 +5,7 @@ use std::ptr;
 use cuda_sys::symbol as cu;
 
 use super::settings::ContextFlags;
-use super::{Context, Kind};
+use super::{Context, ContextKind};
 use crate::context::current;
 use crate::device::Device;
 use crate::error::Result;
@@ -63,11 +63,11 @@ impl Context {
             cu::cuCtxCreate_v2(&mut raw, flags.0, device.as_raw())
         });
         match created {
-            Ok(()) => Ok(Self::register(raw, device, Kind::Created)),
+            Ok(()) => Ok(Self::register(raw, device, ContextKind::Created)),
             Err(failed) => Err(failed.undo(|| {
                 // It may have been created and pushed despite the error.
                 if !raw.is_null() && current::get_again().is_ok_and(|now| now.0 == raw) {
-                    drop(Self::register(raw, device, Kind::Created));
+                    drop(Self::register(raw, device, ContextKind::Created));
                 }
             })),
         }

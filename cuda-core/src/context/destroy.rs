@@ -8,11 +8,11 @@ use std::sync::atomic::Ordering;
 use cuda_sys::symbol as cu;
 
 use super::kept::{self, forget_reached};
-use super::{Context, Inner, Kind, REGISTRY, RawContext, Ref, green};
+use super::{Context, ContextInner, ContextKind, REGISTRY, RawContext, Ref, green};
 use crate::context::current;
 use crate::error::Error;
-use crate::process::capture_mode::Relaxed;
-use crate::process::release::{Unreleased, released};
+use crate::process::capture_mode::RelaxedCaptureMode;
+use crate::process::release::{FailedRelease, released};
 use crate::process::{deferred, driver, drop_hook, foreign_code};
 use crate::types::resource::Resource;
 use crate::util::sync::lock;
@@ -65,8 +65,8 @@ impl Context {
             return Ok(());
         };
         destroy(raw, kind).map_err(|why| {
-            let error = why.into_told(Resource::Context, raw.0.addr() as u64, 0);
-            let nothing = Inner::new(ptr::null_mut(), inner.device, Kind::GivenUp);
+            let error = why.into_reported(Resource::Context, raw.0.addr() as u64, 0);
+            let nothing = ContextInner::new(ptr::null_mut(), inner.device, ContextKind::GivenUp);
             (error, Self(Ref::Counted(Arc::new(nothing))))
         })
     }
@@ -95,19 +95,19 @@ pub(crate) fn leave_behind(
     what: Resource,
     handle: u64,
     bytes: usize,
-    why: Unreleased,
+    why: FailedRelease,
 ) {
-    if let Unreleased::Kept(error) = &why {
+    if let FailedRelease::Kept(error) = &why {
         context.leave_behind(error);
     }
     drop_hook::report(what, handle, bytes, Some(why.into()));
 }
 
-impl Inner {
+impl ContextInner {
     /// Takes the handle out of the bookkeeping, and returns what there is to destroy, if anything.
-    fn retire(&mut self) -> Option<Kind> {
-        let kind = mem::replace(&mut self.kind, Kind::GivenUp);
-        if let Kind::Primary | Kind::GivenUp = kind {
+    fn retire(&mut self) -> Option<ContextKind> {
+        let kind = mem::replace(&mut self.kind, ContextKind::GivenUp);
+        if let ContextKind::Primary | ContextKind::GivenUp = kind {
             return None;
         }
         // In a fork's child, this crate's locks may be held by threads that do not exist there, and
@@ -126,7 +126,7 @@ impl Inner {
     }
 }
 
-impl Drop for Inner {
+impl Drop for ContextInner {
     fn drop(&mut self) {
         let raw = self.raw;
         if let Some(kind) = self.retire() {
@@ -150,7 +150,7 @@ fn wait_for_work(raw: RawContext) -> Result<(), (RawContext, Error)> {
     match current::set_or_undo(before, raw) {
         Ok(()) => {
             // If the mode cannot be set, the context is waited for nevertheless.
-            let relaxed = Relaxed::enter();
+            let relaxed = RelaxedCaptureMode::enter();
             // SAFETY: takes nothing; a live context is current.
             deferred::while_waiting(|| unsafe { cu::cuCtxSynchronize() });
             drop(relaxed);
@@ -165,20 +165,20 @@ fn wait_for_work(raw: RawContext) -> Result<(), (RawContext, Error)> {
 
 /// Waits for the context's work, then destroys it, or drops its owner. Everything made in it is
 /// gone by now, but the work itself may still run.
-fn destroy(raw: RawContext, kind: Kind) -> Result<(), Unreleased> {
+fn destroy(raw: RawContext, kind: ContextKind) -> Result<(), FailedRelease> {
     let green = match kind {
-        Kind::Created => None,
-        Kind::Green(green) => Some(green),
-        Kind::Foreign(owner) => {
+        ContextKind::Created => None,
+        ContextKind::Green(green) => Some(green),
+        ContextKind::Foreign(owner) => {
             foreign_code::after(|| drop(owner));
             return Ok(());
         }
-        Kind::Primary | Kind::GivenUp => return Ok(()),
+        ContextKind::Primary | ContextKind::GivenUp => return Ok(()),
     };
     if let Err((before, error)) = wait_for_work(raw) {
         if green.is_some() {
             // It may be current on this thread, and destroying it would leave it so.
-            return Err(Unreleased::Unknown(error));
+            return Err(FailedRelease::Unknown(error));
         }
         drop_hook::report(Resource::Current, before.0.addr() as u64, 0, Some(error));
     }

@@ -6,12 +6,12 @@ use std::ptr;
 
 use cuda_sys::{CUdevResource, symbol as cu};
 
-use crate::context::{Context, Kind};
+use crate::context::{Context, ContextKind};
 use crate::device::Device;
 use crate::error::{Error, Result, check};
 use crate::process::driver;
 use crate::process::handle::Handle;
-use crate::process::release::{Unreleased, released};
+use crate::process::release::{FailedRelease, released};
 
 /// A green context's own handle, beside the `CUcontext` that is used for everything else.
 pub(crate) type RawGreenContext = Handle<cuda_sys::CUgreenCtx>;
@@ -28,7 +28,7 @@ pub(crate) fn create_stream(
 }
 
 /// `cuGreenCtxDestroy`, after the context's last reference is gone.
-pub(super) fn destroy(green: RawGreenContext) -> Result<(), Unreleased> {
+pub(super) fn destroy(green: RawGreenContext) -> Result<(), FailedRelease> {
     // SAFETY: no code uses the context any more; no call of this crate's on it is in progress.
     released("cuGreenCtxDestroy", unsafe {
         cu::cuGreenCtxDestroy(green.0)
@@ -239,7 +239,11 @@ impl Context {
             let _ = destroy(green);
             return Err(error);
         }
-        Ok(Context::register(context, device, Kind::Green(green)))
+        Ok(Context::register(
+            context,
+            device,
+            ContextKind::Green(green),
+        ))
     }
 }
 

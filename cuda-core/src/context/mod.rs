@@ -17,7 +17,7 @@ use crate::error::{Error, Result, check};
 use crate::process::driver;
 use crate::process::handle::Handle;
 use crate::types::resource::Resource;
-use crate::util::panic::{Contained, Owner};
+use crate::util::panic::{Contained, ForeignOwner};
 use crate::util::pocket::Pocket;
 use crate::util::sync::lock;
 
@@ -62,16 +62,16 @@ pub struct Context(Ref);
 /// do not contend for a counter.
 #[derive(Clone)]
 enum Ref {
-    Primary(&'static Inner),
-    Counted(Arc<Inner>),
+    Primary(&'static ContextInner),
+    Counted(Arc<ContextInner>),
 }
 
-pub(crate) struct Inner {
+pub(crate) struct ContextInner {
     // INVARIANT: a live context for as long as this value exists: retained (primary), owned
     // (created), or kept alive by the owner stored beside it (foreign). Null if it was given up.
     raw: RawContext,
     device: Device,
-    kind: Kind,
+    kind: ContextKind,
     streams: <Streams as Pocket>::Content,
     /// The context is never destroyed; see [`Context::leave_behind`].
     left_behind: AtomicBool,
@@ -80,11 +80,11 @@ pub(crate) struct Inner {
 /// What is known of a context's streams.
 pub(crate) enum Streams {}
 
-enum Kind {
+enum ContextKind {
     Primary,
     Created,
     Green(green::RawGreenContext),
-    Foreign(Owner),
+    Foreign(ForeignOwner),
     GivenUp,
 }
 
@@ -92,7 +92,7 @@ enum Kind {
 pub(crate) type RawContext = Handle<CUcontext>;
 
 /// Contexts that are not primary, by handle.
-static REGISTRY: Mutex<Vec<(RawContext, Weak<Inner>)>> = Mutex::new(Vec::new());
+static REGISTRY: Mutex<Vec<(RawContext, Weak<ContextInner>)>> = Mutex::new(Vec::new());
 
 /// The object for `raw`, if there is one.
 pub(crate) fn known(raw: RawContext) -> Option<Context> {
@@ -122,14 +122,14 @@ impl Context {
         check("cuDevicePrimaryCtxRetain", unsafe {
             cu::cuDevicePrimaryCtxRetain(&mut raw, device.as_raw())
         })?;
-        let inner = Inner::new(raw, device, Kind::Primary);
+        let inner = ContextInner::new(raw, device, ContextKind::Primary);
         Ok(Self(Ref::Primary(Box::leak(Box::new(inner)))))
     }
 
     /// Creates a reference-counted context, and registers its handle.
-    fn register(raw: CUcontext, device: Device, kind: Kind) -> Self {
+    fn register(raw: CUcontext, device: Device, kind: ContextKind) -> Self {
         let mut registry = lock(&REGISTRY);
-        if let Kind::Foreign(_) = kind {
+        if let ContextKind::Foreign(_) = kind {
             // Another thread may have registered the same foreign context meanwhile.
             let mut entries = registry.iter();
             let known = entries.find(|(known, _)| known.0 == raw);
@@ -139,7 +139,7 @@ impl Context {
                 return Self(Ref::Counted(inner));
             }
         }
-        let inner = Arc::new(Inner::new(raw, device, kind));
+        let inner = Arc::new(ContextInner::new(raw, device, kind));
         registry.retain(|(raw, weak)| *raw != inner.raw && weak.strong_count() > 0);
         registry.push((inner.raw, Arc::downgrade(&inner)));
         drop(registry);
@@ -168,7 +168,7 @@ impl Context {
             return Ok(primary.clone());
         }
         device.default_pool()?;
-        Ok(Self::register(raw, device, Kind::Foreign(owner)))
+        Ok(Self::register(raw, device, ContextKind::Foreign(owner)))
     }
 
     /// The context that is current on this thread, [`None`] if none is: `cuCtxGetCurrent`.
@@ -265,7 +265,7 @@ impl Context {
     }
 
     #[inline]
-    pub(crate) fn inner(&self) -> &Inner {
+    pub(crate) fn inner(&self) -> &ContextInner {
         match &self.0 {
             Ref::Primary(inner) => inner,
             Ref::Counted(inner) => inner,
@@ -280,7 +280,7 @@ impl Context {
     /// The handle of a green context.
     pub(crate) fn green(&self) -> Option<green::RawGreenContext> {
         match self.inner().kind {
-            Kind::Green(green) => Some(green),
+            ContextKind::Green(green) => Some(green),
             _ => None,
         }
     }
@@ -289,7 +289,7 @@ impl Context {
     #[inline]
     pub(crate) fn address_space(&self) -> RawContext {
         match self.inner().kind {
-            Kind::Green(_) => self
+            ContextKind::Green(_) => self
                 .device()
                 .retained_primary()
                 .map_or(self.raw(), Context::raw),
@@ -300,7 +300,7 @@ impl Context {
     /// Whether another library created it, of whichever kind.
     #[inline]
     pub(crate) fn is_foreign(&self) -> bool {
-        matches!(self.inner().kind, Kind::Foreign(_))
+        matches!(self.inner().kind, ContextKind::Foreign(_))
     }
 
     /// Whether this is its device's primary context, which lives as long as the process.
@@ -437,8 +437,8 @@ fn active_primary(device: Device) -> Result<Option<&'static Context>> {
     device.primary().map(Some)
 }
 
-impl Inner {
-    fn new(raw: CUcontext, device: Device, kind: Kind) -> Self {
+impl ContextInner {
+    fn new(raw: CUcontext, device: Device, kind: ContextKind) -> Self {
         Self {
             raw: Handle(raw),
             device,
@@ -466,11 +466,11 @@ impl Hash for Context {
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.inner().kind {
-            Kind::Primary => "primary",
-            Kind::Created => "created",
-            Kind::Green(_) => "green",
-            Kind::Foreign(_) => "foreign",
-            Kind::GivenUp => "given up",
+            ContextKind::Primary => "primary",
+            ContextKind::Created => "created",
+            ContextKind::Green(_) => "green",
+            ContextKind::Foreign(_) => "foreign",
+            ContextKind::GivenUp => "given up",
         };
         write!(
             f,

@@ -11,7 +11,7 @@ use crate::context::guard::Guard;
 use crate::context::settings::ContextFlags;
 use crate::device::{self, Device, PrimaryContext};
 use crate::error::{Error, Result, check};
-use crate::process::capture_mode::Relaxed;
+use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::process::driver;
 use crate::types::usage::MemoryInfo;
 use crate::util::pocket::Pocket;
@@ -233,7 +233,7 @@ impl Device {
     /// process can then not use the device any more.
     pub unsafe fn reset_primary(self) -> Result<()> {
         driver::ensure()?;
-        let _relaxed = Relaxed::enter()?;
+        let _relaxed = RelaxedCaptureMode::enter()?;
         // SAFETY: nothing refers to what is destroyed, by the caller's promise.
         check("cuDevicePrimaryCtxReset", unsafe {
             cu::cuDevicePrimaryCtxReset_v2(self.as_raw())

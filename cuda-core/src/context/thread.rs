@@ -14,7 +14,7 @@ use crate::context::{Context, context_local, current};
 /// Each list is borrowed only for moments in which no foreign code runs.
 pub(crate) struct Thread {
     /// Values of [`ContextLocal`](crate::ContextLocal)s, of all slots.
-    pub(crate) values: RefCell<Vec<context_local::Kept>>,
+    pub(crate) values: RefCell<Vec<context_local::ThreadValue>>,
     /// Reference-counted contexts that this crate left on the thread's context stack, from its bottom
     /// to its top. An entry may outlast that of the stack, if other code popped it; never the other
     /// way round.
@@ -39,7 +39,7 @@ thread_local! {
         })
     };
 
-    static END: End = const { End };
+    static END: AtThreadEnd = const { AtThreadEnd };
 }
 
 /// Runs `f` on this thread's data. It has no destructor, so it exists for as long as the thread
@@ -57,9 +57,9 @@ impl Thread {
     }
 }
 
-struct End;
+struct AtThreadEnd;
 
-impl Drop for End {
+impl Drop for AtThreadEnd {
     fn drop(&mut self) {
         with(|thread| thread.ended.set(true));
         // Values first: their destructors use the driver with their contexts current.

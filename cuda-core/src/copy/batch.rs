@@ -42,13 +42,13 @@ use crate::types::pod::Pod;
 #[derive(Default)]
 #[must_use = "nothing is copied until the batch is enqueued"]
 pub struct Batch<'a> {
-    copies: Vec<Entry<'a>>,
+    copies: Vec<BatchCopy<'a>>,
     // INVARIANT: cover all memory that `copies` read and write.
     touches: Vec<Touch<'a>>,
 }
 
 /// One of the copies.
-struct Entry<'a> {
+struct BatchCopy<'a> {
     op: &'static str,
     // INVARIANT: both places have `bytes` bytes.
     from: Place,
@@ -131,7 +131,7 @@ impl<'a> Batch<'a> {
             range: destination.range(),
             access: Access::Write,
         });
-        self.copies.push(Entry {
+        self.copies.push(BatchCopy {
             op,
             from: source.place(),
             to: destination.place(),
@@ -143,7 +143,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-impl Entry<'_> {
+impl BatchCopy<'_> {
     /// Enqueues the copy by a call of its own.
     fn enqueue(&self, stream: CUstream) -> CUresult {
         let bytes = self.bytes;
@@ -257,7 +257,7 @@ impl<K: StreamKind> Stream<K> {
 
 /// One call for each copy, up to the first that fails.
 fn singly<'c, 'a: 'c>(
-    copies: impl IntoIterator<Item = &'c &'c Entry<'a>>,
+    copies: impl IntoIterator<Item = &'c &'c BatchCopy<'a>>,
     stream: CUstream,
 ) -> CUresult {
     let mut codes = copies.into_iter().map(|copy| copy.enqueue(stream));
@@ -275,7 +275,7 @@ struct Lists {
 }
 
 impl Lists {
-    fn of(copies: &[&Entry<'_>]) -> Self {
+    fn of(copies: &[&BatchCopy<'_>]) -> Self {
         Self {
             to: copies.iter().map(|copy| copy.to.unified()).collect(),
             from: copies.iter().map(|copy| copy.from.unified()).collect(),
@@ -294,7 +294,7 @@ impl Lists {
         let (to, from) = (self.to.as_mut_ptr(), self.from.as_mut_ptr());
         let (bytes, count) = (self.bytes.as_mut_ptr(), self.bytes.len());
         // SAFETY: three lists of `count` entries, one set of attributes with one index; each copy as
-        // in `Entry::enqueue`.
+        // in `BatchCopy::enqueue`.
         let code = unsafe {
             cu::cuMemcpyBatchAsync_v2(
                 to,

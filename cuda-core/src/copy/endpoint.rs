@@ -5,13 +5,13 @@ use std::ptr;
 
 use cuda_sys::{CUdeviceptr, CUmemorytype};
 
-use crate::alloc::origin::Origin;
+use crate::alloc::backing::DeviceBacking;
 use crate::context::Context;
 use crate::device::Device;
 use crate::host::pinned::PinnedMemory;
 use crate::memory::device::DeviceMemory;
 use crate::memory::view::Slice;
-use crate::memory::{Block, Kind, Memory};
+use crate::memory::{Block, Memory, MemoryKind};
 use crate::timeline::core::StreamCore;
 use crate::types::pod::Pod;
 
@@ -43,14 +43,14 @@ pub trait Endpoint: Memory + Locate {}
 impl<M: Memory + Locate> Endpoint for M {}
 
 /// The addresses of a kind of memory.
-pub(crate) trait Locate: Kind {
+pub(crate) trait Locate: MemoryKind {
     fn place(block: &Block<Self>, offset: usize) -> Place;
 
     /// The context that device memory belongs to; [`None`] for host memory.
     fn context(block: &Block<Self>) -> Option<&Context>;
 
     /// Whether streams of another device use it as if it were their own device's.
-    fn is_at_home_on(block: &Block<Self>, device: Device) -> bool;
+    fn usable_from(block: &Block<Self>, device: Device) -> bool;
 }
 
 /// The address of one end of a copy.
@@ -103,12 +103,12 @@ impl Locate for DeviceMemory {
 
     #[inline]
     fn context(block: &Block<Self>) -> Option<&Context> {
-        Some(block.keeper.context())
+        Some(block.backing.context())
     }
 
     #[cold]
-    fn is_at_home_on(block: &Block<Self>, device: Device) -> bool {
-        matches!(&block.keeper, Origin::Owned { owner, .. } if owner.is_at_home_on(device))
+    fn usable_from(block: &Block<Self>, device: Device) -> bool {
+        matches!(&block.backing, DeviceBacking::Owned { owner, .. } if owner.usable_from(device))
     }
 }
 
@@ -123,7 +123,7 @@ impl Locate for PinnedMemory {
         None
     }
 
-    fn is_at_home_on(_block: &Block<Self>, _device: Device) -> bool {
+    fn usable_from(_block: &Block<Self>, _device: Device) -> bool {
         false
     }
 }
@@ -150,7 +150,7 @@ impl<'a, T: Pod, M: Endpoint> Slice<'a, T, M> {
     #[inline]
     pub(crate) fn on_for(&self, stream: &StreamCore) -> Option<Device> {
         let on = self.on()?;
-        if on == stream.device() || !M::is_at_home_on(self.block(), stream.device()) {
+        if on == stream.device() || !M::usable_from(self.block(), stream.device()) {
             return Some(on);
         }
         Some(stream.device())

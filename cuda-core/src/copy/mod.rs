@@ -4,8 +4,8 @@ pub(crate) mod batch;
 pub(crate) mod borrowed;
 pub(crate) mod endpoint;
 mod fill;
+pub(crate) mod in_flight;
 mod new;
-pub(crate) mod owned;
 pub(crate) mod pitched;
 pub(crate) mod shape;
 

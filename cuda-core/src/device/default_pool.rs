@@ -6,7 +6,7 @@ use cuda_sys::{CUmemAccess_flags, CUmemoryPool, symbol as cu};
 
 use crate::device::{Device, mem_location};
 use crate::error::{Result, check};
-use crate::process::capture_mode::Relaxed;
+use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::process::handle::Handle;
 
 /// A pool's handle. A device's default pool lives as long as the driver.
@@ -45,7 +45,7 @@ fn prepare(device: Device) -> Result<Option<RawPool>> {
         cu::cuDeviceGetDefaultMemPool(&mut raw, device.as_raw())
     })?;
     let mut threshold = u64::MAX;
-    let _relaxed = Relaxed::enter()?;
+    let _relaxed = RelaxedCaptureMode::enter()?;
     // SAFETY: the attribute's value is a cuuint64_t, which the call reads from a local that
     // outlives it; default pools are never destroyed.
     check("cuMemPoolSetAttribute", unsafe {
@@ -69,7 +69,7 @@ pub(crate) fn set_access(owner: Device, peer: Device, flags: CUmemAccess_flags) 
 /// `cuMemPoolSetAccess`. The caller holds a live pool.
 pub(crate) fn set_pool_access(pool: RawPool, peer: Device, flags: CUmemAccess_flags) -> Result<()> {
     let access = mem_location::access(peer, flags);
-    let _relaxed = Relaxed::enter()?;
+    let _relaxed = RelaxedCaptureMode::enter()?;
     // SAFETY: the pool is live; one descriptor is passed and counted.
     check("cuMemPoolSetAccess", unsafe {
         cu::cuMemPoolSetAccess(pool.0, &access, 1)

@@ -8,7 +8,7 @@ use std::ptr;
 
 use cuda_sys::{CUdeviceptr, CUexternalMemory, symbol as cu};
 
-use crate::alloc::origin::Owner;
+use crate::alloc::backing::MemoryOwner;
 use crate::alloc::plain::{self, owned};
 use crate::context::Context;
 use crate::device::Device;
@@ -20,7 +20,7 @@ use crate::process::drop_hook;
 use crate::process::effect::give_fd;
 use crate::process::handle::Handle;
 use crate::process::owned::{Owned, Release};
-use crate::process::release::Unreleased;
+use crate::process::release::FailedRelease;
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;
 
@@ -75,11 +75,11 @@ impl ExternalMemoryKind {
 /// # Ok(())
 /// # }
 /// ```
-pub struct ExternalMemory(Owned<Imported>);
+pub struct ExternalMemory(Owned<ImportedMemory>);
 
-struct Imported {
-    // INVARIANT: memory imported into `context`, of which nothing is mapped except by `Mapped`,
-    // which then owns it. Destroyed only by `release`.
+struct ImportedMemory {
+    // INVARIANT: memory imported into `context`, of which nothing is mapped except by
+    // `MappedExternal`, which then owns it. Destroyed only by `release`.
     raw: Handle<CUexternalMemory>,
     context: Context,
     size: usize,
@@ -118,7 +118,7 @@ impl ExternalMemory {
     /// nothing is mapped of it, and it has `size` bytes. The conditions of
     /// [`ExternalMemory::import_fd`] hold.
     pub unsafe fn from_raw(context: &Context, raw: CUexternalMemory, size: usize) -> Self {
-        Self(Owned::new(Imported {
+        Self(Owned::new(ImportedMemory {
             raw: Handle(raw),
             context: context.clone(),
             size,
@@ -146,7 +146,7 @@ impl ExternalMemory {
         match self.map::<T>(offset, len) {
             Ok((address, bytes)) => {
                 let context = self.context().clone();
-                let mapped = Mapped(Some(ManuallyDrop::new(self)));
+                let mapped = MappedExternal(Some(ManuallyDrop::new(self)));
                 Ok(owned(&context, address, bytes, mapped, len))
             }
             Err(error) => Err((error, self)),
@@ -264,7 +264,7 @@ unsafe fn import(
     Ok(imported())
 }
 
-impl Release for Imported {
+impl Release for ImportedMemory {
     const RESOURCE: Resource = Resource::ExternalMemory;
 
     fn number(&self) -> u64 {
@@ -275,7 +275,7 @@ impl Release for Imported {
         self.size
     }
 
-    fn release(&mut self) -> Result<(), Unreleased> {
+    fn release(&mut self) -> Result<(), FailedRelease> {
         self.context.release("cuDestroyExternalMemory", || {
             // SAFETY: the owner is being closed or dropped, so no code uses the handle after this
             // call, and nothing of the memory is mapped any more; its context is current.
@@ -295,11 +295,11 @@ impl fmt::Debug for ExternalMemory {
 
 /// The imported memory behind a mapped buffer. Leaked unless it is unmapped: work may use it until
 /// the host has seen that none does.
-struct Mapped(Option<ManuallyDrop<ExternalMemory>>);
+struct MappedExternal(Option<ManuallyDrop<ExternalMemory>>);
 
-impl Owner for Mapped {
+impl MemoryOwner for MappedExternal {
     /// "The returned pointer must be freed using cuMemFree", and before the memory is destroyed.
-    fn release(&mut self, address: CUdeviceptr, _bytes: usize) -> Result<(), Unreleased> {
+    fn release(&mut self, address: CUdeviceptr, _bytes: usize) -> Result<(), FailedRelease> {
         plain::free(address)?;
         drop(self.0.take().map(ManuallyDrop::into_inner));
         Ok(())
@@ -310,7 +310,7 @@ impl Owner for Mapped {
     }
 }
 
-impl Drop for Mapped {
+impl Drop for MappedExternal {
     /// Memory that was not unmapped cannot be destroyed.
     fn drop(&mut self) {
         let Some(memory) = &self.0 else {

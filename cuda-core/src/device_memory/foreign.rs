@@ -6,14 +6,14 @@ use std::mem::ManuallyDrop;
 
 use cuda_sys::CUdeviceptr;
 
-use crate::alloc::origin::Owner;
+use crate::alloc::backing::MemoryOwner;
 use crate::alloc::plain::owned;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::memory::byte_len;
 use crate::memory::device::{ALIGNMENT, DeviceBuffer, NOWHERE};
 use crate::process::driver;
-use crate::process::release::Unreleased;
+use crate::process::release::FailedRelease;
 use crate::types::pod::Pod;
 use crate::util::panic::Contained;
 
@@ -21,8 +21,8 @@ use crate::util::panic::Contained;
 /// which work of this crate may use until the host has seen that none does.
 struct Foreign(Option<ManuallyDrop<Contained<Box<dyn Any + Send + Sync>>>>);
 
-impl Owner for Foreign {
-    fn release(&mut self, _address: CUdeviceptr, _bytes: usize) -> Result<(), Unreleased> {
+impl MemoryOwner for Foreign {
+    fn release(&mut self, _address: CUdeviceptr, _bytes: usize) -> Result<(), FailedRelease> {
         drop(self.0.take().map(ManuallyDrop::into_inner));
         Ok(())
     }

@@ -4,14 +4,14 @@ use std::fmt;
 
 use cuda_sys::{CUdeviceptr, CUipcMemHandle, symbol as cu};
 
-use crate::alloc::origin::{Origin, Owner};
+use crate::alloc::backing::{DeviceBacking, MemoryOwner};
 use crate::alloc::plain::owned;
 use crate::context::Context;
 use crate::error::{Error, Result, check};
 use crate::memory::byte_len;
 use crate::memory::device::{ALIGNMENT, DeviceBuffer};
-use crate::process::capture_mode::Relaxed;
-use crate::process::release::Unreleased;
+use crate::process::capture_mode::RelaxedCaptureMode;
+use crate::process::release::FailedRelease;
 use crate::process::{driver, drop_hook};
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;
@@ -61,8 +61,8 @@ impl fmt::Debug for IpcMemoryHandle {
 /// Closes memory of another process.
 struct Opened(Context);
 
-impl Owner for Opened {
-    fn release(&mut self, address: CUdeviceptr, _bytes: usize) -> Result<(), Unreleased> {
+impl MemoryOwner for Opened {
+    fn release(&mut self, address: CUdeviceptr, _bytes: usize) -> Result<(), FailedRelease> {
         self.0.release("cuIpcCloseMemHandle", || {
             // SAFETY: opened by cuIpcOpenMemHandle in this context, closed once, and no work of this
             // process uses it any more.
@@ -88,9 +88,9 @@ impl<T: Pod> DeviceBuffer<T> {
         driver::ensure()?;
         let refused = |why| Err(Error::NotShareable { why });
         let block = self.storage.block();
-        match &block.keeper {
+        match &block.backing {
             _ if block.bytes == 0 => return refused("the buffer is empty"),
-            Origin::Owned { owner, .. } if owner.is_plain() => {}
+            DeviceBacking::Owned { owner, .. } if owner.is_plain() => {}
             _ => return refused("only memory of `Context::alloc` has a handle"),
         }
         let _entered = self.context().enter_briefly()?;
@@ -127,7 +127,8 @@ impl<T: Pod> DeviceBuffer<T> {
     /// use cuda_core::{DeviceBuffer, IpcMemoryHandle};
     ///
     /// let handle = IpcMemoryHandle::from_bytes(receive());
-    /// // SAFETY: the sender keeps its buffer of as many elements until it is told that we are done.
+    /// // SAFETY: the sender keeps its buffer of as many elements until this process says that it
+    /// // is done.
     /// let buffer = unsafe { DeviceBuffer::<f32>::open_ipc(&context, handle, 1 << 20) }?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
@@ -139,7 +140,7 @@ impl<T: Pod> DeviceBuffer<T> {
             });
         }
         let entered = context.enter_briefly()?;
-        let relaxed = Relaxed::enter()?;
+        let relaxed = RelaxedCaptureMode::enter()?;
         let mut raw = CUipcMemHandle::default();
         // SAFETY: a handle is 64 opaque bytes, whatever type they have.
         unsafe { (&raw mut raw).cast::<[u8; SIZE]>().write(handle.0) };

@@ -7,7 +7,7 @@ use std::ptr;
 
 use cuda_sys::{CUdeviceptr, symbol as cu};
 
-use crate::alloc::origin::Owner;
+use crate::alloc::backing::MemoryOwner;
 use crate::alloc::plain::{self, owned};
 use crate::context::{self, Context};
 use crate::device::Device;
@@ -19,7 +19,7 @@ use crate::memory::device::{
 };
 use crate::memory::view::{Slice, SliceMut};
 use crate::process::driver;
-use crate::process::release::Unreleased;
+use crate::process::release::FailedRelease;
 use crate::timeline::ledger::{Access, Fences};
 use crate::types::pod::Pod;
 use crate::wait::future::Ready;
@@ -67,12 +67,12 @@ struct Managed {
     concurrent: bool,
 }
 
-impl Owner for Managed {
-    fn release(&mut self, address: CUdeviceptr, _bytes: usize) -> Result<(), Unreleased> {
+impl MemoryOwner for Managed {
+    fn release(&mut self, address: CUdeviceptr, _bytes: usize) -> Result<(), FailedRelease> {
         plain::free(address)
     }
 
-    fn is_at_home_on(&self, _device: Device) -> bool {
+    fn usable_from(&self, _device: Device) -> bool {
         self.concurrent
     }
 }

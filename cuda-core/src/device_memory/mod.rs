@@ -14,11 +14,11 @@ use std::sync::Arc;
 
 use cuda_sys::CUdeviceptr;
 
+use crate::alloc::allocator::{Allocator, Choice};
+use crate::alloc::backing::DeviceBacking;
 use crate::alloc::caching::builder::SHARED;
 use crate::alloc::caching::pool::shared;
 use crate::alloc::driver_pool::stream_ordered;
-use crate::alloc::handle::{Allocator, Choice};
-use crate::alloc::origin::Origin;
 use crate::alloc::{caching, choice, custom};
 use crate::context::Context;
 use crate::device::Device;
@@ -29,40 +29,40 @@ use crate::memory::device::{
 };
 use crate::memory::{self, Block, Storage, byte_len};
 use crate::process::driver;
-use crate::process::release::Unreleased;
+use crate::process::release::FailedRelease;
 use crate::stream::Stream;
 use crate::timeline::core::StreamCore;
 use crate::timeline::ledger::{Access, Fences, Ledger};
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;
 
-impl memory::Kind for DeviceMemory {
+impl memory::MemoryKind for DeviceMemory {
     type Address = CUdeviceptr;
-    type Keeper = Origin;
+    type Backing = DeviceBacking;
 
     const RESOURCE: Resource = Resource::DeviceMemory;
     const NOWHERE: CUdeviceptr = NOWHERE;
 
-    fn free(block: &mut Block<Self>) -> Result<(), Unreleased> {
+    fn free(block: &mut Block<Self>) -> Result<(), FailedRelease> {
         let range = block.whole();
         let mut fences = Fences::none();
-        let home = block.keeper.home().map(|home| &**home.timeline());
+        let home = block.backing.home().map(|home| &**home.timeline());
         block
             .ledger
             .conflicts_exclusive(&range, Access::Write, home, &mut fences);
-        match &mut block.keeper {
-            Origin::Cached(home) => {
+        match &mut block.backing {
+            DeviceBacking::Cached(home) => {
                 // SAFETY: a block is freed once, and not used after; this cannot fail.
                 unsafe { caching::free(block.address, home, fences) };
                 Ok(())
             }
-            Origin::Home(home) => free_in_order(home, block.address, &fences),
+            DeviceBacking::Home(home) => free_in_order(home, block.address, &fences),
             // SAFETY: `Stream::alloc` allocated it on this stream with this allocator; a block is
             // freed once.
-            Origin::Served { home, allocator } => unsafe {
+            DeviceBacking::Served { home, allocator } => unsafe {
                 custom::free(allocator, home, block.address, block.bytes, &fences)
             },
-            Origin::Owned { owner, .. } => {
+            DeviceBacking::Owned { owner, .. } => {
                 fences.wait_host()?;
                 owner.release(block.address, block.bytes)
             }
@@ -71,7 +71,7 @@ impl memory::Kind for DeviceMemory {
 
     #[inline]
     fn recycle(block: &mut Block<Self>) -> bool {
-        let Origin::Cached(home) = &mut block.keeper else {
+        let DeviceBacking::Cached(home) = &mut block.backing else {
             return false;
         };
         let Some(timeline) = block.ledger.take_sole(home.core().timeline()) else {
@@ -82,8 +82,8 @@ impl memory::Kind for DeviceMemory {
         true
     }
 
-    fn context_of(keeper: &Origin) -> &Context {
-        keeper.context()
+    fn context_of(backing: &DeviceBacking) -> &Context {
+        backing.context()
     }
 
     fn number(address: CUdeviceptr) -> u64 {
@@ -96,7 +96,7 @@ fn free_in_order(
     home: &StreamCore,
     address: CUdeviceptr,
     fences: &Fences,
-) -> Result<(), Unreleased> {
+) -> Result<(), FailedRelease> {
     let bound = home.bind("cuMemFreeAsync")?;
     if fences.wait_on(&bound).is_err() {
         // The stream could not be made to wait, so the calling thread waits.
@@ -113,7 +113,7 @@ fn empty(core: &Arc<StreamCore>) -> Block<DeviceMemory> {
         address: NOWHERE,
         bytes: 0,
         ledger: Ledger::default(),
-        keeper: Origin::Home(core.clone()),
+        backing: DeviceBacking::Home(core.clone()),
     }
 }
 
@@ -136,26 +136,26 @@ fn allocate_from(
     core: &Arc<StreamCore>,
     bytes: usize,
 ) -> Result<Block<DeviceMemory>> {
-    let (address, ledger, keeper) = match &allocator.0 {
+    let (address, ledger, backing) = match &allocator.0 {
         Choice::Shared => return caching::allocate(shared()?, core, bytes),
         Choice::Pool(pool) => return caching::allocate(pool, core, bytes),
         Choice::Driver => {
             let (address, seq) = stream_ordered::allocate(core, bytes)?;
             // Another stream may touch the memory only when the allocation has happened.
             let ledger = Ledger::allocated(0..bytes, core.timeline(), seq);
-            (address, ledger, Origin::Home(core.clone()))
+            (address, ledger, DeviceBacking::Home(core.clone()))
         }
         Choice::Plain | Choice::Custom(_) => {
             let (address, ledger) = custom::allocate(allocator, core, bytes)?;
             let (home, allocator) = (core.clone(), allocator.clone());
-            (address, ledger, Origin::Served { home, allocator })
+            (address, ledger, DeviceBacking::Served { home, allocator })
         }
     };
     Ok(Block {
         address,
         bytes,
         ledger,
-        keeper,
+        backing,
     })
 }
 
@@ -249,12 +249,12 @@ impl Stream {
 impl<T: Pod> DeviceBuffer<T> {
     /// The context that the memory belongs to.
     pub fn context(&self) -> &Context {
-        self.storage.block().keeper.context()
+        self.storage.block().backing.context()
     }
 
     /// The device that the memory is on.
     pub fn device(&self) -> Device {
-        self.storage.block().keeper.device()
+        self.storage.block().backing.device()
     }
 
     /// The device address of the first element, valid while `self` lives; for an empty buffer not
@@ -274,12 +274,12 @@ impl<'a, T: Pod> DeviceSlice<'a, T> {
 
     /// The device that the memory is on.
     pub fn device(&self) -> Device {
-        self.block().keeper.device()
+        self.block().backing.device()
     }
 
     /// The context that the memory belongs to.
     pub fn context(&self) -> &'a Context {
-        self.block().keeper.context()
+        self.block().backing.context()
     }
 }
 

@@ -47,12 +47,12 @@ const CPU: CUdevice = -1;
 
 impl MemoryLocation {
     /// The location for the older calls, which know no nodes.
-    fn as_device(self) -> Result<CUdevice, Node> {
+    fn as_device(self) -> Result<CUdevice, NodeLocation> {
         match self {
             Self::Host => Ok(CPU),
             Self::Device(device) => Ok(device.as_raw()),
-            Self::HostNuma(node) => Err(Node::Number(node)),
-            Self::HostNumaCurrent => Err(Node::Closest),
+            Self::HostNuma(node) => Err(NodeLocation::Number(node)),
+            Self::HostNumaCurrent => Err(NodeLocation::Closest),
         }
     }
 
@@ -67,12 +67,12 @@ impl MemoryLocation {
 
 /// A NUMA node of the host.
 #[derive(Clone, Copy)]
-enum Node {
+enum NodeLocation {
     Number(u32),
     Closest,
 }
 
-impl Node {
+impl NodeLocation {
     fn location(self) -> CUmemLocation {
         match self {
             Self::Number(node) => mem_location::host_numa(node),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::text::Bytes;
+use super::text::ByteCount;
 
 /// Why an [allocator](crate::Allocator), or an [adaptor](crate::adaptors) around one, failed to
 /// allocate or to free: the inner value of [`Error::Allocator`](crate::Error::Allocator).
@@ -99,9 +99,9 @@ impl fmt::Display for AllocatorError {
             } => write!(
                 f,
                 "{} on top of the {} in use would exceed the limit of {}",
-                Bytes(*requested),
-                Bytes(*used),
-                Bytes(*limit)
+                ByteCount(*requested),
+                ByteCount(*used),
+                ByteCount(*limit)
             ),
             Self::NotAllocated { address } => write!(
                 f,

@@ -5,7 +5,7 @@ use std::fmt;
 use cuda_sys::LoadError;
 
 use super::text::{describe, on_lines_of_its_own, shortage, within};
-use super::{AllocatorError, Bytes, Error, LaunchError, ModuleError};
+use super::{AllocatorError, ByteCount, Error, LaunchError, ModuleError};
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -19,7 +19,7 @@ impl fmt::Display for Error {
             } => write!(
                 f,
                 "{op}: out of memory (requested {}{})",
-                Bytes(*requested),
+                ByteCount(*requested),
                 shortage(memory, *device)
             ),
             Self::PoolExhausted {
@@ -31,12 +31,12 @@ impl fmt::Display for Error {
                 f,
                 "the caching pool has no memory left (requested {}{}; {} in use, {} \
                  free, {} pending, largest free block {}{})",
-                Bytes(*requested),
+                ByteCount(*requested),
                 shortage(memory, *device),
-                Bytes(usage.used),
-                Bytes(usage.free),
-                Bytes(usage.pending),
-                Bytes(usage.largest_free),
+                ByteCount(usage.used),
+                ByteCount(usage.free),
+                ByteCount(usage.pending),
+                ByteCount(usage.largest_free),
                 within(usage.limit)
             ),
             Self::NoDriver(inner) => inner.fmt(f),

@@ -18,7 +18,7 @@ mod text;
 pub use allocator::AllocatorError;
 pub use launch::LaunchError;
 pub use module::ModuleError;
-pub(crate) use text::{Bytes, c_text};
+pub(crate) use text::{ByteCount, c_text};
 
 /// `Result` with this crate's [`Error`].
 ///

@@ -22,8 +22,8 @@ pub(super) fn describe(code: CUresult) -> String {
     let named = unsafe { cu::cuGetErrorName(code, &mut name) };
     // SAFETY: the call writes one pointer, to a local that outlives it, and needs neither
     // initialisation nor context.
-    let told = unsafe { cu::cuGetErrorString(code, &mut text) };
-    let known = named == cuda_sys::CUDA_SUCCESS && told == cuda_sys::CUDA_SUCCESS;
+    let described = unsafe { cu::cuGetErrorString(code, &mut text) };
+    let known = named == cuda_sys::CUDA_SUCCESS && described == cuda_sys::CUDA_SUCCESS;
     if !known || name.is_null() || text.is_null() {
         return format!("error {}", code.0);
     }
@@ -54,8 +54,8 @@ pub(super) fn shortage(memory: &Option<MemoryInfo>, device: u32) -> String {
     match memory {
         Some(info) => format!(
             ", {} of {} free on device {device}",
-            Bytes(info.free),
-            Bytes(info.total)
+            ByteCount(info.free),
+            ByteCount(info.total)
         ),
         None => format!(" on device {device}"),
     }
@@ -63,15 +63,15 @@ pub(super) fn shortage(memory: &Option<MemoryInfo>, device: u32) -> String {
 
 pub(super) fn within(limit: Option<usize>) -> String {
     match limit {
-        Some(limit) => format!(", limit {}", Bytes(limit)),
+        Some(limit) => format!(", limit {}", ByteCount(limit)),
         None => String::new(),
     }
 }
 
 /// A byte count in a readable unit: "64 GiB", "1.5 MiB", "12 bytes".
-pub(crate) struct Bytes(pub(crate) usize);
+pub(crate) struct ByteCount(pub(crate) usize);
 
-impl fmt::Display for Bytes {
+impl fmt::Display for ByteCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
         if self.0 < 1024 {
@@ -95,10 +95,10 @@ mod tests {
 
     #[test]
     fn bytes_read_like_a_person_writes_them() {
-        assert_eq!(Bytes(12).to_string(), "12 bytes");
-        assert_eq!(Bytes(64 << 30).to_string(), "64 GiB");
-        assert_eq!(Bytes(3 << 19).to_string(), "1.5 MiB");
-        assert_eq!(Bytes(usize::MAX).to_string(), "16 EiB");
+        assert_eq!(ByteCount(12).to_string(), "12 bytes");
+        assert_eq!(ByteCount(64 << 30).to_string(), "64 GiB");
+        assert_eq!(ByteCount(3 << 19).to_string(), "1.5 MiB");
+        assert_eq!(ByteCount(usize::MAX).to_string(), "16 EiB");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Copies between borrowed slices and all devices, through the staging chunks of borrowed copies.
 
-use crate::copy::borrowed::ends::{End, Portion};
+use crate::copy::borrowed::device_end::{DeviceEnd, Split};
 use crate::copy::borrowed::large;
 use crate::copy::borrowed::staging::options::is_more_than;
 use crate::error::{Error, Result};
@@ -45,7 +45,7 @@ impl DeviceGroup {
             return self.upload_each(destinations.into_iter().map(|to| (source, to)));
         }
         let ends = self.ends(destinations, SliceMut::cast)?;
-        large::upload(bytes_of(source), ends, Portion::Whole, Error::on)
+        large::upload(bytes_of(source), ends, Split::Whole, Error::on)
     }
 
     /// Copies the first elements of a borrowed slice to the first device, the next ones to the
@@ -80,7 +80,7 @@ impl DeviceGroup {
             }));
         }
         let ends = self.ends(destinations, SliceMut::cast)?;
-        large::upload(bytes_of(source), ends, Portion::Next, Error::on)
+        large::upload(bytes_of(source), ends, Split::Next, Error::on)
     }
 
     /// Copies each device's elements to their place in a borrowed slice, and waits for them:
@@ -116,9 +116,9 @@ impl DeviceGroup {
         &self,
         views: Vec<V>,
         as_bytes: impl Fn(V) -> Result<B>,
-    ) -> Result<Vec<End<'_, B>>> {
+    ) -> Result<Vec<DeviceEnd<'_, B>>> {
         let ends = self.streams.iter().zip(views).map(|(stream, view)| {
-            Ok(End {
+            Ok(DeviceEnd {
                 core: stream.core(),
                 memory: as_bytes(view)?,
             })

@@ -310,7 +310,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_is_reached_once_by_somebody_who_has_it() {
+    fn each_device_is_reached_once_by_one_that_has_the_bytes() {
         for count in 1..20 {
             for hops in [chain(count), tree(count)] {
                 let mut have = vec![false; count];

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::process::driver;
 use crate::process::foreign_code::DeferForeignCode;
-use crate::process::release::Unreleased;
+use crate::process::release::FailedRelease;
 use crate::timeline::Mark;
 use crate::util::sync::lock;
 use crate::util::turns::Turns;
@@ -32,17 +32,17 @@ type Pages = Range<usize>;
 
 type Addresses = Range<usize>;
 
-/// An owned copy, from before it is enqueued. If dropped without [`Carried::landed`], it counts as
-/// a copy that can never be proven complete.
+/// An owned copy, from before it is enqueued. If dropped without [`PageHold::copy_is_over`], it
+/// counts as a copy that can never be proven complete.
 #[must_use = "its pages stay pinned while this lives"]
-pub(crate) struct Carried(u64);
+pub(crate) struct PageHold(u64);
 
-struct Entry {
+struct OwnedCopy {
     addresses: Addresses,
-    copy: Copy,
+    copy: CopyState,
 }
 
-enum Copy {
+enum CopyState {
     /// Its driver call is in progress.
     Beginning,
     Enqueued(Mark),
@@ -51,17 +51,17 @@ enum Copy {
     Lost,
 }
 
-impl Entry {
+impl OwnedCopy {
     fn is_over(&self) -> bool {
-        matches!(&self.copy, Copy::Enqueued(mark) if mark.timeline.has_completed(mark.seq))
+        matches!(&self.copy, CopyState::Enqueued(mark) if mark.timeline.has_completed(mark.seq))
     }
 }
 
 #[derive(Default)]
-struct State {
+struct PinState {
     tickets: u64,
     /// By ticket.
-    copies: Turns<Entry>,
+    copies: Turns<OwnedCopy>,
     /// Pages that are being unregistered right now.
     closed: Vec<Pages>,
     waiting: Vec<Waiting>,
@@ -80,7 +80,7 @@ const FIRST_PATIENCE: Duration = Duration::from_micros(100);
 /// The longest delay of a copy.
 const LAST_PATIENCE: Duration = Duration::from_secs(1);
 
-static STATE: Mutex<State> = Mutex::new(State {
+static STATE: Mutex<PinState> = Mutex::new(PinState {
     tickets: 0,
     copies: Turns::new(),
     closed: Vec::new(),
@@ -99,25 +99,25 @@ pub(super) fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {
 }
 
 /// To be called before enqueuing a copy of memory that the copy owns.
-pub(crate) fn carry(address: usize, bytes: usize) -> Carried {
+pub(crate) fn hold_pages(address: usize, bytes: usize) -> PageHold {
     let addresses = address..address + bytes;
     let pages = pages(&addresses);
     let mut state = may_begin(&pages);
     state.tickets += 1;
     let ticket = state.tickets;
-    let entry = Entry {
+    let entry = OwnedCopy {
         addresses,
-        copy: Copy::Beginning,
+        copy: CopyState::Beginning,
     };
     // Dropping completed entries may call the driver: not under the lock.
-    let spent = state.copies.enter(ticket, entry, Entry::is_over);
+    let spent = state.copies.enter(ticket, entry, OwnedCopy::is_over);
     drop(state);
     drop(spent);
-    Carried(ticket)
+    PageHold(ticket)
 }
 
 /// Waits until a copy of the pages may begin.
-fn may_begin(pages: &Pages) -> MutexGuard<'static, State> {
+fn may_begin(pages: &Pages) -> MutexGuard<'static, PinState> {
     let mut state = lock(&STATE);
     let delays = state.waiting.iter().filter(|w| overlap(&w.pages, pages));
     let delay = delays.map(|waiting| waiting.patience).max();
@@ -138,14 +138,14 @@ fn may_begin(pages: &Pages) -> MutexGuard<'static, State> {
     state
 }
 
-impl Carried {
+impl PageHold {
     /// The copy was enqueued, or may have been.
     pub(crate) fn enqueued(&self, mark: Mark) {
-        self.turn_into(Copy::Enqueued(mark));
+        self.turn_into(CopyState::Enqueued(mark));
     }
 
     /// The copy is over.
-    pub(crate) fn landed(self) {
+    pub(crate) fn copy_is_over(self) {
         // In a fork's child, this crate's locks may be held by threads that do not exist there;
         // once the process exits, no thread waits for this any more.
         if driver::is_gone() {
@@ -159,8 +159,8 @@ impl Carried {
         CHANGED.notify_all();
     }
 
-    fn turn_into(&self, copy: Copy) {
-        // As in `landed`.
+    fn turn_into(&self, copy: CopyState) {
+        // As in `copy_is_over`.
         if driver::is_gone() {
             return std::mem::forget(copy);
         }
@@ -173,9 +173,9 @@ impl Carried {
     }
 }
 
-impl Drop for Carried {
+impl Drop for PageHold {
     fn drop(&mut self) {
-        self.turn_into(Copy::Lost);
+        self.turn_into(CopyState::Lost);
     }
 }
 
@@ -184,8 +184,8 @@ impl Drop for Carried {
 pub(crate) fn without_copies(
     address: usize,
     bytes: usize,
-    unregister: impl FnOnce() -> Result<(), Unreleased>,
-) -> Result<(), Unreleased> {
+    unregister: impl FnOnce() -> Result<(), FailedRelease>,
+) -> Result<(), FailedRelease> {
     let addresses = address..address + bytes;
     // Begun first, so that it ends last: a drop hook may copy to these very pages.
     let _quiet = DeferForeignCode::begin();
@@ -209,7 +209,7 @@ pub(crate) fn without_copies(
 
 /// Closes the pages to new copies; or, if there are copies on them, imposes a delay on new ones and
 /// returns the marks of those there are.
-fn close(addresses: &Addresses, delay: &mut Delay) -> Result<Result<Closed, Vec<Mark>>> {
+fn close(addresses: &Addresses, delay: &mut Delay) -> Result<Result<ClosedPages, Vec<Mark>>> {
     let mut state = lock(&STATE);
     let pending = loop {
         let mut beginning = false;
@@ -219,12 +219,12 @@ fn close(addresses: &Addresses, delay: &mut Delay) -> Result<Result<Closed, Vec<
                 continue;
             }
             match &entry.copy {
-                Copy::Beginning => beginning = true,
-                Copy::Enqueued(mark) => pending.push(mark.clone()),
-                Copy::Lost if overlap(&entry.addresses, addresses) => {
+                CopyState::Beginning => beginning = true,
+                CopyState::Enqueued(mark) => pending.push(mark.clone()),
+                CopyState::Lost if overlap(&entry.addresses, addresses) => {
                     return Err(Error::LostStream);
                 }
-                Copy::Lost => {}
+                CopyState::Lost => {}
             }
         }
         if beginning || !pending.is_empty() {
@@ -241,7 +241,7 @@ fn close(addresses: &Addresses, delay: &mut Delay) -> Result<Result<Closed, Vec<
     }
     let closed = delay.pages.clone();
     state.closed.push(closed.clone());
-    Ok(Ok(Closed(closed)))
+    Ok(Ok(ClosedPages(closed)))
 }
 
 /// The delay that an unregistration imposes on copies of its pages, from its first wait on.
@@ -253,7 +253,7 @@ struct Delay {
 
 impl Delay {
     /// Imposes the delay; doubles it if it has elapsed and was not enough.
-    fn impose(&mut self, state: &mut State) {
+    fn impose(&mut self, state: &mut PinState) {
         let patience = match self.imposed {
             None => FIRST_PATIENCE,
             Some((patience, since)) if since.elapsed() < patience => return,
@@ -265,7 +265,7 @@ impl Delay {
         self.imposed = Some((patience, Instant::now()));
     }
 
-    fn lift(&self, state: &mut State) {
+    fn lift(&self, state: &mut PinState) {
         let Some((patience, _)) = self.imposed else {
             return;
         };
@@ -283,9 +283,9 @@ impl Drop for Delay {
     }
 }
 
-struct Closed(Pages);
+struct ClosedPages(Pages);
 
-impl Drop for Closed {
+impl Drop for ClosedPages {
     fn drop(&mut self) {
         let mut state = lock(&STATE);
         if let Some(at) = state.closed.iter().position(|closed| *closed == self.0) {
@@ -314,18 +314,18 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_that_was_never_enqueued_is_waited_for_by_nobody() {
-        carry(0x20_0000, 8).landed();
+    fn no_unregistration_waits_for_a_copy_that_was_never_enqueued() {
+        hold_pages(0x20_0000, 8).copy_is_over();
         assert!(without_copies(0x20_0000, 8, || Ok(())).is_ok());
         // The pages are open again.
-        carry(0x20_0000, 8).landed();
+        hold_pages(0x20_0000, 8).copy_is_over();
     }
 
     #[test]
     fn a_copy_that_was_given_up_keeps_its_pages_pinned() {
-        drop(carry(0x30_0000, 8));
+        drop(hold_pages(0x30_0000, 8));
         let refused = without_copies(0x30_0000, 8, || Ok(()));
-        let kept = matches!(refused, Err(Unreleased::Kept(Error::LostStream)));
+        let kept = matches!(refused, Err(FailedRelease::Kept(Error::LostStream)));
         assert!(kept, "{refused:?}");
         assert!(
             without_copies(0x30_0008, 8, || Ok(())).is_ok(),

@@ -7,14 +7,14 @@ use cuda_sys::{CUdeviceptr, symbol as cu};
 
 use crate::context::Context;
 use crate::error::{Error, Result, check};
-use crate::host::pinned_pool::{self, Chunk};
+use crate::host::pinned_pool::{self, PinnedChunk};
 use crate::host::{pin_gate, pinning};
 use crate::memory::buffer::Buffer;
 use crate::memory::view::{Slice, SliceMut};
 use crate::memory::{self, Block, Storage, byte_len};
-use crate::process::capture_mode::Relaxed;
+use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::process::driver;
-use crate::process::release::{Unreleased, released};
+use crate::process::release::{FailedRelease, released};
 use crate::timeline::ledger::{Access, Fences, Ledger};
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;
@@ -87,36 +87,36 @@ unsafe impl Send for HostAddress {}
 unsafe impl Sync for HostAddress {}
 
 /// What keeps a block of pinned memory allocated and pinned.
-pub(crate) enum PinnedOrigin {
+pub(crate) enum PinnedBacking {
     /// `cuMemHostAlloc` in this context; or there is no memory.
     Allocated(Context),
     /// Portable memory, usually of a slab, requested in this context.
-    Cached(Context, Chunk),
+    Cached(Context, PinnedChunk),
     /// `cuMemHostRegister` in this context; the [`Registered`](crate::Registered) value owns the
     /// memory.
     Registered(Context),
 }
 
-impl memory::Kind for PinnedMemory {
+impl memory::MemoryKind for PinnedMemory {
     type Address = HostAddress;
-    type Keeper = PinnedOrigin;
+    type Backing = PinnedBacking;
 
     const RESOURCE: Resource = Resource::PinnedMemory;
     const NOWHERE: HostAddress = NOWHERE;
 
-    fn free(block: &mut Block<Self>) -> Result<(), Unreleased> {
+    fn free(block: &mut Block<Self>) -> Result<(), FailedRelease> {
         let mut fences = Fences::none();
         let range = block.whole();
         block
             .ledger
             .conflicts_exclusive(&range, Access::Write, None, &mut fences);
-        match &block.keeper {
-            PinnedOrigin::Cached(_, chunk) => pinned_pool::give(*chunk, fences),
-            PinnedOrigin::Allocated(_) => {
+        match &block.backing {
+            PinnedBacking::Cached(_, chunk) => pinned_pool::give(*chunk, fences),
+            PinnedBacking::Allocated(_) => {
                 fences.wait_host()?;
                 free_raw(block.address)
             }
-            PinnedOrigin::Registered(context) => {
+            PinnedBacking::Registered(context) => {
                 fences.wait_host()?;
                 pin_gate::without_copies(block.address.0.addr().get(), block.bytes, || {
                     pinning::unpin(context, block.address)
@@ -125,9 +125,9 @@ impl memory::Kind for PinnedMemory {
         }
     }
 
-    fn context_of(keeper: &PinnedOrigin) -> &Context {
-        use PinnedOrigin::{Allocated, Cached, Registered};
-        let (Allocated(context) | Cached(context, _) | Registered(context)) = keeper;
+    fn context_of(backing: &PinnedBacking) -> &Context {
+        use PinnedBacking::{Allocated, Cached, Registered};
+        let (Allocated(context) | Cached(context, _) | Registered(context)) = backing;
         context
     }
 
@@ -137,8 +137,8 @@ impl memory::Kind for PinnedMemory {
 }
 
 /// `cuMemFreeHost`.
-pub(crate) fn free_raw(address: HostAddress) -> Result<(), Unreleased> {
-    let _relaxed = Relaxed::enter()?;
+pub(crate) fn free_raw(address: HostAddress) -> Result<(), FailedRelease> {
+    let _relaxed = RelaxedCaptureMode::enter()?;
     // SAFETY: allocated by cuMemHostAlloc, freed once, and no work uses it any more. Needs no
     // current context.
     released("cuMemFreeHost", unsafe {
@@ -274,20 +274,20 @@ impl<T: Pod> PinnedBuffer<T> {
         flags.check()?;
         let bytes = byte_len::<T>(len, ALIGNMENT)?;
         let context_of = context.clone();
-        let (address, keeper) = if bytes == 0 {
-            (NOWHERE, PinnedOrigin::Allocated(context_of))
+        let (address, backing) = if bytes == 0 {
+            (NOWHERE, PinnedBacking::Allocated(context_of))
         } else if flags == PinnedFlags::PORTABLE {
             let chunk = pinned_pool::take(context, bytes)?;
-            (chunk.base, PinnedOrigin::Cached(context_of, chunk))
+            (chunk.base, PinnedBacking::Cached(context_of, chunk))
         } else {
             let address = alloc_raw(context, bytes, flags)?;
-            (address, PinnedOrigin::Allocated(context_of))
+            (address, PinnedBacking::Allocated(context_of))
         };
         let block = Block {
             address,
             bytes,
             ledger: Ledger::default(),
-            keeper,
+            backing,
         };
         Ok(Self::from_storage(Storage::new(block), len))
     }
@@ -367,7 +367,7 @@ impl<T: Pod> PinnedBuffer<T> {
 impl<T: Pod> PinnedBuffer<T> {
     /// The context that the buffer was created in.
     pub fn context(&self) -> &Context {
-        <PinnedMemory as memory::Kind>::context_of(&self.storage.block().keeper)
+        <PinnedMemory as memory::MemoryKind>::context_of(&self.storage.block().backing)
     }
 
     /// The flags that the memory has: `cuMemHostGetFlags`; for slabs, portable and mapped. None for
@@ -377,8 +377,8 @@ impl<T: Pod> PinnedBuffer<T> {
     /// The driver's.
     pub fn flags(&self) -> Result<PinnedFlags> {
         let block = self.storage.block();
-        let known = match &block.keeper {
-            PinnedOrigin::Cached(_, chunk) if chunk.is_cached() => {
+        let known = match &block.backing {
+            PinnedBacking::Cached(_, chunk) if chunk.is_cached() => {
                 Some(PinnedFlags::PORTABLE | PinnedFlags::MAPPED)
             }
             _ => (block.bytes == 0).then_some(PinnedFlags::NONE),

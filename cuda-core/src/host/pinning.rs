@@ -11,9 +11,9 @@ use crate::error::Result;
 use crate::host::pinned::HostAddress;
 use crate::host::registered::RegisterFlags;
 use crate::memory::attributes::is_pinned;
-use crate::process::capture_mode::Relaxed;
+use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::process::effect::attempt;
-use crate::process::release::Unreleased;
+use crate::process::release::FailedRelease;
 use crate::util::sync::lock;
 
 pub(super) const REGISTER: &str = "cuMemHostRegister";
@@ -29,7 +29,7 @@ pub(crate) fn pin(
         return context.live().map(drop);
     }
     let _entered = context.enter_briefly()?;
-    let _relaxed = Relaxed::enter()?;
+    let _relaxed = RelaxedCaptureMode::enter()?;
     let registration = Attempt::begin(address, bytes);
     // Another owner of the same bytes may have registered them; this call must not end that.
     let was_pinned = !matches!(is_pinned(address.0.as_ptr()), Ok(false));
@@ -54,7 +54,7 @@ pub(crate) fn pin(
 }
 
 /// `cuMemHostUnregister`.
-pub(crate) fn unpin(context: &Context, address: HostAddress) -> Result<(), Unreleased> {
+pub(crate) fn unpin(context: &Context, address: HostAddress) -> Result<(), FailedRelease> {
     context.release("cuMemHostUnregister", || {
         // SAFETY: registered by cuMemHostRegister in this context, unregistered once, and no work uses
         // it any more.

@@ -8,7 +8,7 @@ use cuda_sys::CUdeviceptr;
 
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::host::pinned::{HostAddress, PinnedBuffer, PinnedOrigin, PinnedSlice, PinnedSliceMut};
+use crate::host::pinned::{HostAddress, PinnedBacking, PinnedBuffer, PinnedSlice, PinnedSliceMut};
 use crate::host::pinning::{REGISTER, pin};
 use crate::host::stable_host::{ReadOnly, StableHost, StableHostMut};
 use crate::memory::buffer::Buffer;
@@ -132,7 +132,7 @@ impl<H: StableHost> Registered<H> {
             address,
             bytes,
             ledger: Ledger::default(),
-            keeper: PinnedOrigin::Registered(context.clone()),
+            backing: PinnedBacking::Registered(context.clone()),
         };
         let buffer = Buffer::from_storage(Storage::new(block), len);
         Ok(Self {

@@ -5,7 +5,7 @@ use std::mem::ManuallyDrop;
 use crate::context::Context;
 use crate::context::destroy::leave_behind;
 use crate::error::{Error, Result};
-use crate::process::release::Unreleased;
+use crate::process::release::FailedRelease;
 use crate::process::{deferred, driver, held};
 use crate::types::resource::Resource;
 
@@ -31,16 +31,16 @@ use crate::timeline::ledger::{Bytes, Ledger};
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[allow(private_bounds, reason = "that bound is the seal")]
-pub trait Memory: Kind {}
+pub trait Memory: MemoryKind {}
 
-impl<M: Kind> Memory for M {}
+impl<M: MemoryKind> Memory for M {}
 
 /// What differs between kinds of memory.
-pub(crate) trait Kind: Sized + 'static {
+pub(crate) trait MemoryKind: Sized + 'static {
     /// The type of a block's address.
     type Address: Copy + Send + Sync;
     /// What keeps a block allocated.
-    type Keeper: Send + Sync;
+    type Backing: Send + Sync;
 
     /// What a block that could not be freed is reported as.
     const RESOURCE: Resource;
@@ -49,7 +49,7 @@ pub(crate) trait Kind: Sized + 'static {
     const NOWHERE: Self::Address;
 
     /// Frees a block behind all work that uses it.
-    fn free(block: &mut Block<Self>) -> Result<(), Unreleased>;
+    fn free(block: &mut Block<Self>) -> Result<(), FailedRelease>;
 
     /// Frees a block that only its home stream uses, if that takes no driver call and leaves
     /// nothing of the block to be dropped. Returns whether it did.
@@ -59,23 +59,23 @@ pub(crate) trait Kind: Sized + 'static {
     }
 
     /// The context that the block is allocated in.
-    fn context_of(keeper: &Self::Keeper) -> &Context;
+    fn context_of(backing: &Self::Backing) -> &Context;
 
     /// The address as a number, for reports.
     fn number(address: Self::Address) -> u64;
 }
 
 /// An allocation with its ledger.
-pub(crate) struct Block<M: Kind> {
+pub(crate) struct Block<M: MemoryKind> {
     // INVARIANT: unless `bytes` is zero, the first of `bytes` allocated bytes that are not freed
     // before this block frees them.
     pub(crate) address: M::Address,
     pub(crate) bytes: usize,
     pub(crate) ledger: Ledger,
-    pub(crate) keeper: M::Keeper,
+    pub(crate) backing: M::Backing,
 }
 
-impl<M: Kind> Block<M> {
+impl<M: MemoryKind> Block<M> {
     /// Frees the block; reports a failure. Returns whether it worked.
     fn free_or_report(&mut self) -> bool {
         let freed = M::free(self);
@@ -87,10 +87,10 @@ impl<M: Kind> Block<M> {
     fn free_or_keep(mut self)
     where
         M::Address: 'static,
-        M::Keeper: 'static,
+        M::Backing: 'static,
     {
         match M::free(&mut self) {
-            Err(Unreleased::Kept(error)) if held::is_held(&error) => {
+            Err(FailedRelease::Kept(error)) if held::is_held(&error) => {
                 held::keep(move || self.free_or_keep());
             }
             Err(why) => self.leave_behind(why),
@@ -98,8 +98,8 @@ impl<M: Kind> Block<M> {
         }
     }
 
-    fn leave_behind(&self, why: Unreleased) {
-        let (context, address) = (M::context_of(&self.keeper), M::number(self.address));
+    fn leave_behind(&self, why: FailedRelease) {
+        let (context, address) = (M::context_of(&self.backing), M::number(self.address));
         leave_behind(context, M::RESOURCE, address, self.bytes, why);
     }
 
@@ -109,14 +109,14 @@ impl<M: Kind> Block<M> {
 }
 
 /// An allocation that frees itself.
-pub(crate) struct Storage<M: Kind> {
+pub(crate) struct Storage<M: MemoryKind> {
     // INVARIANT: taken only by `Drop`.
     block: ManuallyDrop<Block<M>>,
     /// It had bytes, which may still be allocated; see [`crate::process::release`].
     given_up: bool,
 }
 
-impl<M: Kind> Storage<M> {
+impl<M: MemoryKind> Storage<M> {
     pub(crate) fn new(block: Block<M>) -> Self {
         Self {
             block: ManuallyDrop::new(block),
@@ -151,13 +151,13 @@ impl<M: Kind> Storage<M> {
             return Ok(());
         }
         let freed = M::free(&mut self.block);
-        if let Err(Unreleased::Kept(error)) = freed {
+        if let Err(FailedRelease::Kept(error)) = freed {
             return Err(error);
         }
         self.block.address = M::NOWHERE;
         self.block.bytes = 0;
         self.given_up = freed.is_err();
-        freed.map_err(|why| why.into_told(M::RESOURCE, M::number(address), bytes))
+        freed.map_err(|why| why.into_reported(M::RESOURCE, M::number(address), bytes))
     }
 
     /// What `Drop` does, if it may run here; returns whether nothing is left of the memory.
@@ -168,7 +168,7 @@ impl<M: Kind> Storage<M> {
     }
 }
 
-impl<M: Kind> Drop for Storage<M> {
+impl<M: MemoryKind> Drop for Storage<M> {
     #[inline]
     fn drop(&mut self) {
         let free = self.block.bytes > 0;

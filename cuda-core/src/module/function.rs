@@ -12,7 +12,7 @@ use super::code::{Code, Users};
 use super::{Loaded, Module};
 use crate::context::Context;
 use crate::error::{Error, Result, check};
-use crate::module::launch::limits::Limits;
+use crate::module::launch::limits::LaunchLimits;
 use crate::process::driver;
 use crate::process::handle::Handle;
 use crate::process::owned::Owned;
@@ -43,15 +43,15 @@ pub type FunctionAttribute = CUfunction_attribute;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct Function(Arc<Inner>);
+pub struct Function(Arc<FunctionInner>);
 
-struct Inner {
+struct FunctionInner {
     // INVARIANT: a function of `code` in `context`, both of which stay while this value exists.
     raw: Handle<CUfunction>,
     context: Context,
     code: Code,
     name: String,
-    limits: OnceLock<Limits>,
+    limits: OnceLock<LaunchLimits>,
 }
 
 /// Attributes of a kernel: the `CU_FUNC_ATTRIBUTE_*` that every driver knows.
@@ -112,7 +112,7 @@ impl Function {
 
     /// A function of `code` in `context`.
     pub(super) fn new(raw: CUfunction, code: Code, context: &Context, name: &str) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(FunctionInner {
             raw: Handle(raw),
             context: context.clone(),
             code,
@@ -155,11 +155,11 @@ impl Function {
 
     /// The limits that launches are checked against; queried from the driver once.
     #[inline]
-    pub(crate) fn limits(&self) -> Result<&Limits> {
+    pub(crate) fn limits(&self) -> Result<&LaunchLimits> {
         match self.0.limits.get() {
             Some(limits) => Ok(limits),
             None => {
-                let limits = Limits::of(self)?;
+                let limits = LaunchLimits::of(self)?;
                 Ok(self.0.limits.get_or_init(|| limits))
             }
         }

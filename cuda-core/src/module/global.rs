@@ -6,14 +6,14 @@ use cuda_sys::{CUdeviceptr, symbol as cu};
 
 use super::Module;
 use super::code::Code;
-use crate::alloc::origin::{Origin, Owner};
+use crate::alloc::backing::{DeviceBacking, MemoryOwner};
 use crate::context::Context;
 use crate::error::{Error, ModuleError, Result, check};
 use crate::memory::attributes::PointerAttributes;
 use crate::memory::buffer::Buffer;
 use crate::memory::device::DeviceBuffer;
 use crate::memory::{Block, Storage};
-use crate::process::release::Unreleased;
+use crate::process::release::FailedRelease;
 use crate::timeline::ledger::Ledger;
 use crate::types::pod::Pod;
 
@@ -77,9 +77,9 @@ pub(super) fn buffer<T: Pod>(
         address,
         bytes,
         ledger: Ledger::default(),
-        keeper: Origin::Owned {
+        backing: DeviceBacking::Owned {
             context: context.clone(),
-            owner: Box::new(Taken {
+            owner: Box::new(GlobalLease {
                 code,
                 given_back: bytes == 0,
                 is_managed: is_managed(address),
@@ -109,15 +109,15 @@ fn elements<T: Pod>(address: CUdeviceptr, bytes: usize) -> Result<usize> {
 }
 
 /// The code whose variable a buffer covers.
-struct Taken {
+struct GlobalLease {
     code: Code,
     given_back: bool,
     is_managed: bool,
 }
 
-impl Owner for Taken {
+impl MemoryOwner for GlobalLease {
     /// The memory belongs to the code; this only lets another buffer take the variable.
-    fn release(&mut self, address: CUdeviceptr, _bytes: usize) -> Result<(), Unreleased> {
+    fn release(&mut self, address: CUdeviceptr, _bytes: usize) -> Result<(), FailedRelease> {
         self.code.users().give_global_back(address);
         self.given_back = true;
         Ok(())
@@ -128,7 +128,7 @@ impl Owner for Taken {
     }
 }
 
-impl Drop for Taken {
+impl Drop for GlobalLease {
     /// Work that could not be waited for may still use the variable, so the code is never unloaded.
     fn drop(&mut self) {
         if !self.given_back {

@@ -18,11 +18,11 @@ use crate::context::Context;
 use crate::error::{Error, Result, check};
 use crate::memory::device::DeviceBuffer;
 use crate::module::nvrtc::Cubin;
-use crate::process::capture_mode::Relaxed;
+use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::process::driver;
 use crate::process::handle::Handle;
 use crate::process::owned::{self, Owned, Release};
-use crate::process::release::{Unreleased, released};
+use crate::process::release::{FailedRelease, released};
 use crate::types::pod::Pod;
 use crate::types::resource::Resource;
 
@@ -163,7 +163,7 @@ impl Library {
     unsafe fn load(image: *const c_void, options: &JitOptions) -> Result<Self> {
         let op = "cuLibraryLoadData";
         driver::ensure()?;
-        let relaxed = Relaxed::enter()?;
+        let relaxed = RelaxedCaptureMode::enter()?;
         let mut raw = ptr::null_mut();
         let mut call = options.prepare();
         let (keys, values, count) = call.pairs();
@@ -284,9 +284,9 @@ impl Release for LoadedLibrary {
     }
 
     /// Waits for the kernels that were launched, then unloads.
-    fn release(&mut self) -> Result<(), Unreleased> {
+    fn release(&mut self) -> Result<(), FailedRelease> {
         self.users.wait()?;
-        let _relaxed = Relaxed::enter()?;
+        let _relaxed = RelaxedCaptureMode::enter()?;
         // SAFETY: the last reference is gone, so no code uses the handle after this call, no kernel of
         // the library runs or is queued, and nothing uses its globals.
         released("cuLibraryUnload", unsafe {

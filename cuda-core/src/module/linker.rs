@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::module::nvrtc::Cubin;
 use crate::process::handle::Handle;
 use crate::process::owned::{Owned, Release};
-use crate::process::release::Unreleased;
+use crate::process::release::FailedRelease;
 use crate::types::resource::Resource;
 
 /// The kind of an image given to a [`Linker`]. PTX text has a method of its own,
@@ -79,7 +79,7 @@ pub struct Linker {
     /// Inputs that were added, refused ones included.
     inputs: usize,
     /// Bytes of the error log that earlier errors have reported already.
-    told: usize,
+    reported: usize,
 }
 
 struct LinkState {
@@ -138,7 +138,7 @@ impl Linker {
         Ok(Self {
             state: Owned::new(state),
             inputs: 0,
-            told: 0,
+            reported: 0,
         })
     }
 
@@ -254,7 +254,7 @@ impl Linker {
         let code = self.state.context.relaxed(|| f(self.state.raw.0))?;
         // The logs grow with every call; what was logged about earlier inputs is not about this one.
         let errors = self.state.outputs.outcome().errors;
-        let earlier = std::mem::replace(&mut self.told, errors.len());
+        let earlier = std::mem::replace(&mut self.reported, errors.len());
         let new = errors.get(earlier..).unwrap_or(&errors).trim().to_owned();
         compiled(op, code, new)
     }
@@ -324,7 +324,7 @@ impl Release for LinkState {
         self.raw.number()
     }
 
-    fn release(&mut self) -> Result<(), Unreleased> {
+    fn release(&mut self) -> Result<(), FailedRelease> {
         self.context.release("cuLinkDestroy", || {
             // SAFETY: the linker is being closed or dropped, so no code uses the handle after this
             // call; the state's context is current.

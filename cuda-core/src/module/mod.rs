@@ -16,7 +16,7 @@ use crate::error::{Error, ModuleError, Result, check};
 use crate::module::nvrtc::Cubin;
 use crate::process::handle::Handle;
 use crate::process::owned::{self, Owned, Release};
-use crate::process::release::Unreleased;
+use crate::process::release::FailedRelease;
 use crate::types::resource::Resource;
 
 mod code;
@@ -358,7 +358,7 @@ impl Release for Loaded {
     }
 
     /// Waits for the kernels that were launched, then unloads.
-    fn release(&mut self) -> Result<(), Unreleased> {
+    fn release(&mut self) -> Result<(), FailedRelease> {
         self.users.wait()?;
         self.context.release("cuModuleUnload", || {
             // SAFETY: the last reference is gone, so no code uses the handle after this call, no kernel

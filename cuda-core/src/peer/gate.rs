@@ -21,7 +21,7 @@ pub(crate) struct Crossing {
 
 /// Keeps new [`Crossing`]s of two devices out.
 #[must_use = "no work is enqueued while this lives"]
-pub(crate) struct Closed {
+pub(crate) struct ClosedGate {
     between: Between,
 }
 
@@ -126,7 +126,7 @@ pub(super) fn enqueued(one: Device, other: Device) -> Before {
 }
 
 /// Closes the gate, if nothing was enqueued since.
-pub(super) fn close(one: Device, other: Device, since: Before) -> Option<Closed> {
+pub(super) fn close(one: Device, other: Device, since: Before) -> Option<ClosedGate> {
     let between = between(one, other);
     when(
         between,
@@ -135,12 +135,12 @@ pub(super) fn close(one: Device, other: Device, since: Before) -> Option<Closed>
             // All enqueues counted in `since` are over, so none is in progress.
             let quiet = entry.begun == since.0;
             entry.closed = quiet;
-            quiet.then(|| Closed { between })
+            quiet.then(|| ClosedGate { between })
         },
     )
 }
 
-impl Drop for Closed {
+impl Drop for ClosedGate {
     fn drop(&mut self) {
         let mut all = lock(&CROSSINGS);
         entry(&mut all, self.between).closed = false;

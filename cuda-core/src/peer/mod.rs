@@ -14,7 +14,7 @@ use crate::process::driver;
 use crate::process::foreign_code::DeferForeignCode;
 use crate::util::sync::lock;
 
-pub(crate) use gate::{Closed, Crossing, crossing};
+pub(crate) use gate::{ClosedGate, Crossing, crossing};
 
 /// What another device may do with memory.
 ///
@@ -133,7 +133,7 @@ impl Context {
         let _ = kept::ACCESS.set(forget);
         let mut enabled = lock(&ENABLED);
         enabled.retain(|access| !access.is_of(context, far));
-        enabled.push(Access {
+        enabled.push(ContextAccess {
             context,
             far,
             device: self.device(),
@@ -164,7 +164,7 @@ impl Context {
         let _closed = close(self.device(), peer.device())?;
         let _changes = Changes::begin();
         let spaces = (self.address_space(), peer.address_space());
-        let this = |access: &Access| access.is_of(spaces.0, spaces.1);
+        let this = |access: &ContextAccess| access.is_of(spaces.0, spaces.1);
         let disabled = self.call("cuCtxDisablePeerAccess", || {
             for access in lock(&ENABLED).iter_mut().filter(|access| this(access)) {
                 access.ending = true;
@@ -216,7 +216,7 @@ impl Changes {
 
 /// Waits for the work of both devices, until no work between them was enqueued during the wait;
 /// keeps such work out for as long as the value lives.
-pub(crate) fn close(device: Device, peer: Device) -> Result<Closed> {
+pub(crate) fn close(device: Device, peer: Device) -> Result<ClosedGate> {
     const ROUNDS: u32 = 100;
     for _ in 0..ROUNDS {
         let before = gate::enqueued(device, peer);
@@ -235,7 +235,7 @@ pub(crate) fn close(device: Device, peer: Device) -> Result<Closed> {
 
 /// A context that was given access to the memory of another device's context; both as address
 /// spaces.
-struct Access {
+struct ContextAccess {
     context: RawContext,
     far: RawContext,
     device: Device,
@@ -247,7 +247,7 @@ struct Access {
     ending: bool,
 }
 
-impl Access {
+impl ContextAccess {
     fn is_of(&self, context: RawContext, far: RawContext) -> bool {
         self.context == context && self.far == far
     }
@@ -260,7 +260,7 @@ impl Access {
 
 /// Pools are opened to devices, access is given to contexts: a pool is closed again with the last
 /// context of a device that had access.
-static ENABLED: Mutex<Vec<Access>> = Mutex::new(Vec::new());
+static ENABLED: Mutex<Vec<ContextAccess>> = Mutex::new(Vec::new());
 
 /// A pool that was opened to another device by a call of its own.
 struct OpenPool {
@@ -291,7 +291,7 @@ pub(crate) fn pool_closed(pool: RawPool, owner: Device, to: Device) {
     // Cached: the caller has the pool, so the owner's default pool was looked up before.
     let default = owner.default_pool().ok().flatten();
     if default.is_some_and(|default| default.0 == pool.0) {
-        let opened = |access: &&mut Access| access.opens_pool(to, owner);
+        let opened = |access: &&mut ContextAccess| access.opens_pool(to, owner);
         for access in lock(&ENABLED).iter_mut().filter(opened) {
             access.pool = false;
         }
@@ -314,19 +314,19 @@ pub(crate) fn forget_pool(pool: RawPool) {
 pub(crate) struct Confined {
     pub(crate) device: Device,
     /// The address space it is in; [`None`] for memory of a pool.
-    space: Option<Space>,
+    space: Option<AddressSpace>,
 }
 
 /// An address space.
 #[derive(Clone, Copy, PartialEq)]
-struct Space {
+struct AddressSpace {
     of: RawContext,
     /// Whether the context is foreign; it may be a green one, so its address space may be its own,
     /// or that of the primary context.
     is_foreign: bool,
 }
 
-impl Space {
+impl AddressSpace {
     #[inline]
     fn of(context: &Context) -> Self {
         Self {
@@ -347,7 +347,7 @@ impl Confined {
     pub(crate) fn to_context(context: &Context) -> Self {
         Self {
             device: context.device(),
-            space: Some(Space::of(context)),
+            space: Some(AddressSpace::of(context)),
         }
     }
 
@@ -362,7 +362,7 @@ impl Confined {
     /// Whether kernels of the context reach it as their own device's, without being given access.
     #[inline]
     pub(crate) fn is_at_home_in(self, context: &Context) -> bool {
-        let same_space = |space: Space| space.may_be(Space::of(context));
+        let same_space = |space: AddressSpace| space.may_be(AddressSpace::of(context));
         self.device == context.device() && self.space.is_none_or(same_space)
     }
 }

@@ -12,7 +12,7 @@ use crate::process::effect::{Failed, attempt};
 /// Lets this thread make potentially unsafe calls, for as long as the value lives, without ending
 /// or failing for any capture: `cuThreadExchangeStreamCaptureMode`. See
 /// [`crate::timeline::capture`].
-pub(crate) struct Relaxed {
+pub(crate) struct RelaxedCaptureMode {
     /// [`None`] on a thread that was relaxed already.
     before: Option<CUstreamCaptureMode>,
     _not_send: PhantomData<*const ()>,
@@ -23,7 +23,7 @@ thread_local! {
     static RELAXED: Cell<bool> = const { Cell::new(false) };
 }
 
-impl Relaxed {
+impl RelaxedCaptureMode {
     /// Two driver calls together with the drop; none on a thread that is relaxed already.
     pub(crate) fn enter() -> Result<Self> {
         let before = match RELAXED.try_with(Cell::get) {
@@ -37,7 +37,7 @@ impl Relaxed {
     }
 
     /// For a thread of this crate's own, before it calls the driver: one call, the first time. If
-    /// that fails, [`Relaxed::enter`] exchanges the mode each time.
+    /// that fails, [`RelaxedCaptureMode::enter`] exchanges the mode each time.
     pub(crate) fn for_life() {
         if !RELAXED.get() && !driver::is_gone() {
             // The mode before is not needed again: the thread ends in this one.
@@ -68,7 +68,7 @@ fn note(relaxed: bool) {
     let _ = RELAXED.try_with(|now| now.set(relaxed));
 }
 
-impl Drop for Relaxed {
+impl Drop for RelaxedCaptureMode {
     fn drop(&mut self) {
         let Some(mut before) = self.before else {
             return;

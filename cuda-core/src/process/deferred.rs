@@ -6,12 +6,13 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::process::capture_mode::Relaxed;
+use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::process::{driver, drop_hook};
 use crate::util::panic::contain;
 use crate::util::sync::lock;
 
-type Job = Box<dyn FnOnce() + Send>;
+/// What is left to do of a `Drop`.
+pub(super) type Job = Box<dyn FnOnce() + Send>;
 
 /// Runs `job` now, or on a thread of this crate if CUDA must not be called on this one. Forgets it
 /// if the driver is gone: the process ends, and everything with it.
@@ -149,7 +150,7 @@ fn reap() {
         if driver::is_gone() {
             std::mem::forget(job);
         } else {
-            Relaxed::for_life();
+            RelaxedCaptureMode::for_life();
             contain(job);
         }
         Gate::leave();

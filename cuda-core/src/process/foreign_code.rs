@@ -18,7 +18,7 @@ pub(crate) struct DeferForeignCode {
 }
 
 #[derive(Clone, Copy)]
-struct Spans {
+struct OpenSpans {
     /// Spans that the thread is in.
     open: u32,
     /// Jobs wait for the outermost span to end.
@@ -27,17 +27,17 @@ struct Spans {
 
 thread_local! {
     // Neither has a destructor: both are there for as long as the thread runs.
-    static SPANS: Cell<Spans> = const { Cell::new(Spans::NONE) };
+    static SPANS: Cell<OpenSpans> = const { Cell::new(OpenSpans::NONE) };
 
     /// Jobs deferred to the end of the spans, in the order in which they came up. Borrowed only for
     /// moments in which no foreign code runs.
-    static LATER: ManuallyDrop<RefCell<Vec<Job>>> =
+    static LATER: ManuallyDrop<RefCell<Vec<LocalJob>>> =
         const { ManuallyDrop::new(RefCell::new(Vec::new())) };
 }
 
-type Job = Box<dyn FnOnce()>;
+type LocalJob = Box<dyn FnOnce()>;
 
-impl Spans {
+impl OpenSpans {
     const NONE: Self = Self {
         open: 0,
         awaited: false,
@@ -82,7 +82,7 @@ pub(crate) fn after(job: impl FnOnce() + 'static) {
 
 #[cold]
 fn catch_up() {
-    SPANS.set(Spans::NONE);
+    SPANS.set(OpenSpans::NONE);
     // Jobs that come up meanwhile, in spans within these jobs, run at the end of those spans.
     let later = LATER.with(|later| later.take());
     later.into_iter().for_each(contain);

@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::process::release::Unreleased;
+use crate::process::release::FailedRelease;
 use crate::process::{deferred, driver, drop_hook};
 use crate::types::resource::Resource;
 
@@ -23,8 +23,8 @@ pub(crate) trait Release: Send + 'static {
     }
 
     /// Waits for the work that uses the resource, then releases it by a driver call. Called again
-    /// only if the resource was [kept](Unreleased::Kept).
-    fn release(&mut self) -> Result<(), Unreleased>;
+    /// only if the resource was [kept](FailedRelease::Kept).
+    fn release(&mut self) -> Result<(), FailedRelease>;
 }
 
 /// The owner of a resource: releases it when dropped, unless it was released before or
@@ -60,12 +60,12 @@ impl<R: Release> Owned<R> {
     }
 
     /// What `close` does: releases the resource now. If the release fails and the resource was
-    /// [kept](Unreleased::Kept), it is unchanged.
+    /// [kept](FailedRelease::Kept), it is unchanged.
     pub(crate) fn release(&mut self) -> Result<()> {
         self.live()?;
         let released = self.inner.release();
-        self.live = matches!(released, Err(Unreleased::Kept(_)));
-        released.map_err(|why| why.into_told(R::RESOURCE, self.number(), self.bytes()))
+        self.live = matches!(released, Err(FailedRelease::Kept(_)));
+        released.map_err(|why| why.into_reported(R::RESOURCE, self.number(), self.bytes()))
     }
 }
 

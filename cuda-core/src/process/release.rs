@@ -4,15 +4,15 @@
 //! an attempt has three outcomes, which every `close` and `Drop` of this crate handles as follows:
 //!
 //! * The resource is **gone**.
-//! * It was **[kept](Unreleased::Kept)**: something failed before the driver was asked to release
-//!   it, such as the wait for its last work. All is as before. `close` returns the owner unchanged;
-//!   a `Drop` [leaves it behind](crate::context::destroy::leave_behind) permanently, and its
-//!   context with it: destroying the context would free the memory under the work that could not be
-//!   waited for.
-//! * Its state is **[unknown](Unreleased::Unknown)**: the releasing call failed. The resource may
-//!   be gone, and its address or handle may belong to something else by now, so it is *given up*:
-//!   neither used nor released again, and reported as left behind. `close` returns an owner without
-//!   it. Memory is then empty; an owner that cannot be empty returns [`Error::GivenUp`].
+//! * It was **[kept](FailedRelease::Kept)**: something failed before the driver was asked to
+//!   release it, such as the wait for its last work. All is as before. `close` returns the owner
+//!   unchanged; a `Drop` [leaves it behind](crate::context::destroy::leave_behind) permanently, and
+//!   its context with it: destroying the context would free the memory under the work that could
+//!   not be waited for.
+//! * Its state is **[unknown](FailedRelease::Unknown)**: the releasing call failed. The resource
+//!   may be gone, and its address or handle may belong to something else by now, so it is *given
+//!   up*: neither used nor released again, and reported as left behind. `close` returns an owner
+//!   without it. Memory is then empty; an owner that cannot be empty returns [`Error::GivenUp`].
 
 use cuda_sys::CUresult;
 
@@ -22,23 +22,23 @@ use crate::types::resource::Resource;
 
 /// Why something was not released, or may not have been.
 #[derive(Debug)]
-pub(crate) enum Unreleased {
+pub(crate) enum FailedRelease {
     Kept(Error),
     Unknown(Error),
 }
 
 /// The result of a releasing call. A resource that the driver refused to release is given up as
 /// well: another attempt would not succeed either.
-pub(crate) fn released(op: &'static str, code: CUresult) -> Result<(), Unreleased> {
-    check(op, code).map_err(Unreleased::Unknown)
+pub(crate) fn released(op: &'static str, code: CUresult) -> Result<(), FailedRelease> {
+    check(op, code).map_err(FailedRelease::Unknown)
 }
 
-impl Unreleased {
+impl FailedRelease {
     /// The error for the caller of `close`; reports the resource if it is given up.
-    pub(crate) fn into_told(self, what: Resource, handle: u64, bytes: usize) -> Error {
+    pub(crate) fn into_reported(self, what: Resource, handle: u64, bytes: usize) -> Error {
         match self {
-            Unreleased::Kept(error) => error,
-            Unreleased::Unknown(error) => {
+            FailedRelease::Kept(error) => error,
+            FailedRelease::Unknown(error) => {
                 drop_hook::report(what, handle, bytes, Some(error.clone()));
                 error
             }
@@ -47,17 +47,17 @@ impl Unreleased {
 }
 
 /// Errors before the releasing call.
-impl From<Error> for Unreleased {
+impl From<Error> for FailedRelease {
     fn from(error: Error) -> Self {
-        Unreleased::Kept(error)
+        FailedRelease::Kept(error)
     }
 }
 
 /// For callers that treat both outcomes alike, such as a `Drop`, which tries only once.
-impl From<Unreleased> for Error {
-    fn from(why: Unreleased) -> Self {
+impl From<FailedRelease> for Error {
+    fn from(why: FailedRelease) -> Self {
         match why {
-            Unreleased::Kept(error) | Unreleased::Unknown(error) => error,
+            FailedRelease::Kept(error) | FailedRelease::Unknown(error) => error,
         }
     }
 }

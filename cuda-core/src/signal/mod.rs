@@ -13,7 +13,7 @@ use crate::context::kept;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::host::pinned::{self, HostAddress, PinnedFlags};
-use crate::process::release::Unreleased;
+use crate::process::release::FailedRelease;
 use crate::process::{driver, drop_hook};
 use crate::signal::value::{StreamValue, WaitValue};
 use crate::stream::{Stream, StreamKind};
@@ -89,19 +89,19 @@ const SLAB: usize = STRIDE * WORDS as usize;
 
 /// Pinned memory for [`WORDS`] signals. It is given back only on demand: `cuMemFreeHost` waits for
 /// all of a device's work, some of which may wait for a signal.
-struct Slab {
+struct SignalSlab {
     base: HostAddress,
     /// One bit for each unused word.
     idle: u64,
 }
 
-struct Pool {
-    slabs: Vec<Slab>,
+struct SignalPool {
+    slabs: Vec<SignalSlab>,
     /// Words of dropped signals that work may still use; oldest first.
     retired: VecDeque<(Word, Fences)>,
 }
 
-static POOL: Mutex<Pool> = Mutex::new(Pool {
+static POOL: Mutex<SignalPool> = Mutex::new(SignalPool {
     slabs: Vec::new(),
     retired: VecDeque::new(),
 });
@@ -276,7 +276,7 @@ impl Word {
     }
 }
 
-impl Slab {
+impl SignalSlab {
     fn is_home_of(&self, word: Word) -> bool {
         self.base.0 == word.slab.0
     }
@@ -288,7 +288,7 @@ impl Slab {
     }
 }
 
-impl Pool {
+impl SignalPool {
     /// Takes an unused word for the caller.
     fn take(&mut self) -> Option<Word> {
         let slab = self.slabs.iter_mut().find(|slab| slab.idle != 0)?;
@@ -320,7 +320,7 @@ fn take(device: Device) -> Result<Word> {
     let _ = kept::SIGNALS.set(prune);
     let mut pool = lock(&POOL);
     // The first word is the caller's, even if other words have been given back meanwhile.
-    pool.slabs.push(Slab { base, idle: !1 });
+    pool.slabs.push(SignalSlab { base, idle: !1 });
     Ok(Word {
         slab: base,
         index: 0,
@@ -390,11 +390,11 @@ pub(crate) fn trim() -> Result<usize> {
         };
         match pinned::free_raw(slab.base) {
             Ok(()) => gone += SLAB,
-            Err(Unreleased::Kept(error)) => {
+            Err(FailedRelease::Kept(error)) => {
                 lock(&POOL).slabs.push(slab);
                 return Err(error);
             }
-            Err(Unreleased::Unknown(error)) => {
+            Err(FailedRelease::Unknown(error)) => {
                 slab.leak(error.clone());
                 return Err(error);
             }

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::process::effect::give_fd;
 use crate::process::handle::Handle;
 use crate::process::owned::{Owned, Release};
-use crate::process::release::Unreleased;
+use crate::process::release::FailedRelease;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::core::{Bound, StreamCore, same_device};
 use crate::timeline::ledger::{Access, Bytes, Fences, Ledger, LedgerOf, Touch};
@@ -62,9 +62,9 @@ pub enum ExternalSemaphoreKind {
 /// # Ok(())
 /// # }
 /// ```
-pub struct ExternalSemaphore(Owned<Imported>);
+pub struct ExternalSemaphore(Owned<ImportedSemaphore>);
 
-struct Imported {
+struct ImportedSemaphore {
     // INVARIANT: imported into `context`; destroyed only by `release`.
     raw: Handle<CUexternalSemaphore>,
     context: Context,
@@ -105,7 +105,7 @@ impl ExternalSemaphore {
     /// `raw` came from `cuImportExternalSemaphore` with the context current, and no other code owns
     /// it. The conditions of [`ExternalSemaphore::import_fd`] hold.
     pub unsafe fn from_raw(context: &Context, raw: CUexternalSemaphore) -> Self {
-        Self(Owned::new(Imported {
+        Self(Owned::new(ImportedSemaphore {
             raw: Handle(raw),
             context: context.clone(),
             uses: Ledger::default(),
@@ -255,7 +255,7 @@ impl<K: StreamKind> Stream<K> {
     }
 }
 
-impl Release for Imported {
+impl Release for ImportedSemaphore {
     const RESOURCE: Resource = Resource::ExternalSemaphore;
 
     fn number(&self) -> u64 {
@@ -263,7 +263,7 @@ impl Release for Imported {
     }
 
     /// "Any outstanding signals or waits must have completed".
-    fn release(&mut self) -> Result<(), Unreleased> {
+    fn release(&mut self) -> Result<(), FailedRelease> {
         let mut fences = Fences::none();
         self.uses
             .conflicts_exclusive(&SEMAPHORE, Access::Write, None, &mut fences);

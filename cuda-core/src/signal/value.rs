@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use cuda_sys::{CUdeviceptr, CUresult, CUstream, symbol as cu};
 
-use crate::alloc::origin::Origin;
+use crate::alloc::backing::DeviceBacking;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
@@ -190,7 +190,7 @@ impl<K: StreamKind> Stream<K> {
     ///
     /// let mut arrived = context.alloc::<u32>(1)?;
     /// stream.fill(&mut arrived, 0)?;
-    /// // … a network card is told the address and will write there …
+    /// // … a network card gets the address and will write there …
     /// stream.wait_value(&arrived, WaitValue::Geq(1))?;
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
@@ -223,8 +223,8 @@ impl<K: StreamKind> Stream<K> {
 
 /// Refuses memory of pools, for which drivers return an `INVALID_VALUE` that explains nothing.
 fn not_stream_ordered<T: Pod>(op: &'static str, memory: &DeviceSlice<'_, T>) -> Result<()> {
-    match memory.block().keeper {
-        Origin::Owned { .. } => Ok(()),
+    match memory.block().backing {
+        DeviceBacking::Owned { .. } => Ok(()),
         _ => Err(Error::StreamOrderedMemory { op }),
     }
 }

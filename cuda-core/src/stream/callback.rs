@@ -18,7 +18,7 @@ type HostFunction = Box<dyn FnOnce() + Send>;
 
 /// A host function until it is taken out: by the driver's thread to call it, or by the launch to
 /// drop it, if that returned an error.
-type Slot = Mutex<Option<HostFunction>>;
+type HostFunctionSlot = Mutex<Option<HostFunction>>;
 
 impl<K: StreamKind> Stream<K> {
     /// Runs `f` on a thread of the driver's when everything enqueued so far has completed; work
@@ -43,7 +43,7 @@ impl<K: StreamKind> Stream<K> {
         let core = self.core();
         let stream = core.bind("cuLaunchHostFunc")?;
         core.timeline().hold_up(stream.entered())?;
-        let slot: Arc<Slot> = Arc::new(Mutex::new(Some(Box::new(f))));
+        let slot: Arc<HostFunctionSlot> = Arc::new(Mutex::new(Some(Box::new(f))));
         let (seq, launched) = stream.enqueue("cuLaunchHostFunc", |stream| {
             let data = Arc::into_raw(Arc::clone(&slot)).cast_mut();
             // SAFETY: `run` has the type that the driver calls, and takes back the count of this
@@ -68,7 +68,7 @@ impl<K: StreamKind> Stream<K> {
 unsafe extern "C" fn run(data: *mut c_void) {
     let scope = CallbackScope::enter();
     // SAFETY: the pointer comes from `Arc::into_raw` above, and the driver calls this once.
-    let slot = unsafe { Arc::from_raw(data.cast::<Slot>().cast_const()) };
+    let slot = unsafe { Arc::from_raw(data.cast::<HostFunctionSlot>().cast_const()) };
     let Some(function) = lock(&slot).take() else {
         return;
     };

@@ -136,7 +136,7 @@ impl Stream {
         let saved = self.context().current_stream()?;
         let context = self.context().enter()?;
         drop(set(self));
-        let slot = Slot {
+        let slot = SavedStream {
             entered: self.clone(),
             saved,
             _not_send: PhantomData,
@@ -176,12 +176,12 @@ impl Stream {
 #[must_use = "the stream is current only while the guard lives"]
 pub struct StreamGuard {
     // Dropped in this order: the stream goes back before the context does.
-    slot: Slot,
+    slot: SavedStream,
     context: Guard,
 }
 
 /// The current stream of one context, as it was.
-struct Slot {
+struct SavedStream {
     entered: Stream,
     saved: Stream,
     /// The current stream belongs to the thread.
@@ -207,7 +207,7 @@ impl StreamGuard {
     }
 }
 
-impl Drop for Slot {
+impl Drop for SavedStream {
     fn drop(&mut self) {
         drop(set(&self.saved));
     }

@@ -10,7 +10,7 @@ use cuda_sys::{CUstream, symbol as cu};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result, check};
-use crate::process::capture_mode::Relaxed;
+use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::stream::event::Event;
 use crate::timeline::core::StreamCore;
 use crate::timeline::event::ready;
@@ -204,7 +204,7 @@ impl<K: StreamKind> Stream<K> {
     pub fn query(&self) -> Result<bool> {
         let op = "cuStreamQuery";
         let bound = self.core.bind(op)?;
-        let _relaxed = Relaxed::enter()?;
+        let _relaxed = RelaxedCaptureMode::enter()?;
         let issued = self.core.timeline().issued();
         // SAFETY: `bound` keeps the stream alive, with its context current if it needs that.
         let done = ready(op, unsafe { cu::cuStreamQuery(bound.raw()) })?;
@@ -390,8 +390,8 @@ impl Stream {
             return Err((error, self));
         }
         let core = self.core.clone();
-        // Dropped first: what the arena caches for its handles would otherwise keep the stream
-        // alive.
+        // Dropped first: what the stream cache keeps for its handles would otherwise keep the
+        // stream alive.
         drop(self);
         match Arc::try_unwrap(core) {
             Ok(core) => core

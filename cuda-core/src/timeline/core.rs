@@ -11,14 +11,14 @@ use crate::context::Context;
 use crate::context::guard::Entered;
 use crate::device::Device;
 use crate::error::{Error, Result, check};
-use crate::process::capture_mode::Relaxed;
+use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::process::handle::Handle;
-use crate::process::release::{Unreleased, released};
+use crate::process::release::{FailedRelease, released};
 use crate::process::{deferred, driver, drop_hook, foreign_code, held};
 use crate::timeline::event::RawEvent;
 use crate::timeline::{Flavor, ImplicitOrder, Mark, RawStream, Timeline, registry};
 use crate::types::resource::Resource;
-use crate::util::panic::Owner;
+use crate::util::panic::ForeignOwner;
 use crate::util::pocket::Pocket;
 use crate::util::sync::lock;
 
@@ -33,20 +33,20 @@ pub(crate) struct StreamCore {
     /// The stream has been destroyed, or given up.
     retired: bool,
     /// Keeps a foreign stream alive.
-    owner: Option<Owner>,
+    owner: Option<ForeignOwner>,
     /// Cached blocks that were freed on this stream, for later allocations.
-    pub(crate) arena: <FreeBlocks as Pocket>::Content,
+    pub(crate) stream_cache: <FreeBlocks as Pocket>::Content,
     /// Number of user handles: while there are any, the user may allocate on this stream.
     handles: AtomicUsize,
     /// The chunk that small uploads are staged in.
-    pub(crate) staging: <StagingChunk as Pocket>::Content,
+    pub(crate) staging: <StagingSlot as Pocket>::Content,
 }
 
 /// What the allocators keep with a stream.
 pub(crate) enum FreeBlocks {}
 
 /// What copies of borrowed slices keep with it.
-pub(crate) enum StagingChunk {}
+pub(crate) enum StagingSlot {}
 
 const GIVEN_UP: Error = Error::GivenUp {
     what: Resource::Stream,
@@ -73,7 +73,7 @@ impl StreamCore {
         context: &Context,
         order: ImplicitOrder,
         raw: CUstream,
-        owner: Owner,
+        owner: ForeignOwner,
     ) -> Arc<Self> {
         Self::with_owner(context, Flavor::Foreign, order, raw, Some(owner))
     }
@@ -89,7 +89,7 @@ impl StreamCore {
         flavor: Flavor,
         order: ImplicitOrder,
         raw: CUstream,
-        owner: Option<Owner>,
+        owner: Option<ForeignOwner>,
     ) -> Arc<Self> {
         let raw = Handle(raw);
         Arc::new(Self {
@@ -98,7 +98,7 @@ impl StreamCore {
             timeline: ManuallyDrop::new(Timeline::new(context.clone(), flavor, order, raw)),
             retired: flavor == Flavor::GivenUp,
             owner,
-            arena: Default::default(),
+            stream_cache: Default::default(),
             handles: AtomicUsize::new(0),
             staging: Default::default(),
         })
@@ -166,7 +166,7 @@ impl StreamCore {
     /// Called when a user handle is created.
     pub(crate) fn handle_made(&self) {
         if self.handles.fetch_add(1, Ordering::AcqRel) == 0 {
-            self.arena.follow(|| self.has_handles());
+            self.stream_cache.follow(|| self.has_handles());
         }
     }
 
@@ -175,7 +175,7 @@ impl StreamCore {
     pub(crate) fn handle_dropped(&self) {
         // In a fork's child, this crate's locks may be held by threads that do not exist there.
         if self.handles.fetch_sub(1, Ordering::AcqRel) == 1 && !driver::is_gone() {
-            self.arena.follow(|| self.has_handles());
+            self.stream_cache.follow(|| self.has_handles());
         }
     }
 
@@ -191,13 +191,13 @@ impl StreamCore {
         self.retired = true;
         let handle = self.raw().addr() as u64;
         retire(&self.timeline, self.raw).map_err(|why| match why {
-            Unreleased::Kept(error) => {
+            FailedRelease::Kept(error) => {
                 self.retired = false;
                 (error, registry::note(Arc::new(self)))
             }
-            Unreleased::Unknown(_) => {
+            FailedRelease::Unknown(_) => {
                 let nothing = Self::given_up(self.context());
-                (why.into_told(Resource::Stream, handle, 0), nothing)
+                (why.into_reported(Resource::Stream, handle, 0), nothing)
             }
         })
     }
@@ -219,7 +219,7 @@ impl StreamCore {
 
     /// [`StreamCore::synchronize`] for a stream that is bound.
     pub(crate) fn synchronize_bound(&self, bound: &Bound<'_>) -> Result<()> {
-        let _relaxed = Relaxed::enter()?;
+        let _relaxed = RelaxedCaptureMode::enter()?;
         bound.ensure_current()?;
         let issued = self.timeline.issued();
         // SAFETY: `bound` keeps the stream alive, with its context current if it needs that.
@@ -378,11 +378,11 @@ pub(crate) fn same_device(op: &'static str, core: &StreamCore, memory: Device) -
 
 /// Records a last event for the marks that outlive the stream, then destroys the stream if this
 /// crate created it. Keeps a stream that other code captures and that marks still refer to.
-fn retire(timeline: &Arc<Timeline>, raw: RawStream) -> Result<(), Unreleased> {
+fn retire(timeline: &Arc<Timeline>, raw: RawStream) -> Result<(), FailedRelease> {
     // The caller holds one reference, marks hold the others: handles and buffers are gone.
     let marked = Arc::strong_count(timeline) > 1;
     match timeline.close(marked) {
-        Err(error) if held::is_held(&error) => return Err(Unreleased::Kept(error)),
+        Err(error) if held::is_held(&error) => return Err(FailedRelease::Kept(error)),
         // After another failure, waits for the stream's last work report that it cannot be proven
         // complete.
         _ => {}
@@ -397,9 +397,9 @@ fn retire(timeline: &Arc<Timeline>, raw: RawStream) -> Result<(), Unreleased> {
 }
 
 /// Releases a stream to which nothing refers any more; later, if it is being captured.
-fn let_go(timeline: Arc<Timeline>, raw: RawStream, owner: Option<Owner>) {
+fn let_go(timeline: Arc<Timeline>, raw: RawStream, owner: Option<ForeignOwner>) {
     match retire(&timeline, raw) {
-        Err(Unreleased::Kept(_)) => return held::keep(move || let_go(timeline, raw, owner)),
+        Err(FailedRelease::Kept(_)) => return held::keep(move || let_go(timeline, raw, owner)),
         Err(why) => drop_hook::report(Resource::Stream, raw.0.addr() as u64, 0, Some(why.into())),
         Ok(()) => {}
     }

@@ -6,10 +6,10 @@ use cuda_sys::{CUevent, CUresult, symbol as cu};
 
 use crate::context::Context;
 use crate::error::{Result, check};
-use crate::process::capture_mode::Relaxed;
+use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::process::handle::Handle;
 use crate::process::owned::{Owned, Release};
-use crate::process::release::{Unreleased, released};
+use crate::process::release::{FailedRelease, released};
 use crate::types::resource::Resource;
 use crate::util::flags::flags;
 
@@ -105,7 +105,7 @@ impl RawEvent {
     }
 
     pub(crate) fn synchronize(&self) -> Result<()> {
-        let _relaxed = Relaxed::enter()?;
+        let _relaxed = RelaxedCaptureMode::enter()?;
         // SAFETY: by the invariant a live event, unless null, which the driver refuses as
         // INVALID_HANDLE.
         check("cuEventSynchronize", unsafe {
@@ -114,7 +114,7 @@ impl RawEvent {
     }
 
     pub(crate) fn query(&self) -> Result<bool> {
-        let _relaxed = Relaxed::enter()?;
+        let _relaxed = RelaxedCaptureMode::enter()?;
         // SAFETY: by the invariant a live event, unless null, which the driver refuses as
         // INVALID_HANDLE.
         ready("cuEventQuery", unsafe { cu::cuEventQuery(self.as_raw()) })
@@ -137,7 +137,7 @@ impl Release for Created {
     }
 
     /// The event's last record still completes.
-    fn release(&mut self) -> Result<(), Unreleased> {
+    fn release(&mut self) -> Result<(), FailedRelease> {
         // SAFETY: the only owner gave it up. "It is not an error to destroy an event before it
         // completes."
         released("cuEventDestroy", unsafe {

@@ -18,7 +18,7 @@ use crate::process::handle::Handle;
 use crate::process::{deferred, driver, held};
 use crate::timeline::capture::Exposure;
 use crate::timeline::event::RawEvent;
-use crate::timeline::timelines::Slot;
+use crate::timeline::timelines::TimelineSlot;
 use crate::util::sync::lock;
 use crate::util::turns::Turns;
 
@@ -82,7 +82,7 @@ pub(crate) struct Timeline {
     waited: Mutex<Turns<Waited>>,
     held_up: HeldUp,
     /// Its entry in the context's list.
-    slot: Slot,
+    slot: TimelineSlot,
 }
 
 /// A point of a timeline: everything up to `seq`.

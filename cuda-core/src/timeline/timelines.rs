@@ -9,7 +9,7 @@ use cuda_sys::symbol as cu;
 use crate::context::kept::forget_reached;
 use crate::context::{Context, Streams};
 use crate::error::{Result, check};
-use crate::process::capture_mode::Relaxed;
+use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::timeline::core::StreamCore;
 use crate::timeline::{ImplicitOrder, Timeline, registry};
 use crate::util::pocket::Pocket;
@@ -62,7 +62,7 @@ impl Context {
         let op = "cuCtxSynchronize";
         let entered = self.enter_briefly()?;
         registry::refuse_captured_in(self, op)?;
-        let relaxed = Relaxed::enter()?;
+        let relaxed = RelaxedCaptureMode::enter()?;
         let issued = self.timelines().issued();
         // SAFETY: takes nothing; a live context is current.
         check(op, unsafe { cu::cuCtxSynchronize() })?;
@@ -89,7 +89,7 @@ pub(crate) struct HoldUps {
 }
 
 /// Where a timeline is registered.
-pub(crate) struct Slot {
+pub(crate) struct TimelineSlot {
     order: ImplicitOrder,
     at: usize,
 }
@@ -109,7 +109,7 @@ struct Slots {
     vacant: Vec<usize>,
 }
 
-impl Slot {
+impl TimelineSlot {
     #[inline]
     pub(crate) fn order(&self) -> ImplicitOrder {
         self.order
@@ -118,7 +118,7 @@ impl Slot {
 
 impl Timelines {
     /// Registers a timeline, until [`Timelines::leave`].
-    pub(crate) fn enter(&self, timeline: Weak<Timeline>, order: ImplicitOrder) -> Slot {
+    pub(crate) fn enter(&self, timeline: Weak<Timeline>, order: ImplicitOrder) -> TimelineSlot {
         let mut slots = lock(self.slots(order));
         let Slots { entries, vacant } = &mut *slots;
         let at = match vacant.pop() {
@@ -131,11 +131,11 @@ impl Timelines {
                 entries.len() - 1
             }
         };
-        Slot { order, at }
+        TimelineSlot { order, at }
     }
 
     /// Removes a timeline to which nothing refers any more.
-    pub(crate) fn leave(&self, slot: &Slot) {
+    pub(crate) fn leave(&self, slot: &TimelineSlot) {
         let mut slots = lock(self.slots(slot.order));
         let gone = mem::take(&mut slots.entries[slot.at]);
         slots.vacant.push(slot.at);
@@ -143,7 +143,7 @@ impl Timelines {
         drop(gone);
     }
 
-    pub(crate) fn entry(&self, slot: &Slot) -> Weak<Timeline> {
+    pub(crate) fn entry(&self, slot: &TimelineSlot) -> Weak<Timeline> {
         lock(self.slots(slot.order)).entries[slot.at].clone()
     }
 

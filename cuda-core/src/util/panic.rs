@@ -45,4 +45,4 @@ impl<T> Drop for Contained<T> {
 }
 
 /// What keeps a context or a stream alive that other code made.
-pub(crate) type Owner = Contained<Arc<dyn Any + Send + Sync>>;
+pub(crate) type ForeignOwner = Contained<Arc<dyn Any + Send + Sync>>;

@@ -22,7 +22,7 @@ use crate::timeline::ledger::{Access, Fences};
 use crate::types::pod::Pod;
 use crate::util::panic::contain;
 use crate::util::sync::lock;
-use crate::wait::Pending;
+use crate::wait::PendingMark;
 
 /// Waits for points of streams: those of [`Buffer::ready`], [`Stream::finished`] and similar.
 ///
@@ -45,14 +45,14 @@ use crate::wait::Pending;
 /// ```
 #[must_use = "futures do nothing unless polled"]
 pub struct Ready<'a> {
-    state: State,
+    state: ReadyState,
     /// What is waited for stays borrowed meanwhile.
     _borrow: PhantomData<&'a ()>,
 }
 
-enum State {
+enum ReadyState {
     /// Not polled yet.
-    New(Result<Vec<Pending>>),
+    New(Result<Vec<PendingMark>>),
     Waiting(Arc<Ticket>),
     /// The future has returned this, and returns it again if polled again.
     Done(Result<()>),
@@ -70,11 +70,14 @@ struct Progress {
 
 impl Ready<'_> {
     pub(crate) fn new(marks: &[Mark]) -> Self {
-        let pending = marks.iter().map(Pending::of).filter_map(Result::transpose);
-        Self::from_state(State::New(pending.collect()))
+        let pending = marks
+            .iter()
+            .map(PendingMark::of)
+            .filter_map(Result::transpose);
+        Self::from_state(ReadyState::New(pending.collect()))
     }
 
-    fn from_state(state: State) -> Self {
+    fn from_state(state: ReadyState) -> Self {
         Self {
             state,
             _borrow: PhantomData,
@@ -82,7 +85,7 @@ impl Ready<'_> {
     }
 
     /// Registers the waits that wake the future, unless there is nothing to wait for.
-    fn start(pending: Vec<Pending>, waker: &Waker) -> Result<Option<Arc<Ticket>>> {
+    fn start(pending: Vec<PendingMark>, waker: &Waker) -> Result<Option<Arc<Ticket>>> {
         let mut left = Vec::with_capacity(pending.len());
         for pending in pending {
             if !pending.query()? {
@@ -144,26 +147,26 @@ impl Future for Ready<'_> {
 
     fn poll(mut self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<Result<()>> {
         let started = match &mut self.state {
-            State::Done(result) => return Poll::Ready(result.clone()),
+            ReadyState::Done(result) => return Poll::Ready(result.clone()),
             // In a fork's child the threads that would wake it do not exist, and may have held
             // locks.
-            State::Waiting(ticket) => {
+            ReadyState::Waiting(ticket) => {
                 return match driver::gone() {
                     Some(error) => Poll::Ready(Err(error)),
                     None => ticket.poll(task.waker()),
                 };
             }
-            State::New(pending) => std::mem::replace(pending, Ok(Vec::new()))
+            ReadyState::New(pending) => std::mem::replace(pending, Ok(Vec::new()))
                 .and_then(|pending| Self::start(pending, task.waker())),
         };
         match started.transpose() {
             Some(Ok(ticket)) => {
-                self.state = State::Waiting(ticket);
+                self.state = ReadyState::Waiting(ticket);
                 Poll::Pending
             }
             over => {
                 let result = over.map_or(Ok(()), |over| over.map(drop));
-                self.state = State::Done(result.clone());
+                self.state = ReadyState::Done(result.clone());
                 Poll::Ready(result)
             }
         }
@@ -172,7 +175,7 @@ impl Future for Ready<'_> {
 
 impl Drop for Ready<'_> {
     fn drop(&mut self) {
-        if let (State::Waiting(ticket), false) = (&self.state, driver::is_gone()) {
+        if let (ReadyState::Waiting(ticket), false) = (&self.state, driver::is_gone()) {
             // No task is to be woken any more.
             let waker = lock(&ticket.0).waker.take();
             contain(|| drop(waker));
@@ -258,7 +261,7 @@ impl<K: StreamKind> Stream<K> {
         });
         match mark {
             Ok(mark) => Ready::new(&[mark]),
-            Err(error) => Ready::from_state(State::New(Err(error))),
+            Err(error) => Ready::from_state(ReadyState::New(Err(error))),
         }
     }
 }
@@ -285,7 +288,7 @@ impl Event {
             stream.wait_event(self)?;
             Ok(stream.finished())
         };
-        relay().unwrap_or_else(|error| Ready::from_state(State::New(Err(error))))
+        relay().unwrap_or_else(|error| Ready::from_state(ReadyState::New(Err(error))))
     }
 }
 

@@ -44,7 +44,7 @@ type Then = Box<dyn FnOnce(Result<()>) + Send>;
 
 /// A point that has not been reached, with an event that covers it.
 #[derive(Clone)]
-pub(crate) struct Pending {
+pub(crate) struct PendingMark {
     timeline: Arc<Timeline>,
     /// The event covers everything up to here.
     seq: u64,
@@ -53,21 +53,21 @@ pub(crate) struct Pending {
 }
 
 /// What is awaited since the last flush, if anything is.
-struct Pool(Mutex<Option<Arc<Watch>>>);
+struct WaitPool(Mutex<Option<Arc<Watch>>>);
 
 /// For waits that begin on threads other than this crate's own.
-static ANYBODYS: Pool = Pool(Mutex::new(None));
+static CALLERS: WaitPool = WaitPool(Mutex::new(None));
 
 /// For waits that begin on this crate's own threads, while they call a continuation or run deferred
 /// drops. A flush waits until none of these is left, so they have threads of their own.
-static OURS: Pool = Pool(Mutex::new(None));
+static INTERNAL: WaitPool = WaitPool(Mutex::new(None));
 
 thread_local! {
     /// Whether this thread is one of this module's.
     static WAITS: Cell<bool> = const { Cell::new(false) };
 }
 
-impl Pending {
+impl PendingMark {
     /// Prepares a wait for `mark`; [`None`] if the point is known to be reached.
     ///
     /// Records an event now, so that the wait does not include what is enqueued later.
@@ -107,12 +107,12 @@ impl Pending {
     /// event that is recorded already.
     fn known(mark: &Mark, recorded: Option<u64>) -> Option<Self> {
         let id = mark.timeline.id();
-        let known = |pool: &Pool| {
+        let known = |pool: &WaitPool| {
             let watch = lock(&pool.0).clone()?;
             watch.covering(id, mark.seq)
         };
         let in_time = |known: &Self| recorded.is_none_or(|seq| known.seq <= seq);
-        let pools = [&ANYBODYS, &OURS].into_iter();
+        let pools = [&CALLERS, &INTERNAL].into_iter();
         pools.filter_map(known).find(in_time)
     }
 
@@ -131,8 +131,8 @@ impl Pending {
 
     /// Calls `then` on a thread of this module when the point is reached.
     pub(crate) fn then(self, then: impl FnOnce(Result<()>) + Send + 'static) -> Result<()> {
-        let by_ours = is_waiter() || deferred::is_reaper();
-        let pool = if by_ours { &OURS } else { &ANYBODYS };
+        let internal = is_waiter() || deferred::is_reaper();
+        let pool = if internal { &INTERNAL } else { &CALLERS };
         pool.watch(self, Box::new(then))
     }
 }
@@ -152,9 +152,9 @@ fn relay(mark: &Mark) -> Result<(RawEvent, u64)> {
     }
 }
 
-impl Pool {
+impl WaitPool {
     /// Calls `then` when the point is reached.
-    fn watch(&self, pending: Pending, then: Then) -> Result<()> {
+    fn watch(&self, pending: PendingMark, then: Then) -> Result<()> {
         // On failure, `pending` and `then` are dropped after unlocking.
         let mut slot = lock(&self.0);
         let watch = slot.get_or_insert_with(Watch::new).clone();
@@ -188,6 +188,6 @@ pub(crate) fn is_waiter() -> bool {
 /// Waits for everything that is awaited now, or, if not `all`, for what threads of this crate wait
 /// for. Returns whether there was anything, or a thread that could have served something.
 pub(crate) fn flush(all: bool) -> bool {
-    let anybodys = all && ANYBODYS.flush();
-    OURS.flush() || anybodys
+    let of_callers = all && CALLERS.flush();
+    INTERNAL.flush() || of_callers
 }

@@ -4,18 +4,18 @@ use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
 
-use super::{Pending, Then};
+use super::{PendingMark, Then};
 use crate::util::tree::Tree;
 
 /// A timeline's id, and a number that is never reused.
-pub(super) type Key = (u64, u64);
+pub(super) type QueueKey = (u64, u64);
 
 /// All queues.
 #[derive(Default)]
 pub(super) struct Queues {
-    queues: Tree<Key, Queue>,
+    queues: Tree<QueueKey, Queue>,
     /// Queues that no thread watches, the one left alone longest first.
-    free: VecDeque<Key>,
+    free: VecDeque<QueueKey>,
     /// The number of the queue made last.
     number: u64,
 }
@@ -29,7 +29,7 @@ struct Queue {
 }
 
 pub(super) struct Wait {
-    pending: Pending,
+    pending: PendingMark,
     pub(super) then: Vec<Then>,
 }
 
@@ -39,12 +39,12 @@ impl Queues {
         self.free.len()
     }
 
-    fn of(&self, id: u64) -> impl Iterator<Item = (Key, &Queue)> {
+    fn of(&self, id: u64) -> impl Iterator<Item = (QueueKey, &Queue)> {
         self.queues.range((id, 0)..=(id, u64::MAX))
     }
 
     /// The earliest awaited point that covers the stream's `seq`.
-    pub(super) fn covering(&self, id: u64, seq: u64) -> Option<Pending> {
+    pub(super) fn covering(&self, id: u64, seq: u64) -> Option<PendingMark> {
         let covering = self.of(id).filter_map(|(_, queue)| {
             let mut pending = queue.waits.iter().map(|wait| &wait.pending);
             // They are in the stream's order.
@@ -54,14 +54,14 @@ impl Queues {
     }
 
     /// A queue whose thread will notice the point in time.
-    pub(super) fn find(&self, pending: &Pending) -> Option<Key> {
+    pub(super) fn find(&self, pending: &PendingMark) -> Option<QueueKey> {
         let in_time = |queue: &Queue| queue.looked_for.is_none_or(|seq| seq <= pending.seq);
         let mut queues = self.of(pending.timeline.id());
         queues.find_map(|(key, queue)| in_time(queue).then_some(key))
     }
 
     /// Adds the point to the queue that was [found](Self::find), or to a new one.
-    pub(super) fn add(&mut self, found: Option<Key>, pending: Pending, then: Then) {
+    pub(super) fn add(&mut self, found: Option<QueueKey>, pending: PendingMark, then: Then) {
         let key = found.unwrap_or_else(|| {
             self.number += 1;
             let key = (pending.timeline.id(), self.number);
@@ -76,7 +76,7 @@ impl Queues {
     }
 
     /// Takes a queue that no thread watches, to watch its first point.
-    pub(super) fn take_free(&mut self) -> Option<(Key, Pending)> {
+    pub(super) fn take_free(&mut self) -> Option<(QueueKey, PendingMark)> {
         let key = self.free.pop_front()?;
         let queue = self.queues.get_mut(key)?;
         let first = queue.waits.front()?.pending.clone();
@@ -85,7 +85,7 @@ impl Queues {
     }
 
     /// The first point has not come: the queue may be watched by another thread.
-    pub(super) fn leave(&mut self, key: Key) {
+    pub(super) fn leave(&mut self, key: QueueKey) {
         if let Some(queue) = self.queues.get_mut(key) {
             queue.looked_for = None;
             self.free.push_back(key);
@@ -93,7 +93,7 @@ impl Queues {
     }
 
     /// Removes and returns what is due now that `first` was reached or has failed; leaves the rest.
-    pub(super) fn take(&mut self, key: Key, first: &Pending, failed: bool) -> Vec<Wait> {
+    pub(super) fn take(&mut self, key: QueueKey, first: &PendingMark, failed: bool) -> Vec<Wait> {
         let Some(queue) = self.queues.get_mut(key) else {
             return Vec::new();
         };
@@ -108,7 +108,7 @@ impl Queues {
 }
 
 impl Queue {
-    fn add(&mut self, pending: Pending, then: Then) {
+    fn add(&mut self, pending: PendingMark, then: Then) {
         let same = |wait: &&mut Wait| Arc::ptr_eq(&wait.pending.event, &pending.event);
         if let Some(wait) = self.waits.iter_mut().find(same) {
             wait.then.push(then);
@@ -119,7 +119,7 @@ impl Queue {
         self.waits.insert(at, Wait { pending, then });
     }
 
-    fn take(&mut self, first: &Pending, failed: bool) -> Vec<Wait> {
+    fn take(&mut self, first: &PendingMark, failed: bool) -> Vec<Wait> {
         let due = |wait: &Wait| {
             let same = Arc::ptr_eq(&wait.pending.event, &first.event);
             same || (!failed && wait.pending.seq <= first.seq)

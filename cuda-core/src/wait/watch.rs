@@ -6,10 +6,10 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::queue::{Key, Queues};
-use super::{Pending, Then, WAITS, stay_if_gone};
+use super::queue::{QueueKey, Queues};
+use super::{PendingMark, Then, WAITS, stay_if_gone};
 use crate::error::{Error, Result};
-use crate::process::capture_mode::Relaxed;
+use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::process::deferred;
 use crate::util::panic::contain;
 use crate::util::sync::lock;
@@ -26,7 +26,7 @@ const LINGER: Duration = Duration::from_millis(500);
 
 /// What is awaited, until a flush waits for it.
 pub(super) struct Watch {
-    state: Mutex<State>,
+    state: Mutex<WatchState>,
     /// Notified when there is something to do.
     work: Condvar,
     /// Notified of each new wait.
@@ -34,7 +34,7 @@ pub(super) struct Watch {
 }
 
 #[derive(Default)]
-struct State {
+struct WatchState {
     queues: Queues,
     /// Continuations to call, with the results of their points.
     due: VecDeque<(Vec<Then>, Result<()>)>,
@@ -54,11 +54,11 @@ struct State {
 /// What a thread does next.
 enum Task {
     Call(Vec<Then>, Result<()>),
-    SleepFor(Key, Pending),
+    SleepFor(QueueKey, PendingMark),
     Ask,
 }
 
-impl State {
+impl WatchState {
     /// Whether there is a task that no thread serves.
     fn is_wanting(&self) -> bool {
         let looked_for = self.queues.free() == 0 || (self.asks && self.sleepers == SLEEPERS);
@@ -124,7 +124,7 @@ impl Watch {
     }
 
     /// The earliest awaited point that covers the stream's `seq`.
-    pub(super) fn covering(&self, id: u64, seq: u64) -> Option<Pending> {
+    pub(super) fn covering(&self, id: u64, seq: u64) -> Option<PendingMark> {
         lock(&self.state).queues.covering(id, seq)
     }
 
@@ -132,9 +132,9 @@ impl Watch {
     /// arguments, to be dropped where nothing is locked.
     pub(super) fn add(
         self: &Arc<Self>,
-        pending: Pending,
+        pending: PendingMark,
         then: Then,
-    ) -> Result<(), (Error, (Pending, Then))> {
+    ) -> Result<(), (Error, (PendingMark, Then))> {
         let mut state = lock(&self.state);
         let found = state.queues.find(&pending);
         if found.is_none() && state.needs_one_more() {
@@ -154,7 +154,7 @@ impl Watch {
     /// Serves tasks until there have been none for a while.
     fn serve(self: Arc<Self>) {
         WAITS.set(true);
-        deferred::unless_exiting(Relaxed::for_life);
+        deferred::unless_exiting(RelaxedCaptureMode::for_life);
         let mut state = lock(&self.state);
         state.called = false;
         loop {
@@ -202,7 +202,7 @@ impl Watch {
     }
 
     /// The first point of a queue was reached, or has failed.
-    fn settle(&self, key: Key, first: Pending, reached: Result<()>) {
+    fn settle(&self, key: QueueKey, first: PendingMark, reached: Result<()>) {
         if reached.is_ok() {
             first.timeline.complete(first.seq);
         }
@@ -281,7 +281,7 @@ impl Watch {
     }
 }
 
-impl Pending {
+impl PendingMark {
     /// The result of the point, unless it is still to come.
     fn look(&self) -> Option<Result<()>> {
         if self.timeline.has_completed(self.seq) {

@@ -94,12 +94,12 @@ pub struct HookEvent<'a> {
 ///
 /// # fn work() {}
 /// let hooks = Hooks::new(Allocator::driver_pool());
-/// let told = |event: &HookEvent<'_>| {
+/// let print = |event: &HookEvent<'_>| {
 ///     if event.point == HookPoint::AfterAllocate {
 ///         println!("{} bytes on device {}", event.bytes, event.device.ordinal());
 ///     }
 /// };
-/// hooks.with(told, || work());
+/// hooks.with(print, || work());
 /// ```
 pub struct Hooks<A> {
     inner: A,
@@ -114,7 +114,7 @@ thread_local! {
     /// code runs.
     static HOOKS: RefCell<Vec<(u64, Hook)>> = const { RefCell::new(Vec::new()) };
     /// Whether a hook is running.
-    static TELLING: Cell<bool> = const { Cell::new(false) };
+    static IN_HOOK: Cell<bool> = const { Cell::new(false) };
 }
 
 impl<A> Hooks<A> {
@@ -135,12 +135,12 @@ impl<A> Hooks<A> {
     /// Runs `f`, and meanwhile calls `hook` with what this thread allocates and frees through this
     /// allocator. Calls may nest; the outermost hook is called first.
     pub fn with<R>(&self, hook: impl Fn(&HookEvent<'_>) + 'static, f: impl FnOnce() -> R) -> R {
-        let _told = Told::begin(self.id, Rc::new(hook));
+        let _scope = HookScope::begin(self.id, Rc::new(hook));
         f()
     }
 
-    fn tell(&self, stream: &Stream, point: HookPoint, bytes: usize, block: Block<'_>) {
-        if TELLING.try_with(Cell::get).unwrap_or(true) {
+    fn call_hooks(&self, stream: &Stream, point: HookPoint, bytes: usize, block: HookedBlock<'_>) {
+        if IN_HOOK.try_with(Cell::get).unwrap_or(true) {
             return;
         }
         let hooks = HOOKS.try_with(|hooks| {
@@ -160,25 +160,25 @@ impl<A> Hooks<A> {
             address: block.address,
             error: block.error,
         };
-        TELLING.set(true);
+        IN_HOOK.set(true);
         for hook in hooks {
             contained(move || hook(&event));
         }
-        TELLING.set(false);
+        IN_HOOK.set(false);
     }
 }
 
 /// What is known of a block at some point.
 #[derive(Clone, Copy, Default)]
-struct Block<'a> {
+struct HookedBlock<'a> {
     address: Option<CUdeviceptr>,
     error: Option<&'a Error>,
 }
 
 /// Registers a hook for as long as it lives.
-struct Told;
+struct HookScope;
 
-impl Told {
+impl HookScope {
     fn begin(id: u64, hook: Hook) -> Self {
         // A thread whose thread-locals are destroyed has no hooks.
         let _ = HOOKS.try_with(|hooks| hooks.borrow_mut().push((id, hook)));
@@ -186,7 +186,7 @@ impl Told {
     }
 }
 
-impl Drop for Told {
+impl Drop for HookScope {
     fn drop(&mut self) {
         // Scopes of one thread end in reverse order. The hook's captures are dropped outside the
         // borrow.
@@ -206,26 +206,31 @@ impl<A: fmt::Debug> fmt::Debug for Hooks<A> {
 // SAFETY: the inner allocator's memory is passed on unchanged.
 unsafe impl<A: DeviceAllocator> DeviceAllocator for Hooks<A> {
     fn allocate(&self, stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
-        self.tell(stream, HookPoint::BeforeAllocate, bytes, Block::default());
+        self.call_hooks(
+            stream,
+            HookPoint::BeforeAllocate,
+            bytes,
+            HookedBlock::default(),
+        );
         let result = ask(&self.inner, stream, bytes);
-        let block = Block {
+        let block = HookedBlock {
             address: result.as_ref().ok().copied(),
             error: result.as_ref().err(),
         };
-        self.tell(stream, HookPoint::AfterAllocate, bytes, block);
+        self.call_hooks(stream, HookPoint::AfterAllocate, bytes, block);
         result
     }
 
     unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, bytes: usize) -> Result<()> {
-        let mut block = Block {
+        let mut block = HookedBlock {
             address: Some(address),
             error: None,
         };
-        self.tell(stream, HookPoint::BeforeDeallocate, bytes, block);
+        self.call_hooks(stream, HookPoint::BeforeDeallocate, bytes, block);
         // SAFETY: the inner allocator returned it, and the caller's promise is the same.
         let result = unsafe { self.inner.deallocate(stream, address, bytes) };
         block.error = result.as_ref().err();
-        self.tell(stream, HookPoint::AfterDeallocate, bytes, block);
+        self.call_hooks(stream, HookPoint::AfterDeallocate, bytes, block);
         result
     }
 

@@ -10,7 +10,7 @@ use cuda_sys::CUdeviceptr;
 use super::{Rollback, ask, thread_number};
 use crate::alloc::DeviceAllocator;
 use crate::device::Device;
-use crate::error::{AllocatorError, Bytes, Result};
+use crate::error::{AllocatorError, ByteCount, Result};
 use crate::stream::Stream;
 use crate::util::sync::lock;
 
@@ -95,11 +95,11 @@ const MISMATCHES: usize = 64;
 pub struct Tracking<A> {
     inner: A,
     backtraces: bool,
-    state: Mutex<State>,
+    state: Mutex<TrackingState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct TrackingState {
     live: HashMap<CUdeviceptr, Outstanding>,
     allocations: u64,
     mismatches: Vec<SizeMismatch>,
@@ -251,14 +251,14 @@ impl fmt::Display for OutstandingReport {
         write!(
             f,
             "Outstanding: {blocks} block{plural}, {}",
-            Bytes(self.bytes())
+            ByteCount(self.bytes())
         )?;
         for block in &self.blocks {
             write!(
                 f,
                 "\n  #{}: {} at {:#x} on device {}, stream {}, by thread {}",
                 block.number,
-                Bytes(block.bytes),
+                ByteCount(block.bytes),
                 block.address,
                 block.device.ordinal(),
                 block.stream,
@@ -278,8 +278,8 @@ impl fmt::Display for OutstandingReport {
                 f,
                 "\n  {:#x}: {}, said to be {}",
                 mismatch.address,
-                Bytes(mismatch.allocated),
-                Bytes(mismatch.given)
+                ByteCount(mismatch.allocated),
+                ByteCount(mismatch.given)
             )?;
         }
         Ok(())

@@ -18,7 +18,7 @@ pub(super) struct Awaiting<T> {
 type Line<T> = Tree<(u64, u64), (T, Fences)>;
 
 /// Where a value is filed.
-pub(super) type Place = (u64, (u64, u64));
+pub(super) type AwaitingKey = (u64, (u64, u64));
 
 impl<T> Awaiting<T> {
     pub(super) fn enter(&mut self, value: T, fences: Fences) {
@@ -29,7 +29,7 @@ impl<T> Awaiting<T> {
         line.insert((seq, self.entered), (value, fences));
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (Place, &T, &Fences)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (AwaitingKey, &T, &Fences)> {
         let lines = self.lines.iter();
         lines.flat_map(|(stream, line)| {
             let values = line.iter();
@@ -37,7 +37,7 @@ impl<T> Awaiting<T> {
         })
     }
 
-    pub(super) fn remove(&mut self, (stream, at): Place) -> Option<(T, Fences)> {
+    pub(super) fn remove(&mut self, (stream, at): AwaitingKey) -> Option<(T, Fences)> {
         let line = self.lines.get_mut(stream)?;
         let value = line.remove(at);
         if line.is_empty() {

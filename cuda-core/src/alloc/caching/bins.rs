@@ -19,12 +19,12 @@ pub(super) struct Bins {
     bins: Vec<Vec<Cached>>,
     /// Blocks that other streams may still use.
     pending: Awaiting<Cached>,
-    pub(super) counts: Counts,
+    pub(super) counts: BlockCounts,
 }
 
 /// Counters of one stream's blocks, in bytes where not said otherwise.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Counts {
+pub(super) struct BlockCounts {
     pub(super) used: usize,
     pub(super) peak: usize,
     pub(super) pending: usize,
@@ -33,7 +33,7 @@ pub(super) struct Counts {
     pub(super) allocated: u64,
 }
 
-impl Counts {
+impl BlockCounts {
     #[inline]
     pub(super) fn allocate(&mut self, bytes: usize) {
         self.used += bytes;
@@ -70,7 +70,9 @@ pub(super) struct Cached {
 impl Cached {
     /// The heap it was cut from.
     pub(super) fn heap(&self) -> Option<&Arc<Heap>> {
-        self.branch.as_ref().or_else(|| self.home.arena.heap())
+        self.branch
+            .as_ref()
+            .or_else(|| self.home.stream_cache.heap())
     }
 
     fn into_free(self, gone: &mut Vec<Gone>) -> (CUdeviceptr, Mark) {
@@ -83,14 +85,14 @@ impl Cached {
     }
 }
 
-/// Blocks that were taken out of an arena.
+/// Blocks that were taken out of a stream cache.
 #[derive(Default)]
 pub(super) struct Contents {
     bins: Vec<Vec<Cached>>,
     pending: Vec<(Cached, Fences)>,
 }
 
-/// Blocks on their way from an arena to the heap.
+/// Blocks on their way from a stream cache to the heap.
 #[derive(Default)]
 pub(super) struct Flushed {
     pub(super) free: Vec<(CUdeviceptr, Mark)>,
@@ -158,7 +160,7 @@ impl Bins {
         }
         self.bins.resize_with(class::BINS, Vec::new);
         let bin = &mut self.bins[block.bin];
-        if block.bytes <= class::Span::LARGEST_SMALL {
+        if block.bytes <= class::SegmentKind::LARGEST_SMALL {
             bin.push(block);
             return None;
         }
@@ -252,7 +254,7 @@ impl Contents {
         }
     }
 
-    /// The blocks, as free and pending. To be called where no arena is locked.
+    /// The blocks, as free and pending. To be called where no stream cache is locked.
     pub(super) fn into_flushed(self) -> Flushed {
         let mut flushed = Flushed::default();
         for block in self.bins.into_iter().flatten() {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use super::class;
 use super::limit::PoolLimit;
 use super::pool::CachingPool;
-use crate::alloc::handle::Allocator;
+use crate::alloc::allocator::Allocator;
 use crate::error::{Error, Result};
 use crate::util::panic::Contained;
 use crate::util::sync::lock;

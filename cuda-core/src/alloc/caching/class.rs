@@ -23,17 +23,17 @@ const GRAIN: usize = 512;
 /// A large block is cut only if at least this much would be left over.
 const LARGE_SPARE: usize = 512 << 10;
 
-/// Bins of an arena; blocks of half a tebibyte and more have none.
+/// Bins of a stream cache; blocks of half a tebibyte and more have none.
 pub(super) const BINS: usize = bin(1 << 39);
 
 /// Kinds of segments, by the blocks cut from them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Span {
+pub(super) enum SegmentKind {
     Small,
     Large,
 }
 
-impl Span {
+impl SegmentKind {
     /// The largest block cut from small segments.
     pub(super) const LARGEST_SMALL: usize = SMALL;
 
@@ -91,13 +91,13 @@ pub(super) const fn bin(bytes: usize) -> usize {
 /// Size of the largest block that serves a request for `needed` uncut.
 #[inline]
 pub(super) const fn most(needed: usize) -> usize {
-    needed + Span::of(needed).spare() - GRAIN
+    needed + SegmentKind::of(needed).spare() - GRAIN
 }
 
 /// Whether a block of `bytes` serves a request for `needed` uncut.
 #[inline]
 pub(super) const fn fits(bytes: usize, needed: usize) -> bool {
-    bytes >= needed && bytes - needed < Span::of(needed).spare()
+    bytes >= needed && bytes - needed < SegmentKind::of(needed).spare()
 }
 
 /// The segment size to allocate for a block of `bytes`, and the smallest that would do.

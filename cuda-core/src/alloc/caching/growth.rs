@@ -6,14 +6,14 @@ use cuda_sys::CUdeviceptr;
 
 use super::bins::Bins;
 use super::builder::Settings;
-use super::class::{self, Span};
-use super::heap::{ALL, Heap, LOOKED_AT, Pending};
-use super::space::{Fate, Piece, Segment};
-use crate::alloc::handle::Choice;
+use super::class::{self, SegmentKind};
+use super::heap::{ALL, Heap, LOOKED_AT, PendingBlock};
+use super::space::{Fate, Segment, TakenRange};
+use crate::alloc::allocator::Choice;
 use crate::alloc::{custom, plain};
 use crate::context::destroy::leave_behind;
 use crate::error::{Error, Result};
-use crate::process::release::Unreleased;
+use crate::process::release::FailedRelease;
 use crate::process::{drop_hook, held};
 use crate::timeline::Mark;
 use crate::timeline::core::StreamCore;
@@ -31,7 +31,7 @@ pub(super) fn allocate(
     core: &Arc<StreamCore>,
     bytes: usize,
     requested: usize,
-) -> Result<Piece> {
+) -> Result<TakenRange> {
     loop {
         if let Some(piece) = without_waiting(heap, core, bytes)? {
             return Ok(piece);
@@ -53,8 +53,12 @@ pub(super) fn allocate(
 }
 
 /// Tries the sources that need no wait.
-fn without_waiting(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<Option<Piece>> {
-    if Span::of(bytes) == Span::Large {
+fn without_waiting(
+    heap: &Heap,
+    core: &Arc<StreamCore>,
+    bytes: usize,
+) -> Result<Option<TakenRange>> {
+    if SegmentKind::of(bytes) == SegmentKind::Large {
         // Small blocks stay with the streams that cache them: those would need them again at once.
         for other in heap.served_in_turn(LOOKED_AT) {
             heap.collect(&other, |bins| bins.take_from(bytes));
@@ -75,8 +79,8 @@ fn without_waiting(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<
 
 /// A block from memory that was freed while other streams used it, if the driver reports that they
 /// have finished. Two driver calls for each stream queried.
-fn take_finished(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Option<Piece> {
-    let mut awaited = core.arena.with(heap, |bins| bins.next_asked(ASKED));
+fn take_finished(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Option<TakenRange> {
+    let mut awaited = core.stream_cache.with(heap, |bins| bins.next_asked(ASKED));
     awaited.extend(heap.with(|state| state.pending.next_asked(ASKED)));
     if awaited.is_empty() {
         return None;
@@ -95,7 +99,7 @@ fn take_finished(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Option<Pi
 const ASKED: usize = 8;
 
 /// Tries the sources that wait: for when the device, or the limit, gives no more.
-fn by_waiting(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<Option<Piece>> {
+fn by_waiting(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<Option<TakenRange>> {
     for other in heap.served() {
         heap.collect(&other, Bins::take_all);
     }
@@ -116,7 +120,11 @@ fn by_waiting(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<Optio
 }
 
 /// A free range; else new memory in place of unused segments; else a free range of the other kind.
-fn find_or_release(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<Option<Piece>> {
+fn find_or_release(
+    heap: &Heap,
+    core: &Arc<StreamCore>,
+    bytes: usize,
+) -> Result<Option<TakenRange>> {
     if let Some(piece) = heap.find(core, bytes, ALL) {
         return Ok(Some(piece));
     }
@@ -131,12 +139,15 @@ fn find_or_release(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<
 }
 
 /// Another stream's range that the driver reports idle. Two driver calls for each stream queried.
-fn take_idle(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Option<Piece> {
+fn take_idle(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Option<TakenRange> {
     let id = core.timeline().id();
     let mut busy = vec![id];
     while busy.len() <= ASKED {
-        let (address, mark) =
-            heap.with(|state| state.space.take_of_others(&busy, Span::of(bytes), bytes))?;
+        let (address, mark) = heap.with(|state| {
+            state
+                .space
+                .take_of_others(&busy, SegmentKind::of(bytes), bytes)
+        })?;
         let idle = mark.timeline.query(mark.seq).unwrap_or(false);
         let other = mark.timeline.id();
         busy.push(other);
@@ -147,7 +158,7 @@ fn take_idle(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Option<Piece>
             }
             state.space.settle_of(other);
             // Another thread may have taken it first.
-            state.space.take(id, Span::of(bytes), bytes)
+            state.space.take(id, SegmentKind::of(bytes), bytes)
         });
         if found.is_some() {
             return found;
@@ -157,18 +168,18 @@ fn take_idle(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Option<Piece>
 }
 
 /// Another stream's range, behind whose work this stream is made to wait.
-fn take_behind(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Option<Piece> {
+fn take_behind(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Option<TakenRange> {
     let id = core.timeline().id();
-    for span in Span::both(bytes) {
+    for kind in SegmentKind::both(bytes) {
         let mut tried = vec![id];
         while let Some((address, mark)) =
-            heap.with(|state| state.space.take_of_others(&tried, span, bytes))
+            heap.with(|state| state.space.take_of_others(&tried, kind, bytes))
         {
             tried.push(mark.timeline.id());
             match wait(core, std::slice::from_ref(&mark)) {
                 Ok(behind) => {
                     heap.with(|state| state.space.give(address, Some(behind)));
-                    if let Some(piece) = heap.with(|state| state.space.take(id, span, bytes)) {
+                    if let Some(piece) = heap.with(|state| state.space.take(id, kind, bytes)) {
                         return Some(piece);
                     }
                 }
@@ -182,7 +193,7 @@ fn take_behind(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Option<Piec
         let (smallest, ..) = large.min_by_key(|(_, block, _)| block.bytes)?;
         state.take_pending(smallest)
     })?;
-    let (Pending { address, home, .. }, fences) = pending;
+    let (PendingBlock { address, home, .. }, fences) = pending;
     let marks = [std::slice::from_ref(&home), fences.marks()].concat();
     match wait(core, &marks) {
         Ok(behind) => heap.with(|state| state.space.give(address, Some(behind))),
@@ -205,7 +216,7 @@ fn wait(core: &Arc<StreamCore>, marks: &[Mark]) -> Result<Mark> {
 
 /// Allocates a segment and cuts a block from it; [`None`] if neither the device nor the limit
 /// allows one.
-fn grow(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<Option<Piece>> {
+fn grow(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<Option<TakenRange>> {
     let limit = heap.limit()?;
     let (mut wanted, least) = class::segments(bytes);
     if heap.with(|state| state.space.reserved() == 0) {
@@ -235,16 +246,16 @@ fn grow(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<Option<Piec
                 return Err(error);
             }
         };
-        let span = Span::of(bytes);
+        let kind = SegmentKind::of(bytes);
         let base = segment.base;
         let id = core.timeline().id();
         // Under one lock, so that no other thread takes the range that this stream asked for.
         return Ok(heap.with(|state| {
             state.growing -= size;
-            state.space.add(Segment { span, ..segment });
+            state.space.add(Segment { kind, ..segment });
             state.note_reserved();
             state.space.give(base, behind);
-            state.space.take(id, span, bytes)
+            state.space.take(id, kind, bytes)
         }));
     }
     Ok(None)
@@ -256,7 +267,7 @@ fn obtain(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<(Segment,
     let segment = |base, home| Segment {
         base,
         bytes,
-        span: Span::Large,
+        kind: SegmentKind::Large,
         home,
         fate: Fate::Kept,
     };
@@ -275,7 +286,7 @@ fn obtain(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<(Segment,
 }
 
 /// Gives a segment that no work uses back to the upstream allocator.
-fn give_back(segment: &Segment, settings: &Settings) -> Result<(), Unreleased> {
+fn give_back(segment: &Segment, settings: &Settings) -> Result<(), FailedRelease> {
     match &segment.home {
         None => plain::free(segment.base),
         // SAFETY: `obtain` allocated it on this stream from this allocator; no work uses it any
@@ -306,11 +317,11 @@ impl Heap {
     }
 
     /// [`Heap::find`] in segments of either kind, without looking at streams' progress.
-    fn find_anywhere(&self, core: &StreamCore, bytes: usize) -> Option<Piece> {
+    fn find_anywhere(&self, core: &StreamCore, bytes: usize) -> Option<TakenRange> {
         let id = core.timeline().id();
         self.with(|state| {
-            let mut spans = Span::both(bytes).into_iter();
-            spans.find_map(|span| state.space.take(id, span, bytes))
+            let mut kinds = SegmentKind::both(bytes).into_iter();
+            kinds.find_map(|kind| state.space.take(id, kind, bytes))
         })
     }
 
@@ -335,7 +346,7 @@ impl Heap {
             match give_back(&segment, &self.settings) {
                 Ok(()) => went += segment.bytes,
                 // The upstream allocator still has it: offer it once more.
-                Err(Unreleased::Kept(error)) if segment.fate == Fate::Kept => {
+                Err(FailedRelease::Kept(error)) if segment.fate == Fate::Kept => {
                     self.with(|state| state.space.keep_refused(segment));
                     failed.get_or_insert(error);
                 }
@@ -351,7 +362,7 @@ impl Heap {
         }
     }
 
-    /// [`Heap::release`] of what the driver reports idle, blocks in all streams' arenas included.
+    /// [`Heap::release`] of what the driver reports idle, blocks in all stream caches included.
     pub(super) fn trim(&self, keep: usize) -> Result<usize> {
         held::retry();
         for core in self.served() {
@@ -417,7 +428,7 @@ impl Heap {
     /// Reports segments that may be used by work whose completion cannot be proven.
     fn leave_behind(&self, segments: Vec<(CUdeviceptr, usize)>) {
         for (base, bytes) in segments {
-            let why = Unreleased::Kept(Error::LostStream);
+            let why = FailedRelease::Kept(Error::LostStream);
             leave_behind(&self.context, Resource::DeviceMemory, base, bytes, why);
         }
     }

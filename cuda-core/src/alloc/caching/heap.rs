@@ -1,14 +1,14 @@
-//! One context's address space of a pool, behind the arenas of its streams.
+//! One context's address space of a pool, behind its streams' caches.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use cuda_sys::CUdeviceptr;
 
-use super::awaiting::{Awaiting, Place};
-use super::bins::{Bins, Cached, Contents, Counts, Flushed};
+use super::awaiting::{Awaiting, AwaitingKey};
+use super::bins::{Bins, BlockCounts, Cached, Contents, Flushed};
 use super::builder::Settings;
-use super::class::Span;
-use super::space::{Piece, Rest, Space};
+use super::class::SegmentKind;
+use super::space::{Rest, Space, TakenRange};
 use crate::alloc::custom;
 use crate::context::Context;
 use crate::process::{deferred, driver};
@@ -18,15 +18,15 @@ use crate::timeline::ledger::Fences;
 use crate::types::usage::CacheUsage;
 use crate::util::sync::lock;
 use crate::util::turns::Turns;
-use crate::wait::Pending as Awaited;
+use crate::wait::PendingMark;
 
 /// Segments of one context and their free ranges. Locked briefly, never over a driver call.
 pub(crate) struct Heap {
     pub(super) context: Context,
     pub(super) settings: Arc<Settings>,
-    state: Mutex<State>,
-    /// The streams whose arenas cache blocks of this heap.
-    arenas: Mutex<Turns<Weak<StreamCore>>>,
+    state: Mutex<HeapState>,
+    /// The streams whose caches have blocks of this heap.
+    stream_caches: Mutex<Turns<Weak<StreamCore>>>,
 }
 
 /// The number of streams whose known progress a miss looks at, in round-robin order, without driver
@@ -38,20 +38,20 @@ pub(super) const ALL: usize = usize::MAX;
 
 /// What the heap's lock guards.
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct HeapState {
     pub(super) space: Space,
     /// Blocks of streams without handles that other streams may still use.
-    pub(super) pending: Awaiting<Pending>,
+    pub(super) pending: Awaiting<PendingBlock>,
     pub(super) pending_bytes: usize,
     /// Bytes of segments that are being allocated.
     pub(super) growing: usize,
     pub(super) reserved_peak: usize,
-    /// Counters of blocks that no arena counts, and the totals of dropped arenas.
-    pub(super) counts: Counts,
+    /// Counters of blocks that no stream cache counts, and the totals of dropped stream caches.
+    pub(super) counts: BlockCounts,
 }
 
 /// A block that was freed while other streams used it.
-pub(super) struct Pending {
+pub(super) struct PendingBlock {
     pub(super) address: CUdeviceptr,
     pub(super) bytes: usize,
     pub(super) home: Mark,
@@ -68,33 +68,33 @@ impl Heap {
             context: context.clone(),
             settings: settings.clone(),
             state: Mutex::default(),
-            arenas: Mutex::default(),
+            stream_caches: Mutex::default(),
         })
     }
 
-    /// The usage of the heap and the arenas in front of it.
+    /// The usage of the heap and the stream caches in front of it.
     pub(super) fn usage(&self) -> CacheUsage {
-        let (mut arenas, mut free, mut largest) = (Counts::default(), 0, 0);
+        let (mut stream_caches, mut free, mut largest) = (BlockCounts::default(), 0, 0);
         for core in self.served() {
-            core.arena.with(self, |bins| {
-                arenas.add(&bins.counts);
+            core.stream_cache.with(self, |bins| {
+                stream_caches.add(&bins.counts);
                 free += bins.free();
                 largest = bins.largest().max(largest);
             });
         }
         let limit = self.settings.limit().bytes(self.context.device());
         self.with(|state| {
-            arenas.add(&state.counts);
+            stream_caches.add(&state.counts);
             CacheUsage {
                 reserved: state.space.reserved(),
                 reserved_peak: state.reserved_peak,
-                used: arenas.used,
-                used_peak: arenas.peak.min(state.reserved_peak),
+                used: stream_caches.used,
+                used_peak: stream_caches.peak.min(state.reserved_peak),
                 free: free + state.space.free(),
-                pending: arenas.pending + state.pending_bytes + state.space.lost(),
+                pending: stream_caches.pending + state.pending_bytes + state.space.lost(),
                 largest_free: state.space.largest_free().max(largest),
-                allocations: arenas.allocations,
-                allocated: arenas.allocated,
+                allocations: stream_caches.allocations,
+                allocated: stream_caches.allocated,
                 limit: limit.ok().flatten(),
             }
         })
@@ -104,7 +104,7 @@ impl Heap {
     pub(super) fn reset_peaks(&self) {
         for core in self.served() {
             let reset = |bins: &mut Bins| bins.counts.peak = bins.counts.used;
-            core.arena.with(self, reset);
+            core.stream_cache.with(self, reset);
         }
         self.with(|state| {
             state.counts.peak = state.counts.used;
@@ -113,7 +113,7 @@ impl Heap {
     }
 
     /// Runs `f` under the lock. Timelines that are needed no more are dropped after unlocking.
-    pub(super) fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
+    pub(super) fn with<R>(&self, f: impl FnOnce(&mut HeapState) -> R) -> R {
         let mut state = self.locked();
         let result = f(&mut state);
         Self::unlock(state);
@@ -122,45 +122,45 @@ impl Heap {
 
     // This and `unlock` are compiled once, and not with each closure of `with`.
     #[inline(never)]
-    fn locked(&self) -> MutexGuard<'_, State> {
+    fn locked(&self) -> MutexGuard<'_, HeapState> {
         lock(&self.state)
     }
 
     #[inline(never)]
-    fn unlock(mut state: MutexGuard<'_, State>) {
+    fn unlock(mut state: MutexGuard<'_, HeapState>) {
         let spent = state.space.take_spent();
         drop(state);
         drop(spent);
     }
 
-    /// Registers a stream whose arena caches blocks of this heap from now on.
+    /// Registers a stream whose cache has blocks of this heap from now on.
     pub(super) fn serve(&self, core: &Arc<StreamCore>) {
         let id = core.timeline().id();
         let gone = |core: &Weak<StreamCore>| core.strong_count() == 0;
-        lock(&self.arenas).enter(id, Arc::downgrade(core), gone);
+        lock(&self.stream_caches).enter(id, Arc::downgrade(core), gone);
     }
 
     /// The streams that cache blocks of this heap. Drop the result where no lock is held.
     pub(super) fn served(&self) -> Vec<Arc<StreamCore>> {
-        let arenas = lock(&self.arenas);
-        arenas.values().filter_map(Weak::upgrade).collect()
+        let stream_caches = lock(&self.stream_caches);
+        stream_caches.values().filter_map(Weak::upgrade).collect()
     }
 
     /// The next `most` of them, in round-robin order.
     pub(super) fn served_in_turn(&self, most: usize) -> Vec<Arc<StreamCore>> {
-        let mut arenas = lock(&self.arenas);
-        let streams = arenas.in_turn(most).into_iter();
-        let cores = streams.filter_map(|stream| arenas.get(stream)?.upgrade());
+        let mut stream_caches = lock(&self.stream_caches);
+        let streams = stream_caches.in_turn(most).into_iter();
+        let cores = streams.filter_map(|stream| stream_caches.get(stream)?.upgrade());
         cores.collect()
     }
 
     /// Moves what `f` takes out of the stream's bins into the heap.
     pub(super) fn collect(&self, core: &StreamCore, f: impl FnOnce(&mut Bins) -> Contents) {
-        let contents = core.arena.with(self, f);
+        let contents = core.stream_cache.with(self, f);
         self.take_back(contents.into_flushed(), Rest::Joins);
     }
 
-    /// Moves what an arena has given up, and no longer counts, into the heap.
+    /// Moves what a stream cache has given up, and no longer counts, into the heap.
     pub(super) fn take_back(&self, flushed: Flushed, rest: Rest) {
         if flushed.free.is_empty() && flushed.pending.is_empty() {
             return;
@@ -184,7 +184,7 @@ impl Heap {
         drop(flushed.gone);
     }
 
-    /// Moves a block that its stream's arena does not keep into the heap.
+    /// Moves a block that its stream's cache does not keep into the heap.
     pub(super) fn put(block: Cached) {
         let Some(heap) = block.heap().cloned() else {
             return;
@@ -193,10 +193,10 @@ impl Heap {
             timeline: block.timeline,
             seq: block.seq,
         };
-        // A stream that has handles keeps all its small blocks in its arena.
-        let rest = match Span::of(block.bytes) {
-            Span::Small => Rest::Stays,
-            Span::Large => Rest::Joins,
+        // A stream that has handles keeps all its small blocks in its stream cache.
+        let rest = match SegmentKind::of(block.bytes) {
+            SegmentKind::Small => Rest::Stays,
+            SegmentKind::Large => Rest::Joins,
         };
         heap.with(|state| {
             let space = &mut state.space;
@@ -204,7 +204,7 @@ impl Heap {
         });
     }
 
-    /// Takes back a block that this heap itself, and no arena, counts.
+    /// Takes back a block that this heap itself, and no stream cache, counts.
     pub(super) fn free(&self, address: CUdeviceptr, home: Mark) {
         let spent = self.with(|state| {
             let bytes = state.space.taken(address).unwrap_or(0);
@@ -217,14 +217,19 @@ impl Heap {
 
     /// A free block for the stream, without driver calls: from its own ranges and the idle ones,
     /// then after looking at the known progress of up to `streams` other streams.
-    pub(super) fn find(&self, core: &StreamCore, bytes: usize, streams: usize) -> Option<Piece> {
-        let (id, span) = (core.timeline().id(), Span::of(bytes));
+    pub(super) fn find(
+        &self,
+        core: &StreamCore,
+        bytes: usize,
+        streams: usize,
+    ) -> Option<TakenRange> {
+        let (id, kind) = (core.timeline().id(), SegmentKind::of(bytes));
         let (found, spent) = self.with(|state| {
             let mut spent = Vec::new();
-            let found = state.space.take(id, span, bytes).or_else(|| {
+            let found = state.space.take(id, kind, bytes).or_else(|| {
                 spent = state.reclaim(streams);
                 state.space.settle(streams);
-                state.space.take(id, span, bytes)
+                state.space.take(id, kind, bytes)
             });
             (found, spent)
         });
@@ -233,13 +238,13 @@ impl Heap {
     }
 
     /// [`find`](Self::find) without looking at other streams' progress again.
-    pub(super) fn take(&self, core: &StreamCore, bytes: usize) -> Option<Piece> {
+    pub(super) fn take(&self, core: &StreamCore, bytes: usize) -> Option<TakenRange> {
         let id = core.timeline().id();
-        self.with(|state| state.space.take(id, Span::of(bytes), bytes))
+        self.with(|state| state.space.take(id, SegmentKind::of(bytes), bytes))
     }
 
-    /// Adds the totals of an arena that is being dropped.
-    pub(super) fn remember(&self, counts: &Counts) {
+    /// Adds the totals of a stream cache that is being dropped.
+    pub(super) fn remember(&self, counts: &BlockCounts) {
         self.with(|state| {
             state.counts.peak += counts.peak;
             state.counts.allocations += counts.allocations;
@@ -248,11 +253,11 @@ impl Heap {
     }
 }
 
-impl State {
+impl HeapState {
     pub(super) fn keep_pending(&mut self, address: CUdeviceptr, home: Mark, fences: Fences) {
         let bytes = self.space.taken(address).unwrap_or(0);
         self.pending_bytes += bytes;
-        let pending = Pending {
+        let pending = PendingBlock {
             address,
             bytes,
             home,
@@ -273,8 +278,8 @@ impl State {
         self.give_pending(reached)
     }
 
-    fn give_pending(&mut self, reached: Vec<(Pending, Fences)>) -> Vec<Fences> {
-        let give = |(pending, fences): (Pending, Fences)| {
+    fn give_pending(&mut self, reached: Vec<(PendingBlock, Fences)>) -> Vec<Fences> {
+        let give = |(pending, fences): (PendingBlock, Fences)| {
             self.pending_bytes -= pending.bytes;
             self.space.give(pending.address, Some(pending.home));
             fences
@@ -282,7 +287,7 @@ impl State {
         reached.into_iter().map(give).collect()
     }
 
-    pub(super) fn take_pending(&mut self, place: Place) -> Option<(Pending, Fences)> {
+    pub(super) fn take_pending(&mut self, place: AwaitingKey) -> Option<(PendingBlock, Fences)> {
         let (pending, fences) = self.pending.remove(place)?;
         self.pending_bytes -= pending.bytes;
         Some((pending, fences))
@@ -303,7 +308,7 @@ impl Heap {
     fn end(self) {
         let marks = self.marks();
         // A second try; what cannot be waited for stays allocated.
-        let of = |mark| Awaited::of(mark).or_else(|_| Awaited::of(mark));
+        let of = |mark| PendingMark::of(mark).or_else(|_| PendingMark::of(mark));
         let awaited: Vec<_> = marks.iter().filter_map(|mark| of(mark).ok()?).collect();
         let leaving = Arc::new(Leaving(self));
         for awaited in awaited {
@@ -337,7 +342,7 @@ impl Drop for Heap {
             context: self.context.clone(),
             settings: self.settings.clone(),
             state,
-            arenas: Mutex::default(),
+            stream_caches: Mutex::default(),
         };
         if deferred::must_not_run_here() {
             deferred::run_elsewhere(move || moved.end());

@@ -1,6 +1,6 @@
 //! The caching pool: keeps freed blocks for later allocations.
 //!
-//! Each stream has an [arena](stream_cache): for each pool that it has allocated from, [bins] of
+//! Each stream has an [cache](stream_cache): for each pool that it has allocated from, [bins] of
 //! blocks that it may use at once, by size. An allocation that hits its bin, and the free that
 //! refills it, cost one exchange each of a flag on a cache line of the stream's own, whatever thread
 //! does it; the block carries the references that its next owner needs.
@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use cuda_sys::CUdeviceptr;
 
-use crate::alloc::origin::Origin;
+use crate::alloc::backing::DeviceBacking;
 use crate::error::Result;
 use crate::memory::Block;
 use crate::memory::device::DeviceMemory;
@@ -45,10 +45,10 @@ mod space;
 mod stream_cache;
 
 use bins::{Bins, Cached};
-use class::Span;
+use class::SegmentKind;
 use heap::Heap;
 use pool::CachingPool;
-use stream_cache::Arena;
+use stream_cache::StreamCache;
 
 /// The stream that a cached block was allocated on.
 pub(crate) struct Home {
@@ -80,7 +80,7 @@ impl Home {
 #[inline]
 pub(crate) fn find(pool: u64, core: &StreamCore, bytes: usize) -> Option<Block<DeviceMemory>> {
     let needed = class::rounded(bytes);
-    let found = core.arena.lock().take(pool, needed)?;
+    let found = core.stream_cache.lock().take(pool, needed)?;
     Some(block(found, bytes))
 }
 
@@ -109,7 +109,7 @@ fn block(cached: Cached, bytes: usize) -> Block<DeviceMemory> {
         bytes,
         // Another stream may use it only behind what its home stream did with it before.
         ledger: Ledger::behind(0..bytes, mark),
-        keeper: Origin::Cached(Home {
+        backing: DeviceBacking::Cached(Home {
             core: ManuallyDrop::new(cached.home),
             branch: cached.branch,
             bytes: cached.bytes,
@@ -128,10 +128,10 @@ fn miss(
 ) -> Result<Cached> {
     let heap = &pool.serve(core);
     heap.collect(core, |bins| bins.take_reached(heap::LOOKED_AT));
-    if Span::of(needed) == Span::Large {
+    if SegmentKind::of(needed) == SegmentKind::Large {
         // Joined in the heap, the blocks of the bins may fit better than a range that would have to
         // be cut.
-        heap.collect(core, |bins| bins.take_from(Span::LARGEST_SMALL + 1));
+        heap.collect(core, |bins| bins.take_from(SegmentKind::LARGEST_SMALL + 1));
     }
     let mut found = heap.find(core, needed, heap::LOOKED_AT);
     if found.is_none() {
@@ -143,7 +143,7 @@ fn miss(
         None => growth::allocate(heap, core, needed, requested)?,
     };
     let allocate = |bins: &mut Bins| bins.counts.allocate(piece.bytes);
-    core.arena.with(heap, allocate);
+    core.stream_cache.with(heap, allocate);
     Ok(Cached {
         address: piece.address,
         bytes: piece.bytes,
@@ -164,7 +164,7 @@ fn miss(
 pub(crate) unsafe fn recycle(address: CUdeviceptr, home: &mut Home, timeline: Arc<Timeline>) {
     // SAFETY: by the caller's promise nothing takes it after this.
     let core = unsafe { ManuallyDrop::take(&mut home.core) };
-    Arena::put(Cached {
+    StreamCache::put(Cached {
         address,
         bytes: home.bytes,
         bin: home.bin,
@@ -197,5 +197,5 @@ pub(crate) unsafe fn free(address: CUdeviceptr, home: &mut Home, fences: Fences)
         home: core,
         branch: home.branch.take(),
     };
-    Arena::put_behind(block, fences);
+    StreamCache::put_behind(block, fences);
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cuda_sys::CUdeviceptr;
 
-use super::class::Span;
+use super::class::SegmentKind;
 use crate::timeline::{Mark, Timeline};
 use crate::util::tree::Tree;
 use crate::util::turns::Turns;
@@ -16,18 +16,19 @@ pub(super) const NO_OWNER: u64 = 0;
 /// Owners of free ranges. All streams may use those of [`NO_OWNER`].
 #[derive(Default)]
 pub(super) struct Owners {
-    owners: Turns<Owner>,
-    /// The owners other than [`NO_OWNER`], ordered by their largest free range, for each [`Span`].
-    // INVARIANT: contains what `Owner::largest` returns, for each owner that has one.
+    owners: Turns<RangeOwner>,
+    /// The owners other than [`NO_OWNER`], ordered by their largest free range, for each
+    /// [`SegmentKind`].
+    // INVARIANT: contains what `RangeOwner::largest` returns, for each owner that has one.
     largest: [Tree<(usize, u64), ()>; 2],
     /// The entry that `other_than` returned last.
     asked: (usize, u64),
 }
 
 #[derive(Default)]
-pub(super) struct Owner {
+pub(super) struct RangeOwner {
     pub(super) timeline: Option<Arc<Timeline>>,
-    /// Sizes and addresses of its free ranges, by [`Span`].
+    /// Sizes and addresses of its free ranges, by [`SegmentKind`].
     free: [Tree<(usize, CUdeviceptr), ()>; 2],
     /// The points behind which other streams may use them, with their addresses.
     points: Tree<(u64, CUdeviceptr), ()>,
@@ -38,13 +39,13 @@ pub(super) struct Owner {
 pub(super) struct Free {
     pub(super) address: CUdeviceptr,
     pub(super) bytes: usize,
-    pub(super) span: Span,
+    pub(super) kind: SegmentKind,
     pub(super) seq: u64,
 }
 
-impl Owner {
-    fn largest(&self, span: Span) -> Option<usize> {
-        self.free[span as usize]
+impl RangeOwner {
+    fn largest(&self, kind: SegmentKind) -> Option<usize> {
+        self.free[kind as usize]
             .last()
             .map(|((bytes, _), ())| bytes)
     }
@@ -76,7 +77,7 @@ impl Owner {
 }
 
 impl Owners {
-    pub(super) fn get(&self, owner: u64) -> Option<&Owner> {
+    pub(super) fn get(&self, owner: u64) -> Option<&RangeOwner> {
         self.owners.get(owner)
     }
 
@@ -92,45 +93,45 @@ impl Owners {
         timeline: Option<Arc<Timeline>>,
         free: Free,
     ) -> Option<Arc<Timeline>> {
-        let entry = self.owners.get_or_insert_with(owner, Owner::default);
-        let before = entry.largest(free.span);
-        entry.free[free.span as usize].insert((free.bytes, free.address), ());
+        let entry = self.owners.get_or_insert_with(owner, RangeOwner::default);
+        let before = entry.largest(free.kind);
+        entry.free[free.kind as usize].insert((free.bytes, free.address), ());
         entry.points.insert((free.seq, free.address), ());
-        let after = entry.largest(free.span);
+        let after = entry.largest(free.kind);
         let spent = match entry.timeline {
             None => std::mem::replace(&mut entry.timeline, timeline),
             Some(_) => timeline,
         };
-        self.note_largest(owner, free.span, before, after);
+        self.note_largest(owner, free.kind, before, after);
         spent
     }
 
     /// Removes a free range. Drop the returned timeline where no lock is held.
     pub(super) fn remove(&mut self, owner: u64, free: Free) -> Option<Arc<Timeline>> {
         let entry = self.owners.get_mut(owner)?;
-        let before = entry.largest(free.span);
-        entry.free[free.span as usize].remove((free.bytes, free.address));
+        let before = entry.largest(free.kind);
+        entry.free[free.kind as usize].remove((free.bytes, free.address));
         entry.points.remove((free.seq, free.address));
-        let after = entry.largest(free.span);
+        let after = entry.largest(free.kind);
         let spent = match entry.points.is_empty() {
             true => self.owners.remove(owner).and_then(|owner| owner.timeline),
             false => None,
         };
-        self.note_largest(owner, free.span, before, after);
+        self.note_largest(owner, free.kind, before, after);
         spent
     }
 
     fn note_largest(
         &mut self,
         owner: u64,
-        span: Span,
+        kind: SegmentKind,
         before: Option<usize>,
         after: Option<usize>,
     ) {
         if owner == NO_OWNER || before == after {
             return;
         }
-        let largest = &mut self.largest[span as usize];
+        let largest = &mut self.largest[kind as usize];
         if let Some(before) = before {
             largest.remove((before, owner));
         }
@@ -143,17 +144,22 @@ impl Owners {
     pub(super) fn best_of(
         &self,
         owner: u64,
-        span: Span,
+        kind: SegmentKind,
         bytes: usize,
     ) -> Option<(usize, CUdeviceptr)> {
-        let set = &self.owners.get(owner)?.free[span as usize];
+        let set = &self.owners.get(owner)?.free[kind as usize];
         set.first_from((bytes, 0)).map(|(found, ())| found)
     }
 
     /// A stream outside `tried` that has room for `bytes`. Successive calls go round all such
     /// streams, since the progress of one says nothing of another's.
-    pub(super) fn other_than(&mut self, tried: &[u64], span: Span, bytes: usize) -> Option<u64> {
-        let others = &self.largest[span as usize];
+    pub(super) fn other_than(
+        &mut self,
+        tried: &[u64],
+        kind: SegmentKind,
+        bytes: usize,
+    ) -> Option<u64> {
+        let others = &self.largest[kind as usize];
         let least = (bytes, NO_OWNER);
         let last = self.asked.max(least);
         let later = others.range((Bound::Excluded(last), Bound::Unbounded));
@@ -164,15 +170,15 @@ impl Owners {
 
     /// The marks that free ranges wait for, one for each stream.
     pub(super) fn marks(&self) -> Vec<Mark> {
-        self.owners.values().filter_map(Owner::last).collect()
+        self.owners.values().filter_map(RangeOwner::last).collect()
     }
 
     /// The size of the largest range of any owner.
     pub(super) fn largest(&self) -> usize {
-        let spans = [Span::Small, Span::Large].into_iter();
-        let largest = spans.flat_map(|span| {
-            let unowned = self.get(NO_OWNER).and_then(|owner| owner.largest(span));
-            let others = self.largest[span as usize].last();
+        let kinds = [SegmentKind::Small, SegmentKind::Large].into_iter();
+        let largest = kinds.flat_map(|kind| {
+            let unowned = self.get(NO_OWNER).and_then(|owner| owner.largest(kind));
+            let others = self.largest[kind as usize].last();
             [unowned, others.map(|((bytes, _), ())| bytes)]
         });
         largest.flatten().max().unwrap_or(0)

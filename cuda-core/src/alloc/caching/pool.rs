@@ -12,7 +12,7 @@ use super::limit::PoolLimit;
 use super::space::Rest;
 use super::{class, growth};
 use crate::alloc::DeviceAllocator;
-use crate::alloc::handle::{Allocator, Choice};
+use crate::alloc::allocator::{Allocator, Choice};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -58,15 +58,15 @@ use crate::util::sync::lock;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct CachingPool(Arc<Pool>);
+pub struct CachingPool(Arc<CachingPoolInner>);
 
-struct Pool {
+struct CachingPoolInner {
     settings: Arc<Settings>,
-    heaps: Mutex<Vec<Entry>>,
+    heaps: Mutex<Vec<ContextHeap>>,
 }
 
 /// The heap of one context, keyed by the address of the `Context`'s inner value.
-struct Entry {
+struct ContextHeap {
     context: usize,
     device: Device,
     heap: Weak<Heap>,
@@ -123,7 +123,7 @@ impl CachingPool {
     }
 
     pub(super) fn of(settings: Settings) -> Self {
-        Self(Arc::new(Pool {
+        Self(Arc::new(CachingPoolInner {
             settings: Arc::new(settings),
             heaps: Mutex::default(),
         }))
@@ -242,14 +242,14 @@ impl CachingPool {
     pub(super) fn heap(&self, context: &Context) -> Arc<Heap> {
         let key = std::ptr::from_ref(context.inner()).addr();
         let mut heaps = lock(&self.0.heaps);
-        let of = |entry: &&Entry| entry.context == key;
+        let of = |entry: &&ContextHeap| entry.context == key;
         if let Some(heap) = heaps.iter().find(of).and_then(|entry| entry.heap.upgrade()) {
             return heap;
         }
         let heap = Heap::new(context, &self.0.settings);
         heaps.retain(|entry| entry.heap.strong_count() > 0);
         let kept = context.is_primary() || !self.0.settings.is_shared();
-        heaps.push(Entry {
+        heaps.push(ContextHeap {
             context: key,
             device: context.device(),
             heap: Arc::downgrade(&heap),
@@ -274,11 +274,11 @@ impl CachingPool {
             heap
         };
         if self.0.settings.is_shared() {
-            return core.arena.heap_or(serve).clone();
+            return core.stream_cache.heap_or(serve).clone();
         }
-        core.arena.branch(self.id()).unwrap_or_else(|| {
+        core.stream_cache.branch(self.id()).unwrap_or_else(|| {
             let heap = serve();
-            core.arena.add_branch(self.id(), &heap);
+            core.stream_cache.add_branch(self.id(), &heap);
             heap
         })
     }
@@ -289,14 +289,14 @@ impl CachingPool {
     }
 
     /// The heaps that `wanted` selects. Drop the result where no lock is held.
-    fn heaps(&self, wanted: impl Fn(&Entry) -> bool) -> Vec<Arc<Heap>> {
+    fn heaps(&self, wanted: impl Fn(&ContextHeap) -> bool) -> Vec<Arc<Heap>> {
         let heaps = lock(&self.0.heaps);
         let wanted = heaps.iter().filter(|entry| wanted(entry));
         wanted.filter_map(|entry| entry.heap.upgrade()).collect()
     }
 }
 
-impl Drop for Pool {
+impl Drop for CachingPoolInner {
     /// Nothing allocates from the pool any more: blocks that streams cache join their heaps, and
     /// blocks in use follow when they are freed.
     fn drop(&mut self) {
@@ -309,7 +309,7 @@ impl Drop for Pool {
         let heaps = heaps.filter_map(|entry| entry.heap.upgrade());
         for heap in heaps {
             for core in heap.served() {
-                if let Some((_branch, contents)) = core.arena.remove_branch(&heap) {
+                if let Some((_branch, contents)) = core.stream_cache.remove_branch(&heap) {
                     heap.take_back(contents.into_flushed(), Rest::Joins);
                 }
             }

@@ -106,10 +106,10 @@ impl CachingPool {
 }
 
 fn segments_of(heap: &Heap) -> Vec<CacheSegment> {
-    // What the space counts as taken, but streams' arenas or pending lists hold.
+    // What the space counts as taken, but stream caches or pending lists hold.
     let mut kept = HashMap::new();
     for core in heap.served() {
-        core.arena.with(heap, |bins| {
+        core.stream_cache.with(heap, |bins| {
             bins.list(|address, state| {
                 kept.insert(address, state);
             });

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use cuda_sys::CUdeviceptr;
 
-use super::class::Span;
-use super::owners::{Free, NO_OWNER, Owner, Owners};
+use super::class::SegmentKind;
+use super::owners::{Free, NO_OWNER, Owners, RangeOwner};
 use super::segments::{CacheBlock, CacheBlockState, CacheSegment};
 use crate::device::Device;
 use crate::timeline::core::StreamCore;
@@ -37,7 +37,7 @@ pub(super) struct Space {
 pub(super) struct Segment {
     pub(super) base: CUdeviceptr,
     pub(super) bytes: usize,
-    pub(super) span: Span,
+    pub(super) kind: SegmentKind,
     /// The stream in whose order it is given back, if the upstream allocator is stream-ordered.
     pub(super) home: Option<Arc<StreamCore>>,
     pub(super) fate: Fate,
@@ -58,11 +58,11 @@ pub(super) enum Fate {
 struct Range {
     bytes: usize,
     segment: CUdeviceptr,
-    state: State,
+    state: RangeState,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum RangeState {
     Taken,
     /// Usable by the owner at once, by others behind the owner's work up to `seq`.
     Free {
@@ -84,7 +84,7 @@ pub(super) enum Rest {
 }
 
 /// A range that was taken.
-pub(super) struct Piece {
+pub(super) struct TakenRange {
     pub(super) address: CUdeviceptr,
     pub(super) bytes: usize,
     /// The point of the new owner's timeline behind which others may use it.
@@ -124,9 +124,9 @@ impl Space {
             address,
             bytes: range.bytes,
             state: match range.state {
-                State::Taken => kept.get(&address).copied().unwrap_or(CacheBlockState::Used),
-                State::Free { .. } => CacheBlockState::Free,
-                State::Lost => CacheBlockState::Pending,
+                RangeState::Taken => kept.get(&address).copied().unwrap_or(CacheBlockState::Used),
+                RangeState::Free { .. } => CacheBlockState::Free,
+                RangeState::Lost => CacheBlockState::Pending,
             },
         };
         let blocks = |segment: &Segment| {
@@ -155,15 +155,20 @@ impl Space {
         let range = Range {
             bytes,
             segment: base,
-            state: State::Taken,
+            state: RangeState::Taken,
         };
         self.ranges.insert(base, range);
     }
 
     /// The smallest free range with room for `bytes` that the stream may use at once, cut to size.
-    pub(super) fn take(&mut self, stream: u64, span: Span, bytes: usize) -> Option<Piece> {
+    pub(super) fn take(
+        &mut self,
+        stream: u64,
+        kind: SegmentKind,
+        bytes: usize,
+    ) -> Option<TakenRange> {
         let best = [stream, NO_OWNER].into_iter();
-        let best = best.filter_map(|owner| self.owners.best_of(owner, span, bytes));
+        let best = best.filter_map(|owner| self.owners.best_of(owner, kind, bytes));
         let (_, address) = best.min()?;
         Some(self.cut(address, bytes))
     }
@@ -173,11 +178,11 @@ impl Space {
     pub(super) fn take_of_others(
         &mut self,
         tried: &[u64],
-        span: Span,
+        kind: SegmentKind,
         bytes: usize,
     ) -> Option<(CUdeviceptr, Mark)> {
-        let owner = self.owners.other_than(tried, span, bytes)?;
-        let (_, address) = self.owners.best_of(owner, span, bytes)?;
+        let owner = self.owners.other_than(tried, kind, bytes)?;
+        let (_, address) = self.owners.best_of(owner, kind, bytes)?;
         let (_, seq) = self.owner_of(address)?;
         let timeline = self.owners.get(owner)?.timeline.clone()?;
         self.remove(address);
@@ -186,18 +191,18 @@ impl Space {
 
     fn owner_of(&self, address: CUdeviceptr) -> Option<(u64, u64)> {
         match self.ranges.get(address)?.state {
-            State::Free { owner, seq } => Some((owner, seq)),
-            State::Taken | State::Lost => None,
+            RangeState::Free { owner, seq } => Some((owner, seq)),
+            RangeState::Taken | RangeState::Lost => None,
         }
     }
 
     /// Takes a free range; what is not needed of it stays with its owner.
-    fn cut(&mut self, address: CUdeviceptr, needed: usize) -> Piece {
+    fn cut(&mut self, address: CUdeviceptr, needed: usize) -> TakenRange {
         let (owner, seq) = self.owner_of(address).unwrap_or((NO_OWNER, 0));
         let timeline = self.owners.get(owner).and_then(|o| o.timeline.clone());
         let (segment, bytes) = self.remove(address);
         let room = bytes.saturating_sub(needed);
-        let cut = room >= self.span_of(segment).spare();
+        let cut = room >= self.kind_of(segment).spare();
         if cut {
             self.resize(address, |_| needed);
             let rest = address + needed as CUdeviceptr;
@@ -206,28 +211,30 @@ impl Space {
                 Range {
                     bytes: room,
                     segment,
-                    state: State::Taken,
+                    state: RangeState::Taken,
                 },
             );
             self.insert(rest, owner, seq, timeline);
         } else {
             self.spent.extend(timeline);
         }
-        Piece {
+        TakenRange {
             address,
             bytes: if cut { needed } else { bytes },
             seq,
         }
     }
 
-    fn span_of(&self, segment: CUdeviceptr) -> Span {
-        self.segments.get(segment).map_or(Span::Large, |s| s.span)
+    fn kind_of(&self, segment: CUdeviceptr) -> SegmentKind {
+        self.segments
+            .get(segment)
+            .map_or(SegmentKind::Large, |s| s.kind)
     }
 
     /// The size of the taken range at `address`, if there is one.
     pub(super) fn taken(&self, address: CUdeviceptr) -> Option<usize> {
         let range = self.ranges.get(address)?;
-        (range.state == State::Taken).then_some(range.bytes)
+        (range.state == RangeState::Taken).then_some(range.bytes)
     }
 
     /// Frees a taken range: usable by the mark's stream at once, by others behind the mark; by all
@@ -270,7 +277,7 @@ impl Space {
 
     /// [`settle`](Self::settle) for one owner.
     pub(super) fn settle_of(&mut self, owner: u64) {
-        while let Some(address) = self.owners.get(owner).and_then(Owner::finished) {
+        while let Some(address) = self.owners.get(owner).and_then(RangeOwner::finished) {
             self.remove(address);
             self.insert(address, NO_OWNER, 0, None);
             self.join(address, |one, other| one == NO_OWNER && other == NO_OWNER);
@@ -347,7 +354,7 @@ impl Space {
         segment.fate = Fate::GivenUp;
         let bytes = segment.bytes;
         let within = self.ranges.range(base..base + bytes as CUdeviceptr);
-        let free = within.filter(|(_, range)| range.state != State::Taken);
+        let free = within.filter(|(_, range)| range.state != RangeState::Taken);
         let free: Vec<_> = free.map(|(address, _)| address).collect();
         for address in free {
             self.remove(address);
@@ -359,8 +366,8 @@ impl Space {
     /// Makes a taken range of a segment that is given up or refused unusable.
     fn lose(&mut self, address: CUdeviceptr) {
         let range = self.ranges.get_mut(address);
-        if let Some(range) = range.filter(|range| range.state == State::Taken) {
-            range.state = State::Lost;
+        if let Some(range) = range.filter(|range| range.state == RangeState::Taken) {
+            range.state = RangeState::Lost;
             self.lost += range.bytes;
         }
     }
@@ -385,14 +392,14 @@ impl Space {
         let Some(range) = self.ranges.get_mut(address) else {
             return;
         };
-        range.state = State::Free { owner, seq };
+        range.state = RangeState::Free { owner, seq };
         let (bytes, segment) = (range.bytes, range.segment);
-        let span = self.span_of(segment);
+        let kind = self.kind_of(segment);
         self.free += bytes;
         let free = Free {
             address,
             bytes,
-            span,
+            kind,
             seq,
         };
         self.spent.extend(self.owners.insert(owner, timeline, free));
@@ -404,16 +411,16 @@ impl Space {
             return (address, 0);
         };
         let (segment, bytes) = (range.segment, range.bytes);
-        let State::Free { owner, seq } = range.state else {
+        let RangeState::Free { owner, seq } = range.state else {
             return (segment, bytes);
         };
-        range.state = State::Taken;
-        let span = self.span_of(segment);
+        range.state = RangeState::Taken;
+        let kind = self.kind_of(segment);
         self.free -= bytes;
         let free = Free {
             address,
             bytes,
-            span,
+            kind,
             seq,
         };
         self.spent.extend(self.owners.remove(owner, free));
@@ -456,7 +463,7 @@ impl Space {
             return false;
         };
         let together = same(one, other);
-        let (State::Free { owner: a, seq: s }, State::Free { owner: b, seq: t }) =
+        let (RangeState::Free { owner: a, seq: s }, RangeState::Free { owner: b, seq: t }) =
             (one.state, other.state)
         else {
             return false;

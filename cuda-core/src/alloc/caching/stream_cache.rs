@@ -19,20 +19,20 @@ use crate::util::pocket::Pocket;
 /// different threads.
 #[derive(Default)]
 #[repr(align(128))]
-pub(crate) struct Arena {
+pub(crate) struct StreamCache {
     locked: AtomicBool,
     // INVARIANT: accessed only by the thread that set `locked`.
-    kept: UnsafeCell<Kept>,
+    kept: UnsafeCell<CachedBlocks>,
     /// The heap of the shared pool that this stream's blocks come from.
     heap: OnceLock<Arc<Heap>>,
 }
 
-// SAFETY: `Kept` is Send, and the lock lets one thread at a time access it.
-unsafe impl Sync for Arena {}
+// SAFETY: `CachedBlocks` is Send, and the lock lets one thread at a time access it.
+unsafe impl Sync for StreamCache {}
 
-/// What an arena holds, under its lock.
+/// What a stream cache holds, under its lock.
 #[derive(Default)]
-pub(super) struct Kept {
+pub(super) struct CachedBlocks {
     /// The stream has user handles, so an allocation on it can still reuse what is cached here.
     open: bool,
     /// Blocks of the shared pool.
@@ -51,16 +51,16 @@ pub(super) struct Branch {
 }
 
 impl Pocket for FreeBlocks {
-    type Content = Arena;
+    type Content = StreamCache;
 }
 
-impl Arena {
+impl StreamCache {
     /// The heap of the shared pool; [`None`] before the stream's first miss.
     pub(super) fn heap(&self) -> Option<&Arc<Heap>> {
         self.heap.get()
     }
 
-    /// [`Arena::heap`]; at the first miss, `find` supplies it.
+    /// [`StreamCache::heap`]; at the first miss, `find` supplies it.
     pub(super) fn heap_or(&self, find: impl FnOnce() -> Arc<Heap>) -> &Arc<Heap> {
         self.heap.get_or_init(find)
     }
@@ -129,7 +129,7 @@ impl Arena {
         Some((branch, contents))
     }
 
-    /// Updates whether this arena caches freed blocks. A stream with handles does; one without
+    /// Updates whether freed blocks are cached here. A stream with handles does; one without
     /// returns all its blocks to the heap, where other streams find them and where they do not keep
     /// this stream alive.
     pub(crate) fn follow(&self, has_handles: impl FnOnce() -> bool) {
@@ -153,15 +153,15 @@ impl Arena {
     }
 
     /// Takes back a block that only its home stream has used, or that no work uses any more, into
-    /// the arena of that home stream.
+    /// the stream cache of that home stream.
     #[inline]
     pub(super) fn put(block: Cached) {
         let core = Arc::as_ptr(&block.home);
         // SAFETY: the reference in `block` keeps the stream alive while the lock is held: any
         // thread that takes the block out of the bins must hold the lock.
-        let arena = unsafe { &(*core).arena };
+        let stream_cache = unsafe { &(*core).stream_cache };
         let refused = {
-            let mut kept = arena.lock();
+            let mut kept = stream_cache.lock();
             kept.put(block)
             // Unlocked here, rather than in a callee that takes the guard by value: while such a
             // callee returned, another thread could take the block out and free the stream that the
@@ -179,14 +179,14 @@ impl Arena {
         let Some(heap) = block.heap().cloned() else {
             return;
         };
-        let refused = home.arena.lock().put_behind(block, fences);
+        let refused = home.stream_cache.lock().put_behind(block, fences);
         if let Some(contents) = refused {
             heap.take_back(contents.into_flushed(), Rest::Stays);
         }
     }
 }
 
-impl Kept {
+impl CachedBlocks {
     /// A block of pool `pool` for a request of `needed` bytes (already rounded).
     #[inline]
     pub(super) fn take(&mut self, pool: u64, needed: usize) -> Option<Cached> {
@@ -222,7 +222,7 @@ impl Kept {
         Some(&mut branch.bins)
     }
 
-    /// Puts a block into its bin; returns it if this arena does not keep it.
+    /// Puts a block into its bin; returns it if this stream cache does not keep it.
     #[inline]
     fn put(&mut self, block: Cached) -> Option<Cached> {
         let open = self.open;
@@ -236,7 +236,7 @@ impl Kept {
         bins.put(block)
     }
 
-    /// [`Kept::put`] of a block that other streams may still use.
+    /// [`CachedBlocks::put`] of a block that other streams may still use.
     fn put_behind(&mut self, block: Cached, fences: Fences) -> Option<Contents> {
         let open = self.open;
         let Some(bins) = self.of_block(&block) else {
@@ -251,7 +251,7 @@ impl Kept {
     }
 }
 
-impl Drop for Arena {
+impl Drop for StreamCache {
     fn drop(&mut self) {
         // In a fork's child, this crate's locks may be held by threads that do not exist there.
         if driver::is_gone() {
@@ -267,14 +267,14 @@ impl Drop for Arena {
     }
 }
 
-/// Guard of the arena's lock.
-pub(super) struct Locked<'a>(&'a Arena);
+/// Guard of the stream cache's lock.
+pub(super) struct Locked<'a>(&'a StreamCache);
 
 impl Deref for Locked<'_> {
-    type Target = Kept;
+    type Target = CachedBlocks;
 
     #[inline]
-    fn deref(&self) -> &Kept {
+    fn deref(&self) -> &CachedBlocks {
         // SAFETY: this guard holds the lock.
         unsafe { &*self.0.kept.get() }
     }
@@ -282,7 +282,7 @@ impl Deref for Locked<'_> {
 
 impl DerefMut for Locked<'_> {
     #[inline]
-    fn deref_mut(&mut self) -> &mut Kept {
+    fn deref_mut(&mut self) -> &mut CachedBlocks {
         // SAFETY: this guard holds the lock and is borrowed exclusively.
         unsafe { &mut *self.0.kept.get() }
     }

@@ -4,9 +4,9 @@ use std::ffi::c_int;
 
 use cuda_sys::{CUmemPool_attribute, symbol as cu};
 
-use super::handle::MemoryPool;
+use super::memory_pool::MemoryPool;
 use crate::error::{Result, check};
-use crate::process::capture_mode::Relaxed;
+use crate::process::capture_mode::RelaxedCaptureMode;
 
 /// Bytes that a pool holds.
 ///
@@ -101,7 +101,7 @@ impl MemoryPool {
     pub fn reuse(&self, reuse: PoolReuse) -> Result<bool> {
         let pool = self.live()?;
         let mut value: c_int = 0;
-        let _relaxed = Relaxed::enter()?;
+        let _relaxed = RelaxedCaptureMode::enter()?;
         // SAFETY: `self` keeps the pool alive; the attribute's value is an int, which the call
         // writes to a local of that type that outlives it.
         check("cuMemPoolGetAttribute", unsafe {
@@ -127,7 +127,7 @@ impl MemoryPool {
     pub fn set_reuse(&self, reuse: PoolReuse, on: bool) -> Result<()> {
         let pool = self.live()?;
         let mut value = c_int::from(on);
-        let _relaxed = Relaxed::enter()?;
+        let _relaxed = RelaxedCaptureMode::enter()?;
         // SAFETY: `self` keeps the pool alive; the attribute's value is an int, which the call
         // reads from a local of that type that outlives it.
         check("cuMemPoolSetAttribute", unsafe {
@@ -148,7 +148,7 @@ impl MemoryPool {
     /// ```
     pub fn usage(&self) -> Result<PoolUsage> {
         self.live()?;
-        let _relaxed = Relaxed::enter()?;
+        let _relaxed = RelaxedCaptureMode::enter()?;
         Ok(PoolUsage {
             reserved: self.bytes(cuda_sys::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)?,
             reserved_peak: self.bytes(cuda_sys::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)?,
@@ -165,7 +165,7 @@ impl MemoryPool {
     /// and the other not.
     pub fn reset_peaks(&self) -> Result<()> {
         self.live()?;
-        let _relaxed = Relaxed::enter()?;
+        let _relaxed = RelaxedCaptureMode::enter()?;
         self.set_bytes(cuda_sys::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 0)?;
         self.set_bytes(cuda_sys::CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0)
     }
@@ -185,7 +185,7 @@ impl MemoryPool {
     /// ```
     pub fn trim(&self, keep: usize) -> Result<usize> {
         let pool = self.live()?;
-        let _relaxed = Relaxed::enter()?;
+        let _relaxed = RelaxedCaptureMode::enter()?;
         let reserved = || self.bytes(cuda_sys::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
         let before = reserved()?;
         // SAFETY: `self` keeps the pool alive, and `live` refuses one that may be gone; any number
@@ -199,7 +199,7 @@ impl MemoryPool {
     fn bytes(&self, attribute: CUmemPool_attribute) -> Result<usize> {
         let pool = self.live()?;
         let mut value = 0u64;
-        let _relaxed = Relaxed::enter()?;
+        let _relaxed = RelaxedCaptureMode::enter()?;
         // SAFETY: `self` keeps the pool alive; the attribute's value is a cuuint64_t, which the
         // call writes to a local of that type that outlives it.
         check("cuMemPoolGetAttribute", unsafe {
@@ -212,7 +212,7 @@ impl MemoryPool {
     fn set_bytes(&self, attribute: CUmemPool_attribute, bytes: usize) -> Result<()> {
         let pool = self.live()?;
         let mut value = bytes as u64;
-        let _relaxed = Relaxed::enter()?;
+        let _relaxed = RelaxedCaptureMode::enter()?;
         // SAFETY: `self` keeps the pool alive; all attributes passed here have a cuuint64_t, which
         // the call reads from a local that outlives it.
         check("cuMemPoolSetAttribute", unsafe {

@@ -7,8 +7,8 @@ use cuda_sys::{CUdeviceptr, symbol as cu};
 use crate::alloc::DeviceAllocator;
 use crate::error::{Error, Result};
 use crate::memory::device::NOWHERE;
-use crate::process::capture_mode::Relaxed;
-use crate::process::release::Unreleased;
+use crate::process::capture_mode::RelaxedCaptureMode;
+use crate::process::release::FailedRelease;
 use crate::stream::Stream;
 use crate::timeline::core::{Bound, StreamCore};
 
@@ -56,7 +56,7 @@ pub(crate) fn allocate(core: &Arc<StreamCore>, bytes: usize) -> Result<(CUdevice
         });
     }
     let mut address = NOWHERE;
-    let relaxed = Relaxed::enter()?;
+    let relaxed = RelaxedCaptureMode::enter()?;
     let (seq, result) = bound.enqueue(op, |stream| {
         // SAFETY: the call writes one address, to a local that outlives it; the stream is live
         // while it is bound.
@@ -73,12 +73,12 @@ pub(crate) fn allocate(core: &Arc<StreamCore>, bytes: usize) -> Result<(CUdevice
 /// # Safety
 /// The block was allocated by `cuMemAllocAsync` and is given up; all work on it that is not on the
 /// stream comes before this point of it.
-pub(crate) unsafe fn free(bound: &Bound<'_>, address: CUdeviceptr) -> Result<(), Unreleased> {
-    let _relaxed = Relaxed::enter()?;
+pub(crate) unsafe fn free(bound: &Bound<'_>, address: CUdeviceptr) -> Result<(), FailedRelease> {
+    let _relaxed = RelaxedCaptureMode::enter()?;
     let (_, freed) = bound.enqueue("cuMemFreeAsync", |stream| {
         // SAFETY: an address of `cuMemAllocAsync`, freed once and behind all other work on it, by
         // the caller's promise; the stream is live while it is bound.
         unsafe { cu::cuMemFreeAsync(address, stream) }
     });
-    freed.map_err(Unreleased::Unknown)
+    freed.map_err(FailedRelease::Unknown)
 }

@@ -14,7 +14,7 @@ use crate::timeline::Timeline;
 use crate::timeline::event::RawEvent;
 
 /// The driver calls for each piece, before or after threads copy it.
-pub(super) trait Way {
+pub(super) trait CopyDirection {
     /// Whether to begin further pieces even if threads have enough to copy.
     const EAGER: bool;
 
@@ -45,14 +45,14 @@ pub(super) struct Failure {
 pub(crate) type Blame = fn(Error, Device) -> Error;
 
 /// How far a copy gets ahead of its threads and of the device.
-pub(super) struct Limits {
+pub(super) struct FlowLimits {
     /// Open quanta that keep all threads busy.
     enough: usize,
     /// Bytes of pieces that have begun and are not finished.
     most: usize,
 }
 
-impl Limits {
+impl FlowLimits {
     pub(super) fn new(helpers: usize, most: usize) -> Self {
         Self {
             enough: helpers + 1,
@@ -63,11 +63,11 @@ impl Limits {
 
 /// A large copy. Each piece begins, is opened to the threads, and is finished; all in order.
 pub(super) struct Flow<'a, W> {
-    way: W,
+    direction: W,
     pieces: &'a [Piece],
     share: &'a Share<'a>,
     ring: Ring,
-    limits: Limits,
+    limits: FlowLimits,
     blame: Blame,
     /// The pieces that have begun and are not finished.
     staged: VecDeque<Staged>,
@@ -84,18 +84,18 @@ struct Staged {
     arrival: Option<Arrival>,
 }
 
-impl<'a, W: Way> Flow<'a, W> {
+impl<'a, W: CopyDirection> Flow<'a, W> {
     /// A copy of the pieces, which must be those of `share`.
     pub(super) fn new(
-        way: W,
+        direction: W,
         pieces: &'a [Piece],
         share: &'a Share<'a>,
         ring: Ring,
-        limits: Limits,
+        limits: FlowLimits,
         blame: Blame,
     ) -> Self {
         Self {
-            way,
+            direction,
             pieces,
             share,
             ring,
@@ -145,8 +145,8 @@ impl<'a, W: Way> Flow<'a, W> {
         let Some(region) = self.ring.region(piece.len, !self.staged.is_empty())? else {
             return Ok(false);
         };
-        let begun = self.way.begin(piece, &region);
-        let arrival = begun.map_err(|failure| self.told(failure))?;
+        let begun = self.direction.begin(piece, &region);
+        let arrival = begun.map_err(|failure| self.blamed(failure))?;
         let is_here = arrival.is_none();
         self.staged.push_back(Staged { region, arrival });
         self.ahead += piece.len;
@@ -178,15 +178,15 @@ impl<'a, W: Way> Flow<'a, W> {
     fn finish(&mut self) -> Result<()> {
         let piece = &self.pieces[self.done];
         if let Some(Staged { region, .. }) = self.staged.pop_front() {
-            let finished = self.way.finish(piece, &region);
-            finished.map_err(|failure| self.told(failure))?;
+            let finished = self.direction.finish(piece, &region);
+            finished.map_err(|failure| self.blamed(failure))?;
         }
         self.ahead -= piece.len;
         self.done += 1;
         Ok(())
     }
 
-    fn told(&self, Failure { device, error }: Failure) -> Error {
+    fn blamed(&self, Failure { device, error }: Failure) -> Error {
         (self.blame)(error, device)
     }
 }

@@ -4,8 +4,8 @@
 //! driver. So all per-thread state (current contexts, captures, the default stream) is the same as
 //! for a small slice.
 
-use super::ends::{Down, End, Portion, Up};
-use super::flow::{Blame, Flow, Limits};
+use super::device_end::{DeviceEnd, Down, Split, Up};
+use super::flow::{Blame, Flow, FlowLimits};
 use crate::copy::borrowed::staging::options::{StagingOptions, is_more_than, staging_options};
 use crate::copy::borrowed::staging::plan::{self, Piece, Sizes};
 use crate::copy::borrowed::staging::ring::{DEPTH, Ring};
@@ -26,14 +26,14 @@ const AHEAD: usize = 3;
 const SMALL: usize = 4 * CHUNK;
 
 /// How a copy is made.
-struct Manner {
+struct Plan {
     chunk: usize,
     helpers: usize,
     /// Whether parts are cut in pieces.
     is_large: bool,
 }
 
-impl Manner {
+impl Plan {
     fn of(bytes: usize) -> Result<Self> {
         let StagingOptions { threads, chunk } = staging_options()?;
         let chunk = if bytes <= SMALL {
@@ -65,39 +65,39 @@ impl Manner {
 /// memory.
 pub(crate) fn upload<'s>(
     source: &[u8],
-    ends: Vec<End<'s, DeviceSliceMut<'_, u8>>>,
-    portion: Portion,
+    ends: Vec<DeviceEnd<'s, DeviceSliceMut<'_, u8>>>,
+    split: Split,
     blame: Blame,
 ) -> Result<()> {
     driver::ensure()?;
     let Some(first) = ends.first().map(|end| end.core) else {
         return Ok(());
     };
-    let manner = Manner::of(source.len())?;
-    let chunk = manner.chunk;
-    let parts: Vec<usize> = match portion {
-        Portion::Whole => vec![source.len()],
-        Portion::Next => ends.iter().map(|end| end.memory.len()).collect(),
+    let plan = Plan::of(source.len())?;
+    let chunk = plan.chunk;
+    let parts: Vec<usize> = match split {
+        Split::Whole => vec![source.len()],
+        Split::Next => ends.iter().map(|end| end.memory.len()).collect(),
     };
     let sizes = Sizes::up(source.len(), parts.len(), chunk);
-    let pieces = manner.pieces(&parts, sizes);
+    let pieces = plan.pieces(&parts, sizes);
     let share = Share::of(
         pieces.iter().map(|piece| piece.of(source)),
         chunk,
-        manner.helpers + 1,
+        plan.helpers + 1,
     );
     let ring = Ring::new(first, ends.iter().map(|end| end.core), chunk);
-    let helpers = manner.helpers(&share);
-    let limits = Limits::new(helpers, AHEAD * chunk);
+    let helpers = plan.helpers(&share);
+    let limits = FlowLimits::new(helpers, AHEAD * chunk);
     // `flow` owns the regions: it is dropped after `with_help` has made all helpers leave.
-    let mut flow = Flow::new(Up { ends, portion }, &pieces, &share, ring, limits, blame);
+    let mut flow = Flow::new(Up { ends, split }, &pieces, &share, ring, limits, blame);
     with_help(&share, helpers, |help| flow.run(help))
 }
 
 /// Copies device memory to a slice, end by end, and waits until the bytes are there. The ends
 /// together have as many bytes as the slice.
 pub(crate) fn download<'s>(
-    ends: Vec<End<'s, DeviceSlice<'_, u8>>>,
+    ends: Vec<DeviceEnd<'s, DeviceSlice<'_, u8>>>,
     destination: &mut [u8],
     blame: Blame,
 ) -> Result<()> {
@@ -105,15 +105,15 @@ pub(crate) fn download<'s>(
     let Some(first) = ends.first().map(|end| end.core) else {
         return Ok(());
     };
-    let manner = Manner::of(destination.len())?;
-    let chunk = manner.chunk;
+    let plan = Plan::of(destination.len())?;
+    let chunk = plan.chunk;
     let parts: Vec<usize> = ends.iter().map(|end| end.memory.len()).collect();
-    let pieces = manner.pieces(&parts, Sizes::down(parts.len(), chunk));
+    let pieces = plan.pieces(&parts, Sizes::down(parts.len(), chunk));
     let slices = plan::cut(destination, &pieces);
     let share = Share::of_mut(slices.into_iter(), chunk);
     let ring = Ring::new(first, ends.iter().map(|end| end.core), chunk);
-    let helpers = manner.helpers(&share);
-    let limits = Limits::new(helpers, (DEPTH - 1) * chunk);
+    let helpers = plan.helpers(&share);
+    let limits = FlowLimits::new(helpers, (DEPTH - 1) * chunk);
     // `flow` owns the regions: it is dropped after `with_help` has made all helpers leave.
     let mut flow = Flow::new(Down { ends }, &pieces, &share, ring, limits, blame);
     with_help(&share, helpers, |help| flow.run(help))

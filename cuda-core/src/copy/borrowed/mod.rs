@@ -16,9 +16,9 @@ use crate::stream::{Stream, StreamKind};
 use crate::timeline::core::{Bound, StreamCore};
 use crate::types::pod::{Pod, bytes_of, bytes_of_mut};
 
-use ends::{End, Portion};
+use device_end::{DeviceEnd, Split};
 
-pub(crate) mod ends;
+pub(crate) mod device_end;
 mod flow;
 pub(crate) mod large;
 pub(crate) mod staging;
@@ -65,7 +65,12 @@ impl<K: StreamKind> Stream<K> {
         }
         if is_more_than(bytes.len(), large::ALONE) {
             let memory = destination.cast()?;
-            return large::upload(bytes, vec![End { core, memory }], Portion::Whole, not_told);
+            return large::upload(
+                bytes,
+                vec![DeviceEnd { core, memory }],
+                Split::Whole,
+                unchanged,
+            );
         }
         let stream = core.bind(op)?;
         let mut region = staging::reserve(&stream, bytes.len())?;
@@ -235,11 +240,11 @@ fn download_large<T: Pod>(
     bytes: &mut [u8],
 ) -> Result<()> {
     let memory = source.cast()?;
-    large::download(vec![End { core, memory }], bytes, not_told)
+    large::download(vec![DeviceEnd { core, memory }], bytes, unchanged)
 }
 
 /// A [`Blame`](flow::Blame) that adds nothing: the caller of a copy on one stream knows its device.
-fn not_told(error: Error, _: Device) -> Error {
+fn unchanged(error: Error, _: Device) -> Error {
     error
 }
 

@@ -57,24 +57,24 @@ fn attribute(number: u8) -> DeviceAttribute {
 }
 
 /// The driver returns all values as one type; this is the type they stand for.
-trait Value {
+trait AttributeValue {
     fn of(raw: i32) -> Self;
 }
 
-impl Value for i32 {
+impl AttributeValue for i32 {
     fn of(raw: i32) -> Self {
         raw
     }
 }
 
-impl Value for u32 {
+impl AttributeValue for u32 {
     /// These attributes are never negative, or masks that fill all bits.
     fn of(raw: i32) -> Self {
         raw as u32
     }
 }
 
-impl Value for bool {
+impl AttributeValue for bool {
     fn of(raw: i32) -> Self {
         raw != 0
     }
@@ -111,7 +111,7 @@ use attributes;
 
 impl DeviceAttributes {
     #[inline]
-    fn get<V: Value>(self, number: u8) -> Result<V> {
+    fn get<V: AttributeValue>(self, number: u8) -> Result<V> {
         self.0.attribute(attribute(number)).map(V::of)
     }
 }

@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 use cuda_sys::CUdeviceptr;
 
 use super::Granularity;
-use super::mapping::{Mapped, Mapping};
+use super::mapping::{SharedMapping, VirtualMapping};
 use super::physical::PhysicalMemory;
-use crate::alloc::origin::Origin;
+use crate::alloc::backing::DeviceBacking;
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -56,7 +56,7 @@ const ALIGNMENT: usize = 4096;
 pub struct VirtualBuffer<T: Pod> {
     /// Its block has the size of the reserved addresses.
     storage: Storage<DeviceMemory>,
-    mapping: Arc<Mutex<Mapping>>,
+    mapping: Arc<Mutex<VirtualMapping>>,
     // INVARIANT: this many elements are accessible.
     len: usize,
     max_len: usize,
@@ -88,16 +88,16 @@ impl<T: Pod> VirtualBuffer<T> {
             1
         };
         let nowhere = ALIGNMENT as CUdeviceptr;
-        let mapping = Mapping::reserve(context, max_bytes, granularity, nowhere)?;
+        let mapping = VirtualMapping::reserve(context, max_bytes, granularity, nowhere)?;
         let (address, bytes) = (mapping.address(), mapping.reserved());
         let mapping = Arc::new(Mutex::new(mapping));
         let block = Block {
             address,
             bytes,
             ledger: Ledger::default(),
-            keeper: Origin::Owned {
+            backing: DeviceBacking::Owned {
                 context: context.clone(),
-                owner: Box::new(Mapped(mapping.clone())),
+                owner: Box::new(SharedMapping(mapping.clone())),
             },
         };
         Ok(Self {
@@ -139,12 +139,12 @@ impl<T: Pod> VirtualBuffer<T> {
 
     /// The context that the buffer was created in.
     pub fn context(&self) -> &Context {
-        self.storage.block().keeper.context()
+        self.storage.block().backing.context()
     }
 
     /// The device that the memory is on.
     pub fn device(&self) -> Device {
-        self.storage.block().keeper.device()
+        self.storage.block().backing.device()
     }
 
     /// The device address of the first element, the same for as long as `self` lives; not null, but

@@ -6,25 +6,25 @@ use std::sync::{Arc, Mutex};
 use cuda_sys::{CUdeviceptr, CUmemAccess_flags, symbol as cu};
 
 use super::physical::{PhysicalMemory, round_up};
-use crate::alloc::origin::Owner;
+use crate::alloc::backing::MemoryOwner;
 use crate::context::Context;
 use crate::device::{Device, mem_location};
 use crate::error::{Error, Result, check};
-use crate::process::capture_mode::Relaxed;
+use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::process::effect::{Failed, attempt};
-use crate::process::release::{Unreleased, released};
+use crate::process::release::{FailedRelease, released};
 use crate::types::shareable::ShareableHandle;
 use crate::util::sync::lock;
 
 /// See the module. Only whole chunks are mapped and unmapped, in order.
-pub(super) struct Mapping {
+pub(super) struct VirtualMapping {
     context: Context,
     // INVARIANT: the first of `reserved` bytes of address space that this value owns, unless that
     // is zero.
     address: CUdeviceptr,
     reserved: usize,
     granularity: usize,
-    chunks: Vec<Chunk>,
+    chunks: Vec<PhysicalChunk>,
     /// Bytes from the first address on that are mapped and open to the devices of `access`.
     accessible: usize,
     /// The memory's own device and its peers.
@@ -32,25 +32,25 @@ pub(super) struct Mapping {
 }
 
 /// Physical memory for a part of the addresses.
-struct Chunk {
+struct PhysicalChunk {
     memory: PhysicalMemory,
     start: usize,
-    state: State,
+    state: MapState,
 }
 
 /// Whether a chunk's memory is mapped.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum MapState {
     Mapped,
     /// `cuMemMap` or `cuMemUnmap` failed, but may have taken effect.
     Unknown,
     Unmapped,
 }
 
-impl Chunk {
+impl PhysicalChunk {
     /// `cuMemUnmap`, unless that was done, for a chunk of the mapping at `base`. No work uses it.
     fn unmap(&mut self, base: CUdeviceptr) -> Result<()> {
-        if self.state == State::Unmapped {
+        if self.state == MapState::Unmapped {
             return Ok(());
         }
         let at = base + self.start as CUdeviceptr;
@@ -60,18 +60,18 @@ impl Chunk {
         let code = unsafe { cu::cuMemUnmap(at, self.memory.size()) };
         let is_nothing_there = code == cuda_sys::CUDA_ERROR_INVALID_VALUE;
         match attempt("cuMemUnmap", code) {
-            Err(failed) if !(is_nothing_there && self.state == State::Unknown) => {
-                Err(failed.undo(|| self.state = State::Unknown))
+            Err(failed) if !(is_nothing_there && self.state == MapState::Unknown) => {
+                Err(failed.undo(|| self.state = MapState::Unknown))
             }
             _ => {
-                self.state = State::Unmapped;
+                self.state = MapState::Unmapped;
                 Ok(())
             }
         }
     }
 }
 
-impl Mapping {
+impl VirtualMapping {
     /// Reserves `bytes`, rounded up to `granularity`: `cuMemAddressReserve`. For zero bytes nothing
     /// is reserved, and `nowhere` is the address.
     pub(super) fn reserve(
@@ -116,7 +116,7 @@ impl Mapping {
         self.accessible
     }
 
-    /// The offset at which the chunks begin that [`Mapping::truncate`] releases.
+    /// The offset at which the chunks begin that [`VirtualMapping::truncate`] releases.
     pub(super) fn cut(&self, bytes: usize) -> usize {
         let beyond = self.chunks.iter().find(|chunk| chunk.start >= bytes);
         beyond.map_or(self.accessible, |chunk| chunk.start)
@@ -151,20 +151,20 @@ impl Mapping {
         }
         let end = start + size;
         let entered = self.context.enter_briefly()?;
-        let relaxed = Relaxed::enter()?;
+        let relaxed = RelaxedCaptureMode::enter()?;
         let at = self.address + start as CUdeviceptr;
         // SAFETY: this value owns the addresses, which are reserved and not mapped: chunks follow
         // each other, and those before end here. The memory has `size` bytes, and its handle is
         // live.
         let code = unsafe { cu::cuMemMap(at, size, 0, memory.as_raw(), 0) };
         let mapped = attempt("cuMemMap", code);
-        self.chunks.push(Chunk {
+        self.chunks.push(PhysicalChunk {
             memory,
             start,
             state: match mapped {
-                Ok(()) => State::Mapped,
-                Err(Failed::Refused(_)) => State::Unmapped,
-                Err(Failed::Unknown(_)) => State::Unknown,
+                Ok(()) => MapState::Mapped,
+                Err(Failed::Refused(_)) => MapState::Unmapped,
+                Err(Failed::Unknown(_)) => MapState::Unknown,
             },
         });
         let mapped = mapped.map_err(Error::from);
@@ -236,7 +236,7 @@ impl Mapping {
             return Ok(());
         }
         let _entered = self.context.enter_briefly()?;
-        let _relaxed = Relaxed::enter()?;
+        let _relaxed = RelaxedCaptureMode::enter()?;
         while let Some(last) = self.chunks.last_mut().filter(|last| last.start >= bytes) {
             self.accessible = self.accessible.min(last.start);
             last.unmap(self.address)?;
@@ -248,9 +248,9 @@ impl Mapping {
 
     /// Releases everything, the addresses last. No work uses them. Memory that cannot be unmapped
     /// is given up, and the addresses with it.
-    fn release(&mut self) -> Result<(), Unreleased> {
+    fn release(&mut self) -> Result<(), FailedRelease> {
         let _entered = self.context.enter_briefly()?;
-        let _relaxed = Relaxed::enter()?;
+        let _relaxed = RelaxedCaptureMode::enter()?;
         let reserved = mem::take(&mut self.reserved);
         self.accessible = 0;
         let mut unmapped = Ok(());
@@ -260,7 +260,7 @@ impl Mapping {
         // Memory that is still mapped is freed with its mapping; a failed release is reported for
         // the memory.
         self.chunks.clear();
-        unmapped.map_err(Unreleased::Unknown)?;
+        unmapped.map_err(FailedRelease::Unknown)?;
         // SAFETY: reserved by this value with this size, nothing is mapped in them, and freed once.
         released("cuMemAddressFree", unsafe {
             cu::cuMemAddressFree(self.address, reserved)
@@ -269,10 +269,10 @@ impl Mapping {
 }
 
 /// A mapping as the owner of a block of device memory; the buffer shares it, to change it.
-pub(super) struct Mapped(pub(super) Arc<Mutex<Mapping>>);
+pub(super) struct SharedMapping(pub(super) Arc<Mutex<VirtualMapping>>);
 
-impl Owner for Mapped {
-    fn release(&mut self, _: CUdeviceptr, _: usize) -> Result<(), Unreleased> {
+impl MemoryOwner for SharedMapping {
+    fn release(&mut self, _: CUdeviceptr, _: usize) -> Result<(), FailedRelease> {
         // Only this reference is left: the buffer is dropped with its block.
         lock(&self.0).release()
     }

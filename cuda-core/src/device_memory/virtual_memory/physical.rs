@@ -12,7 +12,7 @@ use crate::device::Device;
 use crate::error::{Error, Result, check};
 use crate::process::driver;
 use crate::process::owned::{Owned, Release};
-use crate::process::release::Unreleased;
+use crate::process::release::FailedRelease;
 use crate::types::resource::Resource;
 use crate::types::shareable::ShareableHandle;
 
@@ -257,7 +257,7 @@ impl Release for Allocation {
         self.size
     }
 
-    fn release(&mut self) -> Result<(), Unreleased> {
+    fn release(&mut self) -> Result<(), FailedRelease> {
         self.context.release("cuMemRelease", || {
             // SAFETY: the handle is this crate's, and released once. Mapped memory stays:
             // "freed when all outstanding mappings to the memory are unmapped".

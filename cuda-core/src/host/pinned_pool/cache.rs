@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
-use super::Chunk;
+use super::PinnedChunk;
 use super::class::{CLASSES, Class};
-use super::node::Node;
+use super::node::NumaNode;
 use super::prune;
 use super::source::Slab;
 use super::spans::{SlabId, Span, Spans};
@@ -22,19 +22,19 @@ const FEW: usize = 2;
 
 /// See the module.
 pub(super) struct Cache {
-    /// By [`Node::index`], as far as slabs exist.
+    /// By [`NumaNode::index`], as far as slabs exist.
     shelves: Vec<Shelf>,
     slabs: Vec<Slab>,
     /// Slabs that were given up; chunks of them may still be given back.
     retired: Vec<SlabId>,
-    counts: Counts,
+    counts: PinnedCounts,
 }
 
 pub(super) static CACHE: Mutex<Cache> = Mutex::new(Cache {
     shelves: Vec::new(),
     slabs: Vec::new(),
     retired: Vec::new(),
-    counts: Counts {
+    counts: PinnedCounts {
         used: 0,
         used_peak: 0,
         cached: 0,
@@ -46,7 +46,7 @@ pub(super) static CACHE: Mutex<Cache> = Mutex::new(Cache {
 
 /// Bytes of chunks and of slabs.
 #[derive(Clone, Copy)]
-pub(super) struct Counts {
+pub(super) struct PinnedCounts {
     pub(super) used: usize,
     pub(super) used_peak: usize,
     pub(super) cached: usize,
@@ -70,9 +70,9 @@ struct Shelf {
 struct Bin {
     /// The last one was used last, and is the most likely to be in the processor's caches. Idle
     /// large chunks are among the stretches instead.
-    idle: Vec<Chunk>,
+    idle: Vec<PinnedChunk>,
     /// Chunks that devices may still use.
-    pending: VecDeque<(Chunk, Fences)>,
+    pending: VecDeque<(PinnedChunk, Fences)>,
 }
 
 /// Fences that are needed no more. Dropping the last reference to a timeline calls the driver, so
@@ -82,7 +82,7 @@ pub(super) type Spent = Vec<Fences>;
 impl Cache {
     /// An idle chunk of exactly this class.
     #[inline]
-    pub(super) fn pop(&mut self, node: Node, class: Class) -> Option<Chunk> {
+    pub(super) fn pop(&mut self, node: NumaNode, class: Class) -> Option<PinnedChunk> {
         let shelf = self.shelves.get_mut(node.index())?;
         let chunk = shelf.bins[class.index()].idle.pop()?;
         self.counts.cached -= chunk.bytes;
@@ -92,13 +92,18 @@ impl Cache {
 
     /// Takes back a chunk that no work uses any more.
     #[inline]
-    pub(super) fn put(&mut self, chunk: Chunk, slab: SlabId) {
+    pub(super) fn put(&mut self, chunk: PinnedChunk, slab: SlabId) {
         self.counts.used -= chunk.bytes;
         self.keep(chunk, slab);
     }
 
     /// Takes back a chunk that devices may use until the fences are reached.
-    pub(super) fn put_pending(&mut self, chunk: Chunk, slab: SlabId, fences: Fences) -> Spent {
+    pub(super) fn put_pending(
+        &mut self,
+        chunk: PinnedChunk,
+        slab: SlabId,
+        fences: Fences,
+    ) -> Spent {
         self.counts.used -= chunk.bytes;
         if self.is_retired(slab) {
             return vec![fences];
@@ -115,14 +120,19 @@ impl Cache {
 
     /// A chunk of `bytes` (already rounded to its class) from what is known to be idle: from its
     /// bin, or cut from a free stretch.
-    pub(super) fn find(&mut self, node: Node, bytes: usize, spent: &mut Spent) -> Option<Chunk> {
+    pub(super) fn find(
+        &mut self,
+        node: NumaNode,
+        bytes: usize,
+        spent: &mut Spent,
+    ) -> Option<PinnedChunk> {
         let class = Class::of(bytes);
         self.settle(node.index(), class.index(), MANY, spent);
         self.pop(node, class).or_else(|| self.carve(node, bytes))
     }
 
     /// Cuts a chunk from the smallest stretch with room for it.
-    fn carve(&mut self, node: Node, bytes: usize) -> Option<Chunk> {
+    fn carve(&mut self, node: NumaNode, bytes: usize) -> Option<PinnedChunk> {
         let shelf = self.shelves.get_mut(node.index())?;
         let span = shelf.spans(Class::of(bytes).is_large()).take(bytes)?;
         let slab = self.slabs.iter().find(|slab| slab.id() == span.slab)?;
@@ -159,7 +169,11 @@ impl Cache {
 
     /// Removes the longest pending chunk, to be queried without the lock. Give it back with
     /// [`Cache::put`] or [`Cache::put_pending`].
-    pub(super) fn take_pending(&mut self, node: usize, bin: usize) -> Option<(Chunk, Fences)> {
+    pub(super) fn take_pending(
+        &mut self,
+        node: usize,
+        bin: usize,
+    ) -> Option<(PinnedChunk, Fences)> {
         let shelf = self.shelves.get_mut(node)?;
         let taken = shelf.bins[bin].pending.pop_front()?;
         self.counts.pending -= taken.0.bytes;
@@ -182,7 +196,7 @@ impl Cache {
 
     /// Puts an idle chunk into its bin, or among the stretches if it is large.
     #[inline]
-    fn keep(&mut self, chunk: Chunk, slab: SlabId) {
+    fn keep(&mut self, chunk: PinnedChunk, slab: SlabId) {
         if self.is_retired(slab) {
             return;
         }
@@ -227,7 +241,7 @@ impl Cache {
     }
 
     /// Adds a new slab, and cuts its first chunk.
-    pub(super) fn adopt(&mut self, slab: Slab, bytes: usize) -> Chunk {
+    pub(super) fn adopt(&mut self, slab: Slab, bytes: usize) -> PinnedChunk {
         let _ = kept::PINNED.set(prune);
         let span = slab.whole();
         let (first, rest) = span.split(bytes);
@@ -306,7 +320,7 @@ impl Cache {
         small.map(Slab::bytes).sum()
     }
 
-    pub(super) fn counts(&self) -> Counts {
+    pub(super) fn counts(&self) -> PinnedCounts {
         self.counts
     }
 
@@ -317,7 +331,7 @@ impl Cache {
     }
 }
 
-impl Counts {
+impl PinnedCounts {
     #[inline]
     fn hand_out(&mut self, bytes: usize) {
         self.used += bytes;

@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::cache::{CACHE, Spent};
 use super::class::{self, Class};
-use super::mapping::UNIT;
-use super::node::Node;
+use super::host_mapping::UNIT;
+use super::node::NumaNode;
 use super::source::Slab;
-use super::{Chunk, ask_about_all};
+use super::{PinnedChunk, ask_about_all};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::process::driver;
@@ -46,7 +46,7 @@ impl Drop for Turn {
 }
 
 /// A chunk of a new slab.
-pub(super) fn grow(context: &Context, node: Node, asked: usize) -> Result<Chunk> {
+pub(super) fn grow(context: &Context, node: NumaNode, asked: usize) -> Result<PinnedChunk> {
     let bytes = class::rounded(asked);
     let primary = context.device().primary()?;
     let is_large = Class::of(bytes).is_large();

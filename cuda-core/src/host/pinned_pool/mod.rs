@@ -13,7 +13,7 @@ mod backend;
 mod cache;
 mod class;
 mod growth;
-mod mapping;
+mod host_mapping;
 mod node;
 mod room;
 mod source;
@@ -26,20 +26,20 @@ pub use usage::{PinnedUsage, pinned_usage, reset_pinned_peaks};
 
 use cache::{CACHE, Spent};
 use class::Class;
-use node::Node;
+use node::NumaNode;
 use spans::{SlabId, Span};
 
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::host::pinned::{self, HostAddress, PinnedFlags};
 use crate::process::driver;
-use crate::process::release::Unreleased;
+use crate::process::release::FailedRelease;
 use crate::timeline::ledger::Fences;
 use crate::util::sync::lock;
 
 /// Pinned memory that its holder owns exclusively from [`take`] to [`give`].
 #[derive(Clone, Copy)]
-pub(crate) struct Chunk {
+pub(crate) struct PinnedChunk {
     // INVARIANT: the first of `bytes` initialised bytes that are pinned, portable, and this chunk's
     // alone. Aligned to 256 bytes.
     pub(crate) base: HostAddress,
@@ -48,10 +48,10 @@ pub(crate) struct Chunk {
     offset: usize,
     /// [`None`]: allocated by the driver, which also frees it.
     slab: Option<SlabId>,
-    node: Node,
+    node: NumaNode,
 }
 
-impl Chunk {
+impl PinnedChunk {
     fn span(&self, slab: SlabId) -> Span {
         Span {
             slab,
@@ -74,12 +74,12 @@ const ASKED_ABOUT: usize = 4;
 ///
 /// No driver call if a chunk of this size is idle.
 #[inline]
-pub(crate) fn take(context: &Context, bytes: usize) -> Result<Chunk> {
+pub(crate) fn take(context: &Context, bytes: usize) -> Result<PinnedChunk> {
     driver::ensure()?;
     if backend::is_driver()? {
         return allocate(context, bytes);
     }
-    let node = Node::of(context.device());
+    let node = NumaNode::of(context.device());
     if let Some(chunk) = lock(&CACHE).pop(node, Class::of(bytes)) {
         return Ok(chunk);
     }
@@ -87,12 +87,12 @@ pub(crate) fn take(context: &Context, bytes: usize) -> Result<Chunk> {
 }
 
 /// Takes back a chunk, which may be reused once the fences are reached. No driver call if it is
-/// part of a slab. A chunk of the driver's is waited for and freed; on [`Kept`](Unreleased::Kept),
-/// the caller still owns it, otherwise it must not be used any more.
+/// part of a slab. A chunk of the driver's is waited for and freed; on
+/// [`Kept`](FailedRelease::Kept), the caller still owns it, otherwise it must not be used any more.
 #[inline]
-pub(crate) fn give(chunk: Chunk, fences: Fences) -> Result<(), Unreleased> {
+pub(crate) fn give(chunk: PinnedChunk, fences: Fences) -> Result<(), FailedRelease> {
     let Some(slab) = chunk.slab else {
-        fences.wait_host().map_err(Unreleased::Kept)?;
+        fences.wait_host().map_err(FailedRelease::Kept)?;
         return pinned::free_raw(chunk.base);
     };
     if fences.is_empty() {
@@ -113,19 +113,19 @@ fn prune() {
 
 /// An allocation of the driver's.
 #[cold]
-fn allocate(context: &Context, bytes: usize) -> Result<Chunk> {
-    Ok(Chunk {
+fn allocate(context: &Context, bytes: usize) -> Result<PinnedChunk> {
+    Ok(PinnedChunk {
         base: pinned::alloc_raw(context, bytes, PinnedFlags::PORTABLE)?,
         bytes,
         offset: 0,
         slab: None,
-        node: Node::ANY,
+        node: NumaNode::ANY,
     })
 }
 
 /// A chunk when no idle one has exactly this size.
 #[cold]
-fn take_slowly(context: &Context, node: Node, asked: usize) -> Result<Chunk> {
+fn take_slowly(context: &Context, node: NumaNode, asked: usize) -> Result<PinnedChunk> {
     let bytes = class::rounded(asked);
     if let Some(chunk) = find(node, bytes) {
         return Ok(chunk);
@@ -141,7 +141,7 @@ fn take_slowly(context: &Context, node: Node, asked: usize) -> Result<Chunk> {
 }
 
 /// A chunk from what is known to be idle.
-fn find(node: Node, bytes: usize) -> Option<Chunk> {
+fn find(node: NumaNode, bytes: usize) -> Option<PinnedChunk> {
     let mut spent = Spent::new();
     let found = lock(&CACHE).find(node, bytes, &mut spent);
     drop(spent);
@@ -149,7 +149,7 @@ fn find(node: Node, bytes: usize) -> Option<Chunk> {
 }
 
 /// [`find`] after merging all idle chunks with their neighbours.
-fn find_merged(node: Node, bytes: usize) -> Option<Chunk> {
+fn find_merged(node: NumaNode, bytes: usize) -> Option<PinnedChunk> {
     let mut spent = Spent::new();
     let mut cache = lock(&CACHE);
     cache.merge(&mut spent);
@@ -160,7 +160,7 @@ fn find_merged(node: Node, bytes: usize) -> Option<Chunk> {
 }
 
 /// A chunk that the driver, when queried, reports to be done with.
-fn ask(node: Node, bytes: usize) -> Option<Chunk> {
+fn ask(node: NumaNode, bytes: usize) -> Option<PinnedChunk> {
     let bin = Class::of(bytes).index();
     for _ in 0..ASKED_ABOUT {
         let (chunk, fences) = lock(&CACHE).take_pending(node.index(), bin)?;
@@ -188,7 +188,7 @@ fn ask_about_all() {
 
 /// Queries the fences of a pending chunk, puts it where it belongs by now, and returns whether it
 /// is idle.
-fn ask_about(chunk: Chunk, fences: Fences) -> bool {
+fn ask_about(chunk: PinnedChunk, fences: Fences) -> bool {
     let done = match fences.query() {
         Ok(done) => done,
         Err(Error::LostStream) => {
@@ -206,7 +206,7 @@ fn ask_about(chunk: Chunk, fences: Fences) -> bool {
 
 /// Gives up the slab of a chunk that a device may still use, since its stream is lost. Other chunks
 /// of that slab stay valid while they are in use.
-fn set_aside(chunk: Chunk) {
+fn set_aside(chunk: PinnedChunk) {
     let Some(id) = chunk.slab else {
         return;
     };

@@ -8,18 +8,19 @@ use crate::device::Device;
 
 /// A NUMA node, or none in particular.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Node(u8);
+pub(super) struct NumaNode(u8);
 
-/// The number of nodes that are distinguished; nodes beyond share the bookkeeping of [`Node::ANY`].
+/// The number of nodes that are distinguished; nodes beyond share the bookkeeping of
+/// [`NumaNode::ANY`].
 const MOST: u8 = 64;
 
 /// Devices whose node is remembered.
 const DEVICES: usize = 64;
 
-/// By ordinal; zero if not looked up yet, otherwise one more than the [`Node`].
+/// By ordinal; zero if not looked up yet, otherwise one more than the [`NumaNode`].
 static KNOWN: [AtomicU8; DEVICES] = [const { AtomicU8::new(0) }; DEVICES];
 
-impl Node {
+impl NumaNode {
     /// The system does not report a node.
     pub(super) const ANY: Self = Self(0);
 
@@ -90,7 +91,7 @@ mod tests {
         let devices = std::env::temp_dir().join(folder);
         let device = devices.join("0000:3b:00.0");
         fs::create_dir_all(&device).expect("a folder");
-        let at = |id| Node::at(&devices, id).number();
+        let at = |id| NumaNode::at(&devices, id).number();
         for (text, number) in [
             ("0\n", Some(0)),
             ("1\n", Some(1)),
@@ -111,7 +112,10 @@ mod tests {
 
     #[test]
     fn nodes_have_shelves_of_their_own() {
-        assert_eq!((Node::ANY.number(), Node::ANY.index()), (None, 0));
-        assert_eq!((Node::ZERO.number(), Node::ZERO.index()), (Some(0), 1));
+        assert_eq!((NumaNode::ANY.number(), NumaNode::ANY.index()), (None, 0));
+        assert_eq!(
+            (NumaNode::ZERO.number(), NumaNode::ZERO.index()),
+            (Some(0), 1)
+        );
     }
 }

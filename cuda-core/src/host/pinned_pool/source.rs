@@ -4,9 +4,9 @@ use std::mem;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::Chunk;
-use super::mapping::Mapping;
-use super::node::Node;
+use super::PinnedChunk;
+use super::host_mapping::HostMapping;
+use super::node::NumaNode;
 use super::room;
 use super::spans::{SlabId, Span};
 use crate::context::Context;
@@ -15,7 +15,7 @@ use crate::host::pinned::{self, HostAddress, PinnedFlags};
 use crate::host::pinning;
 use crate::host::registered::RegisterFlags;
 use crate::process::drop_hook;
-use crate::process::release::Unreleased;
+use crate::process::release::FailedRelease;
 use crate::types::resource::Resource;
 
 /// One contiguous range of pinned memory.
@@ -27,10 +27,10 @@ pub(super) struct Slab {
     bytes: usize,
     /// For chunks that have no class.
     is_large: bool,
-    node: Node,
+    node: NumaNode,
     context: Context,
     /// The registered mapping; [`None`] if the driver allocated the memory.
-    mapping: Option<Mapping>,
+    mapping: Option<HostMapping>,
 }
 
 static IDS: AtomicU64 = AtomicU64::new(1);
@@ -40,7 +40,7 @@ impl Slab {
     /// the slab.
     pub(super) fn acquire(
         context: &Context,
-        node: Node,
+        node: NumaNode,
         bytes: usize,
         is_large: bool,
     ) -> Result<Self> {
@@ -70,8 +70,8 @@ impl Slab {
         };
         match released {
             Ok(()) => Ok(self.bytes),
-            Err(Unreleased::Kept(error)) => Err((error, Some(self))),
-            Err(Unreleased::Unknown(error)) => {
+            Err(FailedRelease::Kept(error)) => Err((error, Some(self))),
+            Err(FailedRelease::Unknown(error)) => {
                 self.leak(error.clone());
                 Err((error, None))
             }
@@ -89,10 +89,10 @@ impl Slab {
     }
 
     /// A chunk of a stretch that is allocated to no other chunk.
-    pub(super) fn chunk(&self, span: Span) -> Chunk {
+    pub(super) fn chunk(&self, span: Span) -> PinnedChunk {
         // SAFETY: the stretch is one of this slab's, so it begins within it.
         let base = unsafe { self.base.0.add(span.offset) };
-        Chunk {
+        PinnedChunk {
             base: HostAddress(base),
             bytes: span.bytes,
             offset: span.offset,
@@ -121,17 +121,17 @@ impl Slab {
         self.is_large
     }
 
-    pub(super) fn node(&self) -> Node {
+    pub(super) fn node(&self) -> NumaNode {
         self.node
     }
 }
 
 /// A registered mapping; [`None`] if the system or the driver refuses one.
-fn map(context: &Context, node: Node, bytes: usize) -> Option<Mapping> {
+fn map(context: &Context, node: NumaNode, bytes: usize) -> Option<HostMapping> {
     if !room::has(bytes) {
         return None;
     }
-    let mapping = Mapping::new(bytes, node)?;
+    let mapping = HostMapping::new(bytes, node)?;
     // Mapped as well, since memory from `cuMemHostAlloc` is mapped whatever its flags, if devices
     // share the host's addresses.
     let flags = RegisterFlags::PORTABLE | RegisterFlags::MAPPED;

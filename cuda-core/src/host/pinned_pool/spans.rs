@@ -26,7 +26,7 @@ impl Span {
         (Self { bytes, ..self }, (rest.bytes > 0).then_some(rest))
     }
 
-    fn numbers(self) -> Key {
+    fn numbers(self) -> SpanKey {
         (self.slab.get(), self.offset as u64, self.bytes as u64)
     }
 }
@@ -35,12 +35,12 @@ impl Span {
 #[derive(Default)]
 pub(super) struct Spans {
     /// By slab, offset and size. No two of them touch.
-    places: Tree<Key, ()>,
+    places: Tree<SpanKey, ()>,
     /// The same by size, slab and offset.
-    sizes: Tree<Key, ()>,
+    sizes: Tree<SpanKey, ()>,
 }
 
-type Key = (u64, u64, u64);
+type SpanKey = (u64, u64, u64);
 
 impl Spans {
     /// Adds a stretch, and merges it with its neighbours.

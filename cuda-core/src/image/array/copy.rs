@@ -2,8 +2,10 @@
 
 use cuda_sys::{CUDA_MEMCPY3D, symbol as cu};
 
-use super::ends::{TexelDestination, TexelSource, enter_destination, enter_extent, enter_source};
 use super::texel::Texel;
+use super::texel_side::{
+    TexelDestination, TexelSource, enter_destination, enter_extent, enter_source,
+};
 use super::view::{ArraySlice, ArraySliceMut};
 use crate::error::Result;
 use crate::stream::{Stream, StreamKind};

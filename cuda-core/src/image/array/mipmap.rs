@@ -120,7 +120,7 @@ impl<T: Texel> MipmappedArray<T> {
 
     /// The context that it was created in.
     pub fn context(&self) -> &Context {
-        &self.storage.block().keeper
+        &self.storage.block().backing
     }
 
     /// The device that it is on.

@@ -14,18 +14,18 @@ use crate::error::{Error, Result, check};
 use crate::memory::{self, Block, Storage};
 use crate::process::driver;
 use crate::process::handle::Handle;
-use crate::process::release::Unreleased;
+use crate::process::release::FailedRelease;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::ledger::{Access, Fences, Ledger};
 use crate::timeline::submit::note_use;
 use crate::types::resource::Resource;
 
 mod copy;
-pub(crate) mod ends;
 pub(crate) mod mipmap;
 pub(crate) mod shape;
 mod staged;
 pub(crate) mod texel;
+pub(crate) mod texel_side;
 pub(crate) mod view;
 
 use crate::types::extent::{Extent, Origin};
@@ -43,22 +43,22 @@ pub(crate) enum RawArray {
     Mipmapped(Handle<CUmipmappedArray>),
 }
 
-impl memory::Kind for ArrayMemory {
+impl memory::MemoryKind for ArrayMemory {
     type Address = RawArray;
     /// The context that the array was created in.
-    type Keeper = Context;
+    type Backing = Context;
 
     const RESOURCE: Resource = Resource::Array;
     const NOWHERE: RawArray = RawArray::Single(Handle(ptr::null_mut()));
 
-    fn free(block: &mut Block<Self>) -> Result<(), Unreleased> {
+    fn free(block: &mut Block<Self>) -> Result<(), FailedRelease> {
         let range = block.whole();
         let mut fences = Fences::none();
         block
             .ledger
             .conflicts_exclusive(&range, Access::Write, None, &mut fences);
         fences.wait_host()?;
-        let context = &block.keeper;
+        let context = &block.backing;
         match block.address {
             RawArray::Single(raw) => context.release("cuArrayDestroy", || {
                 // SAFETY: the array is this crate's, is destroyed once, and no work uses it any more.
@@ -72,8 +72,8 @@ impl memory::Kind for ArrayMemory {
         }
     }
 
-    fn context_of(keeper: &Context) -> &Context {
-        keeper
+    fn context_of(backing: &Context) -> &Context {
+        backing
     }
 
     fn number(address: RawArray) -> u64 {
@@ -90,7 +90,7 @@ fn storage(context: &Context, address: RawArray, bytes: usize) -> Arc<Storage<Ar
         address,
         bytes,
         ledger: Ledger::default(),
-        keeper: context.clone(),
+        backing: context.clone(),
     }))
 }
 
@@ -230,7 +230,7 @@ impl<T: Texel> CudaArray<T> {
 
     /// The context that it was created in.
     pub fn context(&self) -> &Context {
-        &self.storage.block().keeper
+        &self.storage.block().backing
     }
 
     /// The device that it is on.

@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 use cuda_sys::CUDA_MEMCPY3D;
 
 use super::copy::{OP, enqueue};
-use super::ends::{
+use super::texel::Texel;
+use super::texel_side::{
     Rows, enter_destination, enter_destination_memory, enter_extent, enter_source,
     enter_source_memory,
 };
-use super::texel::Texel;
 use super::view::{ArraySlice, ArraySliceMut};
 use crate::copy::borrowed::staging::{self, CHUNK, Region};
 use crate::copy::endpoint::Place;

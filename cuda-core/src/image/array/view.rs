@@ -91,7 +91,7 @@ impl<'a, T: Texel> ArraySlice<'a, T> {
 
     /// The device that the array is on.
     pub fn device(&self) -> Device {
-        self.storage.block().keeper.device()
+        self.storage.block().backing.device()
     }
 
     /// A part of the view: its origin, counted from the view's own, and its size,

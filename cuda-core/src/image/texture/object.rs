@@ -7,7 +7,7 @@ use cuda_sys::{CUDA_RESOURCE_DESC, CUresourcetype, CUresult};
 use crate::context::Context;
 use crate::error::{Error, Result, check};
 use crate::process::owned::{Owned, Release};
-use crate::process::release::Unreleased;
+use crate::process::release::FailedRelease;
 use crate::timeline::ledger::{Access, Fences, Ledger, LedgerOf, Touch};
 use crate::types::resource::Resource;
 
@@ -114,7 +114,7 @@ impl<K: ObjectKind> Release for Live<K> {
         self.handle
     }
 
-    fn release(&mut self) -> Result<(), Unreleased> {
+    fn release(&mut self) -> Result<(), FailedRelease> {
         let mut fences = Fences::none();
         self.ledger
             .conflicts_exclusive(&ONLY_BYTE, Access::Write, None, &mut fences);

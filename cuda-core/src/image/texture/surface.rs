@@ -95,7 +95,7 @@ impl<T: Texel> Surface<T> {
 
     /// The device that it is on.
     pub fn device(&self) -> Device {
-        self.array.block().keeper.device()
+        self.array.block().backing.device()
     }
 
     /// The driver's handle, valid while `self` lives; zero for one that was

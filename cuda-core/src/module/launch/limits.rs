@@ -9,7 +9,7 @@ use crate::error::{Error, LaunchError, Result};
 use crate::module::Function;
 
 /// Limits of a kernel and of its device.
-pub(crate) struct Limits {
+pub(crate) struct LaunchLimits {
     grid: Dimensions,
     block: Dimensions,
     threads: u32,
@@ -23,7 +23,7 @@ pub(crate) struct Limits {
     parameters: Option<Vec<usize>>,
 }
 
-impl Limits {
+impl LaunchLimits {
     pub(crate) fn of(function: &Function) -> Result<Self> {
         let device = function.context().device().attributes();
         let attributes = function.attributes()?;

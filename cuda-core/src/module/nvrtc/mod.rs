@@ -31,13 +31,13 @@ use crate::device::Device;
 use crate::error::{Error, Result, c_text};
 use crate::types::version::Version;
 
-mod library;
+mod api;
 mod output;
 mod program;
 
 pub use output::{Cubin, Ptx};
 
-use library::{Api, api};
+use api::{Api, api};
 use output::Output;
 use program::CreatedProgram;
 

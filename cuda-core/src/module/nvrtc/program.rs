@@ -3,7 +3,7 @@
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr;
 
-use super::library::{Api, RawProgram};
+use super::api::{Api, RawProgram};
 use super::{array, pointers};
 use crate::error::{Result, c_text};
 

@@ -14,7 +14,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::process::capture_mode::Relaxed;
+use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::util::sync::lock;
 
 #[cfg(test)]
@@ -39,7 +39,7 @@ const PATIENCE: Duration = Duration::from_micros(if cfg!(miri) { 0 } else { 20 }
 const FAN_OUT: usize = 2;
 
 /// One call of [`with_help`]; lives on its caller's stack.
-struct Job<'w> {
+struct HelpJob<'w> {
     work: &'w dyn Work,
     /// Helper threads that are in it.
     inside: AtomicUsize,
@@ -53,7 +53,7 @@ type Payload = Box<dyn Any + Send>;
 
 struct Listed {
     // INVARIANT: valid while it is listed, and while the job counts a thread as inside.
-    job: NonNull<Job<'static>>,
+    job: NonNull<HelpJob<'static>>,
     /// Threads that may be in it at once.
     helpers: usize,
 }
@@ -92,7 +92,7 @@ static LEAVING: AtomicUsize = AtomicUsize::new(0);
 /// What [`with_help`] passes to the body.
 pub(crate) struct Help<'j> {
     /// [`None`]: without helpers.
-    job: Option<&'j Job<'j>>,
+    job: Option<&'j HelpJob<'j>>,
     /// Belongs to the calling thread.
     _not_send: PhantomData<*const ()>,
 }
@@ -114,7 +114,7 @@ pub(crate) fn with_help<R>(
     if helpers == 0 {
         return body(&alone);
     }
-    let job = Job {
+    let job = HelpJob {
         work,
         inside: AtomicUsize::new(0),
         over: AtomicBool::new(false),
@@ -168,11 +168,11 @@ fn wake(wanted: usize) {
 
 /// A job that is listed; no helper is in it after the drop.
 struct Enlisted<'j> {
-    job: &'j Job<'j>,
+    job: &'j HelpJob<'j>,
 }
 
 impl<'j> Enlisted<'j> {
-    fn new(job: &'j Job<'j>, helpers: usize) -> Self {
+    fn new(job: &'j HelpJob<'j>, helpers: usize) -> Self {
         let mut team = lock(&TEAM);
         team.start(helpers);
         team.jobs.push(Listed {
@@ -222,7 +222,7 @@ impl Team {
 
     /// The open job with the fewest helpers, with the calling thread counted as inside, and whether
     /// it wants another helper.
-    fn enter(&self) -> Option<(NonNull<Job<'static>>, bool)> {
+    fn enter(&self) -> Option<(NonNull<HelpJob<'static>>, bool)> {
         let open = self.jobs.iter().filter_map(|listed| {
             // SAFETY: by the invariant of `Listed` the job is valid while it is listed, and the
             // lock that guards `self` keeps it listed.
@@ -249,7 +249,7 @@ fn serve(generation: u64) {
             if wants_more {
                 wake(FAN_OUT);
             }
-            Relaxed::for_life();
+            RelaxedCaptureMode::for_life();
             // SAFETY: `enter` has counted this thread as inside.
             unsafe { help(job) };
             woken = false;
@@ -288,7 +288,7 @@ fn linger(mut came: impl FnMut() -> bool) -> bool {
 ///
 /// # Safety
 /// The job counts this thread as inside; afterwards it does not.
-unsafe fn help(job: NonNull<Job<'static>>) {
+unsafe fn help(job: NonNull<HelpJob<'static>>) {
     {
         // SAFETY: the job counts this thread as inside, so it is valid.
         let job = unsafe { job.as_ref() };

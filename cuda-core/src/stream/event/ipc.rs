@@ -97,7 +97,7 @@ impl Event {
     ///
     /// let context = Device::get(0)?.context()?;
     /// let handle = IpcEventHandle::from_bytes(receive());
-    /// // SAFETY: the sender keeps its event until this process has told it that it is done.
+    /// // SAFETY: the sender keeps its event until this process says that it is done.
     /// let event = unsafe { Event::open_ipc(&context, handle) }?;
     /// context.create_stream()?.wait_event(&event)?;
     /// # Ok::<(), cuda_core::Error>(())

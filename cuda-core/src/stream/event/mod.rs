@@ -9,7 +9,7 @@ use cuda_sys::{CUevent, CUresult, symbol as cu};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result, check};
-use crate::process::capture_mode::Relaxed;
+use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::stream::{Stream, StreamKind};
 use crate::timeline::event::{EventFlags, RawEvent};
 
@@ -218,7 +218,7 @@ impl Event {
             }
         }
         let mut milliseconds = 0.0;
-        let _relaxed = Relaxed::enter()?;
+        let _relaxed = RelaxedCaptureMode::enter()?;
         check(
             "cuEventElapsedTime",
             elapsed(&mut milliseconds, start.as_raw(), end.as_raw()),

@@ -32,10 +32,10 @@
 //! * Every call that **waits or asks** whether work is done, **allocates or frees**, **maps,
 //!   imports or registers** and the reverse, **loads or unloads**, creates or destroys **arrays,
 //!   textures and surfaces**, reads or sets what a **pool** does, or sets a context's **limits**,
-//!   is made under [`Relaxed`], also by explicit methods. (An H200 with driver 580 ended captures
-//!   at synchronising and querying streams and events, memory of every kind, pools and their
-//!   attributes, registering, arrays, textures, unloading modules and libraries, `cuCtxSetLimit`,
-//!   `cuCtxSetCacheConfig`.)
+//!   is made under [`RelaxedCaptureMode`], also by explicit methods. (An H200 with driver 580 ended
+//!   captures at synchronising and querying streams and events, memory of every kind, pools and
+//!   their attributes, registering, arrays, textures, unloading modules and libraries,
+//!   `cuCtxSetLimit`, `cuCtxSetCacheConfig`.)
 //! * A call that **enqueues** on a stream, **creates or destroys** streams, events and contexts,
 //!   **records**, makes a context current or reads other attributes, is not potentially unsafe, and
 //!   is made without. (The same H200 let all of these pass beside captures of every mode.)
@@ -44,11 +44,11 @@
 //!   not.
 //! * `cuCtxSynchronize` ends every capture of a stream of its context, whatever the mode. It is
 //!   called when none of the streams that this crate knows of is being captured, and under
-//!   [`Relaxed`].
+//!   [`RelaxedCaptureMode`].
 //! * This crate's own threads are relaxed [for as long as they
-//!   live](crate::process::capture_mode::Relaxed::for_life).
+//!   live](crate::process::capture_mode::RelaxedCaptureMode::for_life).
 //!
-//! [`Relaxed`]: crate::process::capture_mode::Relaxed
+//! [`RelaxedCaptureMode`]: crate::process::capture_mode::RelaxedCaptureMode
 
 mod exposure;
 

@@ -3,7 +3,7 @@
 use std::mem;
 use std::sync::Arc;
 
-use super::many::{Key, Many};
+use super::many::{EntryKey, Many};
 use super::{Access, Bytes, Fences, NO_STREAM, SEVERAL};
 use crate::timeline::{Mark, Timeline};
 
@@ -13,11 +13,11 @@ use crate::timeline::{Mark, Timeline};
 pub(super) enum Entries {
     #[default]
     None,
-    One(Entry),
+    One(LedgerEntry),
     Many(Box<Many>),
 }
 
-pub(super) struct Entry {
+pub(super) struct LedgerEntry {
     pub(super) range: Bytes,
     pub(super) access: Access,
     pub(super) mark: Mark,
@@ -77,7 +77,7 @@ impl Entries {
         }
     }
 
-    pub(super) fn push(&mut self, entry: Entry, spent: &mut Vec<Mark>) {
+    pub(super) fn push(&mut self, entry: LedgerEntry, spent: &mut Vec<Mark>) {
         *self = match mem::take(self) {
             Self::None => Self::One(entry),
             some => {
@@ -127,7 +127,7 @@ impl Entries {
         fences: &Fences,
         spent: &mut Vec<Mark>,
     ) -> Option<Vec<Mark>> {
-        let key = Key::new(range, access, stream.id());
+        let key = EntryKey::new(range, access, stream.id());
         // A write supersedes the entries it has waited for, those of its own stream, and completed
         // ones.
         let ordered = |mark: &Mark| {
@@ -145,7 +145,7 @@ impl Entries {
             seq,
         };
         if superseded {
-            let new = Self::One(Entry {
+            let new = Self::One(LedgerEntry {
                 range: range.clone(),
                 access,
                 mark: mark(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::entries::{Entries, Entry, has_completed, within};
+use super::entries::{Entries, LedgerEntry, has_completed, within};
 use super::{Access, Bytes};
 use crate::timeline::Mark;
 use crate::util::turns::Turns;
@@ -12,14 +12,14 @@ use crate::util::turns::Turns;
 #[derive(Default)]
 pub(super) struct Many {
     // INVARIANT: `entries` has exactly the keys that `streams` lists.
-    entries: BTreeMap<Key, Mark>,
-    streams: Turns<Vec<Key>>,
+    entries: BTreeMap<EntryKey, Mark>,
+    streams: Turns<Vec<EntryKey>>,
 }
 
 /// Orders entries by size class, then by start; entries of the same bytes and kind by their
 /// streams.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Key {
+pub(super) struct EntryKey {
     /// The logarithm of the size, rounded down.
     scale: u32,
     start: usize,
@@ -42,7 +42,7 @@ const ASKED: usize = 2;
 /// Number of entries up to which looking at all is faster than finding those that matter.
 const FEW: usize = 16;
 
-impl Key {
+impl EntryKey {
     pub(super) fn new(range: &Bytes, access: Access, stream: u64) -> Self {
         Self {
             scale: range.len().max(1).ilog2(),
@@ -102,7 +102,7 @@ impl Many {
         }
         match self.entries.pop_first() {
             None => Entries::None,
-            Some((key, mark)) => Entries::One(Entry {
+            Some((key, mark)) => Entries::One(LedgerEntry {
                 range: key.range(),
                 access: key.access,
                 mark,
@@ -127,7 +127,7 @@ impl Many {
         &self,
         range: &Bytes,
         access: Access,
-    ) -> impl Iterator<Item = (Key, &Mark)> {
+    ) -> impl Iterator<Item = (EntryKey, &Mark)> {
         overlapping(&self.entries, range, access)
     }
 
@@ -135,14 +135,14 @@ impl Many {
     /// of the write's own entry.
     pub(super) fn supersede(
         &mut self,
-        own: Key,
+        own: EntryKey,
         ordered: impl Fn(&Mark) -> bool,
         spent: &mut Vec<Mark>,
     ) {
         let range = own.range();
         // Entries that were merged are not split again.
         let crowded = self.is_crowded(own.stream);
-        let stays = |key: &Key| *key == own || (crowded && own.is_merged_into(key));
+        let stays = |key: &EntryKey| *key == own || (crowded && own.is_merged_into(key));
         for (key, mark) in self.take(&range, |key, mark| !stays(key) && ordered(mark)) {
             let (start, end) = (range.start.max(key.start), range.end.min(key.end));
             for rest in [key.start..start, end..key.end] {
@@ -155,7 +155,11 @@ impl Many {
     }
 
     /// Removes and returns the entries about these bytes that `unwanted` selects.
-    fn take(&mut self, range: &Bytes, unwanted: impl Fn(&Key, &Mark) -> bool) -> Vec<(Key, Mark)> {
+    fn take(
+        &mut self,
+        range: &Bytes,
+        unwanted: impl Fn(&EntryKey, &Mark) -> bool,
+    ) -> Vec<(EntryKey, Mark)> {
         let found = self.overlapping(range, Access::Write);
         let unwanted = found.filter(|(key, mark)| unwanted(key, mark));
         let keys: Vec<_> = unwanted.map(|(key, _)| key).collect();
@@ -196,7 +200,7 @@ impl Many {
 
     /// Raises the point of the entry with this key, or of the one it would be merged into. Returns
     /// whether there was one.
-    pub(super) fn raise(&mut self, key: Key, seq: u64) -> bool {
+    pub(super) fn raise(&mut self, key: EntryKey, seq: u64) -> bool {
         let raise = |mark: &mut Mark| mark.seq = mark.seq.max(seq);
         if let Some(mark) = self.entries.get_mut(&key) {
             raise(mark);
@@ -262,7 +266,7 @@ impl Many {
                 spent.push(earlier);
             }
         }
-        let key = Key::new(&range, access, stream);
+        let key = EntryKey::new(&range, access, stream);
         match self.entries.get_mut(&key) {
             Some(known) => {
                 known.seq = known.seq.max(mark.seq);
@@ -276,12 +280,12 @@ impl Many {
         }
     }
 
-    fn keys_of(&self, stream: u64, wanted: impl Fn(&Key) -> bool) -> Vec<Key> {
+    fn keys_of(&self, stream: u64, wanted: impl Fn(&EntryKey) -> bool) -> Vec<EntryKey> {
         let keys = self.streams.get(stream).into_iter().flatten();
         keys.copied().filter(wanted).collect()
     }
 
-    fn remove(&mut self, key: Key) -> Option<Mark> {
+    fn remove(&mut self, key: EntryKey) -> Option<Mark> {
         let keys = self.streams.get_mut(key.stream)?;
         if let Some(at) = keys.iter().position(|known| *known == key) {
             keys.swap_remove(at);
@@ -297,10 +301,10 @@ impl Many {
 /// than a few of the others: at none of the other readers beside a read, and at one of those that
 /// use the same other bytes.
 fn overlapping<'a, M>(
-    entries: &'a BTreeMap<Key, M>,
+    entries: &'a BTreeMap<EntryKey, M>,
     range: &Bytes,
     access: Access,
-) -> impl Iterator<Item = (Key, &'a M)> + use<'a, M> {
+) -> impl Iterator<Item = (EntryKey, &'a M)> + use<'a, M> {
     let range = range.clone();
     let mut rest = entries.range(..);
     std::iter::from_fn(move || {
@@ -311,9 +315,9 @@ fn overlapping<'a, M>(
             // Entries of this scale that begin before `first` do not reach the range.
             let first = (range.start + 1).saturating_sub(key.longest());
             let next = if key.start >= range.end {
-                Key::first(key.scale + 1, 0)
+                EntryKey::first(key.scale + 1, 0)
             } else if key.start < first {
-                Key::first(key.scale, first)
+                EntryKey::first(key.scale, first)
             } else if key.end <= range.start || !access.conflicts(key.access) {
                 key.next_kind()
             } else {
@@ -339,7 +343,11 @@ mod tests {
     }
 
     /// What an access conflicts with, and the number of entries it looked at.
-    fn found(entries: &BTreeMap<Key, ()>, range: Bytes, access: Access) -> (Vec<Key>, usize) {
+    fn found(
+        entries: &BTreeMap<EntryKey, ()>,
+        range: Bytes,
+        access: Access,
+    ) -> (Vec<EntryKey>, usize) {
         LOOKS.set(0);
         let found = overlapping(entries, &range, access).map(|(key, ())| key);
         (found.collect(), LOOKS.get())
@@ -348,9 +356,9 @@ mod tests {
     #[test]
     fn s03_no_reader_looks_at_the_others() {
         for readers in [100, 1000] {
-            let key = |stream| (Key::new(&(0..64), Access::Read, stream), ());
+            let key = |stream| (EntryKey::new(&(0..64), Access::Read, stream), ());
             let mut entries: BTreeMap<_, _> = (2..readers).map(key).collect();
-            entries.insert(Key::new(&(0..64), Access::Write, 1), ());
+            entries.insert(EntryKey::new(&(0..64), Access::Write, 1), ());
             let (writes, looks) = found(&entries, 0..64, Access::Read);
             assert_eq!(writes.len(), 1);
             assert!(looks <= 3, "{looks} beside {readers}");
@@ -365,10 +373,10 @@ mod tests {
     fn s37_no_part_looks_at_the_others() {
         for parts in [100, 1000] {
             let range = |part: u64| part as usize * 64..(part as usize + 1) * 64;
-            let key = |part| (Key::new(&range(part), Access::Write, part), ());
+            let key = |part| (EntryKey::new(&range(part), Access::Write, part), ());
             let mut entries: BTreeMap<_, _> = (1..parts).map(key).collect();
             let whole = 0..parts as usize * 64;
-            entries.insert(Key::new(&whole, Access::Read, parts), ());
+            entries.insert(EntryKey::new(&whole, Access::Read, parts), ());
             for part in 1..parts {
                 let (conflicts, looks) = found(&entries, range(part), Access::Write);
                 assert_eq!(conflicts.len(), 2, "itself, and the reader of all");
@@ -394,13 +402,13 @@ mod tests {
         for _ in 0..if cfg!(miri) { 3 } else { 300 } {
             let entries: BTreeMap<_, _> = (0..40)
                 .map(|_| any())
-                .map(|(range, access, stream)| (Key::new(&range, access, stream), ()))
+                .map(|(range, access, stream)| (EntryKey::new(&range, access, stream), ()))
                 .collect();
             for _ in 0..40 {
                 let (range, access, _) = any();
                 let (mut found, _) = found(&entries, range.clone(), access);
                 let conflicts =
-                    |key: &&Key| access.conflicts(key.access) && overlap(&key.range(), &range);
+                    |key: &&EntryKey| access.conflicts(key.access) && overlap(&key.range(), &range);
                 let mut expected: Vec<_> = entries.keys().filter(conflicts).copied().collect();
                 found.sort();
                 expected.sort();

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::timeline::{Mark, Timeline};
 use crate::util::sync::lock;
-use entries::{Entries, Entry, overlap};
+use entries::{Entries, LedgerEntry, overlap};
 
 pub(crate) use fences::Fences;
 
@@ -87,8 +87,8 @@ impl Reader {
         }
     }
 
-    fn into_entry(self) -> Entry {
-        Entry {
+    fn into_entry(self) -> LedgerEntry {
+        LedgerEntry {
             range: self.range,
             access: Access::Read,
             mark: Mark {
@@ -162,7 +162,7 @@ impl Ledger {
         Self {
             only: AtomicU64::new(mark.timeline.id()),
             reader: OnceLock::new(),
-            entries: Mutex::new(Entries::One(Entry {
+            entries: Mutex::new(Entries::One(LedgerEntry {
                 range,
                 access: Access::Write,
                 mark,

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::host::pinned::HostAddress;
 use crate::host::pinned_pool;
 use crate::process::drop_hook;
-use crate::process::release::Unreleased;
+use crate::process::release::FailedRelease;
 use crate::timeline::ledger::Fences;
 use crate::types::resource::Resource;
 use crate::util::sync::lock;
@@ -20,27 +20,27 @@ const PAGE: usize = 4096;
 
 /// Memory that copies of borrowed slices go through.
 #[derive(Clone, Copy)]
-pub(super) struct Chunk {
-    memory: Memory,
+pub(super) struct StagingChunk {
+    memory: StagingMemory,
     /// The requested size.
     // INVARIANT: no more than the memory has, which is this chunk's until it is given back.
     pub(super) bytes: usize,
 }
 
 #[derive(Clone, Copy)]
-enum Memory {
+enum StagingMemory {
     /// From the slabs.
-    Pinned(pinned_pool::Chunk),
+    Pinned(pinned_pool::PinnedChunk),
     /// For when no pinned memory can be had: the driver then copies it through pinned memory of its
     /// own.
     // INVARIANT: allocated with the layout of the chunk's bytes.
     Pageable(HostAddress),
 }
 
-impl Chunk {
+impl StagingChunk {
     /// New pinned memory, in the device's primary context, which outlives all chunks.
     pub(super) fn pinned(device: Device, bytes: usize) -> Result<Self> {
-        let memory = Memory::Pinned(pinned_pool::take(device.primary()?, bytes)?);
+        let memory = StagingMemory::Pinned(pinned_pool::take(device.primary()?, bytes)?);
         Ok(Self { memory, bytes }.counted())
     }
 
@@ -49,7 +49,7 @@ impl Chunk {
         let layout = layout(bytes).filter(|layout| layout.size() > 0)?;
         // SAFETY: the layout is not of size zero.
         let base = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        let memory = Memory::Pageable(HostAddress(base));
+        let memory = StagingMemory::Pageable(HostAddress(base));
         Some(Self { memory, bytes }.counted())
     }
 
@@ -66,37 +66,37 @@ impl Chunk {
 
     pub(super) fn base(&self) -> *mut u8 {
         match self.memory {
-            Memory::Pinned(memory) => memory.base.0.as_ptr(),
-            Memory::Pageable(base) => base.0.as_ptr(),
+            StagingMemory::Pinned(memory) => memory.base.0.as_ptr(),
+            StagingMemory::Pageable(base) => base.0.as_ptr(),
         }
     }
 
     /// Whether it is part of a slab, which takes it back without a driver call.
     pub(super) fn is_cached(&self) -> bool {
-        matches!(self.memory, Memory::Pinned(memory) if memory.is_cached())
+        matches!(self.memory, StagingMemory::Pinned(memory) if memory.is_cached())
     }
 
     /// Whether it is pageable, to be used only if no other chunk can be had.
     pub(super) fn is_pageable(&self) -> bool {
-        matches!(self.memory, Memory::Pageable(_))
+        matches!(self.memory, StagingMemory::Pageable(_))
     }
 
     /// Bytes that giving it back returns to the system.
     pub(super) fn released_bytes(&self) -> usize {
         match self.memory {
-            Memory::Pinned(memory) if memory.is_cached() => 0,
-            Memory::Pinned(memory) => memory.bytes,
-            Memory::Pageable(_) => self.bytes,
+            StagingMemory::Pinned(memory) if memory.is_cached() => 0,
+            StagingMemory::Pinned(memory) => memory.bytes,
+            StagingMemory::Pageable(_) => self.bytes,
         }
     }
 
     /// Gives the memory back once the fences are reached; see [`pinned_pool::give`].
-    pub(super) fn give(self, fences: Fences) -> Result<(), Unreleased> {
+    pub(super) fn give(self, fences: Fences) -> Result<(), FailedRelease> {
         let base = match self.memory {
-            Memory::Pinned(memory) => return pinned_pool::give(memory, fences),
-            Memory::Pageable(base) => base,
+            StagingMemory::Pinned(memory) => return pinned_pool::give(memory, fences),
+            StagingMemory::Pageable(base) => base,
         };
-        fences.wait_host().map_err(Unreleased::Kept)?;
+        fences.wait_host().map_err(FailedRelease::Kept)?;
         if let Some(layout) = layout(self.bytes) {
             // SAFETY: allocated with this layout, by the invariant; neither the host nor a device
             // uses it any more.

@@ -12,16 +12,16 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::host::pinned_pool;
 use crate::process::pinned_pass::Pass;
-use crate::process::release::Unreleased;
+use crate::process::release::FailedRelease;
 use crate::process::{driver, workers};
 use crate::signal;
-use crate::timeline::core::{Bound, StagingChunk, StreamCore};
+use crate::timeline::core::{Bound, StagingSlot, StreamCore};
 use crate::timeline::ledger::Fences;
 use crate::timeline::{Mark, Timeline};
 use crate::util::pocket::Pocket;
 use crate::util::sync::lock;
 
-use chunk::Chunk;
+use chunk::StagingChunk;
 
 mod chunk;
 mod copying;
@@ -47,17 +47,17 @@ const ASKED_AT_MOST: usize = 8;
 const ALIGNMENT: usize = 256;
 
 /// Chunks that are not leased.
-struct Pool {
+struct StagingPool {
     /// The one used last comes last, and is reused last: a core that has read what a device wrote
     /// there has it in its caches for a while, and a device is slow to write to cached lines.
-    idle: VecDeque<Chunk>,
+    idle: VecDeque<StagingChunk>,
     /// Chunks that devices may still use, up to these points; each stream's oldest first.
-    pending: VecDeque<(Chunk, Fences)>,
+    pending: VecDeque<(StagingChunk, Fences)>,
     /// Bytes of all chunks by size class: the logarithm of the size, which is a power of two.
     allocated: [usize; usize::BITS as usize],
 }
 
-static POOL: Mutex<Pool> = Mutex::new(Pool {
+static POOL: Mutex<StagingPool> = Mutex::new(StagingPool {
     idle: VecDeque::new(),
     pending: VecDeque::new(),
     allocated: [0; usize::BITS as usize],
@@ -66,7 +66,7 @@ static POOL: Mutex<Pool> = Mutex::new(Pool {
 /// A chunk on loan; it goes back to the pool with its last region.
 pub(crate) struct Lease {
     // INVARIANT: only this lease's regions access it.
-    chunk: Chunk,
+    chunk: StagingChunk,
     claimed: AtomicUsize,
     /// The last point of each stream that uses the chunk.
     last: Mutex<Fences>,
@@ -80,7 +80,7 @@ pub(crate) struct Region {
     len: usize,
 }
 
-impl Pocket for StagingChunk {
+impl Pocket for StagingSlot {
     type Content = Mutex<Option<Arc<Lease>>>;
 }
 
@@ -91,7 +91,7 @@ impl Lease {
         take(core, CHUNK).map(Self::of)
     }
 
-    fn of(chunk: Chunk) -> Arc<Self> {
+    fn of(chunk: StagingChunk) -> Arc<Self> {
         Arc::new(Self {
             chunk,
             claimed: AtomicUsize::new(0),
@@ -213,7 +213,7 @@ fn claim_new(lease: &Arc<Lease>, len: usize) -> Result<Region> {
 ///
 /// Does not wait for other streams, nor for work that is held up: that may continue only after what
 /// the calling thread does next. (Without memory for a new chunk, [it must](take_at_last).)
-fn take(core: &StreamCore, bytes: usize) -> Result<Chunk> {
+fn take(core: &StreamCore, bytes: usize) -> Result<StagingChunk> {
     let id = core.timeline().id();
     let is_own = |last: &Fences| last.marks().iter().all(|mark| mark.timeline.id() == id);
     if let Some(chunk) = take_done(bytes, &is_own) {
@@ -236,7 +236,7 @@ fn has_room(bytes: usize) -> bool {
 ///
 /// Streams that are held up may have brought the pool beyond [`MOST`]; then a second such chunk is
 /// given back to its slab.
-fn take_known(bytes: usize) -> Option<Chunk> {
+fn take_known(bytes: usize) -> Option<StagingChunk> {
     let mut chunk = find_known(bytes, &|_| true)?;
     while chunk.is_pageable() {
         // By now there may be a pinned one.
@@ -246,20 +246,20 @@ fn take_known(bytes: usize) -> Option<Chunk> {
     if *lock(&POOL).allocated(bytes) > MOST {
         // Not a chunk of the driver's: freeing that waits for devices, which may wait for the
         // calling thread.
-        if let Some(other) = find_known(bytes, &Chunk::is_cached) {
+        if let Some(other) = find_known(bytes, &StagingChunk::is_cached) {
             other.discard();
         }
     }
     Some(chunk)
 }
 
-fn find_known(bytes: usize, wanted: &dyn Fn(&Chunk) -> bool) -> Option<Chunk> {
+fn find_known(bytes: usize, wanted: &dyn Fn(&StagingChunk) -> bool) -> Option<StagingChunk> {
     let mut pool = lock(&POOL);
-    let fits = |chunk: &Chunk| chunk.bytes == bytes && wanted(chunk);
+    let fits = |chunk: &StagingChunk| chunk.bytes == bytes && wanted(chunk);
     if let Some(at) = pool.idle.iter().position(fits) {
         return pool.idle.remove(at);
     }
-    let done = |(chunk, last): &(Chunk, Fences)| fits(chunk) && last.are_known_reached();
+    let done = |(chunk, last): &(StagingChunk, Fences)| fits(chunk) && last.are_known_reached();
     let at = pool.pending.iter().position(done)?;
     let (chunk, last) = pool.pending.remove(at)?;
     // Dropping the last reference to a timeline destroys its events: not under the lock.
@@ -270,7 +270,7 @@ fn find_known(bytes: usize, wanted: &dyn Fn(&Chunk) -> bool) -> Option<Chunk> {
 
 /// A chunk that is known to be done, or a pending one that a query shows to be, `own` ones first.
 /// One driver call for each stream queried.
-fn take_done(bytes: usize, own: &dyn Fn(&Fences) -> bool) -> Option<Chunk> {
+fn take_done(bytes: usize, own: &dyn Fn(&Fences) -> bool) -> Option<StagingChunk> {
     let others = if has_room(bytes) {
         ASKED
     } else {
@@ -291,7 +291,7 @@ fn take_asked(
     wanted: &dyn Fn(&Fences) -> bool,
     most: usize,
     busy: &mut Vec<u64>,
-) -> Option<Chunk> {
+) -> Option<StagingChunk> {
     let most = busy.len() + most;
     while busy.len() < most {
         let is_busy = |mark: &Mark| busy.contains(&mark.timeline.id());
@@ -314,7 +314,7 @@ fn take_asked(
 
 /// The oldest pending chunk whose points are `wanted`, after waiting for its devices. A chunk whose
 /// wait fails is set aside.
-fn take_when_done(bytes: usize, wanted: &dyn Fn(&Fences) -> bool) -> Option<Chunk> {
+fn take_when_done(bytes: usize, wanted: &dyn Fn(&Fences) -> bool) -> Option<StagingChunk> {
     loop {
         let (chunk, last) = take_pending(bytes, wanted)?;
         if let Ok(chunk) = wait_for(chunk, last) {
@@ -323,7 +323,7 @@ fn take_when_done(bytes: usize, wanted: &dyn Fn(&Fences) -> bool) -> Option<Chun
     }
 }
 
-fn take_pending(bytes: usize, wanted: &dyn Fn(&Fences) -> bool) -> Option<(Chunk, Fences)> {
+fn take_pending(bytes: usize, wanted: &dyn Fn(&Fences) -> bool) -> Option<(StagingChunk, Fences)> {
     lock(&POOL).take_pending(bytes, wanted)
 }
 
@@ -333,7 +333,7 @@ fn is_lost(points: &Fences) -> bool {
     marks.any(|mark| mark.timeline.is_lost(mark.seq))
 }
 
-impl Pool {
+impl StagingPool {
     fn allocated(&mut self, bytes: usize) -> &mut usize {
         // The logarithm is less than the number of bits.
         &mut self.allocated[bytes.max(1).ilog2() as usize]
@@ -344,15 +344,15 @@ impl Pool {
         &mut self,
         bytes: usize,
         wanted: &dyn Fn(&Fences) -> bool,
-    ) -> Option<(Chunk, Fences)> {
-        let fits = |(chunk, last): &(Chunk, Fences)| chunk.bytes == bytes && wanted(last);
+    ) -> Option<(StagingChunk, Fences)> {
+        let fits = |(chunk, last): &(StagingChunk, Fences)| chunk.bytes == bytes && wanted(last);
         let at = self.pending.iter().position(fits)?;
         self.pending.remove(at)
     }
 }
 
 /// The chunk, after waiting for the devices that use it.
-fn wait_for(chunk: Chunk, last: Fences) -> Result<Chunk> {
+fn wait_for(chunk: StagingChunk, last: Fences) -> Result<StagingChunk> {
     if let Err(error) = last.wait_host() {
         set_aside(chunk, last, error.clone());
         return Err(error);
@@ -361,8 +361,8 @@ fn wait_for(chunk: Chunk, last: Fences) -> Result<Chunk> {
 }
 
 /// A new chunk; or, without memory for one, [any other that can be had](take_at_last).
-fn allocate_or_wait(device: Device, bytes: usize) -> Result<Chunk> {
-    match Chunk::pinned(device, bytes) {
+fn allocate_or_wait(device: Device, bytes: usize) -> Result<StagingChunk> {
+    match StagingChunk::pinned(device, bytes) {
         Err(error) if error.is_out_of_memory() => take_at_last(bytes, error),
         allocated => allocated,
     }
@@ -370,15 +370,15 @@ fn allocate_or_wait(device: Device, bytes: usize) -> Result<Chunk> {
 
 /// The fallback after allocating a chunk was `refused`: waits for a pending one, at last even for
 /// one that is held up; if there is none, allocates memory that is not pinned.
-fn take_at_last(bytes: usize, refused: Error) -> Result<Chunk> {
+fn take_at_last(bytes: usize, refused: Error) -> Result<StagingChunk> {
     take_when_done(bytes, &|last| !last.are_held_up())
         .or_else(|| take_when_done(bytes, &|_| true))
-        .or_else(|| Chunk::pageable(bytes))
+        .or_else(|| StagingChunk::pageable(bytes))
         .ok_or(refused)
 }
 
 /// Gives up a chunk of which it cannot be proven that no device uses it.
-fn set_aside(chunk: Chunk, last: Fences, error: Error) {
+fn set_aside(chunk: StagingChunk, last: Fences, error: Error) {
     chunk.uncount();
     if chunk.is_cached() {
         // `slab::give` makes no driver call for it, so does not fail; the slab gives it up when it
@@ -441,12 +441,12 @@ pub fn trim_staging() -> Result<usize> {
             return Ok(gone + signal::trim()?);
         };
         let given = chunk.give(Fences::none());
-        if let Err(Unreleased::Kept(error)) = given {
+        if let Err(FailedRelease::Kept(error)) = given {
             lock(&POOL).idle.push_front(chunk);
             return Err(error);
         }
         chunk.uncount();
-        if let Err(Unreleased::Unknown(error)) = given {
+        if let Err(FailedRelease::Unknown(error)) = given {
             chunk.report_lost(error.clone());
             return Err(error);
         }

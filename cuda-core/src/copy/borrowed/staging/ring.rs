@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    Chunk, Lease, Region, allocate_or_wait, claim_new, has_room, take_at_last, take_done,
+    Lease, Region, StagingChunk, allocate_or_wait, claim_new, has_room, take_at_last, take_done,
     take_known, take_pending, wait_for,
 };
 use crate::device::Device;
@@ -65,7 +65,7 @@ impl Ring {
         Ok(Some(region))
     }
 
-    fn take(&mut self, has_others: bool) -> Result<Option<Chunk>> {
+    fn take(&mut self, has_others: bool) -> Result<Option<StagingChunk>> {
         if self.taken >= DEPTH {
             if let Some(chunk) = take_known(self.chunk) {
                 return Ok(Some(chunk));
@@ -81,13 +81,13 @@ impl Ring {
     }
 
     /// Takes one more chunk.
-    fn bring(&mut self, has_others: bool) -> Result<Option<Chunk>> {
+    fn bring(&mut self, has_others: bool) -> Result<Option<StagingChunk>> {
         if let Some(chunk) = take_done(self.chunk, &|last| self.is_own(last)) {
             return Ok(Some(chunk));
         }
         let mut refused = None;
         if has_room(self.chunk) {
-            match Chunk::pinned(self.device, self.chunk) {
+            match StagingChunk::pinned(self.device, self.chunk) {
                 Err(error) if error.is_out_of_memory() => {
                     // The copy makes do with those it has.
                     self.taken = DEPTH;

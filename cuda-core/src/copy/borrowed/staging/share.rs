@@ -14,7 +14,7 @@ use crate::process::workers::{Help, Work};
 
 /// Direction of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Way {
+enum ShareDirection {
     /// From the slice to the chunks.
     In,
     /// From the chunks to the slice.
@@ -38,11 +38,11 @@ const WIDE: usize = 128 << 10;
 
 /// See the module.
 pub(crate) struct Share<'a> {
-    way: Way,
+    direction: ShareDirection,
     path: Path,
     /// Bytes of a quantum.
     quantum: usize,
-    pieces: Vec<Piece>,
+    pieces: Vec<SharePiece>,
     /// Quanta that threads have taken.
     taken: AtomicUsize,
     /// Quanta that may be taken: those of the first pieces.
@@ -55,7 +55,7 @@ pub(crate) struct Share<'a> {
 }
 
 /// The bytes that one driver copy moves.
-struct Piece {
+struct SharePiece {
     // INVARIANT: `len` bytes that are borrowed for as long as the share lives: exclusively, or, if
     // bytes go in, shared and only read. No other piece has them.
     slice: *mut u8,
@@ -75,7 +75,7 @@ unsafe impl Sync for Share<'_> {}
 impl<'a> Share<'a> {
     /// A copy of pieces into chunks of size `chunk`, by up to `threads` threads.
     pub(crate) fn of(pieces: impl Iterator<Item = &'a [u8]>, chunk: usize, threads: usize) -> Self {
-        let mut share = Self::empty(Way::In, plan::quantum(chunk));
+        let mut share = Self::empty(ShareDirection::In, plan::quantum(chunk));
         for slice in pieces {
             share.add(slice.as_ptr().cast_mut(), slice.len());
         }
@@ -85,16 +85,16 @@ impl<'a> Share<'a> {
 
     /// A copy of pieces out of chunks of size `chunk`.
     pub(crate) fn of_mut(pieces: impl Iterator<Item = &'a mut [u8]>, chunk: usize) -> Self {
-        let mut share = Self::empty(Way::Out, plan::quantum(chunk));
+        let mut share = Self::empty(ShareDirection::Out, plan::quantum(chunk));
         for slice in pieces {
             share.add(slice.as_mut_ptr(), slice.len());
         }
         share
     }
 
-    fn empty(way: Way, quantum: usize) -> Self {
+    fn empty(direction: ShareDirection, quantum: usize) -> Self {
         Self {
-            way,
+            direction,
             path: Path::PastCaches,
             quantum,
             pieces: Vec::new(),
@@ -107,7 +107,7 @@ impl<'a> Share<'a> {
 
     fn add(&mut self, slice: *mut u8, len: usize) {
         let quanta = len.div_ceil(self.quantum);
-        self.pieces.push(Piece {
+        self.pieces.push(SharePiece {
             slice,
             len,
             first: self.quanta,
@@ -219,9 +219,9 @@ impl<'a> Share<'a> {
         let len = self.quantum.min(piece.len - start);
         let slice = piece.slice.wrapping_add(start);
         let staged = piece.staged.load(Ordering::Relaxed).wrapping_add(start);
-        let (from, to) = match self.way {
-            Way::In => (slice, staged),
-            Way::Out => (staged, slice),
+        let (from, to) = match self.direction {
+            ShareDirection::In => (slice, staged),
+            ShareDirection::Out => (staged, slice),
         };
         // SAFETY: a quantum of a piece that is open: `len` bytes of the slice, by the piece's
         // invariant, and of its region, by the contract of `open`; only the thread that has taken a

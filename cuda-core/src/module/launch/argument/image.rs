@@ -9,7 +9,7 @@ use crate::image::texture::BoundTexture;
 use crate::image::texture::surface::BoundSurface;
 use crate::types::pod::Pod;
 
-impl<'a> sealed::Argument<'a> for BoundTexture<'a> {
+impl<'a> sealed::PushArgument<'a> for BoundTexture<'a> {
     fn push(self, arguments: &mut Arguments, touched: &mut Touched<'a>) {
         let (handle, context, touches) = self.into_parts();
         touched.object("the texture", context, touches);
@@ -17,7 +17,7 @@ impl<'a> sealed::Argument<'a> for BoundTexture<'a> {
     }
 }
 
-impl<'a> sealed::Argument<'a> for BoundSurface<'a> {
+impl<'a> sealed::PushArgument<'a> for BoundSurface<'a> {
     fn push(self, arguments: &mut Arguments, touched: &mut Touched<'a>) {
         let (handle, context, touches) = self.into_parts();
         touched.object("the surface", context, touches);
@@ -27,25 +27,25 @@ impl<'a> sealed::Argument<'a> for BoundSurface<'a> {
 
 macro_rules! seen_through_views {
     ($($buffer:ident)*) => {$(
-        impl<'a, T: Pod> sealed::DeviceVisible<'a> for &'a $buffer<T> {
+        impl<'a, T: Pod> sealed::TouchMemory<'a> for &'a $buffer<T> {
             fn touch(self, touched: &mut Touched<'a>) -> CUdeviceptr {
                 self.as_view().touch(touched)
             }
         }
 
-        impl<'a, T: Pod> sealed::DeviceVisible<'a> for &'a mut $buffer<T> {
+        impl<'a, T: Pod> sealed::TouchMemory<'a> for &'a mut $buffer<T> {
             fn touch(self, touched: &mut Touched<'a>) -> CUdeviceptr {
                 self.as_view_mut().touch(touched)
             }
         }
 
-        impl<'a, T: Pod> sealed::Argument<'a> for &'a $buffer<T> {
+        impl<'a, T: Pod> sealed::PushArgument<'a> for &'a $buffer<T> {
             fn push(self, arguments: &mut Arguments, touched: &mut Touched<'a>) {
                 self.as_view().push(arguments, touched);
             }
         }
 
-        impl<'a, T: Pod> sealed::Argument<'a> for &'a mut $buffer<T> {
+        impl<'a, T: Pod> sealed::PushArgument<'a> for &'a mut $buffer<T> {
             fn push(self, arguments: &mut Arguments, touched: &mut Touched<'a>) {
                 self.as_view_mut().push(arguments, touched);
             }

@@ -7,7 +7,7 @@ use std::ffi::c_void;
 
 use cuda_sys::CUdeviceptr;
 
-use crate::alloc::origin::Origin;
+use crate::alloc::backing::DeviceBacking;
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -47,7 +47,7 @@ use crate::util::inline_vec::InlineVec;
     message = "`{Self}` cannot be given to a kernel",
     note = "kernels take device memory (`&buffer`, `&mut buffer`, views) and `Pod` values"
 )]
-pub trait Argument<'a>: sealed::Argument<'a> {}
+pub trait Argument<'a>: sealed::PushArgument<'a> {}
 
 /// Memory that a kernel can reach: `&buffer`, `&mut buffer`, views. Sealed.
 ///
@@ -64,34 +64,34 @@ pub trait Argument<'a>: sealed::Argument<'a> {}
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[diagnostic::on_unimplemented(message = "`{Self}` is no memory that a kernel can reach")]
-pub trait DeviceVisible<'a>: sealed::DeviceVisible<'a> {}
+pub trait DeviceVisible<'a>: sealed::TouchMemory<'a> {}
 
 mod sealed {
     use super::{Arguments, CUdeviceptr, Touched};
 
-    pub trait Argument<'a> {
+    pub trait PushArgument<'a> {
         #[doc(hidden)]
         fn push(self, arguments: &mut Arguments, touched: &mut Touched<'a>);
     }
 
-    pub trait DeviceVisible<'a> {
+    pub trait TouchMemory<'a> {
         /// Adds the memory to `touched`, and returns its address for the device.
         #[doc(hidden)]
         fn touch(self, touched: &mut Touched<'a>) -> CUdeviceptr;
     }
 }
 
-impl<'a, A: sealed::Argument<'a>> Argument<'a> for A {}
-impl<'a, A: sealed::DeviceVisible<'a>> DeviceVisible<'a> for A {}
+impl<'a, A: sealed::PushArgument<'a>> Argument<'a> for A {}
+impl<'a, A: sealed::TouchMemory<'a>> DeviceVisible<'a> for A {}
 
-impl<'a, T: Pod> sealed::Argument<'a> for T {
+impl<'a, T: Pod> sealed::PushArgument<'a> for T {
     #[inline]
     fn push(self, arguments: &mut Arguments, _: &mut Touched<'a>) {
         arguments.push(bytes_of(&[self]));
     }
 }
 
-impl<'a> sealed::Argument<'a> for bool {
+impl<'a> sealed::PushArgument<'a> for bool {
     fn push(self, arguments: &mut Arguments, _: &mut Touched<'a>) {
         arguments.push(&[self.into()]);
     }
@@ -114,9 +114,9 @@ impl Reach for DeviceMemory {
 
     #[inline]
     fn confined_to(block: &Block<Self>) -> Option<Confined> {
-        match &block.keeper {
+        match &block.backing {
             // Managed, virtual, or shared in some other way: its owner answers.
-            Origin::Owned { owner, .. } if !owner.is_in_the_context() => None,
+            DeviceBacking::Owned { owner, .. } if !owner.is_in_the_context() => None,
             origin if origin.is_in_the_context() => Some(Confined::to_context(origin.context())),
             origin => Some(Confined::to_device(origin.device())),
         }
@@ -135,10 +135,10 @@ impl Reach for PinnedMemory {
 
 macro_rules! memory {
     ($($memory:ty),* $(,)?) => {$(
-        impl<'a, T: Pod, M: Reach> sealed::Argument<'a> for $memory {
+        impl<'a, T: Pod, M: Reach> sealed::PushArgument<'a> for $memory {
             #[inline]
             fn push(self, arguments: &mut Arguments, touched: &mut Touched<'a>) {
-                let address = sealed::DeviceVisible::touch(self, touched);
+                let address = sealed::TouchMemory::touch(self, touched);
                 arguments.push(&address.to_ne_bytes());
             }
         }
@@ -154,14 +154,14 @@ memory!(
     &'a mut SliceMut<'_, T, M>,
 );
 
-impl<'a, T: Pod, M: Reach> sealed::DeviceVisible<'a> for &'a Buffer<T, M> {
+impl<'a, T: Pod, M: Reach> sealed::TouchMemory<'a> for &'a Buffer<T, M> {
     #[inline]
     fn touch(self, touched: &mut Touched<'a>) -> CUdeviceptr {
         self.as_view().touch(touched)
     }
 }
 
-impl<'a, T: Pod, M: Reach> sealed::DeviceVisible<'a> for &'a mut Buffer<T, M> {
+impl<'a, T: Pod, M: Reach> sealed::TouchMemory<'a> for &'a mut Buffer<T, M> {
     #[inline]
     fn touch(self, touched: &mut Touched<'a>) -> CUdeviceptr {
         let address = touched.reach(self.storage.block(), 0);
@@ -172,7 +172,7 @@ impl<'a, T: Pod, M: Reach> sealed::DeviceVisible<'a> for &'a mut Buffer<T, M> {
     }
 }
 
-impl<'a, T: Pod, M: Reach> sealed::DeviceVisible<'a> for Slice<'a, T, M> {
+impl<'a, T: Pod, M: Reach> sealed::TouchMemory<'a> for Slice<'a, T, M> {
     #[inline]
     fn touch(self, touched: &mut Touched<'a>) -> CUdeviceptr {
         let ledger = LedgerOf::Shared(self.ledger());
@@ -181,14 +181,14 @@ impl<'a, T: Pod, M: Reach> sealed::DeviceVisible<'a> for Slice<'a, T, M> {
     }
 }
 
-impl<'a, T: Pod, M: Reach> sealed::DeviceVisible<'a> for &'a Slice<'_, T, M> {
+impl<'a, T: Pod, M: Reach> sealed::TouchMemory<'a> for &'a Slice<'_, T, M> {
     #[inline]
     fn touch(self, touched: &mut Touched<'a>) -> CUdeviceptr {
         (*self).touch(touched)
     }
 }
 
-impl<'a, T: Pod, M: Reach> sealed::DeviceVisible<'a> for SliceMut<'a, T, M> {
+impl<'a, T: Pod, M: Reach> sealed::TouchMemory<'a> for SliceMut<'a, T, M> {
     #[inline]
     fn touch(self, touched: &mut Touched<'a>) -> CUdeviceptr {
         // Still exclusive: this value is consumed, but its borrow goes on.
@@ -199,7 +199,7 @@ impl<'a, T: Pod, M: Reach> sealed::DeviceVisible<'a> for SliceMut<'a, T, M> {
     }
 }
 
-impl<'a, T: Pod, M: Reach> sealed::DeviceVisible<'a> for &'a mut SliceMut<'_, T, M> {
+impl<'a, T: Pod, M: Reach> sealed::TouchMemory<'a> for &'a mut SliceMut<'_, T, M> {
     #[inline]
     fn touch(self, touched: &mut Touched<'a>) -> CUdeviceptr {
         self.reborrow().touch(touched)
@@ -218,11 +218,11 @@ const EMPTY: Unit = Unit([0; UNIT]);
 #[expect(missing_debug_implementations, reason = "only the seal is public")]
 pub struct Arguments {
     units: InlineVec<Unit, 16>,
-    places: InlineVec<Place, 8>,
+    places: InlineVec<ArgumentPlace, 8>,
 }
 
 #[derive(Clone, Copy)]
-struct Place {
+struct ArgumentPlace {
     // INVARIANT: `size` bytes from this unit on exist.
     unit: usize,
     size: usize,
@@ -242,7 +242,7 @@ impl Arguments {
 
     #[inline]
     fn push(&mut self, bytes: &[u8]) {
-        let place = Place {
+        let place = ArgumentPlace {
             unit: self.units.as_slice().len(),
             size: bytes.len(),
         };

@@ -7,10 +7,10 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use cuda_sys::{CUdeviceptr, CUmemPoolPtrExportData, symbol as cu};
 
+use super::memory_pool::MemoryPool;
 #[cfg(unix)]
-use super::handle::Kind;
-use super::handle::MemoryPool;
-use crate::alloc::origin::Owner;
+use super::memory_pool::PoolKind;
+use crate::alloc::backing::MemoryOwner;
 use crate::alloc::plain::{self, owned};
 use crate::context::Context;
 #[cfg(unix)]
@@ -21,8 +21,8 @@ use crate::memory::device::{ALIGNMENT, DeviceBuffer};
 #[cfg(unix)]
 use crate::peer::PeerAccess;
 #[cfg(unix)]
-use crate::process::capture_mode::Relaxed;
-use crate::process::release::Unreleased;
+use crate::process::capture_mode::RelaxedCaptureMode;
+use crate::process::release::FailedRelease;
 use crate::types::pod::Pod;
 #[cfg(unix)]
 use crate::types::shareable::ShareableHandle;
@@ -72,12 +72,12 @@ impl fmt::Debug for PoolPointer {
 }
 
 /// Frees memory of another process's pool.
-struct Imported {
+struct ImportedBlock {
     _pool: MemoryPool,
 }
 
-impl Owner for Imported {
-    fn release(&mut self, address: CUdeviceptr, _bytes: usize) -> Result<(), Unreleased> {
+impl MemoryOwner for ImportedBlock {
+    fn release(&mut self, address: CUdeviceptr, _bytes: usize) -> Result<(), FailedRelease> {
         plain::free(address)
     }
 }
@@ -133,7 +133,7 @@ impl MemoryPool {
         crate::process::driver::ensure()?;
         let number = fd.as_fd().as_raw_fd();
         let mut raw = std::ptr::null_mut();
-        let relaxed = Relaxed::enter()?;
+        let relaxed = RelaxedCaptureMode::enter()?;
         // SAFETY: the call writes one handle, to a local that outlives it; for this type of handle
         // it imports the descriptor's number, which is open for as long as `fd`; flags must be
         // zero.
@@ -146,7 +146,7 @@ impl MemoryPool {
             )
         })?;
         drop(relaxed);
-        let pool = Self::made(raw, device, Kind::Imported);
+        let pool = Self::made(raw, device, PoolKind::Imported);
         if pool.access(device)? != PeerAccess::ReadWrite {
             pool.set_access(device, PeerAccess::ReadWrite)?;
         }
@@ -167,7 +167,7 @@ impl MemoryPool {
                 why: "the buffer is empty",
             });
         }
-        if block.keeper.is_cached() {
+        if block.backing.is_cached() {
             return Err(Error::NotShareable {
                 why: "a caching pool cut it from a larger block; `Stream::alloc_from` does not",
             });
@@ -220,7 +220,7 @@ impl MemoryPool {
             // locals that outlive it; `self` keeps the pool.
             unsafe { cu::cuMemPoolImportPointer(&mut address, pool, (&raw mut data).cast()) }
         })?;
-        let owner = Imported {
+        let owner = ImportedBlock {
             _pool: self.clone(),
         };
         Ok(owned(context, address, bytes, owner, len))

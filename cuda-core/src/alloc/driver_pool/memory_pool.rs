@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use cuda_sys::{CUmemAccess_flags, CUmemPoolProps, CUmemoryPool, symbol as cu};
 
-use crate::alloc::origin::Origin;
+use crate::alloc::backing::DeviceBacking;
 use crate::device::default_pool::{self, RawPool};
 use crate::device::{Device, mem_location};
 use crate::error::{Error, Result, check};
@@ -15,10 +15,10 @@ use crate::memory::buffer::Buffer;
 use crate::memory::device::{ALIGNMENT, DeviceBuffer, NOWHERE};
 use crate::memory::{Block, Storage, byte_len};
 use crate::peer::{self, Changes, PeerAccess};
-use crate::process::capture_mode::Relaxed;
+use crate::process::capture_mode::RelaxedCaptureMode;
 use crate::process::foreign_code::DeferForeignCode;
 use crate::process::handle::Handle;
-use crate::process::release::{Unreleased, released};
+use crate::process::release::{FailedRelease, released};
 use crate::process::{deferred, driver, drop_hook};
 use crate::stream::Stream;
 use crate::timeline::core::same_device;
@@ -44,18 +44,18 @@ use crate::util::sync::lock;
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct MemoryPool(Arc<Inner>);
+pub struct MemoryPool(Arc<PoolInner>);
 
-struct Inner {
+struct PoolInner {
     // INVARIANT: a live pool for as long as this value exists: the device's default pool, which
     // lives as long as the driver, or one that only `Drop` destroys; null if it is `Closed`.
     raw: RawPool,
     device: Device,
-    kind: Kind,
+    kind: PoolKind,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum PoolKind {
     Default,
     Created,
     /// Another process's: this process allocates nothing from it.
@@ -65,12 +65,12 @@ pub(super) enum Kind {
 }
 
 /// Pools that this crate owns, by handle.
-static POOLS: Mutex<Vec<(RawPool, Weak<Inner>)>> = Mutex::new(Vec::new());
+static POOLS: Mutex<Vec<(RawPool, Weak<PoolInner>)>> = Mutex::new(Vec::new());
 
 /// `cuMemPoolDestroy`.
-fn destroy(raw: RawPool) -> Result<(), Unreleased> {
+fn destroy(raw: RawPool) -> Result<(), FailedRelease> {
     // If the mode cannot be set, the pool is destroyed nevertheless.
-    let _relaxed = Relaxed::enter();
+    let _relaxed = RelaxedCaptureMode::enter();
     // Removed first: the handle may be reused for another pool as soon as this one is destroyed.
     lock(&POOLS).retain(|(known, _)| known.0 != raw.0);
     peer::forget_pool(raw);
@@ -79,9 +79,9 @@ fn destroy(raw: RawPool) -> Result<(), Unreleased> {
     released("cuMemPoolDestroy", unsafe { cu::cuMemPoolDestroy(raw.0) })
 }
 
-impl Drop for Inner {
+impl Drop for PoolInner {
     fn drop(&mut self) {
-        if !matches!(self.kind, Kind::Created | Kind::Imported) {
+        if !matches!(self.kind, PoolKind::Created | PoolKind::Imported) {
             return;
         }
         let raw = self.raw;
@@ -167,13 +167,13 @@ impl MemoryPoolBuilder {
             ..CUmemPoolProps::default()
         };
         let mut raw = ptr::null_mut();
-        let _relaxed = Relaxed::enter()?;
+        let _relaxed = RelaxedCaptureMode::enter()?;
         // SAFETY: the call writes one handle, to a local that outlives it; the properties are
         // zero where they are reserved.
         check("cuMemPoolCreate", unsafe {
             cu::cuMemPoolCreate(&mut raw, &properties)
         })?;
-        let pool = MemoryPool::made(raw, device, Kind::Created);
+        let pool = MemoryPool::made(raw, device, PoolKind::Created);
         pool.set_release_threshold(self.release_threshold)?;
         Ok(pool)
     }
@@ -199,7 +199,7 @@ impl Device {
             feature: "memory pools",
             device: self.ordinal(),
         })?;
-        Ok(MemoryPool::new(raw.0, self, Kind::Default))
+        Ok(MemoryPool::new(raw.0, self, PoolKind::Default))
     }
 
     /// The pool that [`Allocator::driver_pool`](crate::Allocator::driver_pool) uses on this device:
@@ -273,13 +273,13 @@ impl MemoryPool {
         }
     }
 
-    fn new(raw: CUmemoryPool, device: Device, kind: Kind) -> Self {
+    fn new(raw: CUmemoryPool, device: Device, kind: PoolKind) -> Self {
         let raw = Handle(raw);
-        Self(Arc::new(Inner { raw, device, kind }))
+        Self(Arc::new(PoolInner { raw, device, kind }))
     }
 
     /// A pool that this crate destroys.
-    pub(super) fn made(raw: CUmemoryPool, device: Device, kind: Kind) -> Self {
+    pub(super) fn made(raw: CUmemoryPool, device: Device, kind: PoolKind) -> Self {
         let pool = Self::new(raw, device, kind);
         lock(&POOLS).push((Handle(raw), Arc::downgrade(&pool.0)));
         pool
@@ -299,7 +299,7 @@ impl MemoryPool {
     /// The handle; an error if it was given up.
     pub(super) fn live(&self) -> Result<CUmemoryPool> {
         driver::ensure()?;
-        if self.0.kind == Kind::Closed {
+        if self.0.kind == PoolKind::Closed {
             let what = Resource::MemoryPool;
             return Err(Error::GivenUp { what });
         }
@@ -308,11 +308,11 @@ impl MemoryPool {
 
     /// Whether it is the device's default pool.
     pub fn is_default(&self) -> bool {
-        self.0.kind == Kind::Default
+        self.0.kind == PoolKind::Default
     }
 
     fn can_allocate(&self) -> Result<()> {
-        if self.0.kind == Kind::Imported {
+        if self.0.kind == PoolKind::Imported {
             return Err(Error::Unsupported {
                 feature: "allocating from another process's pool",
                 device: self.device().ordinal(),
@@ -344,7 +344,7 @@ impl MemoryPool {
             });
         }
         // An imported pool may have to be opened to its own device first.
-        if own && self.0.kind != Kind::Imported {
+        if own && self.0.kind != PoolKind::Imported {
             return Ok(());
         }
         // Begun first, so that it ends last: a drop hook may copy between these very devices.
@@ -373,7 +373,7 @@ impl MemoryPool {
         let pool = self.live()?;
         let mut location = mem_location::of(device);
         let mut flags = cuda_sys::CU_MEM_ACCESS_FLAGS_PROT_NONE;
-        let _relaxed = Relaxed::enter()?;
+        let _relaxed = RelaxedCaptureMode::enter()?;
         // SAFETY: `self` keeps the pool alive; the call reads a location and writes one number,
         // both locals that outlive it.
         check("cuMemPoolGetAccess", unsafe {
@@ -400,14 +400,14 @@ impl MemoryPool {
             Ok(inner) => inner,
             Err(_shared) => return Ok(()),
         };
-        let kind = std::mem::replace(&mut inner.kind, Kind::Closed);
-        if !matches!(kind, Kind::Created | Kind::Imported) {
+        let kind = std::mem::replace(&mut inner.kind, PoolKind::Closed);
+        if !matches!(kind, PoolKind::Created | PoolKind::Imported) {
             return Ok(());
         }
         let (raw, device) = (inner.raw, inner.device);
         destroy(raw).map_err(|why| {
-            let error = why.into_told(Resource::MemoryPool, raw.0.addr() as u64, 0);
-            (error, Self::new(ptr::null_mut(), device, Kind::Closed))
+            let error = why.into_reported(Resource::MemoryPool, raw.0.addr() as u64, 0);
+            (error, Self::new(ptr::null_mut(), device, PoolKind::Closed))
         })
     }
 }
@@ -447,7 +447,7 @@ impl Stream {
         let mut ledger = Ledger::default();
         if bytes > 0 {
             let bound = core.bind(op)?;
-            let relaxed = Relaxed::enter()?;
+            let relaxed = RelaxedCaptureMode::enter()?;
             let (seq, result) = bound.enqueue(op, |stream| {
                 // SAFETY: the call writes one address, to a local that outlives it; `self` keeps
                 // the pool alive, and the stream is live while it is bound.
@@ -463,7 +463,7 @@ impl Stream {
             address,
             bytes,
             ledger,
-            keeper: Origin::Home(core.clone()),
+            backing: DeviceBacking::Home(core.clone()),
         };
         Ok(Buffer::from_storage(Storage::new(block), len))
     }

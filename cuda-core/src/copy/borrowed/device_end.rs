@@ -1,6 +1,6 @@
 //! The device side of a large copy.
 
-use super::flow::{Arrival, Failure, Way};
+use super::flow::{Arrival, CopyDirection, Failure};
 use super::{fetch, send};
 use crate::copy::borrowed::staging::Region;
 use crate::copy::borrowed::staging::plan::Piece;
@@ -9,12 +9,12 @@ use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::timeline::core::StreamCore;
 
 /// Device memory that takes part in a large copy, and the stream that copies it.
-pub(crate) struct End<'s, V> {
+pub(crate) struct DeviceEnd<'s, V> {
     pub(crate) core: &'s StreamCore,
     pub(crate) memory: V,
 }
 
-impl<V> End<'_, V> {
+impl<V> DeviceEnd<'_, V> {
     fn failure(&self, error: Error) -> Failure {
         Failure {
             device: self.core.device(),
@@ -25,7 +25,7 @@ impl<V> End<'_, V> {
 
 /// How the bytes of an upload are distributed to its ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Portion {
+pub(crate) enum Split {
     /// Each end gets all of them.
     Whole,
     /// Each end gets as many as it has room for, one end after the other.
@@ -36,11 +36,11 @@ pub(crate) enum Portion {
 pub(super) struct Up<'s, 'b> {
     // INVARIANT: pieces are within the memory of each end that they are for: of all ends, which are
     // as long as the slice, or of the one whose part they were cut from.
-    pub(super) ends: Vec<End<'s, DeviceSliceMut<'b, u8>>>,
-    pub(super) portion: Portion,
+    pub(super) ends: Vec<DeviceEnd<'s, DeviceSliceMut<'b, u8>>>,
+    pub(super) split: Split,
 }
 
-impl Way for Up<'_, '_> {
+impl CopyDirection for Up<'_, '_> {
     const EAGER: bool = false;
 
     fn begin(&self, _: &Piece, _: &Region) -> Result<Option<Arrival>, Failure> {
@@ -48,16 +48,16 @@ impl Way for Up<'_, '_> {
     }
 
     fn finish(&mut self, piece: &Piece, region: &Region) -> Result<(), Failure> {
-        let ends = match self.portion {
-            Portion::Whole => &mut self.ends[..],
-            Portion::Next => &mut self.ends[piece.part..=piece.part],
+        let ends = match self.split {
+            Split::Whole => &mut self.ends[..],
+            Split::Next => &mut self.ends[piece.part..=piece.part],
         };
         let mut ends = ends.iter_mut();
         ends.try_for_each(|end| end.send(piece, region).map_err(|error| end.failure(error)))
     }
 }
 
-impl End<'_, DeviceSliceMut<'_, u8>> {
+impl DeviceEnd<'_, DeviceSliceMut<'_, u8>> {
     fn send(&mut self, piece: &Piece, region: &Region) -> Result<()> {
         let stream = self.core.bind("cuMemcpyHtoDAsync")?;
         let to = &mut self.memory;
@@ -75,10 +75,10 @@ impl End<'_, DeviceSliceMut<'_, u8>> {
 /// busy.
 pub(super) struct Down<'s, 'b> {
     // INVARIANT: pieces are within the memory of the end whose part they were cut from.
-    pub(super) ends: Vec<End<'s, DeviceSlice<'b, u8>>>,
+    pub(super) ends: Vec<DeviceEnd<'s, DeviceSlice<'b, u8>>>,
 }
 
-impl Way for Down<'_, '_> {
+impl CopyDirection for Down<'_, '_> {
     const EAGER: bool = true;
 
     fn begin(&self, piece: &Piece, region: &Region) -> Result<Option<Arrival>, Failure> {
@@ -92,7 +92,7 @@ impl Way for Down<'_, '_> {
     }
 }
 
-impl End<'_, DeviceSlice<'_, u8>> {
+impl DeviceEnd<'_, DeviceSlice<'_, u8>> {
     /// Enqueues the copy, and an event behind it.
     fn fetch(&self, piece: &Piece, region: &Region) -> Result<Arrival> {
         let stream = self.core.bind("cuMemcpyDtoHAsync")?;

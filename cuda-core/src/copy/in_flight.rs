@@ -10,7 +10,7 @@ use cuda_sys::{CUresult, CUstream, symbol as cu};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::host::pin_gate::{self, Carried};
+use crate::host::pin_gate::{self, PageHold};
 use crate::host::stable_host::{StableHost, StableHostMut};
 use crate::memory::device::{DeviceSlice, DeviceSliceMut};
 use crate::memory::same_len;
@@ -22,7 +22,7 @@ use crate::timeline::core::{StreamCore, same_device};
 use crate::timeline::ledger::Touch;
 use crate::types::resource::Resource;
 use crate::util::panic::Contained;
-use crate::wait::Pending;
+use crate::wait::PendingMark;
 use crate::wait::future::Ready;
 
 /// A copy that owns its host memory: [`wait`](Self::wait) for it, or `.await` it, and get the owner
@@ -62,14 +62,14 @@ struct Held<H> {
     // INVARIANT: initialised.
     host: MaybeUninit<H>,
     /// Keeps pinned memory from being unregistered; notified when the copy is over.
-    carried: Option<Carried>,
+    pages: Option<PageHold>,
 }
 
 impl<H> Held<H> {
     /// To be called when the copy is over, or never began.
     fn into_inner(self) -> H {
-        if let Some(carried) = self.carried {
-            carried.landed();
+        if let Some(pages) = self.pages {
+            pages.copy_is_over();
         }
         // SAFETY: initialised, by the invariant.
         unsafe { self.host.assume_init() }
@@ -87,7 +87,7 @@ impl<H: StableHost> InFlight<H> {
     fn new(host: H) -> (Self, *mut H::Element, usize) {
         let mut held = Held {
             host: MaybeUninit::new(host),
-            carried: None,
+            pages: None,
         };
         // SAFETY: initialised in the line above.
         let elements = unsafe { held.host.assume_init_mut() }.elements();
@@ -182,12 +182,12 @@ impl<K: StreamKind> Stream<K> {
         };
         let (to, bytes) = (destination.as_raw(), destination.byte_len());
         let call = |stream| {
-            // SAFETY: both sides have `bytes` bytes, since `carry` found them equally long; the
-            // destination stays allocated until its mark has completed, the source where it is
+            // SAFETY: both sides have `bytes` bytes, since `enqueue_owned` found them equally long;
+            // the destination stays allocated until its mark has completed, the source where it is
             // until the flight gives it back, for which it waits for this copy.
             unsafe { cu::cuMemcpyHtoDAsync_v2(to, from.cast(), bytes, stream) }
         };
-        carry(self.core(), ends, flight, destination.write(), call)
+        enqueue_owned(self.core(), ends, flight, destination.write(), call)
     }
 
     /// Copies from the stream's device to host memory, and owns that until it is done:
@@ -224,12 +224,12 @@ impl<K: StreamKind> Stream<K> {
         };
         let (from, bytes) = (source.as_raw(), source.byte_len());
         let call = |stream| {
-            // SAFETY: `carry` finds both sides equally long. The source stays allocated until the
-            // mark of this copy has completed; the flight keeps the destination's owner as long,
-            // and no other code accesses it meanwhile, by `StableHostMut`.
+            // SAFETY: `enqueue_owned` finds both sides equally long. The source stays allocated
+            // until the mark of this copy has completed; the flight keeps the destination's owner
+            // as long, and no other code accesses it meanwhile, by `StableHostMut`.
             unsafe { cu::cuMemcpyDtoHAsync_v2(to.cast(), from, bytes, stream) }
         };
-        carry(self.core(), ends, flight, source.read(), call)
+        enqueue_owned(self.core(), ends, flight, source.read(), call)
     }
 }
 
@@ -244,7 +244,7 @@ struct Ends {
 }
 
 /// Enqueues the copy that `flight` owns one end of. `touch` is the other end.
-fn carry<H: StableHost>(
+fn enqueue_owned<H: StableHost>(
     core: &StreamCore,
     ends: Ends,
     mut flight: InFlight<H>,
@@ -265,15 +265,15 @@ fn carry<H: StableHost>(
         Ok(bound) => bound,
         Err(error) => return Err((error, flight)),
     };
-    let carried = pin_gate::carry(ends.host, touch.range.len());
+    let pages = pin_gate::hold_pages(ends.host, touch.range.len());
     let (seq, enqueued) = bound.submit_copy(op, &mut [touch], call);
     let timeline = core.timeline().clone();
     // Mark even on failure: the error may belong to earlier work.
     let mark = Mark { timeline, seq };
-    carried.enqueued(mark.clone());
+    pages.enqueued(mark.clone());
     flight.mark = Some(mark);
     if let Some(held) = &mut flight.held {
-        held.carried = Some(carried);
+        held.pages = Some(pages);
     }
     match enqueued {
         Ok(()) => Ok(flight),
@@ -297,7 +297,7 @@ impl<H: StableHost> Drop for InFlight<H> {
 
 /// Drops the owner when its copy is done, and not before.
 fn land<H: StableHost>(held: Held<H>, mark: &Mark) {
-    let pending = match Pending::of(mark) {
+    let pending = match PendingMark::of(mark) {
         Ok(Some(pending)) => pending,
         Ok(None) => return held.end(),
         Err(error) if held::is_held(&error) => {
@@ -322,11 +322,11 @@ fn give_up(error: Error) {
 
 impl<H: StableHost> IntoFuture for InFlight<H> {
     type Output = Result<H>;
-    type IntoFuture = Landing<H>;
+    type IntoFuture = InFlightFuture<H>;
 
-    fn into_future(self) -> Landing<H> {
+    fn into_future(self) -> InFlightFuture<H> {
         let ready = Ready::new(self.mark.as_slice());
-        Landing {
+        InFlightFuture {
             flight: Some(self),
             ready,
         }
@@ -349,15 +349,15 @@ impl<H: StableHost> IntoFuture for InFlight<H> {
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 #[must_use = "futures do nothing unless polled"]
-pub struct Landing<H: StableHost> {
+pub struct InFlightFuture<H: StableHost> {
     flight: Option<InFlight<H>>,
     ready: Ready<'static>,
 }
 
 // Nothing in it is pinned, the owner included.
-impl<H: StableHost> Unpin for Landing<H> {}
+impl<H: StableHost> Unpin for InFlightFuture<H> {}
 
-impl<H: StableHost> Future for Landing<H> {
+impl<H: StableHost> Future for InFlightFuture<H> {
     type Output = Result<H>;
 
     fn poll(mut self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<Result<H>> {
@@ -379,8 +379,8 @@ impl<H: StableHost> fmt::Debug for InFlight<H> {
     }
 }
 
-impl<H: StableHost> fmt::Debug for Landing<H> {
+impl<H: StableHost> fmt::Debug for InFlightFuture<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Landing")
+        f.write_str("InFlightFuture")
     }
 }

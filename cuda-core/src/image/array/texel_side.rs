@@ -45,7 +45,7 @@ use crate::types::extent::{Extent, Origin};
 /// # Ok::<(), cuda_core::Error>(())
 /// ```
 pub struct TexelSource<'a, T: Texel> {
-    end: End,
+    end: TexelSide,
     touch: Touch<'a>,
     _texels: PhantomData<&'a [T]>,
 }
@@ -65,14 +65,14 @@ pub struct TexelSource<'a, T: Texel> {
 /// }
 /// ```
 pub struct TexelDestination<'a, T: Texel> {
-    end: End,
+    end: TexelSide,
     touch: Touch<'a>,
     _texels: PhantomData<&'a mut [T]>,
 }
 
 /// One side of a copy.
 #[derive(Clone, Copy)]
-enum End {
+enum TexelSide {
     Linear {
         place: Place,
         /// The device that it is on; [`None`] for host memory.
@@ -95,7 +95,7 @@ pub(super) enum Rows {
     Apart(Geometry),
 }
 
-impl End {
+impl TexelSide {
     fn of_array<T: Texel>(view: &ArraySlice<'_, T>) -> Self {
         Self::Array {
             raw: view.raw(),
@@ -125,25 +125,25 @@ impl End {
     /// stream cannot reach.
     fn check(self, role: Role, op: &'static str, core: &StreamCore, array: Extent) -> Result<()> {
         let on = match self {
-            End::Linear { on, .. } => on,
-            End::Array { on, .. } => Some(on),
+            TexelSide::Linear { on, .. } => on,
+            TexelSide::Array { on, .. } => Some(on),
         };
         if let Some(device) = on {
             same_device(op, core, device)?;
         }
         let here = match self {
-            End::Linear {
+            TexelSide::Linear {
                 rows: Rows::Tight(len),
                 ..
             } => {
                 let (from, to) = role.order(len, array.texels().unwrap_or(usize::MAX));
                 return same_len(op, from, to);
             }
-            End::Linear {
+            TexelSide::Linear {
                 rows: Rows::Apart(geometry),
                 ..
             } => geometry.extent,
-            End::Array { extent, .. } => extent,
+            TexelSide::Array { extent, .. } => extent,
         };
         if here == array {
             return Ok(());
@@ -189,10 +189,10 @@ impl<'a, T: Texel> TexelSource<'a, T> {
     ) -> Result<()> {
         self.end.check(Role::Source, op, core, extent)?;
         match self.end {
-            End::Linear { place, rows, .. } => {
+            TexelSide::Linear { place, rows, .. } => {
                 enter_source_memory::<T>(place, rows, extent, copy);
             }
-            End::Array { raw, origin, .. } => enter_source::<T>(raw, origin, copy),
+            TexelSide::Array { raw, origin, .. } => enter_source::<T>(raw, origin, copy),
         }
         Ok(())
     }
@@ -213,10 +213,10 @@ impl<'a, T: Texel> TexelDestination<'a, T> {
     ) -> Result<()> {
         self.end.check(Role::Destination, op, core, extent)?;
         match self.end {
-            End::Linear { place, rows, .. } => {
+            TexelSide::Linear { place, rows, .. } => {
                 enter_destination_memory::<T>(place, rows, extent, copy);
             }
-            End::Array { raw, origin, .. } => enter_destination::<T>(raw, origin, copy),
+            TexelSide::Array { raw, origin, .. } => enter_destination::<T>(raw, origin, copy),
         }
         Ok(())
     }
@@ -291,7 +291,7 @@ fn writing(touch: Touch<'_>) -> Touch<'_> {
 impl<'a, T: Texel, M: Endpoint> From<Slice<'a, T, M>> for TexelSource<'a, T> {
     fn from(view: Slice<'a, T, M>) -> Self {
         Self {
-            end: End::of_memory(&view),
+            end: TexelSide::of_memory(&view),
             touch: view.read(),
             _texels: PhantomData,
         }
@@ -302,7 +302,7 @@ impl<'a, T: Texel, M: Endpoint> From<SliceMut<'a, T, M>> for TexelDestination<'a
     fn from(view: SliceMut<'a, T, M>) -> Self {
         let view = view.into_view();
         Self {
-            end: End::of_memory(&view),
+            end: TexelSide::of_memory(&view),
             touch: writing(view.read()),
             _texels: PhantomData,
         }
@@ -313,7 +313,7 @@ impl<'a, T: Texel, M: Endpoint> From<Pitched<'a, T, M>> for TexelSource<'a, T> {
     fn from(view: Pitched<'a, T, M>) -> Self {
         let (bytes, geometry) = view.into_parts();
         Self {
-            end: End::of_rows(&bytes, geometry),
+            end: TexelSide::of_rows(&bytes, geometry),
             touch: bytes.read(),
             _texels: PhantomData,
         }
@@ -325,7 +325,7 @@ impl<'a, T: Texel, M: Endpoint> From<PitchedMut<'a, T, M>> for TexelDestination<
         let (bytes, geometry) = view.into_parts();
         let bytes = bytes.into_view();
         Self {
-            end: End::of_rows(&bytes, geometry),
+            end: TexelSide::of_rows(&bytes, geometry),
             touch: writing(bytes.read()),
             _texels: PhantomData,
         }
@@ -335,7 +335,7 @@ impl<'a, T: Texel, M: Endpoint> From<PitchedMut<'a, T, M>> for TexelDestination<
 impl<'a, T: Texel> From<ArraySlice<'a, T>> for TexelSource<'a, T> {
     fn from(view: ArraySlice<'a, T>) -> Self {
         Self {
-            end: End::of_array(&view),
+            end: TexelSide::of_array(&view),
             touch: view.read(),
             _texels: PhantomData,
         }
@@ -346,7 +346,7 @@ impl<'a, T: Texel> From<ArraySliceMut<'a, T>> for TexelDestination<'a, T> {
     fn from(view: ArraySliceMut<'a, T>) -> Self {
         let view = view.into_view();
         Self {
-            end: End::of_array(&view),
+            end: TexelSide::of_array(&view),
             touch: writing(view.read()),
             _texels: PhantomData,
         }
@@ -416,11 +416,11 @@ impl<'a, T: Texel> From<&'a mut CudaArray<T>> for TexelDestination<'a, T> {
     }
 }
 
-impl fmt::Debug for End {
+impl fmt::Debug for TexelSide {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            End::Linear { rows, .. } => f.debug_tuple("Linear").field(rows).finish(),
-            End::Array { extent, .. } => f.debug_tuple("Array").field(extent).finish(),
+            TexelSide::Linear { rows, .. } => f.debug_tuple("Linear").field(rows).finish(),
+            TexelSide::Array { extent, .. } => f.debug_tuple("Array").field(extent).finish(),
         }
     }
 }

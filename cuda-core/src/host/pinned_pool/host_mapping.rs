@@ -4,7 +4,7 @@
 use std::num::NonZeroUsize;
 use std::thread;
 
-use super::node::Node;
+use super::node::NumaNode;
 use crate::host::pinned::HostAddress;
 
 /// Mappings are multiples of this and aligned to it: a huge page, so that none is split.
@@ -20,16 +20,16 @@ const SHARE: usize = 8 << 20;
 const MOST_THREADS: usize = 16;
 
 /// A zeroed mapping, exclusively owned.
-pub(super) struct Mapping {
+pub(super) struct HostMapping {
     // INVARIANT: the first of `bytes` bytes that `os::map` returned, a multiple of `UNIT`.
     base: HostAddress,
     bytes: usize,
 }
 
-impl Mapping {
+impl HostMapping {
     /// A mapping of `bytes`, a multiple of [`UNIT`], near `node`, with every page populated.
     /// [`None`] if the system has no such memory.
-    pub(super) fn new(bytes: usize, node: Node) -> Option<Self> {
+    pub(super) fn new(bytes: usize, node: NumaNode) -> Option<Self> {
         let base = os::map(bytes)?;
         os::advise(base, bytes, node);
         let mapping = Self { base, bytes };
@@ -72,7 +72,7 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
+impl Drop for HostMapping {
     fn drop(&mut self) {
         os::unmap(self.base, self.bytes);
     }
@@ -82,7 +82,7 @@ impl Drop for Mapping {
 mod os {
     use std::ptr::{self, NonNull};
 
-    use super::{HostAddress, Node, UNIT};
+    use super::{HostAddress, NumaNode, UNIT};
 
     /// `bytes` zeroes, aligned to [`UNIT`].
     pub(super) fn map(bytes: usize) -> Option<HostAddress> {
@@ -108,7 +108,7 @@ mod os {
     }
 
     /// Only advice: if the system rejects it, the memory is slower but still correct.
-    pub(super) fn advise(base: HostAddress, bytes: usize, node: Node) {
+    pub(super) fn advise(base: HostAddress, bytes: usize, node: NumaNode) {
         // A `fork` child does not inherit the mapping: otherwise the parent's next write would give
         // the parent copies of the pages, and leave those that the device has pinned to the child.
         for advice in [libc::MADV_DONTFORK, libc::MADV_HUGEPAGE] {
@@ -155,7 +155,7 @@ mod os {
     use std::alloc::{Layout, alloc_zeroed, dealloc};
     use std::ptr::NonNull;
 
-    use super::{HostAddress, Node, UNIT};
+    use super::{HostAddress, NumaNode, UNIT};
 
     /// Miri allocates whatever is requested, and is killed if that is too much.
     const MOST: usize = 1 << 30;
@@ -166,7 +166,7 @@ mod os {
         NonNull::new(unsafe { alloc_zeroed(layout) }).map(HostAddress)
     }
 
-    pub(super) fn advise(_: HostAddress, _: usize, _: Node) {}
+    pub(super) fn advise(_: HostAddress, _: usize, _: NumaNode) {}
 
     pub(super) fn unmap(base: HostAddress, bytes: usize) {
         if let Some(layout) = layout(bytes) {
@@ -183,13 +183,13 @@ mod os {
 /// On other systems the driver allocates the memory.
 #[cfg(not(any(target_os = "linux", miri)))]
 mod os {
-    use super::{HostAddress, Node};
+    use super::{HostAddress, NumaNode};
 
     pub(super) fn map(_: usize) -> Option<HostAddress> {
         None
     }
 
-    pub(super) fn advise(_: HostAddress, _: usize, _: Node) {}
+    pub(super) fn advise(_: HostAddress, _: usize, _: NumaNode) {}
 
     pub(super) fn unmap(_: HostAddress, _: usize) {}
 }
@@ -201,11 +201,11 @@ mod tests {
     #[test]
     fn mappings_are_aligned_zeroed_and_apart() {
         let sizes = [UNIT, 3 * UNIT, UNIT];
-        let mappings = [Node::ANY, Node::ZERO, Node::ANY];
+        let mappings = [NumaNode::ANY, NumaNode::ZERO, NumaNode::ANY];
         let mappings: Vec<_> = sizes
             .into_iter()
             .zip(mappings)
-            .map(|(bytes, node)| Mapping::new(bytes, node).expect("memory"))
+            .map(|(bytes, node)| HostMapping::new(bytes, node).expect("memory"))
             .collect();
         for (value, mapping) in (1..).zip(&mappings) {
             let base = mapping.base().0.as_ptr();
@@ -230,7 +230,7 @@ mod tests {
         /// `MPOL_F_ADDR`: of an address, not of the thread.
         const OF_ADDRESS: libc::c_ulong = 1 << 1;
         let preferred = |node| {
-            let mapping = Mapping::new(UNIT, node).expect("memory");
+            let mapping = HostMapping::new(UNIT, node).expect("memory");
             let (mut mode, mut mask): (libc::c_int, libc::c_ulong) = (-1, 0);
             // SAFETY: the call writes an int and a mask of as many bits as it is passed, to two
             // locals that outlive it; the address is within the mapping.
@@ -246,19 +246,19 @@ mod tests {
             };
             (asked == 0).then_some((mode, mask))
         };
-        let Some(told) = preferred(Node::ZERO) else {
+        let Some(preference) = preferred(NumaNode::ZERO) else {
             // Systems without NUMA nodes do not report it, nor do containers.
             let why = std::io::Error::last_os_error().raw_os_error();
             assert!(matches!(why, Some(libc::ENOSYS | libc::EPERM)), "{why:?}");
             return;
         };
-        assert_eq!(told, (libc::MPOL_PREFERRED, 1));
-        assert_eq!(preferred(Node::ANY), Some((libc::MPOL_DEFAULT, 0)));
+        assert_eq!(preference, (libc::MPOL_PREFERRED, 1));
+        assert_eq!(preferred(NumaNode::ANY), Some((libc::MPOL_DEFAULT, 0)));
     }
 
     #[test]
     fn what_is_too_much_is_refused() {
-        assert!(Mapping::new(1 << 50, Node::ANY).is_none());
-        assert!(Mapping::new(usize::MAX - UNIT + 1, Node::ANY).is_none());
+        assert!(HostMapping::new(1 << 50, NumaNode::ANY).is_none());
+        assert!(HostMapping::new(usize::MAX - UNIT + 1, NumaNode::ANY).is_none());
     }
 }
