@@ -1,6 +1,7 @@
 //! Rules about files that no compiler checks.
 
 mod layers;
+mod names;
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -12,6 +13,7 @@ use anyhow::{Context, bail};
 use super::{full_run, named};
 use crate::mutants;
 use layers::Layers;
+use names::Names;
 
 /// The page whose claims name their tests.
 const CLAIMS: &str = "docs/features.md";
@@ -55,7 +57,7 @@ const MACHINE_PATHS: [&str; 4] = [
 pub(crate) fn check(root: &Path) -> anyhow::Result<Vec<String>> {
     let mut complaints = Vec::new();
     let (mut pages, mut tests, mut words) = (HashMap::new(), HashSet::new(), HashSet::new());
-    let mut layers = Layers::default();
+    let (mut layers, mut names) = (Layers::default(), Names::default());
     for name in files(root)? {
         let Ok(bytes) = fs::read(root.join(&name)) else {
             // Deleted, but still in git's index.
@@ -65,6 +67,7 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Vec<String>> {
             Ok(text) => {
                 complaints.extend(complaints_of(&name, text));
                 layers.read(&name, text);
+                names.read(&name, text);
                 tests.extend(tests_of(&name, text));
                 if name.starts_with(API_SOURCE) {
                     words.extend(named::words_in(text).map(str::to_owned));
@@ -87,6 +90,7 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Vec<String>> {
         complaints.extend(unknown.into_iter().map(complaint));
     }
     complaints.extend(layers.complaints());
+    complaints.extend(names.complaints());
     complaints.extend(mutants::complaints(root, &tests)?);
     complaints.extend(full_run::complaint(root));
     Ok(complaints)

@@ -85,7 +85,7 @@ impl Layers {
 }
 
 /// The code with comments and literals blanked, line for line.
-fn without_text(text: &str) -> String {
+pub(super) fn without_text(text: &str) -> String {
     let mut code = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
@@ -125,7 +125,7 @@ fn literal(text: &str, quote: char) -> usize {
 }
 
 /// The code with the items of tests blanked, line for line.
-fn without_tests(mut code: String) -> String {
+pub(super) fn without_tests(mut code: String) -> String {
     while let Some(start) = code.find("#[cfg(test)]") {
         let item = &code[start..];
         let end = match item.find([';', '{']) {
@@ -157,7 +157,7 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-fn word(code: &str) -> &str {
+pub(super) fn word(code: &str) -> &str {
     &code[..code.find(|c| !is_word(c)).unwrap_or(code.len())]
 }
 

@@ -1,0 +1,88 @@
+//! A type name of `cuda-core` means one thing: it is declared once.
+
+use std::collections::BTreeMap;
+
+use super::API_SOURCE;
+use super::layers::{without_tests, without_text, word};
+
+/// Names that may be declared more than once: a convention of Rust.
+const TWICE: [&str; 1] = ["Sealed"];
+
+/// The places where each type is declared.
+#[derive(Default)]
+pub(super) struct Names(BTreeMap<String, Vec<String>>);
+
+impl Names {
+    /// Takes in one file of the repository.
+    pub(super) fn read(&mut self, file: &str, text: &str) {
+        if !file.starts_with(API_SOURCE) || !file.ends_with(".rs") || file.ends_with("/tests.rs") {
+            return;
+        }
+        for (number, line) in without_tests(without_text(text)).lines().enumerate() {
+            if let Some(name) = declared(line) {
+                let places = self.0.entry(name.to_owned()).or_default();
+                places.push(format!("{file}:{}", number + 1));
+            }
+        }
+    }
+
+    pub(super) fn complaints(&self) -> Vec<String> {
+        let declared = self.0.iter();
+        let twice =
+            declared.filter(|(name, places)| places.len() > 1 && !TWICE.contains(&name.as_str()));
+        twice
+            .map(|(name, places)| format!("{name} is declared twice: {}", places.join(", ")))
+            .collect()
+    }
+}
+
+/// The type that the line declares. An indented `type` is an associated one.
+fn declared(line: &str) -> Option<&str> {
+    let mut words = line.split_whitespace();
+    let keyword = words.find(|word| !word.starts_with("pub") && *word != "unsafe")?;
+    let declares = match keyword {
+        "struct" | "enum" | "trait" | "union" => true,
+        "type" => !line.starts_with(' '),
+        _ => false,
+    };
+    let name = words.next().filter(|_| declares).map(word)?;
+    (!name.is_empty()).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn complaints(files: &[(&str, &str)]) -> Vec<String> {
+        let mut names = Names::default();
+        for (file, text) in files {
+            names.read(&format!("{API_SOURCE}{file}"), text);
+        }
+        names.complaints()
+    }
+
+    #[test]
+    fn a_name_of_two_types_is_a_complaint() {
+        let (one, other) = (
+            "pub(crate) struct A<T>(T);\n",
+            "\nmod m {\n    enum A {}\n}\n",
+        );
+        assert_eq!(
+            complaints(&[("a.rs", one), ("b/mod.rs", other)]),
+            ["A is declared twice: cuda-core/src/a.rs:1, cuda-core/src/b/mod.rs:3"]
+        );
+        assert_eq!(
+            complaints(&[("a.rs", "type B = u8;\npub unsafe trait B {}\n")]).len(),
+            1
+        );
+    }
+
+    #[test]
+    fn what_is_no_second_type() {
+        let one = "struct A;\nimpl I for A {\n    type A = u8;\n}\n// struct A;\nfn f() -> A {}\n";
+        let tests = "#[cfg(test)]\nmod tests {\n    struct A;\n}\npub trait Sealed {}\n";
+        let more = "pub(crate) trait Sealed {}\nstruct $name;\nstruct $name;\n";
+        assert!(complaints(&[("a.rs", one), ("b.rs", tests), ("c.rs", more)]).is_empty());
+        assert!(complaints(&[("a.rs", one), ("b/tests.rs", one)]).is_empty());
+    }
+}
