@@ -33,21 +33,21 @@ pub(super) fn allocate(
     requested: usize,
 ) -> Result<TakenRange> {
     loop {
-        if let Some(piece) = without_waiting(heap, core, bytes)? {
-            return Ok(piece);
+        if let Some(taken) = without_waiting(heap, core, bytes)? {
+            return Ok(taken);
         }
         // Waiting cannot serve a request beyond what the heap can ever hold.
         if bytes <= heap.most()? {
-            if let Some(piece) = by_waiting(heap, core, bytes)? {
-                return Ok(piece);
+            if let Some(taken) = by_waiting(heap, core, bytes)? {
+                return Ok(taken);
             }
         }
         let error = heap.exhausted(requested);
         if !heap.settings.relieve(&error) {
             return Err(error);
         }
-        if let Some(piece) = heap.find(core, bytes, ALL) {
-            return Ok(piece);
+        if let Some(taken) = heap.find(core, bytes, ALL) {
+            return Ok(taken);
         }
     }
 }
@@ -64,15 +64,15 @@ fn without_waiting(
             heap.collect(&other, |bins| bins.take_from(bytes));
             heap.collect(&other, |bins| bins.take_reached(LOOKED_AT));
         }
-        if let Some(piece) = heap.find(core, bytes, LOOKED_AT) {
-            return Ok(Some(piece));
+        if let Some(taken) = heap.find(core, bytes, LOOKED_AT) {
+            return Ok(Some(taken));
         }
     }
-    if let Some(piece) = take_finished(heap, core, bytes) {
-        return Ok(Some(piece));
+    if let Some(taken) = take_finished(heap, core, bytes) {
+        return Ok(Some(taken));
     }
     match take_idle(heap, core, bytes) {
-        Some(piece) => Ok(Some(piece)),
+        Some(taken) => Ok(Some(taken)),
         None => grow(heap, core, bytes),
     }
 }
@@ -107,11 +107,11 @@ fn by_waiting(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Result<Optio
         // The error of another stream's work is reported to those who wait for that work.
         let _ = mark.timeline.query(mark.seq);
     }
-    if let Some(piece) = find_or_release(heap, core, bytes)? {
-        return Ok(Some(piece));
+    if let Some(taken) = find_or_release(heap, core, bytes)? {
+        return Ok(Some(taken));
     }
-    if let Some(piece) = take_behind(heap, core, bytes) {
-        return Ok(Some(piece));
+    if let Some(taken) = take_behind(heap, core, bytes) {
+        return Ok(Some(taken));
     }
     for mark in heap.marks() {
         let _ = mark.timeline.wait_host(mark.seq);
@@ -125,14 +125,14 @@ fn find_or_release(
     core: &Arc<StreamCore>,
     bytes: usize,
 ) -> Result<Option<TakenRange>> {
-    if let Some(piece) = heap.find(core, bytes, ALL) {
-        return Ok(Some(piece));
+    if let Some(taken) = heap.find(core, bytes, ALL) {
+        return Ok(Some(taken));
     }
     // Segments that cannot be given back stay, and so does the shortage.
     let released = heap.release(0).unwrap_or(0);
     if released > 0 {
-        if let Some(piece) = grow(heap, core, bytes)? {
-            return Ok(Some(piece));
+        if let Some(taken) = grow(heap, core, bytes)? {
+            return Ok(Some(taken));
         }
     }
     Ok(heap.find_anywhere(core, bytes))
@@ -179,8 +179,8 @@ fn take_behind(heap: &Heap, core: &Arc<StreamCore>, bytes: usize) -> Option<Take
             match wait(core, std::slice::from_ref(&mark)) {
                 Ok(behind) => {
                     heap.with(|state| state.space.give(address, Some(behind)));
-                    if let Some(piece) = heap.with(|state| state.space.take(id, kind, bytes)) {
-                        return Some(piece);
+                    if let Some(taken) = heap.with(|state| state.space.take(id, kind, bytes)) {
+                        return Some(taken);
                     }
                 }
                 Err(_) => heap.with(|state| state.space.give(address, Some(mark))),

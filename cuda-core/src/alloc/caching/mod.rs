@@ -138,17 +138,17 @@ fn miss(
         heap.collect(core, Bins::take_all);
         found = heap.take(core, needed);
     }
-    let piece = match found {
-        Some(piece) => piece,
+    let taken = match found {
+        Some(taken) => taken,
         None => growth::allocate(heap, core, needed, requested)?,
     };
-    let allocate = |bins: &mut Bins| bins.counts.allocate(piece.bytes);
+    let allocate = |bins: &mut Bins| bins.counts.allocate(taken.bytes);
     core.stream_cache.with(heap, allocate);
     Ok(Cached {
-        address: piece.address,
-        bytes: piece.bytes,
-        bin: class::bin(piece.bytes),
-        seq: piece.seq,
+        address: taken.address,
+        bytes: taken.bytes,
+        bin: class::bin(taken.bytes),
+        seq: taken.seq,
         timeline: core.timeline().clone(),
         home: core.clone(),
         branch: (!heap.settings.is_shared()).then(|| heap.clone()),

@@ -362,12 +362,12 @@ unsafe impl DeviceAllocator for CachingPool {
         }
         let heap = self.heap_of(core);
         let needed = class::rounded(bytes.max(1));
-        let piece = match heap.find(core, needed, LOOKED_AT) {
-            Some(piece) => piece,
+        let taken = match heap.find(core, needed, LOOKED_AT) {
+            Some(taken) => taken,
             None => growth::allocate(&heap, core, needed, bytes)?,
         };
-        heap.with(|state| state.counts.allocate(piece.bytes));
-        Ok(piece.address)
+        heap.with(|state| state.counts.allocate(taken.bytes));
+        Ok(taken.address)
     }
 
     unsafe fn deallocate(&self, stream: &Stream, address: CUdeviceptr, _: usize) -> Result<()> {

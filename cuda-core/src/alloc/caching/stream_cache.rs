@@ -22,7 +22,7 @@ use crate::util::pocket::Pocket;
 pub(crate) struct StreamCache {
     locked: AtomicBool,
     // INVARIANT: accessed only by the thread that set `locked`.
-    kept: UnsafeCell<CachedBlocks>,
+    blocks: UnsafeCell<CachedBlocks>,
     /// The heap of the shared pool that this stream's blocks come from.
     heap: OnceLock<Arc<Heap>>,
 }
@@ -100,17 +100,17 @@ impl StreamCache {
 
     /// The heap of a pool other than the shared one, if the stream has bins for that pool.
     pub(super) fn branch(&self, pool: u64) -> Option<Arc<Heap>> {
-        let kept = self.lock();
-        let mut branches = kept.branches.iter();
+        let blocks = self.lock();
+        let mut branches = blocks.branches.iter();
         let branch = branches.find(|branch| branch.pool == pool)?;
         Some(branch.heap.clone())
     }
 
     /// Adds bins for the heap of such a pool, unless there are some.
     pub(super) fn add_branch(&self, pool: u64, heap: &Arc<Heap>) {
-        let mut kept = self.lock();
-        if kept.of(heap).is_none() {
-            kept.branches.push(Branch {
+        let mut blocks = self.lock();
+        if blocks.of(heap).is_none() {
+            blocks.branches.push(Branch {
                 pool,
                 heap: heap.clone(),
                 bins: Bins::default(),
@@ -121,10 +121,10 @@ impl StreamCache {
     /// Removes the bins of a pool that is being dropped, with the blocks in them. Blocks freed
     /// later go straight to their heap. Drop the result where no lock is held.
     pub(super) fn remove_branch(&self, heap: &Heap) -> Option<(Branch, Contents)> {
-        let mut kept = self.lock();
-        let mut branches = kept.branches.iter();
+        let mut blocks = self.lock();
+        let mut branches = blocks.branches.iter();
         let at = branches.position(|branch| ptr::eq(&*branch.heap, heap))?;
-        let mut branch = kept.branches.swap_remove(at);
+        let mut branch = blocks.branches.swap_remove(at);
         let contents = branch.bins.take_all();
         Some((branch, contents))
     }
@@ -134,15 +134,15 @@ impl StreamCache {
     /// this stream alive.
     pub(crate) fn follow(&self, has_handles: impl FnOnce() -> bool) {
         let (contents, of_branches) = {
-            let mut kept = self.lock();
-            kept.open = has_handles();
-            if kept.open {
+            let mut blocks = self.lock();
+            blocks.open = has_handles();
+            if blocks.open {
                 return;
             }
-            let branches = kept.branches.iter_mut();
+            let branches = blocks.branches.iter_mut();
             let of_branches = branches.map(|branch| (branch.heap.clone(), branch.bins.take_all()));
             let of_branches: Vec<_> = of_branches.collect();
-            (kept.bins.take_all(), of_branches)
+            (blocks.bins.take_all(), of_branches)
         };
         if let Some(heap) = self.heap() {
             heap.take_back(contents.into_flushed(), Rest::Stays);
@@ -161,8 +161,8 @@ impl StreamCache {
         // thread that takes the block out of the bins must hold the lock.
         let stream_cache = unsafe { &(*core).stream_cache };
         let refused = {
-            let mut kept = stream_cache.lock();
-            kept.put(block)
+            let mut blocks = stream_cache.lock();
+            blocks.put(block)
             // Unlocked here, rather than in a callee that takes the guard by value: while such a
             // callee returned, another thread could take the block out and free the stream that the
             // guard refers to.
@@ -257,11 +257,11 @@ impl Drop for StreamCache {
         if driver::is_gone() {
             return;
         }
-        let kept = self.kept.get_mut();
+        let blocks = self.blocks.get_mut();
         if let Some(heap) = self.heap.get() {
-            heap.remember(&kept.bins.counts);
+            heap.remember(&blocks.bins.counts);
         }
-        for branch in &kept.branches {
+        for branch in &blocks.branches {
             branch.heap.remember(&branch.bins.counts);
         }
     }
@@ -276,7 +276,7 @@ impl Deref for Locked<'_> {
     #[inline]
     fn deref(&self) -> &CachedBlocks {
         // SAFETY: this guard holds the lock.
-        unsafe { &*self.0.kept.get() }
+        unsafe { &*self.0.blocks.get() }
     }
 }
 
@@ -284,7 +284,7 @@ impl DerefMut for Locked<'_> {
     #[inline]
     fn deref_mut(&mut self) -> &mut CachedBlocks {
         // SAFETY: this guard holds the lock and is borrowed exclusively.
-        unsafe { &mut *self.0.kept.get() }
+        unsafe { &mut *self.0.blocks.get() }
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::device::{Device, DeviceAttribute};
 use crate::error::Result;
 
-mod flags;
+mod booleans;
 mod numbers;
 
 /// What a device can do and how much it has: `cuDeviceGetAttribute` with a name and a type for each
@@ -44,7 +44,7 @@ impl DeviceAttributes {
     /// # Ok::<(), cuda_core::Error>(())
     /// ```
     pub fn named() -> impl Iterator<Item = (&'static str, DeviceAttribute)> {
-        [numbers::NUMBERS, flags::FLAGS]
+        [numbers::NUMBERS, booleans::BOOLEANS]
             .into_iter()
             .flatten()
             .map(|&(name, number)| (name, attribute(number)))

@@ -4,7 +4,7 @@ use super::attributes;
 
 attributes! {
     /// Names and numbers of the attributes in this file.
-    FLAGS
+    BOOLEANS
     kernel_exec_timeout: bool = KERNEL_EXEC_TIMEOUT, 17, "Whether kernels have only so much time.";
     integrated: bool = INTEGRATED, 18, "Whether the device shares the host's memory.";
     can_map_host_memory: bool = CAN_MAP_HOST_MEMORY, 19, "Whether pinned memory can be mapped for the device.";
